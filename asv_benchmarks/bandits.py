@@ -394,7 +394,6 @@ def play(player: Any, wanted: np.ndarray, seconds: float, least: int) -> tuple[n
 @commands.add(
     *OF_PACKAGES,
     argument("--rounds", type=int, default=N_ROUNDS, metavar="N", help="of CMTBandit"),
-    argument("--plot", type=Path, metavar="FILE", help="of what rivals earn, .png or .svg"),
 )
 def rivals(options: argparse.Namespace) -> None:
     """Compare ``CMTBandit`` over the actions of ``scale`` with bandits that look at all actions.
@@ -403,11 +402,10 @@ def rivals(options: argparse.Namespace) -> None:
     epsilon, in batches too; LinUCB on the first 64 components of the singular value decomposition, where its matrices
     fit; and Vowpal Wabbit (the extra ``peers``) with an epsilon, SquareCB and its approximation for many actions, to
     which every round sends all actions. Each gets at least one round. Filling trees and decompositions are not counted.
-    Prints the mean reward by fifths of the rounds, and how long all rounds would take at this pace; plots the mean
-    reward over CPU time.
+    Prints the mean reward by fifths of the rounds, and how long all rounds would take at this pace.
     """
     n_rounds, sizes = options.rounds, options.sizes
-    table, curves = [], {}
+    table = []
     for n in sizes:
         keys, X, wanted, summaries, halves = read_packages(options.data, n, n_rounds, np.random.default_rng(0))
         players: dict[str, Callable[[], Any]] = {
@@ -436,28 +434,8 @@ def rivals(options: argparse.Namespace) -> None:
             table.append([f"{n:,}", name, f"{rewards.size:,}", f"{choosing * 1e6:,.0f}", f"{whole:,.0f}", *fifths])
             table[-1].append(f"{rewards.mean():.3f}")
             print(table[-1], flush=True)
-            curves[n, name] = times, np.cumsum(rewards)[player.batch - 1 :: player.batch]
     headers = ["actions", "", "rounds", "us to act", "s for all", *map(str, range(1, 6)), "mean reward"]
     print(tabulate(table, headers=headers, disable_numparse=True, tablefmt="github"))
-    if options.plot is not None:
-        draw_curves(curves, options.plot)
-
-
-def draw_curves(curves: dict[tuple[int, str], tuple[np.ndarray, np.ndarray]], plot: Path) -> None:
-    """Plot mean rewards over CPU time."""
-    from matplotlib import pyplot as plt
-
-    sizes = sorted({n for n, _ in curves})
-    figure, axes = plt.subplots(1, len(sizes), figsize=(4 * len(sizes), 3.5), sharey=True, squeeze=False)
-    for (n, name), (times, earned) in curves.items():
-        batch = BATCH if name in ("CMTBandit", "tree", "LinUCB") else 1
-        axis = axes[0, sizes.index(n)]
-        axis.plot(times[: earned.size], earned / np.arange(batch, (earned.size + 1) * batch, batch), label=name)
-        axis.set(title=f"{n:,} actions", xlabel="seconds of CPU time", xscale="log")
-    axes[0, 0].set_ylabel("mean reward so far")
-    axes[0, 0].legend()
-    figure.tight_layout()
-    figure.savefig(plot)
 
 
 CAMPAIGNS = ("all", "men", "women")

@@ -19,7 +19,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse
-from peers.ours import CHEAPER
 from shared.extreme_learners import apart, forget_peak, is_installed, resident_peak
 from shared.labelled_sets import SETS, LabelledSet, vw_lines, with_bm25_keys
 from shared.products import product_of_all
@@ -203,11 +202,6 @@ def ours(data: LabelledSet) -> Iterator[Outcome]:
         lambda: product_of_all(classifier),
         lambda answer: answer(data.queries),
     )[0]
-    start = time.process_time()
-    ids = classifier.kneighbors(data.queries, 1, return_distance=False)[:, 0]
-    microseconds = (time.process_time() - start) / data.answers.size * 1e6
-    error = float(np.mean(data.y[ids] != data.answers))
-    yield outcome._replace(learner="CMTClassifier, first memory", error=error, query_microseconds=microseconds)
     yield measured(
         "CMTClassifier, unsupervised",
         data,
@@ -221,7 +215,6 @@ def _compile(data: LabelledSet) -> None:
     """Let numba compile, on a few examples, what will be timed."""
     classifier = CMTClassifier(random_state=0).fit(data.X[:200], data.y[:200])
     classifier.predict(data.queries[:10])
-    classifier.kneighbors(data.queries[:10], 1)
 
 
 def _vw(name: str, options: str, n_passes: int, data: LabelledSet) -> Outcome:
@@ -255,13 +248,6 @@ def vw_cmt(data: LabelledSet) -> Iterator[Outcome]:
         yield _vw("Vowpal Wabbit, memory tree", options, n_passes, data)
 
 
-def vw_others(data: LabelledSet) -> Iterator[Outcome]:
-    """Return Vowpal Wabbit's one against all and recall tree."""
-    if np.unique(data.y).size <= 5000:
-        yield _vw("Vowpal Wabbit, one against all", "--oaa {n_classes} -b 24", 3, data)
-    yield _vw("Vowpal Wabbit, recall tree", "--recall_tree {n_classes} -b 24", 3, data)
-
-
 LEARNERS: dict[str, Callable[..., Iterator[Outcome]]] = {
     "exact": exact,
     "means": class_means,
@@ -270,7 +256,6 @@ LEARNERS: dict[str, Callable[..., Iterator[Outcome]]] = {
     "plt": partial(of_labels, name="plt", title="PLT (napkinXC)", python=sys.executable),
     "xr_linear": partial(of_labels, name="xr_linear", title="XR-Linear (PECOS)", python=sys.executable),
     "ours": ours,
-    "vw": vw_others,
     "vw_cmt": vw_cmt,
 }
 
@@ -289,22 +274,6 @@ COLUMNS = {
 
 FIGURES = {"Error": "error", "Microseconds a query": "query_microseconds", "Seconds to train": "train_seconds"}
 """What the tables at the end show."""
-
-
-def fastest_as_good(data: LabelledSet, bar: float) -> Outcome | None:
-    """Return the first of our cheaper settings that errs no more than ``bar``."""
-    for settings in CHEAPER:
-        outcome, _ = measured(
-            "CMTClassifier, fastest as good",
-            data,
-            lambda: CMTClassifier(**settings, random_state=0).fit(data.X, data.y),  # noqa: B023
-            lambda learner: learner.predict(data.queries),
-            lambda learner: float(learner.count_candidates(data.queries).mean()) / learner.classes_.size,
-            note=str(settings),
-        )
-        if outcome.error <= bar:
-            return outcome
-    return None
 
 
 def learners(names: list[str], interpreters: dict[str, str]) -> dict[str, Callable[[LabelledSet], Iterator[Outcome]]]:
@@ -375,8 +344,7 @@ def compare(options: argparse.Namespace) -> None:
     For each set a table: error, seconds to train, microseconds a query (all queries in one batch), both of the
     processor, the share of the classes that were looked at for a query, the peak of the memory that came on top (Linux
     only), and the size of the model as it is pickled, or of its files (not for Vowpal Wabbit). Texts are vectorised, or
-    divided into words, before. Then, for Vowpal Wabbit's Contextual Memory Tree, the fastest of our settings that errs
-    no more than its best run, and how many times faster it trains and answers. In the end the tables of
+    divided into words, before. In the end the tables of
     ``docs/figures.md``, with a line for each set. Needs scikit-learn, tabulate and, for Vowpal Wabbit, the package
     vowpalwabbit.
     """
@@ -386,15 +354,6 @@ def compare(options: argparse.Namespace) -> None:
     chosen = [name for name in SETS if name.startswith(tuple(options.sets))]
     for name, data in chain.from_iterable(keyed(of_set, options.data, options.keys) for of_set in chosen):
         outcomes = [outcome for learner in present.values() for outcome in learner(data)]
-        of_vw = [outcome for outcome in outcomes if outcome.learner == "Vowpal Wabbit, memory tree"]
-        if of_vw and "ours" in present:
-            best = min(of_vw, key=lambda outcome: outcome.error)
-            ours_as_good = fastest_as_good(data, best.error)
-            if ours_as_good is not None:
-                outcomes.append(ours_as_good)
-                training = best.train_seconds / ours_as_good.train_seconds
-                query = best.query_microseconds / ours_as_good.query_microseconds
-                outcomes.append(Outcome("times faster than that memory tree", float("nan"), training, query, 0, 0))
         print(f"\n{name}: {data.X.shape[0]} examples of {np.unique(data.y).size} classes, {data.X.shape[1]} features")
         headers = ["learner", "error", "train s", "us a query", "share", "MB", "note", "model MB"]
         print(tabulate(outcomes, headers, floatfmt=("", ".4f", ".2f", ".1f", ".3f", ".0f", "", ".1f")), flush=True)

@@ -3,7 +3,7 @@ r"""Compare memory trees with their peers: other memory trees, and indexes of ne
 One process for each peer and build, all on the same rows and queries and on one thread, measured in rounds; times are
 medians over the rounds, microseconds a query are of all queries in one call, unless said otherwise::
 
-    python asv_benchmarks/compare_peers.py --data path/to/folder --sets "synthetic" "coil100" --plot curves.png
+    python asv_benchmarks/compare_peers.py --data path/to/folder --sets "synthetic" "coil100"
     python asv_benchmarks/compare_peers.py --data path/to/folder --sets "bible, 1 shot, ASV" --peers trees "nmslib HNSW"
     python asv_benchmarks/compare_peers.py --data path/to/folder --quick
 

@@ -10,8 +10,10 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import numpy as np
 import scipy.sparse
@@ -39,8 +41,9 @@ from tabulate import tabulate
 from cmt_numba import CMTClassifier, CMTMultilabelClassifier
 from cmt_numba._heads.candidates import Effort
 from cmt_numba._heads.products import all_scorers
-from cmt_numba.estimators._label_forest import LabelForest
-from cmt_numba.estimators._thresholds import threshold_of
+from cmt_numba._validation import check_rows
+from cmt_numba.estimators._calibration import threshold_of
+from cmt_numba.estimators._label_index import LabelIndex
 from cmt_numba.metrics import f1, inverse_propensities, ndcg_at, precision_at
 
 commands = Commands(__doc__)
@@ -50,61 +53,28 @@ SEVERAL = ("bibtex", "debtags", "delicious", "debian_depends")
 N_WARMING = 300  # examples that kernels are compiled with
 
 
-class Searching(LabelForest):
-    """A classifier that searches trees and index whatever the number of labels."""
+def _effort(**replaced: Any) -> Any:
+    usual = LabelIndex.effort
 
-    _trees_add_to_index = True
+    def effort(index: LabelIndex, options: Any, *, training: bool = False) -> Effort:
+        return usual(index, options, training=training)._replace(leaves_last=False, **replaced)
 
-    def _all_scorers(self, n_rows: int = 0) -> None:
-        return None
-
-    def _lists(self) -> None:
-        return None
-
-    def _lists_best(self, k: int) -> bool:
-        return False
+    return effort
 
 
-class IndexOnly(Searching):
-    """A classifier that reaches no leaf."""
-
-    def _effort(self, *, training: bool = False) -> Effort:
-        return super()._effort(training=training)._replace(n_leaves=0)
-
-    def _teach_routers(self, *arguments: Any, **options: Any) -> None:
-        pass
-
-
-class TreesOnly(Searching):
-    """A classifier whose index lists nothing."""
-
-    _lightest_listed = np.inf
-
-
-class _IndexOfClasses(IndexOnly, CMTClassifier): ...
-
-
-class _TreesOfClasses(TreesOnly, CMTClassifier): ...
-
-
-class _BothOfClasses(Searching, CMTClassifier): ...
-
-
-class _IndexOfLabels(IndexOnly, CMTMultilabelClassifier): ...
-
-
-class _TreesOfLabels(TreesOnly, CMTMultilabelClassifier): ...
-
-
-class _BothOfLabels(Searching, CMTMultilabelClassifier): ...
-
-
-KINDS: dict[str, tuple[type[CMTClassifier], type[CMTMultilabelClassifier]]] = {
-    "default": (CMTClassifier, CMTMultilabelClassifier),
-    "index only": (_IndexOfClasses, _IndexOfLabels),
-    "trees only": (_TreesOfClasses, _TreesOfLabels),
-    "both": (_BothOfClasses, _BothOfLabels),
+SEARCHING: dict[str, Any] = {
+    "all_scorers": lambda *_, **__: None,
+    "lists": lambda *_: None,
+    "lists_best": lambda *_: False,
+    "effort": _effort(),
 }
+WAYS: dict[str, dict[str, Any]] = {
+    "default": {},
+    "index only": SEARCHING | {"effort": _effort(n_leaves=0), "teach_routers": lambda *_, **__: None},
+    "trees only": SEARCHING | {"lightest_listed": np.inf},
+    "both": SEARCHING,
+}
+"""What replaces methods of the index, so that trees or lists are searched whatever the number of labels."""
 
 
 def packages(folder: Path, n_stored: int) -> LabelledSet:
@@ -148,23 +118,25 @@ def outcomes(data: Any, ways: list[str], wider: int) -> Iterator[list[Any]]:
     def row(name: str, learner: Any, fit: float | None) -> list[Any]:
         ask(learner, data.queries[:2])
         best, query = timed(lambda: ask(learner, data.queries))
-        found = learner._best_labels(learner._checked(data.queries), RANKS[-1] if several else 1)
+        k = RANKS[-1] if several else 1
+        found = learner._model.index.best_labels(check_rows(data.queries), k, learner)
         return [name, *quality(data, best), found.n_scored.mean(), found.n_met.mean(), scale * query, fit]
 
     for way in ways:
         if way in ("index only", "both") and not scipy.sparse.issparse(data.X):
             continue  # dense rows have no index
-        make = KINDS[way][several]
-        few = make(store_examples=False, random_state=0).fit(data.X[:N_WARMING], answers[:N_WARMING])
-        ask(few, data.queries[:2])
-        learner = make(store_examples=False, random_state=0)
-        _, fit = timed(lambda: learner.fit(data.X, answers))  # noqa: B023
-        yield row(way, learner, fit)
+        make = CMTMultilabelClassifier if several else CMTClassifier
+        with patch.multiple(LabelIndex, **WAYS[way]) if WAYS[way] else nullcontext():
+            few = make(store_examples=False, random_state=0).fit(data.X[:N_WARMING], answers[:N_WARMING])
+            ask(few, data.queries[:2])
+            learner = make(store_examples=False, random_state=0)
+            _, fit = timed(lambda: learner.fit(data.X, answers))  # noqa: B023
+            yield row(way, learner, fit)
         if way != "default":
             continue
-        n_labels, n_common = learner.forest_.n_memories, learner.head_.common.labels.size
+        n_labels, n_common = learner.forest_.n_memories, learner._model.index.head.common.labels.size
         n_scored = float(learner.count_candidates(data.queries).mean())
-        if learner.head_.digest.n_labels or not learner.head_.parameters.sparse:
+        if learner._model.index.head.digest.n_labels or not learner._model.index.head.parameters.sparse:
             of_all = product_of_all(learner)
             best, query = timed(lambda: of_all(data.queries))  # noqa: B023
             yield ["all labels", *quality(data, best), n_labels, n_labels, scale * query, None]
@@ -175,7 +147,7 @@ def outcomes(data: Any, ways: list[str], wider: int) -> Iterator[list[Any]]:
 
 def summary(everything: dict[str, list[list[Any]]]) -> str:
     """Return a table with a line for each set: the first measure of quality, labels scored, and microseconds."""
-    ways = [way for way in (*KINDS, "all labels") if any(row[0] == way for rows in everything.values() for row in rows)]
+    ways = [way for way in (*WAYS, "all labels") if any(row[0] == way for rows in everything.values() for row in rows)]
     table = []
     for name, rows in everything.items():
         cells = {row[0]: f"{row[1]:.3f}, {row[-4]:,.0f}, {row[-2]:,.{1 if row[-2] < 9.95 else 0}f} us" for row in rows}
@@ -187,7 +159,7 @@ def summary(everything: dict[str, list[list[Any]]]) -> str:
 @commands.add(
     DATA,
     argument("--sets", nargs="+", default=QUICK, help="only sets whose names start with one of these"),
-    argument("--ways", nargs="+", choices=list(KINDS), default=list(KINDS)),
+    argument("--ways", nargs="+", choices=list(WAYS), default=list(WAYS)),
     argument("--keys", choices=["tfidf", "bm25"], default="tfidf", help="keys of texts"),
     argument("--wider", type=int, default=5, help="times as many candidates; 0 for none"),
 )
@@ -301,9 +273,9 @@ def ways(data: LabelledSet, lists: bool) -> Iterator[tuple[str, float, Way]]:
     means = np.zeros((classes.size, data.X.shape[1]), np.float32)
     np.add.at(means, positions, data.X)
     yield "product with class means", 0.0, product(normalize(means), classes)
-    scorers = all_scorers(classifier.head_)
+    scorers = all_scorers(classifier._model.index.head)
     assert scorers is not None
-    weights, of_label = np.ascontiguousarray(scorers.weights.T), classes[classifier._class_of_label]
+    weights, of_label = np.ascontiguousarray(scorers.weights.T), classes[classifier._model.class_of_label]
     yield "product with scorers", 0.0, product(weights, of_label)
     if lists:
         began = time.process_time()

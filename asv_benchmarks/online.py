@@ -416,7 +416,7 @@ def calibration(options: argparse.Namespace) -> None:
         start = process_time()
         classifier = CMTClassifier(random_state=0).fit(labelled.X, labelled.y)
         fitted = process_time() - start
-        classifier._calibrated()[0] = 4.0
+        classifier._model.calibration[0] = 4.0
         error, by_default = errors_of(classifier, labelled)
         start = process_time()
         classifier.calibrate()

@@ -181,22 +181,6 @@ def growth_table(sizes: list[int], values: list[float], fit: Line) -> str:
     return tabulate(table, headers, disable_numparse=True)
 
 
-def save_plot(path: Path, sizes: list[int], costs: dict[str, tuple[list[float], Line]], title: str) -> None:
-    """Draw all costs against the size, each with its fit."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(7, 4.5), layout="constrained")
-    axes = figure.subplots()
-    curve = np.geomspace(sizes[0], sizes[-1], 50)
-    for i, (name, (values, fit)) in enumerate(costs.items()):
-        axes.plot(sizes, values, "o", color=f"C{i}", label=f"{name}: {fit}")
-        axes.plot(curve, [fit.at(n) for n in curve], "-", color=f"C{i}")
-    axes.set(xscale="log", xlabel="memories", ylabel="microseconds", title=title)
-    axes.set_ylim(bottom=0.0)
-    axes.legend()
-    figure.savefig(path)
-
-
 @commands.add(
     argument("--form", choices=FORMS, default="dense"),
     argument("--sizes", type=float, nargs="+", default=[1e4, 3e4, 1e5, 3e5, 1e6]),
@@ -207,7 +191,6 @@ def save_plot(path: Path, sizes: list[int], costs: dict[str, tuple[list[float], 
     argument("--queries", type=int, default=4000),
     argument("--query-repeats", type=int, default=7, help="batches asked of each tree; their median counts"),
     argument("--as-inserted", action="store_true", help="do not compact the trees before they are asked"),
-    argument("--plot", type=Path, help="file to draw the figures in"),
 )
 def growth(options: argparse.Namespace) -> None:
     """Measure how the costs of an insert and of a query grow with the number of memories.
@@ -237,8 +220,6 @@ def growth(options: argparse.Namespace) -> None:
         print(f"\n{name}: {fit} microseconds")
         print(growth_table(sizes, values, fit))
     print("\nThe invariants held at every size.")
-    if options.plot:
-        save_plot(options.plot, sizes, costs, f"{options.form} keys, {options.trees} trees, one thread")
 
 
 _SAMPLE = 2000

@@ -9,8 +9,7 @@ if TYPE_CHECKING:
     from ._forest.hits import Exploration, Explored, Hits, ShownHits
     from ._forest.invariants import InvariantError, Leaves
     from ._warmup import warmup
-    from .estimators import CMTClassifier, CMTMultilabelClassifier, CMTRetriever
-    from .estimators._tuning import tune
+    from .estimators import CMTClassifier, CMTMultilabelClassifier, CMTRetriever, tune
     from .journal import DurableTree
     from .persistence import FileFormatError
     from .store import MemoryStore

@@ -163,15 +163,16 @@ def _store(X: Any) -> None:
 
 
 def _classifier(X: Any) -> None:
+    from ._validation import check_rows
     from .estimators import CMTClassifier
-    from .estimators._plans import lists_laid_out
 
     y = [i % 5 for i in range(_FEW)]
     learned = CMTClassifier(random_state=0).fit(X, y)
     learned.predict_proba(X)
-    lists = None if learned.head_.parameters.sparse else lists_laid_out(learned)
+    index = learned._model.index
+    lists = None if index.is_sparse else index.make_lists()
     if lists is not None:
-        learned._best_listed(lists, learned._checked(X), 1)
+        index.best_in_lists(lists, check_rows(X), 1)
     learned.partial_fit(X, y)
     learned.kneighbors(X)
     learned.remove([0])

@@ -46,8 +46,7 @@ from ._validation import (
     check_seed,
     check_wanted,
 )
-from .persistence._container import Contents
-from .persistence._trees import read_object, refusing, take, write_object
+from .persistence import Contents, read_object, refusing, take, write_object
 from .rewards import Reward
 
 __all__ = ["KIND", "OPTIONS", "ContextualMemoryTree"]

@@ -11,7 +11,6 @@ from typing import Any
 from shared.labelled_sets import SETS
 
 from .compare import Plan, measure_set
-from .plots import plot_results
 from .registry import PEERS, find_peer
 from .results import Results, load_results, merge_earlier
 from .tables import report
@@ -62,7 +61,6 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--earlier", type=Path, help="results of an earlier run, for peers not measured now")
     parser.add_argument("--all-settings", action="store_true", help="print also settings that others of the peer beat")
     parser.add_argument("--out", type=Path, help="JSON file for all results")
-    parser.add_argument("--plot", type=Path, help="image file for the plot")
     options = parser.parse_args(arguments)
     plan = Plan(
         options.peers,
@@ -87,5 +85,3 @@ def main(arguments: list[str] | None = None) -> None:
         print(report(name, results.sets[name], options.all_settings), end="\n\n", flush=True)
         if options.out:
             results.save(options.out)
-    if options.plot:
-        plot_results(results, options.plot)

@@ -26,7 +26,8 @@ def best_by_product(queries: Any, keys: Any, k: int, block: int = 250) -> np.nda
 
 def product_of_all(learner: Any) -> Callable[[Any], np.ndarray]:
     """Return what answers like :func:`ask` by products of rows and the scorers of all labels."""
-    head, n_labels, d = learner.head_, learner.forest_.n_memories, learner.head_.parameters.n_features
+    head, n_labels = learner._model.index.head, learner.forest_.n_memories
+    d = head.parameters.n_features
     if head.parameters.sparse:
         digest = head.digest
         weights = scipy.sparse.csr_array((digest.weights, digest.features, digest.offsets), (n_labels, d)).T.tocsr()
@@ -45,6 +46,7 @@ def product_of_all(learner: Any) -> Callable[[Any], np.ndarray]:
             highest = scores.argmax(axis=1)[:, None] if k == 1 else np.argpartition(-scores, k - 1, axis=1)[:, :k]
             order = np.argsort(-np.take_along_axis(scores, highest, 1), axis=1, kind="stable")
             found[first : first + length] = np.take_along_axis(highest, order, 1)
-        return learner._column_of_label[found] if several else learner.classes_[learner._class_of_label[found[:, 0]]]
+        model = learner._model
+        return model.column_of_label[found] if several else model.classes[model.class_of_label[found[:, 0]]]
 
     return best

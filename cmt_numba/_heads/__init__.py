@@ -21,7 +21,6 @@ from .examples import (
 from .hard_negatives import (
     Block,
     Pairs,
-    by_label,
     joined,
     one_block,
     pair_with_all,
@@ -29,6 +28,7 @@ from .hard_negatives import (
     pair_with_hard_negatives,
     pairs_that_count,
 )
+from .hard_negatives import by_label as group_by_label
 from .index_search import LabelBounds, label_bounds, rank_listed
 from .inference_weights import Digest, common_labels, new_digest
 from .invariants.labels import check_duals, check_example_frame, check_examples, check_head, check_head_frame

@@ -1,4 +1,4 @@
-"""What all policies have in common: actions that come and go, whole changes, draws, files and pickles."""
+"""The base of all policies: actions, choices, learning, files and pickles."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class Policy(Lockable, Saved, ABC):
     _options: dict[str, Any]
 
     def _start(self, **options: Any) -> None:
-        """Check the options, and begin without rewards."""
+        """Check the options, and start without rewards."""
         for name, value in options.items():
             self._constraints[name].check(name, value)
         self._options = {name: value for name, value in options.items() if name != "random_state"}
@@ -98,12 +98,12 @@ class Policy(Lockable, Saved, ABC):
 
     @property
     def actions(self) -> np.ndarray:
-        """The actions that are known, in ascending order: int64, shape (n_actions,)."""
+        """The known actions, in ascending order: int64, shape (n_actions,)."""
         return self._ordered.copy()
 
     @property
     def n_rewards(self) -> int:
-        """How many rewards have been learned."""
+        """Number of rewards learned."""
         return self._n_rewards
 
     @property
@@ -113,7 +113,7 @@ class Policy(Lockable, Saved, ABC):
 
     @changes_in_one_step
     def add_actions(self, actions: Any) -> Self:
-        """Make actions known, so that they are allowed where ``act`` is called without ``actions``.
+        """Add actions to those that ``act`` chooses from by default.
 
         Parameters
         ----------
@@ -141,9 +141,9 @@ class Policy(Lockable, Saved, ABC):
 
     @changes_in_one_step
     def remove_actions(self, actions: Any) -> Self:
-        """Forget actions, what was learned of each alone, and decisions for them that wait for a reward.
+        """Remove actions, what was learned about each of them, and decisions for them without a reward.
 
-        What was learned for all actions stays.
+        What was learned about all actions together stays.
 
         Parameters
         ----------
@@ -169,7 +169,7 @@ class Policy(Lockable, Saved, ABC):
         return self
 
     def _forget(self, gone: np.ndarray, slots: np.ndarray) -> None:
-        """Forget actions, given with their slots."""
+        """Remove actions, given with their slots."""
         ids, features = self._ids.copy(), self._features.copy()
         for slot in np.sort(slots)[::-1]:
             last = ids.size - 1
@@ -191,7 +191,7 @@ class Policy(Lockable, Saved, ABC):
         return np.where(self._ordered[places] == actions, self._order[places], NONE)
 
     def _enter(self, new: np.ndarray, features: np.ndarray | None) -> None:
-        """Make new actions known."""
+        """Add new actions."""
         ids = np.concatenate([self._ids, new])
         if self._model is not None:
             self._model.reserve(ids.size)
@@ -200,7 +200,7 @@ class Policy(Lockable, Saved, ABC):
         self._set_ids(ids)
 
     def _set_ids(self, ids: np.ndarray) -> None:
-        """Take other actions, by slot."""
+        """Replace the actions, given by slot."""
         self._order = np.argsort(ids)  # slots, by action
         self._ids, self._ordered = ids, ids[self._order]
 
@@ -217,13 +217,13 @@ class Policy(Lockable, Saved, ABC):
         actions : array-like, optional
             The actions allowed, by default all that are known: integers for all rows, shape (k,), or for each row,
             shape (n, k), -1 for none; a mask of booleans, shape (n, k), of the actions 0 .. k - 1; or a list of n
-            sequences. Actions that are not known are as those without rewards.
+            sequences. Unknown actions count as actions without rewards.
 
         Returns
         -------
         Chosen
-            ``actions``, int64 of shape (n,), and ``propensities``, float64 of shape (n,): the exact probabilities with
-            which they were chosen.
+            ``actions``, int64 of shape (n,), and ``propensities``, float64 of shape (n,): the exact probabilities of
+            these choices.
 
         Raises
         ------
@@ -257,8 +257,8 @@ class Policy(Lockable, Saved, ABC):
         Returns
         -------
         ndarray of float64, shape (n, k)
-            The columns are those of ``actions``, by default the known actions in ascending order. Rows sum to 1; what
-            is not allowed has 0.
+            The columns are those of ``actions``, by default the known actions in ascending order. Rows sum to 1;
+            actions that are not allowed have 0.
 
         Raises
         ------
@@ -277,7 +277,7 @@ class Policy(Lockable, Saved, ABC):
         return answer
 
     def _asked(self, contexts: Any, actions: Any) -> tuple[np.ndarray, Choices]:
-        """Return what :meth:`act` is called with, checked."""
+        """Return the contexts and the choices of a call, checked."""
         rows = self._checked(contexts)
         if actions is None:
             if self._ids.size == 0:
@@ -286,7 +286,7 @@ class Policy(Lockable, Saved, ABC):
         return rows, check_choices(actions, rows.shape[0])
 
     def _checked(self, contexts: Any, n_rows: int = 1) -> np.ndarray:
-        """Return contexts, of which policies that use none take only the number, by default ``n_rows``."""
+        """Return checked contexts; without features, ``n_rows`` of them by default, if the policy uses none."""
         if self._is_contextual:
             return check_contexts(contexts, self.n_features)
         return np.empty((n_rows if contexts is None else count_rows(contexts), 0))
@@ -330,7 +330,7 @@ class Policy(Lockable, Saved, ABC):
         contexts : array-like or sparse matrix, shape (n, n_features)
             Contexts. A policy that uses none takes None.
         actions : array-like of int, shape (n,)
-            The action chosen in each. Those that are not known become known.
+            The action chosen in each. Unknown actions are added.
         rewards : array-like, shape (n,)
             Their rewards.
         propensities : array-like, shape (n,), optional
@@ -369,7 +369,7 @@ class Policy(Lockable, Saved, ABC):
         return self
 
     def _check_learnable(self, actions: np.ndarray) -> None:
-        """Raise an error if an action cannot become known by its rewards."""
+        """Raise an error if an action cannot be added when its rewards are learned."""
 
     # Files and pickles
 
@@ -434,5 +434,5 @@ class Policy(Lockable, Saved, ABC):
 
 
 def distinct(actions: np.ndarray) -> np.ndarray:
-    """Return actions in ascending order, each once. There are mostly none, for which NumPy takes long."""
+    """Return actions in ascending order, each once. Empty arrays are frequent, and slow in NumPy."""
     return np.unique(actions) if actions.size > 0 else actions

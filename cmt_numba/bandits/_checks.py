@@ -12,21 +12,21 @@ from .._forest import Rows, normalize_rows
 from .._validation import check_rows, check_seed, unmasked
 
 LARGEST = 1e30
-"""Of the absolute values of contexts, features and rewards: their squares must be finite."""
+"""Bound of the absolute values of contexts, features and rewards. Their squares must be finite."""
 
 MOST_ACTIONS = 2**31 - 1
 
 _REAL, _WHOLE = (np.dtype(np.float64), np.dtype(np.float32)), (np.dtype(np.int32), np.dtype(np.int64))
 
 MOST_FEATURES = 10_000
-"""Of contexts: a linear policy keeps a matrix of that many rows and columns for each action."""
+"""Bound of the features of contexts: a linear policy keeps a matrix of their products for each action."""
 
 
 def generator_of(random_state: Any, use: str) -> np.random.Generator:
     """Return a generator of random numbers for a seed, another one for each use.
 
-    It is not NumPy's for this seed either: choices that depended on contexts or logged actions that were drawn with the
-    same seed would not have the propensities stated.
+    It differs from the one that NumPy makes of this seed. Otherwise choices could depend on contexts or logged actions
+    that were drawn with the same seed, and would not have the stated propensities.
 
     Raises
     ------
@@ -115,8 +115,8 @@ def check_contexts(contexts: Any, n_features: int | None) -> np.ndarray:
 def check_unit_rows(X: Any, n_features: int | None, sparse: bool | None) -> Rows:
     """Return contexts or keys as unit-length rows, in the form and of the width given unless they are None.
 
-    Sparse matrices of which nothing has to be cast or tidied up, as vectorizers make them, are looked at here: for a
-    few rows, what SciPy does to check and convert them takes longer than a decision.
+    Canonical sparse matrices, as vectorizers make them, are checked here: to check and convert a few rows, SciPy takes
+    longer than a decision.
 
     Raises
     ------
@@ -131,7 +131,7 @@ def check_unit_rows(X: Any, n_features: int | None, sparse: bool | None) -> Rows
 
 
 def _tidy_rows(values: Any, indices: Any, offsets: Any, shape: tuple[int, ...]) -> Rows | None:
-    """Return the rows of a matrix in canonical CSR form, or None if it is not in this form or to be refused."""
+    """Return the rows of a matrix in canonical CSR form, or None if it is not in this form or not valid."""
     arrays = (values, indices, offsets)
     if len(shape) != 2 or not all(type(array) is np.ndarray and array.ndim == 1 for array in arrays):
         return None

@@ -51,7 +51,7 @@ class CMTBandit(Policy):
     ``n_candidates``, all are candidates. A model then estimates the reward of each candidate from
 
     - a linear model of the context for each action, all of them in one table (``_hashed_weights.py``),
-    - the mean reward of the action, and how often it was tried,
+    - the mean reward of the action, and the number of its rewards,
     - the scores of the two trees.
 
     It is a ridge regression on these shared features, as in LinUCB; the candidate with the largest upper confidence
@@ -63,11 +63,11 @@ class CMTBandit(Policy):
     Parameters
     ----------
     n_actions : int, optional
-        The actions 0 .. n_actions - 1 are known at first, without keys; by default none are.
+        The actions 0 .. n_actions - 1 are known from the start, without keys. By default there are none.
     n_candidates : int, default 64
         ActionCandidates for each decision, half of them from each tree.
     n_tried : int, default 4
-        Further candidates for each decision, all actions in turn.
+        Further candidates for each decision, taken in turn from all actions.
     exploration : {"ucb", "thompson"}, default "ucb"
         Choose by upper confidence bounds, or with the probability of being best.
     alpha : float, default 0.1
@@ -85,9 +85,9 @@ class CMTBandit(Policy):
     n_probes : int, optional
         Leaves searched in all trees together; by default 1 for each tree.
     max_memories : int, default 100000
-        Rewarded contexts that are kept; of more the oldest are forgotten.
+        Rewarded contexts kept. Beyond this number the oldest are forgotten.
     max_pending : int, default 100000
-        Decisions that may wait for a reward; of more the oldest are forgotten.
+        Decisions kept until their reward comes. Beyond this number the oldest are forgotten.
     random_state : int or numpy.random.SeedSequence, optional
         Seed.
 
@@ -194,7 +194,7 @@ class CMTBandit(Policy):
 
     @changes_in_one_step
     def add_actions(self, actions: Any, keys: Any = None) -> Self:
-        """Make actions known.
+        """Add actions.
 
         Parameters
         ----------
@@ -315,11 +315,11 @@ class CMTBandit(Policy):
         return self._by_key, self._by_context
 
     def _rows(self, X: Any) -> Rows:
-        """Return contexts or keys as rows, in the form of those before."""
+        """Return contexts or keys as rows of the form of earlier ones."""
         return check_unit_rows(X, self._width, None if self._width is None else self._sparse)
 
     def _see(self, rows: Rows) -> None:
-        """Remember the form of rows."""
+        """Remember the width of rows, and whether they are sparse."""
         self._width, self._sparse = rows.n_features, rows.sparse
 
     def _mixed(self, probabilities: Any, sizes: Any) -> Any:
@@ -335,7 +335,7 @@ class CMTBandit(Policy):
         return None
 
     def _blocks(self, n_rows: int, choices: Choices | None) -> list[tuple[int, int]]:
-        """Return spans of rows that are handled at a time."""
+        """Return spans of rows that are processed at a time."""
         if choices is None and n_rows <= _ROWS_AT_ONCE:
             return [(0, n_rows)]
         widest = 1 if choices is None else int(choices.sizes.max())
@@ -358,7 +358,7 @@ class CMTBandit(Policy):
         return ActionCandidates(found.offsets, *(column[:n] for column in found[1:]))
 
     def _proposed(self, rows: Rows) -> list[ProposedMemories]:
-        """Return what the memories propose for rows."""
+        """Return the memories that both trees propose for rows."""
         k, n_probes = self._n_proposed, self._options["n_probes"]
         if rows.n_rows > 1 or self._width is None:  # from then on all rows are as wide
             return [memory.propose(rows, k, n_probes) for memory in self._memories]
@@ -372,11 +372,11 @@ class CMTBandit(Policy):
 
     @property
     def _n_proposed(self) -> int:
-        """How many memories each tree proposes."""
+        """Number of memories that each tree proposes."""
         return -(-int(self._options["n_candidates"]) // 2)
 
     def _offered(self, n_rows: int, choices: Choices | None) -> tuple[OfferedActions, int]:
-        """Return what is offered, and how many candidates that makes."""
+        """Return the actions offered to rows, and the number of candidates among them."""
         most, n_tried = self._options["n_candidates"], max(1, self._options["n_tried"])
         if choices is None:
             size = self._ids.size
@@ -417,7 +417,7 @@ class CMTBandit(Policy):
         Raises
         ------
         KeyError
-            If a decision has been rewarded already, was forgotten or never made; nothing has changed then.
+            If a decision has been rewarded already, was forgotten or was never made; nothing changes then.
         TypeError, ValueError
             If an argument cannot be used; nothing has changed then.
         """
@@ -447,7 +447,7 @@ class CMTBandit(Policy):
         contexts : array-like or sparse matrix, shape (n, n_features)
             Contexts.
         actions : array-like of int, shape (n,)
-            The action chosen in each. Those that are not known become known, without keys.
+            The action chosen in each. Unknown actions are added, without keys.
         rewards : array-like, shape (n,)
             Their rewards in [0, 1].
         propensities : array-like, shape (n,), optional

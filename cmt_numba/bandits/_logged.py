@@ -1,4 +1,4 @@
-"""A policy learned from a log: the action of the largest expected reward among those that the log supports."""
+"""A policy learned from a log: the best action by a regression, among those that the log supports."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _OPTIONS: dict[str, type] = {"tau": float, "support": str, "regularization": flo
 
 _PAIRS_AT_ONCE = 1 << 16
 
-_OTHERWISE = -1e300  # in place of what is expected of an action without support
+_OTHERWISE = -1e300  # the expected reward of an action without support
 
 
 class ArgmaxRegressor(Saved):
-    """Choose the action of which a regression on a log expects most, among those that the log supports.
+    """Choose the action with the largest reward expected by a regression, among those that a log supports.
 
     The rewards of a log are learned with the weights ``1 / max(propensity, tau)``. The policy chooses among the actions
     ``C(x)`` that were ever chosen in the context ``x``, because the log says nothing of others (Strehl, Langford, Li
@@ -39,10 +39,10 @@ class ArgmaxRegressor(Saved):
     Parameters
     ----------
     regressor : scikit-learn regressor, optional
-        Learns rewards with ``sample_weight``, from contexts beside an indicator of the action, or from
+        Learns rewards with ``sample_weight``, from contexts and an indicator of the action, or from
         ``pair_features``. By default there is a ridge regression for each action, or one on ``pair_features``.
     tau : float in [0, 1], default 0.01
-        Least propensity: smaller ones count as this.
+        Least propensity. Smaller ones are replaced by it.
     support : {"contexts", "actions", "all"}, default "actions"
         - "contexts": an action is supported by rows of the same context. In a context that the log does not hold,
           actions are supported as by "actions".
@@ -54,7 +54,7 @@ class ArgmaxRegressor(Saved):
     regularization : float, default 1.0
         The ridge of the default regression.
     random_state : int or numpy.random.SeedSequence, optional
-        Seed, for actions of which the same is expected.
+        Seed, for ties.
 
     Examples
     --------
@@ -136,7 +136,7 @@ class ArgmaxRegressor(Saved):
         return model
 
     def _features(self, contexts: np.ndarray, actions: np.ndarray, known: np.ndarray) -> Any:
-        """Return what a regressor is given of contexts and actions."""
+        """Return the features of contexts and actions for a regressor."""
         import scipy.sparse
 
         if self.pair_features is not None:

@@ -1,4 +1,4 @@
-"""What a bandit remembers: keys that lead to actions, in trees, and decisions that wait for a reward."""
+"""The memory of a bandit: keys of actions in trees, and decisions that wait for a reward."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ._models import Arrays, checked
 
 _EMPTY = np.empty(0, np.int32)
 _LARGEST_SCORE = 1e9  # in files: more than a scorer gives to a key of length 1
-_NO_SEED = np.uint64(0)  # of rows that do not explore
+_NO_SEED = np.uint64(0)  # for rows that do not explore
 
 
 class ActionMemory:
@@ -33,7 +33,7 @@ class ActionMemory:
         self._set(np.empty(0, np.int64), np.empty(0, np.int64))
 
     def _set(self, ids: np.ndarray, actions: np.ndarray) -> None:
-        """Take other memories: their ids, which ascend, and actions. Some may be gone from a bounded tree."""
+        """Replace the memories by others: ids, which ascend, and actions. A bounded tree may have evicted some."""
         self._n = ids.size
         self._of_ids, self._of_actions = ids, actions
         self._by_action: np.ndarray | None = None  # places in the order of actions
@@ -108,7 +108,7 @@ class ActionMemory:
         return fields, as_part(name, arrays) | {f"{name} ids": self._ids, f"{name} actions": self._actions}
 
     def restore(self, name: str, field: Any, arrays: Arrays, known: np.ndarray) -> None:
-        """Take what a file holds. Raises an error if it is no memory of the known actions."""
+        """Restore the memory of a file. Raises an error if it is no memory of the known actions."""
         require(type(field) is dict, f"{name} must be a mapping")
         self.tree = ContextualMemoryTree._made_of(field, of_part(name, arrays), thorough=True)
         ids, actions = (read_array(f"{name} {part}", arrays, np.int64) for part in ("ids", "actions"))
@@ -154,7 +154,7 @@ class Pending:
         return ids
 
     def unknown(self, ids: np.ndarray) -> list[int]:
-        """Return the ids of no pending decision."""
+        """Return those ids that are not pending."""
         return [int(i) for i in ids if int(i) not in self._decisions]
 
     def take(self, ids: np.ndarray, n_features: int, sparse: bool) -> tuple[Rows, np.ndarray, np.ndarray]:
@@ -190,7 +190,7 @@ class Pending:
         }
 
     def restore(self, next_id: int, arrays: Arrays, n_features: int, sparse: bool) -> None:
-        """Take what a file holds. Raises InvariantError or ValueError if these are not decisions."""
+        """Restore the decisions of a file. Raises InvariantError or ValueError if it holds none."""
         ids, lengths, actions = (
             read_array(f"pending.{name}", arrays, np.int64) for name in ("ids", "lengths", "actions")
         )

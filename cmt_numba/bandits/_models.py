@@ -1,7 +1,7 @@
-"""What policies know of the rewards of actions: means, or linear models. Actions are numbered by slots.
+"""Models of the rewards of actions: means, or linear models. Actions are numbered by slots.
 
-Arrays have at least one slot that no action uses. It is as that of an action without rewards, and answers for actions
-that are not known yet.
+Arrays have at least one slot that no action uses. It is that of an action without rewards, and stands for all unknown
+actions.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ._kernels import ActionPairs, Linear, learn_pairs, score_pairs
 
 Arrays = dict[str, np.ndarray]
 
-_PAIRS_AT_ONCE = 4096  # so that the shared features of pairs take little memory
+_PAIRS_AT_ONCE = 4096  # bounds the memory for the shared features of pairs
 _TOLERANCE = 1e-9  # of an inverse, before it is computed anew
 
 _OF_ACTIONS = ("matrices", "inverses", "crossed", "regressed", "targets", "offsets", "counts")
@@ -28,7 +28,7 @@ MOST_REWARDS = 2**62
 
 
 class Estimates(NamedTuple):
-    """What is expected of pairs of a context and an action."""
+    """Estimated rewards of pairs of a context and an action."""
 
     means: np.ndarray  # float64 (pairs,)
     variances: np.ndarray  # float64 (pairs,), in units of the variance of a reward; infinite without any reward
@@ -51,13 +51,13 @@ class Means:
             self.counts, self.sums = grown
 
     def move(self, source: int, target: int) -> None:
-        """Move an action to another slot, and leave its own as that of no action."""
+        """Move an action to another slot, and clear its own."""
         for array in (self.counts, self.sums):
             array[target] = array[source]
             array[source] = 0
 
     def estimate(self, pairs: ActionPairs) -> Estimates:
-        """Return what is expected of pairs."""
+        """Return the estimates for pairs."""
         counts = self.counts[pairs.slots]
         means = self.sums[pairs.slots] / np.maximum(counts, 1)
         return Estimates(means, np.where(counts > 0, 1.0 / np.maximum(counts, 1), np.inf))
@@ -72,7 +72,7 @@ class Means:
         return {"counts": self.counts[:n_slots], "sums": self.sums[:n_slots]}
 
     def restore(self, arrays: Arrays, n_slots: int) -> None:
-        """Take the arrays of a file. Raises InvariantError if they are not those of a model."""
+        """Restore the arrays of a file. Raises InvariantError if they are not those of a model."""
         self.reserve(n_slots)
         for name, own in (("counts", self.counts), ("sums", self.sums)):
             own[:n_slots] = checked(arrays, name, (n_slots,), own.dtype)
@@ -130,14 +130,14 @@ class RewardModels:
         self.linear = linear
 
     def move(self, source: int, target: int) -> None:
-        """Move an action to another slot, and leave its own as that of no action."""
+        """Move an action to another slot, and clear its own."""
         for name in _OF_ACTIONS:
             array = getattr(self.linear, name)
             array[target] = array[source]
         _clear(self.linear, slice(source, source + 1), self.regularization)
 
     def estimate(self, pairs: ActionPairs) -> Estimates:
-        """Return what is expected of pairs."""
+        """Return the estimates for pairs."""
         means, variances = np.empty(pairs.slots.size), np.empty(pairs.slots.size)
         score_pairs(self.linear, pairs, means, variances)
         return Estimates(means, variances)
@@ -153,7 +153,7 @@ class RewardModels:
             first = stop
 
     def _refresh(self, slot: int) -> None:
-        """Compute the inverses of an action and of all actions anew, and what is computed by them."""
+        """Recompute the inverses of an action and of all actions, and the weights that follow from them."""
         linear = self.linear
         inverse = _inverse(linear.matrices[slot], self.regularization)
         shared_inverse = _inverse(linear.shared_matrix, self.regularization)
@@ -198,7 +198,7 @@ class RewardModels:
 
 
 def _clear(linear: Linear, slots: slice, regularization: float) -> None:
-    """Make slots as those of actions without rewards."""
+    """Clear slots: they become those of actions without rewards."""
     for name in _OF_ACTIONS:
         getattr(linear, name)[slots] = 0
     diagonal = np.arange(linear.targets.shape[1])

@@ -1,4 +1,4 @@
-"""Policies over actions that are few enough to estimate the reward of each."""
+"""Policies that estimate the reward of every action."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ RIDGE = Real(1e-9, _LARGEST)
 
 
 class Random(Policy):
-    """Choose uniformly at random: what a log is best made with, and what other policies are compared with.
+    """Choose uniformly at random, to make a log or as a baseline.
 
     Parameters
     ----------
@@ -168,15 +168,15 @@ class LinUCB(_LinearPolicy):
     The bound is ``theta_a . x + alpha * sqrt(x^T A_a^-1 x)``, where ``A_a`` is the ridge plus the sum of the products
     ``x x^T`` of the contexts in which the action was chosen, and ``theta_a`` the ridge regression of its rewards.
 
-    A decision and a reward take time proportional to the square of the number of features, a decision for each action
-    allowed.
+    A decision takes time proportional to the square of the number of features for each allowed action, and a reward
+    takes as much once.
 
     Parameters
     ----------
     n_actions : int, optional
         The actions 0 .. n_actions - 1 are known at first; by default none are.
     alpha : float, default 1.0
-        How much uncertainty counts.
+        Weight of the uncertainty.
     regularization : float, default 1.0
         The ridge.
     random_state : int or numpy.random.SeedSequence, optional
@@ -226,7 +226,7 @@ class HybridLinUCB(_LinearPolicy):
     n_actions : int, optional
         The actions 0 .. n_actions - 1 are known at first; by default as many as ``action_features`` has rows.
     alpha : float, default 1.0
-        How much uncertainty counts.
+        Weight of the uncertainty.
     action_features : array-like, shape (n_actions, n_action_features), optional
         Features of the actions 0 .. n_actions - 1. Those of other actions come by :meth:`add_actions`. Without
         features, ``z`` is the context itself.
@@ -274,7 +274,7 @@ class HybridLinUCB(_LinearPolicy):
 
     @changes_in_one_step
     def add_actions(self, actions: Any, features: Any = None) -> Self:
-        """Make actions known.
+        """Add actions.
 
         Parameters
         ----------
@@ -358,7 +358,7 @@ class LinearThompson(_LinearPolicy):
     n_actions : int, optional
         The actions 0 .. n_actions - 1 are known at first; by default none are.
     scale : float, default 0.3
-        Standard deviation of the reward: how much uncertainty counts.
+        Standard deviation of the reward, which is the weight of the uncertainty.
     regularization : float, default 1.0
         The ridge.
     random_state : int or numpy.random.SeedSequence, optional
@@ -393,9 +393,9 @@ class SquareCB(_LinearPolicy):
     n_actions : int, optional
         The actions 0 .. n_actions - 1 are known at first; by default none are.
     gamma : float, default 10.0
-        How strongly gaps count: ``gamma * t ** exponent`` after ``t`` rewards.
+        Weight of the gaps: ``gamma * t ** exponent`` after ``t`` rewards.
     exponent : float in [0, 1], default 0.5
-        How fast this grows.
+        Growth of this weight.
     regularization : float, default 1.0
         The ridge of the linear models.
     random_state : int or numpy.random.SeedSequence, optional
@@ -432,9 +432,9 @@ class SquareCB(_LinearPolicy):
 
 
 class _Warm(Policy):
-    """A policy that adds to the mean reward of an action what its reward in this context differs from the mean.
+    """A policy that corrects the mean reward of an action for the context.
 
-    The difference is that of a logistic regression on all products of a feature of the context and one of the action,
+    The correction is that of a logistic regression on all products of a feature of the context and one of the action,
     which is trained once (:meth:`warm_up`), as in the experiments of Li et al. (2010). Until then it is 0.
     """
 
@@ -457,7 +457,7 @@ class _Warm(Policy):
 
     @changes_in_one_step
     def warm_up(self, log: Log, action_features: Any, *, C: float = 1.0) -> Self:
-        """Train the model of contexts and actions. What is known of the mean rewards stays.
+        """Train the model of contexts and actions. The mean rewards stay as they are.
 
         Parameters
         ----------
@@ -501,7 +501,7 @@ class _Warm(Policy):
 
     @changes_in_one_step
     def add_actions(self, actions: Any, features: Any = None) -> Self:
-        """Make actions known.
+        """Add actions.
 
         Parameters
         ----------
@@ -574,8 +574,8 @@ class _Warm(Policy):
 class WarmEpsilonGreedy(_Warm):
     """Choose the action of the best mean reward after a correction for the context, sometimes one at random.
 
-    The correction is what a logistic regression of an earlier log (:meth:`warm_up`) expects of the action in this
-    context above what it expects in all contexts: the warm form of epsilon-greedy of Li et al. (2010).
+    The correction is the reward that a logistic regression of an earlier log (:meth:`warm_up`) expects in this context,
+    less the one it expects on average over contexts. This is the warm start of epsilon-greedy of Li et al. (2010).
 
     Parameters
     ----------

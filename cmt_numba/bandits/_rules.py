@@ -1,4 +1,4 @@
-"""How estimates become probabilities of actions. Pairs are grouped by rows: ``offsets`` says where each row's begin."""
+"""Rules that turn estimates into probabilities. Pairs are grouped by rows, which begin at ``offsets``."""
 
 from __future__ import annotations
 

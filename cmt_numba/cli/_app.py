@@ -231,7 +231,7 @@ def evaluate(
 ) -> None:
     """Evaluate a classifier: error, time, and the shape of the trees.
 
-    Beside it stand rivals: the most frequent class, exact search, class means, a linear model, and BM25 where a table
+    For comparison: the most frequent class, exact search, class means, a linear model, and BM25 where a table
     has text. Those that would take minutes are measured on fewer rows or skipped.
 
     With --progressive, rows are processed in the order of the file, in batches that grow to --batch-size. Shuffle files

@@ -51,8 +51,8 @@ def new_columns(kinds: Sequence[str]) -> Any:
     """Return a transformer, not fitted, of data frames with columns of these kinds.
 
     Numbers are scaled to mean 0 and variance 1, and missing ones become 0; categories are one-hot, and unknown ones
-    nothing; texts become tf-idf of their words. Beside other columns, words that occur in one row only are left out:
-    a classifier would learn its training rows by them.
+    nothing; texts become tf-idf of their words. If there are other columns, words that occur in one row only are left
+    out, because a classifier would memorise its training rows by them.
     """
     found = kinds_of(kinds)
     numbers, categories = (

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from .._forest import require
 from .._version import __version__
-from ..estimators._files import estimator_of
+from ..estimators import estimator_of
 from ..formats import ReadOptions
 from ..persistence import (
     Contents,
@@ -52,7 +52,7 @@ class Model(NamedTuple):
     version : str
         The version of this library that wrote the file.
     vectorizer : transformer, optional
-        What makes keys of texts or of columns of kinds; None if examples are keys as they are read.
+        Turns texts, or columns with kinds, into keys. None if the rows are keys already.
     """
 
     estimator: Any

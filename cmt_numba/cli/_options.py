@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -26,7 +27,7 @@ class Format(StrEnum):
 
 
 class WarmupKind(StrEnum):
-    """What can be compiled for, see :func:`cmt_numba.warmup`."""
+    """Kinds of objects to compile kernels for, see :func:`cmt_numba.warmup`."""
 
     tree = "tree"
     store = "store"
@@ -46,7 +47,7 @@ class TaskName(StrEnum):
 
 
 class TextKeys(StrEnum):
-    """What texts become: see :mod:`cmt_numba.text`, and scikit-learn's TfidfVectorizer for words and characters."""
+    """Kinds of keys for texts: see :mod:`cmt_numba.text`, and TfidfVectorizer for words and characters."""
 
     words = "words"
     characters = "characters"
@@ -56,7 +57,7 @@ class TextKeys(StrEnum):
 
 
 class RivalName(StrEnum):
-    """Models that stand beside a result, see :class:`cmt_numba.evaluation.Rival`."""
+    """Models to compare a result with, see :class:`cmt_numba.evaluation.Rival`."""
 
     majority = "majority"
     exact = "exact"
@@ -68,8 +69,8 @@ class RivalName(StrEnum):
 WORDS = "cmt_numba.words"
 """Where the context of a command keeps the words of the command line."""
 
-_READING = "How to read the data"
-_LEARNING = "How to train"
+_reading = partial(typer.Option, rich_help_panel="How to read the data")
+_learning = partial(typer.Option, rich_help_panel="How to train")
 
 Data = Annotated[
     Path,
@@ -81,118 +82,73 @@ Data = Annotated[
 ]
 ModelToAsk = Annotated[Path, typer.Option("--model", "-m", metavar="FILE", help="File of a model.")]
 Output = Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="File to write to.")]
-FormatOption = Annotated[
-    Format | None,
-    typer.Option("--format", help="Format, if the file's name does not show it.", rich_help_panel=_READING),
-]
-TaskOption = Annotated[
-    TaskName | None,
-    typer.Option("--task", help="By default multilabel if a row has several labels.", rich_help_panel=_READING),
-]
+FormatOption = Annotated[Format | None, _reading("--format", help="Format, if the file's name does not show it.")]
+TaskOption = Annotated[TaskName | None, _reading("--task", help="By default multilabel if a row has several labels.")]
 Features = Annotated[
     int | None,
-    typer.Option(
-        "--features",
-        metavar="N",
-        min=1,
-        help="Number of features of sparse data; saves a pass over the file.",
-        rich_help_panel=_READING,
-    ),
+    _reading("--features", metavar="N", min=1, help="Number of features of sparse data; saves a pass over the file."),
 ]
 Bits = Annotated[
     int,
-    typer.Option(
-        "--bits",
-        metavar="BITS",
-        min=1,
-        max=30,
-        help="Hash words and names of features into 2**BITS features.",
-        rich_help_panel=_READING,
-    ),
+    _reading("--bits", metavar="BITS", min=1, max=30, help="Hash words and names of features into 2**BITS features."),
 ]
 Label = Annotated[
     str | None,
-    typer.Option(
+    _reading(
         "--label",
         metavar="COLUMN",
         help="Column of a table with the labels; by default 'label' or, if there is none, the last.",
-        rich_help_panel=_READING,
     ),
 ]
 Kinds = Annotated[
     list[str] | None,
-    typer.Option(
+    _reading(
         "--kind",
         metavar="COLUMN=KIND",
         help="Kind of a column of a table: text, category or number; by default shown by its values. May be repeated.",
-        rich_help_panel=_READING,
     ),
 ]
 Text = Annotated[
     list[str] | None,
-    typer.Option(
-        "--text",
-        metavar="COLUMN",
-        help="Column of a table whose words are the features; may be repeated.",
-        rich_help_panel=_READING,
-    ),
+    _reading("--text", metavar="COLUMN", help="Column of a table whose words are the features; may be repeated."),
 ]
 KeysOption = Annotated[
     TextKeys | None,
-    typer.Option(
+    _reading(
         "--keys",
         help="Learn keys of the text columns, which the model keeps: tf-idf of words or of characters, BM25, vectors "
         "of words and parts of words, or words and learned vectors together. By default words are hashed and counted.",
-        rich_help_panel=_READING,
     ),
 ]
 Ignore = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--ignore", metavar="COLUMN", help="Column of a table to ignore; may be repeated.", rich_help_panel=_READING
-    ),
+    list[str] | None, _reading("--ignore", metavar="COLUMN", help="Column of a table to ignore; may be repeated.")
 ]
 Labels = Annotated[
-    Path | None,
-    typer.Option(
-        "--labels", metavar="FILE", help="File with the labels of a scipy.sparse matrix.", rich_help_panel=_READING
-    ),
+    Path | None, _reading("--labels", metavar="FILE", help="File with the labels of a scipy.sparse matrix.")
 ]
-Trees = Annotated[
-    int | None,
-    typer.Option("--trees", metavar="N", min=1, help="Trees; by default chosen by data.", rich_help_panel=_LEARNING),
-]
+Trees = Annotated[int | None, _learning("--trees", metavar="N", min=1, help="Trees; by default chosen by data.")]
 Probes = Annotated[
-    int | None,
-    typer.Option(
-        "--probes", metavar="N", min=1, help="Leaves searched; by default chosen by data.", rich_help_panel=_LEARNING
-    ),
+    int | None, _learning("--probes", metavar="N", min=1, help="Leaves searched; by default chosen by data.")
 ]
 Passes = Annotated[
     int | None,
-    typer.Option(
-        "--passes",
-        metavar="N",
-        min=1,
-        help="Passes over the examples for routers and head; by default 2 and 5.",
-        rich_help_panel=_LEARNING,
+    _learning(
+        "--passes", metavar="N", min=1, help="Passes over the examples for routers and head; by default 2 and 5."
     ),
 ]
 Settings = Annotated[
     list[str] | None,
-    typer.Option(
+    _learning(
         "--set",
         metavar="NAME=VALUE",
         help="Any other parameter of CMTClassifier or CMTMultilabelClassifier, such as aggressiveness=0.3; may be "
         "repeated.",
-        rich_help_panel=_LEARNING,
     ),
 ]
-Jobs = Annotated[int, typer.Option("--jobs", metavar="N", help="Threads; -1 for all.", rich_help_panel=_LEARNING)]
-Seed = Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Seed.", rich_help_panel=_LEARNING)]
+Jobs = Annotated[int, _learning("--jobs", metavar="N", help="Threads; -1 for all.")]
+Seed = Annotated[int, _learning("--seed", metavar="N", min=0, help="Seed.")]
 Progress = Annotated[
-    bool | None,
-    typer.Option("--progress/--no-progress", help="Show a progress bar; by default only on a terminal."),
+    bool | None, typer.Option("--progress/--no-progress", help="Show a progress bar; by default only on a terminal.")
 ]
 BatchRows = Annotated[int, typer.Option("--batch-size", metavar="N", min=1, help="Largest number of rows per batch.")]
 ReportFile = Annotated[Path | None, typer.Option("--report", metavar="FILE", help="Write a page with plots (HTML).")]

@@ -1,4 +1,4 @@
-"""What commands write: files, and text without control characters."""
+"""The output of commands: files, and text without control characters."""
 
 from __future__ import annotations
 

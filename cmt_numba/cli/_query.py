@@ -30,7 +30,7 @@ class Answer(NamedTuple):
 def ask(
     path: Path, data: Path, data_format: str | None, output: Path, batch_size: int, progress: bool | None
 ) -> Iterator[tuple[Model, Stream, TextIO]]:
-    """Yield a model, the batches of a data file that it can be asked with, and the file for what it answers.
+    """Yield a model, the batches of a data file that it can read, and the file for its answers.
 
     Raises
     ------

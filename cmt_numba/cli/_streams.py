@@ -42,7 +42,7 @@ class Stream:
             self._bar.update(batch.position - self._bar.n)
 
     def note(self, metrics: dict[str, float]) -> None:
-        """Show the first of these measures beside the bar."""
+        """Show the first of these measures next to the bar."""
         name = next(name for name in metrics if name != "n_examples")
         self._measures = {name: f"{metrics[name]:.4f}"}
 

@@ -4,10 +4,10 @@ A :class:`ShardedStore` has the interface of a :class:`~cmt_numba.MemoryStore`. 
 each is a Ray actor, a process that owns a :class:`~cmt_numba.MemoryStore`, in a folder of its own if the store has a
 path. Ray starts the processes, restarts those that die and moves the arrays between them.
 
-Keys belong to shards by consistent hashing. Changes go to the owners of their keys; a query goes to all shards, and the
-best of their answers are merged. Every change has the name of its request, which is written in the same transaction, so
-that a change is made once even if a shard is killed before it could answer. Shards can be added and removed while the
-store is used, and can have replicas that answer queries.
+Keys belong to shards by consistent hashing. Changes go to the owners of their keys. A query goes to all shards, and the
+best of their results are merged. A shard writes the name of each request in the transaction of the change, so a change
+is made once even if the shard is killed before it can answer. Shards can be added and removed while the store is used,
+and can have replicas that answer queries.
 
 A :class:`ShardedClassifier` divides its classes in the same way among actors that own a
 :class:`~cmt_numba.CMTClassifier` each.

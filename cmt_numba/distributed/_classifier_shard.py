@@ -119,24 +119,26 @@ class ClassifierShard:
         return model._lock.read(lambda: self._facts(model))
 
     def _facts(self, model: Any) -> ClassFacts:
-        are_own, (rows, labels) = self._are_own(model), all_examples(model.examples_)
-        means = as_matrix(means_of(rows, labels, np.arange(labels.size), model._class_of_label.size)[0])
-        own = np.flatnonzero(are_own[model._class_of_label])
+        are_own, (rows, labels) = self._are_own(model), all_examples(model._model.index.examples)
+        class_of_label = model._model.class_of_label
+        means = as_matrix(means_of(rows, labels, np.arange(labels.size), class_of_label.size)[0])
+        own = np.flatnonzero(are_own[class_of_label])
         centre = np.asarray(means[own].sum(axis=0), np.float32).reshape(-1)
         return ClassFacts(model.classes_[are_own], centre, _next_id(model) // 2 + 1)
 
     def n_examples(self) -> int:
         """Return how many examples the shard has learned, those of other shards' classes included."""
-        model = self._model()
-        return int(all_examples(model.examples_)[1].size) if hasattr(model, "forest_") else 0  # type: ignore[arg-type]
+        model: Any = self._model()
+        return int(all_examples(model._model.index.examples)[1].size) if hasattr(model, "forest_") else 0
 
     def _are_own(self, model: Any) -> np.ndarray:
         """Return which classes of the classifier belong to the shard: bool, shape (n_classes,)."""
         step = model._lock.n_steps
         if self._own is None or self._own[0] != step:
-            labels = all_examples(model.examples_)[1]
-            are_own = np.zeros(model.classes_.size, np.bool_)
-            are_own[model._class_of_label[labels[model.examples_.keys.ids[: labels.size] % 2 == 0]]] = True
+            examples = model._model.index.examples
+            labels, are_own = all_examples(examples)[1], np.zeros(model.classes_.size, np.bool_)
+            labels_of_own = labels[examples.keys.ids[: labels.size] % 2 == 0]
+            are_own[model._model.class_of_label[labels_of_own]] = True
             self._own = step, are_own
         return self._own[1]
 
@@ -157,7 +159,7 @@ def _ids(given: ExampleShare, first_number: int) -> np.ndarray:
 
 
 def _next_id(model: Any) -> int:
-    return int(model.examples_.keys.totals[NEXT_ID])
+    return int(model._model.index.examples.keys.totals[NEXT_ID])
 
 
 def _own_answers(model: CMTClassifier, are_own: np.ndarray, X: Any, k: int) -> tuple[np.ndarray, np.ndarray]:

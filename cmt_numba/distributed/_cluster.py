@@ -1,4 +1,4 @@
-"""Ray: imported when it is needed, and started or connected to."""
+"""Connections to Ray, which is imported when it is first needed."""
 
 from __future__ import annotations
 

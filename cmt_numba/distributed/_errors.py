@@ -85,14 +85,14 @@ class PartialChangeError(RuntimeError):
     unknown : list of str or int
         The keys of shards that did not answer in time. Ray goes on trying: the change may still be made.
     reasons : dict of str to Exception
-        What the shards raised, by their names.
+        The errors that shards have raised, by their names.
     """
 
     def __init__(self, made: list[Key], not_made: list[Key], unknown: list[Key], reasons: dict[str, Exception]) -> None:
         why = "; ".join(f"{name}: {error}" for name, error in reasons.items())
         super().__init__(
-            f"the change was made for {len(made)} keys, not made for {len(not_made)}, and {len(unknown)} are not known "
-            f"of (see the attributes made, not_made and unknown): {why}"
+            f"the change was made for {len(made)} keys and not for {len(not_made)}; for {len(unknown)} it may still be "
+            f"made (see the attributes made, not_made and unknown): {why}"
         )
         self.made, self.not_made, self.unknown, self.reasons = made, not_made, unknown, reasons
 

@@ -1,4 +1,4 @@
-"""Which shard learns a class: that of the classes most like it, as long as it has room."""
+"""Assignment of classes to shards: similar classes together, in shards of bounded size."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 _LARGEST = 1.1
-"""A shard has at most this times its equal share of the classes."""
+"""Ratio of the largest number of classes of a shard to an equal share."""
 
 _ROUNDS = 10  # of k-means
 
@@ -68,7 +68,7 @@ def assigned(means: Any, centres: np.ndarray, sizes: np.ndarray) -> np.ndarray:
         open_shards = np.flatnonzero(room > 0)
         of_waiting = likeness[np.ix_(waiting, open_shards)]
         wanted = open_shards[of_waiting.argmax(axis=1)]
-        # Those first that lose most by any other shard.
+        # First the classes that would lose most in another shard.
         two_best = np.sort(of_waiting, axis=1)[:, -2:]
         order = np.argsort(two_best[:, 0] - two_best[:, -1], kind="stable")
         for shard in open_shards:

@@ -38,6 +38,10 @@ class ShardedClassifier:
     that dies is restarted and opens its folder. Calls that were under way are made again; examples are learned once. In
     memory, a shard that dies takes its classes with it; calls then raise :class:`ClusterError`.
 
+    Methods raise ``NotFittedError`` before the first example, :class:`NoAnswerError` with the names of shards that do
+    not answer in time, since these might know a better class, and :class:`ClusterError` if a shard has died with its
+    classes or the cluster is gone.
+
     Several threads may use a classifier. So may tasks and actors of Ray to which it is given as an argument: they ask
     the same shards, but cannot teach them. The shards end with :meth:`close`, or with the process that has opened the
     classifier.
@@ -227,11 +231,6 @@ class ShardedClassifier:
         Returns
         -------
         self
-
-        Raises
-        ------
-        TypeError, ValueError, NoAnswerError, ClusterError, PartialChangeError
-            As for :meth:`fit`. After the last, examples of the classes in ``made`` have been learned.
         """
         return self._teach(X, y, afresh=False)
 
@@ -321,17 +320,6 @@ class ShardedClassifier:
         -------
         ndarray of shape (n,)
             One of ``classes_`` for each row.
-
-        Raises
-        ------
-        sklearn.exceptions.NotFittedError
-            Before the first example.
-        TypeError, ValueError
-            If ``X`` cannot be used.
-        NoAnswerError
-            If shards have not answered in time; it names them. An answer without them could be any other class.
-        ClusterError
-            If a shard has died with its classes, or the cluster is gone.
         """
         classes, scores = self._best(X, 1)
         answers: np.ndarray = classes[np.arange(scores.shape[0]), scores.argmax(axis=1)]
@@ -353,11 +341,6 @@ class ShardedClassifier:
             Positions in ``classes_``, the best first; -1 where there were fewer candidates.
         scores : ndarray of float32, shape (n, k)
             Their scores; minus infinity for none.
-
-        Raises
-        ------
-        sklearn.exceptions.NotFittedError, TypeError, ValueError, NoAnswerError, ClusterError
-            As for :meth:`predict`.
         """
         k = check_wanted("k", k, self._all_classes().size)
         classes, scores = self._best(X, k)
@@ -384,11 +367,6 @@ class ShardedClassifier:
         -------
         float
             From 0 to 1.
-
-        Raises
-        ------
-        sklearn.exceptions.NotFittedError, TypeError, ValueError, NoAnswerError, ClusterError
-            As for :meth:`predict`.
         """
         answers, y = self.predict(X), np.ravel(label_array("y", y))
         if y.size != answers.size:
@@ -453,7 +431,7 @@ def _check_options(options: dict[str, Any]) -> None:
     seed = options.get("random_state")
     if seed is not None:
         check_integer("random_state", seed, 0, 2**32 - 1)
-    CMTClassifier(**options)._check_all_parameters()
+    CMTClassifier(**options)._check_parameters()
     if options.get("method", "head") != "head":
         raise ValueError("method must be 'head': votes of neighbors are not compared between shards")
     if not options.get("store_examples", True):

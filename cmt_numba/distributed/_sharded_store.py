@@ -57,17 +57,23 @@ _BYTES_TO_SHARE = 1 << 16  # of vectors, from which they are put into Ray's obje
 class ShardedStore:
     """A store like :class:`~cmt_numba.MemoryStore`, whose memories are divided among processes of Ray.
 
-    Each shard holds the memories whose keys belong to it, by consistent hashing. A query is answered by all shards, and
-    the best of their answers are merged; filters run in the shards. A change is one transaction in each shard: what is
-    wrong with its arguments is found before anything changes, but if a shard fails meanwhile, others may have made
-    their part, and :class:`PartialChangeError` says which.
+    Keys belong to shards by consistent hashing. All shards answer a query, each with its own filter, and the best of
+    their results are merged. A change is one transaction in each shard. All arguments are checked before anything
+    changes; if a shard fails later, others may have made their part, and :class:`PartialChangeError` says which.
 
-    With a path, a shard that dies is restarted, on another machine if that can read the folder, and opens its folder.
-    Calls that were under way are made again, and changes among them are made once. In memory, a shard that dies takes
-    its memories with it; calls then raise :class:`ClusterError`, but for queries if there are replicas.
+    With a path, Ray restarts a shard that dies, on another machine if that can read the folder. Interrupted calls are
+    repeated, and a change is made once. In memory, a shard that dies loses its memories: calls then raise
+    :class:`ClusterError`, except queries that replicas answer.
+
+    A folder opens with a ``RuntimeWarning`` if a move of memories cannot be finished (see :meth:`undo_move`), or if
+    shards hold memories that do not fit together, as earlier versions could leave them.
 
     Several threads may use a store, and so may tasks and actors of Ray to which it is given as an argument. The shards
     end with :meth:`close`, or with the process that has opened the store.
+
+    Methods raise the errors of those of :class:`~cmt_numba.MemoryStore`, before anything has changed. They also raise
+    :class:`NoAnswerError` if shards do not answer in time, and :class:`ClusterError` if a shard has died with its
+    memories or the cluster is gone.
 
     Parameters
     ----------
@@ -204,17 +210,6 @@ class ShardedStore:
         -------
         ShardedResults
             Keys, scores and payloads, and the names of shards that did not answer in time.
-
-        Raises
-        ------
-        KeyError
-            If ``where`` lists a key that is not stored.
-        TypeError, ValueError
-            If an argument is not valid.
-        NoAnswerError
-            If no shard has answered in time.
-        ClusterError
-            If a shard has died with its memories, or the cluster is gone.
         """
         X = self._check_vectors(X)
         k = check_wanted("k", k, len(self) if isinstance(k, int | np.integer) and k > MOST_WANTED else 0)
@@ -281,15 +276,6 @@ class ShardedStore:
         -------
         Items
             Keys, vectors (n, n_features) and payloads.
-
-        Raises
-        ------
-        KeyError
-            If a key is not stored.
-        TypeError, ValueError
-            If these are no keys.
-        NoAnswerError, ClusterError
-            If a shard has not answered.
         """
         checked = check_keys(keys, distinct=False)
         parts = self._client.ask_owners("get", checked)
@@ -317,7 +303,7 @@ class ShardedStore:
             while True:
                 calls = {shard: (last,)}
                 found = self._client.ask(Question("keys_after", lambda _, calls=calls: calls))  # type: ignore[misc]
-                if self._client.topology != topology:
+                if self._client.topology.move != topology.move:
                     raise RuntimeError("the shards of the store have changed during iteration; begin again")
                 keys, last = found[shard]
                 if not keys:
@@ -382,22 +368,7 @@ class ShardedStore:
         Parameters
         ----------
         keys, X, payloads
-            As for :meth:`cmt_numba.MemoryStore.add`.
-
-        Raises
-        ------
-        DuplicateKeyError
-            If a key is in the store already. It is a KeyError and a ValueError.
-        TypeError, ValueError
-            If an argument is not valid, or a vector has the length 0 and the metric is the cosine.
-        NoAnswerError
-            If a shard has not answered in time. It may still make the change.
-        ClusterError
-            If a shard or the cluster is gone.
-        PartialChangeError
-            If some shards have made the change and others not.
-
-        Nothing has changed after the first two.
+            As for :meth:`cmt_numba.MemoryStore.add`. The keys must be new.
         """
         self._write("add", keys, X, payloads)
 
@@ -408,11 +379,6 @@ class ShardedStore:
         ----------
         keys, X, payloads
             As for :meth:`cmt_numba.MemoryStore.upsert`.
-
-        Raises
-        ------
-        TypeError, ValueError, NoAnswerError, ClusterError, PartialChangeError
-            As for :meth:`add`.
         """
         self._write("upsert", keys, X, payloads)
 
@@ -446,15 +412,6 @@ class ShardedStore:
         ----------
         keys : str, int or list of them
             Their keys, each named once.
-
-        Raises
-        ------
-        KeyError
-            If a key is not stored; nothing has been deleted then.
-        TypeError, ValueError
-            If these are not distinct keys.
-        NoAnswerError, ClusterError, PartialChangeError
-            As for :meth:`add`.
         """
         checked = check_keys(keys)
         if len(self._client.topology.divided(checked)) > 1:
@@ -488,15 +445,6 @@ class ShardedStore:
         ----------
         X, keys, rewards
             As for :meth:`cmt_numba.MemoryStore.feedback`.
-
-        Raises
-        ------
-        KeyError
-            If a key is not stored; nothing has been learned then.
-        TypeError, ValueError
-            If an argument is not valid; nothing has been learned then.
-        NoAnswerError, ClusterError, PartialChangeError
-            As for :meth:`add`.
         """
         X = self._check_vectors(X)
         given = check_answers(keys, X.shape[0])
@@ -532,11 +480,6 @@ class ShardedStore:
         -------
         float
             The share of the queries whose first answer was right in the last pass, before they taught anything.
-
-        Raises
-        ------
-        KeyError, TypeError, ValueError, NoAnswerError, ClusterError, PartialChangeError
-            As for :meth:`feedback`.
         """
         X = self._check_vectors(X)
         checked, n_passes = check_keys(keys, distinct=False), check_passes("n_passes", n_passes, 1)

@@ -1,13 +1,16 @@
-"""scikit-learn estimators."""
+"""scikit-learn estimators.
 
+Other rooms of the package also import from here what checks labels and writes estimators to files.
+"""
+
+from ._calibration import held_out
 from ._classifier import CMTClassifier
 from ._explanations import Explanation
-from ._input import warn_of_scales as warn_of_scales
-from ._labels import check_classes as check_classes
-from ._labels import check_targets as check_targets
-from ._labels import in_one_type as in_one_type
+from ._files import estimator_contents, estimator_of
+from ._input import warn_of_scales
+from ._label_index import means_of
+from ._labels import check_classes, check_targets, check_unmixed, in_one_type
 from ._multilabel import CMTMultilabelClassifier
-from ._relearning import means_of as means_of
 from ._retriever import CMTRetriever
 from ._tuning import tune
 

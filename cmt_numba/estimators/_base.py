@@ -1,106 +1,71 @@
-"""What all estimators have in common: whole changes, files, copies, and a check of everything that must hold.
+"""What all estimators share: parameters, changes of the model, files, folders, copies, and checks.
 
-A change of an estimator is made in an order that can be broken off at any place, by an error or an interrupt. What is
-learned from scratch, and what takes long while other threads may read, is learned aside and put in place at once
-(``_aside.py``). Otherwise one assignment to the estimator's own tables makes new memories or labels known, or lets old
-ones be forgotten, and these tables say what must be there: what was inserted into a forest and is not in the tables is
-surplus, and is taken out again. A mark says that a change is under way. The next use that finds it on an estimator that
-no thread is changing removes the surplus first, so this may be interrupted as well.
+An estimator has its parameters and, once it has learned, one model with all that it has learned. A change validates its
+arguments, learns, and is over: in the model itself if that takes a moment or no other thread reads, otherwise in a
+copy that is swapped in by one assignment.
 """
 
 from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Callable, Sized
+from collections.abc import Callable
 from functools import cache, partial, wraps
 from operator import attrgetter, is_
 from time import perf_counter
 from typing import Any, ClassVar, Self, TypeVar, cast
-from weakref import WeakKeyDictionary
 
+from sklearn.base import BaseEstimator
+from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from .._concurrency.rwlock import Lockable, ReadWriteLock, changes
-from .._forest.structures import writeable
-from .._validation import Constraint
-from ..persistence._container import Contents
-from ..persistence._trees import read_object, refusing, write_object
-from ._aside import note_duration, queries_drawn, take_over_draws, twin_of
-from ._checks import check_parts
-from ._durable import FORM, form_of
-from ._files import LEARNED, estimator_contents, estimator_of, pickled_attributes, unpickled_attributes
+from .._change import Lockable, ReadWriteLock, changes, reads, undone_by
+from .._forest import writeable
+from .._validation import MOST_PASSES, Checked, Constraint, Flag, Integer, Optional, check_jobs
+from ..journal import Durability
+from ..persistence import Contents, read_object, refusing, write_object
+from ..tree import OPTIONS
+from ._draws import queries_drawn, take_over_draws
+from ._durable import FOLDER, EstimatorFolder, folder_of
+from ._files import LEARNED, check_model, estimator_contents, estimator_of, pickled_attributes, unpickled_attributes
 
 Method = TypeVar("Method", bound=Callable[..., Any])
-Make = Callable[[Any], Any]
 
-_LOCK, _MARK = "_own_lock", "_unfinished"
-_NOT_COPIED = frozenset({_LOCK, _MARK, FORM})
-_CHECKED: WeakKeyDictionary[Any, tuple[Any, ...]] = WeakKeyDictionary()  # parameters checked last
+_LOCK, _CHECKED, _DURATIONS = "_own_lock", "_checked_parameters", "_seconds_a_row"
+_NOT_COPIED = frozenset({_LOCK, _CHECKED, _DURATIONS, FOLDER})
+
+_LONG = 0.02  # seconds: readers should not wait longer
+_FEW = 4  # rows that are likely to be learned in a moment
+_MOST_GROWTH = 1.5  # of the time that a change is expected to take: one may have waited for something else
+
+PASSES = Integer(0, MOST_PASSES)
+
+OF_ALL: dict[str, Constraint] = {
+    "n_trees": Optional(OPTIONS["n_trees"]),
+    "n_probes": Optional(Integer(1)),
+    "alpha": OPTIONS["alpha"],
+    "n_reroutes": OPTIONS["n_reroutes"],
+    "n_jobs": Checked(check_jobs, "int"),
+    "random_state": Checked(check_random_state, "int, numpy.random.RandomState or None"),
+    "verbose": Flag(),
+}
+"""The constraints of the parameters of every estimator."""
+
+FIT_ONLY = frozenset({"leaf_multiplier", "alpha", "n_reroutes", "n_jobs", "random_state"})
+"""Parameters that take effect when a forest is made, and not later."""
 
 
-class _UnfinishedError(Exception):
-    """A change was interrupted, and must be rolled back first."""
-
-
-def changes_at_once(method: Method) -> Method:
-    """Let a method of an estimator be a change: at once for other threads, and valid wherever it is broken off."""
+def changes_model(method: Method) -> Method:
+    """Run a method of an estimator as a change, which is journaled if the estimator is in a folder."""
 
     @wraps(method)
     def changing(self: Any, *args: Any, **kwargs: Any) -> Any:
-        n_rows = _length(args[0] if args else next(iter(kwargs.values()), None))
-
-        def change(make: Make, look: Callable[[Any], None] = _see_nothing) -> Any:
-            return self._lock.change(partial(_make_change, self, method.__name__, n_rows, make, look))
-
-        form = form_of(self)
-        if form is not None:
-            return form.change(method, args, kwargs, change)
-        return change(lambda target: method(target, *args, **kwargs))
+        folder = folder_of(self)
+        if folder is not None:
+            return folder.change(method, args, kwargs)
+        return self._lock.change(partial(method, self, *args, **kwargs))
 
     return cast(Method, changing)
-
-
-def _make_change(estimator: Any, name: str, n_rows: int, make: Make, look: Callable[[Any], None]) -> Any:
-    """Make a change in place or in a twin; ``look`` is called with what has been changed, before others can read it."""
-    lock: ReadWriteLock = estimator._lock
-    if _MARK in vars(estimator):
-        lock.step(estimator._roll_back)
-    twin = None if lock.is_stepping() else twin_of(estimator, _NOT_COPIED, name, n_rows, lock)
-
-    def make_timed(target: Any) -> Any:
-        began = perf_counter()
-        result = make(target)
-        note_duration(estimator, name, n_rows, perf_counter() - began)
-        return result
-
-    def make_in_place() -> Any:
-        vars(estimator)[_MARK] = True
-        try:
-            result = make_timed(estimator)
-            look(estimator)
-        except BaseException:
-            estimator._roll_back()
-            raise
-        vars(estimator).pop(_MARK, None)
-        return result
-
-    if twin is None:
-        return lock.step(make_in_place)
-    forest = vars(twin).get("forest_")
-    drawn = None if forest is None or forest is estimator.forest_ else queries_drawn(forest)
-
-    def put_in_place() -> None:
-        look(twin)
-        if drawn is not None:
-            take_over_draws(estimator.forest_, twin.forest_, drawn)
-        estimator._become(twin)
-
-    lock.let_in()
-    result = make_timed(twin)
-    twin._get_ready(estimator)
-    lock.step(put_in_place)
-    return estimator if result is twin else result
 
 
 @cache
@@ -109,50 +74,18 @@ def _values_of(*names: str) -> Callable[[Any], tuple[Any, ...]]:
     return attrgetter(*names)
 
 
-def _length(rows: Any) -> int:
-    """Return the number of rows or ids, as far as an argument that has not been checked says it."""
-    shape = getattr(rows, "shape", None)
-    if shape is not None:
-        return int(shape[0]) if len(shape) > 0 else 1
-    return len(rows) if isinstance(rows, Sized) else 1
+class MemoryEstimator(Lockable, BaseEstimator):
+    """Base class of the estimators.
 
-
-def _see_nothing(_target: Any) -> None:
-    """Look at nothing."""
-
-
-def reads(method: Method) -> Method:
-    """Let a method of an estimator read it, while no other thread changes it."""
-
-    @wraps(method)
-    def reading(self: Any, *args: Any, **kwargs: Any) -> Any:
-        lock: ReadWriteLock = self._lock
-
-        def work() -> Any:
-            if _MARK in vars(self) and not lock.is_stepping():
-                raise _UnfinishedError
-            return method(self, *args, **kwargs)
-
-        while True:
-            try:
-                return lock.read(work)
-            except _UnfinishedError:
-                lock.change(partial(lock.step, self._roll_back))
-
-    return cast(Method, reading)
-
-
-class SavableEstimator(Lockable):
-    """What estimators have in common that can be saved. Their attributes are listed in ``_files.py``.
-
-    Any number of threads may use an estimator at once. Changes are made one after the other, and at once: what is asked
-    meanwhile is answered as before the change, or waits for some milliseconds for a short one. To set parameters is no
-    change in this sense: who does so while other threads use the estimator must expect either value to be used.
+    Any number of threads may use an estimator at once. Changes are made one after the other. A query during a change is
+    answered as before the change, or waits for some milliseconds for a short one. Setting parameters is not such a
+    change: who does so while other threads use the estimator must expect either value to be used.
     """
 
-    _kind: ClassVar[str]
+    _kind: ClassVar[str]  # in files
     _constraints: ClassVar[dict[str, Constraint]]  # of each parameter
     _fit_only: ClassVar[frozenset[str]]  # parameters without effect once there is a forest
+    _model: Any  # what has been learned; missing before the first fit
 
     def _check_parameters(self) -> None:
         """Check all parameters, unless they are those that were checked last: to check them takes longer than a row.
@@ -160,47 +93,112 @@ class SavableEstimator(Lockable):
         So no call accepts a parameter that a later one, or the replay of a journal, would refuse.
         """
         given = _values_of(*self._constraints)(self)
-        if (checked := _CHECKED.get(self)) is not None and all(map(is_, given, checked)):
+        if (checked := vars(self).get(_CHECKED)) is not None and all(map(is_, given, checked)):
             return
         for name, constraint in self._constraints.items():
             constraint.check(name, getattr(self, name))
-        _CHECKED[self] = given
+        self._check_combinations()
+        self.__dict__[_CHECKED] = given
 
-    def _check_all_parameters(self) -> None:
-        self._check_parameters()
+    def _check_combinations(self) -> None:
+        """Raise ValueError if parameters contradict each other."""
 
-    def _roll_back(self) -> None:
-        """Undo what an interrupted change has left, if there was one. This may itself be interrupted."""
-        if _MARK in vars(self):
-            if hasattr(self, "forest_"):
-                self._recover()
-            vars(self).pop(_MARK, None)
+    # Changes
 
-    def _recover(self) -> None:
-        """Take out of the forest, and of all else, what the estimator's own tables do not know."""
-        raise NotImplementedError
+    def _unfitted(self) -> Self:
+        """Return an estimator with the same parameters that has learned nothing."""
+        other = object.__new__(type(self))
+        apart = LEARNED | _NOT_COPIED
+        other.__dict__.update((name, value) for name, value in vars(self).items() if name not in apart)
+        return other
 
-    def _begin_anew(self, learn: Callable[[Any], None]) -> Self:
-        """Have ``learn`` make another estimator learn that has learned nothing, and take its place at once."""
-        learned = LEARNED[self._kind] | _NOT_COPIED
-        anew: Any = object.__new__(type(self))
-        vars(anew).update((name, value) for name, value in vars(self).items() if name not in learned)
-        learn(anew)
-        self._become(anew)
+    def _become(self, fitted: Self) -> Self:
+        """Take over what another estimator has learned; return the estimator. Parameters stay."""
+        if hasattr(self, "forest_"):
+            fitted._model.prepare_like(self._model, self)
+        folder, former = folder_of(self), vars(self).get("_model")
+
+        def swap_in() -> None:
+            kept = {name: value for name, value in vars(self).items() if name not in LEARNED}
+            if folder is not None:
+                folder.begin(former)
+            self.__dict__ = kept | {name: value for name, value in vars(fitted).items() if name in LEARNED}
+            if folder is not None:
+                folder.note(self._model)
+
+        self._lock.step(swap_in)
         return self
 
-    def _become(self, other: Any) -> None:
-        """Have learned what another estimator has learned, by one assignment. Parameters stay."""
-        learned = LEARNED[self._kind]
-        kept = {name: value for name, value in vars(self).items() if name not in learned and name != _MARK}
-        self.__dict__ = kept | {name: value for name, value in vars(other).items() if name in learned}
+    def _change_model(self, method: str, n_rows: int, learn: Callable[[Any], Any], *, replaces: bool = False) -> Self:
+        """Have ``learn`` change the model, or return another one; return the estimator.
 
-    def _get_ready(self, _former: Any) -> None:
-        """Prepare what answers need, if the former estimator has, so that those who ask do not wait for it."""
+        Parameters
+        ----------
+        method : str
+            The public method that makes the change, for which durations are noted.
+        n_rows : int
+            How many rows or ids it learns.
+        learn : callable
+            Receives the model, or a copy of it, and returns it, or a new one.
+        replaces : bool, default False
+            Whether ``learn`` leaves the model that it receives as it is, and returns a new one.
+        """
+        lock: ReadWriteLock = self._lock
+        folder, former = folder_of(self), self._model
 
-    def _has_much_due(self, _n_rows: int) -> bool:
-        """Return whether learning this number of rows entails much more work than the rows themselves."""
-        return False
+        def learn_timed(model: Any) -> Any:
+            began = perf_counter()
+            learned = learn(model)
+            self._note_duration(method, n_rows, perf_counter() - began)
+            return learned
+
+        def learn_in_place() -> None:
+            if folder is not None:
+                folder.begin(former)
+            with undone_by(former.roll_back):
+                self._model = learn_timed(former)
+            if folder is not None:
+                folder.note(self._model)
+
+        def swap_in() -> None:
+            take_over_draws(former.tree, learned.tree, drawn)
+            self._model = learned
+            if folder is not None:
+                folder.note(learned)
+
+        if not (replaces or self._takes_long(method, n_rows)):
+            lock.step(learn_in_place)
+            return self
+        if folder is not None:
+            folder.begin(former)
+        lock.let_in()
+        drawn = queries_drawn(former.tree)
+        learned = learn_timed(former if replaces else former.copied())
+        learned.prepare_like(former, self)
+        lock.step(swap_in)
+        return self
+
+    def _takes_long(self, method: str, n_rows: int) -> bool:
+        """Return whether a change would keep a reader of another thread waiting for long."""
+        known = vars(self).get(_DURATIONS, {}).get(method)
+        is_short = n_rows <= _FEW if known is None else n_rows * known <= _LONG
+        if is_short and not self._model.has_much_due(n_rows, self):
+            return False
+        return self._lock.has_other_readers()
+
+    def _note_duration(self, method: str, n_rows: int, seconds: float) -> None:
+        """Note how long a change took, for the next one by the same method."""
+        of_methods, measured = self.__dict__.setdefault(_DURATIONS, {}), seconds / max(1, n_rows)
+        of_methods[method] = min(measured, _MOST_GROWTH * of_methods.get(method, measured))
+
+    # Files and copies
+
+    def _attributes(self) -> dict[str, Any]:
+        """Return what has been learned, by the names of attributes in files and pickles."""
+        if not hasattr(self, "_model"):
+            return {}
+        names = {name: getattr(self, name) for name in ("n_features_in_", "feature_names_in_") if hasattr(self, name)}
+        return names | self._model.attributes()
 
     @reads
     def check_invariants(self) -> None:
@@ -214,30 +212,26 @@ class SavableEstimator(Lockable):
             If it has learned nothing.
         """
         check_is_fitted(self, "forest_")
-        trees: list[Any] = [getattr(self, name, None) for name in ("forest_", "examples_")]
-        for some in trees:
+        some: Any
+        for some in (self.forest_, getattr(self, "examples_", None)):
             if hasattr(some, "check_invariants"):
                 some.check_invariants()
-        check_parts(self, thorough=True)
+        check_model(self, thorough=True)
 
     @changes  # nothing, but other changes must wait
     def __getstate__(self) -> dict[str, Any]:
-        if _MARK in vars(self):
-            self._lock.step(self._roll_back)
         state: Any = super().__getstate__()
+        state = {name: value for name, value in state.items() if name not in _NOT_COPIED | LEARNED}
         # Other threads may go on before the copy is pickled.
-        state = {name: copy.deepcopy(value) for name, value in state.items() if name not in _NOT_COPIED}
-        return pickled_attributes(self._kind, state)
+        return pickled_attributes(self._kind, copy.deepcopy(state | self._attributes()))
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         state = {name: writeable(value) for name, value in state.items()}
-        super().__setstate__(unpickled_attributes(self._kind, state))  # type: ignore[misc]
+        super().__setstate__(unpickled_attributes(self._kind, state))
 
     @changes  # nothing, but other changes must wait
     def _contents(self) -> Contents:
         """Return what the estimator is in a file."""
-        if _MARK in vars(self):
-            self._lock.step(self._roll_back)
         return estimator_contents(self)
 
     @changes  # nothing, but other changes must wait
@@ -287,3 +281,110 @@ class SavableEstimator(Lockable):
         with refusing(path):
             estimator: Self = estimator_of(cls, contents, thorough=not mmap)
             return estimator
+
+    # Folders
+
+    @classmethod
+    def open(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        sync_every: int = 1,
+        snapshot_bytes: int = 1 << 26,
+        snapshot_seconds: float = 10.0,
+        read_only: bool = False,
+        **options: Any,
+    ) -> Self:
+        """Return the estimator in a folder, whose changes survive a crash.
+
+        Every change is on disk before the call returns: ``fit``, ``partial_fit``, ``remove``, ``remove_classes``,
+        ``calibrate``, ``feedback``, ``replace`` and ``set_values``, as far as the class has them. A change that fails
+        half-way or is interrupted changes nothing: what was learned is read again from the folder, which takes about
+        as long as opening it. The estimator can be used in a ``with`` statement, and its copies are in memory. Values
+        of a retriever must be such as ``save`` can write; others are refused, and nothing has changed then. Random
+        numbers that its queries draw are on disk with the next change, and at the latest when it is closed.
+
+        Parameters
+        ----------
+        path : path-like
+            The folder: empty, or that of such an estimator. If it does not exist, it is created with access for its
+            owner only; its parent must exist.
+        sync_every : int, default 1
+            The number of changes after which to wait for the disk. With more than 1, a crash of the machine may lose
+            up to ``sync_every - 1`` of the last changes; a crash of the process loses none.
+        snapshot_bytes : int, default 2**26
+            The size of the journal, in bytes, above which a snapshot replaces it; at least the size of the last one.
+        snapshot_seconds : float, default 10.0
+            The total time of the changes in the journal, in seconds, above which a snapshot replaces it; at least 4
+            times the time of the last one. Opening the folder takes about this long.
+        read_only : bool, default False
+            Open an existing estimator for answers and write nothing, for example if the disk is full or cannot be
+            written. Changes are not possible. The folder is not locked: other processes may open it afterwards, and
+            their changes are not seen. A folder that is open for changes cannot be opened.
+        **options
+            Options of the class. In an existing folder they replace those stored, like ``set_params``, and are stored
+            with the next change. Those that only count when it first learns must be those stored or be omitted.
+            ``random_state`` must be an int or None, for which a number is drawn once.
+
+        Returns
+        -------
+        estimator
+            The estimator.
+
+        Raises
+        ------
+        cmt_numba.journal.AlreadyOpenError
+            If the folder is already open in this or another process.
+        cmt_numba.persistence.FileFormatError
+            If the folder is damaged, of a later version, or not that of such an estimator.
+        OSError
+            If the folder cannot be read or written.
+        TypeError, ValueError
+            If an option cannot be used.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> import numpy as np
+        >>> from cmt_numba import CMTClassifier
+        >>> folder = tempfile.TemporaryDirectory()
+        >>> with CMTClassifier.open(folder.name, random_state=0) as classifier:
+        ...     _ = classifier.partial_fit(np.eye(3), ["a", "b", "c"]).remove_classes(["c"])
+        >>> with CMTClassifier.open(folder.name) as classifier:
+        ...     classifier.predict(np.eye(3)[:2]).tolist()
+        ['a', 'b']
+        >>> folder.cleanup()
+        """
+        durability = Durability(sync_every, snapshot_bytes, snapshot_seconds)
+        estimator: Self = EstimatorFolder(cls, options).open(path, durability, read_only=bool(read_only))
+        return estimator
+
+    def checkpoint(self) -> None:
+        """Replace the journal by a snapshot, so that the folder opens faster.
+
+        That happens by itself when the journal gets long. Take one before the folder is opened by another version of a
+        library or on another kind of processor.
+
+        Raises
+        ------
+        JournalError
+            If the estimator is closed, or could not be written.
+        ValueError
+            If it is not in a folder.
+        """
+        folder = folder_of(self)
+        if folder is None:
+            raise ValueError(f"there is no folder: make the estimator by {type(self).__name__}.open, or call save")
+        folder.journal.snapshot()
+
+    def close(self) -> None:
+        """Write all changes to disk and close the folder, if there is one. Then it still answers, but cannot change."""
+        folder = folder_of(self)
+        if folder is not None:
+            folder.journal.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,33 +1,50 @@
-"""How sure a classifier is: what its scores are worth as logits, learned from examples that the scorers did not see.
+"""What is learned from held-out examples: what scores are worth as logits, and above which score labels are predicted.
 
 Probabilities are the softmax of scores times one number (temperature scaling; Guo et al., 2017), chosen by the
-likelihood of held-out examples. Of the examples stored some are held out, and scorers like the classifier's own are
-trained on the others.
+likelihood of held-out examples.
 """
 
 from __future__ import annotations
 
-import logging
-from typing import Any, cast
+from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.sparse
 from scipy.optimize import minimize_scalar
+from sklearn.base import clone
 
-from .._forest.state import NONE
-from .._heads.examples import Examples, all_examples
-from .._heads.multiclass_svm import margin_wanted
-from ._held_out import held_out
-from ._label_forest import LOGITS_PER_MARGIN
-from ._weights import taken, totals
+from .._forest import NONE, Rows, as_matrix
+from .._validation import check_real
+from ._input import taken
+
+LOGITS_PER_MARGIN = 4.0
+"""A lead of a whole margin is worth odds of 55 to 1."""
 
 MOST_RANKED = 256
 """Classes of a row that count for its probabilities when these are learned; others have next to none."""
 
-_FEWEST_HELD_OUT = 20  # from fewer nothing is learned
-_LEAST, _MOST = 0.1, 1e3  # logits per margin
-_WORTH_A_WORD = 20_000  # examples from which on it takes some seconds
+FEWEST_HELD_OUT = 20
+"""From fewer examples no probabilities are learned."""
 
-logger = logging.getLogger("cmt_numba")
+F1 = "f1"
+
+_SHARE, _MOST = 0.2, 2000  # of the examples, and examples, that are held out at most
+_LEAST_LOGITS, _MOST_LOGITS = 0.1, 1e3  # per margin
+_FEWEST_FOR_THRESHOLD = 10
+_THRESHOLDS_TRIED = 200
+_LARGEST_THRESHOLD = 1e6
+
+
+def held_out(n_examples: int, seed: int, never: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """Return which examples to hold out, and which are left to learn from, both sorted: int64.
+
+    A fifth of the examples is held out, at most 2,000, and none of those of the positions ``never``.
+    """
+    positions = np.arange(n_examples)
+    possible = positions if never is None else np.delete(positions, never)
+    n = min(_MOST, int(_SHARE * n_examples), possible.size)
+    apart = np.sort(np.random.default_rng(seed).choice(possible, n, replace=False))
+    return apart, np.delete(positions, apart)
 
 
 def logits_per_margin(scores: np.ndarray, right: np.ndarray, margin: float) -> float:
@@ -51,7 +68,7 @@ def logits_per_margin(scores: np.ndarray, right: np.ndarray, margin: float) -> f
         slope = np.exp(log_slope)
         return float(np.mean(np.log(np.exp(slope * behind).sum(axis=1)) - slope * of_right))
 
-    bounds = (np.log(_LEAST), np.log(_MOST))
+    bounds = (np.log(_LEAST_LOGITS), np.log(_MOST_LOGITS))
     return float(np.exp(minimize_scalar(loss, bounds=bounds, method="bounded").x))
 
 
@@ -61,29 +78,72 @@ def positions_in(found: np.ndarray, wanted: np.ndarray) -> np.ndarray:
     return np.where(there.any(axis=1), there.argmax(axis=1), NONE)
 
 
-def learn_logits(classifier: Any) -> float:
-    """Return what a margin is worth to a classifier, from its stored examples, if these are enough to say."""
-    examples: Examples | None = classifier.examples_
-    if examples is None:
-        return LOGITS_PER_MARGIN
-    rows, labels = all_examples(examples)
-    apart, seen = held_out(labels.size, 0, never=np.unique(labels, return_index=True)[1])  # a label needs one to learn
-    if apart.size < _FEWEST_HELD_OUT:
-        return LOGITS_PER_MARGIN
-    if labels.size >= _WORTH_A_WORD:
-        logger.warning("learning probabilities from %d examples; see CMTClassifier.calibrate", labels.size)
-    learner = _with_head_of(classifier, rows.take(seen), labels[seen], taken(classifier._example_weights, seen))
-    found, scores, *_ = learner._best_labels(rows.take(apart), min(MOST_RANKED, classifier.forest_.n_memories))
-    return logits_per_margin(scores, positions_in(found, labels[apart]), margin_wanted(learner.head_))
+class Threshold(NamedTuple):
+    """A number, or "f1"."""
+
+    def check(self, name: str, value: Any) -> float | str:
+        """Return the value of an option."""
+        if isinstance(value, str):
+            if value != F1:
+                raise ValueError(f'{name} must be a number or "{F1}", not {value!r:.50}')
+            return value
+        return check_real(name, value, -_LARGEST_THRESHOLD, _LARGEST_THRESHOLD)
+
+    def __str__(self) -> str:
+        return f'float or "{F1}"'
 
 
-def _with_head_of(classifier: Any, rows: Any, labels: np.ndarray, weights: np.ndarray | None) -> Any:
-    """Return a classifier like another one, with the same forest, whose head has learned these rows and no others."""
-    learner = cast(Any, object.__new__(type(classifier)))
-    vars(learner).update(vars(classifier))
-    learner._orders = np.random.default_rng(classifier._seed)
-    learner._n_of_label = np.bincount(labels)
-    learner._weight_of_label = None if weights is None else totals(labels, weights, learner._n_of_label.size)
-    learner._n_measured = learner._cells_pruned = 0
-    learner._train_from_means(rows, labels, weights)
-    return learner
+def best_threshold(
+    classifier: Any, rows: Rows, answers: scipy.sparse.csr_array, weights: np.ndarray | None, seed: int
+) -> float:
+    """Return the threshold for the best label sets: of examples held out, by a classifier that learns the others.
+
+    With too few examples, and with examples without labels, it is 0.
+    """
+    apart, seen = held_out(rows.n_rows, seed)
+    if apart.size < _FEWEST_FOR_THRESHOLD or answers.nnz == 0:
+        return 0.0
+    learner: Any = clone(classifier).set_params(threshold=0.0, store_examples=False)
+    learner.fit(as_matrix(rows.take(seen)), answers[seen], sample_weight=taken(weights, seen))
+    row, column, scores = learner._model.labels_above(rows.take(apart), -_LARGEST_THRESHOLD, learner)
+    wanted = answers[apart]
+    n_wanted, n_columns = np.diff(wanted.indptr), answers.shape[1]
+    pairs = np.repeat(np.arange(apart.size), n_wanted) * n_columns + wanted.indices
+    return threshold_of(row, scores, np.isin(row * n_columns + column, pairs), n_wanted, taken(weights, apart))
+
+
+def threshold_of(
+    row: np.ndarray,
+    scores: np.ndarray,
+    is_right: np.ndarray,
+    n_wanted: np.ndarray,
+    weights: np.ndarray | None = None,
+) -> float:
+    """Return the threshold for the highest mean F1 of the label sets of rows, of equal ones the nearest to 0.
+
+    Parameters
+    ----------
+    row, scores, is_right : ndarray, shape (n_pairs,)
+        For each pair of a row and a label: the row, the score, and whether the row has the label.
+    n_wanted : ndarray of int, shape (n_rows,)
+        How many labels each row has. Rows without any count 1 if none is predicted.
+    weights : ndarray of float32, shape (n_rows,), optional
+        How much each row counts in the mean.
+    """
+    if scores.size == 0:
+        return 0.0
+    tried = np.unique(
+        np.append(np.quantile(scores[is_right] if is_right.any() else scores, np.linspace(0, 1, _THRESHOLDS_TRIED)), 0)
+    )
+    found = np.array([_mean_f1(row, scores > threshold, is_right, n_wanted, weights) for threshold in tried])
+    best = np.flatnonzero(found >= found.max() - 1e-12)
+    return float(tried[best[np.argmin(np.abs(tried[best]))]])
+
+
+def _mean_f1(
+    row: np.ndarray, predicted: np.ndarray, is_right: np.ndarray, n_wanted: np.ndarray, weights: np.ndarray | None
+) -> float:
+    n_predicted = np.bincount(row[predicted], minlength=n_wanted.size)
+    n_right = np.bincount(row[predicted & is_right], minlength=n_wanted.size)
+    total = n_predicted + n_wanted
+    return float(np.average(np.where(total > 0, 2 * n_right / np.maximum(total, 1), 1.0), weights=weights))

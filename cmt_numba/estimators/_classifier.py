@@ -2,50 +2,58 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Self
 
 import numpy as np
-from sklearn.utils.validation import validate_data
+from sklearn.base import ClassifierMixin
+from sklearn.utils.validation import check_is_fitted, validate_data
 
-from .._forest.rows import Rows, rescaled
-from .._forest.state import N_MEMORIES, NEXT_ID, NONE
-from .._heads.candidates import Answers, Questions, all_of
-from .._heads.examples import (
-    ExampleParameters,
-    all_examples,
-    all_slots,
-    append_examples,
-    give_ids,
-    new_examples,
-    with_room_for_examples,
+from .._change import reads
+from .._forest import NONE, Rows
+from .._heads import (
+    HEAD_LOSSES,
+    Examples,
 )
-from .._heads.label_scorers import HEAD_LOSSES, Head, count_in_means
-from .._heads.lessons import Lesson, Search
-from .._heads.multiclass_svm import N_COMPETITORS, lacks_gaps, learn_labels, measure_gaps, new_duals
-from .._heads.shortlists import new_shortlists
-from .._heads.stored_duals import StoredDuals, no_stored_duals, resume, with_duals
-from .._validation import MOST_WANTED, Constraint, Integer, OneOf, Optional, Real, check_rows, sound, unmasked
-from ._base import changes_at_once
-from ._forgetting import Forgetting, check_example_ids
-from ._input import DTYPES, warn_of_scales
-from ._label_forest import MOST_TRAINED_ALONE_DENSE, LabelForest, routed
-from ._labels import are_among, check_classes, check_expected, distinct_classes, in_one_type
-from ._relearning import PASSES_ONLINE, former_head_on_failure, head_of_means, is_due, replayed
+from .._validation import (
+    MOST_WANTED,
+    Constraint,
+    Flag,
+    Integer,
+    OneOf,
+    Optional,
+    Real,
+    check_integer,
+    check_real,
+    check_rows,
+    check_wanted,
+    label_array,
+    sound,
+    unmasked,
+)
+from ..tree import OPTIONS, ContextualMemoryTree
+from ._base import FIT_ONLY, OF_ALL, PASSES, MemoryEstimator, changes_model
+from ._classification_model import ClassificationModel, place_classes
+from ._durable import folder_of
+from ._explanations import Explanation, explanations
+from ._input import (
+    DTYPES,
+    ExampleBatch,
+    check_example_ids,
+    check_sample_weight,
+    checked_matrix,
+    known_slots,
+    present,
+    warn_of_scales,
+)
+from ._labels import check_classes, in_one_type
 from ._votes import VOTES
-from ._weights import Batch, check_sample_weight, count, joined, present, taken, weighted
 
 METHODS = ("head", "neighbors")
 
-
-class ClassPlaces(NamedTuple):
-    """Where the classes of a batch are among all."""
-
-    classes: np.ndarray  # all there are from now on, sorted
-    added: np.ndarray  # int64: where those not known before go among those that are, as :func:`numpy.insert` has it
-    of_batch: np.ndarray  # int64: where the distinct classes of the batch are among all, rising
+_LABELS_SCANNED = 8  # whose examples may be a row's neighbours; the nearest seldom belongs to one the head ranks lower
 
 
-class CMTClassifier(Forgetting):
+class CMTClassifier(ClassifierMixin, MemoryEstimator):
     """A classifier over very many classes: a forest of Contextual Memory Trees with a one-against-some head.
 
     The forest's memories are the classes, each under the mean of its first examples. Routers are taught the way to
@@ -135,14 +143,16 @@ class CMTClassifier(Forgetting):
         The trees over the classes.
     """
 
-    _kind = "CMTClassifier"  # of what is in a file
-    _trees_add_to_index = False
-    _n_relearned = 0  # examples there were when all were learned last; files of earlier versions do not say
-    _weight_of_label: np.ndarray | None = None  # float64; None as long as all examples weigh 1
-    _example_weights: np.ndarray | None = None  # float32, by slots of stored examples, and some room
-    _duals: StoredDuals | None = None  # of stored examples; None as long as none have been learned with MIRA
+    _kind = "CMTClassifier"
+    _fit_only = FIT_ONLY | {"n_trees"}
     _constraints: ClassVar[dict[str, Constraint]] = {
-        **LabelForest._constraints,
+        **OF_ALL,
+        "n_candidates": Optional(Integer(1)),
+        "n_router_passes": PASSES,
+        "n_head_passes": PASSES,
+        "aggressiveness": Real(0.0, 1e6, above=True),
+        "leaf_multiplier": Optional(OPTIONS["leaf_multiplier"]),
+        "store_examples": Flag(),
         "loss": OneOf(tuple(HEAD_LOSSES)),
         "learning_rate": Real(0.0, 1e6, above=True),
         "method": OneOf(METHODS),
@@ -150,6 +160,7 @@ class CMTClassifier(Forgetting):
         "weights": OneOf(VOTES),
         "max_examples": Optional(Integer(1)),
     }
+    _model: ClassificationModel
 
     def __init__(
         self,
@@ -196,7 +207,7 @@ class CMTClassifier(Forgetting):
 
     # Learning
 
-    @changes_at_once
+    @changes_model
     def fit(self, X: Any, y: Any, sample_weight: Any = None, *, example_ids: Any = None) -> CMTClassifier:
         """Learn from examples, forgetting earlier ones.
 
@@ -223,31 +234,26 @@ class CMTClassifier(Forgetting):
         TypeError, ValueError
             If an argument or a parameter cannot be used.
         """
-        return self._begin_anew(lambda anew: anew._fit(X, y, None, sample_weight, example_ids, afresh=True))
+        return self._learn_anew(X, y, None, sample_weight, example_ids, afresh=True)
 
-    def _fit(self, X: Any, y: Any, classes: Any, sample_weight: Any, example_ids: Any, *, afresh: bool) -> None:
-        """Learn from the first examples."""
+    def _learn_anew(self, X: Any, y: Any, classes: Any, sample_weight: Any, example_ids: Any, *, afresh: bool) -> Self:
+        """Learn from examples, forgetting earlier ones; ``afresh`` says that they are all there will be for now."""
+        fresh = self._unfitted()
         y, expected = check_classes(y, classes)
-        X, y = validate_data(self, sound(X), unmasked("y", y), accept_sparse="csr", dtype=DTYPES)
-        self._check_all_parameters()
+        X, y = validate_data(fresh, sound(X), unmasked("y", y), accept_sparse="csr", dtype=DTYPES)
+        self._check_parameters()
         rows = check_rows(X)
         warn_of_scales(X)
         weights = check_sample_weight(sample_weight, rows.n_rows)
         ids = check_example_ids(example_ids, rows.n_rows, None, stored=self.store_examples)
-        batch = present(Batch(rows, np.asarray(y), ids, weights))
-        found, of_rows = distinct_classes(batch.y)
-        if expected is None:
-            expected = found
-        else:
-            expected, found = in_one_type("y", expected, found)
-            expected = np.unique(expected)
-            check_expected(found, expected)
-        self._start(batch.rows, expected)
-        places = ClassPlaces(expected, np.empty(0, np.int64), np.searchsorted(expected, found))
-        self._learn(batch._replace(y=of_rows), places, afresh=afresh)
-        self._evict()
+        batch = present(ExampleBatch(rows, np.asarray(y), ids, weights))
+        places, of_rows = place_classes(None, batch.y, expected)
+        model = ClassificationModel.new(self, batch.rows, places.classes.size)
+        model.learn(batch._replace(y=of_rows), places, self, afresh=afresh)
+        fresh._model = model.without_oldest(self)
+        return self._become(fresh)
 
-    @changes_at_once
+    @changes_model
     def partial_fit(
         self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None, *, example_ids: Any = None
     ) -> CMTClassifier:
@@ -279,204 +285,430 @@ class CMTClassifier(Forgetting):
             If memory runs out. The classifier works on, but may not have learned all rows.
         """
         if not hasattr(self, "forest_"):
-            return self._begin_anew(lambda anew: anew._fit(X, y, classes, sample_weight, example_ids, afresh=False))
+            return self._learn_anew(X, y, classes, sample_weight, example_ids, afresh=False)
         y, expected = check_classes(y, classes)
         X, y = validate_data(self, sound(X), unmasked("y", y), accept_sparse="csr", dtype=DTYPES, reset=False)
         self._check_parameters()
-        rows = check_rows(X, sparse=self.head_.parameters.sparse)
+        examples = self._model.index.examples
+        rows = check_rows(X, sparse=self._model.index.is_sparse)
         weights = check_sample_weight(sample_weight, rows.n_rows)
-        ids = check_example_ids(example_ids, rows.n_rows, self.examples_, stored=self.examples_ is not None)
-        batch = present(Batch(rows, np.asarray(y), ids, weights))
-        found, of_rows = distinct_classes(batch.y)
-        if expected is None:
-            known, found = in_one_type("y", self.classes_, found)
-            expected = found
-        else:
-            known, found, expected = in_one_type("y", self.classes_, found, expected)
-            expected = np.unique(expected)
-            check_expected(found, expected)
-        new = expected[~are_among(known, expected)]
-        added = np.searchsorted(known, new)
-        classes = np.insert(known, added, new) if new.size > 0 else known
-        places = ClassPlaces(classes, added, np.searchsorted(classes, found))
-        self._learn(batch._replace(y=of_rows), places, afresh=False)
-        self._evict()
-        return self
+        ids = check_example_ids(example_ids, rows.n_rows, examples, stored=examples is not None)
+        batch = present(ExampleBatch(rows, np.asarray(y), ids, weights))
+        places, of_rows = place_classes(self._model.classes, batch.y, expected)
 
-    def _check_parameters(self) -> None:
-        super()._check_parameters()
+        def learn(model: ClassificationModel) -> ClassificationModel:
+            model.learn(batch._replace(y=of_rows), places, self, afresh=False)
+            return model.without_oldest(self)
+
+        return self._change_model("partial_fit", rows.n_rows, learn)
+
+    def _check_combinations(self) -> None:
         if self.method == "neighbors" and not self.store_examples:
             raise ValueError("method='neighbors' needs stored examples: pass store_examples=True, or method='head'")
         if self.max_examples is not None and not self.store_examples:
             raise ValueError("max_examples is of stored examples: pass store_examples=True, or max_examples=None")
 
-    def _start(self, rows: Rows, classes: np.ndarray) -> None:
-        self._start_forest(rows, classes.size, HEAD_LOSSES[self.loss], float(self.learning_rate))
-        parameters = ExampleParameters(n_features=rows.n_features, sparse=rows.sparse)
-        self.examples_ = new_examples(parameters) if self.store_examples else None
-        self.classes_ = classes
-        self._calibration = np.full(1, np.nan)
-        self._n_of_label = np.empty(0, np.int64)
-        self._weight_of_label = self._example_weights = self._duals = None
-        self._n_measured = self._n_relearned = 0  # examples there were when half of the gaps were last forgotten
-        self._label_of_class = np.full(classes.size, NONE, np.int64)
-        self._class_of_label = np.empty(0, np.int64)
+    @changes_model
+    def remove(self, ids: Any) -> Self:
+        """Forget examples, and classes that have no others.
 
-    def _learn(self, batch: Batch, places: ClassPlaces, *, afresh: bool) -> None:
-        """Make classes known and learn examples, of which ``batch.y`` says where their classes are in the batch's."""
-        rows, _, ids, weights = batch
-        # Sparse classes of one example each are found by their features, and very many dense ones by lists of similar
-        # scorers: routers have nothing to learn for them.
-        many = rows.sparse or rows.n_rows > MOST_TRAINED_ALONE_DENSE
-        listed = afresh and many and places.of_batch.size == rows.n_rows
-        labels, known = self._make_known(batch, places, 0 if listed else None)
-        n_rows, n_passes, slots = rows.n_rows, self.n_head_passes, None
-        if self.examples_ is not None:
-            self.examples_ = with_room_for_examples(self.examples_, rows, self.forest_.n_memories)
-            n_stored, next_id = (int(self.examples_.keys.totals[total]) for total in (N_MEMORIES, NEXT_ID))
-            slots = np.arange(n_stored, n_stored + n_rows)
-            self._example_weights = joined(self._example_weights, n_stored, weights, n_rows)
-            append_examples(self.examples_.lists, rows, labels)
-            if ids is not None:
-                give_ids(self.examples_.lists, ids, max(next_id, int(ids.max(initial=-1)) + 1))
-            if self._learn_again_if_due():
-                return
-        self._begin_training()
-        if self.loss == "mira" and known.any():
-            counted = weighted(rescaled(rows.take(known)), taken(weights, known))
-            self.head_ = count_in_means(self.head_, counted, labels[known])
-        if not listed:
-            self._teach_routers(routed(rows), labels, afresh=afresh)
-        if self.examples_ is not None and n_passes > 0 and self._n_relearned > 0:
-            competing = self._competing(rows, labels)
-            rows, labels, slots = replayed(self.examples_, n_rows, competing, self._orders)
-            n_passes, weights = min(n_passes, PASSES_ONLINE), taken(self._example_weights, slots)
-        if n_passes > 0:
-            self._train_head(all_of(routed(rows), rows), labels, n_passes, weights, slots)
-        self._end_training(n_rows)
-        self._n_relearned = self._n_relearned or n_rows
+        The examples leave the means that scorers start from (``loss="mira"``). What scorers and routers have learned
+        from them otherwise fades when all examples left are learned again: once a quarter of them has come or gone.
+        Takes time in proportion to the whole classifier, so remove many at once.
 
-    def _learn_again_if_due(self) -> bool:
-        """Learn all examples stored, starting from their means, if many have come or gone; return whether it was so.
+        Parameters
+        ----------
+        ids : int or array-like of int, shape (n,)
+            Ids of stored examples, each named once: ``example_ids`` if these were given, otherwise positions among all
+            examples ever given to ``fit`` and ``partial_fit``.
 
-        If that fails the head is what it was.
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError
+            Before the first example.
+        KeyError
+            If there is no such example; nothing has been removed then.
+        TypeError, ValueError
+            If ``ids`` are not distinct integers, no example would be left, or examples are not stored.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from cmt_numba import CMTClassifier
+        >>> classifier = CMTClassifier(random_state=0).fit(np.eye(4), ["a", "a", "b", "c"])
+        >>> classifier.remove([1, 2]).classes_.tolist()
+        ['a', 'c']
         """
-        if self.examples_ is None or self.n_head_passes == 0 or not is_due(self._n_stored(), self._n_relearned):
-            return False
-        rows, labels = all_examples(self.examples_)
-        slots = all_slots(self.examples_)
-        with former_head_on_failure(self):
-            self._duals = None
-            self._train_from_means(rows, labels, taken(self._example_weights, slots), slots)
-        self._n_relearned = rows.n_rows
-        self._calibration = np.full(1, np.nan)
-        return True
-
-    def _has_much_due(self, n_rows: int) -> bool:
-        n_examples = self._n_stored() + n_rows
-        learns_again = self.n_head_passes > 0 and self.examples_ is not None and is_due(n_examples, self._n_relearned)
-        evicts = self.max_examples is not None and n_examples > self.max_examples
-        return learns_again or evicts or super()._has_much_due(n_rows)
-
-    def _train_from_means(
-        self, rows: Rows, labels: np.ndarray, weights: np.ndarray | None, slots: np.ndarray | None = None
-    ) -> None:
-        """Start the head again from the means of these examples, and train it on them, which are all there are.
-
-        If their ``slots`` are given they are the classifier's own, and routers are taught as well.
-        """
-        self.head_ = head_of_means(self.head_, rows, labels, weights)
-        self._begin_training()
-        if slots is not None:
-            self._teach_routers(routed(rows), labels, afresh=False)
-        if self.n_head_passes > 0:
-            self._train_head(all_of(routed(rows), rows), labels, self.n_head_passes, weights, slots)
-        self._end_training(rows.n_rows)
-
-    def _make_known(self, batch: Batch, places: ClassPlaces, n_reroutes: int | None) -> tuple[np.ndarray, np.ndarray]:
-        """Make classes known; return the label of each row, and which rows had one.
-
-        Classes of rows that have no memory yet are inserted in random order, each under its mean example.
-        """
-        (rows, y, _, weights), (classes, added, found) = batch, places
-        label_of_class, class_of_label = self._label_of_class, self._class_of_label
-        if added.size > 0:
-            label_of_class = np.insert(label_of_class, added, NONE)
-            class_of_label = class_of_label + np.searchsorted(added, class_of_label, side="right")
-        is_new, head = label_of_class[found] == NONE, self.head_
-        new = found[is_new]
-        if new.size > 0:
-            self._orders.shuffle(new)
-            place = np.full(found.size, NONE, np.int64)
-            place[np.searchsorted(found, new)] = np.arange(new.size)
-            of_new = np.flatnonzero(place[y] != NONE)
-            head, inserted = self._insert_labels(rows, place[y[of_new]], of_new, new.size, n_reroutes, weights)
-            label_of_class = label_of_class.copy()
-            label_of_class[new] = inserted
-            class_of_label = np.concatenate([class_of_label, new])
-        labels, known = label_of_class[found][y], ~is_new[y]
-        n_of_label, weight_of_label = self._n_of_label, self._weight_of_label
-        if weight_of_label is None and weights is not None:
-            weight_of_label = n_of_label.astype(np.float64)
-        if new.size > 0:
-            n_of_label = np.pad(n_of_label, (0, new.size))
-            weight_of_label = None if weight_of_label is None else np.pad(weight_of_label, (0, new.size))
-        count(labels, weights, n_of_label, weight_of_label)
-        self.__dict__.update(
-            classes_=classes,
-            head_=head,
-            _label_of_class=label_of_class,
-            _class_of_label=class_of_label,
-            _n_of_label=n_of_label,
-            _weight_of_label=weight_of_label,
+        check_is_fitted(self, "forest_")
+        slots = known_slots(self._model.stored(), ids)
+        return self._change_model(
+            "remove", slots.size, lambda model: model.without_examples(slots, self), replaces=True
         )
-        return labels, known
 
-    def _recover(self) -> None:
-        self._recover_labels(self._class_of_label.size)
+    @changes_model
+    def remove_classes(self, labels: Any) -> Self:
+        """Forget classes, with their examples, scorers and memories: they are predicted no more.
 
-    def _competing(self, rows: Rows, labels: np.ndarray) -> np.ndarray:
-        """Return the labels that compete for these rows, which have these labels: one as often as for rows."""
-        shape = rows.n_rows, N_COMPETITORS
-        best, scores = np.full(shape, NONE, np.int64), np.full(shape, -np.inf, np.float32)
-        self._search_labels(rows, Answers(best, scores, *np.zeros((2, rows.n_rows), np.int64)))
-        return best[(best != NONE) & (best != labels[:, None])]
+        What the scorers of other classes have learned against them fades as :meth:`remove` says. Takes time in
+        proportion to the whole classifier, so remove many at once.
 
-    def _train_head(
-        self,
-        questions: Questions,
-        labels: np.ndarray,
-        n_passes: int,
-        weights: np.ndarray | None,
-        slots: np.ndarray | None,
-    ) -> None:
-        """Train the head in passes over rows; ``slots`` are those of the stored examples that they are, if they are."""
-        state, effort, n_rows = self.forest_._forest.allocated(), self._effort(training=True), labels.size
-        n_examples = int(self._n_of_label.sum()) if slots is None else self._n_stored()
-        if n_examples > 2 * self._n_measured:
-            self.head_.gaps[:] *= 0.5  # which become smaller as classes get further examples: make room for new ones
-            self._n_measured = n_examples
-        of_labels = self._n_of_label if self._weight_of_label is None else self._weight_of_label
-        duals = new_duals(self.aggressiveness, of_labels[labels], weights)
-        if slots is not None and self._duals is not None:
-            resume(self._duals, slots, duals)
-        shortlists = new_shortlists(labels)
-        lesson = Lesson(questions, self._orders.permutation(n_rows), labels, shortlists, True)
-        search = Search(state.trees, state.models, effort, self.forest_._forest.threads_for(n_rows))
-        if lacks_gaps(self.head_):
-            measure_gaps(search, self.head_, lesson, duals, float(of_labels.mean()))
-        if self._is_untrained():
-            return
+        Parameters
+        ----------
+        labels : array-like, shape (n,)
+            Some of ``classes_``, but not all.
 
-        def learn(n_pass: int, order: np.ndarray) -> Head:
-            return learn_labels(search, self.head_, Lesson(questions, order, labels, shortlists, n_pass == 0), duals)
+        Returns
+        -------
+        self
 
-        self._train_in_passes(n_rows, n_passes, duals.settled, learn)
-        if slots is not None and self.loss == "mira":
-            self._duals = with_duals(self._duals or no_stored_duals(), slots, duals)
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError
+            Before the first example.
+        TypeError, ValueError
+            If one is unknown, or no class would be left that has examples; nothing has been removed then.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from cmt_numba import CMTClassifier
+        >>> classifier = CMTClassifier(random_state=0).fit(np.eye(3), ["a", "b", "c"])
+        >>> classifier.remove_classes(["b"]).predict(np.eye(3)[[0, 2]]).tolist()
+        ['a', 'c']
+        """
+        check_is_fitted(self, "forest_")
+        positions = positions_of(labels, self._model.classes)
+        if positions.size == 0:
+            return self
+        if np.isin(self._model.class_of_label, positions).all():
+            raise ValueError("labels must not be all classes with examples: call fit to learn others")
+
+        def forget(model: ClassificationModel) -> ClassificationModel:
+            return model.without(positions, np.empty(0, np.int64), self)
+
+        return self._change_model("remove_classes", positions.size, forget, replaces=True)
+
+    # Answering
+
+    @reads
+    def predict(self, X: Any, reject_below: float | None = None, reject_label: Any = None) -> np.ndarray:
+        """Return the class of each row.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix, shape (n, n_features)
+            Queries.
+        reject_below : float in [0, 1], optional
+            Rows whose highest probability (:meth:`predict_proba`) is below it are rejected: they may be of no class
+            that is known.
+        reject_label : object, optional
+            What is returned for rejected rows: no class, but of a type that goes with ``classes_``. By default -1 where
+            classes are numbers, and "" where they are strings.
+
+        Returns
+        -------
+        ndarray of shape (n,)
+            One of ``classes_`` for each row, or ``reject_label``.
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError
+            Before the first example.
+        TypeError, ValueError
+            If ``X`` cannot be used.
+        """
+        if reject_below is not None:
+            return self._predict_or_reject(X, check_real("reject_below", reject_below, 0.0, 1.0), reject_label)
+        if self.method == "neighbors":
+            rows = self._checked(X)
+            votes = self._model.votes(rows, self)
+            return self._model.classes[votes.argmax(axis=1)]
+        X, model = self._in_form(X), self._model
+        labels = model.index.best_label(X, self)
+        return model.classes[model.class_of_label[labels]]
+
+    def _predict_or_reject(self, X: Any, lowest: float, reject_label: Any) -> np.ndarray:
+        proba = self.predict_proba(X)
+        if reject_label is None and self.classes_.dtype.kind in "iufUO":
+            reject_label = -1 if self.classes_.dtype.kind in "iuf" else ""
+        if reject_label is None:
+            raise ValueError(f"reject_label must be given for classes of type {self.classes_.dtype}")
+        classes, rejected = in_one_type("reject_label", self.classes_, label_array("reject_label", [reject_label]))
+        if np.isin(rejected, classes).any():
+            raise ValueError(f"reject_label must be no class, but {reject_label!r} is one: choose another")
+        best = np.where(proba.max(axis=1) < lowest, classes.size, proba.argmax(axis=1))
+        answers: np.ndarray = np.concatenate([classes, rejected])[best]
+        return answers
+
+    @reads
+    def top_classes(self, X: Any, k: int = 5) -> tuple[np.ndarray, np.ndarray]:
+        """Return the ``k`` classes that fit each row best, as the head sees it whatever ``method`` is.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix, shape (n, n_features)
+            Queries.
+        k : int, default 5
+            Classes wanted: at most 1,000,000, or as many as there are if that is more.
+
+        Returns
+        -------
+        classes : ndarray of int64, shape (n, k)
+            Positions in ``classes_``, the best first; -1 where there were fewer candidates.
+        scores : ndarray of float32, shape (n, k)
+            Their scores; minus infinity for none.
+        """
+        rows = self._checked(X)
+        labels, scores, *_ = self._model.index.best_labels(rows, check_wanted("k", k, self.classes_.size), self)
+        return np.where(labels == NONE, NONE, self._model.class_of_label[labels]), scores
+
+    @reads
+    def count_candidates(self, X: Any) -> np.ndarray:
+        """Return how many classes the head scores for each row, with all of their weights: int64, shape (n,).
+
+        Classes that are only met in a list of the head's index are not counted: for these an entry of the list is
+        added up, which takes a small part of the time.
+        """
+        rows = self._checked(X)
+        return self._model.index.best_labels(rows, 1, self).n_scored
+
+    @reads
+    def decision_function(self, X: Any) -> np.ndarray:
+        """Return the score of each class for each row; :meth:`predict` answers with the highest.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix, shape (n, n_features)
+            Queries.
+
+        Returns
+        -------
+        ndarray of float64, shape (n, n_classes), or (n,) if there are two classes
+            Scores of the head, or votes with ``method="neighbors"``. Classes that were no candidates get 1 less than
+            the lowest score of any that was. Of two classes, by how much the second is ahead.
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError
+            Before the first example.
+        TypeError, ValueError
+            If ``X`` cannot be used.
+        """
+        rows = self._checked(X)
+        if self.method == "neighbors":
+            scores = self._model.votes(rows, self)
+        else:
+            scores = self._model.class_scores(rows, self)
+            reached = np.isfinite(scores)
+            scores[~reached] = min(float(scores[reached].min(initial=0.0)), 0.0) - 1.0
+        return scores[:, 1] - scores[:, 0] if self._model.classes.size == 2 else scores
+
+    @reads
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Return the probability of each class for each row.
+
+        With ``method="head"`` the softmax of the scores of the classes reached, times a number that says what they are
+        worth (temperature scaling; Guo et al., 2017). That is learned by :meth:`calibrate` when it is first needed, if
+        examples are stored and their classes have more than one. With ``method="neighbors"`` the share of the votes.
+        Classes not reached have probability 0.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix, shape (n, n_features)
+            Queries.
+
+        Returns
+        -------
+        ndarray of float64, shape (n, n_classes)
+            Rows sum to 1.
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError
+            Before the first example.
+        TypeError, ValueError
+            If ``X`` cannot be used.
+        """
+        rows = self._checked(X)
+        if self.method == "neighbors":
+            votes = self._model.votes(rows, self)
+            return votes / votes.sum(axis=1, keepdims=True)
+        return self._model.probabilities(self._model.class_scores(rows, self), self)
+
+    def calibrate(self, X: Any = None, y: Any = None) -> Self:
+        """Learn how sure the classifier is: what its scores are worth as probabilities.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix, shape (n, n_features), optional
+            Examples that the classifier has not learned from. By default some of the stored examples are held out, at
+            most 2,000, and scorers like the classifier's own are trained on the others, which takes about as long as
+            ``fit``. :meth:`predict_proba` does that by itself when it is first needed; it is done anew once a quarter
+            of the examples is new.
+        y : array-like, shape (n,), optional
+            Their classes. Those that are unknown count as answers that are wrong.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError
+            Before the first example.
+        TypeError, ValueError
+            If only one of ``X`` and ``y`` is given, or they cannot be used.
+        """
+        folder = folder_of(self)
+        if folder is not None:
+            folder.journal.check_changeable()
+        self._calibrate(X, y)
+        if folder is not None:
+            folder.journal.sync()
+        return self
+
+    @reads
+    def _calibrate(self, X: Any, y: Any) -> None:
+        if (X is None) != (y is None):
+            raise ValueError("X and y must be given together, or neither")
+        if X is None:
+            check_is_fitted(self, "forest_")
+            value = self._model.learned_logits(self)
+        else:
+            rows, y = self._checked(X), np.ravel(label_array("y", y))
+            if y.size != rows.n_rows:
+                raise ValueError(f"y must be one class for each of the {rows.n_rows} rows of X, not {y.size}")
+            known, y = in_one_type("y", self._model.classes, y)
+            labels = np.full(y.size, NONE - 1, np.int64)
+            is_known = np.isin(y, known)
+            labels[is_known] = self._model.label_of_class[np.searchsorted(known, y[is_known])]
+            value = self._model.logits_for(rows, labels, self)
+        self._model.calibration[0] = value
+
+    @reads
+    def explain(self, X: Any, n_examples: int = 3, n_features: int = 5) -> list[Explanation]:
+        """Return, for each row, its class, what speaks for it, and what would have to change for the runner-up to win.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix, shape (n, n_features)
+            Queries.
+        n_examples : int, default 3
+            Stored examples to name for each row at most; none if examples are not stored.
+        n_features : int, default 5
+            Features to name at most.
+
+        Returns
+        -------
+        list of Explanation
+            One for each row. It can be printed. The head is explained, whatever ``method`` is.
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError
+            Before the first example.
+        TypeError, ValueError
+            If an argument cannot be used.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from cmt_numba import CMTClassifier
+        >>> X = np.array([[1.0, 0.2, 0.0], [0.9, 0.0, 0.1], [0.0, 1.0, 0.3]])
+        >>> classifier = CMTClassifier(random_state=0).fit(X, ["cat", "cat", "dog"])
+        >>> why = classifier.explain(X[:1])[0]
+        >>> why.label, why.examples.tolist(), why.features[0][0], why.runner_up
+        ('cat', [0, 1], 0, 'dog')
+        """
+        rows = self._checked(X)
+        most = check_integer("n_examples", n_examples, 0), check_integer("n_features", n_features, 0)
+        return explanations(self._model, rows, self, getattr(self, "feature_names_in_", None), *most)
+
+    @reads
+    def kneighbors(self, X: Any, n_neighbors: int | None = None, return_distance: bool = True) -> Any:
+        """Return the nearest memories of each row, by their cosine and by what the head says of their class.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix, shape (n, n_features)
+            Queries.
+        n_neighbors : int, optional
+            Memories wanted for each row, at most 1,000,000; by default the parameter of this name.
+        return_distance : bool, default True
+            Whether to return distances too.
+
+        Returns
+        -------
+        neigh_dist : ndarray of float32, shape (n, n_neighbors)
+            Learned distances: 1 minus the mean of the cosine and the score of the memory's class. Infinite where
+            fewer memories were reached. Only with ``return_distance``.
+        neigh_ind : ndarray of int64, shape (n, n_neighbors)
+            The memories' ids, -1 for none: their positions among all examples ever given to ``fit`` and
+            ``partial_fit``, or the ``example_ids`` that were given for them.
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError
+            Before the first example.
+        TypeError, ValueError
+            If an argument cannot be used, or examples were not stored.
+        """
+        k = check_wanted("n_neighbors", self.n_neighbors if n_neighbors is None else n_neighbors, 0)
+        rows = self._checked(X)
+        ids, scores = self._model.nearest_examples(rows, k, self)
+        return (1.0 - scores, ids) if return_distance else ids
+
+    @property
+    def forest_(self) -> ContextualMemoryTree:
+        """The trees over the classes."""
+        return self._model.tree
+
+    @property
+    def classes_(self) -> np.ndarray:
+        """The classes known, sorted."""
+        return self._model.classes
+
+    @property
+    def examples_(self) -> Examples | None:
+        """The stored examples."""
+        return self._model.index.examples
+
+    def _in_form(self, X: Any) -> Any:
+        """Return rows in a form that ``check_rows`` takes; check parameters, which may have been set since."""
+        X = checked_matrix(self, X)
+        self._check_parameters()
+        return X
+
+    def _checked(self, X: Any) -> Rows:
+        return check_rows(self._in_form(X), sparse=self._model.index.is_sparse)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         tags.classifier_tags.poor_score = True
         return tags
+
+
+def positions_of(labels: Any, classes: np.ndarray) -> np.ndarray:
+    """Return the positions of labels among all classes, sorted.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If one is unknown, or none would be left.
+    """
+    labels = np.ravel(label_array("labels", labels))
+    if labels.size == 0:
+        return np.empty(0, np.int64)
+    in_common, labels = in_one_type("labels", classes, labels)
+    unknown = np.setdiff1d(labels, in_common)
+    if unknown.size > 0:
+        raise ValueError(f"labels must be known classes, and {unknown.tolist()[0]!r} is none of the {classes.size}")
+    positions = np.searchsorted(in_common, np.unique(labels))
+    if positions.size == classes.size:
+        raise ValueError("labels must not be all classes: call fit to learn others")
+    return positions

@@ -19,7 +19,7 @@ import secrets
 import zlib
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import scipy.sparse
@@ -39,13 +39,13 @@ from ..journal import (
     plain_arguments,
 )
 from ..persistence import Contents
-from ._aside import queries_drawn, streams_of
-from ._files import _plain, estimator_of
+from ._draws import queries_drawn, streams_of
+from ._files import LEARNED, _plain, estimator_of
 from ._indicators import lists_of_names
 from ._labels import check_labels
 from ._values import as_values
 
-FORM = "_own_form"
+FOLDER = "_own_folder"
 """The attribute of an estimator in a folder that says how it is kept there."""
 
 _CALIBRATION, _DRAW = "calibrate", "draw"
@@ -76,13 +76,22 @@ OPERATIONS: dict[tuple[str, str, int], Operation] = {
 _VERSIONS = {(kind, name): version for kind, name, version in sorted(OPERATIONS)}  # of the entries that are written
 
 
-class _EstimatorForm:
-    """How an estimator is kept in a folder: its operations, and what queries learn or draw.
+class EstimatorFolder:
+    """How an estimator is kept in a folder: what its journal needs to know of it.
+
+    Parameters
+    ----------
+    kind : type
+        The class of the estimator.
+    options : dict of str to object
+        The options that were given.
 
     Attributes
     ----------
-    estimator : SavableEstimator
+    estimator : MemoryEstimator
         The estimator in use.
+    journal : Journal
+        The journal.
     """
 
     unread: frozenset[str] = frozenset()
@@ -91,11 +100,18 @@ class _EstimatorForm:
         if options.get("random_state") is not None:
             check_integer("random_state", options["random_state"], 0, 2**32 - 1)  # a generator could not be restored
         self._class, self._options, self.kind = kind, options, kind._kind
-        self.journal: Journal | None = None  # None until the folder is open
         self.estimator: Any = kind(**({"random_state": secrets.randbits(31)} | _given(options)))
-        self.estimator._check_all_parameters()
+        self.estimator._check_parameters()
+        self._is_open = False
         self._calibration: float = np.nan  # what the journal has of what queries learn
         self._drawn: int | None = None  # and of what they draw
+
+    def open(self, path: str | os.PathLike[str], durability: Durability, *, read_only: bool) -> Any:
+        """Open or create the folder, and return the estimator in it."""
+        self.journal = Journal(path, self, durability, read_only=read_only)
+        self._is_open = True
+        vars(self.estimator)[FOLDER] = self
+        return self.estimator
 
     @property
     def lock(self) -> ReadWriteLock:
@@ -104,153 +120,148 @@ class _EstimatorForm:
 
     # Changes
 
-    def change(
-        self, method: Callable[..., Any], args: Any, kwargs: Any, make: Callable[[Callable[[Any], Any], Any], Any]
-    ) -> Any:
-        """Call a method of the estimator as a journaled change.
+    def begin(self, model: Any) -> None:
+        """Note the random numbers and the calibration of a model that is about to change; None for no model."""
+        self._first = None if model is None or self.kind != "CMTRetriever" else queries_drawn(model.tree)
+        self._former_calibration = getattr(model, "calibration", None)
 
-        ``make`` has a function of the estimator to be changed be one change, and calls another one at its end.
-        """
-        assert self.journal is not None
-        name, estimator = method.__name__, self.estimator
-        version = _VERSIONS[estimator._kind, name]
-        operation = OPERATIONS[estimator._kind, name, version]
-        bound = inspect.signature(method).bind(estimator, *args, **kwargs)
+    def note(self, _model: Any) -> None:
+        """Note what a change has made of the estimator, before readers can use it."""
+        self._noted = _learned_calibration(self._former_calibration)  # no reader learns it from here on
+        self._after, self._last = self.fingerprint(), _drawn_by(self.estimator)
+
+    def change(self, method: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """Call a method of the estimator as a journaled change."""
+        bound = inspect.signature(method).bind(self.estimator, *args, **kwargs)
         bound.apply_defaults()  # defaults may change in later versions
-        given = bound.arguments
+        return self.journal.change(partial(self._make, method, bound.arguments))
 
-        def make_with_entry() -> tuple[Any, Entry]:
-            journaled = {
-                stored: _plain_argument(estimator, name, given[name], operation)
-                for stored, name in operation.parameters.items()
-            }
-            called = operation.called(journaled)
-            if hasattr(given.get("X"), "columns"):
-                called["X"] = given["X"]  # with the names of its features
-            journaled[_PARAMETERS] = _parameters_of(estimator)
-            _check_parameters(self._class, journaled[_PARAMETERS])  # an entry that could not be replayed is refused
-            count_argument_bytes(journaled)  # raises if an argument cannot be stored
-            names, before = _names_of(estimator), self.fingerprint()
-            calibration, after = np.nan, before
-            first = last = self._drawn
-            learned: np.ndarray | None = None
-
-            def work(target: Any) -> None:
-                nonlocal learned, first
-                first, learned = _drawn_by(target), vars(target).get("_calibration")
-                method(target, **called)
-
-            def look(target: Any) -> None:
-                nonlocal calibration, after, last
-                calibration = _learned_calibration(learned)  # no reader learns it from here on
-                after, last = self.fingerprint(target), _drawn_by(target)
-
-            make(work, look)
-            self._enter_calibration(calibration, before)
-            if _names_of(estimator) != names:
-                journaled[_NAMES] = np.asarray(_names_of(estimator), object)
-            if first is not None:
-                journaled[_DRAWN] = first
-            self._calibration, self._drawn = np.nan if after.get("calibrated") == 0 else calibration, last
-            return estimator, self._entry(name, journaled, after, version)
-
-        return self.journal.change(make_with_entry)
+    def _make(self, method: Callable[..., Any], given: Arguments) -> tuple[Any, Entry]:
+        name, estimator = method.__name__, self.estimator
+        version = _VERSIONS[self.kind, name]
+        operation = OPERATIONS[self.kind, name, version]
+        journaled = {
+            stored: _plain_argument(estimator, name, given[name], operation)
+            for stored, name in operation.parameters.items()
+        }
+        called = operation.called(journaled)
+        if hasattr(given.get("X"), "columns"):
+            called["X"] = given["X"]  # with the names of its features
+        journaled[_PARAMETERS] = _parameters_of(estimator)
+        _check_parameters(self._class, journaled[_PARAMETERS])  # an entry that could not be replayed is refused
+        count_argument_bytes(journaled)  # raises if an argument cannot be stored
+        before, names = self.fingerprint(), _names_of(estimator)
+        self._noted, self._after, self._first, self._last = np.nan, before, self._drawn, self._drawn
+        estimator._lock.change(partial(method, estimator, **called))
+        self._enter_calibration(self._noted, before)
+        if _names_of(estimator) != names:
+            journaled[_NAMES] = np.asarray(_names_of(estimator), object)
+        if self._first is not None:
+            journaled[_DRAWN] = self._first
+        self._calibration = np.nan if self._after.get("calibrated") == 0 else self._noted
+        self._drawn = self._last
+        return estimator, self._entry(name, journaled, self._after, version)
 
     def _entry(self, name: str, arguments: Arguments, after: dict[str, int], version: int = CURRENT) -> Entry:
-        assert self.journal is not None
         return Entry(name, arguments, after, journal=self.journal.identity, version=version)
 
     def enter_notes(self) -> None:
+        """Append entries for what queries have learned and drawn since the last change."""
+
         def look() -> tuple[float, int | None, dict[str, int]]:
             return _calibration_of(self.estimator), _drawn_by(self.estimator), self.fingerprint()
 
-        calibration, drawn, after = self.lock.read(look)
-        self._enter_calibration(calibration, after)
+        noted, drawn, after = self.lock.read(look)
+        self._enter_calibration(noted, after)
         if drawn != self._drawn:
-            assert self.journal is not None
             self.journal.note(self._entry(_DRAW, {_DRAWN: drawn}, after))
             self._drawn = drawn
 
     def _enter_calibration(self, value: float, after: dict[str, int]) -> None:
         if not np.isnan(value) and value != self._calibration:
-            assert self.journal is not None
             self.journal.note(self._entry(_CALIBRATION, {_VALUE: value}, after | {"calibrated": 1}))
             self._calibration = value
 
-    def _take_note(self) -> None:
-        """Note that the journal has all that queries have learned and drawn."""
-        self._calibration, self._drawn = _calibration_of(self.estimator), _drawn_by(self.estimator)
-
     def mark(self) -> Any:
-        return _without_calibration(self.fingerprint())
+        """Return what tells the estimator before a change."""
+        return vars(self.estimator).get("_model"), _without_calibration(self.fingerprint())
 
     def is_changed(self, mark: Any, error: BaseException) -> bool:
-        """Return whether the estimator has changed. Arguments are checked first, but within the step of a change."""
+        """Return whether the estimator may have changed. Refused arguments have changed nothing that is compared."""
+        model, found = self.mark()
         is_refusal = isinstance(error, LookupError | TypeError | ValueError | Warning)
-        return not is_refusal or _without_calibration(self.fingerprint()) != mark
+        return not is_refusal or model is not mark[0] or found != mark[1]
 
     # Files
 
     def contents(self) -> Contents:
+        """Return what a snapshot holds."""
         contents: Contents = self.estimator._contents()
         return contents
 
     def made_of(self, contents: Contents, *, values: bool) -> Any:
+        """Return the estimator in a snapshot."""
         return estimator_of(self._class, contents, thorough=True)
 
     def use(self, made: Any) -> None:
-        if self.journal is None:
-            self._check_options(made)
-            self.estimator = made
+        """Use an estimator that was made from the folder, or what it has learned."""
+        if self._is_open:
+            self.lock.change(partial(self.lock.step, partial(self._take_over, made)))
         else:
-            self.lock.change(partial(self.lock.step, partial(self.estimator._become, made)))
-        self._take_note()
+            self._set_options(made)
+            self.estimator = made
+        self._calibration, self._drawn = _calibration_of(self.estimator), _drawn_by(self.estimator)
 
-    def _check_options(self, estimator: Any) -> None:
-        """Set the options that were given, or raise ValueError if they do not fit the estimator in the folder."""
+    def _take_over(self, made: Any) -> None:
+        kept = {name: value for name, value in vars(self.estimator).items() if name not in LEARNED}
+        self.estimator.__dict__ = kept | {name: value for name, value in vars(made).items() if name in LEARNED}
+
+    def _set_options(self, estimator: Any) -> None:
+        """Set the options that were given. Raises ValueError if they do not fit the estimator."""
         for name, value in self._options.items():
             kept = getattr(estimator, name)
             fixed = name == "random_state" or (name in estimator._fit_only and hasattr(estimator, "forest_"))
             if fixed and name not in _ANY and value not in (None, kept):
                 raise ValueError(f"{name} must be {kept!r}, as for the model in the folder, or omitted, not {value!r}")
         estimator.set_params(**_given(self._options))
-        estimator._check_all_parameters()
+        estimator._check_parameters()
 
     def fingerprint(self, made: Any = None) -> dict[str, int]:
+        """Return what tells an estimator, by default the one in use, from others."""
         estimator = self.estimator if made is None else made
         if not hasattr(estimator, "forest_"):
             return {}
-        orders = json.dumps(estimator._orders.bit_generator.state, default=int, sort_keys=True)
-        found = {"generator": zlib.crc32(orders.encode())}
-        if estimator._kind == "CMTRetriever":
-            return fingerprint(estimator.forest_, with_draws=False) | found | _told_by_memories(estimator)
-        n_labels = int(estimator.forest_.n_memories)
-        return (
-            fingerprint(estimator.forest_)
-            | {
-                "n_examples": int(estimator._n_of_label.sum()),
-                "biases": zlib.crc32(np.ascontiguousarray(estimator.head_.nodes[0, :n_labels]["bias"]).tobytes()),
-                "gaps": zlib.crc32(estimator.head_.gaps.tobytes()),
-                "calibrated": int(not np.isnan(_calibration_of(estimator))),
-            }
-            | found
-        )
+        model = estimator._model
+        if self.kind == "CMTRetriever":
+            found = fingerprint(model.tree, with_draws=False) | _told_by_memories(model)
+            return found | {"generator": _digest_of(model.orders)}
+        index = model.index
+        return fingerprint(model.tree) | {
+            "n_examples": int(index.n_of_label.sum()),
+            "biases": zlib.crc32(np.ascontiguousarray(index.head.nodes[0, : index.n_labels]["bias"]).tobytes()),
+            "gaps": zlib.crc32(index.head.gaps.tobytes()),
+            "calibrated": int(not np.isnan(_calibration_of(estimator))),
+            "generator": _digest_of(index.orders),
+        }
 
     def has_fingerprint(self, made: Any, after: dict[str, int]) -> bool:
+        """Return whether an estimator has a fingerprint."""
         return self.fingerprint(made) == after
 
     # Replaying
 
     def recover(self, replay_all: Callable[[], tuple[Any, bool]]) -> tuple[Any, bool]:
+        """Return the estimator in the folder, and whether it is exactly the one before."""
         return replay_all()
 
     def replay(self, made: Any, entry: Entry, exact: bool) -> None:
+        """Make the change of an entry again."""
         arguments = dict(entry.arguments)
         if entry.name == _CALIBRATION:
             value = arguments.get(_VALUE)
-            if not isinstance(value, float) or not 0.0 < value < np.inf or not hasattr(made, "_calibrated"):
+            if not isinstance(value, float) or not 0.0 < value < np.inf or not hasattr(made._model, "calibration"):
                 raise ValueError("it has no valid value")
-            made._calibrated()[0] = value
+            made._model.calibration[0] = value
             return
         drawn = arguments.pop(_DRAWN, None)
         if drawn is not None or entry.name == _DRAW:
@@ -270,131 +281,13 @@ class _EstimatorForm:
             made.feature_names_in_ = kept if names is None else names
 
 
-class KeptInFolder:
-    """The methods of an estimator that may be kept in a folder."""
-
-    @classmethod
-    def open(
-        cls,
-        path: str | os.PathLike[str],
-        *,
-        sync_every: int = 1,
-        snapshot_bytes: int = 1 << 26,
-        snapshot_seconds: float = 10.0,
-        read_only: bool = False,
-        **options: Any,
-    ) -> Self:
-        """Return the estimator in a folder, whose changes survive a crash.
-
-        Every change is on disk before the call returns: ``fit``, ``partial_fit``, ``remove``, ``remove_classes``,
-        ``calibrate``, ``feedback``, ``replace`` and ``set_values``, as far as the class has them. A change that fails
-        half-way or is interrupted changes nothing: the estimator is read again from the folder, which takes about as
-        long as opening it. It can be used in a ``with`` statement, and its copies are in
-        memory. Values of a retriever must be such as ``save`` can write; others are refused, and nothing has changed
-        then. Random numbers that its queries draw are on disk with the next change, and at the latest when it is
-        closed.
-
-        Parameters
-        ----------
-        path : path-like
-            The folder: empty, or that of such an estimator. If it does not exist, it is created with access for its
-            owner only; its parent must exist.
-        sync_every : int, default 1
-            The number of changes after which to wait for the disk. With more than 1, a crash of the machine may lose
-            up to ``sync_every - 1`` of the last changes; a crash of the process loses none.
-        snapshot_bytes : int, default 2**26
-            The size of the journal, in bytes, above which a snapshot replaces it; at least the size of the last one.
-        snapshot_seconds : float, default 10.0
-            The total time of the changes in the journal, in seconds, above which a snapshot replaces it; at least 4
-            times the time of the last one. Opening the folder takes about this long.
-        read_only : bool, default False
-            Open an existing estimator for answers and write nothing, for example if the disk is full or cannot be
-            written. Changes are not possible. The folder is not locked: other processes may open it afterwards, and
-            their changes are not seen. A folder that is open for changes cannot be opened.
-        **options
-            Options of the class. In an existing folder they replace those stored, like ``set_params``, and are stored
-            with the next change. Those that only count when it first learns must be those stored or be omitted.
-            ``random_state`` must be an int or None, for which a number is drawn once.
-
-        Returns
-        -------
-        estimator
-            The estimator.
-
-        Raises
-        ------
-        cmt_numba.journal.AlreadyOpenError
-            If the folder is already open in this or another process.
-        cmt_numba.persistence.FileFormatError
-            If the folder is damaged, of a later version, or not that of such an estimator.
-        OSError
-            If the folder cannot be read or written.
-        TypeError, ValueError
-            If an option cannot be used.
-
-        Examples
-        --------
-        >>> import tempfile
-        >>> import numpy as np
-        >>> from cmt_numba import CMTClassifier
-        >>> folder = tempfile.TemporaryDirectory()
-        >>> with CMTClassifier.open(folder.name, random_state=0) as classifier:
-        ...     _ = classifier.partial_fit(np.eye(3), ["a", "b", "c"]).remove_classes(["c"])
-        >>> with CMTClassifier.open(folder.name) as classifier:
-        ...     classifier.predict(np.eye(3)[:2]).tolist()
-        ['a', 'b']
-        >>> folder.cleanup()
-        """
-        form, durability = _EstimatorForm(cls, options), Durability(sync_every, snapshot_bytes, snapshot_seconds)
-        form.journal = Journal(path, form, durability, read_only=bool(read_only))
-        estimator: Self = form.estimator
-        vars(estimator)[FORM] = form
-        return estimator
-
-    def checkpoint(self) -> None:
-        """Replace the journal by a snapshot, so that the folder opens faster.
-
-        That happens by itself when the journal gets long. Take one before the folder is opened by another version of a
-        library or on another kind of processor.
-
-        Raises
-        ------
-        JournalError
-            If the estimator is closed, or could not be written.
-        ValueError
-            If it is not in a folder.
-        """
-        journal = journal_of(self)
-        if journal is None:
-            raise ValueError(f"there is no folder: make the estimator by {type(self).__name__}.open, or call save")
-        journal.snapshot()
-
-    def close(self) -> None:
-        """Write all changes to disk and close the folder, if there is one. Then it still answers, but cannot change."""
-        journal = journal_of(self)
-        if journal is not None:
-            journal.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
-def form_of(estimator: Any) -> _EstimatorForm | None:
-    """Return how an estimator is kept in its folder; None if it is in none."""
-    return vars(estimator).get(FORM)
-
-
-def journal_of(estimator: Any) -> Journal | None:
-    """Return the journal of an estimator that is kept in a folder."""
-    form = form_of(estimator)
-    return None if form is None else form.journal
+def folder_of(estimator: Any) -> EstimatorFolder | None:
+    """Return how an estimator is kept in its folder; None if it is in memory."""
+    return vars(estimator).get(FOLDER)
 
 
 def _calibration_of(estimator: Any) -> float:
-    return _learned_calibration(vars(estimator).get("_calibration"))
+    return _learned_calibration(getattr(vars(estimator).get("_model"), "calibration", None))
 
 
 def _drawn_by(estimator: Any) -> int | None:
@@ -429,15 +322,19 @@ def _check_parameters(kind: Any, parameters: str) -> dict[str, Any]:
     """Return the parameters of an entry. Raises TypeError or ValueError if an estimator cannot have them."""
     given: dict[str, Any] = json.loads(parameters)
     check_integer("random_state", given.get("random_state"), 0, 2**32 - 1)  # a generator could not be restored
-    kind(**given)._check_all_parameters()
+    kind(**given)._check_parameters()
     return given
 
 
-def _told_by_memories(retriever: Any) -> dict[str, int]:
+def _digest_of(generator: np.random.Generator) -> int:
+    return zlib.crc32(json.dumps(generator.bit_generator.state, default=int, sort_keys=True).encode())
+
+
+def _told_by_memories(model: Any) -> dict[str, int]:
     """Return what tells a retriever from others, beside its forest."""
-    memories, learned = retriever._memories, [retriever._worth.means]
-    if retriever.search_ == "value":
-        learned.append(retriever.expectation_.bias)
+    memories, learned = model.memories, [model.worth.means]
+    if model.by_value is not None:
+        learned.append(model.by_value.map.bias)
     return {
         "n_values": int(memories.ids.size),
         "next_value": int(memories.next_id),
@@ -450,7 +347,7 @@ def _plain_values(retriever: Any, y: Any, operation: Operation) -> Any:
     n = y.shape[0] if getattr(y, "shape", ()) else len(y)
     if operation.method == "fit" or not hasattr(retriever, "forest_"):
         return as_values(y, n)
-    return retriever._memories.values.accept(y, n)
+    return retriever._model.memories.values.accept(y, n)
 
 
 def _plain_argument(estimator: Any, name: str, value: Any, operation: Operation) -> Any:

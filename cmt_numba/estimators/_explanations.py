@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse
 
-from .._concurrency.workers import spans
-from .._forest.rows import Rows, as_matrix, rescaled
-from .._heads.examples import Examples, all_examples
-from .._heads.label_scorers import weights_of_labels
+from .._change import spans
+from .._forest import Rows, as_matrix, rescaled
+from .._heads import Examples, all_examples, weights_of_labels
+from ._classification_model import ClassificationModel, ClassificationOptions
 
 _VALUES_AT_ONCE = 1 << 22  # scores of rows and classes, and contributions
 
@@ -55,40 +54,49 @@ def _listed(features: list[tuple[Any, float]]) -> str:
 
 
 def explanations(
-    classifier: Any, rows: Rows, proba_of: Callable[[np.ndarray], np.ndarray], n_examples: int, n_features: int
+    model: ClassificationModel,
+    rows: Rows,
+    options: ClassificationOptions,
+    names: np.ndarray | None,
+    n_examples: int,
+    n_features: int,
 ) -> list[Explanation]:
-    """Return an explanation of each row, with so many examples and features at most."""
-    length = max(1, _VALUES_AT_ONCE // max(classifier.classes_.size, 1 if rows.sparse else rows.n_features))
+    """Return an explanation of each row, with so many examples and features at most; features may have ``names``."""
+    length = max(1, _VALUES_AT_ONCE // max(model.classes.size, 1 if rows.sparse else rows.n_features))
     blocks = (rows.take(np.arange(*span)) for span in spans(rows.n_rows, length))
-    return [one for block in blocks for one in _explained(classifier, block, proba_of, n_examples, n_features)]
+    return [one for block in blocks for one in _explained(model, block, options, names, n_examples, n_features)]
 
 
 def _explained(
-    classifier: Any, rows: Rows, proba_of: Callable[[np.ndarray], np.ndarray], n_examples: int, n_features: int
+    model: ClassificationModel,
+    rows: Rows,
+    options: ClassificationOptions,
+    names: np.ndarray | None,
+    n_examples: int,
+    n_features: int,
 ) -> list[Explanation]:
-    names, every = getattr(classifier, "feature_names_in_", None), np.arange(rows.n_rows)
-    scores = classifier._class_scores(rows)
-    proba = proba_of(scores.copy())
+    every, scores = np.arange(rows.n_rows), model.class_scores(rows, options)
+    proba = model.probabilities(scores.copy(), options)
     best = scores.argmax(axis=1)
     score = scores[every, best]
     scores[every, best] = -np.inf
     second = scores.argmax(axis=1)
     lead = score - scores[every, second]
     has_second = np.isfinite(lead)
-    label = classifier._label_of_class[best]
+    label = model.label_of_class[best]
     x = as_matrix(rescaled(rows))
-    given = _contributions(weights_of_labels(classifier.head_, label), x)
-    to_second = classifier._label_of_class[np.where(has_second, second, best)]
-    apart = given - _contributions(weights_of_labels(classifier.head_, to_second), x)
-    nearest = _nearest_of_labels(classifier.examples_, label, x, n_examples)
+    given = _contributions(weights_of_labels(model.index.head, label), x)
+    to_second = model.label_of_class[np.where(has_second, second, best)]
+    apart = given - _contributions(weights_of_labels(model.index.head, to_second), x)
+    nearest = _nearest_of_labels(model.index.examples, label, x, n_examples)
     return [
         Explanation(
-            _named(classifier.classes_, best[i]),
+            _named(model.classes, best[i]),
             float(proba[i, best[i]]),
             float(score[i]),
             *nearest[i],
             _largest(given, i, names, n_features),
-            _named(classifier.classes_, second[i]) if has_second[i] else None,
+            _named(model.classes, second[i]) if has_second[i] else None,
             float(proba[i, second[i]]) if has_second[i] else 0.0,
             float(lead[i]) if has_second[i] else 0.0,
             _largest(apart, i, names, n_features),

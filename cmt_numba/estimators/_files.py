@@ -12,26 +12,39 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 import scipy.sparse
 
-from .._forest.invariants.errors import require
-from .._forest.invariants.numbers import all_finite
-from .._forest.state import N_COUNTERS
-from .._forest.structures import arrays_of, numbers_of, put_together, writeable
-from .._heads.examples import Examples
-from .._heads.label_scorers import Head
-from .._heads.ridge import Expectation
-from .._heads.stored_duals import StoredDuals, trim_duals
-from ..persistence._columns import column, read_array, read_column, read_sparse_matrix, sparse_matrix
-from ..persistence._container import Contents
-from ..persistence._generators import generator_fields, read_generator
-from ..persistence._trees import check_at_rest, take
-from ..persistence._trim import trim_examples, trim_expectation, trim_head
+from .._forest import N_COUNTERS, arrays_of, invariants, numbers_of, put_together, require, writeable
+from .._heads import Examples, Expectation, Head, StoredDuals, trim_duals
+from ..persistence import (
+    Contents,
+    check_at_rest,
+    column,
+    generator_fields,
+    read_array,
+    read_column,
+    read_generator,
+    read_sparse_matrix,
+    sparse_matrix,
+    take,
+    trim_examples,
+    trim_expectation,
+    trim_head,
+)
 from ..tree import ContextualMemoryTree
-from ._checks import MOST_ROWS, check_parts
-from ._further_keys import Worth
-from ._memories import Memories
+from ._checks import MOST_ROWS, check_model
+from ._classification_model import ClassificationModel
+from ._input import trim_weights
+from ._memories import FurtherKeyWorth, Memories
+from ._multilabel_model import MultilabelModel
+from ._retrieval_model import RetrievalModel
 from ._values import Components, DistinctVectors, ValueStore
-from ._weights import trim_weights
 
+__all__ = ["check_model", "estimator_contents", "estimator_of", "pickled_attributes", "unpickled_attributes"]
+
+_MODELS: dict[str, Any] = {
+    "CMTClassifier": ClassificationModel,
+    "CMTMultilabelClassifier": MultilabelModel,
+    "CMTRetriever": RetrievalModel,
+}
 Arrays = dict[str, np.ndarray]
 _APART = "as in a file"  # in pickles
 
@@ -102,13 +115,13 @@ class _Real:
         return field
 
 
-class _Worth:
+class _FurtherKeys:
     """What further keys are worth."""
 
     def put(self, name: str, value: Any) -> tuple[Any, Arrays]:
         return {}, {f"{name}.means": value.means.copy(), f"{name}.precisions": value.precisions.reshape(2, 4)}
 
-    def get(self, name: str, field: Any, arrays: Arrays, *, thorough: bool) -> Worth:
+    def get(self, name: str, field: Any, arrays: Arrays, *, thorough: bool) -> FurtherKeyWorth:
         means = read_array(f"{name}.means", arrays, np.float64, n_axes=2)
         precisions = read_array(f"{name}.precisions", arrays, np.float64, n_axes=2)
         if means.shape != (2, 2) or precisions.shape != (2, 4) or not np.isfinite(means).all():
@@ -116,7 +129,7 @@ class _Worth:
         precisions = precisions.reshape(2, 2, 2)
         if not np.isfinite(precisions).all() or np.linalg.eigvalsh(precisions).min() <= 0.0:
             raise ValueError(f"{name} must have positive precisions")
-        return Worth(means, precisions)
+        return FurtherKeyWorth(means, precisions)
 
 
 class _Calibration:
@@ -157,7 +170,7 @@ class _Optional:
         return None if field is None else self._store.get(name, field, arrays, thorough=thorough)
 
 
-class _Tree:
+class TreeInFiles:
     """A tree, which is checked."""
 
     def put(self, name: str, value: Any) -> tuple[Any, Arrays]:
@@ -258,7 +271,7 @@ class _Components:
         n_components = _Number().get(name, field, arrays, thorough=thorough)
         basis = read_array(name, arrays, np.float32, n_axes=2) if name in arrays else None
         require(basis is None or basis.shape[1] == n_components, f"{name} must have a vector for each component")
-        require(basis is None or not thorough or all_finite(basis), f"{name} must be finite")
+        require(basis is None or not thorough or invariants.all_finite(basis), f"{name} must be finite")
         return Components.of(basis, n_components)
 
 
@@ -292,7 +305,7 @@ def _as_dict(name: str, field: Any) -> dict[str, Any]:
 _OF_ALL: dict[str, _Store] = {"n_features_in_": _Number(), "feature_names_in_": _Labels()}
 _OF_LABEL_FORESTS: dict[str, _Store] = {
     **_OF_ALL,
-    "forest_": _Tree(),
+    "forest_": TreeInFiles(),
     "head_": _Structure(Head, trim_head),
     "classes_": _Labels(),
     "_n_of_label": _Array(np.int64),
@@ -301,6 +314,9 @@ _OF_LABEL_FORESTS: dict[str, _Store] = {
     "_cells_pruned": _Number(),
     "_n_unlisted": _Number(),
 }
+LEARNED = frozenset({"n_features_in_", "feature_names_in_", "_model"})
+"""The attributes of an estimator that it has from learning; others are parameters, or the user's own."""
+
 _KINDS: dict[str, dict[str, _Store]] = {
     "CMTClassifier": {
         **_OF_LABEL_FORESTS,
@@ -316,7 +332,7 @@ _KINDS: dict[str, dict[str, _Store]] = {
     },
     "CMTMultilabelClassifier": {
         **_OF_LABEL_FORESTS,
-        "examples_": _Optional(_Tree()),
+        "examples_": _Optional(TreeInFiles()),
         "n_labels_": _Number(),
         "_n_rows": _Number(),
         "_weight_of_label": _Optional(_Array(np.float64)),
@@ -332,13 +348,13 @@ _KINDS: dict[str, dict[str, _Store]] = {
     "CMTRetriever": {
         **_OF_ALL,
         "search_": _Choice("key", "value"),
-        "forest_": _Tree(),
+        "forest_": TreeInFiles(),
         "_orders": _Generator(),
         "_sparse": _Choice(False, True),
         "_memories": _Memories(_Values()),
         "_components": _Components(),
         "_distinct": _Distinct(),
-        "_worth": _Worth(),
+        "_worth": _FurtherKeys(),
         "expectation_": _Structure(Expectation, trim_expectation),
     },
 }
@@ -358,9 +374,6 @@ _NOT_ALWAYS = {
     "_worth",
 }
 
-LEARNED = {kind: frozenset(stores) for kind, stores in _KINDS.items()}
-"""The attributes of each kind of estimator that it has from learning; others are parameters, or the user's own."""
-
 
 def pickled_attributes(kind: str, state: dict[str, Any]) -> dict[str, Any]:
     """Return the attributes of an estimator as its pickles hold them: objects of private classes as plain arrays."""
@@ -369,14 +382,22 @@ def pickled_attributes(kind: str, state: dict[str, Any]) -> dict[str, Any]:
 
 
 def unpickled_attributes(kind: str, state: dict[str, Any]) -> dict[str, Any]:
-    """Return the attributes of an estimator whose pickle holds these."""
+    """Return the attributes of an estimator, with its model, whose pickle holds these."""
     state = dict(state)
     for name, store in _pickled_apart(kind).items():
         if isinstance(state.get(name), dict) and _APART in state[name]:
             field, arrays = state[name][_APART]
             arrays = {path: writeable(array) for path, array in arrays.items()}
             state[name] = store.get(name, field, arrays, thorough=False)
-    return state
+    return _with_model(kind, state) if "forest_" in state else state
+
+
+def _with_model(kind: str, attributes: dict[str, Any]) -> dict[str, Any]:
+    """Return attributes with a model in place of those that it consists of."""
+    of_model = _KINDS[kind].keys() - _OF_ALL.keys()
+    parts = {name: value for name, value in attributes.items() if name in of_model}
+    others = {name: value for name, value in attributes.items() if name not in of_model}
+    return others | {"_model": _MODELS[kind].of_attributes(parts)}
 
 
 def _pickled_apart(kind: str) -> dict[str, _Store]:
@@ -384,7 +405,7 @@ def _pickled_apart(kind: str) -> dict[str, _Store]:
     apart: dict[str, _Store] = {}
     for name, store in _KINDS[kind].items():
         inner = store._store if isinstance(store, _Optional) else store
-        if isinstance(inner, _Structure | _Components | _Distinct | _Worth):
+        if isinstance(inner, _Structure | _Components | _Distinct | _FurtherKeys):
             apart[name] = inner
         elif isinstance(inner, _Memories):
             apart[name] = _Memories(_AnyValues())
@@ -401,9 +422,10 @@ def estimator_contents(estimator: Any) -> Contents:
     """
     attributes: dict[str, Any] = {}
     arrays: Arrays = {}
+    learned = estimator._attributes()
     for name, store in _KINDS[estimator._kind].items():
-        if name in vars(estimator):  # not defaults of the class
-            attributes[name], more = store.put(name, getattr(estimator, name))
+        if name in learned:
+            attributes[name], more = store.put(name, learned[name])
             arrays |= more
     parameters = {name: _plain(name, value) for name, value in estimator.get_params(deep=False).items()}
     return Contents(estimator._kind, {"parameters": parameters, "attributes": attributes}, arrays)
@@ -428,13 +450,15 @@ def estimator_of(kind: type, contents: Contents, *, thorough: bool) -> Any:
     for name, value in parameters.items():
         _plain(name, value)
     estimator: Any = kind(**parameters)
-    estimator._check_all_parameters()
+    estimator._check_parameters()
     if not attributes:
         return estimator  # it had learned nothing
+    learned: dict[str, Any] = {}
     for name, store in _KINDS[contents.kind].items():
         if name in attributes:
-            setattr(estimator, name, store.get(name, attributes[name], contents.arrays, thorough=thorough))
+            learned[name] = store.get(name, attributes[name], contents.arrays, thorough=thorough)
         elif name not in _NOT_ALWAYS:
             raise ValueError(f"{name} is missing")
-    check_parts(estimator, thorough=thorough)
+    vars(estimator).update(_with_model(contents.kind, learned))
+    check_model(estimator, thorough=thorough)
     return estimator

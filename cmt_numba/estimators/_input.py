@@ -1,18 +1,26 @@
-"""What fitted estimators check of the rows that they are asked about."""
+"""Checks of the rows, weights and ids that users pass to estimators. None stands for weights that are all 1."""
+
+from __future__ import annotations
 
 import warnings
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from .._validation import sound
+from .._forest import NONE, Rows
+from .._heads import Examples, slots_of_examples
+from .._validation import check_ids, check_known, sound, unmasked
 
 DTYPES = [np.float32, np.float64]
 
 _ROWS_LOOKED_AT = 1000
 _SELDOM = 0.05  # of the rows: how large a feature is that is not 0 in fewer says little
 _UNEQUAL = 100.0  # times the first quartile
+
+_HEAVIEST = 1e6
+_LIGHTEST = 1e-9  # positive weight: products of such weights stay within the range of float32
+_GROWTH = 1.25  # of the array of weights
 
 
 def checked_matrix(estimator: Any, X: Any) -> Any:
@@ -68,3 +76,142 @@ def warn_of_scales(X: Any) -> None:
             UserWarning,
             stacklevel=2,
         )
+
+
+class ExampleBatch(NamedTuple):
+    """Examples to be learned together."""
+
+    rows: Rows
+    y: np.ndarray  # the class of each
+    ids: np.ndarray | None  # by which they can be removed; None for the next ones
+    weights: np.ndarray | None  # float32, above 0
+
+
+def check_sample_weight(sample_weight: Any, n_rows: int) -> np.ndarray | None:
+    """Return the weights of ``n_rows`` examples as float32, or None if all are 1.
+
+    Positive weights below 1e-9 become 1e-9.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If they are not one number from 0 to a million for each row, or all are 0.
+    """
+    if sample_weight is None:
+        return None
+    unmasked("sample_weight", sample_weight)
+    try:
+        weights = np.asarray(sample_weight, np.float64)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"sample_weight must be an array of numbers: {error}") from error
+    if weights.shape != (n_rows,):
+        raise ValueError(f"sample_weight must be one number for each of the {n_rows} rows of X, not {weights.shape}")
+    if not np.all((weights >= 0.0) & (weights <= _HEAVIEST)):  # NaN compares false
+        raise ValueError(f"sample_weight must be from 0 to {_HEAVIEST:g}")
+    if n_rows > 0 and not weights.any():
+        raise ValueError("sample_weight must not be 0 for all rows: all weights are zero")
+    if np.all(weights == 1.0):
+        return None
+    return np.where(weights > 0.0, np.maximum(weights, _LIGHTEST), 0.0).astype(np.float32)
+
+
+def present(batch: ExampleBatch) -> ExampleBatch:
+    """Return the examples of a batch whose weight is not 0: the others count as if they had not come."""
+    weights = batch.weights
+    if weights is None or weights.all():
+        return batch
+    kept = np.flatnonzero(weights)
+    return ExampleBatch(
+        batch.rows.take(kept), batch.y[kept], None if batch.ids is None else batch.ids[kept], weights[kept]
+    )
+
+
+def present_values(
+    rows: Rows, values: Any, weights: np.ndarray | None, *, numbered: bool
+) -> tuple[Rows, Any, np.ndarray | None]:
+    """Return the rows whose weight is not 0, their values and weights; values that number rows number those kept."""
+    if weights is None or weights.all():
+        return rows, values, weights
+    kept = np.flatnonzero(weights)
+    return rows.take(kept), values[: kept.size] if numbered else values[kept], weights[kept]
+
+
+def weighted(rows: Rows, weights: np.ndarray | None) -> Rows:
+    """Return rows times their weights."""
+    if weights is None:
+        return rows
+    return rows._replace(values=rows.values * np.repeat(weights, np.diff(rows.offsets)))
+
+
+def joined_weights(weights: np.ndarray | None, n: int, more: np.ndarray | None, n_more: int) -> np.ndarray | None:
+    """Return the weights of ``n`` examples, of ``n_more`` others behind them, and 0 where there is room for further.
+
+    They lie in the array given, behind those of the ``n`` examples, if there is room.
+    """
+    if weights is None and more is None:
+        return None
+    if weights is None or n + n_more > weights.size:
+        larger = np.zeros(max(n + n_more, int(_GROWTH * n)), np.float32)
+        larger[:n] = filled(weights, n)
+        weights = larger
+    weights[n : n + n_more] = filled(more, n_more)
+    return weights
+
+
+def trim_weights(weights: np.ndarray) -> np.ndarray:
+    """Return weights for a file, without the room behind them. They share memory."""
+    return np.trim_zeros(weights, "b")
+
+
+def taken(weights: np.ndarray | None, which: np.ndarray) -> np.ndarray | None:
+    """Return the weights of some examples."""
+    return None if weights is None else weights[which]
+
+
+def total_weights(labels: np.ndarray, weights: np.ndarray | None, n_labels: int) -> np.ndarray:
+    """Return the total weight of each label: float64, shape (n_labels,)."""
+    return np.bincount(labels, weights, n_labels).astype(np.float64)
+
+
+def filled(weights: np.ndarray | None, n: int) -> np.ndarray:
+    """Return the weights of ``n`` examples, as numbers: float32."""
+    return np.ones(n, np.float32) if weights is None else weights[:n]
+
+
+def check_example_ids(ids: Any, n_rows: int, examples: Examples | None, *, stored: bool) -> np.ndarray | None:
+    """Return ids for examples beside those that are there, if there are any; None if no ids are given.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If they are not distinct integers from 0 on, one for each row, or one is taken already.
+    """
+    if ids is None:
+        return None
+    if not stored:
+        raise ValueError("example_ids are of stored examples: pass store_examples=True, or leave them out")
+    ids = check_ids(ids)
+    if ids.size != n_rows:
+        raise ValueError(f"example_ids must be one for each of the {n_rows} rows, not {ids.size}")
+    if ids.size > 0 and (ids.min() < 0 or ids.max() == np.iinfo(np.int64).max):
+        raise ValueError(f"example_ids must be from 0 to {np.iinfo(np.int64).max - 1}")
+    known = np.empty(0, np.int64) if examples is None else ids[slots_of_examples(examples, ids) != NONE]
+    if known.size > 0:
+        raise ValueError(f"example_ids must be new: {known[0]} is stored already; remove it first")
+    return ids
+
+
+def known_slots(examples: Examples, ids: Any) -> np.ndarray:
+    """Return the slots of stored examples, sorted.
+
+    Raises
+    ------
+    KeyError
+        If one is not stored.
+    TypeError, ValueError
+        If ``ids`` are not distinct integers.
+    """
+    ids = check_ids(ids)
+    slots = slots_of_examples(examples, ids)
+    check_known(ids, slots)
+    return np.sort(slots)

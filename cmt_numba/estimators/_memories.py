@@ -1,25 +1,73 @@
 """The tables of a retriever: which memories there are, what they stand for, and what in the forest leads to them.
 
-Tables are not changed: each change makes new ones, which share with the old ones what stays, so one assignment puts a
-change in place. Further memories are written behind those there are, in memory that both tables share
-(``_growing.py``). Tables hold what there is and nothing of what has been removed, except that values are left where
-they lie until half of them are no memory's any more.
+Tables are not changed: each change makes new ones, which share with the old ones what stays, so one assignment makes a
+change visible. Further memories are written behind the existing ones, in memory that both tables share. Tables hold
+nothing of what has been removed, except that values stay where they are until half of them belong to no memory.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from .._engine import Filter
-from .._forest.state import NONE
-from ._growing import Room, appended
+from .._forest import NONE, resized
 from ._values import ValueStore
 
-_FEW = 16  # values that no memory has any more and that may lie about
+OWN, FURTHER = 0, 1
+
+_FEW = 16  # values that no memory has any more, and that may stay in the store
+_GROWTH = 1.25  # of the room behind columns, so that each entry is copied a constant number of times
+
+_FIRST = np.array([6.0, -3.0])  # slope and intercept before any evidence: the same for own and further keys
+_VARIANCES = np.array([4.0, 4.0])
+_KEPT = 0.999  # of the evidence, when further evidence comes: further keys become more
+_FLATTEST = 0.5  # slope
+
+
+class GrowingColumns:
+    """Room for columns of one length. Tables that share it see the entries in use when they were made.
+
+    Parameters
+    ----------
+    columns : tuple of ndarray
+        What they hold at first, which is copied.
+    capacity : int
+        Entries that each has room for.
+    """
+
+    def __init__(self, columns: tuple[np.ndarray, ...], capacity: int) -> None:
+        self._columns = [resized(column, capacity, 0) for column in columns]
+        self._n_used = columns[0].size
+
+    def takes(self, n: int, n_more: int) -> bool:
+        """Return whether so many further entries can be written behind the first ``n``, and nothing is there yet."""
+        return n == self._n_used and n + n_more <= self._columns[0].size
+
+    def append(self, further: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...]:
+        """Write further entries of each column behind those in use; return all in use now, which share its memory."""
+        first, stop = self._n_used, self._n_used + further[0].size
+        for column, more in zip(self._columns, further, strict=True):
+            column[first:stop] = more
+        self._n_used = stop
+        return tuple(column[:stop] for column in self._columns)
+
+
+def appended(
+    room: GrowingColumns | None, columns: tuple[np.ndarray, ...], further: tuple[np.ndarray, ...]
+) -> tuple[GrowingColumns, tuple[np.ndarray, ...]]:
+    """Return columns with further entries, and the room that they lie in.
+
+    ``room`` is where the columns lie, None if they have none. If they are not the last that were made there, or it is
+    full, they get another one. The columns given stay as they are.
+    """
+    n, n_more = columns[0].size, further[0].size
+    if room is None or not room.takes(n, n_more):
+        room = GrowingColumns(columns, max(n + n_more, int(_GROWTH * n)))
+    return room, room.append(further)
 
 
 @dataclass(frozen=True)
@@ -42,7 +90,7 @@ class Memories:
         The id of the next memory: ids are not used again.
     values : ValueStore
         The values.
-    room_of_memories, room_of_keys : Room, optional
+    room_of_memories, room_of_keys : GrowingColumns, optional
         Where the columns of memories and those of keys lie, if there is room behind them.
     """
 
@@ -53,8 +101,8 @@ class Memories:
     owners: np.ndarray
     next_id: int
     values: ValueStore
-    room_of_memories: Room | None = None
-    room_of_keys: Room | None = None
+    room_of_memories: GrowingColumns | None = None
+    room_of_keys: GrowingColumns | None = None
 
     @classmethod
     def none(cls, values: ValueStore) -> Memories:
@@ -191,3 +239,41 @@ def _positions(ids: np.ndarray, asked: np.ndarray) -> np.ndarray:
 def _looked_up(table: np.ndarray, rows: np.ndarray) -> np.ndarray:
     """Return the entries of a table, NONE for NONE."""
     return np.where(rows == NONE, NONE, table[rows]) if table.size > 0 else rows
+
+
+class FurtherKeyWorth(NamedTuple):
+    """For own and for further keys, how probable it is that the nearest is right: logistic in its similarity.
+
+    Further keys are queries that were rewarded. Queries may be more like each other than like what they ask for, so the
+    nearest of former queries says less than the nearest of the keys, and how much less depends on the data. A
+    similarity to a further key counts as the similarity to an own key that is right as often.
+
+    Learned one observation at a time, by the normal approximation of the posterior (Spiegelhalter and Lauritzen, 1990).
+    """
+
+    means: np.ndarray  # float64 (2, 2): slope and intercept of each
+    precisions: np.ndarray  # float64 (2, 2, 2)
+
+    @classmethod
+    def first(cls) -> FurtherKeyWorth:
+        """Return what is believed before any evidence: both are worth the same."""
+        return cls(np.tile(_FIRST, (2, 1)), np.tile(np.diag(1.0 / _VARIANCES), (2, 1, 1)))
+
+    def seen(self, kind: int, similarities: np.ndarray, right: np.ndarray) -> FurtherKeyWorth:
+        """Return what is believed when the nearest keys of a kind have been seen to be right or wrong."""
+        means, precisions = self.means.copy(), self.precisions.copy()
+        mean, precision = means[kind], precisions[kind]
+        for similarity, is_right in zip(similarities.tolist(), right.tolist(), strict=True):
+            x = np.array([similarity, 1.0])
+            p = 1.0 / (1.0 + np.exp(-np.clip(mean @ x, -30.0, 30.0)))
+            precision *= _KEPT
+            precision += p * (1.0 - p) * np.outer(x, x) + (1.0 - _KEPT) * np.diag(1.0 / _VARIANCES)
+            mean += np.linalg.solve(precision, x) * (is_right - p)
+        return FurtherKeyWorth(means, precisions)
+
+    def in_terms_of_own(self, similarities: np.ndarray) -> np.ndarray:
+        """Return the similarities to own keys that are worth as much as these to further ones: at most 1, float32."""
+        own, further = self.means[OWN], self.means[FURTHER]
+        slope = max(own[0], _FLATTEST)
+        worth = (max(further[0], _FLATTEST) * similarities + further[1] - own[1]) / slope
+        return np.minimum(worth, 1.0).astype(np.float32)

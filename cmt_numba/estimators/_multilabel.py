@@ -2,42 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import scipy.sparse
 from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import validate_data
 
-from .._concurrency.workers import map_threads, spans
-from .._engine import insert_rows, query_forest, roll_back
-from .._forest.rows import Rows, rescaled
-from .._forest.state import NONE
-from .._heads.candidates import Effort, Listing, all_of, list_labels
-from .._heads.inference_weights import common_labels
-from .._heads.label_scorers import HeadLoss, with_index
-from .._heads.products import AllScorers, all_above, exact_scores_of_all
-from .._validation import Constraint, check_jobs, check_rows, check_wanted, sound
-from ..tree import ContextualMemoryTree
-from ._base import changes_at_once, reads
-from ._common_labels import most_common
+from .._change import reads
+from .._forest import NONE, Rows
+from .._heads import exact_scores_of_all
+from .._validation import Constraint, Flag, Integer, Optional, Real, check_rows, check_wanted, sound
+from ..tree import OPTIONS, ContextualMemoryTree
+from ._base import FIT_ONLY, OF_ALL, PASSES, MemoryEstimator, changes_model
+from ._calibration import F1, LOGITS_PER_MARGIN, Threshold, best_threshold
 from ._indicators import first_labels, further_labels, label_sets, labels_of
-from ._input import DTYPES, warn_of_scales
-from ._label_forest import LOGITS_PER_MARGIN, LabelForest, routed
-from ._memberships import LabelledRows, train_memberships
-from ._plans import scorers_laid_out
-from ._thresholds import F1, Threshold, best_threshold
-from ._weights import check_sample_weight, taken, totals
-
-_LABELS_PER_LEVEL = 256  # met besides, for each level that a balanced tree of all labels would have
-_FEWEST_LISTED = 48  # of those from the head's index that are scored
-_LISTED_FOR_A_LABEL = 12  # if that is more, for each label that a row has on average
-_WIDER_IN_TRAINING = 3  # of them, so that labels meet the rows that they could be taken for
-_EXAMPLE_TREES, _EXAMPLE_LEAVES = 2, 8
-_LABELS_LISTED = 1 << 16
+from ._input import DTYPES, check_sample_weight, checked_matrix, warn_of_scales
+from ._multilabel_model import LabelledRows, MultilabelModel
 
 
-class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
+class CMTMultilabelClassifier(ClassifierMixin, MemoryEstimator):
     """A classifier that gives each example any number of very many labels, with the forest of :class:`CMTClassifier`.
 
     The candidates for an example are the common labels, those that it reaches in the trees, and for sparse examples
@@ -97,14 +81,19 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
         The threshold that was chosen, with ``threshold="f1"``.
     """
 
-    _kind = "CMTMultilabelClassifier"  # of what is in a file
-    _names: np.ndarray | None = None  # of columns; files of earlier versions have none
-    _weight_of_label: np.ndarray | None = None  # float64; None as long as all examples weigh 1
-    _weight_of_rows: float | None = None  # likewise
-    _keeps_tables = False
-    _trees_on_request = True
-    _lightest_listed = 0.1  # weights from hard negatives are many and small, and find nothing
-    _constraints: ClassVar[dict[str, Constraint]] = {**LabelForest._constraints, "threshold": Threshold()}
+    _kind = "CMTMultilabelClassifier"
+    _fit_only = FIT_ONLY | {"n_trees"}
+    _constraints: ClassVar[dict[str, Constraint]] = {
+        **OF_ALL,
+        "n_candidates": Optional(Integer(1)),
+        "n_router_passes": PASSES,
+        "n_head_passes": PASSES,
+        "aggressiveness": Real(0.0, 1e6, above=True),
+        "leaf_multiplier": Optional(OPTIONS["leaf_multiplier"]),
+        "store_examples": Flag(),
+        "threshold": Threshold(),
+    }
+    _model: MultilabelModel
 
     def __init__(
         self,
@@ -141,8 +130,8 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
 
     # Learning
 
-    @changes_at_once
-    def fit(self, X: Any, Y: Any, sample_weight: Any = None) -> CMTMultilabelClassifier:
+    @changes_model
+    def fit(self, X: Any, Y: Any, sample_weight: Any = None) -> Self:
         """Learn from examples, forgetting earlier ones.
 
         Parameters
@@ -167,35 +156,29 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
         TypeError, ValueError
             If an argument or a parameter cannot be used.
         """
-        return self._begin_anew(lambda anew: anew._fit(X, Y, None, sample_weight))
+        return self._learn_anew(X, Y, None, sample_weight)
 
-    def _fit(self, X: Any, Y: Any, classes: Any, sample_weight: Any) -> None:
-        """Learn from the first examples."""
-        X = validate_data(self, sound(X), accept_sparse="csr", dtype=DTYPES)
+    def _learn_anew(self, X: Any, Y: Any, classes: Any, sample_weight: Any) -> Self:
+        """Learn from examples, forgetting earlier ones."""
+        fresh = self._unfitted()
+        X = validate_data(fresh, sound(X), accept_sparse="csr", dtype=DTYPES)
         names, pair, answers = first_labels(Y, classes, X.shape[0])
-        self._check_all_parameters()
+        self._check_parameters()
         rows, weights = check_rows(X), check_sample_weight(sample_weight, X.shape[0])
         warn_of_scales(X)
         if weights is not None and not weights.all():
             kept = np.flatnonzero(weights)
             rows, weights = rows.take(kept), weights[kept]
             names, pair, answers = first_labels(labels_of(Y, kept), classes, kept.size)
-        self._pair = pair
-        self._start_forest(rows, max(1, np.unique(answers.indices).size), int(HeadLoss.MIRA), 1.0)
-        self.n_labels_ = 0
-        self._sparse_output = scipy.sparse.issparse(Y)
-        self._label_of_column = np.empty(0, np.int64)
-        self._column_of_label = np.empty(0, np.int64)
-        self._n_of_label = np.empty(0, np.int64)
-        self._n_rows = 0
-        self._weight_of_label = self._weight_of_rows = None
-        self.examples_ = self._new_trees_of_examples() if self.store_examples else None
-        self._learn(LabelledRows(rows, answers, weights), names, afresh=True)
+        n_labels, is_sparse = max(1, np.unique(answers.indices).size), scipy.sparse.issparse(Y)
+        model = fresh._model = MultilabelModel.new(self, rows, n_labels, pair, is_output_sparse=is_sparse)
+        model.learn(LabelledRows(rows, answers, weights), names, self, afresh=True)
         if self.threshold == F1:
-            self.threshold_ = best_threshold(self, rows, answers, weights)
+            model.threshold = best_threshold(self, rows, answers, weights, model.index.seed)
+        return self._become(fresh)
 
-    @changes_at_once
-    def partial_fit(self, X: Any, Y: Any, classes: Any = None, sample_weight: Any = None) -> CMTMultilabelClassifier:
+    @changes_model
+    def partial_fit(self, X: Any, Y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
         """Learn from further examples, whose labels may have more columns than those before.
 
         Parameters
@@ -222,124 +205,24 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
             If memory runs out. The classifier works on, but may not have learned all rows.
         """
         if not hasattr(self, "forest_"):
-            return self._begin_anew(lambda anew: anew._fit(X, Y, classes, sample_weight))
-        rows = self._checked(X)
-        names, answers = further_labels(Y, self._names, self._pair, rows.n_rows)
+            return self._learn_anew(X, Y, classes, sample_weight)
+        rows, known = self._checked(X), self._model
+        names, answers = further_labels(Y, known.names, known.pair, rows.n_rows)
         weights = check_sample_weight(sample_weight, rows.n_rows)
         if weights is not None and not weights.all():
             kept = np.flatnonzero(weights)
             rows, weights = rows.take(kept), weights[kept]
-            names, answers = further_labels(labels_of(Y, kept), self._names, self._pair, kept.size)
-        if answers.shape[1] < self.n_labels_:
-            raise ValueError(f"Y must have at least the {self.n_labels_} columns of before, not {answers.shape[1]}")
-        self._learn(LabelledRows(rows, answers, weights), names, afresh=False)
-        return self
+            names, answers = further_labels(labels_of(Y, kept), known.names, known.pair, kept.size)
+        if answers.shape[1] < known.n_columns:
+            raise ValueError(f"Y must have at least the {known.n_columns} columns of before, not {answers.shape[1]}")
 
-    def _new_trees_of_examples(self) -> ContextualMemoryTree:
-        seed = np.random.SeedSequence([self._seed, 1])  # what is learned must not depend on whether examples are kept
-        return ContextualMemoryTree(_EXAMPLE_TREES, n_threads=check_jobs(self.n_jobs), random_state=seed)
+        def learn(model: MultilabelModel) -> MultilabelModel:
+            model.learn(LabelledRows(rows, answers, weights), names, self, afresh=False)
+            return model
 
-    def _learn(self, labelled: LabelledRows, names: np.ndarray | None, *, afresh: bool) -> None:
-        rows, n_known, of_rows = labelled.rows, self.forest_.n_memories, labelled.of_answers()
-        in_lists = self._learns_in_lists()
-        if self._without_trees and not afresh:
-            # The index is not made anew for every few labels, and those that it does not list yet are found in trees.
-            self.__dict__.update(forest_=self._grown_forest(), _without_trees=False)
-        labels = self._make_known(labelled, of_rows, names)
-        if self.examples_ is not None:
-            insert_rows(self.examples_._forest, rescaled(rows), self.verbose)
-        if self.forest_.n_memories == 0:
-            return  # no example has a label yet
-        self._choose_common()
-        questions = all_of(routed(rows), rows)
-        self._begin_training(in_lists=in_lists)
-        if labels.size > 0 and not self._without_trees:
-            self._teach_routers(rescaled(questions.routed.take(of_rows)), labels, afresh=afresh)
-        if self.n_head_passes > 0:
-            train_memberships(self, questions, of_rows, labels, n_known, labelled.weights)
-        self._end_training(rows.n_rows)
-
-    def _make_known(self, labelled: LabelledRows, of_rows: np.ndarray, names: np.ndarray | None) -> np.ndarray:
-        """Make all columns known, and count which labels rows have; return the label of each entry of ``answers``.
-
-        Labels of rows that have no memory yet are inserted in random order, each under its mean example.
-        """
-        rows, answers, weights = labelled
-        n_columns, column_of_label, head = answers.shape[1], self._column_of_label, self.head_
-        n_new = n_columns - self.n_labels_
-        label_of_column = np.concatenate([self._label_of_column, np.full(n_new, NONE, np.int64)])
-        new = np.unique(answers.indices[label_of_column[answers.indices] == NONE])
-        if new.size > 0:
-            self._orders.shuffle(new)
-            place = np.full(n_columns, NONE, np.int64)
-            place[new] = np.arange(new.size)
-            members = place[answers.indices]
-            of_new = members != NONE
-            head, label_of_column[new] = self._insert_labels(
-                rows, members[of_new], of_rows[of_new], new.size, None, weights
-            )
-            column_of_label = np.concatenate([column_of_label, new])
-        labels = label_of_column[answers.indices]
-        n_of_label = np.bincount(labels, minlength=column_of_label.size)
-        n_of_label[: self._n_of_label.size] += self._n_of_label
-        weight_of_label, weight_of_rows = self._weight_of_label, self._weight_of_rows
-        if weight_of_rows is not None or weights is not None:
-            before, n_before = self._amounts()
-            weight_of_label = totals(labels, taken(weights, of_rows), column_of_label.size)
-            weight_of_label[: before.size] += before
-            weight_of_rows = n_before + (rows.n_rows if weights is None else float(weights.sum(dtype=np.float64)))
-        self.__dict__.update(
-            n_labels_=n_columns,
-            classes_=next(known for known in (self._pair, names, np.arange(n_columns)) if known is not None),
-            _names=names,
-            head_=head,
-            _label_of_column=label_of_column,
-            _column_of_label=column_of_label,
-            _n_of_label=n_of_label,
-            _n_rows=self._n_rows + rows.n_rows,
-            _weight_of_label=weight_of_label,
-            _weight_of_rows=weight_of_rows,
-        )
-        return labels
-
-    def _amounts(self) -> tuple[np.ndarray, float]:
-        """Return the total weight of the rows of each label, and of all rows."""
-        if self._weight_of_label is None or self._weight_of_rows is None:
-            return self._n_of_label, self._n_rows
-        return self._weight_of_label, self._weight_of_rows
-
-    def _recover(self) -> None:
-        if self.examples_ is not None:
-            roll_back(self.examples_._forest)
-        self._recover_labels(self._column_of_label.size)
-
-    def _choose_common(self) -> None:
-        """Choose the labels that are candidates for every row."""
-        former = self.head_.common.labels
-        common = most_common(*self._amounts(), former)
-        self.head_ = self.head_._replace(common=common_labels(common))
-        if not np.isin(former, common).all():
-            self.head_ = with_index(self.head_, self._lightest_listed)  # it has not listed them
-
-    def _effort(self, *, training: bool = False) -> Effort:
-        n_labels, n_common = self.forest_.n_memories, self.head_.common.labels.size
-        effort = super()._effort(training=training)
-        most = min(n_labels, n_common + int(_LABELS_PER_LEVEL * np.log2(n_labels + 1)))
-        if self.n_candidates is not None and not training:
-            n_scored = min(n_common + self.n_candidates, n_labels)
-            return effort._replace(n_labels=n_scored, n_met=max(n_scored, min(most, n_common + effort.n_met)))
-        of_labels, of_rows = self._amounts()
-        listed = max(_FEWEST_LISTED, int(_LISTED_FOR_A_LABEL * of_labels.sum() / max(1, of_rows)))
-        width = _WIDER_IN_TRAINING if training else 1
-        return effort._replace(n_labels=most, n_listed=width * listed, n_met=most)
+        return self._change_model("partial_fit", rows.n_rows, learn)
 
     # Answering
-
-    def _all_scorers(self, n_rows: int = 0) -> AllScorers | None:
-        return scorers_laid_out(self) if 0 < self.forest_.n_memories == self.head_.common.labels.size else None
-
-    def _lists(self) -> None:
-        """Return None: rare labels have learned only from rows that they were candidates for."""
 
     @reads
     def top_labels(self, X: Any, k: int = 5) -> tuple[np.ndarray, np.ndarray]:
@@ -360,55 +243,19 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
             Their scores, positive where the row should have the label; minus infinity for none.
         """
         rows = self._checked(X)
-        k = check_wanted("k", k, self.classes_.size)
-        if self.forest_.n_memories == 0:
+        k, model = check_wanted("k", k, self.classes_.size), self._model
+        if model.index.n_labels == 0:
             return np.full((rows.n_rows, k), NONE, np.int64), np.full((rows.n_rows, k), -np.inf, np.float32)
-        labels, scores, *_ = self._best_labels(rows, k)
-        return np.where(labels == NONE, NONE, self._column_of_label[labels]), scores
-
-    def _labels_above(
-        self, rows: Rows, lowest: float, n_listed: int = _LABELS_LISTED
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the rows, the columns and the scores of all labels of a score above ``lowest``.
-
-        Where a search finds them, ``n_listed`` are listed at a time, or those of one row.
-        """
-        if self.forest_.n_memories == 0:
-            return np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float32)
-        scorers = self._all_scorers()
-        if scorers is not None:
-            row, labels, scores = all_above(scorers, rows, lowest)
-            return row, self._column_of_label[labels], scores
-        state, effort, questions = self._searched(), self._effort(), all_of(routed(rows), rows)
-        trees, routers, head = state.trees, state.models, self.head_.scorers
-
-        def answer(span: tuple[int, int]) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-            found, ends = [], np.empty(rows.n_rows, np.int64)
-            (first, stop), room = span, n_listed
-            while first < stop:
-                labels, scores = np.empty(room, np.int64), np.empty(room, np.float32)
-                asked = questions._replace(first=first, stop=stop)
-                done = list_labels(trees, routers, head, asked, effort, lowest, Listing(ends, labels, scores))
-                if done > first:
-                    of_rows = np.repeat(np.arange(first, done), np.diff(ends[first:done], prepend=0))
-                    found.append((of_rows, labels[: ends[done - 1]], scores[: ends[done - 1]]))
-                else:
-                    room *= 2
-                first = done
-            return found
-
-        n_threads = self.forest_._forest.threads_for(rows.n_rows)
-        parts = map_threads(answer, spans(rows.n_rows, -(-rows.n_rows // n_threads)), n_threads)
-        row, labels, scores = (np.concatenate(part) for part in zip(*[f for part in parts for f in part], strict=True))
-        return row, self._column_of_label[labels], scores
+        labels, scores, *_ = model.index.best_labels(rows, k, self)
+        return np.where(labels == NONE, NONE, model.column_of_label[labels]), scores
 
     def _lowest(self) -> float:
         """Return the score above which labels are predicted."""
         if self.threshold != F1:
             return float(self.threshold)
-        if not hasattr(self, "threshold_"):
+        if self._model.threshold is None:
             raise ValueError('threshold="f1" is learned by fit: fit again, or set a number')
-        return self.threshold_
+        return self._model.threshold
 
     @reads
     def predict(self, X: Any) -> Any:
@@ -416,11 +263,12 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
 
         If these were lists of names, a list of tuples of names; if they were a vector of classes, so is this.
         """
-        rows = self._checked(X)
-        row, column, _ = self._labels_above(rows, self._lowest())
-        if self._pair is not None:
-            return self._pair[np.isin(np.arange(rows.n_rows), row).astype(np.int64)]
-        return label_sets(row, column, (rows.n_rows, self.n_labels_), names=self._names, sparse=self._sparse_output)
+        rows, model = self._checked(X), self._model
+        row, column, _ = model.labels_above(rows, self._lowest(), self)
+        if model.pair is not None:
+            return model.pair[np.isin(np.arange(rows.n_rows), row).astype(np.int64)]
+        shape = rows.n_rows, model.n_columns
+        return label_sets(row, column, shape, names=model.names, sparse=model.is_output_sparse)
 
     @reads
     def decision_function(self, X: Any) -> np.ndarray:
@@ -429,17 +277,17 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
         Labels that were no candidates get 1 less than the lowest score of any that was. If ``fit`` saw a
         vector, the score of the second class, shape (n,).
         """
-        rows = self._checked(X)
-        scorers = self._all_scorers()
+        rows, model = self._checked(X), self._model
+        scorers = model.index.all_scorers(self)
         if scorers is not None:
             scores = exact_scores_of_all(scorers, rows)
-            values = np.full((rows.n_rows, self.n_labels_), min(float(scores.min()), 0.0) - 1.0)
-            values[:, self._column_of_label] = scores
+            values = np.full((rows.n_rows, model.n_columns), min(float(scores.min()), 0.0) - 1.0)
+            values[:, model.column_of_label] = scores
         else:
-            row, column, scores = self._labels_above(rows, -np.inf)
-            values = np.full((rows.n_rows, self.n_labels_), min(float(scores.min(initial=0.0)), 0.0) - 1.0)
+            row, column, scores = model.labels_above(rows, -np.inf, self)
+            values = np.full((rows.n_rows, model.n_columns), min(float(scores.min(initial=0.0)), 0.0) - 1.0)
             values[row, column] = scores
-        return values if self._pair is None else values[:, 0]
+        return values if model.pair is None else values[:, 0]
 
     @reads
     def predict_proba(self, X: Any) -> np.ndarray:
@@ -447,10 +295,10 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
 
         If ``fit`` saw a vector, that of each class, shape (n, n_classes).
         """
-        proba = 1.0 / (1.0 + np.exp(-LOGITS_PER_MARGIN * self.decision_function(X)))
-        if self._pair is None:
+        proba, pair = 1.0 / (1.0 + np.exp(-LOGITS_PER_MARGIN * self.decision_function(X))), self._model.pair
+        if pair is None:
             return proba
-        return np.column_stack([1.0 - proba, proba]) if self._pair.size == 2 else np.ones((proba.size, 1))
+        return np.column_stack([1.0 - proba, proba]) if pair.size == 2 else np.ones((proba.size, 1))
 
     @reads
     def kneighbors(self, X: Any, n_neighbors: int = 5, return_distance: bool = True) -> Any:
@@ -480,16 +328,47 @@ class CMTMultilabelClassifier(ClassifierMixin, LabelForest):
             If an argument cannot be used, or examples were not stored.
         """
         rows, k = self._checked(X), check_wanted("n_neighbors", n_neighbors, 0)
-        if self.examples_ is None:
-            raise ValueError("examples are not stored: pass store_examples=True and fit again to find neighbors")
-        hits = query_forest(self.examples_._forest, rescaled(rows), k, _EXAMPLE_LEAVES)
-        return (1.0 - hits.scores, hits.ids) if return_distance else hits.ids
+        ids, cosines = self._model.nearest_examples(rows, k)
+        return (1.0 - cosines, ids) if return_distance else ids
 
     @reads
     def count_candidates(self, X: Any) -> np.ndarray:
         """Return how many labels are scored for each row, not only met in a list of the index: int64, shape (n,)."""
-        rows = self._checked(X)
-        return self._best_labels(rows, 1).n_scored if self.forest_.n_memories > 0 else np.zeros(rows.n_rows, np.int64)
+        rows, index = self._checked(X), self._model.index
+        return index.best_labels(rows, 1, self).n_scored if index.n_labels > 0 else np.zeros(rows.n_rows, np.int64)
+
+    @property
+    def forest_(self) -> ContextualMemoryTree:
+        """The trees over the labels; a single leaf with all of them where no trees have been grown."""
+        return self._model.tree
+
+    @property
+    def examples_(self) -> ContextualMemoryTree | None:
+        """Trees over the examples."""
+        return self._model.examples
+
+    @property
+    def n_labels_(self) -> int:
+        """Columns of the matrices of labels."""
+        return self._model.n_columns
+
+    @property
+    def classes_(self) -> np.ndarray:
+        """The numbers of the columns, or the names of the labels."""
+        return self._model.classes
+
+    @property
+    def threshold_(self) -> float:
+        """The threshold that was chosen, with ``threshold="f1"``."""
+        if self._model.threshold is None:
+            raise AttributeError('threshold_ is learned by fit with threshold="f1"')
+        return self._model.threshold
+
+    def _checked(self, X: Any) -> Rows:
+        """Return rows to answer, once parameters are checked: they may have been set since."""
+        X = checked_matrix(self, X)
+        self._check_parameters()
+        return check_rows(X, sparse=self._model.index.is_sparse)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

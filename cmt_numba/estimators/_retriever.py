@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from .._engine import replace_rows
-from .._forest.hits import ShownHits, certain, partly_drawn
-from .._forest.rows import Rows, as_matrix, rescaled
-from .._forest.state import NONE
+from .._change import reads
+from .._forest import NONE, Hits, Rows, ShownHits, as_matrix, certain, partly_drawn
 from .._validation import (
     MOST_COMPONENTS,
     Constraint,
@@ -30,19 +29,17 @@ from .._validation import (
     unmasked,
 )
 from ..rewards import ValueCosine
-from ..tree import OPTIONS
-from ._base import changes_at_once, reads
-from ._input import DTYPES, checked_matrix
-from ._memory_forest import MemoryForest
-from ._options import FIT_ONLY, OF_ALL, PASSES
-from ._values import as_values, cosines, digests_of, equalities
-from ._weights import check_sample_weight, present_values
+from ..tree import OPTIONS, ContextualMemoryTree
+from ._base import FIT_ONLY, OF_ALL, PASSES, MemoryEstimator, changes_model
+from ._input import DTYPES, check_sample_weight, checked_matrix, present_values
+from ._retrieval_model import RetrievalModel
+from ._values import as_values, cosines, equalities
 
 SEARCHES = ("key", "value")
 _LEAST_EXPLORED = 10  # best memories that a row which explores draws from
 
 
-class CMTRetriever(MemoryForest):
+class CMTRetriever(MemoryEstimator):
     """A memory that answers keys with values: vectors, or objects of any kind.
 
     What is retrieved is one of the values stored (section 4.3 of the paper: images by their captions). There are two
@@ -107,7 +104,7 @@ class CMTRetriever(MemoryForest):
     ['green']
     """
 
-    _kind = "CMTRetriever"  # of what is in a file
+    _kind = "CMTRetriever"
     _fit_only = FIT_ONLY
     _constraints: ClassVar[dict[str, Constraint]] = {
         **OF_ALL,
@@ -119,6 +116,7 @@ class CMTRetriever(MemoryForest):
         "n_reward_passes": PASSES,
         "leaf_multiplier": OPTIONS["leaf_multiplier"],
     }
+    _model: RetrievalModel
 
     def __init__(
         self,
@@ -155,8 +153,8 @@ class CMTRetriever(MemoryForest):
 
     # Learning
 
-    @changes_at_once
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> CMTRetriever:
+    @changes_model
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Store memories, forgetting earlier ones.
 
         Parameters
@@ -181,27 +179,28 @@ class CMTRetriever(MemoryForest):
         TypeError, ValueError
             If an argument or a parameter cannot be used.
         """
-        return self._begin_anew(lambda anew: anew._fit(X, y, sample_weight))
+        return self._store_anew(X, y, sample_weight)
 
-    def _fit(self, X: Any, y: Any, sample_weight: Any) -> None:
-        """Store the first memories."""
-        X = validate_data(self, sound(X), accept_sparse="csr", dtype=DTYPES)
+    def _store_anew(self, X: Any, y: Any, sample_weight: Any) -> Self:
+        """Store memories, forgetting earlier ones."""
+        fresh = self._unfitted()
+        X = validate_data(fresh, sound(X), accept_sparse="csr", dtype=DTYPES)
         values = as_values(np.arange(X.shape[0]) if y is None else y, X.shape[0])
-        self._check_all_parameters()
+        self._check_parameters()
         if self.search == "value" and values.ndim != 2:
             raise ValueError('y must hold vectors to be searched by value; with other objects use search="key"')
         rows, weights = check_rows(X), check_sample_weight(sample_weight, X.shape[0])
         rows, values, weights = present_values(rows, values, weights, numbered=y is None)
-        self._start(rows, values)
-        self._store(rows, values, weights, afresh=True)
-        if self.search_ == "key" and values.ndim == 2 and self.n_reward_passes > 0:
-            ids = np.arange(rows.n_rows)
-            reward, n_leaves = ValueCosine(values, values), self.forest_._forest.n_trees
+        model = fresh._model = RetrievalModel.new(self, rows, values)
+        model.store(rows, values, weights, self, afresh=True)
+        if model.search == "key" and values.ndim == 2 and self.n_reward_passes > 0:
+            reward, n_leaves = ValueCosine(values, values), model.forest.n_trees
             bounds: dict[str, Any] = {"n_probes": n_leaves, "n_passes": self.n_reward_passes, "progress": self.verbose}
-            self.forest_.learn(as_matrix(rows), reward, own_ids=ids, **bounds)
+            model.tree.learn(as_matrix(rows), reward, own_ids=np.arange(rows.n_rows), **bounds)
+        return self._become(fresh)
 
-    @changes_at_once
-    def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> CMTRetriever:
+    @changes_model
+    def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Store further memories.
 
         Parameters
@@ -223,16 +222,18 @@ class CMTRetriever(MemoryForest):
             If an argument or a parameter cannot be used; nothing has changed then.
         """
         if not hasattr(self, "forest_"):
-            return self._begin_anew(lambda anew: anew._fit(X, y, sample_weight))
-        rows, first = self._checked(X), self._memories.next_id
+            return self._store_anew(X, y, sample_weight)
+        rows, memories = self._checked(X), self._model.memories
         weights = check_sample_weight(sample_weight, rows.n_rows)
-        values = self._memories.values.accept(np.arange(first, first + rows.n_rows) if y is None else y, rows.n_rows)
+        following = np.arange(memories.next_id, memories.next_id + rows.n_rows)
+        values = memories.values.accept(following if y is None else y, rows.n_rows)
         rows, values, weights = present_values(rows, values, weights, numbered=y is None)
-        self._store(rows, values, weights, afresh=False)
-        return self
+        return self._change(
+            "partial_fit", rows.n_rows, lambda model: model.store(rows, values, weights, self, afresh=False)
+        )
 
-    @changes_at_once
-    def feedback(self, X: Any, ids: Any, rewards: Any) -> CMTRetriever:
+    @changes_model
+    def feedback(self, X: Any, ids: Any, rewards: Any) -> Self:
         """Learn from what memories were worth to queries.
 
         Searching by value, the expectation learns to predict the rewards. Searching by key, the scorer learns to rank
@@ -267,15 +268,11 @@ class CMTRetriever(MemoryForest):
         ids = flat.reshape(rows.n_rows, -1)
         rewards = np.asarray(unmasked("rewards", rewards))
         rewards = check_rewards(rewards.reshape(ids.shape) if rewards.size == ids.size else rewards, ids)
-        self._memories.rows_of(flat[flat != NONE])
-        if self.search_ == "value":
-            self._learn_rewards(rows, ids, rewards)
-        else:
-            self._learn_ranking(rows, ids, rewards)
-        return self
+        self._model.memories.rows_of(flat[flat != NONE])
+        return self._change("feedback", rows.n_rows, lambda model: model.learn_rewards(rows, ids, rewards, self))
 
-    @changes_at_once
-    def remove(self, ids: Any) -> CMTRetriever:
+    @changes_model
+    def remove(self, ids: Any) -> Self:
         """Forget memories, with all their keys and values. Their ids are not used again; what was learned stays.
 
         Parameters
@@ -296,11 +293,11 @@ class CMTRetriever(MemoryForest):
         """
         check_is_fitted(self, "forest_")
         ids = check_ids(ids)
-        self._set_memories(self._memories.without(ids, shared=self.search_ == "value"))
-        return self
+        self._model.memories.rows_of(ids)
+        return self._change("remove", ids.size, lambda model: model.remove(ids))
 
-    @changes_at_once
-    def replace(self, ids: Any, X: Any) -> CMTRetriever:
+    @changes_model
+    def replace(self, ids: Any, X: Any) -> Self:
         """Give memories other keys, where search is by key. Their ids and values stay.
 
         So do queries that :meth:`feedback` has stored as further keys of theirs.
@@ -328,12 +325,11 @@ class CMTRetriever(MemoryForest):
         if self.search_ == "value":
             raise ValueError('keys are not stored with search="value": pass search="key" and fit again to replace keys')
         ids = check_ids(check_memory_ids(ids, rows.n_rows))
-        self._memories.rows_of(ids)
-        replace_rows(self.forest_._forest, self._memories.entries_of(ids), rescaled(rows))
-        return self
+        self._model.memories.rows_of(ids)
+        return self._change("replace", ids.size, lambda model: model.replace(ids, rows))
 
-    @changes_at_once
-    def set_values(self, ids: Any, y: Any) -> CMTRetriever:
+    @changes_model
+    def set_values(self, ids: Any, y: Any) -> Self:
         """Give memories other values. Their ids and keys stay, and so does what was learned from the old values.
 
         Parameters
@@ -356,13 +352,19 @@ class CMTRetriever(MemoryForest):
         """
         check_is_fitted(self, "forest_")
         ids = check_ids(ids)
-        self._memories.rows_of(ids)
-        values, entries = self._memories.values.accept(y, ids.size), None
-        if self.search_ == "value":
-            vectors = self._components.reduced(values)
-            entries = self._insert_distinct(digests_of(vectors), self._forest_rows(vectors))
-        self._set_memories(self._memories.with_values(ids, values, entries))
-        return self
+        memories = self._model.memories
+        memories.rows_of(ids)
+        values = memories.values.accept(y, ids.size)
+        return self._change("set_values", ids.size, lambda model: model.set_values(ids, values))
+
+    def _change(self, method: str, n_rows: int, change: Callable[[RetrievalModel], None]) -> Self:
+        """Have ``change`` change the model; return the retriever."""
+
+        def changed(model: RetrievalModel) -> RetrievalModel:
+            change(model)
+            return model
+
+        return self._change_model(method, n_rows, changed)
 
     # Answering
 
@@ -402,7 +404,7 @@ class CMTRetriever(MemoryForest):
             hits = self._best(rows, k)
             return ShownHits.of(hits, partial(certain, hits.ids))
         pool = self._best(rows, check_wanted("n_explored", n_explored, max(self.n_memories_, n_explored)))
-        return partly_drawn(pool, k, epsilon, self.forest_._forest.new_generator())
+        return partly_drawn(pool, k, epsilon, self._model.forest.new_generator())
 
     @reads
     def predict(self, X: Any) -> Any:
@@ -416,7 +418,7 @@ class CMTRetriever(MemoryForest):
         ids = self._best(self._checked(X), 1).ids[:, 0]
         if np.any(ids == NONE):
             raise LookupError("all memories have been removed: call partial_fit with new ones before predict")
-        return self._memories.values_of(ids)
+        return self._model.memories.values_of(ids)
 
     @reads
     def kneighbors(self, X: Any, n_neighbors: int = 5, return_distance: bool = True) -> Any:
@@ -453,7 +455,7 @@ class CMTRetriever(MemoryForest):
             If ``ids`` are not integers of one dimension.
         """
         check_is_fitted(self, "forest_")
-        return self._memories.values_of(check_memory_ids(ids, np.size(ids)))
+        return self._model.memories.values_of(check_memory_ids(ids, np.size(ids)))
 
     @reads
     def reward(self, X: Any, y: Any) -> np.ndarray:
@@ -473,8 +475,9 @@ class CMTRetriever(MemoryForest):
             are equal.
         """
         found = self.predict(X)
-        values = self._memories.values.accept(y, found.shape[0])
-        return cosines(found, values) if self._memories.values.are_vectors else equalities(found, values)
+        store = self._model.memories.values
+        values = store.accept(y, found.shape[0])
+        return cosines(found, values) if store.are_vectors else equalities(found, values)
 
     def score(self, X: Any, y: Any) -> float:
         """Return the mean reward of the memories retrieved, as of :meth:`reward`."""
@@ -483,12 +486,26 @@ class CMTRetriever(MemoryForest):
     @property
     def n_memories_(self) -> int:
         """Memories stored."""
-        return int(self._memories.ids.size)
+        return int(self._model.memories.ids.size)
+
+    @property
+    def search_(self) -> str:
+        """The way searched."""
+        return self._model.search
+
+    @property
+    def forest_(self) -> ContextualMemoryTree:
+        """The trees, over keys or over distinct values."""
+        return self._model.tree
+
+    def _best(self, rows: Rows, k: int) -> Hits:
+        return self._model.best_memories(rows, k, self)
 
     def _checked(self, X: Any) -> Rows:
+        """Return rows to answer, once parameters are checked: they may have been set since."""
         X = checked_matrix(self, X)
-        self._check_parameters()  # they may have been set since
-        return check_rows(X, sparse=self._sparse)
+        self._check_parameters()
+        return check_rows(X, sparse=self._model.sparse)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -12,8 +12,7 @@ import scipy.sparse
 from sklearn.preprocessing import normalize
 from sklearn.utils.extmath import randomized_svd
 
-from .._forest.allocation import resized
-from .._forest.rows import Rows
+from .._forest import Rows, resized
 from .._validation import unmasked
 from ._labels import are_kept, exactly
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .._forest.rows import Rows, as_matrix
+from .._forest import Rows, as_matrix
 
 _KERNELS = ("gaussian", "laplacian")
 VOTES = ("uniform", "score", "cosine", *_KERNELS)

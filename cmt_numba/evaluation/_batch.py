@@ -11,7 +11,7 @@ from sklearn.base import clone
 from sklearn.model_selection import KFold, train_test_split
 from sklearn.utils import _safe_indexing, indexable, shuffle
 
-from .._concurrency.workers import progress_bar
+from .._change import progress_bar
 from .._validation import check_integer, check_real
 from ._answers import Confusion, calibration_of, most_confused
 from ._json import to_json

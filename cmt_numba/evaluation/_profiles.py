@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._concurrency.workers import spans
+from .._change import spans
 from .._forest.rows import as_matrix
 from .._forest.state import NONE
 from .._validation import check_integer, check_memory_ids, check_rows

@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse
 from sklearn.exceptions import NotFittedError
 
-from .._concurrency.workers import progress_bar
+from .._change import progress_bar
 from .._validation import check_integer, check_real
 from ._json import to_json
 from ._tasks import TALLIES, MulticlassTally, Tally, answer, n_rows_of, slice_rows, task_of

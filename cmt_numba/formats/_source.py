@@ -98,7 +98,7 @@ def features_of(options: ReadOptions) -> str:
 
 
 def form_of(options: ReadOptions) -> str:
-    """Return what is read of a file, such as ``column 'text' of csv``."""
+    """Return a description of the columns read from a file, such as ``column 'text' of csv``."""
     if not options.columns:
         return str(options.format)
     shown = ", ".join(map(repr, options.columns[:5])) + (" and others" if len(options.columns) > 5 else "")

@@ -15,17 +15,17 @@ from ._measures import weights_of
 
 
 class LandmarkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """The class that most of the nearest examples have, by equal or weighted votes under several similarities.
+    """Classify by equal or weighted votes of the nearest examples, under one of several similarities.
 
-    Examples are kept in a :class:`LandmarkIndex`. This is what scikit-learn's KNeighborsClassifier does, for more
-    examples than it can compare with all.
+    Examples are kept in a :class:`LandmarkIndex`. The classifier is like scikit-learn's KNeighborsClassifier, for more
+    examples than can be compared one by one.
 
     Parameters
     ----------
     n_neighbors : int, default 5
         Examples that vote.
     weights : {"uniform", "score"}, default "uniform"
-        Whether each has one vote, or as much as its similarity; under "euclidean", the inverse of its distance.
+        Votes of a neighbour: one, or its similarity; under "euclidean", the inverse of its distance.
     metric : {"cosine", "inner_product", "euclidean", "gaussian", "laplacian"}, default "cosine"
         As of :class:`LandmarkIndex`.
     n_lists : int, optional

@@ -24,7 +24,7 @@ from ._lists import Lists, Part, appended, assigned, held, search, trained, with
 from ._measures import METRICS, Measure, fits
 
 _LISTS = 2.0  # times the root of the number of rows
-_GROWTH = 4  # of their number, after which landmarks are trained anew
+_GROWTH = 4  # of their number, after which landmarks are trained again
 
 
 class Found(NamedTuple):
@@ -56,7 +56,7 @@ _NO_NAMES = _Names(np.empty(0, np.int64), np.empty(0, np.int32), 0)
 
 
 class _State(NamedTuple):
-    """All that changes, replaced as a whole."""
+    """Everything that changes, replaced as a whole."""
 
     lists: Lists
     names: _Names
@@ -69,18 +69,19 @@ class LandmarkIndex(Saved):
 
     This is an inverted file with vector quantisation (Sivic and Zisserman, Video Google, ICCV 2003). Landmarks, one for
     each list, are the means that scikit-learn's MiniBatchKMeans finds. A batch is grouped by list, and each list costs
-    one matrix product. Rows come and go at any time; landmarks are trained anew when their number has grown fourfold.
+    one matrix product. Rows can be inserted and removed at any time.
+    Landmarks are trained again when the number of rows has grown fourfold.
 
     Parameters
     ----------
     metric : {"cosine", "inner_product", "euclidean", "gaussian", "laplacian"}, default "cosine"
-        What is compared: similarities, or the Euclidean distance. "gaussian" is ``exp(-d**2 / (2 * bandwidth**2))`` of
+        The similarity, or the Euclidean distance. "gaussian" is ``exp(-d**2 / (2 * bandwidth**2))`` of
         the Euclidean distance, "laplacian" ``exp(-d / bandwidth)`` of the city block distance, as in scikit-learn.
     n_lists : int, optional
         Lists. By default twice the root of the number of rows.
     n_probes : int, default 8
-        Lists that are searched for a row. More find more and take longer; with all of them answers are exact, up to
-        rounding. May be set at any time.
+        Lists that are searched for a row. More lists give a higher recall and take longer; with all of them answers
+        are exact, up to rounding. May be set at any time.
     bandwidth : float, optional
         Of "gaussian" and "laplacian". By default the median of the distances of up to 1,000 rows, when landmarks are
         trained.
@@ -136,14 +137,14 @@ class LandmarkIndex(Saved):
 
     @property
     def ids(self) -> np.ndarray:
-        """The ids of all rows, in rising order: int64, shape (n,)."""
+        """The ids of all rows, in ascending order: int64, shape (n,)."""
         if self._state is None:
             return np.empty(0, np.int64)
         return np.sort(np.concatenate([part.view().ids for part in self._state.lists.parts]))
 
     @property
     def n_lists_(self) -> int:
-        """How many lists there are."""
+        """Number of lists."""
         return 0 if self._state is None else len(self._state.lists.parts)
 
     @property
@@ -226,7 +227,7 @@ class LandmarkIndex(Saved):
         self._state = state
 
     def rebuild(self) -> None:
-        """Train landmarks, and the bandwidth if it is not given, on the rows there are, and put all in lists anew."""
+        """Train landmarks, and the bandwidth unless it is given, on all rows, and reassign the rows to lists."""
         if self._state is not None and len(self) > 0:
             self._state = self._made(*self._state.lists.all_rows())
 

@@ -1,7 +1,7 @@
 """Rows in lists, each with a landmark in its middle: an inverted file (Sivic and Zisserman, Video Google, ICCV 2003).
 
-``Lists`` are never changed: what changes makes new ones, which may share arrays with those before. Rows are appended
-behind those that earlier lists know of. So a search goes on undisturbed, and a change that fails leaves no trace.
+``Lists`` are never changed. Each change returns new ones, which may share arrays with the old ones: rows are appended
+behind the rows in use. So searches continue undisturbed, and a failed change leaves no trace.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def trained(measure: Measure, rows: np.ndarray, n_lists: int, seed: int) -> List
         means = MiniBatchKMeans(n_lists, batch_size=max(1024, 4 * n_lists), n_init=1, random_state=seed)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # fewer different rows than lists
-            with threadpool_limits(1):  # as many threads as there are cores only wait for each other
+            with threadpool_limits(1):  # one thread per core is slower
                 landmarks = means.fit(some).cluster_centers_
     landmarks = np.unique(np.ascontiguousarray(landmarks, np.float32), axis=0)
     if measure.metric == "cosine":
@@ -146,7 +146,7 @@ def _grouped(which: np.ndarray, values: np.ndarray) -> Iterator[tuple[int, np.nd
 
 
 class Pool(NamedTuple):
-    """What has been found, in any order."""
+    """Rows found, in any order."""
 
     rows: list[np.ndarray]  # int64: which of the rows asked
     ids: list[np.ndarray]  # int64
@@ -201,7 +201,7 @@ def _scan(
     worst: np.ndarray,
     pool: Pool,
 ) -> None:
-    """Add to the pool what is best for rows in one list each; ``worst`` is what is known to be too bad, and is raised.
+    """Add the best of one list for each row to the pool; ``worst`` bounds the scores of interest, and is raised.
 
     The first list of more than ``k`` rows gives a row its bound.
     """
@@ -224,7 +224,7 @@ def _scan(
 
 
 def _merge(pool: Pool, ids: np.ndarray, scores: np.ndarray) -> None:
-    """Write the best of what has been found for each row."""
+    """Write the best rows found for each query."""
     if not pool.rows:
         return
     of_rows, found, values = (np.concatenate(parts) for parts in pool)

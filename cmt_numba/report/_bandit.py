@@ -114,7 +114,7 @@ def write_bandit_report(
 
 
 def _estimates(result: Evaluation, rows: list[dict[str, Any]], confidence: float) -> Drawing:
-    """Draw the estimates with their intervals, beside the mean reward of the log."""
+    """Draw the estimates with their intervals, and the mean reward of the log."""
 
     def draw(axes: Any) -> None:
         places = np.arange(len(rows))

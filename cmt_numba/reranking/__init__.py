@@ -1,4 +1,4 @@
-"""Re-ranking: a learned model of rewards puts what a search has found into a better order."""
+"""Re-ranking: a learned model of rewards improves the order of search results."""
 
 from ._reranker import Reranker
 

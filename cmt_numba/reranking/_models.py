@@ -1,4 +1,4 @@
-"""Models of rewards: how each is fitted, and how it is put into a file."""
+"""Models of rewards: fitting them, and writing them to files."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def check_model(model: Any) -> None:
 def fitted_model(model: Any, log: RewardLog) -> Any:
     """Return a copy of a model that has learned from a log.
 
-    Rankers are told by a parameter ``qid`` or ``group`` of ``fit``. Those with ``qid`` take a weight for each query, as
-    XGBoost does, all others one for each pair.
+    Rankers receive the queries by a parameter ``qid`` or ``group`` of ``fit``. Those with ``qid`` take a weight for
+    each query, as XGBoost does, all others one for each pair.
     """
     model = clone(model)
     told: dict[str, Any] = {}
@@ -49,9 +49,9 @@ def fitted_model(model: Any, log: RewardLog) -> Any:
 
 
 def improvement(model: Any, log: RewardLog, seed: int = 0) -> tuple[float, float]:
-    """Return by how much the best pair of a query that was not learned from exceeds the first one found, in reward.
+    """Return the mean gain in reward of the best pair of a query over the first one found, and its standard error.
 
-    That is the mean over all queries by cross-validation, and its standard error.
+    Queries are ranked by models that did not learn from them (cross-validation).
     """
     of_query = np.repeat(np.arange(log.sizes.size), log.sizes)
     firsts = np.cumsum(log.sizes) - log.sizes

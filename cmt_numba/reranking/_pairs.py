@@ -20,7 +20,7 @@ _MOST_CHARACTERS = 256  # of a text that its edit distance looks at
 
 
 class DocumentPairs(NamedTuple):
-    """Queries with what was found for them: pairs in the order of the queries, and by rank."""
+    """Queries with the documents found for them: pairs in the order of the queries, and by rank."""
 
     queries: list[Any]
     documents: list[Any]  # that were found, each once
@@ -41,14 +41,14 @@ class DocumentPairs(NamedTuple):
 
 
 class Tools(NamedTuple):
-    """What features are computed with."""
+    """The vectorizer and the distance that features use."""
 
     vectorizer: BM25Vectorizer | None  # with norm=None
     distance: EditDistance | None
 
 
 def ids_and_scores(hits: Any) -> tuple[Any, Any]:
-    """Return the two parts of what was found, as they are.
+    """Return the ids and the scores of results, as they are.
 
     Raises
     ------
@@ -227,7 +227,7 @@ NEEDS_VECTORIZER = ("bm25", "terms")
 def new_tools(
     features: Sequence[Any], vectorizer: BM25Vectorizer | None, distance: EditDistance | None, texts: list[Any]
 ) -> Tools:
-    """Return what features are computed with; a vectorizer that is not fitted is fitted to texts."""
+    """Return the tools of features. If there is no vectorizer, one is fitted to texts."""
     if not any(name in features for name in NEEDS_VECTORIZER if isinstance(name, str)):
         vectorizer = None
     elif vectorizer is None:

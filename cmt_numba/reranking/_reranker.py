@@ -1,4 +1,4 @@
-"""``Reranker``: an order of what a search has found, learned from rewards."""
+"""``Reranker``: reorders the results of a search by rewards."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ DEFAULT_FEATURES = ("score", "rank", "bm25", "overlap", "edit", "lengths")
 
 
 class Reranker(BaseEstimator):
-    """Put what a search has found into the order of the rewards that a model expects.
+    """Order the results of a search by the rewards that a model predicts.
 
     The model is any regressor of scikit-learn or any ranker, such as gradient boosting (Chen and Guestrin, XGBoost: a
-    scalable tree boosting system, 2016). It learns from logs: what was found for queries, and what it was worth. Its
-    features describe a pair of a query and a document, so it ranks documents too that have never been rewarded.
+    scalable tree boosting system, 2016). It learns from logs: the results of queries, and their rewards. Its
+    features describe a pair of a query and a document, so it also ranks documents that were never rewarded.
 
     Parameters
     ----------
     model : regressor or ranker, optional
         Anything with ``fit(X, rewards)`` and ``predict(X)``; by default
         :class:`~sklearn.ensemble.HistGradientBoostingRegressor`. It is copied before it is fitted. If ``fit`` has a
-        parameter ``qid`` or ``group``, it is told which pairs belong to one query.
+        parameter ``qid`` or ``group``, it receives which pairs belong to one query.
     features : sequence of str or callable, optional
         Features of a pair; by default all but "terms".
 
@@ -70,8 +70,8 @@ class Reranker(BaseEstimator):
     distance : EditDistance, optional
         For "edit"; by default one with equal costs. Characters that are not in its alphabet are left out.
     validate : bool, default True
-        Whether to find out by cross-validation, which takes three more fits, if the model makes first answers better
-        than the search does. If not, by more than one standard error, the order of the search is kept.
+        Whether to check by cross-validation, which takes three more fits, that the first results are better than those
+        of the search by more than one standard error. If they are not, the order of the search is kept.
     random_state : int, numpy.random.RandomState or None
         Seed of the default model.
 
@@ -80,11 +80,11 @@ class Reranker(BaseEstimator):
     improves_ : bool
         Whether the model's order is used.
     improvement_ : tuple of float
-        By how much the rewards of first answers grow, and the standard error; None with ``validate=False``.
+        The gain in reward of the first results, and its standard error; None with ``validate=False``.
     model_ : regressor or ranker
         The fitted model.
     feature_names_ : list of str
-        What the columns are that the model learns from.
+        Names of the columns that the model learns from.
     n_queries_ : int
         Queries learned from.
     n_pairs_ : int
@@ -144,7 +144,7 @@ class Reranker(BaseEstimator):
         hits : Hits or pair of array-like, shape (n, k)
             What each query found: the answer of a tree or a retriever, or ids, -1 for none, and scores.
         rewards : array-like, shape (n, k)
-            What each document was worth, in [0, 1]; NaN where it is not known.
+            The reward of each document, in [0, 1]; NaN where it is unknown.
         weights : array-like, shape (n,), optional
             Weights of the queries.
 
@@ -207,7 +207,7 @@ class Reranker(BaseEstimator):
     def _with(
         self, model: Any, log: RewardLog, tools: Tools, names: list[str], gain: tuple[float, float] | None
     ) -> Self:
-        """Take what has been learned."""
+        """Set the learned attributes."""
         learned: dict[str, Any] = {"model_": model, "feature_names_": names, "_log": log, "_tools": tools}
         learned |= {"n_queries_": int(log.sizes.size), "n_pairs_": int(log.rewards.size)}
         learned |= {"improvement_": gain, "improves_": gain is None or gain[0] > gain[1]}
@@ -256,7 +256,7 @@ class Reranker(BaseEstimator):
     # Ranking
 
     def rerank(self, queries: Iterable[Any], documents: Any, hits: Any, k: int | None = None) -> Hits:
-        """Return what was found in the order of the rewards that the model expects.
+        """Return the results in the order of the rewards that the model predicts.
 
         Parameters
         ----------
@@ -334,7 +334,7 @@ class Reranker(BaseEstimator):
     # Files
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write what has been learned to a file: the log, the vectorizer, and XGBoost's models as its JSON.
+        """Write the log, the vectorizer and a fitted model of XGBoost, as its JSON, to a file.
 
         Other models are not in the file, and neither are functions, seeds and a distance of your own. :meth:`load`
         takes them, and fits the model to the log again.

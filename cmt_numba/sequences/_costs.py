@@ -1,4 +1,4 @@
-"""Costs of edits: what the kernels are told of them, and how they change."""
+"""Costs of edits: their arrays for kernels, and the steps that learn them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ._encoding import Sequences
 from ._spaces import Space, SpaceKind
 
 ASKED, STORED = 0, 1
-"""Where a sequence is: symbols of what is asked for are deleted, those of what is stored are inserted."""
+"""The side of a sequence: symbols of a query are deleted, those of a stored sequence are inserted."""
 
 _LEAST, _MOST = 1e-3, 1e3  # costs that are learned, relative to their mean
 _LEAST_FACTOR, _MOST_FACTOR = 0.05, 20.0
@@ -42,7 +42,7 @@ class Costs(NamedTuple):
 
     @classmethod
     def of(cls, *costs: Any) -> Self:
-        """Return costs of which it is known whether they are the same."""
+        """Return costs, after finding out whether all are the same."""
         made = cls(*costs)
         return made._replace(unit=made._cost_of_all())
 
@@ -121,7 +121,7 @@ class Learner:
         self._squares = [np.full(array.shape, prior**2) for array in costs.arrays.values()]
 
     def step(self, tallies: list[Tally]) -> None:
-        """Let costs follow the weighted counts of edits: those that occur in what is right become cheaper."""
+        """Move costs along the weighted counts of edits: edits of right pairs become cheaper."""
         costs, gradients = self.costs, [np.zeros(array.shape) for array in self.costs.arrays.values()]
         for counts, asked, stored in tallies:
             gradients[0] += counts.pairs

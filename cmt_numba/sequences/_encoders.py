@@ -1,4 +1,4 @@
-"""What is not a sequence of few symbols yet: texts, notes and real values."""
+"""Encoders of texts, notes and real values as sequences of few symbols."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def encode_text(text: str, alphabet: str, unknown: str = "") -> str:
     alphabet : str
         The letters that are kept.
     unknown : str, default ""
-        What other letters become: a letter of the alphabet, or nothing.
+        Replacement of other letters: a letter of the alphabet, or nothing.
 
     Returns
     -------

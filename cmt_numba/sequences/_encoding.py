@@ -1,4 +1,4 @@
-"""Sequences of symbols as numbers, one behind the other in one array."""
+"""Sequences of symbols as numbers in one array."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 MOST_SYMBOLS = 4096
-"""Symbols of an alphabet. A cost for each pair of them takes 4 bytes, 64 MB for so many."""
+"""Bound of the symbols of an alphabet. The costs of all pairs of so many take 64 MB."""
 
 Symbols = str | Sequence[Hashable]
 

@@ -1,4 +1,4 @@
-"""How costs of edits are learned: boosting on margins, and on what a vantage-point tree can leave out.
+"""Learning the costs of edits: boosting on margins, and on the parts that a vantage-point tree can skip.
 
 The accuracy of a query has the margin of its distance from the nearest wrong target over that from the right one
 (Parker, Fern and Tadepalli, Learning for efficient retrieval of structured data with noisy queries, ICML 2007, section
@@ -25,7 +25,7 @@ _LEAF_SIZE = 8  # of the tree whose nodes are learned from
 
 
 class Rounds(NamedTuple):
-    """How long is learned, and from what."""
+    """The rounds of learning, and the examples of each."""
 
     accurate: int  # rounds of the accuracy alone
     efficient: int  # rounds of both, after them
@@ -34,7 +34,7 @@ class Rounds(NamedTuple):
 
 
 class LearnedCosts(NamedTuple):
-    """What was learned."""
+    """The learned costs, and the errors of all rounds."""
 
     costs: Costs  # of the best round
     errors: list[float]  # of all rounds

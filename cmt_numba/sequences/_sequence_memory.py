@@ -1,4 +1,4 @@
-"""``SequenceMemory``: sequences found by their parts in trees, and compared by an edit distance."""
+"""``SequenceMemory``: sequences that trees find by their n-grams, and an edit distance ranks."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ import scipy.sparse
 
 from .._forest import WORTH_KEEPING
 from .._validation import check_ids, check_integer, check_known, check_memory_ids, check_seed, check_wanted
-from ..estimators import CMTRetriever
-from ..estimators._files import estimator_contents, estimator_of
+from ..estimators import CMTRetriever, estimator_contents, estimator_of
 from ..persistence import Contents, Saved, as_part, of_part, read_array, take
 from ._costs import ASKED, STORED, Costs
 from ._edit_distance import EditDistance
@@ -32,14 +31,14 @@ class SequenceMemory(Saved):
     ranks them. So a query computes as many distances as it has candidates, however many sequences are stored.
     :class:`VPTree` is exact, and computes more distances the more sequences there are.
 
-    A query that was rewarded becomes a further form of its sequence: one correction, and it is known.
+    A rewarded query becomes a further form of its sequence, so that one correction is enough.
 
     Parameters
     ----------
     distance : EditDistance
         The distance. It may be learned, also later, and need not be symmetric.
     n_candidates : int, default 64
-        Sequences that are compared with a query.
+        Sequences compared with a query.
     n_trees : int, default 8
         Trees over the sequences, at most 1,024.
     n_probes : int, default 32
@@ -102,7 +101,7 @@ class SequenceMemory(Saved):
 
     @property
     def ids(self) -> np.ndarray:
-        """The ids of all sequences, in rising order: int64, shape (n,)."""
+        """The ids of all sequences, in ascending order: int64, shape (n,)."""
         return np.flatnonzero(self._place_of >= 0)
 
     # Changes
@@ -127,7 +126,7 @@ class SequenceMemory(Saved):
         """
         sequences = self._encoded("X", X)
         self._retriever.partial_fit(self._keys(sequences))
-        stop = self._retriever._memories.next_id
+        stop = self._retriever._model.memories.next_id
         ids = np.arange(stop - sequences.n, stop)
         n_more = stop - self._place_of.size
         place_of = np.append(self._place_of, np.full(n_more, -1))
@@ -163,10 +162,10 @@ class SequenceMemory(Saved):
         self._free_space()
 
     def feedback(self, X: Any, ids: Any, rewards: Any) -> None:
-        """Learn what sequences were worth to queries.
+        """Learn from the rewards of sequences that were shown for queries.
 
-        A query that a reward of 0.5 or more was given for becomes a further form of the sequence, which goes when the
-        sequence is removed. Rewards for several sequences of a query also teach the scorer of the trees.
+        A query with a reward of 0.5 or more becomes a further form of the sequence, and is removed with it. Rewards for
+        several sequences of a query also teach the scorer of the trees.
 
         Parameters
         ----------
@@ -289,7 +288,7 @@ class SequenceMemory(Saved):
         return self._forms
 
     def _free_space(self) -> None:
-        """Free the space of removed sequences once they are more than the others."""
+        """Free the space of removed sequences if they are more than half."""
         assert self._forms is not None
         further = [place for places in self._further.values() for place in places]
         ids = self.ids
@@ -343,7 +342,7 @@ class SequenceMemory(Saved):
         used = np.concatenate([place_of[ids], places])
         if used.size and (used.min() < 0 or used.max() >= sequences.n or np.unique(used).size < used.size):
             raise ValueError("each form must have a place of its own")
-        memories = getattr(made._retriever, "_memories", None)
+        memories = made._retriever._model.memories if hasattr(made._retriever, "forest_") else None
         if memories is None or place_of.size > memories.next_id or not np.isin(ids, memories.ids).all():
             raise ValueError("the trees must hold the sequences")
         for owner, place in zip(owners.tolist(), places.tolist(), strict=True):

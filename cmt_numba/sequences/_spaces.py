@@ -1,4 +1,4 @@
-"""Kernels: distances between what lies in a space, sequences under an edit distance or rows under a plain one.
+"""Kernels: distances of points, which are sequences under an edit distance, or rows.
 
 The distance of sequences may also be the smaller of both directions.
 """
@@ -24,7 +24,7 @@ from ._edits import N_ROWS, Edits, all_edits, plain_edits
 
 
 class SpaceKind(IntEnum):
-    """What distances are."""
+    """Kinds of distances."""
 
     EDIT = 0
     EUCLIDEAN = 1
@@ -35,7 +35,7 @@ _EDIT, _ANGULAR = SpaceKind.EDIT.value, SpaceKind.ANGULAR.value
 
 
 class Space(NamedTuple):
-    """Points: sequences, or dense rows. What a kind of points does not need has no entries."""
+    """Points: sequences, or dense rows. Arrays that a kind of points does not need are empty."""
 
     kind: int
     longest: int  # symbols that any sequence has, at most
@@ -59,7 +59,7 @@ def _squared(x, y):
 
 
 class DistanceRoom(NamedTuple):
-    """Where distances are computed, and what is known of the point asked for."""
+    """Working memory for distances, and the bits of the query."""
 
     row: np.ndarray  # float32
     masks: np.ndarray  # uint64 (n_symbols * words,): where each symbol is; no entries unless all edits cost the same

@@ -18,7 +18,7 @@ from ._vantage import distances_from, part, power_for
 from ._vp_search import Nearest, Nodes, search_nodes
 
 _SHARE_GONE = 0.5  # of the points: when more have been removed, the tree is built anew
-_GROWTH = 2.0  # of their number, after which it is built anew: points that come one by one do not keep it balanced
+_GROWTH = 2.0  # of their number, after which it is rebuilt: points inserted one by one do not keep it balanced
 
 
 class Neighbors(NamedTuple):
@@ -34,7 +34,7 @@ class VPTree(Saved):
 
     Each node parts its points by their distance from one of them, the vantage point, at the median. A search leaves out
     the parts that cannot hold a nearer point by the triangle inequality (Yianilos, Data structures and algorithms for
-    nearest neighbor search in general metric spaces, 1993). Points come and go at any time.
+    nearest neighbor search in general metric spaces, 1993). Points can be inserted and removed at any time.
 
     Parameters
     ----------
@@ -109,12 +109,12 @@ class VPTree(Saved):
 
     @property
     def ids(self) -> np.ndarray:
-        """The ids of all points, in rising order: int64, shape (n,)."""
+        """The ids of all points, in ascending order: int64, shape (n,)."""
         return self._ids[self._there]
 
     @property
     def power_(self) -> float:
-        """The power of the distances for which the triangle inequality is relied on, chosen when the tree is built."""
+        """The power of distances for which the tree assumes the triangle inequality, chosen when the tree is built."""
         if self._nodes is None and len(self) > 0:
             self._build_anew()
         return self._power
@@ -194,9 +194,9 @@ class VPTree(Saved):
         return found
 
     def rebuild(self) -> None:
-        """Build the tree anew, with the present costs of the edit distance, and free the space of removed points.
+        """Rebuild the tree with the current costs of the edit distance, and free the space of removed points.
 
-        Until then the tree goes on with the costs that it was built with, however much the distance learns.
+        Until then the tree keeps the costs that it was built with, whatever the distance learns.
         """
         if self._store is not None and isinstance(self.metric, EditDistance):
             _check_metric(self.metric, self.tolerance is not None)
@@ -267,7 +267,7 @@ class VPTree(Saved):
     # Nodes
 
     def _grow(self, n_nodes: int) -> Nodes:
-        """Make room for a number of nodes, and return it."""
+        """Make room for a number of nodes, and return the nodes."""
         before, n = self._nodes, self._n_nodes
         self._nodes = Nodes(
             np.full(n_nodes, -1, np.int64),
@@ -292,7 +292,7 @@ class VPTree(Saved):
         return self._n_nodes - 1
 
     def _build_anew(self) -> Nodes:
-        """Build the tree of the points that are there, forget all others, and return its nodes."""
+        """Build the tree of the present points, drop removed ones, and return its nodes."""
         if self._store is not None and not self._there.all():
             kept = np.flatnonzero(self._there)
             self._store, self._ids, self._there = self._store.taken(kept), self._ids[kept], np.ones(kept.size, bool)
@@ -309,7 +309,7 @@ class VPTree(Saved):
         return self._nodes
 
     def _build(self, node: int, points: np.ndarray, depth: int) -> None:
-        """Let a node hold some points."""
+        """Build the subtree of some points below a node."""
         waiting = [(node, points, depth)]
         while waiting:
             node, points, depth = waiting.pop()
@@ -340,7 +340,7 @@ class VPTree(Saved):
         members = nodes.members[node, : nodes.n_members[node]]
         self._build(node, np.append(members[self._there[members]], point), depth)
 
-    # Files: the points; the nodes are made anew when a tree that was loaded is used
+    # Files hold the points. The nodes are rebuilt when a loaded tree is first used
 
     def _contents(self) -> Contents:
         fields: dict[str, Any] = {"leaf_size": self.leaf_size, "tau": self.tau, "next_id": self._next_id}

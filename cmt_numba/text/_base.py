@@ -1,4 +1,4 @@
-"""What vectorizers and classifiers of texts have in common: checks of texts and parameters, and files."""
+"""Shared parts of vectorizers and text classifiers: checks of texts and parameters, and files."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MOST = 1e15
 
 
 def are_moderate(*arrays: np.ndarray) -> bool:
-    """Return whether learned numbers are finite, and so small that what is computed from them is finite as well."""
+    """Return whether learned numbers are finite, and small enough that sums and products of them are finite."""
     return all(bool(np.all(np.abs(array) <= MOST)) for array in arrays)
 
 
@@ -60,12 +60,12 @@ class SavableText(Saved, BaseEstimator):
     _check_parameters: Callable[..., Any]
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write what has been learned and the parameters to a file, but no functions, seeds or other estimators.
+        """Write learned values and parameters to a file, without functions, seeds and other estimators.
 
         Parameters
         ----------
         path : path-like
-            The file; replaced at once if it is there already.
+            The file. An existing file is replaced atomically.
 
         Raises
         ------
@@ -78,14 +78,14 @@ class SavableText(Saved, BaseEstimator):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], mmap: bool = False) -> Self:
-        """Return what :meth:`save` has written.
+        """Load an object that :meth:`save` has written.
 
         Parameters
         ----------
         path : path-like
             The file.
         mmap : bool, default False
-            Whether to map the vectors, which are then read when they are needed.
+            Whether to map the vectors instead of copying them into memory.
 
         Raises
         ------
@@ -117,7 +117,7 @@ class SavableText(Saved, BaseEstimator):
 
 
 class TextEstimator(SavableText):
-    """An estimator that learns from texts, made of words."""
+    """An estimator that divides texts into words and learns from them."""
 
     _constraints: ClassVar[dict[str, Constraint]]
 
@@ -142,7 +142,7 @@ class TextEstimator(SavableText):
 
 
 def contents_of(vectorizer: Any) -> Contents:
-    """Return what a vectorizer is in a file.
+    """Return a vectorizer as contents of a file.
 
     Raises
     ------
@@ -218,7 +218,7 @@ def check_analyzer(counter: CountVectorizer) -> None:
 
 
 def with_prefix(prefix: str, contents: Contents) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Return the fields and arrays of what is part of another file, the arrays under names with a prefix."""
+    """Return fields and arrays for a part of another file. Names of arrays get a prefix."""
     arrays = {f"{prefix}.{name}": array for name, array in contents.arrays.items()}
     return {"kind": contents.kind, "fields": contents.fields}, arrays
 

@@ -42,8 +42,8 @@ class BM25Vectorizer(TransformerMixin, SavableText):
 
     and a term of a query by ``tf * (k3 + 1) / (tf + k3)``. The score is the inner product of both. Documents and
     queries are therefore weighted differently: :meth:`fit_transform` and :meth:`transform_documents` return keys to
-    store, and :meth:`transform` returns keys to ask with. In a :class:`~sklearn.pipeline.Pipeline` this is what
-    happens: ``fit`` calls the first, and ``predict`` the last.
+    store, and :meth:`transform` returns keys for queries. A :class:`~sklearn.pipeline.Pipeline` uses both:
+    ``fit`` calls the first, and ``predict`` the second.
 
     Trees and estimators compare keys by their cosine, which would divide the score by the length of the document's
     vector. By default the vectors get one more feature that makes all stored vectors equally long and that queries do
@@ -63,7 +63,7 @@ class BM25Vectorizer(TransformerMixin, SavableText):
         vectors. With 1.0 stored vectors do not depend on document frequencies, so those that change while documents
         come apply to all that are stored.
     norm : {"append", "l2"} or None, default "append"
-        What makes a cosine of the inner product. "append" appends the feature described above. "l2" scales the vectors
+        How the cosine becomes the inner product. "append" appends the feature described above. "l2" scales the vectors
         to length 1: the ranking is no longer exactly that of BM25. None leaves vectors as they are, for engines that
         compare by inner product.
     analyzer : {"word", "char", "char_wb"} or callable, default "word"
@@ -103,15 +103,15 @@ class BM25Vectorizer(TransformerMixin, SavableText):
         Length of stored vectors with ``norm="append"``: that of the longest one of the first documents. Longer ones of
         later documents are scaled down to it.
     term_weights_ : ndarray of float64, shape (n_columns,)
-        What :meth:`learn_weights` has learned: factors of the weights of terms in queries. None before.
+        Factors of the weights of terms in queries, from :meth:`learn_weights`. None before.
 
     Notes
     -----
-    These keys are for texts that are looked for themselves. Where classes are learned from several texts each, tf-idf
-    or ``norm="l2"`` errs less.
+    Use these keys to search for single texts. To learn classes from several texts each, tf-idf or ``norm="l2"`` has a
+    lower error rate.
 
-    Later documents do not change vectors that are stored. In a stream, where :meth:`partial_fit` counts documents as
-    they come, begin with a batch that is representative.
+    Later documents do not change stored vectors. Begin a stream, whose documents :meth:`partial_fit` counts, with a
+    representative batch.
 
     Examples
     --------
@@ -274,7 +274,7 @@ class BM25Vectorizer(TransformerMixin, SavableText):
     # Queries
 
     def transform(self, texts: Iterable[Any]) -> Any:
-        """Return keys to ask with.
+        """Return keys for queries.
 
         Parameters
         ----------
@@ -300,11 +300,11 @@ class BM25Vectorizer(TransformerMixin, SavableText):
         return self._as_keys(counts, weights, None)
 
     def learn_weights(self, queries: Iterable[Any], keys: Any, ids: Any, rewards: Any) -> Self:
-        """Learn weights of terms from what documents were worth to queries.
+        """Learn weights of terms from rewards of documents for queries.
 
-        The weights change the keys of later queries, not those of documents, so whatever stores these need not change.
-        They are the most likely ones under a prior around the weights so far: 1 for each term at first, so that few
-        rewards change little. A query whose rewards are all equal teaches nothing.
+        The weights change the keys of later queries, not those of documents, so stored keys stay valid. They are the
+        most likely weights under a prior around the current ones: 1 for each term at first, so few rewards change
+        little. A query whose rewards are all equal has no effect.
 
         Parameters
         ----------

@@ -1,4 +1,4 @@
-"""The model of a classifier of texts: features and their vectors, outputs, and what is known of the classes."""
+"""The model of a text classifier: features and their vectors, outputs, and the classes with their counts."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ LOSSES = ("softmax", "hierarchical", "negative", "forest")
 
 
 class ClassModel(NamedTuple):
-    """What a classifier of texts has learned."""
+    """The learned state of a text classifier."""
 
     features: TextFeatures
     vectors: FeatureVectors
     classes: Classes
-    counts: np.ndarray  # int64 (n_classes,), how often each class has come
+    counts: np.ndarray  # int64 (n_classes,), examples of each class
     idf: np.ndarray | None  # float32 (n_features,); None if texts are means
     loss: str
 
@@ -34,7 +34,7 @@ class ClassModel(NamedTuple):
     def new(
         cls, features: TextFeatures, inputs: np.ndarray, counts: np.ndarray, idf: np.ndarray | None, loss: str
     ) -> ClassModel:
-        """Return a model whose outputs are 0 still."""
+        """Return a model whose outputs are 0."""
         n_outputs = counts.size - (loss == "hierarchical")
         vectors = FeatureVectors(inputs, np.zeros((n_outputs, inputs.shape[1]), np.float32))
         return cls(features, vectors, _classes_of(counts), counts, idf, loss)
@@ -68,7 +68,7 @@ class ClassModel(NamedTuple):
     # Files
 
     def described(self) -> dict[str, Any]:
-        """Return what a file says beside the arrays."""
+        """Return the fields of a file."""
         known = self.features.vocabulary
         return {
             "lengths": list(known.lengths),
@@ -113,9 +113,9 @@ class ClassModel(NamedTuple):
             require(idf.shape == (len(inputs),), "there must be a weight for each feature")
             require(bool(np.all((idf > 0.0) & (idf < 1e3))), "weights must be positive")
         counts, loss = read_array("counts_of_classes", arrays, np.int64), take(described, "loss", str)
-        require(counts.size > 0 and bool(np.all((counts > 0) & (counts < 2**48))), "classes must have come")
+        require(counts.size > 0 and bool(np.all((counts > 0) & (counts < 2**48))), "classes must have examples")
         require(are_moderate(inputs, outputs), "vectors must be finite")
-        require(loss in LOSSES, "the loss must be one that is known")
+        require(loss in LOSSES, f"the loss must be one of {', '.join(LOSSES)}, not {loss!r:.50}")
         n_outputs = counts.size - (loss == "hierarchical")
         require(outputs.shape == (n_outputs, inputs.shape[1]), "there must be a vector for each output")
         return cls(features, FeatureVectors(inputs, outputs), _classes_of(counts), counts, idf, loss)
@@ -133,7 +133,7 @@ def _log_sigmoid(scores: np.ndarray) -> np.ndarray:
 
 
 def _classes_of(counts: np.ndarray) -> Classes:
-    """Return what kernels read of classes that have come as often."""
+    """Return the tree and the alias table of classes with these counts."""
     return Classes(*huffman_tree(counts), *alias_table(np.sqrt(counts)))
 
 
@@ -189,8 +189,8 @@ _N_TREES, _N_LEAVES = 2, 8  # and leaves searched in them together
 class ClassForest:
     """The classes of the training texts, found by the vectors of texts.
 
-    Keys are the means of the hidden vectors of each class, less the mean of all classes, which they have in common and
-    which tells none apart. Hidden vectors move while they are learned, so the forest is grown anew from time to time.
+    Keys are the means of the hidden vectors of each class, minus the mean of all classes. Hidden vectors move during
+    training, so the forest is rebuilt from time to time.
 
     Parameters
     ----------
@@ -199,7 +199,7 @@ class ClassForest:
     labels : ndarray of int64, shape (n_texts,)
         The class of each text.
     generator : numpy.random.Generator
-        What seeds and classes are drawn from.
+        The source of seeds and of drawn classes.
     n_threads : int
         Threads of the forest.
     """
@@ -213,7 +213,7 @@ class ClassForest:
         self._n_threads = n_threads
 
     def grow(self, inputs: np.ndarray) -> None:
-        """Grow the forest anew from the vectors of features: float32, (n_features, d)."""
+        """Rebuild the forest from the vectors of features: float32, (n_features, d)."""
         keys = self._means @ inputs
         self._centre = keys.mean(axis=0)
         seed = int(self._generator.integers(2**32))
@@ -221,7 +221,7 @@ class ClassForest:
         self._forest.insert(keys - self._centre)
 
     def candidates(self, texts: np.ndarray, inputs: np.ndarray, n: int) -> np.ndarray:
-        """Return classes near each text, and after those as many that are drawn at random.
+        """Return the classes near each text, followed by the same number of classes drawn at random.
 
         Parameters
         ----------

@@ -26,7 +26,7 @@ from .._validation import (
     check_seed,
     label_array,
 )
-from ..estimators._labels import check_targets, check_unmixed
+from ..estimators import check_targets, check_unmixed
 from ..persistence import Contents, column, read_column, take
 from ._base import TextEstimator, are_moderate
 from ._class_model import LOSSES, ClassForest, ClassModel, log_softmax
@@ -45,23 +45,23 @@ class FastTextClassifier(ClassifierMixin, TransformerMixin, TextEstimator):
 
     A text's vector is a weighted sum of those of its features. They are learned together with a linear model of the
     classes (Joulin et al., Bag of tricks for efficient text classification, 2017). Texts' vectors, which
-    :meth:`transform` returns, are dense keys for trees and estimators: what is learned from some classes makes keys for
-    classes that come later.
+    :meth:`transform` returns, are dense keys for trees and estimators. They also suit classes that arrive after
+    training.
 
     Parameters
     ----------
     n_components : int, default 100
         Length of the vectors.
     loss : {"softmax", "hierarchical", "negative", "forest"}, default "softmax"
-        What is learned from a text.
+        The training objective.
 
-        - "softmax" tells its class from all others, which takes time in proportion to the number of classes.
+        - "softmax" separates the class of a text from all others, in time proportional to the number of classes.
         - "hierarchical" decides at each inner node of a Huffman tree on the way to its class, which takes logarithmic
           time and is less accurate.
-        - "negative" tells its class from some that are drawn at random.
+        - "negative" separates the class from some that are drawn at random.
         - "forest" is the softmax over few classes: its own, those that a forest over the classes finds nearest to the
-          text, and some that are drawn at random, each of which stands for as many others. It is almost as accurate
-          as "softmax", and faster from some thousand classes on. Queries score all classes.
+          text, and some that are drawn at random, which stand for all others. It is almost as accurate as
+          "softmax", and faster from some thousand classes on. Queries score all classes.
     word_ngrams : int, default 2
         Greatest number of words of an n-gram; 1 for none.
     min_n, max_n : int, default 3 and 5
@@ -70,18 +70,18 @@ class FastTextClassifier(ClassifierMixin, TransformerMixin, TextEstimator):
     n_buckets : int, default 2,000,000
         Number of values of the hash of n-grams. Only those that occur take memory: 4 bytes for each component.
     weighting : {"tfidf", "mean"}, default "tfidf"
-        How a text's vector is made of those of its features: their sum weighted by tf-idf, with weights of length 1, or
-        their mean. The latter learns little from few texts and needs larger steps.
+        How the vectors of features make that of a text: their sum weighted by tf-idf, with weights of length 1, or
+        their mean. The mean learns little from few texts and needs larger steps.
     min_count : int, default 1
-        Words that come less often have no vector of their own.
+        Less frequent words have no vector of their own.
     n_negatives : int, default 5
         Classes drawn at random for each text with ``loss="negative"``.
     n_candidates : int, default 20
         Classes that the forest finds for each text with ``loss="forest"``. As many are drawn at random.
     learning_rate : float, default 0.2
-        First step size. It falls to 0.
+        First step size, which falls to 0. Steps are limited, so that large values do not make the vectors diverge.
     n_epochs : int, optional
-        Passes over the texts, in a new order each time; by default as many as make 50,000 steps, from 5 to 50.
+        Passes over the texts, in a new order each time. By default enough for 50,000 steps, between 5 and 50.
     vectors : SubwordVectors, optional
         Vectors to start from, which stay as they are. They must have ``n_components``, and they determine ``min_n``,
         ``max_n`` and ``n_buckets`` of words.
@@ -230,7 +230,7 @@ class FastTextClassifier(ClassifierMixin, TransformerMixin, TextEstimator):
         features = TextFeatures(known, self.word_ngrams, self.n_buckets)
         features.learn(corpus, self.min_count)
         if features.n_rows == 0:
-            raise ValueError(f"no word comes {self.min_count} times: pass more texts or a smaller min_count")
+            raise ValueError(f"no word occurs {self.min_count} times: pass more texts or a smaller min_count")
         spread = np.float32(np.sqrt(3.0 / d))  # of vectors of length 1 on average
         fresh = (generator.random((features.n_rows - len(learned), d), np.float32) * 2.0 - 1.0) * spread
         length = np.sqrt(np.square(learned, dtype=np.float64).sum() / max(1, len(learned)))
@@ -308,7 +308,7 @@ class FastTextClassifier(ClassifierMixin, TransformerMixin, TextEstimator):
         texts : iterable of str
             The texts.
         k : int, default 5
-            Number of classes; as many as there are if that is less.
+            Number of classes, at most all of them.
 
         Returns
         -------
@@ -381,7 +381,7 @@ class FastTextClassifier(ClassifierMixin, TransformerMixin, TextEstimator):
         Returns
         -------
         ndarray of float32, shape (n_texts, n_components)
-            The weighted sum of the vectors of each text's features; zeros for a text without any that is known.
+            The weighted sum of the vectors of each text's features; zeros for a text without known features.
 
         Raises
         ------

@@ -14,8 +14,7 @@ from sklearn.preprocessing import normalize
 from sklearn.utils.validation import check_is_fitted
 
 from .._validation import Checked, Constraint, OneOf, Real, label_array
-from ..estimators._held_out import held_out
-from ..estimators._labels import check_targets
+from ..estimators import check_targets, held_out
 from ..persistence import Contents, take
 from ._base import SavableText, check_texts, contents_of, of_prefix, vectorizer_of, with_prefix
 from ._bm25 import BM25Vectorizer
@@ -38,7 +37,7 @@ def _check_weight(weight: Any) -> None:
 class HybridVectorizer(TransformerMixin, SavableText):
     """Texts as keys of two parts, whose cosine is a weighted mean of the cosines of the parts.
 
-    A sparse part finds rare words, and a dense part words that mean the same or are spelt alike.
+    The sparse part finds rare words; the dense part finds words with similar meaning or spelling.
 
     Parameters
     ----------
@@ -50,7 +49,7 @@ class HybridVectorizer(TransformerMixin, SavableText):
         Returns dense vectors of texts, such as :class:`SubwordVectors`; by default a :class:`FastTextClassifier`, which
         learns them from the classes.
     weight : float in [0, 1] or "held_out", default 0.1
-        Share of the dense part in the cosine. Where classes are told by rare words, the best share is small. With
+        Share of the dense part in the cosine. Where rare words separate the classes, the best share is small. With
         "held_out" it is chosen from the data: parts that have not been fitted are first fitted without a fifth of the
         texts, at most 2,000, and the share is taken with which most of these are nearest to the mean of their class.
 
@@ -149,7 +148,7 @@ class HybridVectorizer(TransformerMixin, SavableText):
         return self._stored(check_texts("texts", texts))
 
     def transform(self, texts: Iterable[str]) -> Any:
-        """Return keys to ask with.
+        """Return keys for queries.
 
         Parameters
         ----------

@@ -1,7 +1,7 @@
 """Kernels: classes of texts from a weighted sum of vectors of their features (Joulin et al., 2017).
 
 Each feature has a vector, the sum of those of a text is its hidden vector, and outputs are compared with that by an
-inner product. What outputs stand for depends on the loss: one for each class, or one for each inner node of a Huffman
+inner product. The loss decides what outputs stand for: one for each class, or one for each inner node of a Huffman
 tree whose leaves are classes (Morin and Bengio, 2005).
 """
 
@@ -44,7 +44,7 @@ class Classes(NamedTuple):
 
 
 class FastTextSettings(NamedTuple):
-    """How to learn."""
+    """The loss and the step sizes."""
 
     loss: int
     n_negatives: int
@@ -193,7 +193,7 @@ def best_leaves(hidden, outputs, classes, found, scores):
 
     A node is at most as probable as its parent, so leaves leave the heap in the order of their probability. Reads
     ``hidden`` (float32, a row for each text), ``outputs`` and ``classes``. Writes ``found`` (int64, ``k`` of each text,
-    at most as many as there are classes) and ``scores`` (float32, logarithms of probabilities).
+    at most the number of classes) and ``scores`` (float32, logarithms of probabilities).
     """
     n_classes = classes.aliases.size
     frontier, root = new_frontier(n_classes + 1), np.int64(classes.parents.size - 1)

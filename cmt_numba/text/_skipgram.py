@@ -4,9 +4,9 @@ A word is the mean of the vectors of its parts: the word itself and the n-grams 
 Enriching word vectors with subword information, 2017). A vector of a word, or of the words around it, must tell which
 word is near from words drawn at random (Mikolov et al., 2013).
 
-In skip-gram all words of a window are predicted from the word in its middle, one after the other. What each teaches is
-added to every part of that word, which moves their mean by as much. So the mean is computed once for a window and moved
-after each word, and its parts are moved once by all that it was.
+In skip-gram all words of a window are predicted from the word in its middle, one after the other. The gradient of
+each is added to every part of that word, which moves their mean by the same amount. So the mean is computed once for a
+window and moved after each word, and the parts are moved once, by the sum.
 """
 
 from typing import NamedTuple
@@ -22,14 +22,14 @@ _UNIT = np.float32(2.0**-32)
 
 
 class FeatureVectors(NamedTuple):
-    """What is learned, ``d`` components."""
+    """The learned vectors, of ``d`` components."""
 
     inputs: np.ndarray  # float32 (n_parts, d), of parts
     outputs: np.ndarray  # float32 (n_words, d), of words that are predicted
 
 
 class Words(NamedTuple):
-    """What is known of words. The alias method draws them in constant time (Walker, 1977)."""
+    """The parts and frequencies of words. The alias method draws words in constant time (Walker, 1977)."""
 
     starts: np.ndarray  # int64 (n_words + 1,), where the parts of each begin
     parts: np.ndarray  # int32, rows of inputs
@@ -39,7 +39,7 @@ class Words(NamedTuple):
 
 
 class SkipgramSettings(NamedTuple):
-    """How to learn."""
+    """The window and the step size."""
 
     window: int  # most words on each side
     n_negatives: int

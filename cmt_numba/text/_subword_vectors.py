@@ -1,4 +1,4 @@
-"""Dense keys for texts: vectors of words that are learned from the words around them, and of parts of words."""
+"""Dense keys for texts from vectors of words and of parts of words."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _NO_DIVISION_BY_ZERO = 0.001
 
 
 class SubwordVectors(TransformerMixin, TextEstimator):
-    """Texts as dense vectors, made of vectors of words that are learned from the words around them.
+    """Texts as dense vectors: means of word vectors, which are learned from neighbouring words.
 
     A word's vector is the mean of vectors of the word and of the n-grams of its characters, so words that are alike in
     spelling are near each other, and words never seen have vectors too (Bojanowski et al., Enriching word vectors with
@@ -55,7 +55,7 @@ class SubwordVectors(TransformerMixin, TextEstimator):
     n_negatives : int, default 5
         Words drawn at random for each word that is near.
     min_count : int, default 5
-        Words that come less often have no vector of their own.
+        Less frequent words have no vector of their own.
     subsample : float in [0, 1], default 1e-4
         Share of all words above which occurrences of a word are left out at random; 0 for none.
     learning_rate : float, default 0.05
@@ -86,7 +86,7 @@ class SubwordVectors(TransformerMixin, TextEstimator):
     words_ : list of str
         Words with a vector of their own.
     counts_ : ndarray of int64, shape (n_words,)
-        How often they have come.
+        The number of occurrences of each word.
     n_features_out_ : int
         Length of the vectors.
 
@@ -184,19 +184,19 @@ class SubwordVectors(TransformerMixin, TextEstimator):
         Raises
         ------
         TypeError, ValueError
-            If a parameter is invalid, a text is not a string, or no word comes ``min_count`` times; nothing has changed
-            then.
+            If a parameter is invalid, a text is not a string, or no word occurs ``min_count`` times; nothing has
+            changed then.
         """
         self._check_parameters()
         return self._learn(WordModel(self), texts, falling=True)
 
     def partial_fit(self, texts: Iterable[str], y: Any = None) -> Self:
-        """Learn from more texts. Words that have come ``min_count`` times, in all calls together, get vectors.
+        """Learn from more texts. Words that occur ``min_count`` times, over all calls, get vectors.
 
         Parameters
         ----------
         texts : iterable of str
-            As of :meth:`fit`: as many as fit into memory. Pass files larger than that in parts.
+            Texts as for :meth:`fit`, which must fit into memory. Pass larger files in parts.
         y
             Ignored.
 
@@ -219,7 +219,7 @@ class SubwordVectors(TransformerMixin, TextEstimator):
         corpus.add(self._words_of(text) for text in check_texts("texts", texts, or_none=True))
         model.meet(corpus, self)
         if falling and len(model.vocabulary) == 0:
-            raise ValueError(f"no word comes {self.min_count} times: pass more texts or a smaller min_count")
+            raise ValueError(f"no word occurs {self.min_count} times: pass more texts or a smaller min_count")
         model.learn(corpus, self, falling=falling)
         self._model = model
         self.n_features_out_ = self.n_components
@@ -234,7 +234,7 @@ class SubwordVectors(TransformerMixin, TextEstimator):
 
     @property
     def counts_(self) -> np.ndarray:
-        """How often they have come."""
+        """The number of occurrences of each word."""
         counts: np.ndarray = self._fitted().vocabulary.counts.copy()
         return counts
 
@@ -294,14 +294,14 @@ class SubwordVectors(TransformerMixin, TextEstimator):
         k : int, default 10
             Number of words.
         method : {"add", "mul"}, default "add"
-            What is greatest for the best word: the cosine with ``b - a + c``, all of length 1; or the product of the
+            The score of a word: the cosine with ``b - a + c``, all of length 1; or the product of the
             cosines with ``b`` and with ``c`` divided by that with ``a``, all moved to [0, 1] (Levy and Goldberg,
             Linguistic regularities in sparse and explicit word representations, 2014).
 
         Returns
         -------
         list of tuple of str and float
-            Words and what is greatest for the best, the best first.
+            Words and their scores, the best first.
         """
         OneOf(("add", "mul")).check("method", method)
         vectors = unit(self.word_vectors([a, b, c]))

@@ -47,7 +47,7 @@ def learn_weights(comparisons: Comparisons, idf: np.ndarray) -> np.ndarray:
     Parameters
     ----------
     comparisons : Comparisons
-        What is learned from.
+        The training data.
     idf : ndarray of float64, shape (n_terms,)
         The inverse document frequency of each term.
     """

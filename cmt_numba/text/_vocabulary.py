@@ -65,7 +65,7 @@ class Vocabulary:
     def buckets(self, word: str) -> Iterator[int]:
         """Yield the hash of each n-gram of a word, with marks of its beginning and end.
 
-        A word short enough is one of its own n-grams, so that what is its own counts for more.
+        A short word is one of its own n-grams, which gives its own vector more weight.
         """
         least, greatest = self.lengths
         marked = f"<{word}>"
@@ -104,7 +104,7 @@ def alias_table(weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         scaled[more] -= 1.0 - scaled[less]
         if scaled[more] < 1.0:
             small.append(large.pop())
-    for i in (*small, *large):  # what is left differs from 1 by rounding only
+    for i in (*small, *large):  # the rest differs from 1 by rounding only
         scaled[i] = 1.0
     return np.array(scaled, np.float32), np.array(aliases, np.int32)
 
@@ -130,7 +130,7 @@ class Corpus:
         self._blocks.append(np.array(ids, np.int32))
 
     def counts(self) -> np.ndarray:
-        """Return how often each word comes."""
+        """Return the number of occurrences of each word."""
         return np.bincount(self._tokens(), minlength=len(self.id_of))
 
     def _tokens(self) -> np.ndarray:
@@ -200,7 +200,7 @@ _SHIFT = np.uint64(29)
 
 
 class TextFeatures:
-    """The features that have come in training, and their rows.
+    """The features of the training texts, and their rows.
 
     Parameters
     ----------
@@ -222,7 +222,7 @@ class TextFeatures:
         return self.vocabulary.n_parts + self.grams.size
 
     def learn(self, corpus: Corpus, min_count: int) -> None:
-        """Give rows to the features of texts: words that come ``min_count`` times, and n-grams of words."""
+        """Give rows to the features of texts: words that occur ``min_count`` times, and n-grams of words."""
         known, counts = self.vocabulary, corpus.counts()
         often = [(-count, word) for word, count in zip(corpus.id_of, counts.tolist(), strict=True)]
         known.add([word for n, word in sorted(often) if -n >= min_count and word not in known.id_of], 0)

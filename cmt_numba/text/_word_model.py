@@ -1,4 +1,4 @@
-"""The model of word vectors: vectors of words and n-grams, how often words have come, and how it learns."""
+"""The model of word vectors: vectors of words and n-grams, counts of words, and training."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MOST_TEXTS = 20_000  # that the common direction is found from
 
 
 class WordModel:
-    """Vectors of words and n-grams, and how often words have come.
+    """Vectors of words and n-grams, and counts of words.
 
     Options are the parameters of :class:`~cmt_numba.text.SubwordVectors`.
     """
@@ -51,7 +51,7 @@ class WordModel:
         return copied
 
     def meet(self, corpus: Corpus, options: Any) -> None:
-        """Count the words of texts, and give vectors to those that come often enough."""
+        """Count the words of texts, and give vectors to frequent ones."""
         if self.n_components != options.n_components:
             raise ValueError(f"n_components must be {self.n_components} as before, or call fit")
         known, counts = self.vocabulary, corpus.counts()
@@ -80,7 +80,7 @@ class WordModel:
         self._own = None
 
     def learn(self, corpus: Corpus, options: Any, *, falling: bool) -> None:
-        """Learn from texts whose words have been met."""
+        """Learn from texts whose words have been counted."""
         tokens, starts = corpus.encoded(self.vocabulary.id_of)
         if tokens.size == 0:
             return
@@ -237,7 +237,7 @@ def unit(vectors: np.ndarray) -> np.ndarray:
 
 
 def steps(starts: np.ndarray, n_threads: int) -> Iterator[list[tuple[int, int]]]:
-    """Yield spans of texts for threads to learn from side by side, as many words in each step."""
+    """Yield spans of texts for threads to learn from in parallel, with equal numbers of words."""
     n_texts, first = starts.size - 1, 0
     while first < n_texts:
         stop = int(np.searchsorted(starts, starts[first] + n_threads * _WORDS_IN_A_STEP, side="left"))

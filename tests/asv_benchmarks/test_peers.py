@@ -28,7 +28,7 @@ def peers() -> Iterator[Any]:
     """Import the modules of the comparison, and forget them afterwards."""
     before = set(sys.modules)
     sys.path.insert(0, str(ROOT / "asv_benchmarks"))
-    names = ("compare", "contract", "curves", "inverted_index", "plots", "processes", "registry", "results")
+    names = ("compare", "contract", "curves", "inverted_index", "processes", "registry", "results")
     names += ("tables", "task", "worker")
     yield SimpleNamespace(**{name: importlib.import_module(f"peers.{name}") for name in names})
     sys.path.remove(str(ROOT / "asv_benchmarks"))
@@ -260,7 +260,7 @@ def test_results_survive_a_file_and_earlier_ones_fill_gaps(peers: Any, tmp_path:
 
 
 @needs_jit
-def test_a_comparison_from_processes_to_plot(peers: Any, tmp_path: Path):
+def test_a_comparison_in_processes(peers: Any, tmp_path: Path):
     said: list[str] = []
     plan = peers.compare.Plan(["trees", "numpy product", "scipy product"], n_runs=2, quick=True, say=said.append)
     result = peers.compare.measure_set(make_task(peers, sparse=False), plan)
@@ -279,8 +279,6 @@ def test_a_comparison_from_processes_to_plot(peers: Any, tmp_path: Path):
     text = peers.tables.report("a set", result)
     for words in ("Builds", "trees", "recall@10", "numpy product: ", "cannot insert", "share of its time"):
         assert words in text
-    peers.plots.plot_results(peers.results.Results({}, {"a set": result}), tmp_path / "plot.png")
-    assert (tmp_path / "plot.png").read_bytes()[:4] == b"\x89PNG"
 
 
 def test_peers_that_are_missing_or_unknown(peers: Any, monkeypatch: pytest.MonkeyPatch):

@@ -41,9 +41,11 @@ def test_a_multilabel_classifier_does_not_depend_on_how_many(form: Any, rng: np.
     labels, scores = tagger.top_labels(X, 4)
     for answer, of_many in zip((labels, scores), tagger.top_labels(repeated(X), 4), strict=True):
         np.testing.assert_array_equal(of_many, np.tile(answer, (30, 1)))
-    expected = tagger._labels_above(check_rows(X), 0.0)
+    expected = tagger._model.labels_above(check_rows(X), 0.0, tagger)
     for n_listed in (1, 10):
-        for part, as_before in zip(tagger._labels_above(check_rows(X), 0.0, n_listed), expected, strict=True):
+        for part, as_before in zip(
+            tagger._model.labels_above(check_rows(X), 0.0, tagger, n_listed), expected, strict=True
+        ):
             np.testing.assert_array_equal(part, as_before)
 
 
@@ -52,7 +54,7 @@ def asked_of(rng: np.random.Generator) -> tuple[Any, ...]:
     X = rows_of(scipy.sparse.csr_array, rng)
     classifier = CMTClassifier(n_trees=2, random_state=0).fit(X, np.arange(60) % 20)
     state, rows = classifier.forest_._forest.allocated(), check_rows(X)
-    return state.trees, state.models, classifier.head_.scorers, all_of(rows, rows), Effort(4, 12, 3, 12)
+    return state.trees, state.models, classifier._model.index.head.scorers, all_of(rows, rows), Effort(4, 12, 3, 12)
 
 
 def test_candidates_do_not_depend_on_how_many(rng: np.random.Generator):
@@ -108,9 +110,9 @@ def test_training_reaches_leaves_as_answering_does(n_classes: int, n_probes: int
     X = scipy.sparse.vstack([X, X[:20]], format="csr")
     y = np.arange(X.shape[0]) % n_classes
     classifier = CMTClassifier(n_trees=1, n_probes=n_probes, random_state=0).fit(X, y)
-    assert classifier._effort(training=True).leaves_last == expected
+    assert classifier._model.index.effort(classifier, training=True).leaves_last == expected
     classifier.partial_fit(X[:3], n_classes + np.arange(3))  # classes that the index does not list yet
-    assert not classifier._effort(training=True).leaves_last
+    assert not classifier._model.index.effort(classifier, training=True).leaves_last
 
 
 def test_labels_are_listed_as_long_as_there_is_room(rng: np.random.Generator):

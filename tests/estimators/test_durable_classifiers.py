@@ -17,7 +17,8 @@ from journals import crashed
 from kill_classifier import assert_equal, change, kill_changes
 
 from cmt_numba import CMTClassifier, CMTMultilabelClassifier, DurableTree
-from cmt_numba.estimators._durable import OPERATIONS, journal_of
+from cmt_numba.estimators._classification_model import ClassificationModel
+from cmt_numba.estimators._durable import OPERATIONS, folder_of
 from cmt_numba.journal import AlreadyOpenError, JournalError
 from cmt_numba.journal._entries import pack_entry, unpack_entry
 from cmt_numba.persistence import FileFormatError
@@ -182,24 +183,30 @@ def test_nothing_is_written_after_a_failure(tmp_path: Path, rng: np.random.Gener
     rows, labels = rng.normal(size=(300, 4)), np.repeat(["a", "b", "c"], 100)
     with CMTClassifier.open(tmp_path / "folder", random_state=1, **FEW) as classifier:
         classifier.partial_fit(rows, labels)
-        database = journal_of(classifier).folder.database
+        database = folder_of(classifier).journal.folder.database
         database.execute(f"PRAGMA max_page_count = {database.execute('PRAGMA page_count')[0][0]}")
         with pytest.raises(JournalError, match="disk is full"):
             classifier.partial_fit(np.tile(rows, (20, 1)), np.tile(labels, 20))
         database.execute("PRAGMA max_page_count = 1000000")
         classifier.predict_proba(rows)  # learns what would be noted
     with CMTClassifier.open(tmp_path / "folder") as again:
-        assert int(again._n_of_label.sum()) == 300
+        assert int(again._model.index.n_of_label.sum()) == 300
 
 
-def test_a_change_that_fails_is_undone(tmp_path: Path):
+def test_a_change_that_fails_is_undone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     with CMTClassifier.open(tmp_path / "folder", random_state=1, **FEW) as classifier:
         twin = CMTClassifier(random_state=1, **FEW).fit(X, Y)
         classifier.fit(X, Y)
-        classifier._train_head = _run_out_of_memory  # type: ignore[method-assign]
+        train, failures = ClassificationModel._train_head, iter([MemoryError])
+
+        def fail_once(*args: Any, **kwargs: Any) -> Any:
+            for error in failures:
+                raise error
+            return train(*args, **kwargs)
+
+        monkeypatch.setattr(ClassificationModel, "_train_head", fail_once)
         with pytest.raises(MemoryError):
             classifier.partial_fit(X[:1], ["new"])
-        del classifier._train_head
         assert_equal_answers(classifier, twin)
         classifier.check_invariants()
         for each in (classifier, twin):
@@ -207,10 +214,6 @@ def test_a_change_that_fails_is_undone(tmp_path: Path):
         assert_equal_answers(classifier, twin)
     with CMTClassifier.open(tmp_path / "folder") as again:
         assert_equal_answers(again, twin)
-
-
-def _run_out_of_memory(*_: Any) -> None:
-    raise MemoryError
 
 
 def assert_equal_answers(one: CMTClassifier, other: CMTClassifier) -> None:
@@ -252,9 +255,9 @@ def test_the_oldest_examples_go(rng: np.random.Generator):
     classifier = CMTClassifier(max_examples=32, random_state=0, **FEW)
     for first in range(0, 80, 5):
         classifier.partial_fit(rows[first : first + 5], y[first : first + 5])
-        assert classifier._n_of_label.sum() <= 32
+        assert classifier._model.index.n_of_label.sum() <= 32
     classifier.check_invariants()
-    assert classifier._n_of_label.sum() >= 30
+    assert classifier._model.index.n_of_label.sum() >= 30
     assert classifier.classes_.tolist() == [5, 6, 7] or classifier.classes_.tolist() == [4, 5, 6, 7]
     assert classifier.kneighbors(rows[:3], 5, return_distance=False).min() >= 80 - 32
     with pytest.raises(ValueError, match="store_examples"):

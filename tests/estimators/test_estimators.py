@@ -102,7 +102,7 @@ def test_new_classes_reach_the_index_in_time():
     classifier = CMTClassifier(random_state=0)
     for i in range(400):
         classifier.partial_fit(X[[i]], [i])
-    assert classifier.head_.postings.n_labels >= 300
+    assert classifier._model.index.head.postings.n_labels >= 300
     assert classifier.score(X[:400], np.arange(400)) > 0.95
 
 
@@ -249,8 +249,8 @@ def test_wrong_parameters_are_refused(options: dict[str, Any], message: str):
 def test_a_head_of_a_loss_that_is_no_more_is_refused():
     X, y = classes_of_views(3, 2, 0.1)
     classifier = CMTClassifier(**FEW).fit(X, y)
-    parameters = classifier.head_.parameters._replace(loss=2)
-    classifier.head_ = classifier.head_._replace(parameters=parameters)
+    parameters = classifier._model.index.head.parameters._replace(loss=2)
+    classifier._model.index.head = classifier._model.index.head._replace(parameters=parameters)
     with pytest.raises(InvariantError, match="a loss that is not known"):
         classifier.check_invariants()
 
@@ -301,9 +301,9 @@ def test_running_out_of_memory_part_way(form: Any, failing: str, monkeypatch: py
 
     with monkeypatch.context() as patch:
         if failing == "insert":
-            patch.setattr("cmt_numba.estimators._label_forest.insert_rows", fail)
+            patch.setattr("cmt_numba.estimators._label_index.insert_rows", fail)
         else:
-            room = "_label_forest" if failing == "with_labels" else "_classifier"
+            room = "_label_index" if failing == "with_labels" else "_classification_model"
             patch.setattr(f"cmt_numba.estimators.{room}.{failing}", fail)
         with pytest.raises(MemoryError):
             classifier.partial_fit(form(X[~old]), y[~old])

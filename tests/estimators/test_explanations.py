@@ -11,8 +11,8 @@ from conftest import needs_jit
 from numpy.typing import NDArray
 
 from cmt_numba import CMTClassifier
+from cmt_numba.estimators import held_out
 from cmt_numba.estimators._calibration import logits_per_margin, positions_in
-from cmt_numba.estimators._held_out import held_out
 
 FORMS = pytest.mark.parametrize("form", [np.asarray, scipy.sparse.csr_array], ids=["dense", "sparse"])
 FEW: dict[str, Any] = {"n_trees": 2, "random_state": 0}
@@ -88,7 +88,7 @@ def test_calibration_of_many_examples_is_announced(rng: np.random.Generator, cap
 def test_without_examples_to_hold_out():
     classifier = CMTClassifier(**FEW).fit(np.eye(6), np.arange(6))
     np.testing.assert_allclose(classifier.predict_proba(np.eye(6)).sum(axis=1), 1.0)
-    assert classifier._calibrated()[0] == 4.0
+    assert classifier._model.calibration[0] == 4.0
 
 
 @pytest.mark.parametrize(

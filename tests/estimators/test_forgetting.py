@@ -93,7 +93,7 @@ def test_all_is_learned_anew_when_a_quarter_has_gone(clouds: Any):
     X, y = clouds
     kept = np.arange(48) % 6 < 4
     classifier = CMTClassifier(**FEW).fit(X, y).remove(np.flatnonzero(~kept))
-    assert classifier._n_relearned == kept.sum()
+    assert classifier._model.n_relearned == kept.sum()
     other = CMTClassifier(**FEW).fit(X[kept], y[kept])
     np.testing.assert_array_equal(classifier.predict(X), other.predict(X))
 

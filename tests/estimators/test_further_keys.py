@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from cmt_numba import CMTRetriever
-from cmt_numba.estimators._further_keys import FURTHER, OWN, Worth
+from cmt_numba.estimators._memories import FURTHER, OWN, FurtherKeyWorth
 
 N, WIDTH = 60, 16
 
@@ -39,7 +39,9 @@ def test_queries_that_are_alike_do_no_harm(rng: np.random.Generator):
     before, after = (np.mean(np.array(each.predict(queries)) == right) for each in (plain, retriever))
     assert before > 0.7
     assert after > before - 0.03
-    assert retriever._worth.in_terms_of_own(np.array([0.9]))[0] < 0.8  # of a former query: much less than of a key
+    assert (
+        retriever._model.worth.in_terms_of_own(np.array([0.9]))[0] < 0.8
+    )  # of a former query: much less than of a key
     again = np.array(retriever.predict(asked[:60]))  # what was asked before is known
     assert np.mean(again == np.arange(60)) >= before
     hits = retriever.query(queries, N)
@@ -50,7 +52,7 @@ def test_queries_that_are_alike_do_no_harm(rng: np.random.Generator):
 def test_worth_is_learned(sure: bool, rng: np.random.Generator):
     similarities = rng.random(2000)
     right = rng.random(2000) < 1 / (1 + np.exp(-(8 * similarities - 4)))
-    worth = Worth.first().seen(OWN, similarities, right)
+    worth = FurtherKeyWorth.first().seen(OWN, similarities, right)
     easier = 8 * similarities - (2 if sure else 6)
     worth = worth.seen(FURTHER, similarities, rng.random(2000) < 1 / (1 + np.exp(-easier)))
     np.testing.assert_allclose(worth.in_terms_of_own(np.array([0.5])), 0.75 if sure else 0.25, atol=0.1)
@@ -59,8 +61,8 @@ def test_worth_is_learned(sure: bool, rng: np.random.Generator):
 
 def test_without_evidence_all_keys_are_worth_the_same():
     similarities = np.linspace(-1, 1, 5)
-    np.testing.assert_allclose(Worth.first().in_terms_of_own(similarities), similarities)
-    worth = Worth.first().seen(OWN, np.full(500, 0.1), np.zeros(500))  # slopes stay positive
+    np.testing.assert_allclose(FurtherKeyWorth.first().in_terms_of_own(similarities), similarities)
+    worth = FurtherKeyWorth.first().seen(OWN, np.full(500, 0.1), np.zeros(500))  # slopes stay positive
     worth = worth.seen(FURTHER, np.linspace(0, 1, 500), np.linspace(1, 0, 500))
     assert np.all(np.diff(worth.in_terms_of_own(similarities)) >= 0.0)
 
@@ -69,6 +71,6 @@ def test_it_goes_on_in_copies(rng: np.random.Generator, tmp_path: Path):
     retriever, queries = taught(rng, 120)
     retriever.save(tmp_path / "file")
     for other in (CMTRetriever.load(tmp_path / "file"), pickle.loads(pickle.dumps(retriever))):
-        np.testing.assert_array_equal(other._worth.means, retriever._worth.means)
+        np.testing.assert_array_equal(other._model.worth.means, retriever._model.worth.means)
         np.testing.assert_array_equal(other.kneighbors(queries, 3)[0], retriever.kneighbors(queries, 3)[0])
         other.check_invariants()

@@ -11,8 +11,8 @@ from cmt_numba._heads.landmarks import Listed, best_listed, listed
 from cmt_numba._heads.list_search import Scorers
 from cmt_numba._heads.products import all_scorers
 from cmt_numba._validation import check_rows
-from cmt_numba.estimators import _plans
-from cmt_numba.estimators._label_forest import MOST_TRAINED_ALONE_DENSE
+from cmt_numba.estimators import _label_index
+from cmt_numba.estimators._label_index import MOST_TRAINED_ALONE_DENSE
 
 NOT_KNOWN = -1
 
@@ -137,13 +137,13 @@ def test_a_classifier_of_many_classes_uses_lists():
     np.testing.assert_array_equal(predicted, classifier.classes_[classes[:, 0]])
     np.testing.assert_array_equal(classifier.predict(queries.astype(np.float32)), predicted)
     assert (np.diff(scores, axis=1) <= 0).all()
-    every = all_scorers(classifier.head_)
+    every = all_scorers(classifier._model.index.head)
     assert every is not None
     asked, stored = (as_matrix(check_rows(some)) for some in (queries, X[:n]))
-    nearness = (asked @ stored.T + (asked @ every.weights)[:, classifier._label_of_class]) / 2.0
+    nearness = (asked @ stored.T + (asked @ every.weights)[:, classifier._model.label_of_class]) / 2.0
     distances, ids = classifier.kneighbors(queries, 3)
     assert np.mean(ids[:, 0] == nearness.argmax(axis=1)) > 0.95
-    biases = 0.0 if every.biases is None else every.biases[classifier._label_of_class[ids]] / 2.0
+    biases = 0.0 if every.biases is None else every.biases[classifier._model.label_of_class[ids]] / 2.0
     expected = np.take_along_axis(nearness, ids, axis=1) + biases
     np.testing.assert_allclose(1.0 - distances, expected, atol=1e-4)
     proba = classifier.predict_proba(queries[:20])
@@ -164,9 +164,9 @@ def test_rows_that_choose_how_many_lists_are_searched_are_not_those_that_landmar
     X = np.random.default_rng(0).normal(size=(8193, 20))
     classifier = CMTClassifier(n_trees=2, n_router_passes=0, n_head_passes=0, store_examples=False, random_state=0)
     classifier.fit(X, np.arange(len(X)))
-    gap_of_all = _plans._in_lists(classifier).landmarks.gap
-    monkeypatch.setattr(_plans, "ROWS_ASKED", 360)
-    assert _plans._in_lists(classifier).landmarks.gap < 1.1 * gap_of_all
+    gap_of_all = classifier._model.index._new_lists().landmarks.gap
+    monkeypatch.setattr(_label_index, "ROWS_ASKED", 360)
+    assert classifier._model.index._new_lists().landmarks.gap < 1.1 * gap_of_all
 
 
 @needs_jit
@@ -176,7 +176,7 @@ def test_very_many_classes_of_one_example_are_not_trained():
     X /= np.linalg.norm(X, axis=1, keepdims=True)
     classifier = CMTClassifier(random_state=0).fit(X, np.arange(len(X)))
     assert classifier.forest_._forest.allocated().parameters.n_trees == 1
-    scorers = all_scorers(classifier.head_)
+    scorers = all_scorers(classifier._model.index.head)
     assert scorers is not None
-    np.testing.assert_allclose(scorers.weights.T, X[classifier._class_of_label], atol=1e-5)
+    np.testing.assert_allclose(scorers.weights.T, X[classifier._model.class_of_label], atol=1e-5)
     assert np.mean(classifier.predict(X[:500]) == np.arange(500)) > 0.99

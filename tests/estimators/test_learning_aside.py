@@ -15,8 +15,9 @@ from conftest import needs_jit
 from threads import SOON, Threads, started
 
 from cmt_numba import CMTClassifier, CMTMultilabelClassifier, CMTRetriever
-from cmt_numba._change.lock import ReadWriteLock
-from cmt_numba.estimators import _aside
+from cmt_numba.estimators import _draws
+from cmt_numba.estimators._base import MemoryEstimator
+from cmt_numba.estimators._label_index import LabelIndex
 
 pytestmark = needs_jit
 
@@ -67,8 +68,7 @@ def fitted(kind: str, rows: Any = X) -> Any:
 @pytest.fixture
 def aside(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have all changes made in twins."""
-    monkeypatch.setattr(_aside, "_is_short", lambda *_: False)
-    monkeypatch.setattr(ReadWriteLock, "has_other_readers", lambda _: True)
+    monkeypatch.setattr(MemoryEstimator, "_takes_long", lambda *_: True)
 
 
 @pytest.mark.parametrize("sparse", [False, True])
@@ -77,8 +77,7 @@ def test_a_change_comes_to_the_same_in_place_and_aside(kind: str, sparse: bool, 
     rows = scipy.sparse.csr_array(X * (X > 0.0)) if sparse else X
     found = []
     for is_aside in (False, True):
-        monkeypatch.setattr(ReadWriteLock, "has_other_readers", lambda _: True)
-        monkeypatch.setattr(_aside, "_is_short", lambda *_: not is_aside)  # noqa: B023
+        monkeypatch.setattr(MemoryEstimator, "_takes_long", lambda *_: is_aside)  # noqa: B023
         estimator = fitted(kind, rows)
         before = estimator.forest_
         KINDS[kind][2](estimator)[0](estimator)
@@ -108,7 +107,7 @@ def test_what_is_asked_during_a_change_is_answered_as_before_it(
 
         during: list[Any] = []
         with monkeypatch.context() as patch:
-            patch.setattr("cmt_numba.estimators._base.note_duration", wait)  # in the twin all is learned then
+            patch.setattr(MemoryEstimator, "_note_duration", wait)  # in the twin all is learned then
             writer = started(lambda: change(estimator))  # noqa: B023
             while not learned.is_set() or len(during) < 3:
                 during.append(estimator.predict(X))
@@ -132,7 +131,7 @@ def test_a_change_that_fails_aside_changes_nothing(
     before = pickle.dumps(estimator)
     for change in [*KINDS[kind][2](estimator), lambda e: e.fit(X, KINDS[kind][1])]:
         with monkeypatch.context() as patch:
-            patch.setattr("cmt_numba.estimators._base.note_duration", fail)
+            patch.setattr(type(estimator._model), "prepare_like", fail)
             with pytest.raises(error):
                 change(estimator)
         assert pickle.dumps(estimator) == before
@@ -193,7 +192,7 @@ def test_readers_find_scorers_laid_out(aside: None, monkeypatch: pytest.MonkeyPa
     def fail(*_: Any) -> None:
         raise AssertionError("laid out again")
 
-    monkeypatch.setattr("cmt_numba.estimators._plans.all_scorers", fail)
+    monkeypatch.setattr("cmt_numba.estimators._label_index.all_scorers", fail)
     np.testing.assert_array_equal(classifier.predict(X), expected)
 
 
@@ -218,26 +217,26 @@ def test_readers_in_steps_of_a_stream_of_changes():
 def test_queries_of_a_twin_go_on_where_those_of_the_forest_have_stopped():
     retriever = fitted("retriever by key")
     forest, twin = retriever.forest_, retriever.forest_._twin()
-    drawn, apart = _aside.queries_drawn(forest), [copy.deepcopy(forest) for _ in range(2)]
+    drawn, apart = _draws.queries_drawn(forest), [copy.deepcopy(forest) for _ in range(2)]
     words = [apart[0]._draw_word() for _ in range(5)]
     twin._draw_word()
     forest._draw_word()
-    _aside.take_over_draws(forest, twin, drawn)
+    _draws.take_over_draws(forest, twin, drawn)
     assert twin._draw_word() == words[2]
     twin = apart[1]._twin()
-    _aside.take_over_draws(apart[1], twin, _aside.queries_drawn(apart[1]))
+    _draws.take_over_draws(apart[1], twin, _draws.queries_drawn(apart[1]))
     assert twin._draw_word() == words[0]
 
 
 def test_a_failure_leaves_the_dual_variables(aside: None, monkeypatch: pytest.MonkeyPatch):
     classifier = fitted("classifier")
-    before = [part.copy() for part in classifier._duals]
+    before = [part.copy() for part in classifier._model.duals]
 
     def fail(*_: Any) -> None:
         raise MemoryError
 
-    monkeypatch.setattr(CMTClassifier, "_end_training", fail)
+    monkeypatch.setattr(LabelIndex, "end_training", fail)
     with pytest.raises(MemoryError):
         classifier.partial_fit(X[100:110], y[100:110])
-    for part, former in zip(classifier._duals, before, strict=True):
+    for part, former in zip(classifier._model.duals, before, strict=True):
         np.testing.assert_array_equal(part, former)

@@ -233,16 +233,18 @@ def test_sparse_scorers_lie_in_lists_while_nothing_is_learned():
     X, Y = topics(300)
     X, Y = scipy.sparse.csr_array(X), with_rare_labels(Y)
     learner = CMTMultilabelClassifier(random_state=0).fit(X[:200], Y[:200])
-    assert is_in_lists(learner.head_)
-    assert learner.head_.routers.table.size == 0
+    assert is_in_lists(learner._model.index.head)
+    assert learner._model.index.head.routers.table.size == 0
     before, copied = learner.top_labels(X), pickle.loads(pickle.dumps(learner))
     learner.partial_fit(X[200:203], Y[200:203])
-    assert not is_in_lists(learner.head_)  # three rows of 1,042 labels: it is not made ready to be read at once
+    assert not is_in_lists(
+        learner._model.index.head
+    )  # three rows of 1,042 labels: it is not made ready to be read at once
     assert np.mean(learner.top_labels(X)[0][:, 0] == before[0][:, 0]) > 0.9  # goes on from where it was
     for learned in (learner, copied.partial_fit(X[200:203], Y[200:203])):
         learned.partial_fit(X[203:], Y[203:])
-        assert is_in_lists(learned.head_)
-        assert learned.head_.routers.table.size == 0
+        assert is_in_lists(learned._model.index.head)
+        assert learned._model.index.head.routers.table.size == 0
     np.testing.assert_array_equal(learner.top_labels(X)[1], copied.top_labels(X)[1])
 
 
@@ -250,7 +252,7 @@ def test_sparse_scorers_lie_in_lists_while_nothing_is_learned():
 def test_sparse_scorers_are_the_same_on_any_number_of_threads():
     X, Y = topics(300)
     X, Y = scipy.sparse.csr_array(X), with_rare_labels(Y)
-    one, three = (CMTMultilabelClassifier(random_state=0, n_jobs=n).fit(X, Y).head_ for n in (1, 3))
+    one, three = (CMTMultilabelClassifier(random_state=0, n_jobs=n).fit(X, Y)._model.index.head for n in (1, 3))
     for path, array in arrays_of(one).items():
         np.testing.assert_array_equal(arrays_of(three)[path], array, path)
 
@@ -319,7 +321,7 @@ def test_many_labels_come_close_to_one_against_all(form: Any):
     X, Y = topics(1500, n_labels=1100, width=100)
     queries, answers = topics(100, n_labels=1100, seed=1, width=100)
     learned = CMTMultilabelClassifier(**FEW).fit(form(X), scipy.sparse.csr_array(Y))
-    assert learned.head_.common.labels.size < 100
+    assert learned._model.index.head.common.labels.size < 100
     assert learned.count_candidates(form(queries)).max() < 550
     found, scores = learned.top_labels(form(queries), 1)
     against_all = LinearRegression().fit(unit(X), Y).predict(unit(queries))
@@ -333,11 +335,11 @@ def test_many_labels_come_close_to_one_against_all(form: Any):
 def test_common_labels_are_those_of_most_rows():
     X, Y = topics(300)
     classifier = CMTMultilabelClassifier(**FEW).fit(scipy.sparse.csr_array(X), with_rare_labels(Y)[:, 1:])
-    common = classifier.head_.common.labels
-    assert set(classifier._column_of_label[common]) == set(range(11))
+    common = classifier._model.index.head.common.labels
+    assert set(classifier._model.column_of_label[common]) == set(range(11))
     # What is read by feature, by label, and from what was learned is the same.
     decisions = classifier.decision_function(X)
-    classifier.head_ = without_digest(classifier.head_)
+    classifier._model.index.head = without_digest(classifier._model.index.head)
     np.testing.assert_allclose(classifier.decision_function(X), decisions, atol=1e-5)
     assert scipy.sparse.issparse(classifier.predict(X[:10]))
     assert classifier.predict(X[:10]).shape == (10, 1041)
@@ -350,14 +352,14 @@ def test_rare_labels():
     X, Y = scipy.sparse.csr_array(X), np.hstack([Y, np.zeros((600, 1), np.int64)])
     Y[3, 12] = 1
     classifier = CMTMultilabelClassifier(**FEW).fit(X, Y)
-    assert classifier.head_.postings.labels.size == 0
+    assert classifier._model.index.head.postings.labels.size == 0
     classifier.partial_fit(X[10:20], with_rare_labels(Y[10:20]))
-    common, listed = classifier.head_.common.labels, classifier.head_.postings.labels
-    assert set(classifier._column_of_label[common]) == set(range(12))
-    later = classifier._label_of_column[12:]
+    common, listed = classifier._model.index.head.common.labels, classifier._model.index.head.postings.labels
+    assert set(classifier._model.column_of_label[common]) == set(range(12))
+    later = classifier._model.label_of_column[12:]
     assert set(later) <= set(listed)
     assert not set(common) & set(listed)
-    biases = classifier.head_.nodes[0, later]["bias"]
+    biases = classifier._model.index.head.nodes[0, later]["bias"]
     assert np.all((biases > -1.1) & (biases < -0.7))
 
 

@@ -128,7 +128,7 @@ def test_sparse_rows_are_scored_by_products():
 def test_scorers_of_mostly_zeros_are_not_laid_out():
     wide = scipy.sparse.csr_array((np.ones(60), (np.arange(60), np.arange(60))), (60, 200_000))
     classifier = CMTClassifier(random_state=0).fit(wide, np.arange(60) % 30)
-    assert all_scorers(classifier.head_) is None
+    assert all_scorers(classifier._model.index.head) is None
     np.testing.assert_array_equal(classifier.predict(wide), np.arange(60) % 30)
 
 
@@ -172,9 +172,9 @@ def test_a_multilabel_classifier_scores_common_labels_by_products(sparse: bool):
     Y = np.eye(30, dtype=int)[y] + np.eye(30, dtype=int)[(y + 1) % 30]
     classifier = CMTMultilabelClassifier(n_trees=1, random_state=0).fit(X, Y)
     by_product = classifier.decision_function(X)
-    classifier._all_scorers = lambda: None
+    classifier._model.index.all_scorers = lambda _: None
     np.testing.assert_allclose(by_product, classifier.decision_function(X), atol=0.02)
-    del classifier._all_scorers
+    del classifier._model.index.all_scorers
     np.testing.assert_array_equal(classifier.predict(X), by_product > 0)
     labels, scores = classifier.top_labels(X, 3)
     np.testing.assert_array_equal(labels, np.argsort(-by_product, axis=1, kind="stable")[:, :3])

@@ -9,8 +9,8 @@ from conftest import needs_jit
 
 from cmt_numba import CMTClassifier
 from cmt_numba._heads.examples import all_examples
-from cmt_numba.estimators import _classifier
-from cmt_numba.estimators._relearning import is_due, means_of, replayed
+from cmt_numba.estimators._classification_model import ClassificationModel, is_due, replayed
+from cmt_numba.estimators._label_index import means_of
 
 FORMS = pytest.mark.parametrize("form", [np.asarray, scipy.sparse.csr_array], ids=["dense", "sparse"])
 FEW = {"n_trees": 2, "random_state": 0}
@@ -49,7 +49,7 @@ def test_examples_are_given_back(form: Any, rng: np.random.Generator):
         cells = slice(rows.offsets[i], rows.offsets[i + 1])
         found[i, rows.indices[cells] if rows.sparse else slice(None)] = rows.values[cells]
     np.testing.assert_allclose(found, unit, atol=1e-6)
-    np.testing.assert_array_equal(classifier.classes_[classifier._class_of_label[labels]], y)
+    np.testing.assert_array_equal(classifier.classes_[classifier._model.class_of_label[labels]], y)
 
     means, lengths = means_of(rows, labels, np.arange(60), 5)
     sums = np.array([unit[labels == label].sum(axis=0) for label in range(5)])
@@ -101,17 +101,17 @@ def test_what_scorers_have_learned_is_known_of_each_example(rng: np.random.Gener
     classifier.partial_fit(X[200:210], y[200:210]).partial_fit(X[210:220], y[210:220])
     rows, labels = all_examples(classifier.examples_)
     keys, sums = rows.values.reshape(rows.n_rows, -1), np.zeros((6, 16))
-    competitors, weights = classifier._duals
+    competitors, weights = classifier._model.duals
     np.add.at(sums, labels, keys)
     learned = sums / np.linalg.norm(sums, axis=1, keepdims=True)
     np.add.at(learned, labels, keys * weights[: labels.size].sum(axis=1, keepdims=True))
     for competitor, weight in zip(competitors[: labels.size].T, weights[: labels.size].T, strict=True):
         np.subtract.at(learned, competitor, keys * weight[:, None])
-    scorers = classifier.head_.routers.weights[0, : 6 * 32].reshape(6, 32)[:, :16]
+    scorers = classifier._model.index.head.routers.weights[0, : 6 * 32].reshape(6, 32)[:, :16]
     np.testing.assert_allclose(scorers, learned, atol=2e-3)
     classifier.remove(np.arange(0, 20)).remove_classes([2]).check_invariants()
-    assert classifier._duals.weights.any()
-    assert classifier._duals.competitors.max() == 4
+    assert classifier._model.duals.weights.any()
+    assert classifier._model.duals.competitors.max() == 4
 
 
 def test_what_fails_leaves_the_head(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch):
@@ -123,12 +123,14 @@ def test_what_fails_leaves_the_head(rng: np.random.Generator, monkeypatch: pytes
         raise MemoryError
 
     with monkeypatch.context() as failing:
-        failing.setattr(classifier, "_train_head", fail)
+        failing.setattr(classifier._model, "_train_head", fail)
         with pytest.raises(MemoryError):
             classifier.partial_fit(X[40:], y[40:])
     classifier.check_invariants()
     np.testing.assert_array_equal(classifier.predict(X), before)
-    assert classifier.partial_fit(X[40:], y[40:])._n_relearned == 80  # which are stored by now, some of them twice
+    assert (
+        classifier.partial_fit(X[40:], y[40:])._model.n_relearned == 80
+    )  # which are stored by now, some of them twice
 
 
 def test_it_goes_on_after_loading(rng: np.random.Generator, tmp_path: Any):
@@ -136,15 +138,17 @@ def test_it_goes_on_after_loading(rng: np.random.Generator, tmp_path: Any):
     classifier = CMTClassifier(**FEW).fit(X[:40], y[:40])
     classifier.save(tmp_path / "model")
     loaded = CMTClassifier.load(tmp_path / "model")
-    np.testing.assert_array_equal(loaded._duals.weights, classifier._duals.weights[: loaded._duals.weights.shape[0]])
+    np.testing.assert_array_equal(
+        loaded._model.duals.weights, classifier._model.duals.weights[: loaded._model.duals.weights.shape[0]]
+    )
     for each in (classifier, loaded):
         each.partial_fit(X[40:45], y[40:45]).partial_fit(X[45:], y[45:])
     np.testing.assert_array_equal(loaded.top_classes(X)[1], classifier.top_classes(X)[1])
-    assert loaded._n_relearned == 80
+    assert loaded._model.n_relearned == 80
 
 
 def test_examples_that_are_not_stored_are_learned_once(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch):
     X, y = clouds(rng, 60, 5)
-    monkeypatch.setattr(_classifier, "head_of_means", None)
+    monkeypatch.setattr(ClassificationModel, "train_from_means", None)
     classifier = learned_in_batches(X, y, 20, store_examples=False)
     assert classifier.score(X, y) > 0.5

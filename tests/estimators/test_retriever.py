@@ -307,7 +307,7 @@ def test_a_failed_insertion_changes_nothing(monkeypatch: pytest.MonkeyPatch):
         raise MemoryError
 
     with monkeypatch.context() as patch:
-        patch.setattr("cmt_numba.estimators._memory_forest.insert_rows", fail)
+        patch.setattr("cmt_numba.estimators._retrieval_model.insert_rows", fail)
         with pytest.raises(MemoryError):
             retriever.partial_fit(keys[30:], values[30:])
     np.testing.assert_array_equal(retriever.query(keys, 3).ids, before.ids)
@@ -409,7 +409,7 @@ def test_what_is_removed_is_not_kept(kind: str, tmp_path: Path):
     size, sizes = len(pickle.dumps(retriever)), []
     for i in range(360):
         retriever.remove([i]).partial_fit(keys[40 + i : 41 + i], values[40 + i : 41 + i])
-        sizes.append(retriever._memories.values.n_values)
+        sizes.append(retriever._model.memories.values.n_values)
     retriever.check_invariants()
     assert max(sizes) <= 2 * 40 + 20
     assert len(pickle.dumps(retriever)) < 1.2 * size + 1000

@@ -34,7 +34,7 @@ def test_a_weight_counts_as_rows_repeated(form: Any, n_passes: int, overlapping:
     unweighted = CMTClassifier(**options).fit(form(X[weights > 0]), y[weights > 0])
     # Scores are compared in margins: the margin is a mean over rows, so repeated rows change it.
     scores, wanted, others = (
-        some.decision_function(form(X)) / (margin_wanted(some.head_) if n_passes > 0 else 1.0)
+        some.decision_function(form(X)) / (margin_wanted(some._model.index.head) if n_passes > 0 else 1.0)
         for some in (one, twice, unweighted)
     )
     np.testing.assert_allclose(scores, wanted, atol=1e-5 if n_passes == 0 else 0.2)
@@ -112,10 +112,12 @@ def test_weights_are_kept_with_the_examples(form: Any, overlapping: Any, tmp_pat
     classifier = CMTClassifier(**FEW).fit(form(X[:30]), y[:30])
     classifier.partial_fit(form(X), y, sample_weight=weights).remove(np.arange(30))  # learns all that is left again
     classifier.check_invariants()
-    assert classifier._example_weights is not None
-    assert classifier._weight_of_label is not None
-    np.testing.assert_array_equal(classifier._example_weights, weights[kept])
-    np.testing.assert_allclose(np.sort(classifier._weight_of_label), np.sort(np.bincount(y, weights)), rtol=1e-6)
+    assert classifier._model.example_weights is not None
+    assert classifier._model.index.weight_of_label is not None
+    np.testing.assert_array_equal(classifier._model.example_weights, weights[kept])
+    np.testing.assert_allclose(
+        np.sort(classifier._model.index.weight_of_label), np.sort(np.bincount(y, weights)), rtol=1e-6
+    )
     other = CMTClassifier(**FEW).fit(form(X), y, sample_weight=weights)
     assert np.abs(classifier.decision_function(form(X)) - other.decision_function(form(X))).max() < 0.1
     classifier.save(tmp_path / "file")
@@ -158,12 +160,12 @@ def test_a_weight_counts_as_rows_repeated_for_many_labels(form: Any, n_more: int
     one = CMTMultilabelClassifier(**FEW).fit(form(X[:20]), form(Y[:20]), sample_weight=weights[:20])
     one.partial_fit(form(X), form(Y), sample_weight=weights)  # of further rows, labels learn only for a few sweeps
     one.check_invariants()
-    assert one._weight_of_rows == weights.sum() + weights[:20].sum()
+    assert one._model.index.weight_of_rows == weights.sum() + weights[:20].sum()
     one, twice, unweighted = (CMTMultilabelClassifier(**FEW) for _ in range(3))
     one.fit(form(X), form(Y), sample_weight=weights).check_invariants()
     twice.fit(form(X[repeated]), form(Y[repeated]))
     unweighted.fit(form(X[kept]), form(Y[kept]))
-    np.testing.assert_array_equal(np.sort(one._amounts()[0]), np.sort(twice._n_of_label))
+    np.testing.assert_array_equal(np.sort(one._model.index.amounts[0]), np.sort(twice._model.index.n_of_label))
     scores, wanted, others = (some.decision_function(form(X))[:, :4] for some in (one, twice, unweighted))
     np.testing.assert_allclose(scores, wanted, atol=0.1)
     assert np.abs(scores - wanted).mean() < 0.3 * np.abs(others - wanted).mean()
@@ -199,7 +201,7 @@ def test_a_weight_counts_as_memories_repeated(form: Any, rng: np.random.Generato
     unweighted.fit(form(X[kept]), y[kept])
     assert one.n_memories_ == kept.size
     np.testing.assert_array_equal(one.values(np.arange(kept.size)), y[kept])
-    biases, wanted, others = (some.expectation_.bias for some in (one, twice, unweighted))
+    biases, wanted, others = (some._model.by_value.map.bias for some in (one, twice, unweighted))
     np.testing.assert_allclose(biases, wanted, atol=5e-3)
     assert np.abs(biases - others).max() > 0.02
     one.partial_fit(form(X), y, sample_weight=weights).check_invariants()

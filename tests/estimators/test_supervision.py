@@ -457,7 +457,7 @@ def test_examples_are_listed_by_label(form: Any, rng: np.random.Generator):
 
 @needs_jit
 def test_rows_lose_their_lightest_cells(rng: np.random.Generator):
-    from cmt_numba.estimators._label_forest import routed
+    from cmt_numba.estimators._label_index import routed
 
     X = scipy.sparse.random_array((50, 200), density=0.3, random_state=rng, format="csr").astype(np.float32)
     rows = check_rows(X)
@@ -503,10 +503,12 @@ def test_an_untrained_classifier_is_the_same_however_examples_come(form: Any):
     at_once, online = CMTClassifier(**options).fit(form(X), y), CMTClassifier(**options)
     for first in range(0, 40, 4):
         online.partial_fit(form(X[first : first + 4]), y[first : first + 4])
-    of_once, of_online = at_once._label_of_class, online._label_of_class
+    of_once, of_online = at_once._model.label_of_class, online._model.label_of_class
     for c in range(5):
         np.testing.assert_allclose(
-            weights_of(online.head_, 0, of_online[c]), weights_of(at_once.head_, 0, of_once[c]), atol=1e-5
+            weights_of(online._model.index.head, 0, of_online[c]),
+            weights_of(at_once._model.index.head, 0, of_once[c]),
+            atol=1e-5,
         )
 
 
@@ -520,4 +522,4 @@ def test_the_margin_follows_the_gaps():
     for first in range(0, 3000, 30):
         online.partial_fit(X[first : first + 30], y[first : first + 30])
     at_once = CMTClassifier(random_state=0).fit(X, y)
-    assert margin_wanted(online.head_) < 1.5 * margin_wanted(at_once.head_)
+    assert margin_wanted(online._model.index.head) < 1.5 * margin_wanted(at_once._model.index.head)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 
 from cmt_numba import CMTMultilabelClassifier
-from cmt_numba.estimators._thresholds import threshold_of
+from cmt_numba.estimators._calibration import threshold_of
 
 FEW: dict[str, Any] = {"n_trees": 1, "random_state": 0}
 

@@ -11,8 +11,8 @@ from conftest import needs_jit
 from cmt_numba import CMTClassifier, CMTRetriever
 from cmt_numba._forest.state import NONE
 from cmt_numba._heads.examples import MOST_DRAWN_FROM, all_examples, draw_examples
-from cmt_numba.estimators._growing import appended
-from cmt_numba.estimators._relearning import replayed
+from cmt_numba.estimators._classification_model import replayed
+from cmt_numba.estimators._memories import appended
 
 N, N_CLASSES = 60_000, 20
 FORMS = pytest.mark.parametrize("form", [np.asarray, scipy.sparse.csr_array], ids=["dense", "sparse"])
@@ -46,7 +46,7 @@ def test_a_classifier_makes_no_array_as_long_as_what_is_stored(form: Any, weight
         classifier.fit(form(X[:n]), y[:n], weights[:n])
         most.append(most_allocated(classifier, form(X[n:]), y[n:], None, weights[n:], with_ids=weighted))
         classifier.check_invariants()
-        assert (classifier._example_weights is not None) == weighted
+        assert (classifier._model.example_weights is not None) == weighted
     assert most[1] - most[0] < N  # bytes
 
 
@@ -71,7 +71,7 @@ def test_new_classes_go_among_those_known(rng: np.random.Generator):
     np.testing.assert_array_equal(classifier.classes_, np.sort([*y, 5]))
     classifier.check_invariants()
     labels = all_examples(classifier.examples_)[1]
-    np.testing.assert_array_equal(classifier.classes_[classifier._class_of_label[labels]], y)
+    np.testing.assert_array_equal(classifier.classes_[classifier._model.class_of_label[labels]], y)
     with pytest.raises(ValueError, match="named in classes"):
         classifier.partial_fit(X[:2], [7, 9], classes=[5, 7, 401])
 
@@ -81,7 +81,7 @@ def test_what_is_learned_again_is_drawn_by_label(form: Any, rng: np.random.Gener
     y = np.repeat([0, 1, 2], [500, 60, 40])
     X = rng.normal(size=(600, 3))
     classifier = CMTClassifier(n_trees=1, n_router_passes=0, n_head_passes=0, random_state=0).fit(form(X), y)
-    examples, label = classifier.examples_, classifier._label_of_class
+    examples, label = classifier.examples_, classifier._model.label_of_class
     numbers, slots = np.linspace(0.0, 1.0, 900, endpoint=False), np.empty(900, np.int64)
     draw_examples(examples.lists, np.repeat(label, 300), numbers % (1 / 3) * 3, 590, slots)
     of_first, of_second, of_third = slots.reshape(3, 300)

@@ -116,7 +116,7 @@ def check(loaded: Any) -> None:
     if not hasattr(loaded, "forest_"):
         return
     loaded.check_invariants()
-    sparse = loaded._sparse if isinstance(loaded, CMTRetriever) else loaded.head_.parameters.sparse
+    sparse = loaded._model.sparse if isinstance(loaded, CMTRetriever) else loaded._model.index.head.parameters.sparse
     d = loaded.n_features_in_
     try:
         rows = sparse_rows(7, d) if sparse else dense_rows(7, d)
@@ -137,7 +137,7 @@ _PASSES = ("n_router_passes", "n_head_passes", "n_value_passes")
 def _learn(loaded: Any, rows: Any) -> None:
     """Have an estimator learn and, if it can, forget."""
     if isinstance(loaded, CMTRetriever):
-        ids = loaded._memories.ids
+        ids = loaded._model.memories.ids
         if ids.size >= 6:
             loaded.feedback(rows[:2], ids[:2], [1.0, 0.0])
             if loaded.search_ == "key":
@@ -151,8 +151,8 @@ def _learn(loaded: Any, rows: Any) -> None:
         loaded.partial_fit(rows[:1], loaded.classes_[:1])
         loaded.check_invariants()
         loaded.partial_fit(rows, loaded.classes_[np.arange(7) % loaded.classes_.size])
-    elif loaded._pair is not None:
-        loaded.partial_fit(rows, loaded._pair[np.arange(7) % loaded._pair.size])
+    elif loaded._model.pair is not None:
+        loaded.partial_fit(rows, loaded._model.pair[np.arange(7) % loaded._model.pair.size])
     elif loaded.n_labels_ <= 1000:
         loaded.partial_fit(rows, np.arange(7)[:, None] == np.arange(loaded.n_labels_ + 2) % 9)
 

@@ -36,17 +36,17 @@ def go_on(thing: Any) -> list[Any]:
     """Have an object answer, learn and answer again, and return all that it has said."""
     if isinstance(thing, ContextualMemoryTree):
         return _tree_goes_on(thing)
-    sparse = thing._sparse if isinstance(thing, CMTRetriever) else thing.head_.parameters.sparse
+    sparse = thing._model.sparse if isinstance(thing, CMTRetriever) else thing._model.index.head.parameters.sparse
     rows = sparse_rows(40, 40, 5) if sparse else dense_rows(40, 5, 5)
     said = [thing.predict(rows)]
     if isinstance(thing, CMTRetriever):
         values: Any = [{"more": i} for i in range(40)]
-        if thing._memories.values.are_vectors:
-            values = thing._memories.values.all()[:40]
-        thing.partial_fit(rows, values).remove([1, 4]).feedback(rows[:9], thing._memories.ids[:9] + 0, np.ones(9))
+        if thing._model.memories.values.are_vectors:
+            values = thing._model.memories.values.all()[:40]
+        thing.partial_fit(rows, values).remove([1, 4]).feedback(rows[:9], thing._model.memories.ids[:9] + 0, np.ones(9))
         return [*said, thing.predict(rows), *thing.kneighbors(rows)]
     if isinstance(thing, CMTMultilabelClassifier):
-        y: Any = thing.classes_[[0, 1] * 20] if thing._pair is not None else several_labels(40, 35, 5)
+        y: Any = thing.classes_[[0, 1] * 20] if thing._model.pair is not None else several_labels(40, 35, 5)
     else:
         y = np.concatenate([thing.classes_, thing.classes_])[:40] if thing.classes_.size >= 20 else thing.classes_
         y = np.resize(y, 40)
@@ -171,7 +171,7 @@ def test_names_of_features_come_back(tmp_path: Path):
 def test_many_labels_of_which_few_are_common(tmp_path: Path):
     X, Y = sparse_rows(400, 300), several_labels(400, 1500)
     classifier = CMTMultilabelClassifier(random_state=0, n_head_passes=1).fit(X, Y)
-    assert 0 < classifier.head_.common.labels.size < classifier.forest_.n_memories
+    assert 0 < classifier._model.index.head.common.labels.size < classifier.forest_.n_memories
     again = _loaded(classifier, tmp_path / "classifier")
     for one in (classifier, again):
         one.partial_fit(X[:50], Y[:50])
@@ -217,8 +217,8 @@ def test_what_could_not_be_loaded_is_not_saved(things: dict[str, Any], tmp_path:
     )
     before = saved(tree, path)
     tree._forest.state.keys.ids[0] = 10**6
-    classifier.classes_ = classifier.classes_[::-1]
-    retriever._memories.owners[0] = 10**6
+    classifier._model.classes = classifier.classes_[::-1]
+    retriever._model.memories.owners[0] = 10**6
     for thing in (tree, classifier, retriever):
         with pytest.raises(InvariantError):
             thing.check_invariants()

@@ -43,6 +43,7 @@ def test_pickles_of_earlier_versions_load(things: dict[str, Any]):
         if isinstance(thing, ContextualMemoryTree):
             continue
         again = type(thing).__new__(type(thing))
-        state = {name: value for name, value in BaseEstimator.__getstate__(thing).items() if name != "_own_lock"}
+        state = BaseEstimator.__getstate__(thing)
+        state = {name: value for name, value in state.items() if not name.startswith("_")} | thing._attributes()
         again.__setstate__(pickle.loads(pickle.dumps(state)))
         assert predicted(again) == predicted(thing) == predicted(pickle.loads(pickle.dumps(thing)))

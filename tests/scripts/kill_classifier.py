@@ -22,7 +22,7 @@ import scipy.sparse
 from killed import told_until_killed
 
 from cmt_numba import CMTClassifier
-from cmt_numba.estimators._durable import journal_of
+from cmt_numba.estimators._durable import folder_of
 
 _LONGEST_LIFE = 1.0  # seconds
 _FEATURES = 6
@@ -68,7 +68,7 @@ def change(classifier: CMTClassifier, number: int, *, sparse: bool) -> None:
         classifier.partial_fit(X, y, sample_weight=weights)
     elif draw < 0.75:
         assert classifier.examples_ is not None
-        ids = classifier.examples_.keys.ids[: classifier._n_of_label.sum()]
+        ids = classifier.examples_.keys.ids[: classifier._model.index.n_of_label.sum()]
         classifier.remove(rng.choice(ids, min(3, ids.size - 1), replace=False))
     elif draw < 0.85:
         classifier.remove_classes(classifier.classes_[:1])
@@ -107,9 +107,9 @@ def kill_while_changing(path: Path, number: int, seconds: float, kind: Killed) -
 
 def n_entries(estimator: Any) -> int:
     """Return how many changes the folder of an estimator has seen, but for what is noted between them."""
-    journal = journal_of(estimator)
-    assert journal is not None
-    return journal.sequence
+    folder = folder_of(estimator)
+    assert folder is not None
+    return folder.journal.sequence
 
 
 def kill_changes(n: int, seed: int, *, sparse: bool = False, **options: Any) -> int:

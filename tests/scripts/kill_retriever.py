@@ -37,11 +37,11 @@ def change(retriever: CMTRetriever, number: int, *, search: str) -> None:
         hits = retriever.query(X, 3, epsilon=0.5)  # draws random numbers
         retriever.feedback(X, hits.ids, np.where(hits.ids == -1, 0.0, rng.random(hits.ids.shape).round(2)))
     elif draw < 0.75:
-        retriever.remove(rng.choice(retriever._memories.ids, 3, replace=False))
+        retriever.remove(rng.choice(retriever._model.memories.ids, 3, replace=False))
     elif draw < 0.85:
-        retriever.set_values(rng.choice(retriever._memories.ids, 2, replace=False), y[:2])
+        retriever.set_values(rng.choice(retriever._model.memories.ids, 2, replace=False), y[:2])
     elif draw < 0.95 and search == "key":
-        retriever.replace(rng.choice(retriever._memories.ids, 2, replace=False), X[:2])
+        retriever.replace(rng.choice(retriever._model.memories.ids, 2, replace=False), X[:2])
     elif draw < 0.95:
         retriever.set_params(regularization=float(rng.choice([1.0, 3.0])))
         retriever.partial_fit(X, y)

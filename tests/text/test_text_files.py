@@ -8,7 +8,6 @@ import pytest
 from sklearn.exceptions import NotFittedError
 from sklearn.feature_extraction.text import HashingVectorizer, TfidfVectorizer
 
-from cmt_numba import FileFormatError, InvariantError
 from cmt_numba.text import BM25Vectorizer, FastTextClassifier, HybridVectorizer
 
 TEXTS = ["the red fox sleeps", "a blue whale", "red planets are far", "the blue planet", "red and blue"] * 3
@@ -55,27 +54,6 @@ def test_bm25_files_hold_no_functions(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("name", "spoil"),
-    [
-        ("document_frequency", lambda array: array[:-1]),
-        ("document_frequency", lambda array: array + 1000),
-        ("terms", lambda array: array[:-1]),
-        ("term_weights", lambda array: array * np.nan),
-    ],
-)
-def test_bm25_files_are_checked(name: str, spoil: Any, tmp_path: Path):
-    learned = BM25Vectorizer()
-    keys = learned.fit_transform(TEXTS)
-    contents = learned.learn_weights(["red planet"], keys, [[2, 0]], [[1, 0]])._contents()
-    contents.arrays[name] = spoil(contents.arrays[name])
-    with pytest.raises((InvariantError, ValueError)):
-        BM25Vectorizer._made_of(contents)
-    (tmp_path / "file").write_bytes(b"something else")
-    with pytest.raises(FileFormatError):
-        BM25Vectorizer.load(tmp_path / "file")
-
-
-@pytest.mark.parametrize(
     ("sparse", "weight"),
     [
         (None, 0.3),
@@ -100,10 +78,3 @@ def test_hybrid_files_with_other_parts_are_refused(tmp_path: Path):
     dense = FastTextClassifier(4, n_epochs=1, max_n=0, random_state=0).fit(TEXTS, TOPICS)
     with pytest.raises(TypeError, match="not HashingVectorizer"):
         HybridVectorizer(HashingVectorizer(), dense).fit(TEXTS).save(tmp_path / "keys")
-    contents = HybridVectorizer(dense=dense).fit(TEXTS)._contents()
-    for spoil in ({"sparse": None}, {"dense": {"kind": "Pipeline", "fields": {}}}):
-        with pytest.raises((InvariantError, ValueError)):
-            HybridVectorizer._made_of(contents._replace(fields=contents.fields | spoil))
-    contents.arrays["sparse.idf"] = contents.arrays["sparse.idf"][:-1]
-    with pytest.raises(InvariantError, match="an idf for each term"):
-        HybridVectorizer._made_of(contents)

@@ -216,7 +216,7 @@ def test_generations_wrap_around():
 def test_labels_whose_mean_is_zero():
     """Their scorers begin without a single weight, and so without a table to read."""
     rows = scipy.sparse.csr_array([[0.0, 1.0], [0.0, -1.0], [1.0, 0.0], [1.0, 0.0]])
-    head = CMTClassifier(n_head_passes=0, random_state=0).fit(rows, [0, 0, 1, 1]).head_
+    head = CMTClassifier(n_head_passes=0, random_state=0).fit(rows, [0, 0, 1, 1])._model.index.head
     head.routers.table["weight"][0, :16] = 5.0  # the other label's
     tables = head.nodes["table_bits"][0, :2]
     probe = Probe(np.ones(2, np.float32), np.empty(0, np.int32), np.zeros(3, np.int64), np.ones(1, np.float32))

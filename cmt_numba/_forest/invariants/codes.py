@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ..._concurrency.workers import spans
+from ..._change import spans
 from ..state import N_MEMORIES, NONE, State
 from .errors import require
 from .numbers import all_small, all_within

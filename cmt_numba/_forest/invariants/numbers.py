@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ..._concurrency.workers import spans
+from ..._change import spans
 
 _AT_ONCE = 1 << 20
 

@@ -1,0 +1,631 @@
+"""What a classifier of one class for each example has learned, and how it learns and forgets.
+
+A head that learns in batches does not know what its earlier examples taught it: each batch moves the scorers of the
+labels that it competes with, and nothing takes back what is too much. So labels without new examples fade, and the
+error stays above that of one ``fit``. Therefore a few stored examples are learned again with each new one, half of them
+of labels that compete with the new ones, each from its stored dual variables. Whenever the number of examples has
+grown by a share, the head starts again from the means of all examples, and is trained on all of them. The work for n
+examples, in any number of batches, is that of a constant number of passes.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+from functools import partial
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from .._engine import remove_ids, renumber
+from .._forest import N_MEMORIES, NEXT_ID, NONE, Rows, no_hits, rescaled
+from .._heads import (
+    HEAD_LOSSES,
+    N_COMPETITORS,
+    Answers,
+    ExampleParameters,
+    Examples,
+    Head,
+    HeadLoss,
+    Lesson,
+    Questions,
+    Search,
+    StoredDuals,
+    all_examples,
+    all_of,
+    all_slots,
+    append_examples,
+    as_ready_as,
+    count_in_means,
+    draw_examples,
+    duals_of_slots,
+    exact_scores_of_all,
+    give_ids,
+    lacks_gaps,
+    learn_labels,
+    margin_wanted,
+    measure_gaps,
+    nearest_rows,
+    new_duals,
+    new_examples,
+    new_head,
+    new_shortlists,
+    no_stored_duals,
+    resume,
+    rows_of_labels,
+    slots_of_examples,
+    some_examples,
+    with_duals,
+    with_labels,
+    with_only,
+    with_only_examples,
+    with_room_for_examples,
+)
+from ..tree import ContextualMemoryTree
+from ._calibration import (
+    FEWEST_HELD_OUT,
+    LOGITS_PER_MARGIN,
+    MOST_RANKED,
+    held_out,
+    logits_per_margin,
+    positions_in,
+)
+from ._input import ExampleBatch, joined_weights, taken, total_weights, weighted
+from ._label_index import MOST_TRAINED_ALONE_DENSE, LabelIndex, LabelOptions, means_of, routed
+from ._labels import are_among, check_expected, distinct_classes, in_one_type
+from ._votes import weights_of_votes
+
+PASSES_ONLINE = 2
+"""Passes over a batch and the earlier examples learned with it. More would fit the head to these few."""
+
+_REPLAYED = 8  # earlier examples that are learned again with each new one
+_GROWTH = 0.25  # of the number of examples, after which all are learned again: each is, five times on average
+_FEWEST = 16  # new examples, below which the online steps suffice
+_EVICTED_AT_ONCE = 1 / 16  # of the maximum number of examples: forgetting takes time in proportion to all
+
+_LABELS_SCANNED = 8  # whose examples may be a row's neighbours; the nearest seldom belongs to one the head ranks lower
+_WORTH_A_WORD = 20_000  # examples from which on learning probabilities takes some seconds
+
+logger = logging.getLogger("cmt_numba")
+
+
+class ClassificationOptions(LabelOptions, Protocol):
+    """The parameters of a classifier that its model reads."""
+
+    n_head_passes: int
+    loss: str
+    aggressiveness: float
+    learning_rate: float
+    store_examples: bool
+    max_examples: int | None
+    n_neighbors: int
+    weights: str
+
+
+class ClassPlaces(NamedTuple):
+    """Where the classes of a batch are among all classes."""
+
+    classes: np.ndarray  # all known from now on, sorted
+    added: np.ndarray  # int64: where new ones go among those known before, as in numpy.insert
+    of_batch: np.ndarray  # int64: where the distinct classes of the batch are among all, rising
+
+
+def place_classes(
+    known: np.ndarray | None, y: np.ndarray, expected: np.ndarray | None
+) -> tuple[ClassPlaces, np.ndarray]:
+    """Return where the classes of rows are among all, and for each row where its class is among those of the batch.
+
+    Parameters
+    ----------
+    known : ndarray or None
+        The classes known before, sorted.
+    y : ndarray
+        The class of each row.
+    expected : ndarray or None
+        The classes that may come, if the user has named them.
+    """
+    found, of_rows = distinct_classes(y)
+    if known is None:
+        known = (found if expected is None else expected)[:0]
+    if expected is None:
+        if known.size > 0:
+            known, found = in_one_type("y", known, found)
+        expected = found
+    else:
+        known, found, expected = in_one_type("y", known, found, expected)
+        expected = np.unique(expected)
+        check_expected(found, expected)
+    new = expected[~are_among(known, expected)]
+    added = np.searchsorted(known, new)
+    classes = np.insert(known, added, new) if new.size > 0 else known
+    return ClassPlaces(classes, added, np.searchsorted(classes, found)), of_rows
+
+
+class ClassificationModel:
+    """Classes, an index of their labels, and the stored examples.
+
+    Attributes
+    ----------
+    index : LabelIndex
+        The forest and the scorers. Labels are numbered in the order of insertion, classes are sorted.
+    classes : ndarray
+        All classes.
+    label_of_class : ndarray of int64
+        The label of each class, NONE if it has no examples.
+    class_of_label : ndarray of int64
+        The position of each label's class.
+    example_weights : ndarray of float32 or None
+        By slots of stored examples, with room for more; None while all weigh 1.
+    duals : StoredDuals or None
+        Dual variables of stored examples; None while none have been learned with MIRA.
+    n_measured : int
+        The number of examples when half of the measured gaps were last forgotten.
+    n_relearned : int
+        The number of examples when all were last learned.
+    calibration : ndarray of float64, shape (1,)
+        What a margin is worth as logits; NaN until it is learned. Readers learn it.
+    """
+
+    def __init__(
+        self, index: LabelIndex, classes: np.ndarray, label_of_class: np.ndarray, class_of_label: np.ndarray
+    ) -> None:
+        self.index, self.classes = index, classes
+        self.label_of_class, self.class_of_label = label_of_class, class_of_label
+        self.example_weights: np.ndarray | None = None
+        self.duals: StoredDuals | None = None
+        self.n_measured = self.n_relearned = 0
+        self.calibration = np.full(1, np.nan)
+
+    @classmethod
+    def new(cls, options: ClassificationOptions, rows: Rows, n_classes: int) -> ClassificationModel:
+        """Return a model without classes, for rows like these and about this number of classes."""
+        loss, learning_rate = HEAD_LOSSES[options.loss], float(options.learning_rate)
+        index = LabelIndex.new(options, rows, n_classes, loss, learning_rate, of_sets=False)
+        if options.store_examples:
+            index.examples = new_examples(ExampleParameters(n_features=rows.n_features, sparse=rows.sparse))
+        nothing = np.empty(0, np.int64)
+        return cls(index, nothing, nothing, nothing)
+
+    @classmethod
+    def of_attributes(cls, known: dict[str, Any]) -> ClassificationModel:
+        """Return the model of a file or a pickle."""
+        index = LabelIndex.of_attributes(known, of_sets=False)
+        index.examples = known["examples_"]
+        model = cls(index, known["classes_"], known["_label_of_class"], known["_class_of_label"])
+        model.example_weights, model.duals = known.get("_example_weights"), known.get("_duals")
+        model.n_measured, model.n_relearned = known["_n_measured"], known.get("_n_relearned", 0)
+        model.calibration = known.get("_calibration", model.calibration)
+        return model
+
+    def attributes(self) -> dict[str, Any]:
+        """Return what files and pickles hold, by the names of attributes there."""
+        return self.index.attributes() | {
+            "classes_": self.classes,
+            "examples_": self.index.examples,
+            "_n_measured": self.n_measured,
+            "_n_relearned": self.n_relearned,
+            "_example_weights": self.example_weights,
+            "_duals": self.duals,
+            "_calibration": self.calibration,
+            "_label_of_class": self.label_of_class,
+            "_class_of_label": self.class_of_label,
+        }
+
+    @property
+    def tree(self) -> ContextualMemoryTree:
+        """The trees over the labels."""
+        return self.index.tree
+
+    def copied(self) -> ClassificationModel:
+        """Return a model that learns without changing this one."""
+        other = copy.copy(self)
+        other.index, other.duals = self.index.copied(), copy.deepcopy(self.duals)
+        return other
+
+    def roll_back(self) -> None:
+        """Remove the labels of a change that failed."""
+        self.index.roll_back(self.class_of_label.size)
+
+    def prepare_like(self, former: ClassificationModel, options: ClassificationOptions) -> None:
+        """Prepare what answers need, if a former model had it, so that no reader waits for it."""
+        self.index.prepare_like(former.index, options)
+
+    @property
+    def n_stored(self) -> int:
+        """The number of stored examples."""
+        examples = self.index.examples
+        return 0 if examples is None else int(examples.keys.totals[N_MEMORIES])
+
+    def stored(self) -> Examples:
+        """Return the stored examples, or raise ValueError."""
+        if self.index.examples is None:
+            raise ValueError("examples are not stored: pass store_examples=True and fit again")
+        return self.index.examples
+
+    # Learning
+
+    def learn(self, batch: ExampleBatch, places: ClassPlaces, options: ClassificationOptions, *, afresh: bool) -> None:
+        """Make classes known and learn examples; ``batch.y`` says where their classes are among those of the batch."""
+        rows, _, ids, weights = batch
+        index, n_rows, n_passes, slots = self.index, batch.rows.n_rows, options.n_head_passes, None
+        # Sparse classes of one example each are found by their features, and very many dense ones by lists of similar
+        # scorers: routers have nothing to learn for them.
+        many = rows.sparse or n_rows > MOST_TRAINED_ALONE_DENSE
+        listed = afresh and many and places.of_batch.size == n_rows
+        labels, known = self._add_classes(batch, places, 0 if listed else None, options.verbose)
+        if index.examples is not None:
+            slots = self._store(rows, labels, ids, weights)
+            if self._learn_again_if_due(options):
+                return
+        index.begin_training()
+        if self._has_means() and known.any():
+            counted = weighted(rescaled(rows.take(known)), taken(weights, known))
+            index.head = count_in_means(index.head, counted, labels[known])
+        if not listed:
+            index.teach_routers(routed(rows), labels, options, afresh=afresh)
+        if index.examples is not None and n_passes > 0 and self.n_relearned > 0:
+            competing = self._competing(rows, labels, options)
+            rows, labels, slots = replayed(index.examples, n_rows, competing, index.orders)
+            n_passes, weights = min(n_passes, PASSES_ONLINE), taken(self.example_weights, slots)
+        if n_passes > 0:
+            self._train_head(all_of(routed(rows), rows), labels, n_passes, weights, slots, options)
+        index.end_training(n_rows)
+        self.n_relearned = self.n_relearned or n_rows
+
+    def _add_classes(
+        self, batch: ExampleBatch, places: ClassPlaces, n_reroutes: int | None, verbose: bool
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Make classes known; return the label of each row, and which rows had one.
+
+        Classes that have rows but no memory yet are inserted in random order, each under its mean example.
+        """
+        (rows, y, _, weights), (classes, added, found), index = batch, places, self.index
+        label_of_class, class_of_label = self.label_of_class, self.class_of_label
+        if added.size > 0:
+            label_of_class = np.insert(label_of_class, added, NONE)
+            class_of_label = class_of_label + np.searchsorted(added, class_of_label, side="right")
+        is_new, head = label_of_class[found] == NONE, index.head
+        new = found[is_new]
+        if new.size > 0:
+            index.orders.shuffle(new)
+            place = np.full(found.size, NONE, np.int64)
+            place[np.searchsorted(found, new)] = np.arange(new.size)
+            of_new = np.flatnonzero(place[y] != NONE)
+            head, inserted = index.insert_labels(rows, place[y[of_new]], of_new, new.size, weights, n_reroutes, verbose)
+            label_of_class = label_of_class.copy()
+            label_of_class[new] = inserted
+            class_of_label = np.concatenate([class_of_label, new])
+        labels, known = label_of_class[found][y], ~is_new[y]
+        self.classes, self.label_of_class, self.class_of_label, index.head = (
+            classes,
+            label_of_class,
+            class_of_label,
+            head,
+        )
+        self._count(labels, weights, new.size)
+        return labels, known
+
+    def _count(self, labels: np.ndarray, weights: np.ndarray | None, n_new: int) -> None:
+        """Count examples of these labels, of which ``n_new`` are new, and their weights."""
+        index = self.index
+        if index.weight_of_label is None and weights is not None:
+            index.weight_of_label = index.n_of_label.astype(np.float64)
+        if n_new > 0:
+            index.n_of_label = np.pad(index.n_of_label, (0, n_new))
+        np.add.at(index.n_of_label, labels, 1)
+        if index.weight_of_label is not None:
+            index.weight_of_label = np.pad(index.weight_of_label, (0, n_new))
+            np.add.at(index.weight_of_label, labels, 1.0 if weights is None else weights)
+
+    def _store(self, rows: Rows, labels: np.ndarray, ids: np.ndarray | None, weights: np.ndarray | None) -> np.ndarray:
+        """Store examples; return their slots."""
+        examples = with_room_for_examples(self.stored(), rows, self.index.n_labels)
+        self.index.examples = examples
+        n_stored, next_id = (int(examples.keys.totals[total]) for total in (N_MEMORIES, NEXT_ID))
+        self.example_weights = joined_weights(self.example_weights, n_stored, weights, rows.n_rows)
+        append_examples(examples.lists, rows, labels)
+        if ids is not None:
+            give_ids(examples.lists, ids, max(next_id, int(ids.max(initial=-1)) + 1))
+        return np.arange(n_stored, n_stored + rows.n_rows)
+
+    def _has_means(self) -> bool:
+        """Return whether the head keeps the sums of the examples that its scorers start from."""
+        return self.index.head.parameters.loss == HeadLoss.MIRA
+
+    def _learn_again_if_due(self, options: ClassificationOptions) -> bool:
+        """Learn all stored examples again if many have come or gone since all were learned; return whether it was so.
+
+        If that fails the head is what it was, and so are the dual variables, which belong to it.
+        """
+        index = self.index
+        if index.examples is None or options.n_head_passes == 0 or not is_due(self.n_stored, self.n_relearned):
+            return False
+        (rows, labels), slots = all_examples(index.examples), all_slots(index.examples)
+        before = index.head, self.duals
+        self.duals = None
+        try:
+            self.train_from_means(rows, labels, taken(self.example_weights, slots), options, slots)
+        except BaseException:
+            index.head, self.duals = before
+            raise
+        self.n_relearned = rows.n_rows
+        self.calibration = np.full(1, np.nan)
+        return True
+
+    def has_much_due(self, n_rows: int, options: ClassificationOptions) -> bool:
+        """Return whether learning this number of rows entails much more work than the rows themselves."""
+        n_examples = self.n_stored + n_rows
+        learns_again = options.n_head_passes > 0 and self.n_stored > 0 and is_due(n_examples, self.n_relearned)
+        evicts = options.max_examples is not None and n_examples > options.max_examples
+        return learns_again or evicts or self.index.has_much_due(n_rows)
+
+    def train_from_means(
+        self,
+        rows: Rows,
+        labels: np.ndarray,
+        weights: np.ndarray | None,
+        options: ClassificationOptions,
+        slots: np.ndarray | None = None,
+    ) -> None:
+        """Start the head again from the means of these examples, and train it on them, which are all there are.
+
+        If their ``slots`` are given they are the model's own, and routers are taught as well.
+        """
+        index = self.index
+        means, lengths = means_of(rows, labels, np.arange(rows.n_rows), int(labels.max()) + 1, weights)
+        index.head = with_labels(new_head(index.head.parameters), means, lengths)
+        index.begin_training()
+        if slots is not None:
+            index.teach_routers(routed(rows), labels, options, afresh=False)
+        if options.n_head_passes > 0:
+            self._train_head(all_of(routed(rows), rows), labels, options.n_head_passes, weights, slots, options)
+        index.end_training(rows.n_rows)
+
+    def trained_on(
+        self, rows: Rows, labels: np.ndarray, weights: np.ndarray | None, options: ClassificationOptions
+    ) -> ClassificationModel:
+        """Return a model with the same forest whose head has learned these examples and no others."""
+        learner, index = copy.copy(self), copy.copy(self.index)
+        index.orders = np.random.default_rng(index.seed)
+        index.n_of_label = np.bincount(labels)
+        index.weight_of_label = None if weights is None else total_weights(labels, weights, index.n_of_label.size)
+        index.n_cells_pruned = learner.n_measured = 0
+        learner.index = index
+        learner.train_from_means(rows, labels, weights, options)
+        return learner
+
+    def _competing(self, rows: Rows, labels: np.ndarray, options: ClassificationOptions) -> np.ndarray:
+        """Return the labels that compete for these rows, which have these labels; one as often as for rows."""
+        shape = rows.n_rows, N_COMPETITORS
+        best, scores = np.full(shape, NONE, np.int64), np.full(shape, -np.inf, np.float32)
+        self.index.search_labels(rows, Answers(best, scores, *np.zeros((2, rows.n_rows), np.int64)), options)
+        return best[(best != NONE) & (best != labels[:, None])]
+
+    def _train_head(
+        self,
+        questions: Questions,
+        labels: np.ndarray,
+        n_passes: int,
+        weights: np.ndarray | None,
+        slots: np.ndarray | None,
+        options: ClassificationOptions,
+    ) -> None:
+        """Train the head in passes over rows; ``slots`` are those of the stored examples that they are, if they are."""
+        index, n_rows = self.index, labels.size
+        state, effort = index.forest.allocated(), index.effort(options, training=True)
+        n_examples = int(index.n_of_label.sum()) if slots is None else self.n_stored
+        if n_examples > 2 * self.n_measured:
+            index.head.gaps[:] *= 0.5  # which shrink as classes get further examples: make room for new ones
+            self.n_measured = n_examples
+        of_labels = index.n_of_label if index.weight_of_label is None else index.weight_of_label
+        duals = new_duals(options.aggressiveness, of_labels[labels], weights)
+        if slots is not None and self.duals is not None:
+            resume(self.duals, slots, duals)
+        shortlists = new_shortlists(labels)
+        lesson = Lesson(questions, index.orders.permutation(n_rows), labels, shortlists, True)
+        search = Search(state.trees, state.models, effort, index.forest.threads_for(n_rows))
+        if lacks_gaps(index.head):
+            measure_gaps(search, index.head, lesson, duals, float(of_labels.mean()))
+        if index.is_untrained():
+            return
+
+        def learn(n_pass: int, order: np.ndarray) -> Head:
+            return learn_labels(search, index.head, Lesson(questions, order, labels, shortlists, n_pass == 0), duals)
+
+        index.train_in_passes(n_rows, n_passes, duals.settled, learn, options.verbose)
+        if slots is not None and self._has_means():
+            self.duals = with_duals(self.duals or no_stored_duals(), slots, duals)
+
+    # Forgetting
+
+    def without_examples(self, slots: np.ndarray, options: ClassificationOptions) -> ClassificationModel:
+        """Return a model without some stored examples, and without classes that have no others."""
+        index = self.index
+        n_left = index.n_of_label - np.bincount(self.stored().label_of[slots], minlength=index.n_of_label.size)
+        if not n_left.any():
+            raise ValueError("ids must not be all examples: call fit to learn others")
+        return self.without(np.sort(self.class_of_label[n_left == 0]), slots, options)
+
+    def without_oldest(self, options: ClassificationOptions) -> ClassificationModel:
+        """Return a model without the oldest examples if there are more than ``max_examples``, otherwise this model."""
+        n_stored = self.n_stored
+        if options.max_examples is None or n_stored <= options.max_examples:
+            return self
+        n = min(n_stored - options.max_examples + int(_EVICTED_AT_ONCE * options.max_examples), n_stored - 1)
+        return self.without_examples(np.arange(n), options)  # slots are in the order in which examples came
+
+    def without(self, classes: np.ndarray, slots: np.ndarray, options: ClassificationOptions) -> ClassificationModel:
+        """Return a model without classes, by their positions, and without stored examples, by their slots.
+
+        It shares nothing with this one. Labels are numbered anew, by the slots of their memories. This takes time and
+        memory in proportion to the model, however little goes. If much has gone, all that is left is learned again.
+        """
+        index, labels = self.index, self.label_of_class[classes]
+        fewer, tree = copy.copy(index), copy.deepcopy(index.tree)
+        remove_ids(tree._forest, labels[labels != NONE])
+        kept = renumber(tree._forest)
+        number = np.full(self.class_of_label.size, NONE, np.int64)
+        number[kept] = np.arange(kept.size)
+        head = with_only(index.head, kept)
+        fewer.tree, fewer.orders = tree, copy.deepcopy(index.orders)
+        fewer.n_of_label, fewer.weight_of_label = index.n_of_label[kept], taken(index.weight_of_label, kept)
+        left = np.delete(np.arange(self.classes.size), classes)
+        position = np.full(self.classes.size, NONE, np.int64)
+        position[left] = np.arange(left.size)
+        class_of_label = position[self.class_of_label[kept]]
+        label_of_class = np.full(left.size, NONE, np.int64)
+        label_of_class[class_of_label] = np.arange(kept.size)
+        model = ClassificationModel(fewer, self.classes[left], label_of_class, class_of_label)
+        model.example_weights, model.duals, model.calibration = self.example_weights, self.duals, self.calibration
+        if index.examples is not None:
+            head = self._forget_examples(model, head, slots, number, kept.size)
+        fewer.head = as_ready_as(head, index.head, index.lightest_listed)
+        # What goes counts like what comes: with a number of either all is learned again.
+        n_gone = int(index.n_of_label.sum() - fewer.n_of_label.sum())
+        model.n_measured = min(self.n_measured, int(fewer.n_of_label.sum()))
+        model.n_relearned = max(1, self.n_relearned - 2 * n_gone) if self.n_relearned > 0 else 0
+        model._learn_again_if_due(options)
+        return model
+
+    def _forget_examples(
+        self, fewer: ClassificationModel, head: Head, slots: np.ndarray, number: np.ndarray, n_labels: int
+    ) -> Head:
+        """Leave in ``fewer`` the examples of labels that have a number, but for those in slots; return its head."""
+        examples, weights, index = self.stored(), self.example_weights, fewer.index
+        rows, label_of = all_examples(examples)
+        stays = number[label_of] != NONE
+        stays[slots] = False
+        gone = slots[number[label_of[slots]] != NONE]
+        of_gone = number[label_of[gone]]
+        index.n_of_label = index.n_of_label - np.bincount(of_gone, minlength=n_labels)
+        if self._has_means() and gone.size > 0:
+            removed = weighted(rescaled(rows.take(gone)), taken(weights, gone))
+            head = count_in_means(head, removed._replace(values=-removed.values), of_gone)
+        stays = np.flatnonzero(stays)
+        if index.weight_of_label is not None:  # subtracting large weights would leave nothing of small ones
+            index.weight_of_label = total_weights(number[label_of[stays]], taken(weights, stays), n_labels)
+        fewer.example_weights = taken(weights, stays)
+        fewer.duals = None if self.duals is None else duals_of_slots(self.duals, stays, number)
+        index.examples = with_only_examples(examples, stays, number[label_of[stays]], n_labels)
+        return head
+
+    # Answering
+
+    def class_scores(self, rows: Rows, options: ClassificationOptions) -> np.ndarray:
+        """Return the head's score of each class for each row, minus infinity where it is no candidate: float64."""
+        index, scores = self.index, np.full((rows.n_rows, self.classes.size), -np.inf)
+        scorers = index.all_scorers(options)
+        if scorers is not None:
+            scores[:, self.class_of_label] = exact_scores_of_all(scorers, rows)
+        else:
+            labels, found, *_ = index.best_labels(rows, index.effort(options).n_labels, options)
+            row, rank = np.nonzero(labels != NONE)
+            scores[row, self.class_of_label[labels[row, rank]]] = found[row, rank]
+        return scores
+
+    def probabilities(self, scores: np.ndarray, options: ClassificationOptions) -> np.ndarray:
+        """Return probabilities in place of scores, in each row of which some class has one.
+
+        What a margin is worth is learned when it is first needed.
+        """
+        if np.isnan(self.calibration[0]):
+            self.calibration[0] = self.learned_logits(options)
+        scores -= scores.max(axis=1, keepdims=True)
+        proba: np.ndarray = np.exp(float(self.calibration[0]) / margin_wanted(self.index.head) * scores)
+        proba /= proba.sum(axis=1, keepdims=True)
+        return proba
+
+    def learned_logits(self, options: ClassificationOptions) -> float:
+        """Return what a margin is worth as logits, from stored examples that are held out, if there are enough."""
+        if self.index.examples is None:
+            return LOGITS_PER_MARGIN
+        rows, labels = all_examples(self.index.examples)
+        needed = np.unique(labels, return_index=True)[1]  # a label needs one example to learn
+        apart, seen = held_out(labels.size, 0, never=needed)
+        if apart.size < FEWEST_HELD_OUT:
+            return LOGITS_PER_MARGIN
+        if labels.size >= _WORTH_A_WORD:
+            logger.warning("learning probabilities from %d examples; see CMTClassifier.calibrate", labels.size)
+        learner = self.trained_on(rows.take(seen), labels[seen], taken(self.example_weights, seen), options)
+        return learner.logits_for(rows.take(apart), labels[apart], options)
+
+    def logits_for(self, rows: Rows, labels: np.ndarray, options: ClassificationOptions) -> float:
+        """Return what a margin is worth as logits, from rows that the model has not learned, and their labels."""
+        index = self.index
+        found, scores, *_ = index.best_labels(rows, min(MOST_RANKED, index.n_labels), options)
+        return logits_per_margin(scores, positions_in(found, labels), margin_wanted(index.head))
+
+    def nearest_examples(self, rows: Rows, k: int, options: ClassificationOptions) -> tuple[np.ndarray, np.ndarray]:
+        """Return the ids of the ``k`` best stored examples of each row, and their scores."""
+        hits, examples, index = no_hits(rows.n_rows, k), self.stored().lists, self.index
+        lists = index.lists(options)
+        if lists is not None:
+            best = index.best_in_lists(lists, rows, min(index.n_labels, k + _LABELS_SCANNED))
+            index.in_threads(rows, partial(rows_of_labels, examples, rows, best, _LABELS_SCANNED, hits))
+            return hits.ids, hits.scores
+        questions, head, state = all_of(routed(rows), rows), index.head.scorers, index.forest.allocated()
+        effort = index.effort(options)._replace(leaves_last=False)
+
+        def answer(first: int, stop: int) -> None:
+            some = questions._replace(first=first, stop=stop)
+            nearest_rows(state.trees, state.models, head, examples, some, effort, _LABELS_SCANNED, hits)
+
+        index.in_threads(rows, answer)
+        return hits.ids, hits.scores
+
+    def votes(self, rows: Rows, options: ClassificationOptions) -> np.ndarray:
+        """Return the votes of the nearest stored examples for each class: float64, shape (n_rows, n_classes)."""
+        ids, scores = self.nearest_examples(rows, options.n_neighbors, options)
+        votes, examples = np.zeros((rows.n_rows, self.classes.size)), self.stored()
+        row, rank = np.nonzero(ids != NONE)
+        slots = np.full(ids.shape, NONE)
+        slots[row, rank] = slots_of_examples(examples, ids[row, rank])
+        classes = self.class_of_label[examples.label_of[slots[row, rank]]]
+        weights = weights_of_votes(options.weights, scores, rows, all_examples(examples)[0], slots)
+        np.add.at(votes, (row, classes), weights[row, rank])
+        return votes
+
+
+def is_due(n_examples: int, n_learned: int) -> bool:
+    """Return whether so many examples have come since all were last learned that they are to be learned again.
+
+    Nothing is due before the first have been learned.
+    """
+    return n_learned > 0 and n_examples - n_learned >= max(_FEWEST, _GROWTH * n_learned)
+
+
+def replayed(
+    examples: Examples, n_new: int, competing: np.ndarray, generator: np.random.Generator
+) -> tuple[Rows, np.ndarray, np.ndarray]:
+    """Return the newest ``n_new`` examples after others drawn from those before, and the labels and slots of all.
+
+    Half of the others are drawn from all examples. The other half are drawn by how much labels compete, which is how
+    often they are among those ``competing``: first one of these and then one of the label's examples. It takes time in
+    proportion to what is drawn, however many examples and labels there are.
+    """
+    n = int(examples.keys.totals[N_MEMORIES])
+    n_old = n - n_new
+    drawn = np.empty(0, np.int64)
+    if n_old > 0:
+        half = _REPLAYED * n_new // 2
+        of_all = generator.integers(n_old, size=half)
+        of_competing = _drawn_by_label(examples, n_old, competing, half, generator)
+        if of_competing.size == 0:  # no label that competes had come before: then all are drawn from all
+            of_competing = generator.integers(n_old, size=half)
+        drawn = np.unique(np.concatenate([of_all, of_competing]))
+    slots = np.concatenate([drawn, np.arange(n_old, n)])
+    return some_examples(examples, slots), examples.label_of[slots].astype(np.int64), slots
+
+
+def _drawn_by_label(
+    examples: Examples, n_old: int, competing: np.ndarray, size: int, generator: np.random.Generator
+) -> np.ndarray:
+    """Return the slots of ``size`` examples that came before slot ``n_old``, each of one of the labels; or none."""
+    labels, slots = np.sort(competing), np.empty(competing.size, np.int64)
+    draw_examples(examples.lists, labels, np.zeros(labels.size), n_old, slots)
+    labels = labels[slots != NONE]  # others are new
+    if labels.size == 0:
+        return labels
+    labels, slots = np.sort(generator.choice(labels, size)), np.empty(size, np.int64)
+    draw_examples(examples.lists, labels, generator.random(size), n_old, slots)
+    return slots

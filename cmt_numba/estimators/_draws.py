@@ -1,0 +1,26 @@
+"""The stream of random numbers for queries, which goes on when a forest is swapped for a copy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+
+def take_over_draws(old: Any, new: Any, drawn: int) -> None:
+    """Let the queries of a forest go on where those of an older state have stopped, which were at ``drawn`` before."""
+    further = (queries_drawn(old) - drawn) % 2**64
+    if further > 0:
+        streams = streams_of(new)
+        streams[-1] = np.uint64((int(streams[-1]) + further) % 2**64)
+
+
+def queries_drawn(forest: Any) -> int:
+    """Return the state of the random stream for queries."""
+    return int(streams_of(forest)[-1])
+
+
+def streams_of(forest: Any) -> np.ndarray:
+    """Return the random streams of a forest, the last of which is that for queries."""
+    streams: np.ndarray = forest._forest.streams if forest._forest.state is None else forest._forest.state.streams
+    return streams

@@ -1,0 +1,617 @@
+"""The labels of a classifier: a forest with one memory for each, and a head with a linear scorer for each.
+
+Which labels are scored for a row depends on their number and on the user's settings, never on the other rows of a
+batch: all of them by matrix products, those in lists of similar scorers, or candidates found by trees and by the head's
+inverted index.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Protocol
+
+import numpy as np
+import scipy.sparse
+from sklearn.utils import check_random_state
+
+from .._change import share_rows, with_progress
+from .._engine import Forest, insert_rows, roll_back, teach_rows
+from .._forest import (
+    NONE,
+    TABLES_END,
+    Rows,
+    State,
+    as_matrix,
+    keep_heaviest,
+    most_cells_in_use,
+    rescaled,
+    stored_rows,
+    with_tables,
+)
+from .._heads import (
+    ROWS_ASKED,
+    AllScorers,
+    Answers,
+    Digest,
+    Effort,
+    Examples,
+    Head,
+    HeadParameters,
+    LabelBounds,
+    Listed,
+    all_examples,
+    all_of,
+    all_scorers,
+    best_listed,
+    best_of_all,
+    cells_of_tables,
+    dense_scorers,
+    is_in_lists,
+    label_bounds,
+    listed,
+    new_head,
+    rank_listed,
+    scaled,
+    score_labels,
+    top_of_all,
+    unscaled_rows,
+    vectors_of,
+    with_digest,
+    with_index,
+    with_labels,
+    with_means_in_lists,
+    without_digest,
+    without_negligible_weights,
+    without_tables,
+)
+from .._validation import check_jobs, check_rows
+from ..tree import ContextualMemoryTree
+
+MOST_SCORED = 8192
+"""Labels that are all scored for dense rows."""
+
+MOST_SCORED_SPARSE = 1024
+"""Labels that are all scored for sparse rows, for which searches are cheaper."""
+
+MOST_TRAINED_ALONE = 8192
+"""Labels of one sparse example each that a head is trained for. For more, passes over the examples lower no error."""
+
+MOST_TRAINED_ALONE_DENSE = 50_000
+"""The same for dense examples: a pass over more takes minutes, since each example is searched for in all trees."""
+
+# Candidates of a row, in leaves and in lists of the head's index.
+_FEWEST_CANDIDATES = 16  # with fewer labels in all, every one that is reached
+_SHARE_OF_LABELS = 0.2  # at most, where there are many
+_LABELS_PER_LEVEL = 400  # at most, for each level that a balanced tree of them would have, where there are very many
+_FEWEST_LISTED = 16  # of those from the head's index that are scored with all their weights
+_SHARE_LISTED = 1 / 64  # of those found, if that is more
+_FURTHER_ENTRIES = 2  # entries of the lists read for each label found, which add to its score; none in training
+_MOST_RANKED = 16  # labels wanted that the index alone is searched for
+_WIDER_IN_TRAINING = 2  # leaves and listed labels, so that the head learns from more hard negatives
+
+# The same for label sets, beyond the common labels.
+_LABELS_PER_LEVEL_OF_SETS = 256
+_FEWEST_LISTED_OF_SETS = 48
+_LISTED_FOR_A_LABEL = 12  # if that is more, for each label that a row has on average
+_WIDER_LISTS_IN_TRAINING = 3
+
+# The head's index and digest.
+_LIGHTEST_LISTED_OF_SETS = 0.1  # weights from hard negatives are many and small, and find nothing
+_GROWTH_LISTED = 1.25  # growth of the number of labels after which the index is rebuilt
+_MANY_LABELS = 1000  # reading all their scorers once takes some milliseconds
+_LABELS_LISTED_A_ROW = 16  # takes about as long as learning the row
+_CELLS_LISTED_A_ROW = 20_000  # of the tables of sparse scorers: the same where labels have very many features
+
+# Routers.
+_CELLS_ROUTED = 20  # of a sparse row: lighter ones cost time and memory, and more often mislead than help
+_SURE_MARGIN = 0.2  # routers decide new rows with smaller margins than those of the rows they were taught
+_DENSE_TREES = 8
+# Where classes have at least this number of examples on average, routers and head are worth more. Very many labels of
+# one dense example each need one tree: they are found by lists of similar scorers, and nothing is trained.
+_MORE_TREES, _MANY_EXAMPLES = 12, 16
+_SPARSE_TREES = 2  # sparse rows have the head's index as well
+_DENSE_LEAVES, _SPARSE_LEAVES = 1.5, 1  # searched for each tree
+_LABELS_BEFORE_MORE_LEAVES = 512  # dense rows search as many leaves more for each doubling of labels beyond this
+_DENSE_MULTIPLIER, _SPARSE_MULTIPLIER = 2.0, 1.0  # c
+_MANY_CLASSES = 25  # from here on, a leaf holds
+_SHARE_OF_A_LEAF = 1 / 25  # of the classes, or what c allows if that is less: so a few leaves hold few of the classes
+
+
+class LabelOptions(Protocol):
+    """The parameters of a classifier that its index reads."""
+
+    n_trees: int | None
+    n_probes: int | None
+    n_candidates: int | None
+    n_router_passes: int
+    leaf_multiplier: float | None
+    alpha: float
+    n_reroutes: int
+    n_jobs: int | None
+    random_state: Any
+    verbose: bool
+
+
+class LabelIndex:
+    """A forest whose memory ``l`` is label ``l``, and a head with a scorer for each.
+
+    Labels are numbered in the order of their insertion.
+
+    Attributes
+    ----------
+    tree : ContextualMemoryTree
+        The trees over the labels.
+    head : Head
+        The scorers.
+    seed : int
+        The seed of the forest and of ``orders``.
+    orders : numpy.random.Generator
+        Draws the order in which labels are inserted and rows are learned.
+    of_sets : bool
+        Whether rows have any number of labels, not one each.
+    without_trees : bool
+        Whether all labels are in one leaf, and candidates come from the head's index alone.
+    n_of_label : ndarray of int64
+        Examples of each label.
+    weight_of_label : ndarray of float64 or None
+        Their total weight; None while all examples weigh 1.
+    n_rows, weight_of_rows : int, float or None
+        How many rows of label sets were learned, and their total weight; None while all weigh 1.
+    n_cells_pruned, n_unlisted : int
+        Cells of the head when it was last pruned, and rows learned since its index was last brought up to date.
+    examples : Examples or None
+        The stored examples of the labels, for which lists of similar scorers are made.
+    """
+
+    def __init__(
+        self, tree: ContextualMemoryTree, head: Head, seed: int, orders: np.random.Generator, *, of_sets: bool
+    ) -> None:
+        self.tree, self.head, self.seed, self.orders, self.of_sets = tree, head, seed, orders, of_sets
+        self.without_trees = False
+        self.n_of_label: np.ndarray = np.empty(0, np.int64)
+        self.weight_of_label: np.ndarray | None = None
+        self.n_rows = 0
+        self.weight_of_rows: float | None = None
+        self.n_cells_pruned = self.n_unlisted = 0
+        self.examples: Examples | None = None
+        self._layout: tuple[Digest, AllScorers | Listed | None] | None = None
+        self._bounds: tuple[Digest, LabelBounds] | None = None
+        self._grown: tuple[ContextualMemoryTree, ContextualMemoryTree] | None = None
+
+    @classmethod
+    def new(
+        cls, options: LabelOptions, rows: Rows, n_labels: int, loss: int, learning_rate: float, *, of_sets: bool
+    ) -> LabelIndex:
+        """Return an index without labels, for rows like these and about this number of labels."""
+        n_trees, leaf_multiplier = options.n_trees, options.leaf_multiplier
+        if n_trees is None:
+            n_trees = _dense_trees(rows.n_rows, n_labels) if not rows.sparse else _SPARSE_TREES
+        if leaf_multiplier is None:
+            leaf_multiplier = _leaf_multiplier_for(n_labels, _SPARSE_MULTIPLIER if rows.sparse else _DENSE_MULTIPLIER)
+        by_default = options.n_trees is options.n_probes is options.leaf_multiplier is None
+        without_trees = of_sets and rows.sparse and by_default
+        if without_trees:
+            n_trees, leaf_multiplier = 1, _multiplier_of_one_leaf(n_labels)
+        seed = check_random_state(options.random_state).randint(2**31)
+        tree = _new_tree(options, n_trees, leaf_multiplier, seed)
+        head = new_head(HeadParameters(1, rows.n_features, rows.sparse, loss, learning_rate))
+        index = cls(tree, head, seed, np.random.default_rng(seed), of_sets=of_sets)
+        index.without_trees = without_trees
+        return index
+
+    @classmethod
+    def of_attributes(cls, known: dict[str, Any], *, of_sets: bool) -> LabelIndex:
+        """Return the index of a file or a pickle."""
+        index = cls(known["forest_"], known["head_"], known["_seed"], known["_orders"], of_sets=of_sets)
+        index.n_of_label, index.weight_of_label = known["_n_of_label"], known.get("_weight_of_label")
+        index.n_cells_pruned, index.n_unlisted = known["_cells_pruned"], known["_n_unlisted"]
+        return index
+
+    def attributes(self) -> dict[str, Any]:
+        """Return what files and pickles hold, by the names of attributes there."""
+        return {
+            "forest_": self.tree,
+            "head_": self.head,
+            "_seed": self.seed,
+            "_orders": self.orders,
+            "_n_of_label": self.n_of_label,
+            "_weight_of_label": self.weight_of_label,
+            "_cells_pruned": self.n_cells_pruned,
+            "_n_unlisted": self.n_unlisted,
+        }
+
+    def copied(self) -> LabelIndex:
+        """Return an index that learns without changing this one."""
+        other = copy.copy(self)
+        other.tree = self.tree._twin()
+        for name in ("head", "orders", "n_of_label", "weight_of_label", "examples"):
+            setattr(other, name, copy.deepcopy(getattr(self, name)))
+        return other
+
+    @property
+    def forest(self) -> Forest:
+        """The forest of the trees."""
+        return self.tree._forest
+
+    @property
+    def n_labels(self) -> int:
+        """The number of labels."""
+        return self.tree.n_memories
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether rows are sparse."""
+        return self.head.parameters.sparse
+
+    @property
+    def lightest_listed(self) -> float:
+        """The share of a label's largest weight below which the head's index lists none of its weights."""
+        return _LIGHTEST_LISTED_OF_SETS if self.of_sets else 0.0
+
+    @property
+    def amounts(self) -> tuple[np.ndarray, float]:
+        """The total weight of the examples of each label and, of label sets, of all rows."""
+        if self.weight_of_label is None:
+            return self.n_of_label, self.n_rows
+        return self.weight_of_label, self.n_rows if self.weight_of_rows is None else self.weight_of_rows
+
+    # Learning
+
+    def insert_labels(
+        self,
+        rows: Rows,
+        of_labels: np.ndarray,
+        of_rows: np.ndarray,
+        n_new: int,
+        weights: np.ndarray | None,
+        n_reroutes: int | None,
+        verbose: bool,
+    ) -> tuple[Head, np.ndarray]:
+        """Insert ``n_new`` labels into the forest, each under the mean of its rows; return a head for all, and them.
+
+        The entries of ``of_labels`` and ``of_rows`` say which row belongs to which of the new labels. ``weights`` are
+        those of the rows, and ``n_reroutes`` replaces the forest's own. The labels are in use once the index has this
+        head.
+        """
+        means, lengths = means_of(rows, of_labels, of_rows, n_new, weights)
+        if self.learns_in_lists():
+            head = with_means_in_lists(self.head, means)
+        else:
+            head = with_labels(without_digest(self.head), means, lengths)
+        n_reroutes = 0 if self.without_trees else n_reroutes
+        return head, insert_rows(self.forest, rescaled(routed(means)), verbose, n_reroutes)
+
+    def learns_in_lists(self) -> bool:
+        """Return whether new scorers will lie in lists instead of tables: the first ones of sparse label sets do."""
+        return self.of_sets and self.is_sparse and self.n_labels == 0
+
+    def roll_back(self, n_labels: int) -> None:
+        """Remove all labels but the first ones, after a change that failed."""
+        roll_back(self.forest, n_labels)
+        if self.is_sparse:
+            # New labels may have been given tables that were free: lists of these are begun anew.
+            self.head = with_tables(self.head, most_cells_in_use(self.head))
+
+    def grow_trees(self, options: LabelOptions) -> None:
+        """Grow trees over labels that had none."""
+        self.tree, self.without_trees = self._grown_tree(options), False
+
+    def teach_routers(self, routed_rows: Rows, labels: np.ndarray, options: LabelOptions, *, afresh: bool) -> None:
+        """Teach routers the way of each row to its label."""
+        if options.n_router_passes > 0:
+            teach_rows(self.forest, routed_rows, labels, options.n_router_passes, afresh, options.verbose)
+
+    def train_in_passes(
+        self, n_rows: int, n_passes: int, settled: np.ndarray, learn: Callable[[int, np.ndarray], Head], verbose: bool
+    ) -> None:
+        """Have ``learn`` train the head on rows in random order; it receives the number of the pass and the rows."""
+        for n_pass in with_progress(range(n_passes), "pass", verbose):
+            # Rows that changed nothing the last time are looked at only every other time.
+            order = np.arange(n_rows) if n_pass % 2 == 0 else np.flatnonzero(~settled)
+            self.orders.shuffle(order)
+            self.head = learn(n_pass, order)
+        self.prune()
+
+    def prune(self) -> None:
+        """Drop negligible weights once the head has twice as many cells as after the last time."""
+        if self.is_sparse and self.head.counters[0, TABLES_END] > 2 * self.n_cells_pruned:
+            self.head = without_negligible_weights(self.head)
+            self.n_cells_pruned = cells_of_tables(self.head)
+
+    def begin_training(self, *, in_lists: bool = False) -> None:
+        """Make the head ready to learn, in lists or else in tables, and its index fit for finding hard negatives."""
+        if not in_lists:
+            self.head = without_digest(self.head)
+        if self.n_labels > _GROWTH_LISTED * self.head.postings.n_labels:
+            self.update_postings()
+
+    def end_training(self, n_rows: int) -> None:
+        """Make the head ready to be read, unless this is too much work for so few rows."""
+        self.n_unlisted += n_rows
+        if self.is_worth_listing(self.n_unlisted) or is_in_lists(self.head):
+            head = with_index(with_digest(self.head), self.lightest_listed)
+            self.head = without_tables(head) if self.of_sets else head
+            self.n_unlisted = 0
+
+    def update_postings(self) -> None:
+        """List all labels of a sparse head in its inverted index."""
+        self.head = with_index(self.head, self.lightest_listed)
+
+    def is_worth_listing(self, n_rows: int) -> bool:
+        """Return whether learning this number of rows takes as long as reading all scorers once."""
+        n_cells = self.head.counters[0, TABLES_END]  # 0 for dense scorers
+        most_cells = n_rows * _CELLS_LISTED_A_ROW
+        return bool(n_rows * _LABELS_LISTED_A_ROW >= self.n_labels and most_cells >= n_cells)
+
+    def has_much_due(self, n_rows: int) -> bool:
+        """Return whether learning this number of rows entails reading very many scorers."""
+        return self.n_labels >= _MANY_LABELS and self.is_worth_listing(self.n_unlisted + n_rows)
+
+    def is_untrained(self) -> bool:
+        """Return whether labels have one example each, and are so many that the head is not trained with passes."""
+        most = MOST_TRAINED_ALONE if self.is_sparse else MOST_TRAINED_ALONE_DENSE
+        return bool(self.n_of_label.size > most and self.n_of_label.max() == 1)
+
+    # What is prepared once for the answers, until the head learns again
+
+    def all_scorers(self, options: LabelOptions, *, for_one: bool = False) -> AllScorers | None:
+        """Return the scorers of all labels for matrix products, or None if not all labels are scored for each row.
+
+        Those of a dense head are views of what it learns with. For one row a product takes half the time with a copy.
+        """
+        head, n_labels = self.head, self.n_labels
+        if self.of_sets:
+            if not 0 < n_labels == head.common.labels.size:
+                return None
+        else:
+            most = MOST_SCORED_SPARSE if head.parameters.sparse else MOST_SCORED
+            if options.n_probes is not None or options.n_candidates is not None or n_labels > most:
+                return None
+            if for_one and not head.parameters.sparse and head.digest.halves.shape[0] == n_labels:
+                return self._kept(partial(_compact_scorers, head))
+        return self._kept(partial(all_scorers, head)) if head.parameters.sparse else all_scorers(head)
+
+    def lists(self, options: LabelOptions) -> Listed | None:
+        """Return the scorers of a dense head in lists, or None if it has few labels or has learned since."""
+        if self.of_sets or self.is_sparse or self.n_labels <= MOST_SCORED:
+            return None
+        return self.make_lists() if options.n_probes is None and options.n_candidates is None else None
+
+    def make_lists(self) -> Listed | None:
+        """Return lists of similar scorers of a dense head, or None if it has learned since it was last ready."""
+        return self._kept(self._new_lists) if self.head.digest.halves.shape[0] == self.n_labels else None
+
+    def _new_lists(self) -> Listed:
+        """Return lists that suit rows like the examples or, if none are stored, like the scorers."""
+        scorers, rng = dense_scorers(self.head), np.random.default_rng(1)  # other rows than landmarks begin with
+        if self.examples is None:
+            own = np.sort(rng.permutation(self.n_labels)[:ROWS_ASKED])
+            return listed(scorers, scaled(vectors_of(scorers, self.head.parameters.n_features)[own]), own)
+        rows, labels = all_examples(self.examples)
+        some = np.sort(rng.permutation(rows.n_rows)[:ROWS_ASKED])
+        return listed(scorers, as_matrix(rows.take(some)), labels[some])
+
+    def bounds(self) -> LabelBounds:
+        """Return the bounds of the labels of a sparse head all of whose weights its index lists."""
+        digest = self.head.digest
+        if self._bounds is None or self._bounds[0] is not digest:
+            biases = np.ascontiguousarray(self.head.nodes[0, : self.n_labels]["bias"])
+            self._bounds = digest, label_bounds(self.head.postings, biases)
+        return self._bounds[1]
+
+    def prepare_like(self, former: LabelIndex, options: LabelOptions) -> None:
+        """Prepare what a former index had prepared, so that no reader waits for it."""
+        if former._layout is not None and self.n_labels > 0:
+            self.all_scorers(options, for_one=True)
+            self.lists(options)
+        if former._bounds is not None and self.n_labels > 0 and self.lists_best(1, options):
+            self.bounds()
+
+    def _kept(self, lay_out: Callable[[], Any]) -> Any:
+        """Return what was laid out for the head's digest, or lay it out: scorers that changed have another digest."""
+        digest, kept = self.head.digest, self._layout
+        if kept is None or kept[0] is not digest:
+            kept = self._layout = digest, lay_out()
+        return kept[1]
+
+    def _grown_tree(self, options: LabelOptions) -> ContextualMemoryTree:
+        """Return trees over the labels of a forest without trees, grown from their keys alone."""
+        if self._grown is None or self._grown[0] is not self.tree:
+            n_labels = self.n_labels
+            grown = _new_tree(options, _SPARSE_TREES, _leaf_multiplier_for(n_labels, _SPARSE_MULTIPLIER), self.seed)
+            if n_labels > 0:
+                insert_rows(grown._forest, stored_rows(self.forest.allocated(), np.arange(n_labels)), options.verbose)
+            self._grown = self.tree, grown
+        return self._grown[1]
+
+    # Answering
+
+    def effort(self, options: LabelOptions, *, training: bool = False) -> Effort:
+        """Return how far to search for candidates; for training farther than for answers."""
+        parameters, n_labels = self.forest.allocated().parameters, self.n_labels
+        width = _WIDER_IN_TRAINING if training else 1
+        if options.n_probes is not None:
+            n_leaves = width * options.n_probes
+        elif self.without_trees:
+            n_leaves = 0
+        elif parameters.sparse:
+            n_leaves = width * _SPARSE_LEAVES * parameters.n_trees
+        else:
+            growth = max(1.0, float(np.log2(n_labels / _LABELS_BEFORE_MORE_LEAVES)))
+            n_leaves = int(_DENSE_LEAVES * max(width, growth) * parameters.n_trees)
+        most = max(_FEWEST_CANDIDATES, int(min(_SHARE_OF_LABELS * n_labels, _LABELS_PER_LEVEL * np.log2(n_labels + 1))))
+        effort = Effort(n_leaves, most, width * max(_FEWEST_LISTED, int(_SHARE_LISTED * most)), most)
+        by_index = options.n_probes is None and not self.of_sets
+        if training:
+            lists_all = self.head.postings.n_labels == n_labels > MOST_SCORED_SPARSE
+            effort = effort._replace(leaves_last=by_index and lists_all)
+        else:
+            if options.n_candidates is not None:
+                n_scored = options.n_candidates
+                n_met = max(n_scored, min(most, int(n_scored / _SHARE_LISTED)))
+                effort = effort._replace(n_labels=n_scored, n_listed=n_scored, n_met=n_met)
+            suffices = by_index and self.is_listed()
+            effort = effort._replace(n_further=_FURTHER_ENTRIES * effort.n_met, leaves_last=suffices)
+        return self._effort_for_sets(effort, options, training=training) if self.of_sets else effort
+
+    def _effort_for_sets(self, effort: Effort, options: LabelOptions, *, training: bool) -> Effort:
+        """Return the effort where rows have any number of labels: common ones are always candidates."""
+        n_labels, n_common = self.n_labels, self.head.common.labels.size
+        most = min(n_labels, n_common + int(_LABELS_PER_LEVEL_OF_SETS * np.log2(n_labels + 1)))
+        if options.n_candidates is not None and not training:
+            n_scored = min(n_common + options.n_candidates, n_labels)
+            return effort._replace(n_labels=n_scored, n_met=max(n_scored, min(most, n_common + effort.n_met)))
+        of_labels, of_rows = self.amounts
+        n_listed = max(_FEWEST_LISTED_OF_SETS, int(_LISTED_FOR_A_LABEL * of_labels.sum() / max(1, of_rows)))
+        width = _WIDER_LISTS_IN_TRAINING if training else 1
+        return effort._replace(n_labels=most, n_listed=width * n_listed, n_met=most)
+
+    def is_listed(self) -> bool:
+        """Return whether the head has learned nothing since its index was brought up to date."""
+        return self.head.postings.n_labels == self.head.digest.n_labels == self.n_labels
+
+    def in_threads(self, rows: Rows, work: Callable[[int, int], None]) -> None:
+        """Divide rows among the threads of the forest."""
+        share_rows(work, rows.n_rows, self.forest.threads_for(rows.n_rows))
+
+    def best_label(self, X: Any, options: LabelOptions) -> np.ndarray:
+        """Return the best label of each row of a matrix that :func:`check_rows` takes, NONE where none was reached."""
+        scorers = self.all_scorers(options, for_one=X.shape[0] == 1)
+        if scorers is None:
+            rows = check_rows(X, sparse=self.is_sparse)
+            best: np.ndarray = self.best_labels(rows, 1, options).labels[:, 0]
+            return best
+        unscaled = unscaled_rows(scorers, X)
+        if unscaled is not None:
+            return best_of_all(scorers, *unscaled)
+        return best_of_all(scorers, check_rows(X, sparse=self.is_sparse))
+
+    def best_labels(self, rows: Rows, k: int, options: LabelOptions) -> Answers:
+        """Return the ``k`` best labels of each row, NONE and minus infinity where fewer were reached."""
+        scorers, lists = self.all_scorers(options), self.lists(options)
+        if scorers is not None:
+            labels, scores = top_of_all(scorers, rows, min(k, scorers.n_labels))
+            n_scored = np.full(rows.n_rows, scorers.n_labels)
+            return Answers(*_widened(labels, scores, k), n_scored, n_scored)
+        if lists is not None:
+            return self.best_in_lists(lists, rows, k)
+        labels = np.full((rows.n_rows, k), NONE, np.int64)
+        scores = np.full((rows.n_rows, k), -np.inf, np.float32)
+        answers = Answers(labels, scores, np.zeros(rows.n_rows, np.int64), np.zeros(rows.n_rows, np.int64))
+        if not self.lists_best(k, options):
+            self.search_labels(rows, answers, options)
+            return answers
+        self._rank_listed(rows, answers)
+        short = np.flatnonzero(labels[:, -1] == NONE)  # too few labels have a feature of these rows
+        if short.size > 0:
+            found = Answers(*(part[short] for part in answers))
+            self.search_labels(rows.take(short), found, options)
+            for part, of_short in zip(answers, found, strict=True):
+                part[short] = of_short
+        return answers
+
+    def best_in_lists(self, lists: Listed, rows: Rows, k: int) -> Answers:
+        """Return the ``k`` best labels of each row in lists of similar scorers."""
+        return best_listed(lists, dense_scorers(self.head, lists.biases), rows, k, partial(self.in_threads, rows))
+
+    def lists_best(self, k: int, options: LabelOptions) -> bool:
+        """Return whether the head's index alone finds the ``k`` best of all labels: where it lists all weights.
+
+        It does before the head has learned from passes, which give features weights of the other sign.
+        """
+        by_default = options.n_probes is None and options.n_candidates is None and k <= _MOST_RANKED
+        lists_all = self.head.postings.labels.size == self.head.digest.features.size
+        return by_default and lists_all and self.is_listed()
+
+    def _rank_listed(self, rows: Rows, answers: Answers) -> None:
+        head, questions, bounds = self.head, all_of(rows, rows), self.bounds()
+
+        def answer(first: int, stop: int) -> None:
+            some = questions._replace(first=first, stop=stop)
+            rank_listed(head.postings, head.digest, bounds, some, answers)
+
+        self.in_threads(rows, answer)
+
+    def searched(self, options: LabelOptions) -> State:
+        """Return the trees that are searched for candidates, grown if there are none and leaves are wanted."""
+        grown = self.without_trees and options.n_probes is not None
+        return (self._grown_tree(options) if grown else self.tree)._forest.allocated()
+
+    def search_labels(self, rows: Rows, answers: Answers, options: LabelOptions) -> None:
+        """Write the best labels that are candidates for the rows."""
+        state, effort = self.searched(options), self.effort(options)
+        questions, head = all_of(routed(rows), rows), self.head.scorers
+        trees, routers = state.trees, state.models
+
+        def answer(first: int, stop: int) -> None:
+            score_labels(trees, routers, head, questions._replace(first=first, stop=stop), effort, answers)
+
+        self.in_threads(rows, answer)
+
+
+def _new_tree(options: LabelOptions, n_trees: int, leaf_multiplier: float, seed: int) -> ContextualMemoryTree:
+    return ContextualMemoryTree(
+        n_trees,
+        options.alpha,
+        leaf_multiplier,
+        options.n_reroutes,
+        sure_margin=_SURE_MARGIN,
+        n_threads=check_jobs(options.n_jobs),
+        random_state=seed,
+    )
+
+
+def _compact_scorers(head: Head) -> AllScorers | None:
+    scorers = all_scorers(head)
+    return None if scorers is None else scorers._replace(weights=np.ascontiguousarray(scorers.weights.T).T)
+
+
+def _widened(labels: np.ndarray, scores: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return labels and scores of ``k`` columns, where there are none NONE and minus infinity."""
+    missing = ((0, 0), (0, k - labels.shape[1]))
+    return np.pad(labels, missing, constant_values=NONE), np.pad(scores, missing, constant_values=-np.inf)
+
+
+def _multiplier_of_one_leaf(n_labels: int) -> float:
+    """Return ``c`` for trees whose root stays a leaf while this number of labels is inserted."""
+    return min(max(2.0, (n_labels + 1) / float(np.log2(max(2, n_labels)))), 2.0**20)
+
+
+def _dense_trees(n_rows: int, n_labels: int) -> int:
+    """Return how many trees suit dense examples."""
+    if n_rows == n_labels > MOST_TRAINED_ALONE_DENSE:
+        return 1
+    return _MORE_TREES if n_rows >= _MANY_EXAMPLES * n_labels else _DENSE_TREES
+
+
+def _leaf_multiplier_for(n_classes: int, usual: float) -> float:
+    """Return ``c`` for trees over a number of classes: leaves that hold a small share of them, but some."""
+    if n_classes < _MANY_CLASSES:
+        return usual
+    return min(usual, _SHARE_OF_A_LEAF * n_classes / float(np.log2(n_classes)))
+
+
+def routed(rows: Rows) -> Rows:
+    """Return rows as routers see them: the heaviest cells of each, scaled to length 1 again."""
+    if not rows.sparse:
+        return rows
+    values, indices = np.empty_like(rows.values), np.empty_like(rows.indices)
+    offsets = np.zeros_like(rows.offsets)
+    end = keep_heaviest(rows, _CELLS_ROUTED, values, indices, offsets)
+    return rescaled(Rows(values[:end].copy(), indices[:end].copy(), offsets, rows.n_features, True))
+
+
+def means_of(
+    rows: Rows, of_labels: np.ndarray, of_rows: np.ndarray, n_labels: int, weights: np.ndarray | None = None
+) -> tuple[Rows, np.ndarray]:
+    """Return the mean row of each label, scaled to length 1, and the length of their sum as float32.
+
+    The entries of ``of_labels`` and ``of_rows`` say which row belongs to which label; rows count by their ``weights``.
+    """
+    shares = np.ones(of_rows.size, np.float32) if weights is None else weights[of_rows]
+    members = scipy.sparse.csr_array((shares, (of_labels, of_rows)), (n_labels, rows.n_rows))
+    sums = members @ as_matrix(rows)
+    lengths = np.sqrt(np.asarray((sums * sums).sum(axis=1), np.float32))
+    return check_rows(sums, sparse=rows.sparse), lengths

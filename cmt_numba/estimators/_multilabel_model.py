@@ -1,0 +1,426 @@
+"""What a classifier of any number of labels for each example has learned, and how it learns.
+
+Common labels learn from all rows, the others from the rows for which they are candidates. Each is a linear support
+vector machine of its own (``_heads/binary_svm.py``).
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import scipy.sparse
+
+from .._change import map_threads, spans, with_progress
+from .._engine import insert_rows, query_forest, roll_back
+from .._forest import NONE, Rows, rescaled
+from .._heads import (
+    NEGLIGIBLE,
+    Block,
+    HeadLoss,
+    Listing,
+    Pairs,
+    Questions,
+    Training,
+    all_above,
+    all_of,
+    cells_of_tables,
+    common_labels,
+    forget_labels,
+    group_by_label,
+    joined,
+    learn_afresh,
+    learn_memberships,
+    list_hard_negatives,
+    list_labels,
+    new_digest,
+    new_duties,
+    one_block,
+    pair_with_all,
+    pair_with_answers,
+    pair_with_hard_negatives,
+    pairs_that_count,
+    with_lists,
+    with_lists_of,
+)
+from .._validation import check_jobs
+from ..tree import ContextualMemoryTree
+from ._input import filled, taken, total_weights
+from ._label_index import LabelIndex, LabelOptions, routed
+
+_MOST_COMMON = 1024  # labels that are candidates for every row: all, if there are no more
+_SHARE_OF_ROWS = 1 / 256  # that have a label which is common, where there are more
+
+_SWEEPS = 4  # over the rows of a label, in each pass
+_SWEEPS_AT_ONCE = 21  # over the rows of a common label, which are all there are from the start
+_NEGLIGIBLE_IN_COMMON = 0.001  # of the largest weight of the label
+_PAIRS_AT_ONCE = 1 << 22
+
+_EXAMPLE_TREES, _EXAMPLE_LEAVES = 2, 8
+_LABELS_LISTED = 1 << 16
+
+
+class MultilabelOptions(LabelOptions, Protocol):
+    """The parameters of a multi-label classifier that its model reads."""
+
+    n_head_passes: int
+    aggressiveness: float
+    store_examples: bool
+
+
+class LabelledRows(NamedTuple):
+    """Rows to be learned together."""
+
+    rows: Rows
+    answers: scipy.sparse.csr_array  # an indicator of the columns of each row
+    weights: np.ndarray | None  # float32, above 0; None if all are 1
+
+    def of_answers(self) -> np.ndarray:
+        """Return the row of each entry of ``answers``."""
+        return np.repeat(np.arange(self.rows.n_rows), np.diff(self.answers.indptr))
+
+
+class MultilabelModel:
+    """Columns of labels, an index of those that rows have, and trees of the stored examples.
+
+    Attributes
+    ----------
+    index : LabelIndex
+        The forest and the scorers. Labels are numbered in the order of insertion.
+    examples : ContextualMemoryTree or None
+        Trees over the examples.
+    n_columns : int
+        Columns of the matrices of labels.
+    label_of_column, column_of_label : ndarray of int64
+        The label of each column, NONE if no row has it; and the column of each label.
+    names : ndarray or None
+        The names of the columns, if labels were given by names.
+    pair : ndarray or None
+        The classes of a vector, if one was given.
+    is_output_sparse : bool
+        Whether labels were given in a sparse matrix.
+    threshold : float or None
+        The score above which labels are predicted, if it was learned.
+    """
+
+    def __init__(
+        self,
+        index: LabelIndex,
+        examples: ContextualMemoryTree | None,
+        names: np.ndarray | None,
+        pair: np.ndarray | None,
+        *,
+        is_output_sparse: bool,
+    ) -> None:
+        self.index, self.examples, self.names, self.pair = index, examples, names, pair
+        self.is_output_sparse = is_output_sparse
+        self.n_columns = 0
+        self.label_of_column: np.ndarray = np.empty(0, np.int64)
+        self.column_of_label: np.ndarray = np.empty(0, np.int64)
+        self.threshold: float | None = None
+
+    @classmethod
+    def new(
+        cls, options: MultilabelOptions, rows: Rows, n_labels: int, pair: np.ndarray | None, *, is_output_sparse: bool
+    ) -> MultilabelModel:
+        """Return a model without labels, for rows like these and about this number of labels."""
+        index, examples = LabelIndex.new(options, rows, n_labels, int(HeadLoss.MIRA), 1.0, of_sets=True), None
+        if options.store_examples:
+            # What is learned must not depend on whether examples are kept: they have a seed of their own.
+            seed = np.random.SeedSequence([index.seed, 1])
+            examples = ContextualMemoryTree(_EXAMPLE_TREES, n_threads=check_jobs(options.n_jobs), random_state=seed)
+        return cls(index, examples, None, pair, is_output_sparse=is_output_sparse)
+
+    @classmethod
+    def of_attributes(cls, known: dict[str, Any]) -> MultilabelModel:
+        """Return the model of a file or a pickle."""
+        index = LabelIndex.of_attributes(known, of_sets=True)
+        index.n_rows, index.weight_of_rows = known["_n_rows"], known.get("_weight_of_rows")
+        index.without_trees = known.get("_without_trees", False)
+        sparse = known["_sparse_output"]
+        model = cls(index, known["examples_"], known.get("_names"), known["_pair"], is_output_sparse=sparse)
+        model.n_columns, model.threshold = known["n_labels_"], known.get("threshold_")
+        model.label_of_column, model.column_of_label = known["_label_of_column"], known["_column_of_label"]
+        return model
+
+    def attributes(self) -> dict[str, Any]:
+        """Return what files and pickles hold, by the names of attributes there."""
+        index = self.index
+        learned = {} if self.threshold is None else {"threshold_": self.threshold}
+        return (
+            index.attributes()
+            | learned
+            | {
+                "classes_": self.classes,
+                "examples_": self.examples,
+                "n_labels_": self.n_columns,
+                "_n_rows": index.n_rows,
+                "_weight_of_rows": index.weight_of_rows,
+                "_without_trees": index.without_trees,
+                "_sparse_output": self.is_output_sparse,
+                "_pair": self.pair,
+                "_names": self.names,
+                "_label_of_column": self.label_of_column,
+                "_column_of_label": self.column_of_label,
+            }
+        )
+
+    @property
+    def tree(self) -> ContextualMemoryTree:
+        """The trees over the labels."""
+        return self.index.tree
+
+    @property
+    def classes(self) -> np.ndarray:
+        """The classes of a vector, the names of the labels, or the numbers of the columns."""
+        if self.pair is not None:
+            return self.pair
+        return np.arange(self.n_columns) if self.names is None else self.names
+
+    def copied(self) -> MultilabelModel:
+        """Return a model that learns without changing this one."""
+        other = copy.copy(self)
+        other.index = self.index.copied()
+        other.examples = None if self.examples is None else self.examples._twin()
+        return other
+
+    def roll_back(self) -> None:
+        """Remove the labels and examples of a change that failed."""
+        if self.examples is not None:
+            roll_back(self.examples._forest)
+        self.index.roll_back(self.column_of_label.size)
+
+    def prepare_like(self, former: MultilabelModel, options: MultilabelOptions) -> None:
+        """Prepare what answers need, if a former model had it, so that no reader waits for it."""
+        self.index.prepare_like(former.index, options)
+
+    def has_much_due(self, n_rows: int, _options: MultilabelOptions) -> bool:
+        """Return whether learning this number of rows entails much more work than the rows themselves."""
+        return self.index.has_much_due(n_rows)
+
+    # Learning
+
+    def learn(
+        self, labelled: LabelledRows, names: np.ndarray | None, options: MultilabelOptions, *, afresh: bool
+    ) -> None:
+        """Learn rows, whose labels may have further columns with these ``names``."""
+        index, rows, n_known, of_rows = self.index, labelled.rows, self.index.n_labels, labelled.of_answers()
+        in_lists = index.learns_in_lists()
+        if index.without_trees and not afresh:
+            # The index is not rebuilt for every few labels, and those that it does not list yet are found in trees.
+            index.grow_trees(options)
+        labels = self._add_labels(labelled, of_rows, names, options.verbose)
+        if self.examples is not None:
+            insert_rows(self.examples._forest, rescaled(rows), options.verbose)
+        if index.n_labels == 0:
+            return  # no example has a label yet
+        self._choose_common()
+        questions = all_of(routed(rows), rows)
+        index.begin_training(in_lists=in_lists)
+        if labels.size > 0 and not index.without_trees:
+            index.teach_routers(rescaled(questions.routed.take(of_rows)), labels, options, afresh=afresh)
+        if options.n_head_passes > 0:
+            self._train_head(questions, of_rows, labels, n_known, labelled.weights, options)
+        index.end_training(rows.n_rows)
+
+    def _add_labels(
+        self, labelled: LabelledRows, of_rows: np.ndarray, names: np.ndarray | None, verbose: bool
+    ) -> np.ndarray:
+        """Make all columns known, and count which labels rows have; return the label of each entry of ``answers``.
+
+        Labels of rows that have no memory yet are inserted in random order, each under its mean example.
+        """
+        (rows, answers, weights), index = labelled, self.index
+        n_columns, column_of_label, head = answers.shape[1], self.column_of_label, index.head
+        n_new = n_columns - self.n_columns
+        label_of_column = np.concatenate([self.label_of_column, np.full(n_new, NONE, np.int64)])
+        new = np.unique(answers.indices[label_of_column[answers.indices] == NONE])
+        if new.size > 0:
+            index.orders.shuffle(new)
+            place = np.full(n_columns, NONE, np.int64)
+            place[new] = np.arange(new.size)
+            members = place[answers.indices]
+            of_new = members != NONE
+            head, label_of_column[new] = index.insert_labels(
+                rows, members[of_new], of_rows[of_new], new.size, weights, None, verbose
+            )
+            column_of_label = np.concatenate([column_of_label, new])
+        labels = label_of_column[answers.indices]
+        self.n_columns, self.names, index.head = n_columns, names, head
+        self.label_of_column, self.column_of_label = label_of_column, column_of_label
+        self._count(labels, rows.n_rows, of_rows, weights)
+        return labels
+
+    def _count(self, labels: np.ndarray, n_rows: int, of_rows: np.ndarray, weights: np.ndarray | None) -> None:
+        """Count rows, the labels that they have, and their weights."""
+        index, n_labels = self.index, self.column_of_label.size
+        if index.weight_of_rows is not None or weights is not None:
+            before, n_before = index.amounts
+            weight_of_label = total_weights(labels, taken(weights, of_rows), n_labels)
+            weight_of_label[: before.size] += before
+            index.weight_of_label = weight_of_label
+            index.weight_of_rows = n_before + (n_rows if weights is None else float(weights.sum(dtype=np.float64)))
+        n_of_label = np.bincount(labels, minlength=n_labels)
+        n_of_label[: index.n_of_label.size] += index.n_of_label
+        index.n_of_label, index.n_rows = n_of_label, index.n_rows + n_rows
+
+    def _choose_common(self) -> None:
+        """Choose the labels that are candidates for every row."""
+        index = self.index
+        former = index.head.common.labels
+        common = most_common(*index.amounts, former)
+        index.head = index.head._replace(common=common_labels(common))
+        if not np.isin(former, common).all():
+            index.update_postings()  # it has not listed them
+
+    def _train_head(
+        self,
+        questions: Questions,
+        of_rows: np.ndarray,
+        labels: np.ndarray,
+        n_known: int,
+        weights: np.ndarray | None,
+        options: MultilabelOptions,
+    ) -> None:
+        """Train the head on rows: row ``of_rows[i]`` has the label ``labels[i]``.
+
+        Labels from ``n_known`` on are new. ``weights`` are those of the rows.
+        """
+        index, n_rows, n_labels = self.index, questions.rows.n_rows, self.index.n_labels
+        forget_labels(index.head.models, n_known)  # they started as their means, which the index lists
+        in_lists = n_known == 0 and index.is_sparse
+        if in_lists:
+            index.head = with_lists(index.head, new_digest(np.zeros(n_labels, np.int64)))
+        learn = learn_afresh if in_lists else learn_memberships
+        common, orders, of_each = index.head.common.labels, index.orders, filled(weights, n_rows)
+        in_hand, of_all = of_each.sum(dtype=np.float64), index.amounts[1]
+        totals = np.where(np.arange(n_labels) < n_known, in_hand, of_all)
+        duties = new_duties(options.aggressiveness, of_each, totals, n_known)
+        n_threads = index.forest.threads_for(n_rows)
+
+        def train(rows: Rows, of_each: np.ndarray, blocks: Iterable[Block], n_sweeps: int, share: float) -> None:
+            training = Training(rows, duties._replace(weights=of_each), n_sweeps, share, n_threads)
+            index.head = learn(index.head, blocks, training)
+
+        # Rows may have come in the order of their labels, and sweeps want them mixed.
+        order, place = orders.permutation(n_rows), np.empty(n_rows, np.int64)
+        place[order] = np.arange(n_rows)
+        rows, answers = questions.rows.take(order), pair_with_answers(place[of_rows], labels, n_labels)
+        blocks = list(spans(common.size, max(1, _PAIRS_AT_ONCE // max(1, n_rows))))
+        for first, stop in with_progress(blocks, "block of common labels", options.verbose):
+            pairs = pair_with_all(answers, common[first:stop], n_rows)
+            train(rows, of_each[order], one_block(pairs), _SWEEPS_AT_ONCE, _NEGLIGIBLE_IN_COMMON)
+        if n_labels == common.size:
+            return
+        del rows, answers  # a copy of all rows
+        others = ~np.isin(labels, common)
+        pairs = pair_with_answers(of_rows[others], labels[others], n_labels)
+        for n_pass in with_progress(range(options.n_head_passes), "pass", options.verbose):
+            if n_pass > 0 and index.is_worth_listing(n_rows):
+                index.update_postings()  # it finds what the last pass got wrong
+            if in_lists:
+                index.head = with_lists_of(index.head, common)  # the others are learned again from nothing
+            found = group_by_label(self._hard_negatives(questions, options), orders.permutation(n_rows), n_labels)
+            counted: list[Pairs] = []
+            of_labels = _noting(pair_with_hard_negatives(pairs, found, n_rows), counted)
+            train(questions.rows, of_each, of_labels, _SWEEPS, NEGLIGIBLE if n_known == 0 else 0.0)
+            pairs = joined(counted)
+        if n_known > 0:
+            index.prune()
+        else:
+            index.n_cells_pruned = cells_of_tables(index.head)  # all lost what is negligible with every pass
+
+    def _hard_negatives(self, questions: Questions, options: MultilabelOptions) -> np.ndarray:
+        """Return the candidate labels of each row, without the common ones, then NONE: int32."""
+        index = self.index
+        state, effort = index.searched(options), index.effort(options, training=True)
+        most = effort.n_leaves * state.members.shape[2] + effort.n_listed
+        found = np.empty((questions.rows.n_rows, most), np.int32)
+        trees, routers, head = state.trees, state.models, index.head.scorers
+
+        def find(first: int, stop: int) -> None:
+            some = questions._replace(first=first, stop=stop)
+            list_hard_negatives(trees, routers, head, some, effort, found)
+
+        index.in_threads(questions.rows, find)
+        return found
+
+    # Answering
+
+    def labels_above(
+        self, rows: Rows, lowest: float, options: MultilabelOptions, n_listed: int = _LABELS_LISTED
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the rows, the columns and the scores of all labels with a score above ``lowest``.
+
+        Where a search finds them, ``n_listed`` are listed at a time, or those of one row.
+        """
+        index = self.index
+        if index.n_labels == 0:
+            return np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float32)
+        scorers = index.all_scorers(options)
+        if scorers is not None:
+            row, labels, scores = all_above(scorers, rows, lowest)
+            return row, self.column_of_label[labels], scores
+        state, effort, questions = index.searched(options), index.effort(options), all_of(routed(rows), rows)
+        trees, routers, head = state.trees, state.models, index.head.scorers
+
+        def answer(span: tuple[int, int]) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+            found, ends = [], np.empty(rows.n_rows, np.int64)
+            (first, stop), room = span, n_listed
+            while first < stop:
+                labels, scores = np.empty(room, np.int64), np.empty(room, np.float32)
+                some = questions._replace(first=first, stop=stop)
+                done = list_labels(trees, routers, head, some, effort, lowest, Listing(ends, labels, scores))
+                if done > first:
+                    of_rows = np.repeat(np.arange(first, done), np.diff(ends[first:done], prepend=0))
+                    found.append((of_rows, labels[: ends[done - 1]], scores[: ends[done - 1]]))
+                else:
+                    room *= 2
+                first = done
+            return found
+
+        n_threads = index.forest.threads_for(rows.n_rows)
+        parts = map_threads(answer, spans(rows.n_rows, -(-rows.n_rows // n_threads)), n_threads)
+        row, labels, scores = (np.concatenate(part) for part in zip(*[f for part in parts for f in part], strict=True))
+        return row, self.column_of_label[labels], scores
+
+    def nearest_examples(self, rows: Rows, k: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return the ids of the ``k`` stored examples nearest to each row, and their cosines."""
+        if self.examples is None:
+            raise ValueError("examples are not stored: pass store_examples=True and fit again to find neighbors")
+        hits = query_forest(self.examples._forest, rescaled(rows), k, _EXAMPLE_LEAVES)
+        return hits.ids, hits.scores
+
+
+def _noting(blocks: Iterable[Block], counted: list[Pairs]) -> Iterator[Block]:
+    """Yield blocks and, when they have been learned, note those of their pairs that count."""
+    for block in blocks:
+        yield block
+        counted.append(pairs_that_count(block.pairs))
+
+
+def most_common(n_of_label: np.ndarray, n_rows: float, former: np.ndarray) -> np.ndarray:
+    """Return the common labels, the most frequent first.
+
+    Parameters
+    ----------
+    n_of_label : ndarray of int64 or float64, shape (n_labels,)
+        How many rows have each label, or the total weight of these.
+    n_rows : float
+        How many rows there have been, or their total weight.
+    former : ndarray of int64
+        The labels that were common before. They stay so for longer, so that the index is not rebuilt again and again.
+
+    Returns
+    -------
+    ndarray of int64
+        The labels.
+    """
+    if n_of_label.size <= _MOST_COMMON:
+        return np.argsort(-n_of_label, kind="stable")
+    frequent = np.flatnonzero(n_of_label >= _SHARE_OF_ROWS / 2 * n_rows)  # few of very many: only these are sorted
+    common = frequent[np.argsort(-n_of_label[frequent], kind="stable")[:_MOST_COMMON]]
+    share = np.where(np.isin(common, former), _SHARE_OF_ROWS / 2, _SHARE_OF_ROWS)
+    return common[n_of_label[common] >= share * n_rows]
