@@ -39,7 +39,7 @@ from sklearn.svm import LinearSVC
 from tabulate import tabulate
 
 from cmt_numba import CMTClassifier, CMTMultilabelClassifier
-from cmt_numba._heads.candidates import Effort
+from cmt_numba._heads import SearchEffort
 from cmt_numba._heads.products import all_scorers
 from cmt_numba._validation import check_rows
 from cmt_numba.estimators._calibration import threshold_of
@@ -56,7 +56,7 @@ N_WARMING = 300  # examples that kernels are compiled with
 def _effort(**replaced: Any) -> Any:
     usual = LabelIndex.effort
 
-    def effort(index: LabelIndex, options: Any, *, training: bool = False) -> Effort:
+    def effort(index: LabelIndex, options: Any, *, training: bool = False) -> SearchEffort:
         return usual(index, options, training=training)._replace(leaves_last=False, **replaced)
 
     return effort

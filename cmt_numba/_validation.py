@@ -10,18 +10,7 @@ import numpy as np
 import scipy.sparse
 
 from ._change import share_rows
-from ._forest import (
-    LEFT,
-    MOST_FEATURES,
-    NODES_END,
-    NONE,
-    RIGHT,
-    Exploration,
-    Hits,
-    Rows,
-    State,
-    normalize_rows,
-)
+from ._forest import LEFT, MOST_FEATURES, NODES_END, NONE, RIGHT, Exploration, Hits, Rows, State, normalize_rows
 
 MOST_WANTED = 1_000_000
 """Memories, or labels, for each row: answers have room for all that are asked for. Or as many as there are."""

@@ -9,10 +9,7 @@ from typing import Any
 import numpy as np
 
 from ._engine import insert_rows
-from ._forest.allocation import SPARE, slot_table_size
-from ._forest.invariants.trees import levels
-from ._forest.rows import Rows
-from ._forest.state import (
+from ._forest import (
     CODE_MARKS,
     LEAF,
     MOST_FEATURES,
@@ -20,8 +17,12 @@ from ._forest.state import (
     N_COUNTERS,
     NODE,
     SMALLEST_TABLE_BITS,
+    SPARE,
     WEIGHT_CELL,
+    Rows,
     leaf_limit,
+    levels,
+    slot_table_size,
 )
 from ._jit import as_python
 from ._validation import check_integer, check_real, check_rows

@@ -30,10 +30,9 @@ TREES = ("tree, dense", "tree, sparse")
 LEARNING = ("tree, rewards", "tree, rewards, dense")
 FAR = (0.125, 8.0)
 
-_FOREST, _SVM, _SCORERS = "estimators._label_forest", "_heads.multiclass_svm", "_heads.label_scorers"
-_MULTILABEL, _MEMBERSHIPS, _BINARY = "estimators._multilabel", "estimators._memberships", "_heads.binary_svm"
-_COMMON = "estimators._common_labels"
-_RETRIEVER, _RANKING = "estimators._memory_forest", "_forest.ranking"
+_FOREST, _SVM, _SCORERS = "estimators._label_index", "_heads.multiclass_svm", "_heads.label_scorers"
+_MULTILABEL, _BINARY = "estimators._multilabel_model", "_heads.binary_svm"
+_RETRIEVER, _RANKING = "estimators._retrieval_model", "_forest.ranking"
 
 CLASSIFIER = (
     Constant(_FOREST, "_SHARE_OF_LABELS", "share of the classes looked at: error against time", CLASSES),
@@ -76,7 +75,7 @@ CLASSIFIER = (
     Constant(_SVM, "N_COMPETITORS", "competitors held apart at once: exactness against memory", CLASSES, FAR),
     Constant(_SCORERS, "NEGLIGIBLE", "weights forgotten: memory and time against error", SPARSE, (0.125, 4.0)),
     Constant(
-        "estimators._class_answers",
+        "estimators._classification_model",
         "_LABELS_SCANNED",
         "classes whose examples may be neighbours: quality of neighbours against time",
         ("coil100, neighbours", "wikipara1k, neighbours"),
@@ -89,21 +88,23 @@ CLASSIFIER = (
 )
 
 MULTILABEL = (
-    Constant(_COMMON, "_MOST_COMMON", "labels that learn from all rows: error against time", RARE_LABELS),
-    Constant(_COMMON, "_SHARE_OF_ROWS", "from which frequency on they do", RARE_LABELS),
-    Constant(_MULTILABEL, "_LABELS_PER_LEVEL", "rarer labels looked at: error against time", RARE_LABELS),
-    Constant(_MULTILABEL, "_FEWEST_LISTED", "labels of the index scored in full: error against time", RARE_LABELS),
-    Constant(_MULTILABEL, "_LISTED_FOR_A_LABEL", "the same, where rows have five labels or more", RARE_LABELS),
-    Constant(_MULTILABEL, "_WIDER_IN_TRAINING", "rows that a rare label learns from: error against time", RARE_LABELS),
-    Constant(_MEMBERSHIPS, "_SWEEPS", "sweeps over the rows of a rare label in a pass", RARE_LABELS),
-    Constant(_MEMBERSHIPS, "_SWEEPS_AT_ONCE", "most sweeps over the rows of a common label", COMMON_LABELS),
+    Constant(_MULTILABEL, "_MOST_COMMON", "labels that learn from all rows: error against time", RARE_LABELS),
+    Constant(_MULTILABEL, "_SHARE_OF_ROWS", "from which frequency on they do", RARE_LABELS),
+    Constant(_FOREST, "_LABELS_PER_LEVEL_OF_SETS", "rarer labels looked at: error against time", RARE_LABELS),
+    Constant(_FOREST, "_FEWEST_LISTED_OF_SETS", "labels of the index scored in full: error against time", RARE_LABELS),
+    Constant(_FOREST, "_LISTED_FOR_A_LABEL", "the same, where rows have five labels or more", RARE_LABELS),
+    Constant(
+        _FOREST, "_WIDER_LISTS_IN_TRAINING", "rows that a rare label learns from: error against time", RARE_LABELS
+    ),
+    Constant(_MULTILABEL, "_SWEEPS", "sweeps over the rows of a rare label in a pass", RARE_LABELS),
+    Constant(_MULTILABEL, "_SWEEPS_AT_ONCE", "most sweeps over the rows of a common label", COMMON_LABELS),
     Constant(_BINARY, "_SOFTNESS", "1 / 2C: fit to examples against error on others", COMMON_LABELS + RARE_LABELS),
     Constant(_BINARY, "_FARTHEST", "step at which sweeps end: exactness against time", COMMON_LABELS),
     Constant(_BINARY, "_CLOSE_ENOUGH", "smallest step taken: exactness against time", COMMON_LABELS, FAR),
     Constant(
         _BINARY, "_SWEEPS_TO_CHECK", "how often all rows are looked at: exactness against time", COMMON_LABELS, (8.0,)
     ),
-    Constant(_MEMBERSHIPS, "_NEGLIGIBLE_IN_COMMON", "weights forgotten: memory against error", COMMON_LABELS, FAR),
+    Constant(_MULTILABEL, "_NEGLIGIBLE_IN_COMMON", "weights forgotten: memory against error", COMMON_LABELS, FAR),
 )
 
 RETRIEVER = (
@@ -132,9 +133,17 @@ TREE = (
         (0.125, 1000.0),
     ),
     Constant("_forest.moved_keys", "_STEEPNESS", "learn: how far ahead a right memory stops moving", LEARNING),
-    Constant("tree", "_ROWS_IN_A_BLOCK", "learn: rows that see the same tree, freshness against time", LEARNING),
+    Constant(
+        "_engine.supervise", "_ROWS_IN_A_BLOCK", "learn: rows that see the same tree, freshness against time", LEARNING
+    ),
     Constant("tree", "_LEAVES_OF_EACH", "learn: leaves searched, what is met and joined against time", LEARNING),
-    Constant("tree", "_WORTH_REBUILDING", "learn: share of memories joined before trees are rebuilt", LEARNING, FAR),
+    Constant(
+        "_engine.supervise",
+        "_WORTH_REBUILDING",
+        "learn: share of memories joined before trees are rebuilt",
+        LEARNING,
+        FAR,
+    ),
     Constant("_forest.partition", "_PASSES", "rebuild: time against how well routers part halves", LEARNING),
     Constant("_forest.partition", "_ROUNDS", "rebuild: time against how near halves are in themselves", LEARNING),
     Constant("_forest.partition", "_LEAST_SHARE", "rebuild: when groups and not routers place memories", LEARNING),

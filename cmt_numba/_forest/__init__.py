@@ -56,8 +56,21 @@ from .hits import (
     without_own,
 )
 from .insert_remove import Turn, begin_reroutes, finisher_of, insert_slots, remove_memories, undo_moves, withdraw_slots
-from .invariants import InvariantError, Leaves
-from .invariants.errors import require
+from .invariants import (
+    InvariantError,
+    Leaves,
+    all_finite,
+    all_within,
+    are_offsets,
+    check_key_frame,
+    check_keys,
+    check_layout,
+    check_model_frame,
+    check_models,
+    check_number_table,
+    levels,
+    require,
+)
 from .key_store import append_keys, enter_slot, erase_id, find_slots, store_keys, stored_rows
 from .leaf_scan import answer, new_best, offer
 from .linear_model import (
@@ -132,7 +145,7 @@ from .state import (
     VALUES_LIVE,
     WEIGHT_CELL,
     Codes,
-    Keys,
+    KeyArrays,
     KeyStore,
     LinearModels,
     Parameters,

@@ -29,7 +29,7 @@ from .state import (
     VALUES_END,
     VALUES_LIVE,
     Codes,
-    Keys,
+    KeyArrays,
     State,
     leaf_limit,
     linear_models,
@@ -73,7 +73,7 @@ def with_room_for_keys(state: State, n_rows: int, n_cells: int) -> State:
     It is the same object if there is room: searches keep what they read of it.
     """
     codes, leaf_of, members = state.codes, state.leaf_of, state.members
-    keys = keys_with_room(state.parameters, state.keys, n_rows, n_cells)
+    keys = keys_with_room(state.parameters, state.keys, n_rows, n_cells, coded=state.parameters.coded)
     capacity = keys.ids.size
     if capacity > leaf_of.shape[1]:
         leaf_of = resized(leaf_of, capacity, 1)
@@ -88,7 +88,7 @@ def with_room_for_keys(state: State, n_rows: int, n_cells: int) -> State:
     return state._replace(keys=keys, codes=codes, leaf_of=leaf_of, members=members)
 
 
-def keys_with_room(parameters: Any, keys: Keys, n_rows: int, n_cells: int) -> Keys:
+def keys_with_room(parameters: Any, keys: KeyArrays, n_rows: int, n_cells: int, *, coded: bool = False) -> KeyArrays:
     """Return a key store that can take ``n_rows`` more keys, which have ``n_cells`` cells in all if they are sparse."""
     needed = int(keys.totals[N_MEMORIES]) + n_rows
     capacity = keys.ids.size
@@ -97,7 +97,7 @@ def keys_with_room(parameters: Any, keys: Keys, n_rows: int, n_cells: int) -> Ke
         keys = keys._replace(ids=resized(keys.ids, capacity, 0))
         if parameters.sparse:
             keys = keys._replace(spans=resized(keys.spans, capacity, 0))
-        elif not parameters.coded:
+        elif not coded:
             keys = keys._replace(values=resized(keys.values, capacity * parameters.n_features, 0))
     if 5 * needed > 4 * keys.slot_table.size:
         keys = keys._replace(slot_table=_rebuilt_slot_table(keys.ids[: keys.totals[N_MEMORIES]], needed))
@@ -118,7 +118,7 @@ def _rebuilt_slot_table(ids: np.ndarray, n: int) -> np.ndarray:
     return table
 
 
-def with_ids(keys: Keys, ids: np.ndarray) -> Keys:
+def with_ids(keys: KeyArrays, ids: np.ndarray) -> KeyArrays:
     """Return keys that are the same memories under other ids, each given once; those after them follow the largest."""
     totals, all_ids = keys.totals.copy(), keys.ids.copy()
     all_ids[: ids.size] = ids
@@ -136,13 +136,13 @@ def fill_slot_table(table, ids):
         enter_slot(table, ids[slot], slot)
 
 
-def with_room_for_cells(keys: Keys, n_cells: int) -> Keys:
+def with_room_for_cells(keys: KeyArrays, n_cells: int) -> KeyArrays:
     """Return keys whose cells lie together in slot order, with room for ``n_cells`` more and some time to come."""
     n, live = int(keys.totals[N_MEMORIES]), int(keys.totals[VALUES_LIVE])
     return with_cells(keys, np.arange(n), max(live + n_cells, int(_GENTLE * live)))
 
 
-def with_cells(keys: Keys, slots: np.ndarray, size: int) -> Keys:
+def with_cells(keys: KeyArrays, slots: np.ndarray, size: int) -> KeyArrays:
     """Return keys with room for ``size`` cells, where slot ``i`` is what slot ``slots[i]`` was before."""
     moved = keys._replace(
         values=np.empty(size, np.float32),
@@ -263,7 +263,7 @@ def with_tables(state: Any, size: int) -> Any:
     """
     if size > MOST_CELLS:
         raise MemoryError(f"a tree's routers cannot have more than {MOST_CELLS} cells in all, but {size} are wanted")
-    table = np.empty((state.parameters.n_trees, size), state.routers.table.dtype)
+    table = np.empty((state.nodes.shape[0], size), state.routers.table.dtype)
     moved = state._replace(
         nodes=state.nodes.copy(),
         counters=state.counters.copy(),

@@ -11,7 +11,7 @@ import numpy as np
 
 from .._jit import by_reference, kernel
 from .allocation import with_cells
-from .state import COUNT, LEAVES_END, N_MEMORIES, NONE, ROOT, Codes, Keys, Packed, State, no_packed
+from .state import COUNT, LEAVES_END, N_MEMORIES, NONE, ROOT, Codes, KeyArrays, Packed, State, no_packed
 from .topology import first_leaf, next_leaf
 
 
@@ -79,7 +79,7 @@ def _rows_in(order: np.ndarray, flat: np.ndarray, width: int) -> np.ndarray:
     return moved
 
 
-def _keys_in(order: np.ndarray, new_slot: np.ndarray, state: State) -> Keys:
+def _keys_in(order: np.ndarray, new_slot: np.ndarray, state: State) -> KeyArrays:
     keys, table = state.keys, state.keys.slot_table.copy()
     table[table != NONE] = new_slot[table[table != NONE]]
     moved = keys._replace(ids=_rows_in(order, keys.ids, 1), slot_table=table)

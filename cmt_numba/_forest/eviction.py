@@ -57,7 +57,7 @@ class Eviction:
         """Go on from what a file holds. Raises InvariantError if that is not what must be there."""
 
 
-class Oldest(Eviction):
+class OldestEviction(Eviction):
     """Forgets the memories that came first.
 
     Ids are given in order and never again, so a pointer that moves up finds the oldest in amortised constant time.
@@ -82,7 +82,7 @@ class Oldest(Eviction):
         return found[:n]
 
 
-class Random(Eviction):
+class RandomEviction(Eviction):
     """Forgets memories drawn uniformly, from the forest's own randomness."""
 
     def choose(self, state: State, n: int) -> np.ndarray:
@@ -179,8 +179,8 @@ class LeastRecentlyReturned(Eviction):
 
 _POLICIES: dict[str, type[Eviction]] = {
     "least_recently_returned": LeastRecentlyReturned,
-    "oldest": Oldest,
-    "random": Random,
+    "oldest": OldestEviction,
+    "random": RandomEviction,
 }
 EVICTIONS = tuple(_POLICIES)
 

@@ -40,7 +40,7 @@ _SCORE = 6
 _REST = 7  # there are no more rows
 
 
-class Lanes(NamedTuple):
+class SearchLanes(NamedTuple):
     """Rows that are looked for side by side."""
 
     frontiers: Frontier
@@ -55,7 +55,7 @@ def _new_lanes(trees, query, k):
     rows, first, stop = query.rows, query.first, query.stop
     probe_cells = rows.n_features if rows.sparse else 1
     n = max(1, min(_MOST_LANES, stop - first, _CELLS_OF_PROBES // probe_cells))
-    return Lanes(
+    return SearchLanes(
         new_frontiers(trees, n),
         new_probes(rows, first, stop, n, query.room),
         new_bests(n, k, trees.members.shape[2]),

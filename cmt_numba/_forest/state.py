@@ -52,11 +52,11 @@ N_COUNTERS = FREE_TABLES + N_TABLE_SIZES
 UNUSED_COUNTERS = {12: 0, 13: -1}
 """Columns of the counters that former versions used, with what files hold there."""
 
-# Entries of ``Keys.totals``.
+# Entries of ``KeyArrays.totals``.
 N_MEMORIES = 0
 NEXT_ID = 1
-VALUES_END = 2  # cells of ``Keys.values`` ever used (sparse keys)
-VALUES_LIVE = 3  # cells of ``Keys.values`` that belong to a memory (sparse keys)
+VALUES_END = 2  # cells of ``KeyArrays.values`` ever used (sparse keys)
+VALUES_LIVE = 3  # cells of ``KeyArrays.values`` that belong to a memory (sparse keys)
 LONGEST = 4  # most cells that one key has taken
 N_TOTALS = 5
 
@@ -86,7 +86,7 @@ class Parameters(NamedTuple):
     coded: bool = False  # whether dense keys are kept as codes alone
 
 
-class Keys(NamedTuple):
+class KeyArrays(NamedTuple):
     """The key store: unit-length float32 keys by slot, and the map from ids to slots.
 
     Where keys are kept as codes alone, ``values`` is empty.
@@ -200,7 +200,7 @@ class LinearModels(NamedTuple):
 
 
 class KeyStore(NamedTuple):
-    """A key store with the form of its keys; the arrays are those of :class:`Keys`.
+    """A key store with the form of its keys; the arrays are those of :class:`KeyArrays`.
 
     If keys are ``coded``, ``values`` and ``marks`` are those of :class:`Codes`.
     """
@@ -249,7 +249,7 @@ class State(NamedTuple):
     """All there is to a forest: what grows, and what is saved. Kernels are handed the parts that they touch."""
 
     parameters: Parameters
-    keys: Keys
+    keys: KeyArrays
     codes: Codes
     packed: Packed
     nodes: Annotated[np.ndarray, kind_of(NODE, "trees", "nodes")]
@@ -275,17 +275,18 @@ class State(NamedTuple):
 
     def view(self) -> Any:
         """Return the forest as kernels receive it: valid until the state is another."""
-        codes = CodeStore(self.parameters.n_features, *self.codes, *self.packed)
-        return held(ForestView(self.parameters, self.trees, self.models, key_store(self), codes, self.scorer))
+        parameters, codes = self.parameters, self.codes
+        keys = key_store(parameters, self.keys, codes if parameters.coded else None)
+        code_store = CodeStore(parameters.n_features, *codes, *self.packed)
+        return held(ForestView(parameters, self.trees, self.models, keys, code_store, self.scorer))
 
 
-def key_store(state: Any) -> KeyStore:
-    """Return the keys of a forest or of a store of examples."""
-    parameters, keys, marks = state.parameters, state.keys, _NO_MARKS
-    if parameters.coded:
-        keys, marks = keys._replace(values=state.codes.values), state.codes.marks
-    form = parameters.n_features, known(parameters.sparse), known(parameters.coded)
-    return KeyStore._make((*form, *keys, marks))
+def key_store(parameters: Any, keys: KeyArrays, codes: Codes | None = None) -> KeyStore:
+    """Return a key store of a forest or of examples; ``codes`` if dense keys are kept as codes alone."""
+    if codes is not None:
+        keys = keys._replace(values=codes.values)
+    form = parameters.n_features, known(parameters.sparse), known(codes is not None)
+    return KeyStore(*form, *keys, _NO_MARKS if codes is None else codes.marks)
 
 
 def linear_models(state: Any) -> LinearModels:
@@ -304,9 +305,9 @@ def leaf_limit(leaf_multiplier, n):
     return max(1, int(leaf_multiplier * np.log2(n)))
 
 
-def new_keys() -> Keys:
+def new_keys() -> KeyArrays:
     """Return an empty key store."""
-    return Keys(
+    return KeyArrays(
         values=np.empty(0, np.float32),
         indices=np.empty(0, np.int32),
         spans=np.empty((0, 2), np.int64),

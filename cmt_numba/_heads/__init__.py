@@ -1,10 +1,16 @@
 """Linear models over labels, the stored examples they learn from, and the searches for candidate labels."""
 
 from .binary_svm import new_duties
-from .candidates import Answers, Effort, Listing, Questions, all_of, list_hard_negatives, list_labels, score_labels
+from .candidates import (
+    LabelAnswers,
+    Listing,
+    list_hard_negatives,
+    list_labels,
+    score_labels,
+)
 from .examples import (
     ExampleParameters,
-    Examples,
+    StoredExamples,
     all_examples,
     all_slots,
     append_examples,
@@ -19,8 +25,8 @@ from .examples import (
     with_room_for_examples,
 )
 from .hard_negatives import (
-    Block,
-    Pairs,
+    ExamplePairs,
+    LabelBlock,
     joined,
     one_block,
     pair_with_all,
@@ -57,8 +63,8 @@ from .label_scorers import (
     without_negligible_weights,
     without_tables,
 )
-from .landmarks import ROWS_ASKED, Listed, best_listed, dense_scorers, listed, scaled, vectors_of
-from .lessons import Lesson, Search
+from .landmarks import ROWS_ASKED, ScorerLists, best_listed, dense_scorers, listed, scaled, vectors_of
+from .lessons import CandidateSearch, HeadLesson
 from .multiclass_svm import N_COMPETITORS, lacks_gaps, learn_labels, margin_wanted, measure_gaps, new_duals
 from .products import AllScorers, all_above, all_scorers, best_of_all, exact_scores_of_all, top_of_all, unscaled_rows
 from .ridge import (
@@ -70,6 +76,7 @@ from .ridge import (
     learn_rewards,
     new_expectation,
 )
+from .search import FoundLabels, Questions, SearchEffort, all_of
 from .shortlists import new_shortlists
 from .solved_labels import Training, learn_afresh, learn_memberships
 from .stored_duals import StoredDuals, duals_of_slots, no_stored_duals, resume, trim_duals, with_duals

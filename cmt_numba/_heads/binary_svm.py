@@ -14,12 +14,19 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .._forest.linear_model import dense_start
-from .._forest.rng import random_below
-from .._forest.rows import Rows, dot, longest_row, row_of, squared_length
-from .._forest.scorer import gathered_dot
-from .._forest.sparse_weights import find_cell
-from .._forest.state import NONE, ONLY_TREE
+from .._forest import (
+    NONE,
+    ONLY_TREE,
+    Rows,
+    dense_start,
+    dot,
+    find_cell,
+    gathered_dot,
+    longest_row,
+    random_below,
+    row_of,
+    squared_length,
+)
 from .._jit import by_reference, empty, inner, inner_allocating, kernel, prefetch, release, zeros
 from .dual_ascent import dual_step
 
@@ -42,7 +49,7 @@ class Duties(NamedTuple):
     of_others: np.ndarray  # float32 (labels,): the dual variables of all of those together
 
 
-class Task(NamedTuple):
+class LabelTask(NamedTuple):
     """The labels ``first .. stop`` are to be solved, by at most so many sweeps over the rows of each."""
 
     first: int

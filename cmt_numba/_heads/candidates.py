@@ -4,36 +4,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._forest.rows import row_of
-from .._forest.scorer import Probe, aim_probe, new_probe
-from .._forest.state import NONE
+from .._forest import NONE, Probe, aim_probe, new_probe, row_of
 from .._jit import by_reference, empty, inner, inner_allocating, kernel, release, zeros
 from .label_scorers import score_common, score_label
-from .search import Effort, Questions, all_of, candidates_of
-
-__all__ = [
-    "NO_ANSWERS",
-    "Answers",
-    "Candidates",
-    "Effort",
-    "Listing",
-    "Questions",
-    "all_of",
-    "best_of",
-    "drop_candidate",
-    "list_hard_negatives",
-    "list_labels",
-    "new_candidates",
-    "place_of",
-    "score_found",
-    "score_labels",
-    "score_with_right",
-    "scored_candidates",
-    "take_candidates",
-]
+from .search import Questions, SearchEffort, candidates_of
 
 
-class Answers(NamedTuple):
+class LabelAnswers(NamedTuple):
     """The best labels of rows."""
 
     labels: np.ndarray  # int64 (rows, k)
@@ -50,7 +27,7 @@ class Listing(NamedTuple):
     scores: np.ndarray  # float32
 
 
-class Candidates(NamedTuple):
+class LabelCandidates(NamedTuple):
     """The candidate labels of a row, each once, and their scores."""
 
     labels: np.ndarray  # int64 (most + n_right,): right labels count even where they were not reached
@@ -62,7 +39,7 @@ class Candidates(NamedTuple):
 @inner_allocating
 def new_candidates(rows, most, n_right):
     """Return room for ``most`` candidates of any of the rows, and for ``n_right`` labels that were not reached."""
-    return Candidates(
+    return LabelCandidates(
         empty(most + n_right, np.int64),
         empty(most + n_right, np.float32),
         zeros(1, np.int64),
@@ -142,7 +119,7 @@ def _score_row(head, rows, found, i, room, answers):
     stop = found.ends[i]
     n_found = stop - first
     room.n_found[0] = n_found
-    candidates = Candidates(found.labels[first:stop], found.scores[first:stop], room.n_found, room.probe)
+    candidates = LabelCandidates(found.labels[first:stop], found.scores[first:stop], room.n_found, room.probe)
     score_candidates(head, candidates, found.n_common, row_of(rows, row))
     for rank in range(min(labels.shape[1], n_found)):
         best = best_of(candidates, NONE)
@@ -165,13 +142,13 @@ def score_found(head, rows, found, answers):
     release(room)
 
 
-NO_ANSWERS = Answers(
+NO_ANSWERS = LabelAnswers(
     np.empty((0, 0), np.int64), np.empty((0, 0), np.float32), np.empty(0, np.int64), np.empty(0, np.int64)
 )
 
 
 def scored_candidates(
-    trees: Any, routers: Any, head: Any, questions: Questions, effort: Effort, answers: Answers = NO_ANSWERS
+    trees: Any, routers: Any, head: Any, questions: Questions, effort: SearchEffort, answers: LabelAnswers = NO_ANSWERS
 ) -> Any:
     """Yield the candidate labels of the rows ``first .. stop`` with their scores, some rows at a time.
 
@@ -183,7 +160,9 @@ def scored_candidates(
         yield found
 
 
-def score_labels(trees: Any, routers: Any, head: Any, questions: Questions, effort: Effort, answers: Answers) -> None:
+def score_labels(
+    trees: Any, routers: Any, head: Any, questions: Questions, effort: SearchEffort, answers: LabelAnswers
+) -> None:
     """Write the best labels of the rows ``first .. stop``, their scores and how many labels were scored and met.
 
     Writes ``answers`` and nothing else.
@@ -194,7 +173,7 @@ def score_labels(trees: Any, routers: Any, head: Any, questions: Questions, effo
 
 
 def list_hard_negatives(
-    trees: Any, routers: Any, head: Any, questions: Questions, effort: Effort, labels: np.ndarray
+    trees: Any, routers: Any, head: Any, questions: Questions, effort: SearchEffort, labels: np.ndarray
 ) -> None:
     """Write the candidate labels of the rows ``first .. stop``, but for common ones, then NONE.
 
@@ -210,7 +189,7 @@ def list_hard_negatives(
 
 
 def list_labels(
-    trees: Any, routers: Any, head: Any, questions: Questions, effort: Effort, lowest: float, listing: Listing
+    trees: Any, routers: Any, head: Any, questions: Questions, effort: SearchEffort, lowest: float, listing: Listing
 ) -> int:
     """List the labels of a score above ``lowest`` of the rows from ``first`` on, in no order, as long as there is room.
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .._forest.state import NONE
+from .._forest import NONE
 from .._jit import FEATURES_OF_A_WORD, LARGEST_CODE, TILE, Tiles
 
 _CODED_AT_ONCE = 1 << 22  # values

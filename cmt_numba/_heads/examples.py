@@ -6,26 +6,34 @@ from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
-from .._forest.allocation import keys_with_room, resized, with_ids
-from .._forest.hits import Hits
-from .._forest.key_store import append_keys, enter_slot, erase_id, find_slots
-from .._forest.leaf_scan import answer, new_best, offer
-from .._forest.rows import Rows, row_of
-from .._forest.scorer import aim_probe, score
-from .._forest.state import N_MEMORIES, NEXT_ID, NONE, Keys, KeyStore, Scorer, key_store, new_keys, new_scorer
-from .._forest.structures import kind_of
-from .._jit import inner, kernel, release
-from .candidates import (
-    Answers,
-    Effort,
-    Questions,
-    best_of,
-    drop_candidate,
-    new_candidates,
-    scored_candidates,
-    take_candidates,
+from .._forest import (
+    N_MEMORIES,
+    NEXT_ID,
+    NONE,
+    Hits,
+    KeyArrays,
+    KeyStore,
+    Rows,
+    aim_probe,
+    answer,
+    append_keys,
+    enter_slot,
+    erase_id,
+    find_slots,
+    key_store,
+    keys_with_room,
+    kind_of,
+    new_best,
+    new_keys,
+    offer,
+    resized,
+    row_of,
+    score,
+    with_ids,
 )
-from .search import Found
+from .._jit import inner, kernel, release
+from .candidates import LabelAnswers, best_of, drop_candidate, new_candidates, scored_candidates, take_candidates
+from .search import FoundLabels, Questions, SearchEffort
 
 MOST_DRAWN_FROM = 256
 """Examples of a label, its newest, that :func:`draw_examples` draws from: to walk past them takes some microseconds."""
@@ -37,14 +45,9 @@ class ExampleParameters(NamedTuple):
     n_features: int
     sparse: bool
 
-    @property
-    def coded(self) -> bool:
-        """Whether keys are kept as codes alone: examples never are."""
-        return False
-
 
 class ExampleLists(NamedTuple):
-    """The arrays of :class:`Examples` that kernels use."""
+    """The arrays of :class:`StoredExamples` that kernels use."""
 
     keys: KeyStore
     label_of: np.ndarray
@@ -52,12 +55,11 @@ class ExampleLists(NamedTuple):
     first_of: np.ndarray
 
 
-class Examples(NamedTuple):
+class StoredExamples(NamedTuple):
     """A key store of examples, and for every label the list of its examples."""
 
     parameters: ExampleParameters
-    keys: Keys
-    scorer: Scorer  # never trained: examples are compared by their cosine
+    keys: KeyArrays
     label_of: Annotated[np.ndarray, kind_of(np.int32, "places of keys")]
     next_of: Annotated[np.ndarray, kind_of(np.int32, "places of keys")]  # the next example of the same label
     first_of: Annotated[np.ndarray, kind_of(np.int32, "labels")]  # the label's newest example
@@ -65,16 +67,16 @@ class Examples(NamedTuple):
     @property
     def lists(self) -> ExampleLists:
         """What kernels are handed."""
-        return ExampleLists(key_store(self), self.label_of, self.next_of, self.first_of)
+        return ExampleLists(key_store(self.parameters, self.keys), self.label_of, self.next_of, self.first_of)
 
 
-def new_examples(parameters: ExampleParameters) -> Examples:
+def new_examples(parameters: ExampleParameters) -> StoredExamples:
     """Return an empty store."""
     none = np.empty(0, np.int32)
-    return Examples(parameters, new_keys(), new_scorer(), none, none, none)
+    return StoredExamples(parameters, new_keys(), none, none, none)
 
 
-def with_room_for_examples(examples: Examples, rows: Rows, n_labels: int) -> Examples:
+def with_room_for_examples(examples: StoredExamples, rows: Rows, n_labels: int) -> StoredExamples:
     """Return a store with room for one more example for each of the rows, of labels below ``n_labels``."""
     keys = keys_with_room(examples.parameters, examples.keys, rows.n_rows, rows.values.size)
     first_of, old = examples.first_of, examples.first_of.size
@@ -87,7 +89,7 @@ def with_room_for_examples(examples: Examples, rows: Rows, n_labels: int) -> Exa
     return examples._replace(keys=keys, label_of=label_of, next_of=next_of, first_of=first_of)
 
 
-def all_examples(examples: Examples) -> tuple[Rows, np.ndarray]:
+def all_examples(examples: StoredExamples) -> tuple[Rows, np.ndarray]:
     """Return all examples stored, which share memory with the store, and their labels as int64."""
     keys, n = examples.keys, int(examples.keys.totals[N_MEMORIES])
     d, sparse = examples.parameters.n_features, examples.parameters.sparse
@@ -100,7 +102,7 @@ def all_examples(examples: Examples) -> tuple[Rows, np.ndarray]:
     return rows, examples.label_of[:n].astype(np.int64)
 
 
-def some_examples(examples: Examples, slots: np.ndarray) -> Rows:
+def some_examples(examples: StoredExamples, slots: np.ndarray) -> Rows:
     """Return copies of the examples in some slots, in this order, in time that does not depend on how many others are.
 
     That cannot be had from all of them: for sparse examples alone the offsets of all must be made.
@@ -115,19 +117,21 @@ def some_examples(examples: Examples, slots: np.ndarray) -> Rows:
     return Rows(keys.values[cells], keys.indices[cells], offsets, d, True)
 
 
-def all_slots(examples: Examples) -> np.ndarray:
+def all_slots(examples: StoredExamples) -> np.ndarray:
     """Return the slots of all examples: int64."""
     return np.arange(int(examples.keys.totals[N_MEMORIES]))
 
 
-def slots_of_examples(examples: Examples, ids: np.ndarray) -> np.ndarray:
+def slots_of_examples(examples: StoredExamples, ids: np.ndarray) -> np.ndarray:
     """Return where examples are, NONE for those that are not stored."""
     slots = np.empty(ids.size, np.int64)
     find_slots(examples.keys, ids, slots)
     return slots
 
 
-def with_only_examples(examples: Examples, slots: np.ndarray, labels: np.ndarray, n_labels: int) -> Examples:
+def with_only_examples(
+    examples: StoredExamples, slots: np.ndarray, labels: np.ndarray, n_labels: int
+) -> StoredExamples:
     """Return a store of some of the examples, given in their order, with these labels; they keep their ids."""
     rows = all_examples(examples)[0].take(slots)
     fewer = with_room_for_examples(new_examples(examples.parameters), rows, n_labels)
@@ -135,7 +139,7 @@ def with_only_examples(examples: Examples, slots: np.ndarray, labels: np.ndarray
     return with_example_ids(fewer, examples.keys.ids[slots], int(examples.keys.totals[NEXT_ID]))
 
 
-def with_example_ids(examples: Examples, ids: np.ndarray, next_id: int) -> Examples:
+def with_example_ids(examples: StoredExamples, ids: np.ndarray, next_id: int) -> StoredExamples:
     """Return the same examples under other ids, below ``next_id``, which is the next that is given out."""
     keys = with_ids(examples.keys, ids)
     keys.totals[NEXT_ID] = next_id
@@ -247,7 +251,7 @@ def nearest_rows(
     head: Any,
     examples: ExampleLists,
     questions: Questions,
-    effort: Effort,
+    effort: SearchEffort,
     n_labels: int,
     hits: Hits,
 ) -> None:
@@ -260,7 +264,7 @@ def nearest_rows(
 
 
 def rows_of_labels(
-    examples: ExampleLists, rows: Rows, answers: Answers, n_labels: int, hits: Hits, first: int, stop: int
+    examples: ExampleLists, rows: Rows, answers: LabelAnswers, n_labels: int, hits: Hits, first: int, stop: int
 ) -> None:
     """Write the best examples of the best ``n_labels`` of the labels answered for the rows ``first .. stop``.
 
@@ -268,5 +272,7 @@ def rows_of_labels(
     """
     labels, scores = answers.labels[first:stop], answers.scores[first:stop]
     found, n_each = labels != NONE, np.count_nonzero(labels != NONE, axis=1)
-    entries = Found(np.arange(first, stop), np.cumsum(n_each), n_each, labels[found], scores[found], 0, labels.shape[1])
+    entries = FoundLabels(
+        np.arange(first, stop), np.cumsum(n_each), n_each, labels[found], scores[found], 0, labels.shape[1]
+    )
     find_examples(examples, rows, entries, n_labels, hits)

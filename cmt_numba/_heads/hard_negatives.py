@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .._forest.state import NONE
+from .._forest import NONE
 from .._jit import kernel
 from .inference_weights import offsets_of
 
@@ -17,7 +17,7 @@ _PAIRS_IN_A_BLOCK = 1 << 20
 _ROWS_COUNTED = 4096  # at once
 
 
-class Pairs(NamedTuple):
+class ExamplePairs(NamedTuple):
     """Label ``l`` is paired with the rows of the entries ``offsets[l] .. offsets[l + 1]``, each only once."""
 
     offsets: np.ndarray  # int64 (labels + 1,)
@@ -26,37 +26,37 @@ class Pairs(NamedTuple):
     weights: np.ndarray  # float32: what the row has added to the label's scorer, or taken from it
 
 
-def pair_with_answers(rows: np.ndarray, labels: np.ndarray, n_labels: int) -> Pairs:
+def pair_with_answers(rows: np.ndarray, labels: np.ndarray, n_labels: int) -> ExamplePairs:
     """Return pairs for as many labels, of which ``labels[i]`` is one that row ``rows[i]`` has."""
     by_label = np.argsort(labels, kind="stable")
     n = labels.size
     offsets = offsets_of(np.bincount(labels, minlength=n_labels))
-    return Pairs(offsets, rows[by_label].astype(np.int32), np.ones(n, np.bool_), np.zeros(n, np.float32))
+    return ExamplePairs(offsets, rows[by_label].astype(np.int32), np.ones(n, np.bool_), np.zeros(n, np.float32))
 
 
-def pair_with_all(answers: Pairs, labels: np.ndarray, n_rows: int) -> Pairs:
+def pair_with_all(answers: ExamplePairs, labels: np.ndarray, n_rows: int) -> ExamplePairs:
     """Return pairs of some labels with all rows, in their order."""
     counts = np.zeros(answers.offsets.size - 1, np.int64)
     counts[labels] = n_rows
     n = labels.size * n_rows
     rows = np.tile(np.arange(n_rows, dtype=np.int32), labels.size)
-    pairs = Pairs(offsets_of(counts), rows, np.zeros(n, np.bool_), np.zeros(n, np.float32))
+    pairs = ExamplePairs(offsets_of(counts), rows, np.zeros(n, np.bool_), np.zeros(n, np.float32))
     for label in labels:
         pairs.has[pairs.offsets[label] + answers.rows[answers.offsets[label] : answers.offsets[label + 1]]] = True
     return pairs
 
 
-def pairs_that_count(pairs: Pairs) -> Pairs:
+def pairs_that_count(pairs: ExamplePairs) -> ExamplePairs:
     """Return copies of the pairs of rows that have the label, and of those that have a weight."""
     counted = np.flatnonzero(pairs.has | (pairs.weights > 0.0))
     offsets = np.searchsorted(counted, pairs.offsets)
-    return Pairs(offsets, pairs.rows[counted], pairs.has[counted], pairs.weights[counted])
+    return ExamplePairs(offsets, pairs.rows[counted], pairs.has[counted], pairs.weights[counted])
 
 
-def joined(parts: list[Pairs]) -> Pairs:
+def joined(parts: list[ExamplePairs]) -> ExamplePairs:
     """Return the pairs of parts of different labels, whose labels rise from part to part."""
     offsets = np.stack([part.offsets for part in parts]).sum(axis=0)
-    return Pairs(offsets, *(np.concatenate(arrays) for arrays in list(zip(*parts, strict=True))[1:]))
+    return ExamplePairs(offsets, *(np.concatenate(arrays) for arrays in list(zip(*parts, strict=True))[1:]))
 
 
 class HardNegatives(NamedTuple):
@@ -78,22 +78,22 @@ def by_label(candidates: np.ndarray, order: np.ndarray, n_labels: int) -> HardNe
     return HardNegatives(offsets, rows)
 
 
-class Block(NamedTuple):
+class LabelBlock(NamedTuple):
     """The pairs of the labels ``first .. stop``; the pairs have none of other labels."""
 
     first: int
     stop: int
-    pairs: Pairs
+    pairs: ExamplePairs
 
 
-def one_block(pairs: Pairs) -> list[Block]:
+def one_block(pairs: ExamplePairs) -> list[LabelBlock]:
     """Return all pairs as a single block."""
-    return [Block(0, pairs.offsets.size - 1, pairs)]
+    return [LabelBlock(0, pairs.offsets.size - 1, pairs)]
 
 
 def pair_with_hard_negatives(
-    pairs: Pairs, found: HardNegatives, n_rows: int, most: int = _PAIRS_IN_A_BLOCK
-) -> Iterator[Block]:
+    pairs: ExamplePairs, found: HardNegatives, n_rows: int, most: int = _PAIRS_IN_A_BLOCK
+) -> Iterator[LabelBlock]:
     """Yield the pairs, and those of labels with their hard negatives that are not among them, in blocks of labels.
 
     A block has up to ``most`` pairs, or one label. All together take several times the memory of those that count.
@@ -103,13 +103,13 @@ def pair_with_hard_negatives(
     while first < last:
         stop = min(max(first + 1, int(np.searchsorted(n_before, n_before[first] + most, side="right")) - 1), last)
         n = int(n_before[stop] - n_before[first])
-        merged = Pairs(
+        merged = ExamplePairs(
             np.zeros(last + 1, np.int64), np.empty(n, np.int32), np.zeros(n, np.bool_), np.zeros(n, np.float32)
         )
         merge_pairs(pairs, found, first, stop, paired_with, merged)
         n = merged.offsets[stop]
         merged.offsets[stop:] = n
-        yield Block(first, stop, Pairs(merged.offsets, merged.rows[:n], merged.has[:n], merged.weights[:n]))
+        yield LabelBlock(first, stop, ExamplePairs(merged.offsets, merged.rows[:n], merged.has[:n], merged.weights[:n]))
         first = stop
 
 

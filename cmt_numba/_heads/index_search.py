@@ -14,9 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .._forest.rows import longest_row, row_of
-from .._forest.scorer import Probe, aim_probe, gathered_dot, new_probe, value_of
-from .._forest.state import NONE
+from .._forest import NONE, Probe, aim_probe, gathered_dot, longest_row, new_probe, row_of, value_of
 from .._jit import by_reference, empty, inner, inner_allocating, inner_merged, kernel, release, zeros
 from .inverted_index import Postings, add_to_met, keep_best_labels, next_list
 
@@ -56,7 +54,7 @@ class _Rest(NamedTuple):
     long: np.float32  # the others, to a label that is the heaviest in each of them
 
 
-class _Room(NamedTuple):
+class _IndexRoom(NamedTuple):
     """Room for the search of one row after the other."""
 
     bounds: np.ndarray  # float32 (longest row,): what the list of each of the row's features can add at most
@@ -72,7 +70,7 @@ class _Room(NamedTuple):
 @inner_allocating
 def _new_room(rows, n_labels):
     longest = longest_row(rows, 0, rows.offsets.size - 1)
-    return _Room(
+    return _IndexRoom(
         empty(longest, np.float32),
         empty(longest, np.float32),
         zeros(n_labels, np.float32),

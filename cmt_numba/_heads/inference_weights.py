@@ -9,11 +9,17 @@ from typing import Annotated, NamedTuple
 import numpy as np
 import scipy.sparse
 
-from .._forest.rows import UNSCALED, Row
-from .._forest.scorer import gathered_dot, value_of
-from .._forest.sparse_weights import locate_or_insert_cells, table_start
-from .._forest.state import NONE, ONLY_TREE
-from .._forest.structures import kind_of
+from .._forest import (
+    NONE,
+    ONLY_TREE,
+    UNSCALED,
+    Row,
+    gathered_dot,
+    kind_of,
+    locate_or_insert_cells,
+    table_start,
+    value_of,
+)
 from .._jit import by_reference, empty, inner, inner_fastmath, kernel, release
 
 _ROUNDED_AT_ONCE = 1 << 20  # weights

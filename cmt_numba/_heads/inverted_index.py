@@ -11,9 +11,8 @@ from typing import Annotated, NamedTuple
 
 import numpy as np
 
-from .._concurrency.workers import spans
-from .._forest.state import NONE
-from .._forest.structures import kind_of
+from .._change import spans
+from .._forest import NONE, kind_of
 from .._jit import inner
 from .inference_weights import Digest, offsets_of
 

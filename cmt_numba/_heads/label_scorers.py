@@ -17,22 +17,7 @@ from typing import Annotated, NamedTuple
 import numpy as np
 import scipy.sparse
 
-from .._forest.allocation import SPARE, most_cells_in_use, with_nodes, with_tables
-from .._forest.linear_model import (
-    add_row,
-    add_sum,
-    add_to_sum,
-    locate_or_insert,
-    located_sum,
-    margin_of,
-    new_workspace,
-    probed_margin,
-    release_model,
-    reset_model,
-)
-from .._forest.rows import Rows, longest_row, row_of, squared_length
-from .._forest.sparse_weights import copy_heavy_cells
-from .._forest.state import (
+from .._forest import (
     CELLS_WANTED,
     DONE,
     FREE_TABLES,
@@ -42,14 +27,33 @@ from .._forest.state import (
     NONE,
     ONLY_TREE,
     SMALLEST_TABLE_BITS,
+    SPARE,
     TABLES_END,
     TABLES_FULL,
     WEIGHT_CELL,
     LinearModels,
     Routers,
+    Rows,
+    add_row,
+    add_sum,
+    add_to_sum,
+    copy_heavy_cells,
+    kind_of,
     linear_models,
+    locate_or_insert,
+    located_sum,
+    longest_row,
+    margin_of,
+    most_cells_in_use,
+    new_workspace,
+    probed_margin,
+    release_model,
+    reset_model,
+    row_of,
+    squared_length,
+    with_nodes,
+    with_tables,
 )
-from .._forest.structures import kind_of
 from .._jit import by_reference, inner, kernel, release
 from .inference_weights import (
     Common,
@@ -86,7 +90,6 @@ HEAD_LOSSES = {loss.name.lower(): int(loss) for loss in HeadLoss}
 class HeadParameters(NamedTuple):
     """What is fixed for a head's life."""
 
-    n_trees: int  # always 1: tables are kept a row for each tree
     n_features: int
     sparse: bool
     loss: int

@@ -11,9 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse
 
-from .._forest.rows import Rows
-from .._forest.state import NODES_END, NONE
-from .candidates import Answers
+from .._forest import NODES_END, NONE, Rows
+from .candidates import LabelAnswers
 from .coded_lists import CodedLists, coded_lists, zero_for
 from .label_scorers import Head
 from .list_search import Landmarks, Scorers, search_lists
@@ -32,7 +31,7 @@ Share = Callable[[Callable[[int, int], Any]], None]
 """What has all rows worked on, some at a time."""
 
 
-class Listed(NamedTuple):
+class ScorerLists(NamedTuple):
     """Scorers in lists."""
 
     landmarks: Landmarks
@@ -54,7 +53,7 @@ def vectors_of(scorers: Scorers, n_features: int) -> np.ndarray:
     return scorers.weights.reshape(-1, scorers.stride)[:, :n_features]
 
 
-def listed(scorers: Scorers, asked: np.ndarray, own: np.ndarray) -> Listed:
+def listed(scorers: Scorers, asked: np.ndarray, own: np.ndarray) -> ScorerLists:
     """Return dense scorers in lists; the same for the same scorers and rows.
 
     Parameters
@@ -83,7 +82,7 @@ def listed(scorers: Scorers, asked: np.ndarray, own: np.ndarray) -> Listed:
     zero = zero_for(asked)
     lists = coded_lists(vectors, scorers.biases if scorers.biases.size > 0 else None, list_of, used.size, zero)
     every = Landmarks(_in_one_list(centers, zero), lists, np.inf)
-    made = Listed(every, lists.sizes, scorers.biases)
+    made = ScorerLists(every, lists.sizes, scorers.biases)
     gap = _gap_that_finds(made, centers, list_of, scorers, asked, own)
     return made._replace(landmarks=every._replace(gap=gap))
 
@@ -108,17 +107,17 @@ def _nearest(centers: np.ndarray, units: np.ndarray) -> np.ndarray:
     """Return the landmark nearest to each vector of unit length."""
     scorers, zero = Scorers(centers.reshape(-1), units.shape[1], np.empty(0, np.float32)), zero_for(units)
     every = Landmarks(_in_one_list(centers[:1], zero), _in_one_list(centers, zero), np.inf)
-    return _best_for(Listed(every, np.full(1, len(centers)), scorers.biases), scorers, units, 1)[:, 0]
+    return _best_for(ScorerLists(every, np.full(1, len(centers)), scorers.biases), scorers, units, 1)[:, 0]
 
 
-def _best_for(lists: Listed, scorers: Scorers, units: np.ndarray, k: int) -> np.ndarray:
+def _best_for(lists: ScorerLists, scorers: Scorers, units: np.ndarray, k: int) -> np.ndarray:
     n, d = units.shape
     rows = Rows(units.reshape(-1), np.empty(0, np.int32), np.arange(0, n * d + 1, d), d, False)
     return best_listed(lists, scorers, rows, k, lambda work: work(0, n)).labels
 
 
 def _gap_that_finds(
-    every: Listed, centers: np.ndarray, list_of: np.ndarray, scorers: Scorers, asked: np.ndarray, own: np.ndarray
+    every: ScorerLists, centers: np.ndarray, list_of: np.ndarray, scorers: Scorers, asked: np.ndarray, own: np.ndarray
 ) -> float:
     """Return the gap with which nearly all of the rows asked find the label that scores best for them."""
     first, second = _best_for(every, scorers, asked, 2).T
@@ -127,13 +126,13 @@ def _gap_that_finds(
     return float(np.quantile(near.max(axis=1) - near[np.arange(own.size), list_of[best]], _SHARE_FOUND))
 
 
-def best_listed(lists: Listed, scorers: Scorers, rows: Rows, k: int, share: Share) -> Answers:
+def best_listed(lists: ScorerLists, scorers: Scorers, rows: Rows, k: int, share: Share) -> LabelAnswers:
     """Return the ``k`` best labels of each row in the lists that it reaches, NONE and minus infinity where fewer are.
 
     ``n_scored`` says how many labels these lists have.
     """
     n = rows.n_rows
-    answers = Answers(
+    answers = LabelAnswers(
         np.empty((n, k), np.int64), np.empty((n, k), np.float32), np.empty(n, np.int64), np.empty(n, np.int64)
     )
     share(lambda first, stop: search_lists(lists.landmarks, lists.sizes, scorers, rows, first, stop, answers))

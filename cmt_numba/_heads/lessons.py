@@ -5,26 +5,26 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._concurrency.workers import Workers, spans
-from .._forest.state import DONE
-from .candidates import NO_ANSWERS, Effort, score_found
+from .._change import Workers, spans
+from .._forest import DONE
+from .candidates import NO_ANSWERS, score_found
 from .label_scorers import Head, with_more_cells
-from .search import Found, Questions, candidates_of, entries_of
+from .search import FoundLabels, Questions, SearchEffort, candidates_of, entries_of
 from .shortlists import shorten, shortlisted
 
 _ROWS_AT_ONCE = 1024
 
 
-class Search(NamedTuple):
+class CandidateSearch(NamedTuple):
     """Where candidates of rows are searched for, how far, and in how many threads."""
 
     trees: Any
     routers: Any
-    effort: Effort
+    effort: SearchEffort
     n_threads: int = 1
 
 
-class Lesson(NamedTuple):
+class HeadLesson(NamedTuple):
     """Row ``order[i]`` has the label ``labels[order[i]]``."""
 
     questions: Questions
@@ -34,7 +34,9 @@ class Lesson(NamedTuple):
     searching: bool  # for candidates, and not content with the shortlists
 
 
-def find_shortlists(search: Search, head: Head, lesson: Lesson, rows: np.ndarray, run: Workers) -> np.ndarray:
+def find_shortlists(
+    search: CandidateSearch, head: Head, lesson: HeadLesson, rows: np.ndarray, run: Workers
+) -> np.ndarray:
     """Search for the candidates of some rows, int64, in several threads, and write their shortlists.
 
     Returns the scores of these, as :func:`shorten` does.
@@ -52,7 +54,9 @@ def find_shortlists(search: Search, head: Head, lesson: Lesson, rows: np.ndarray
     return scores
 
 
-def learn_in_turn(search: Search, head: Head, lesson: Lesson, learn: Callable[[Head, Found, np.ndarray], int]) -> Head:
+def learn_in_turn(
+    search: CandidateSearch, head: Head, lesson: HeadLesson, learn: Callable[[Head, FoundLabels, np.ndarray], int]
+) -> Head:
     """Have ``learn`` train a head on one row of a lesson after the other; return it, or another one if it grew.
 
     ``learn`` is handed rows with their candidates, which it scores. It moves an array of one number on with each row
@@ -71,7 +75,7 @@ def learn_in_turn(search: Search, head: Head, lesson: Lesson, learn: Callable[[H
     return head
 
 
-def _candidates(search: Search, head: Head, lesson: Lesson, order: np.ndarray) -> Iterable[Found]:
+def _candidates(search: CandidateSearch, head: Head, lesson: HeadLesson, order: np.ndarray) -> Iterable[FoundLabels]:
     if lesson.searching:
         return candidates_of(search.trees, search.routers, head.scorers, lesson.questions, order, search.effort)
     return (shortlisted(lesson.shortlists, order[first:stop]) for first, stop in spans(order.size, _ROWS_AT_ONCE))

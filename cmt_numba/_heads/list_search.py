@@ -10,14 +10,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .._forest.rows import dot
-from .._forest.state import NONE
+from .._forest import NONE, dot
 from .._jit import (
     FEATURES_OF_A_WORD,
     LARGEST_CODE,
     ROWS_OF_A_TILE,
     TILE,
-    Asked,
+    TileQueries,
     empty,
     first_of,
     inner,
@@ -62,7 +61,7 @@ class Scorers(NamedTuple):
 class Reached(NamedTuple):
     """The rows of a block, and which lists they reach."""
 
-    asked: Asked  # all of them, and those that are compared with the same list
+    asked: TileQueries  # all of them, and those that are compared with the same list
     scales: np.ndarray  # float32 (rows,), of the codes
     errors: np.ndarray  # float32 (rows,): the length of what codes leave out
     scores: np.ndarray  # float32 (8 * landmarks,), of eight rows
@@ -78,7 +77,7 @@ class Reached(NamedTuple):
 def _new_reached(n_rows, n_groups, n_lists):
     n_reached = max(min(n_rows * n_lists, _REACHED_AT_ONCE), min(n_rows, ROWS_OF_A_TILE) * n_lists)
     return Reached(
-        Asked(
+        TileQueries(
             empty(n_rows * n_groups, np.int32),
             empty(n_rows + ROWS_OF_A_TILE, np.int64),
             empty(n_rows + ROWS_OF_A_TILE, np.float32),

@@ -13,18 +13,30 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._concurrency.workers import Workers, spans, workers
-from .._forest.linear_model import add_row, locate_or_insert, new_workspace
-from .._forest.rows import longest_row, row_of, squared_length
-from .._forest.scorer import aim_probe, new_probe, probed_dot
-from .._forest.state import DONE, NODES_END, NONE, ONLY_TREE, TABLES_FULL
+from .._change import Workers, spans, workers
+from .._forest import (
+    DONE,
+    NODES_END,
+    NONE,
+    ONLY_TREE,
+    TABLES_FULL,
+    add_row,
+    aim_probe,
+    locate_or_insert,
+    longest_row,
+    new_probe,
+    new_workspace,
+    probed_dot,
+    row_of,
+    squared_length,
+)
 from .._jit import by_reference, empty, inner, inner_allocating, kernel, release, zeros
-from .by_label import PairsByLabel, scores_of, sorted_by_label, with_rows_added
-from .candidates import Candidates, best_of, new_candidates, score_with_right
+from .candidates import LabelCandidates, best_of, new_candidates, score_with_right
 from .dual_ascent import dual_step
 from .label_scorers import Head, HeadLoss
-from .lessons import Lesson, Search, find_shortlists, learn_in_turn
-from .search import Found
+from .label_updates import PairsByLabel, scores_of, sorted_by_label, with_rows_added
+from .lessons import CandidateSearch, HeadLesson, find_shortlists, learn_in_turn
+from .search import FoundLabels
 from .shortlists import shortlisted
 from .softmax import descend
 
@@ -317,7 +329,7 @@ def plan_steps(rows, found, duals, margin, steps):
     for i in range(found.rows.size):
         row, stop = found.rows[i], found.ends[i]
         n_found[0] = stop - first
-        candidates = Candidates(found.labels[first:stop], found.scores[first:stop], n_found, probe)
+        candidates = LabelCandidates(found.labels[first:stop], found.scores[first:stop], n_found, probe)
         _add_steps_noted(rows, found, i, candidates, steps, products)
         _plan_row(candidates, row_of(rows, row), _RIGHT, row, duals, np.float32(margin), plan)
         if plan.n_changed[0] > 0:
@@ -326,7 +338,7 @@ def plan_steps(rows, found, duals, margin, steps):
     release((probe, n_found, plan, products))
 
 
-def _scored(search: Search, head: Head, lesson: Lesson, block: np.ndarray, run: Workers) -> Found:
+def _scored(search: CandidateSearch, head: Head, lesson: HeadLesson, block: np.ndarray, run: Workers) -> FoundLabels:
     """Return the shortlists of some rows with scores. If the lesson says so they are searched for first."""
     known = find_shortlists(search, head, lesson, block, run) if lesson.searching else None
     found = shortlisted(lesson.shortlists, block, known)
@@ -342,7 +354,9 @@ def lacks_gaps(head: Head) -> bool:
     return bool(head.gaps[0] < _GAPS_MEASURED)
 
 
-def measure_gaps(search: Search, head: Head, lesson: Lesson, duals: Duals, n_per_label: float = 0.0) -> None:
+def measure_gaps(
+    search: CandidateSearch, head: Head, lesson: HeadLesson, duals: Duals, n_per_label: float = 0.0
+) -> None:
     """Measure the gaps of a lesson's rows, until enough are known for good. It learns nothing else.
 
     ``n_per_label`` is the mean number of examples of a label. For MIRA, gaps are counted as wider if it is large.
@@ -365,7 +379,7 @@ def measure_gaps(search: Search, head: Head, lesson: Lesson, duals: Duals, n_per
             head.gaps[1] += wider * (importance[:n] @ gaps[:n])
 
 
-def learn_labels(search: Search, head: Head, lesson: Lesson, duals: Duals) -> Head:
+def learn_labels(search: CandidateSearch, head: Head, lesson: HeadLesson, duals: Duals) -> Head:
     """Train a head on a lesson; return it, or another one if it grew.
 
     Searches for the rows' candidates and writes the lesson's shortlists, or is content with these.
@@ -379,14 +393,14 @@ def learn_labels(search: Search, head: Head, lesson: Lesson, duals: Duals) -> He
     if head.counters[0, NODES_END] > MOST_IN_TURN:
         return ascend_in_blocks(search, head, lesson, duals)
 
-    def learn(head: Head, found: Found, at: np.ndarray) -> int:
+    def learn(head: Head, found: FoundLabels, at: np.ndarray) -> int:
         return int(ascend_on(head.scorers, lesson.questions.rows, lesson.labels, found, duals, margin, at))
 
     return learn_in_turn(search, head, lesson, learn)
 
 
 def ascend_in_blocks(
-    search: Search, head: Head, lesson: Lesson, duals: Duals, *, rows_at_once: int = _ROWS_AT_ONCE
+    search: CandidateSearch, head: Head, lesson: HeadLesson, duals: Duals, *, rows_at_once: int = _ROWS_AT_ONCE
 ) -> Head:
     """Train a head with MIRA on blocks of rows: search and score a block, plan one row after the other, then learn.
 

@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse
 
-from .._forest.rows import Rows, as_matrix
-from .._forest.state import NODES_END
+from .._forest import NODES_END, Rows, as_matrix
 from .._jit import TILE, first_of, kernel, marks_of
 from .label_scorers import Head
 

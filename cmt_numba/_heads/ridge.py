@@ -8,11 +8,7 @@ from typing import Annotated, NamedTuple
 
 import numpy as np
 
-from .._forest.allocation import resized
-from .._forest.hash_table import enter_place, find_place, hash_feature
-from .._forest.rows import Rows, dot, row_of, squared_length
-from .._forest.state import NONE
-from .._forest.structures import kind_of
+from .._forest import NONE, Rows, dot, enter_place, find_place, hash_feature, kind_of, resized, row_of, squared_length
 from .._jit import empty, inner, inner_fastmath, kernel, release
 
 _SMALLEST_BITS = 4

@@ -9,9 +9,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._forest.frontier import Frontier, begin_search, frontier_at, new_frontiers, reach_next
-from .._forest.rows import Rows, longest_row, row_of
-from .._forest.state import COUNT, NONE
+from .._forest import (
+    COUNT,
+    NONE,
+    Frontier,
+    Rows,
+    begin_search,
+    frontier_at,
+    longest_row,
+    new_frontiers,
+    reach_next,
+    row_of,
+)
 from .._jit import by_reference, empty, inner, inner_allocating, kernel, release
 from .inverted_index import keep_best_labels, lists_any, meet_labels
 
@@ -34,7 +43,7 @@ def all_of(routed: Rows, rows: Rows) -> Questions:
     return Questions(routed, rows, 0, rows.n_rows)
 
 
-class Effort(NamedTuple):
+class SearchEffort(NamedTuple):
     """How far the search for a row's candidates may go."""
 
     n_leaves: int  # to reach in all trees together
@@ -45,7 +54,7 @@ class Effort(NamedTuple):
     leaves_last: bool = False  # leaves are reached only for rows that the index lists no label for
 
 
-class Found(NamedTuple):
+class FoundLabels(NamedTuple):
     """The candidate labels of some rows, each once, one row behind the other.
 
     Those of entry ``i`` end at ``ends[i]`` and begin with the common ones, the same number for every row.
@@ -60,7 +69,7 @@ class Found(NamedTuple):
     most: int  # labels of a row
 
 
-def entries_of(found: Found, first: int, stop: int) -> Found:
+def entries_of(found: FoundLabels, first: int, stop: int) -> FoundLabels:
     """Return the entries ``first .. stop``, which share their labels and scores with those given."""
     a, b = (int(found.ends[i - 1]) if i > 0 else 0 for i in (first, stop))
     return found._replace(
@@ -72,7 +81,7 @@ def entries_of(found: Found, first: int, stop: int) -> Found:
     )
 
 
-class _Room(NamedTuple):
+class _CandidateRoom(NamedTuple):
     """Room for the search of one row after the other."""
 
     frontiers: Frontier  # a single one
@@ -82,7 +91,7 @@ class _Room(NamedTuple):
 @inner_allocating
 def _new_room(trees, rows):
     longest = longest_row(rows, 0, rows.offsets.size - 1)
-    return _Room(new_frontiers(trees, 1), empty(longest, np.float32))
+    return _CandidateRoom(new_frontiers(trees, 1), empty(longest, np.float32))
 
 
 @inner
@@ -142,7 +151,7 @@ def _find_labels(trees, routers, postings, common, asked, row, room, sums, label
 class _Asked(NamedTuple):
     routed: Rows
     rows: Rows
-    effort: Effort
+    effort: SearchEffort
 
 
 @kernel
@@ -181,11 +190,11 @@ def candidates_of(
     head: Any,
     questions: Questions,
     order: np.ndarray,
-    effort: Effort,
+    effort: SearchEffort,
     *,
     rows_at_once: int = _ROWS_AT_ONCE,
     labels_at_once: int = _LABELS_AT_ONCE,
-) -> Iterator[Found]:
+) -> Iterator[FoundLabels]:
     """Yield the candidate labels of the rows of ``order``, int64, some rows at a time.
 
     Each time the same arrays are written over. They have room for ``labels_at_once`` labels, or for those of one row.
@@ -203,7 +212,7 @@ def candidates_of(
     sums = np.zeros(int(trees.counters[0, COUNT]), np.float32)
     while first < order.size:
         rows = order[first : first + n_rows]
-        found = Found(rows, ends, n_met, labels, scores, n_common, most)
+        found = FoundLabels(rows, ends, n_met, labels, scores, n_common, most)
         n = find_labels(trees, routers, postings, common, asked, found, sums)
         yield found._replace(rows=rows[:n], ends=ends[:n], n_met=n_met[:n])
         first += n

@@ -6,8 +6,8 @@ the right label. So after the first look at a row only its best candidates are k
 
 import numpy as np
 
-from .._forest.state import NONE
-from .search import Found
+from .._forest import NONE
+from .search import FoundLabels
 
 _LENGTH = 16  # candidates kept for a row: twice as many as it can be held apart from at once
 
@@ -19,7 +19,7 @@ def new_shortlists(labels: np.ndarray) -> np.ndarray:
     return shortlists
 
 
-def shorten(found: Found, shortlists: np.ndarray) -> np.ndarray:
+def shorten(found: FoundLabels, shortlists: np.ndarray) -> np.ndarray:
     """Write the candidates of the highest scores of each row of ``found`` to its shortlist, behind the right label.
 
     Returns their scores: float32, shape (rows of ``found``, 1 + others), NaN where there is no label, and for a right
@@ -49,7 +49,7 @@ def shorten(found: Found, shortlists: np.ndarray) -> np.ndarray:
     return best_scores
 
 
-def shortlisted(shortlists: np.ndarray, rows: np.ndarray, scores: np.ndarray | None = None) -> Found:
+def shortlisted(shortlists: np.ndarray, rows: np.ndarray, scores: np.ndarray | None = None) -> FoundLabels:
     """Return the shortlists of some rows as candidates, the right label first, with their scores or room for them.
 
     ``scores`` are of the shape of the shortlists of these rows.
@@ -59,4 +59,4 @@ def shortlisted(shortlists: np.ndarray, rows: np.ndarray, scores: np.ndarray | N
     n_each = kept.sum(axis=1)
     found = labels[kept].astype(np.int64)
     of_found = np.empty(found.size, np.float32) if scores is None else scores[kept]
-    return Found(rows, np.cumsum(n_each), n_each, found, of_found, 0, shortlists.shape[1])
+    return FoundLabels(rows, np.cumsum(n_each), n_each, found, of_found, 0, shortlists.shape[1])

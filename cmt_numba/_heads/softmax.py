@@ -2,14 +2,22 @@
 
 import numpy as np
 
-from .._forest.linear_model import adagrad_step, locate_or_insert, new_workspace
-from .._forest.rows import longest_row, row_of
-from .._forest.state import DONE, NONE, ONLY_TREE, TABLES_FULL
+from .._forest import (
+    DONE,
+    NONE,
+    ONLY_TREE,
+    TABLES_FULL,
+    adagrad_step,
+    locate_or_insert,
+    longest_row,
+    new_workspace,
+    row_of,
+)
 from .._jit import by_reference, empty, inner, kernel, release
 from .candidates import best_of, new_candidates, score_with_right
 from .label_scorers import Head, HeadLoss
-from .lessons import Lesson, Search, learn_in_turn
-from .search import Found
+from .lessons import CandidateSearch, HeadLesson, learn_in_turn
+from .search import FoundLabels
 
 _STEEPNESS = 12.0  # logits per margin
 _NEGLIGIBLE = 0.01  # a smaller slope teaches a label nothing that would be worth the memory of its features
@@ -86,10 +94,10 @@ def descend_on(head, rows, labels, found, importance, margin, at):
     return status
 
 
-def descend(search: Search, head: Head, lesson: Lesson, importance: np.ndarray, margin: float) -> Head:
+def descend(search: CandidateSearch, head: Head, lesson: HeadLesson, importance: np.ndarray, margin: float) -> Head:
     """Train a head on a lesson whose rows have this ``importance``, float32; return it, or another one if it grew."""
 
-    def learn(head: Head, found: Found, at: np.ndarray) -> int:
+    def learn(head: Head, found: FoundLabels, at: np.ndarray) -> int:
         return int(descend_on(head.scorers, lesson.questions.rows, lesson.labels, found, importance, margin, at))
 
     return learn_in_turn(search, head, lesson, learn)

@@ -11,14 +11,23 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .._concurrency.workers import map_threads, spans
-from .._forest.linear_model import dense_start, reset_weights
-from .._forest.rows import UNSCALED, Row, Rows
-from .._forest.sparse_weights import locate_or_insert_cells, request_cells, table_bits
-from .._forest.state import DONE, ONLY_TREE, TABLES_FULL
+from .._change import map_threads, spans
+from .._forest import (
+    DONE,
+    ONLY_TREE,
+    TABLES_FULL,
+    UNSCALED,
+    Row,
+    Rows,
+    dense_start,
+    locate_or_insert_cells,
+    request_cells,
+    reset_weights,
+    table_bits,
+)
 from .._jit import by_reference, empty, inner, kernel, release
-from .binary_svm import Duties, Solved, Task, numbered_afresh, solve_labels
-from .hard_negatives import Block, Pairs
+from .binary_svm import Duties, LabelTask, Solved, numbered_afresh, solve_labels
+from .hard_negatives import ExamplePairs, LabelBlock
 from .inference_weights import Digest, offsets_of
 from .label_scorers import Head, with_lists, with_more_cells
 
@@ -28,17 +37,19 @@ _ROOM = 1 << 23  # weights; arrays of so many grow without being copied
 _TASKS_AT_ONCE = 16  # are solved before their scorers are stored
 
 
-def tasks_for(rows: Rows, block: Block, n_sweeps: int, share: float, most_cells: int = _CELLS_IN_A_TASK) -> list[Task]:
+def tasks_for(
+    rows: Rows, block: LabelBlock, n_sweeps: int, share: float, most_cells: int = _CELLS_IN_A_TASK
+) -> list[LabelTask]:
     """Return tasks of up to so many cells, or of one label, for the labels of a block."""
     n_cells = _cells_before(rows, block.pairs)
     bounds = [block.first]
     while bounds[-1] < block.stop:
         stop = int(np.searchsorted(n_cells, n_cells[bounds[-1]] + most_cells, side="right")) - 1
         bounds.append(min(max(bounds[-1] + 1, stop), block.stop))
-    return [Task(first, stop, n_sweeps, share) for first, stop in pairwise(bounds)]
+    return [LabelTask(first, stop, n_sweeps, share) for first, stop in pairwise(bounds)]
 
 
-def _cells_before(rows: Rows, pairs: Pairs) -> np.ndarray:
+def _cells_before(rows: Rows, pairs: ExamplePairs) -> np.ndarray:
     """Return how many cells the rows have that each label, and those before it, are paired with, beginning with 0."""
     lengths, offsets, total = np.diff(rows.offsets), pairs.offsets, 0
     n_cells = np.zeros(offsets.size, np.int64)
@@ -50,7 +61,7 @@ def _cells_before(rows: Rows, pairs: Pairs) -> np.ndarray:
     return n_cells
 
 
-def room_for(rows: Rows, pairs: Pairs, task: Task) -> Solved:
+def room_for(rows: Rows, pairs: ExamplePairs, task: LabelTask) -> Solved:
     """Return room for the scorers of a task's labels."""
     offsets = pairs.offsets[task.first : task.stop + 1]
     n_cells = np.concatenate([[0], np.cumsum(np.diff(rows.offsets)[pairs.rows[offsets[0] : offsets[-1]]])])
@@ -60,7 +71,9 @@ def room_for(rows: Rows, pairs: Pairs, task: Task) -> Solved:
     return Solved(np.zeros(n_labels, np.int64), features, np.empty(most, np.float32), np.zeros(n_labels, np.float32))
 
 
-def solved_labels(head: Head, rows: Rows, features: np.ndarray, pairs: Pairs, duties: Duties, task: Task) -> Solved:
+def solved_labels(
+    head: Head, rows: Rows, features: np.ndarray, pairs: ExamplePairs, duties: Duties, task: LabelTask
+) -> Solved:
     """Return the scorers of a task's labels. Room for them is made as if no feature were met twice, and given back."""
     solved = room_for(rows, pairs, task)
     solve_labels(head.models, rows, features, pairs, duties, task, solved)
@@ -124,7 +137,7 @@ def store_solved(models, offsets, task, solved, n_known, at):
 
 
 class Training(NamedTuple):
-    """How labels are solved: over which rows, and by how many sweeps; see :class:`Task`."""
+    """How labels are solved: over which rows, and by how many sweeps; see :class:`LabelTask`."""
 
     rows: Rows
     duties: Duties
@@ -135,7 +148,7 @@ class Training(NamedTuple):
     tasks_at_once: int = _TASKS_AT_ONCE
 
 
-def learn_memberships(head: Head, blocks: Iterable[Block], training: Training) -> Head:
+def learn_memberships(head: Head, blocks: Iterable[LabelBlock], training: Training) -> Head:
     """Train scorers on pairs of labels and rows, in several threads; return the head, which is another if it grew.
 
     What is learned depends neither on the number of threads nor on the size and number of blocks and tasks.
@@ -149,7 +162,7 @@ def learn_memberships(head: Head, blocks: Iterable[Block], training: Training) -
     return current[0]
 
 
-def learn_afresh(head: Head, blocks: Iterable[Block], training: Training) -> Head:
+def learn_afresh(head: Head, blocks: Iterable[LabelBlock], training: Training) -> Head:
     """Train sparse scorers as :func:`learn_memberships` does, from nothing but the weights of pairs.
 
     Returns a head whose scorers lie in lists alone, like those of the head given, of which labels that are paired with
@@ -170,7 +183,9 @@ def learn_afresh(head: Head, blocks: Iterable[Block], training: Training) -> Hea
     return with_lists(head._replace(nodes=nodes), grown._replace(offsets=offsets_of(n_cells)))
 
 
-def _solved(current: list[Head], blocks: Iterable[Block], training: Training) -> Iterator[tuple[Block, Task, Solved]]:
+def _solved(
+    current: list[Head], blocks: Iterable[LabelBlock], training: Training
+) -> Iterator[tuple[LabelBlock, LabelTask, Solved]]:
     """Yield the tasks of all blocks, solved in several threads from the scorers of the ``current`` head.
 
     That is a single one, which whoever stores what is solved may replace.
@@ -186,7 +201,7 @@ def _solved(current: list[Head], blocks: Iterable[Block], training: Training) ->
 
 
 def _append_lists(
-    new: Digest, end: int, n_cells: np.ndarray, old: Digest, solved: Solved, kept: np.ndarray, task: Task
+    new: Digest, end: int, n_cells: np.ndarray, old: Digest, solved: Solved, kept: np.ndarray, task: LabelTask
 ) -> int:
     """Append the lists of a task's labels: those solved, and in between those that the ``kept`` labels had before.
 

@@ -10,8 +10,7 @@ from typing import Annotated, NamedTuple
 
 import numpy as np
 
-from .._forest.state import NONE
-from .._forest.structures import kind_of
+from .._forest import NONE, kind_of
 from .multiclass_svm import Duals
 
 N_STORED = 4

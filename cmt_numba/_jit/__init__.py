@@ -22,7 +22,7 @@ from .tiles import (
     LARGEST_CODE,
     ROWS_OF_A_TILE,
     TILE,
-    Asked,
+    TileQueries,
     Tiles,
     first_of,
     marks_of,

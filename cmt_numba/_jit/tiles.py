@@ -42,7 +42,7 @@ class Tiles(NamedTuple):
     added: np.ndarray  # float32 (n_tiles * 32,): to the score of each
 
 
-class Asked(NamedTuple):
+class TileQueries(NamedTuple):
     """Rows that are asked, eight of them together."""
 
     codes: np.ndarray  # int32, of all rows that are there: the codes of four features in each
@@ -111,7 +111,9 @@ def _type_of_score(context: Any) -> Any:
     def returns(tiles: Any, tile: Any, asked: Any, first: Any, n_groups: Any, scores: Any, at: Any, width: Any) -> Any:
         numbers = (tile, first, n_groups, at, width)
         fit = isinstance(scores, types.Array) and all(isinstance(number, types.Integer) for number in numbers)
-        is_known = getattr(tiles, "instance_class", None) is Tiles and getattr(asked, "instance_class", None) is Asked
+        is_known = (
+            getattr(tiles, "instance_class", None) is Tiles and getattr(asked, "instance_class", None) is TileQueries
+        )
         return types.int64 if fit and is_known else None
 
     return returns

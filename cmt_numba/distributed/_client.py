@@ -121,14 +121,13 @@ class Client:
             asked |= names
         return {}
 
-    def decide(self, topology: Topology, following: Topology) -> bool:
-        """Have the first shard decide which topology follows; return whether it is this one."""
-        first = topology.names[0]
-        answers = self.actors.ask("decide", {first: (topology.version, following)})
-        if not self._is_renewed(topology, answers):
+    def decide(self, before: Topology, following: Topology) -> None:
+        """Have the first shard decide which topology follows: this one, unless another one has followed already."""
+        first = before.names[0]
+        answers = self.actors.ask("decide", {first: (before.version, following)})
+        if not self._is_renewed(before, answers):
             known: Topology = self.complete(answers)[first]
             self.topology = max(known, self.topology, key=lambda one: one.version)
-        return self.topology == following
 
     def agree(self, new: Schema) -> None:
         """Have the shards agree on the schema of memories that are to be added.
@@ -174,12 +173,11 @@ class Client:
             self.complete(answers)
         return True
 
-    def go_over(self, following: Callable[[Topology], Topology]) -> Topology:
-        """Have the first shard decide on a topology that follows the latest one, and return it."""
-        while True:
-            topology = following(self.topology)
-            if self.decide(self.topology, topology):
-                return topology
+    def go_over(self, following: Callable[[Topology], Topology | None]) -> Topology:
+        """Have the first shard decide which topology follows the latest one, until none has to, and return the last."""
+        while (topology := following(before := self.topology)) is not None:
+            self.decide(before, topology)
+        return self.topology
 
     def tell(self, topology: Topology, names: Iterable[str]) -> Topology:
         """Have shards go over to a topology, unless they know a later one; return the latest that one of them knows."""

@@ -17,7 +17,6 @@ from ._cluster import start
 from ._errors import ClusterError, NoAnswerError, ShardConflictError
 from ._folder import ShardList, shard_name, write_list
 from ._schema import Schema
-from ._topology import Topology
 
 
 class Cluster:
@@ -119,7 +118,7 @@ def add_shard(cluster: Cluster) -> str:
         except BaseException:
             cluster.end([name])
             raise
-        client.go_over(lambda topology: topology.next((*topology.after, name)))
+        client.go_over(lambda latest: None if name in latest.after else latest.next((*latest.after, name)))
         cluster.write_list()
         _finish(cluster, fields)
         return name
@@ -139,7 +138,8 @@ def remove_shard(cluster: Cluster, name: str | None) -> str:
         survey = client.survey()
         if survey.facts[name].n_memories > 0:
             survey.schema()
-        client.go_over(lambda topology: topology.next([other for other in topology.after if other != name]))
+        others = [other for other in names if other != name]
+        client.go_over(lambda latest: latest.next(others) if name in latest.after else None)
         cluster.write_list()
         _finish(cluster)
         return name
@@ -158,7 +158,7 @@ def undo_move(cluster: Cluster) -> None:
         topology = client.survey().topology
         if topology.is_moving:
             client.actors.ask("give", dict.fromkeys(topology.before, (topology.move, [])))  # batches under way
-            client.go_over(Topology.reversed)
+            client.go_over(lambda latest: latest.reversed() if latest.move == topology.move else None)
             cluster.write_list()
             _finish(cluster)
 
@@ -179,7 +179,7 @@ def _finish(cluster: Cluster, fields: Sequence[Any] = ()) -> None:
         if not is_exchanged:  # a new shard has memories now, but has not learned what the others have
             client.exchange()
             is_exchanged = True
-    done = client.go_over(lambda latest: latest.next(latest.after))
+    done = client.go_over(lambda latest: latest.next(latest.after) if latest.move == topology.move else None)
     left = [name for name in topology.before if name not in done.after]
     cluster.write_list(left)
     client.tell(done, done.after)

@@ -15,19 +15,21 @@ from operator import attrgetter, is_
 from time import perf_counter
 from typing import Any, ClassVar, Self, TypeVar, cast
 
+import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .._change import Lockable, ReadWriteLock, changes, reads, undone_by
 from .._forest import writeable
-from .._validation import MOST_PASSES, Checked, Constraint, Flag, Integer, Optional, check_jobs
+from .._validation import MOST_PASSES, Checked, Constraint, Flag, Integer, Optional, check_jobs, sound
 from ..journal import Durability
 from ..persistence import Contents, read_object, refusing, write_object
 from ..tree import OPTIONS
 from ._draws import queries_drawn, take_over_draws
 from ._durable import FOLDER, EstimatorFolder, folder_of
 from ._files import LEARNED, check_model, estimator_contents, estimator_of, pickled_attributes, unpickled_attributes
+from ._input import DTYPES
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
@@ -102,6 +104,35 @@ class MemoryEstimator(Lockable, BaseEstimator):
 
     def _check_combinations(self) -> None:
         """Raise ValueError if parameters contradict each other."""
+
+    def _checked_matrix(self, X: Any) -> Any:
+        """Return rows for a fitted estimator, of the width that it was fitted with, as ``check_rows`` takes them.
+
+        What :func:`~sklearn.utils.validation.validate_data` does for frames, lists and names of features takes longer
+        than to answer a row, so arrays that need none of it pass it by. ``check_rows`` checks that numbers are finite.
+        Parameters are checked as well: they may have been set since.
+
+        Raises
+        ------
+        NotFittedError
+            If the estimator has not been fitted.
+        TypeError, ValueError
+            If the estimator cannot use ``X`` or a parameter.
+        """
+        attributes = self.__dict__
+        if "_model" not in attributes:
+            check_is_fitted(self, "forest_")
+        if not (
+            type(X) is np.ndarray
+            and X.ndim == 2
+            and X.dtype in DTYPES
+            and X.shape[0] > 0
+            and X.shape[1] == attributes["n_features_in_"]
+            and "feature_names_in_" not in attributes
+        ):
+            X = validate_data(self, sound(X), accept_sparse="csr", dtype=DTYPES, reset=False)
+        self._check_parameters()
+        return X
 
     # Changes
 

@@ -22,15 +22,15 @@ from .._forest import N_MEMORIES, NEXT_ID, NONE, Rows, no_hits, rescaled
 from .._heads import (
     HEAD_LOSSES,
     N_COMPETITORS,
-    Answers,
+    CandidateSearch,
     ExampleParameters,
-    Examples,
     Head,
+    HeadLesson,
     HeadLoss,
-    Lesson,
+    LabelAnswers,
     Questions,
-    Search,
     StoredDuals,
+    StoredExamples,
     all_examples,
     all_of,
     all_slots,
@@ -236,7 +236,7 @@ class ClassificationModel:
         examples = self.index.examples
         return 0 if examples is None else int(examples.keys.totals[N_MEMORIES])
 
-    def stored(self) -> Examples:
+    def stored(self) -> StoredExamples:
         """Return the stored examples, or raise ValueError."""
         if self.index.examples is None:
             raise ValueError("examples are not stored: pass store_examples=True and fit again")
@@ -398,7 +398,7 @@ class ClassificationModel:
         """Return the labels that compete for these rows, which have these labels; one as often as for rows."""
         shape = rows.n_rows, N_COMPETITORS
         best, scores = np.full(shape, NONE, np.int64), np.full(shape, -np.inf, np.float32)
-        self.index.search_labels(rows, Answers(best, scores, *np.zeros((2, rows.n_rows), np.int64)), options)
+        self.index.search_labels(rows, LabelAnswers(best, scores, *np.zeros((2, rows.n_rows), np.int64)), options)
         return best[(best != NONE) & (best != labels[:, None])]
 
     def _train_head(
@@ -422,15 +422,17 @@ class ClassificationModel:
         if slots is not None and self.duals is not None:
             resume(self.duals, slots, duals)
         shortlists = new_shortlists(labels)
-        lesson = Lesson(questions, index.orders.permutation(n_rows), labels, shortlists, True)
-        search = Search(state.trees, state.models, effort, index.forest.threads_for(n_rows))
+        lesson = HeadLesson(questions, index.orders.permutation(n_rows), labels, shortlists, True)
+        search = CandidateSearch(state.trees, state.models, effort, index.forest.threads_for(n_rows))
         if lacks_gaps(index.head):
             measure_gaps(search, index.head, lesson, duals, float(of_labels.mean()))
         if index.is_untrained():
             return
 
         def learn(n_pass: int, order: np.ndarray) -> Head:
-            return learn_labels(search, index.head, Lesson(questions, order, labels, shortlists, n_pass == 0), duals)
+            return learn_labels(
+                search, index.head, HeadLesson(questions, order, labels, shortlists, n_pass == 0), duals
+            )
 
         index.train_in_passes(n_rows, n_passes, duals.settled, learn, options.verbose)
         if slots is not None and self._has_means():
@@ -595,7 +597,7 @@ def is_due(n_examples: int, n_learned: int) -> bool:
 
 
 def replayed(
-    examples: Examples, n_new: int, competing: np.ndarray, generator: np.random.Generator
+    examples: StoredExamples, n_new: int, competing: np.ndarray, generator: np.random.Generator
 ) -> tuple[Rows, np.ndarray, np.ndarray]:
     """Return the newest ``n_new`` examples after others drawn from those before, and the labels and slots of all.
 
@@ -618,7 +620,7 @@ def replayed(
 
 
 def _drawn_by_label(
-    examples: Examples, n_old: int, competing: np.ndarray, size: int, generator: np.random.Generator
+    examples: StoredExamples, n_old: int, competing: np.ndarray, size: int, generator: np.random.Generator
 ) -> np.ndarray:
     """Return the slots of ``size`` examples that came before slot ``n_old``, each of one of the labels; or none."""
     labels, slots = np.sort(competing), np.empty(competing.size, np.int64)

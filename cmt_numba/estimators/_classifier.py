@@ -12,7 +12,7 @@ from .._change import reads
 from .._forest import NONE, Rows
 from .._heads import (
     HEAD_LOSSES,
-    Examples,
+    StoredExamples,
 )
 from .._validation import (
     MOST_WANTED,
@@ -40,7 +40,6 @@ from ._input import (
     ExampleBatch,
     check_example_ids,
     check_sample_weight,
-    checked_matrix,
     known_slots,
     present,
     warn_of_scales,
@@ -49,8 +48,6 @@ from ._labels import check_classes, in_one_type
 from ._votes import VOTES
 
 METHODS = ("head", "neighbors")
-
-_LABELS_SCANNED = 8  # whose examples may be a row's neighbours; the nearest seldom belongs to one the head ranks lower
 
 
 class CMTClassifier(ClassifierMixin, MemoryEstimator):
@@ -427,7 +424,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
             rows = self._checked(X)
             votes = self._model.votes(rows, self)
             return self._model.classes[votes.argmax(axis=1)]
-        X, model = self._in_form(X), self._model
+        X, model = self._checked_matrix(X), self._model
         labels = model.index.best_label(X, self)
         return model.classes[model.class_of_label[labels]]
 
@@ -673,18 +670,12 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         return self._model.classes
 
     @property
-    def examples_(self) -> Examples | None:
+    def examples_(self) -> StoredExamples | None:
         """The stored examples."""
         return self._model.index.examples
 
-    def _in_form(self, X: Any) -> Any:
-        """Return rows in a form that ``check_rows`` takes; check parameters, which may have been set since."""
-        X = checked_matrix(self, X)
-        self._check_parameters()
-        return X
-
     def _checked(self, X: Any) -> Rows:
-        return check_rows(self._in_form(X), sparse=self._model.index.is_sparse)
+        return check_rows(self._checked_matrix(X), sparse=self._model.index.is_sparse)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -9,7 +9,7 @@ import scipy.sparse
 
 from .._change import spans
 from .._forest import Rows, as_matrix, rescaled
-from .._heads import Examples, all_examples, weights_of_labels
+from .._heads import StoredExamples, all_examples, weights_of_labels
 from ._classification_model import ClassificationModel, ClassificationOptions
 
 _VALUES_AT_ONCE = 1 << 22  # scores of rows and classes, and contributions
@@ -135,7 +135,7 @@ def _largest(contributions: Any, i: int, names: np.ndarray | None, n: int) -> li
 
 
 def _nearest_of_labels(
-    examples: Examples | None, labels: np.ndarray, x: Any, n: int
+    examples: StoredExamples | None, labels: np.ndarray, x: Any, n: int
 ) -> list[tuple[np.ndarray, np.ndarray]]:
     """Return, for each row, the ids of those examples of its label that are most like it, and their cosines."""
     found = [(np.empty(0, np.int64), np.empty(0, np.float32))] * labels.size

@@ -13,12 +13,14 @@ import numpy as np
 import scipy.sparse
 
 from .._forest import N_COUNTERS, arrays_of, invariants, numbers_of, put_together, require, writeable
-from .._heads import Examples, Expectation, Head, StoredDuals, trim_duals
+from .._heads import Expectation, Head, StoredDuals, StoredExamples, trim_duals
 from ..persistence import (
     Contents,
+    as_part,
     check_at_rest,
     column,
     generator_fields,
+    of_part,
     read_array,
     read_column,
     read_generator,
@@ -175,10 +177,10 @@ class TreeInFiles:
 
     def put(self, name: str, value: Any) -> tuple[Any, Arrays]:
         fields, arrays = value._contents()
-        return fields, _prefixed(name, arrays)
+        return fields, as_part(name, arrays)
 
     def get(self, name: str, field: Any, arrays: Arrays, *, thorough: bool) -> ContextualMemoryTree:
-        return ContextualMemoryTree._made_of(_as_dict(name, field), _of_prefix(name, arrays), thorough=thorough)
+        return ContextualMemoryTree._made_of(_as_dict(name, field), of_part(name, arrays), thorough=thorough)
 
 
 class _Structure:
@@ -189,10 +191,10 @@ class _Structure:
 
     def put(self, name: str, value: Any) -> tuple[Any, Arrays]:
         value = self._trim(value)
-        return numbers_of(value), _prefixed(name, arrays_of(value))
+        return numbers_of(value), as_part(name, arrays_of(value))
 
     def get(self, name: str, field: Any, arrays: Arrays, *, thorough: bool) -> Any:
-        value = put_together(self._kind, _of_prefix(name, arrays), _as_dict(name, field))
+        value = put_together(self._kind, of_part(name, arrays), _as_dict(name, field))
         if hasattr(value, "counters") and value.counters.ndim == 2 and value.counters.shape[1] == N_COUNTERS:
             check_at_rest(value.counters)
         return value
@@ -209,10 +211,15 @@ class _Generator:
 
 
 class _Values:
-    """What a retriever's memories stand for."""
+    """What a retriever's memories stand for: in files what these can hold, in pickles anything."""
+
+    def __init__(self, *, pickled: bool = False) -> None:
+        self._pickled = pickled
 
     def put(self, name: str, value: ValueStore) -> tuple[Any, Arrays]:
         values = value.all()
+        if self._pickled:
+            return values, {}
         if scipy.sparse.issparse(values):
             shape, arrays = sparse_matrix(name, values)
             return {"sparse": shape}, arrays
@@ -220,6 +227,8 @@ class _Values:
         return {"dense": how}, arrays
 
     def get(self, name: str, field: Any, arrays: Arrays, *, thorough: bool) -> ValueStore:
+        if self._pickled:
+            return ValueStore(field)
         field = _as_dict(name, field)
         if "sparse" in field:
             return ValueStore(read_sparse_matrix(field["sparse"], name, arrays, thorough=thorough))
@@ -251,16 +260,6 @@ class _Memories:
         return Memories(places=np.arange(tables["ids"].size), next_id=next_id, values=values, **tables)
 
 
-class _AnyValues(_Values):
-    """What a retriever's memories stand for, whatever a pickle can hold."""
-
-    def put(self, name: str, value: ValueStore) -> tuple[Any, Arrays]:
-        return value.all(), {}
-
-    def get(self, name: str, field: Any, arrays: Arrays, *, thorough: bool) -> ValueStore:
-        return ValueStore(field)
-
-
 class _Components:
     """The basis that a retriever compares values in."""
 
@@ -288,14 +287,6 @@ class _Distinct:
         return DistinctVectors.of(numbers, digests)
 
 
-def _prefixed(name: str, arrays: Arrays) -> Arrays:
-    return {f"{name}.{path}": array for path, array in arrays.items()}
-
-
-def _of_prefix(name: str, arrays: Arrays) -> Arrays:
-    return {path.removeprefix(f"{name}."): array for path, array in arrays.items() if path.startswith(f"{name}.")}
-
-
 def _as_dict(name: str, field: Any) -> dict[str, Any]:
     if type(field) is not dict:
         raise ValueError(f"{name} must be a mapping")
@@ -320,7 +311,7 @@ LEARNED = frozenset({"n_features_in_", "feature_names_in_", "_model"})
 _KINDS: dict[str, dict[str, _Store]] = {
     "CMTClassifier": {
         **_OF_LABEL_FORESTS,
-        "examples_": _Optional(_Structure(Examples, trim_examples)),
+        "examples_": _Optional(_Structure(StoredExamples, trim_examples)),
         "_n_measured": _Number(),
         "_n_relearned": _Number(),
         "_weight_of_label": _Optional(_Array(np.float64)),
@@ -408,7 +399,7 @@ def _pickled_apart(kind: str) -> dict[str, _Store]:
         if isinstance(inner, _Structure | _Components | _Distinct | _FurtherKeys):
             apart[name] = inner
         elif isinstance(inner, _Memories):
-            apart[name] = _Memories(_AnyValues())
+            apart[name] = _Memories(_Values(pickled=True))
     return apart
 
 

@@ -6,11 +6,10 @@ import warnings
 from typing import Any, NamedTuple
 
 import numpy as np
-from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .._forest import NONE, Rows
-from .._heads import Examples, slots_of_examples
-from .._validation import check_ids, check_known, sound, unmasked
+from .._heads import StoredExamples, slots_of_examples
+from .._validation import check_ids, check_known, unmasked
 
 DTYPES = [np.float32, np.float64]
 
@@ -21,34 +20,6 @@ _UNEQUAL = 100.0  # times the first quartile
 _HEAVIEST = 1e6
 _LIGHTEST = 1e-9  # positive weight: products of such weights stay within the range of float32
 _GROWTH = 1.25  # of the array of weights
-
-
-def checked_matrix(estimator: Any, X: Any) -> Any:
-    """Return rows for a fitted estimator: of the width that it was fitted with, in a form that ``check_rows`` takes.
-
-    What :func:`~sklearn.utils.validation.validate_data` does for frames, lists and names of features takes longer than
-    to answer a row, so arrays that leave nothing of it to be done pass it by. Whether numbers are finite is looked at
-    by ``check_rows``.
-
-    Raises
-    ------
-    NotFittedError
-        If the estimator has not been fitted.
-    TypeError, ValueError
-        If ``X`` is nothing that the estimator can use.
-    """
-    if not hasattr(estimator, "forest_"):
-        check_is_fitted(estimator, "forest_")  # which takes longer than to answer a row
-    if (
-        type(X) is np.ndarray
-        and X.ndim == 2
-        and X.dtype in DTYPES
-        and X.shape[0] > 0
-        and X.shape[1] == estimator.n_features_in_
-        and not hasattr(estimator, "feature_names_in_")
-    ):
-        return X
-    return validate_data(estimator, sound(X), accept_sparse="csr", dtype=DTYPES, reset=False)
 
 
 def warn_of_scales(X: Any) -> None:
@@ -178,7 +149,7 @@ def filled(weights: np.ndarray | None, n: int) -> np.ndarray:
     return np.ones(n, np.float32) if weights is None else weights[:n]
 
 
-def check_example_ids(ids: Any, n_rows: int, examples: Examples | None, *, stored: bool) -> np.ndarray | None:
+def check_example_ids(ids: Any, n_rows: int, examples: StoredExamples | None, *, stored: bool) -> np.ndarray | None:
     """Return ids for examples beside those that are there, if there are any; None if no ids are given.
 
     Raises
@@ -201,7 +172,7 @@ def check_example_ids(ids: Any, n_rows: int, examples: Examples | None, *, store
     return ids
 
 
-def known_slots(examples: Examples, ids: Any) -> np.ndarray:
+def known_slots(examples: StoredExamples, ids: Any) -> np.ndarray:
     """Return the slots of stored examples, sorted.
 
     Raises

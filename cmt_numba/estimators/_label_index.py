@@ -19,6 +19,7 @@ from sklearn.utils import check_random_state
 from .._change import share_rows, with_progress
 from .._engine import Forest, insert_rows, roll_back, teach_rows
 from .._forest import (
+    NODES_END,
     NONE,
     TABLES_END,
     Rows,
@@ -33,14 +34,14 @@ from .._forest import (
 from .._heads import (
     ROWS_ASKED,
     AllScorers,
-    Answers,
     Digest,
-    Effort,
-    Examples,
     Head,
     HeadParameters,
+    LabelAnswers,
     LabelBounds,
-    Listed,
+    ScorerLists,
+    SearchEffort,
+    StoredExamples,
     all_examples,
     all_of,
     all_scorers,
@@ -175,8 +176,8 @@ class LabelIndex:
         self.n_rows = 0
         self.weight_of_rows: float | None = None
         self.n_cells_pruned = self.n_unlisted = 0
-        self.examples: Examples | None = None
-        self._layout: tuple[Digest, AllScorers | Listed | None] | None = None
+        self.examples: StoredExamples | None = None
+        self._layout: tuple[Digest, AllScorers | ScorerLists | None] | None = None
         self._bounds: tuple[Digest, LabelBounds] | None = None
         self._grown: tuple[ContextualMemoryTree, ContextualMemoryTree] | None = None
 
@@ -196,7 +197,7 @@ class LabelIndex:
             n_trees, leaf_multiplier = 1, _multiplier_of_one_leaf(n_labels)
         seed = check_random_state(options.random_state).randint(2**31)
         tree = _new_tree(options, n_trees, leaf_multiplier, seed)
-        head = new_head(HeadParameters(1, rows.n_features, rows.sparse, loss, learning_rate))
+        head = new_head(HeadParameters(rows.n_features, rows.sparse, loss, learning_rate))
         index = cls(tree, head, seed, np.random.default_rng(seed), of_sets=of_sets)
         index.without_trees = without_trees
         return index
@@ -238,7 +239,7 @@ class LabelIndex:
     @property
     def n_labels(self) -> int:
         """The number of labels."""
-        return self.tree.n_memories
+        return int(self.head.counters[0, NODES_END])
 
     @property
     def is_sparse(self) -> bool:
@@ -373,17 +374,17 @@ class LabelIndex:
                 return self._kept(partial(_compact_scorers, head))
         return self._kept(partial(all_scorers, head)) if head.parameters.sparse else all_scorers(head)
 
-    def lists(self, options: LabelOptions) -> Listed | None:
+    def lists(self, options: LabelOptions) -> ScorerLists | None:
         """Return the scorers of a dense head in lists, or None if it has few labels or has learned since."""
         if self.of_sets or self.is_sparse or self.n_labels <= MOST_SCORED:
             return None
         return self.make_lists() if options.n_probes is None and options.n_candidates is None else None
 
-    def make_lists(self) -> Listed | None:
+    def make_lists(self) -> ScorerLists | None:
         """Return lists of similar scorers of a dense head, or None if it has learned since it was last ready."""
         return self._kept(self._new_lists) if self.head.digest.halves.shape[0] == self.n_labels else None
 
-    def _new_lists(self) -> Listed:
+    def _new_lists(self) -> ScorerLists:
         """Return lists that suit rows like the examples or, if none are stored, like the scorers."""
         scorers, rng = dense_scorers(self.head), np.random.default_rng(1)  # other rows than landmarks begin with
         if self.examples is None:
@@ -428,7 +429,7 @@ class LabelIndex:
 
     # Answering
 
-    def effort(self, options: LabelOptions, *, training: bool = False) -> Effort:
+    def effort(self, options: LabelOptions, *, training: bool = False) -> SearchEffort:
         """Return how far to search for candidates; for training farther than for answers."""
         parameters, n_labels = self.forest.allocated().parameters, self.n_labels
         width = _WIDER_IN_TRAINING if training else 1
@@ -442,7 +443,7 @@ class LabelIndex:
             growth = max(1.0, float(np.log2(n_labels / _LABELS_BEFORE_MORE_LEAVES)))
             n_leaves = int(_DENSE_LEAVES * max(width, growth) * parameters.n_trees)
         most = max(_FEWEST_CANDIDATES, int(min(_SHARE_OF_LABELS * n_labels, _LABELS_PER_LEVEL * np.log2(n_labels + 1))))
-        effort = Effort(n_leaves, most, width * max(_FEWEST_LISTED, int(_SHARE_LISTED * most)), most)
+        effort = SearchEffort(n_leaves, most, width * max(_FEWEST_LISTED, int(_SHARE_LISTED * most)), most)
         by_index = options.n_probes is None and not self.of_sets
         if training:
             lists_all = self.head.postings.n_labels == n_labels > MOST_SCORED_SPARSE
@@ -456,7 +457,7 @@ class LabelIndex:
             effort = effort._replace(n_further=_FURTHER_ENTRIES * effort.n_met, leaves_last=suffices)
         return self._effort_for_sets(effort, options, training=training) if self.of_sets else effort
 
-    def _effort_for_sets(self, effort: Effort, options: LabelOptions, *, training: bool) -> Effort:
+    def _effort_for_sets(self, effort: SearchEffort, options: LabelOptions, *, training: bool) -> SearchEffort:
         """Return the effort where rows have any number of labels: common ones are always candidates."""
         n_labels, n_common = self.n_labels, self.head.common.labels.size
         most = min(n_labels, n_common + int(_LABELS_PER_LEVEL_OF_SETS * np.log2(n_labels + 1)))
@@ -488,31 +489,31 @@ class LabelIndex:
             return best_of_all(scorers, *unscaled)
         return best_of_all(scorers, check_rows(X, sparse=self.is_sparse))
 
-    def best_labels(self, rows: Rows, k: int, options: LabelOptions) -> Answers:
+    def best_labels(self, rows: Rows, k: int, options: LabelOptions) -> LabelAnswers:
         """Return the ``k`` best labels of each row, NONE and minus infinity where fewer were reached."""
         scorers, lists = self.all_scorers(options), self.lists(options)
         if scorers is not None:
             labels, scores = top_of_all(scorers, rows, min(k, scorers.n_labels))
             n_scored = np.full(rows.n_rows, scorers.n_labels)
-            return Answers(*_widened(labels, scores, k), n_scored, n_scored)
+            return LabelAnswers(*_widened(labels, scores, k), n_scored, n_scored)
         if lists is not None:
             return self.best_in_lists(lists, rows, k)
         labels = np.full((rows.n_rows, k), NONE, np.int64)
         scores = np.full((rows.n_rows, k), -np.inf, np.float32)
-        answers = Answers(labels, scores, np.zeros(rows.n_rows, np.int64), np.zeros(rows.n_rows, np.int64))
+        answers = LabelAnswers(labels, scores, np.zeros(rows.n_rows, np.int64), np.zeros(rows.n_rows, np.int64))
         if not self.lists_best(k, options):
             self.search_labels(rows, answers, options)
             return answers
         self._rank_listed(rows, answers)
         short = np.flatnonzero(labels[:, -1] == NONE)  # too few labels have a feature of these rows
         if short.size > 0:
-            found = Answers(*(part[short] for part in answers))
+            found = LabelAnswers(*(part[short] for part in answers))
             self.search_labels(rows.take(short), found, options)
             for part, of_short in zip(answers, found, strict=True):
                 part[short] = of_short
         return answers
 
-    def best_in_lists(self, lists: Listed, rows: Rows, k: int) -> Answers:
+    def best_in_lists(self, lists: ScorerLists, rows: Rows, k: int) -> LabelAnswers:
         """Return the ``k`` best labels of each row in lists of similar scorers."""
         return best_listed(lists, dense_scorers(self.head, lists.biases), rows, k, partial(self.in_threads, rows))
 
@@ -525,7 +526,7 @@ class LabelIndex:
         lists_all = self.head.postings.labels.size == self.head.digest.features.size
         return by_default and lists_all and self.is_listed()
 
-    def _rank_listed(self, rows: Rows, answers: Answers) -> None:
+    def _rank_listed(self, rows: Rows, answers: LabelAnswers) -> None:
         head, questions, bounds = self.head, all_of(rows, rows), self.bounds()
 
         def answer(first: int, stop: int) -> None:
@@ -539,7 +540,7 @@ class LabelIndex:
         grown = self.without_trees and options.n_probes is not None
         return (self._grown_tree(options) if grown else self.tree)._forest.allocated()
 
-    def search_labels(self, rows: Rows, answers: Answers, options: LabelOptions) -> None:
+    def search_labels(self, rows: Rows, answers: LabelAnswers, options: LabelOptions) -> None:
         """Write the best labels that are candidates for the rows."""
         state, effort = self.searched(options), self.effort(options)
         questions, head = all_of(routed(rows), rows), self.head.scorers

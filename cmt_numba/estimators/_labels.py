@@ -85,6 +85,8 @@ def in_one_type(name: str, known: np.ndarray, *others: np.ndarray) -> list[np.nd
     ValueError
         If no type of NumPy's holds all values.
     """
+    if all(other.dtype == known.dtype for other in others):
+        return [known, *others]
     for other in others:
         kinds = [_WORDS.get(labels.dtype.kind, str(labels.dtype)) for labels in (known, other)]
         if kinds[0] != kinds[1] and known.dtype.kind != other.dtype.kind:

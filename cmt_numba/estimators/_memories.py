@@ -41,15 +41,15 @@ class GrowingColumns:
 
     def __init__(self, columns: tuple[np.ndarray, ...], capacity: int) -> None:
         self._columns = [resized(column, capacity, 0) for column in columns]
-        self._n_used = columns[0].size
+        self._n_used = len(columns[0])
 
     def takes(self, n: int, n_more: int) -> bool:
         """Return whether so many further entries can be written behind the first ``n``, and nothing is there yet."""
-        return n == self._n_used and n + n_more <= self._columns[0].size
+        return n == self._n_used and n + n_more <= len(self._columns[0])
 
     def append(self, further: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...]:
         """Write further entries of each column behind those in use; return all in use now, which share its memory."""
-        first, stop = self._n_used, self._n_used + further[0].size
+        first, stop = self._n_used, self._n_used + len(further[0])
         for column, more in zip(self._columns, further, strict=True):
             column[first:stop] = more
         self._n_used = stop
@@ -64,7 +64,7 @@ def appended(
     ``room`` is where the columns lie, None if they have none. If they are not the last that were made there, or it is
     full, they get another one. The columns given stay as they are.
     """
-    n, n_more = columns[0].size, further[0].size
+    n, n_more = len(columns[0]), len(further[0])
     if room is None or not room.takes(n, n_more):
         room = GrowingColumns(columns, max(n + n_more, int(_GROWTH * n)))
     return room, room.append(further)

@@ -17,7 +17,7 @@ from ..tree import OPTIONS, ContextualMemoryTree
 from ._base import FIT_ONLY, OF_ALL, PASSES, MemoryEstimator, changes_model
 from ._calibration import F1, LOGITS_PER_MARGIN, Threshold, best_threshold
 from ._indicators import first_labels, further_labels, label_sets, labels_of
-from ._input import DTYPES, check_sample_weight, checked_matrix, warn_of_scales
+from ._input import DTYPES, check_sample_weight, warn_of_scales
 from ._multilabel_model import LabelledRows, MultilabelModel
 
 
@@ -365,10 +365,7 @@ class CMTMultilabelClassifier(ClassifierMixin, MemoryEstimator):
         return self._model.threshold
 
     def _checked(self, X: Any) -> Rows:
-        """Return rows to answer, once parameters are checked: they may have been set since."""
-        X = checked_matrix(self, X)
-        self._check_parameters()
-        return check_rows(X, sparse=self._model.index.is_sparse)
+        return check_rows(self._checked_matrix(X), sparse=self._model.index.is_sparse)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

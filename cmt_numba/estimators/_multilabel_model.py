@@ -18,10 +18,10 @@ from .._engine import insert_rows, query_forest, roll_back
 from .._forest import NONE, Rows, rescaled
 from .._heads import (
     NEGLIGIBLE,
-    Block,
+    ExamplePairs,
     HeadLoss,
+    LabelBlock,
     Listing,
-    Pairs,
     Questions,
     Training,
     all_above,
@@ -300,7 +300,7 @@ class MultilabelModel:
         duties = new_duties(options.aggressiveness, of_each, totals, n_known)
         n_threads = index.forest.threads_for(n_rows)
 
-        def train(rows: Rows, of_each: np.ndarray, blocks: Iterable[Block], n_sweeps: int, share: float) -> None:
+        def train(rows: Rows, of_each: np.ndarray, blocks: Iterable[LabelBlock], n_sweeps: int, share: float) -> None:
             training = Training(rows, duties._replace(weights=of_each), n_sweeps, share, n_threads)
             index.head = learn(index.head, blocks, training)
 
@@ -323,7 +323,7 @@ class MultilabelModel:
             if in_lists:
                 index.head = with_lists_of(index.head, common)  # the others are learned again from nothing
             found = group_by_label(self._hard_negatives(questions, options), orders.permutation(n_rows), n_labels)
-            counted: list[Pairs] = []
+            counted: list[ExamplePairs] = []
             of_labels = _noting(pair_with_hard_negatives(pairs, found, n_rows), counted)
             train(questions.rows, of_each, of_labels, _SWEEPS, NEGLIGIBLE if n_known == 0 else 0.0)
             pairs = joined(counted)
@@ -394,7 +394,7 @@ class MultilabelModel:
         return hits.ids, hits.scores
 
 
-def _noting(blocks: Iterable[Block], counted: list[Pairs]) -> Iterator[Block]:
+def _noting(blocks: Iterable[LabelBlock], counted: list[ExamplePairs]) -> Iterator[LabelBlock]:
     """Yield blocks and, when they have been learned, note those of their pairs that count."""
     for block in blocks:
         yield block

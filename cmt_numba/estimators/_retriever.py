@@ -31,7 +31,7 @@ from .._validation import (
 from ..rewards import ValueCosine
 from ..tree import OPTIONS, ContextualMemoryTree
 from ._base import FIT_ONLY, OF_ALL, PASSES, MemoryEstimator, changes_model
-from ._input import DTYPES, check_sample_weight, checked_matrix, present_values
+from ._input import DTYPES, check_sample_weight, present_values
 from ._retrieval_model import RetrievalModel
 from ._values import as_values, cosines, equalities
 
@@ -502,10 +502,7 @@ class CMTRetriever(MemoryEstimator):
         return self._model.best_memories(rows, k, self)
 
     def _checked(self, X: Any) -> Rows:
-        """Return rows to answer, once parameters are checked: they may have been set since."""
-        X = checked_matrix(self, X)
-        self._check_parameters()
-        return check_rows(X, sparse=self._model.sparse)
+        return check_rows(self._checked_matrix(X), sparse=self._model.sparse)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

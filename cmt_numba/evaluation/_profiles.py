@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .._change import spans
-from .._forest.rows import as_matrix
-from .._forest.state import NONE
+from .._forest import NONE, as_matrix
 from .._validation import check_integer, check_memory_ids, check_rows
 from ..tree import ContextualMemoryTree
 from ._json import to_json

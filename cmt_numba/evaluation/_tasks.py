@@ -8,7 +8,7 @@ import numpy as np
 import scipy.sparse
 
 from .. import metrics
-from .._forest.state import NONE
+from .._forest import NONE
 from .._validation import label_array
 
 RANKED = (1, 3, 5)

@@ -19,8 +19,9 @@ from .._validation import (
     check_seed,
     check_wanted,
 )
+from ..estimators import GrowingColumns, appended
 from ..persistence import Contents, Saved, generator_fields, read_array, read_generator, take
-from ._lists import Lists, Part, appended, assigned, held, search, trained, without
+from ._lists import Lists, Part, assigned, held, search, trained, with_rows, without
 from ._measures import METRICS, Measure, fits
 
 _LISTS = 2.0  # times the root of the number of rows
@@ -35,31 +36,24 @@ class Found(NamedTuple):
     n_computed: np.ndarray  # int64 (n,): similarities or distances that were computed
 
 
-class _Names(NamedTuple):
-    """The list that each row was put in, with room for more; removed rows stay for a while."""
+class _Assignment(NamedTuple):
+    """The list of each row. Removed rows stay for a while."""
 
-    ids: np.ndarray  # int64 (room,), in rising order
-    list_of: np.ndarray  # int32 (room,)
-    n: int
+    ids: np.ndarray = np.empty(0, np.int64)  # ascending
+    list_of: np.ndarray = np.empty(0, np.int32)
+    room: GrowingColumns | None = None  # where these lie, if more can be appended
 
-    def followed_by(self, ids: np.ndarray, list_of: np.ndarray) -> _Names:
-        """Return these and then others, whose ids are above these."""
-        n, names = self.n + ids.size, self
-        if n > self.ids.size:
-            names = _Names(np.empty(n + n // 2, np.int64), np.empty(n + n // 2, np.int32), self.n)
-            names.ids[: self.n], names.list_of[: self.n] = self.ids[: self.n], self.list_of[: self.n]
-        names.ids[self.n : n], names.list_of[self.n : n] = ids, list_of
-        return names._replace(n=n)
-
-
-_NO_NAMES = _Names(np.empty(0, np.int64), np.empty(0, np.int32), 0)
+    def followed_by(self, ids: np.ndarray, list_of: np.ndarray) -> _Assignment:
+        """Return these rows and then others, whose ids are above these."""
+        room, columns = appended(self.room, (self.ids, self.list_of), (ids, list_of))
+        return _Assignment(columns[0], columns[1], room)
 
 
 class _State(NamedTuple):
     """Everything that changes, replaced as a whole."""
 
     lists: Lists
-    names: _Names
+    assignment: _Assignment
     n_trained: int  # rows that there were when landmarks were trained
     bandwidth: float
 
@@ -140,7 +134,7 @@ class LandmarkIndex(Saved):
         """The ids of all rows, in ascending order: int64, shape (n,)."""
         if self._state is None:
             return np.empty(0, np.int64)
-        return np.sort(np.concatenate([part.view().ids for part in self._state.lists.parts]))
+        return np.sort(np.concatenate([part.ids for part in self._state.lists.parts]))
 
     @property
     def n_lists_(self) -> int:
@@ -196,8 +190,8 @@ class LandmarkIndex(Saved):
                 state = self._made(np.concatenate([before, rows]), np.concatenate([ids_before, ids]))
         else:
             which = assigned(state.lists, rows)
-            lists = appended(self._measure, state.lists, rows, ids, which)
-            state = state._replace(lists=lists, names=state.names.followed_by(ids, which))
+            lists = with_rows(self._measure, state.lists, rows, ids, which)
+            state = state._replace(lists=lists, assignment=state.assignment.followed_by(ids, which))
         self._next_id += ids.size  # ids of an insertion that is broken off from here on are left out
         self._state = state
         return ids
@@ -222,8 +216,8 @@ class LandmarkIndex(Saved):
         check_known(ids, which)
         assert self._state is not None
         state = self._state._replace(lists=without(self._state.lists, ids, which))
-        if state.names.n > 2 * state.lists.n + 1000:
-            state = state._replace(names=_names_of(state.lists))
+        if state.assignment.ids.size > 2 * state.lists.n + 1000:
+            state = state._replace(assignment=_assignment_of(state.lists))
         self._state = state
 
     def rebuild(self) -> None:
@@ -238,19 +232,19 @@ class LandmarkIndex(Saved):
         lists = trained(self._measure, rows, n_lists, int(self._random.integers(2**31)))
         which = assigned(lists, rows)
         bandwidth = self.bandwidth or self._measure.bandwidth_of(rows, self._random)
-        lists = appended(self._measure, lists, rows, ids, which)
-        return _State(lists, _NO_NAMES.followed_by(ids, which), n, bandwidth)
+        lists = with_rows(self._measure, lists, rows, ids, which)
+        return _State(lists, _Assignment().followed_by(ids, which), n, bandwidth)
 
     def _lists_of(self, ids: np.ndarray) -> np.ndarray:
         """Return the list that each row is in, -1 for those that are not there."""
         if self._state is None:
             return np.full(ids.size, -1)
-        names = self._state.names
-        places = np.searchsorted(names.ids[: names.n], ids)
+        assignment = self._state.assignment
+        places = np.searchsorted(assignment.ids, ids)
         which = np.full(ids.size, -1)
-        inside = np.flatnonzero(places < names.n)
-        named = inside[names.ids[places[inside]] == ids[inside]]
-        which[named] = names.list_of[places[named]]
+        inside = np.flatnonzero(places < assignment.ids.size)
+        known = inside[assignment.ids[places[inside]] == ids[inside]]
+        which[known] = assignment.list_of[places[known]]
         return np.where(held(self._state.lists, ids, which), which, -1)
 
     # Answers
@@ -298,14 +292,14 @@ class LandmarkIndex(Saved):
         state = self._state
         if state is None:
             return Contents(type(self).__name__, fields, {})
-        views = [part.view() for part in state.lists.parts]
+        parts = state.lists.parts
         fields |= {"n_trained": state.n_trained, "bandwidth": state.bandwidth}
         arrays = {
             "origin": state.lists.origin,
             "landmarks": state.lists.landmarks,
-            "sizes": np.array([part.n for part in views], np.int64),
-            "rows": np.concatenate([part.rows for part in views]),
-            "ids": np.concatenate([part.ids for part in views]),
+            "sizes": np.array([part.n for part in parts], np.int64),
+            "rows": np.concatenate([part.rows for part in parts]),
+            "ids": np.concatenate([part.ids for part in parts]),
         }
         return Contents(type(self).__name__, fields, arrays)
 
@@ -325,7 +319,7 @@ class LandmarkIndex(Saved):
         lists = _lists_from(made._measure, origin, landmarks, rows, sizes, ids)
         if ids.size and (ids.min() < 0 or ids.max() >= made._next_id or np.unique(ids).size < ids.size):
             raise ValueError("ids must be distinct and below next_id")
-        made._state = _State(lists, _names_of(lists), n_trained, bandwidth)
+        made._state = _State(lists, _assignment_of(lists), n_trained, bandwidth)
         return made
 
 
@@ -349,13 +343,13 @@ def _lists_from(
         raise ValueError("the ids of each list must rise")
     halves = measure.halves(rows)
     spans = [slice(stop - size, stop) for stop, size in zip(stops.tolist(), sizes.tolist(), strict=True)]
-    parts = (Part(rows[span].copy(), halves[span].copy(), ids[span].copy(), span.stop - span.start) for span in spans)
-    return Lists(origin, landmarks, measure.halves(landmarks), tuple(parts))
+    parts = (Part(rows[span].copy(), halves[span].copy(), ids[span].copy()) for span in spans)
+    return Lists(origin, landmarks, measure.halves(landmarks), tuple(parts), ids.size)
 
 
-def _names_of(lists: Lists) -> _Names:
-    """Return the names of the rows that there are."""
-    ids = np.concatenate([part.view().ids for part in lists.parts])
+def _assignment_of(lists: Lists) -> _Assignment:
+    """Return the assignment of the present rows."""
+    ids = np.concatenate([part.ids for part in lists.parts])
     which = np.repeat(np.arange(len(lists.parts)), [part.n for part in lists.parts])
     order = np.argsort(ids)
-    return _NO_NAMES.followed_by(ids[order], which[order])
+    return _Assignment().followed_by(ids[order], which[order])

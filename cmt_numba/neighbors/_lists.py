@@ -16,6 +16,7 @@ from sklearn.cluster import MiniBatchKMeans
 from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits
 
+from ..estimators import GrowingColumns, appended
 from ._measures import Measure
 
 _ROWS_OF_A_LIST = 64  # that k-means looks at
@@ -25,16 +26,17 @@ _SCORES_AT_ONCE = 1 << 24  # of a list for all of these rows: 64 MB
 
 
 class Part(NamedTuple):
-    """A list: rows, with room for more behind them."""
+    """The rows of one list."""
 
-    rows: np.ndarray  # float32 (room, n_features)
-    halves: np.ndarray  # float32 (room,)
-    ids: np.ndarray  # int64 (room,), in rising order
-    n: int
+    rows: np.ndarray  # float32 (n, n_features)
+    halves: np.ndarray  # float32 (n,)
+    ids: np.ndarray  # int64 (n,), ascending
+    room: GrowingColumns | None = None  # where these lie, if more can be appended
 
-    def view(self) -> Part:
-        """Return the list without the room behind it."""
-        return Part(self.rows[: self.n], self.halves[: self.n], self.ids[: self.n], self.n)
+    @property
+    def n(self) -> int:
+        """Number of rows."""
+        return self.ids.size
 
 
 class Lists(NamedTuple):
@@ -44,18 +46,13 @@ class Lists(NamedTuple):
     landmarks: np.ndarray  # float32 (n_lists, n_features)
     halves: np.ndarray  # float32 (n_lists,), of the landmarks
     parts: tuple[Part, ...]
-
-    @property
-    def n(self) -> int:
-        """How many rows there are."""
-        return sum(part.n for part in self.parts)
+    n: int  # rows in all lists
 
     def all_rows(self) -> tuple[np.ndarray, np.ndarray]:
         """Return all rows as they were given, and their ids, in the order of these."""
-        views = [part.view() for part in self.parts]
-        ids = np.concatenate([part.ids for part in views])
+        ids = np.concatenate([part.ids for part in self.parts])
         order = np.argsort(ids)
-        return np.concatenate([part.rows for part in views])[order] + self.origin, ids[order]
+        return np.concatenate([part.rows for part in self.parts])[order] + self.origin, ids[order]
 
 
 def trained(measure: Measure, rows: np.ndarray, n_lists: int, seed: int) -> Lists:
@@ -76,8 +73,8 @@ def trained(measure: Measure, rows: np.ndarray, n_lists: int, seed: int) -> List
     landmarks = np.unique(np.ascontiguousarray(landmarks, np.float32), axis=0)
     if measure.metric == "cosine":
         landmarks /= np.maximum(np.linalg.norm(landmarks, axis=1, keepdims=True), np.float32(1e-30))
-    empty = Part(np.empty((0, n_features), np.float32), np.empty(0, np.float32), np.empty(0, np.int64), 0)
-    return Lists(origin, landmarks, measure.halves(landmarks), (empty,) * landmarks.shape[0])
+    empty = Part(np.empty((0, n_features), np.float32), np.empty(0, np.float32), np.empty(0, np.int64))
+    return Lists(origin, landmarks, measure.halves(landmarks), (empty,) * landmarks.shape[0], 0)
 
 
 def assigned(lists: Lists, rows: np.ndarray) -> np.ndarray:
@@ -91,27 +88,15 @@ def assigned(lists: Lists, rows: np.ndarray) -> np.ndarray:
     return nearest
 
 
-def appended(measure: Measure, lists: Lists, rows: np.ndarray, ids: np.ndarray, which: np.ndarray) -> Lists:
+def with_rows(measure: Measure, lists: Lists, rows: np.ndarray, ids: np.ndarray, which: np.ndarray) -> Lists:
     """Return lists with further rows, whose ids are above all others and rise; ``which`` names the list of each."""
     parts = list(lists.parts)
     order = np.argsort(which, kind="stable")
     for j, places in _grouped(which[order], order):
-        parts[j] = _longer(measure, parts[j], rows[places] - lists.origin, ids[places])
-    return lists._replace(parts=tuple(parts))
-
-
-def _longer(measure: Measure, part: Part, rows: np.ndarray, ids: np.ndarray) -> Part:
-    n = part.n + ids.size
-    if n > part.ids.size:
-        room = n if part.n == 0 else max(n, part.n + part.n // 2 + 8)
-        grown = Part(
-            np.empty((room, rows.shape[1]), np.float32), np.empty(room, np.float32), np.empty(room, np.int64), n
-        )
-        for array, old in zip(grown[:3], part.view()[:3], strict=True):
-            array[: part.n] = old
-        part = Part(*grown[:3], part.n)
-    part.rows[part.n : n], part.halves[part.n : n], part.ids[part.n : n] = rows, measure.halves(rows), ids
-    return part._replace(n=n)
+        centred = rows[places] - lists.origin
+        room, columns = appended(parts[j].room, parts[j][:3], (centred, measure.halves(centred), ids[places]))
+        parts[j] = Part(columns[0], columns[1], columns[2], room)
+    return lists._replace(parts=tuple(parts), n=lists.n + ids.size)
 
 
 def without(lists: Lists, ids: np.ndarray, which: np.ndarray) -> Lists:
@@ -119,10 +104,9 @@ def without(lists: Lists, ids: np.ndarray, which: np.ndarray) -> Lists:
     parts = list(lists.parts)
     order = np.argsort(which, kind="stable")
     for j, places in _grouped(which[order], order):
-        part = parts[j].view()
-        kept = ~np.isin(part.ids, ids[places])
-        parts[j] = Part(part.rows[kept], part.halves[kept], part.ids[kept], int(kept.sum()))
-    return lists._replace(parts=tuple(parts))
+        kept = ~np.isin(parts[j].ids, ids[places])
+        parts[j] = Part(parts[j].rows[kept], parts[j].halves[kept], parts[j].ids[kept])
+    return lists._replace(parts=tuple(parts), n=lists.n - ids.size)
 
 
 def held(lists: Lists, ids: np.ndarray, which: np.ndarray) -> np.ndarray:
@@ -131,13 +115,13 @@ def held(lists: Lists, ids: np.ndarray, which: np.ndarray) -> np.ndarray:
     order = np.argsort(which, kind="stable")
     for j, places in _grouped(which[order], order):
         if j >= 0:
-            there[places] = np.isin(ids[places], lists.parts[j].view().ids)
+            there[places] = np.isin(ids[places], lists.parts[j].ids)
     return there
 
 
 def _grouped(which: np.ndarray, values: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
     """Yield each number of ``which``, which are in order, and its values."""
-    starts = np.flatnonzero(np.diff(which, prepend=which[:1] - 1)).tolist()
+    starts = [0] if which.size == 1 else np.flatnonzero(np.diff(which, prepend=which[:1] - 1)).tolist()
     for first, stop in pairwise([*starts, which.size]):
         yield int(which[first]), values[first:stop]
 
@@ -207,7 +191,7 @@ def _scan(
     """
     order = np.argsort(which, kind="stable")
     for j, rows in _grouped(which[order], of_rows[order]):
-        part = lists.parts[j].view()
+        part = lists.parts[j]
         if part.n == 0:
             continue
         some = asked[rows]

@@ -24,7 +24,7 @@ from .._forest import (
     VALUES_END,
     VALUES_LIVE,
     Codes,
-    Keys,
+    KeyArrays,
     State,
     arrays_of,
     invariants,
@@ -37,7 +37,7 @@ from .._forest import (
 from ._objects import take
 
 if TYPE_CHECKING:  # trees do not need these
-    from .._heads import Examples, Expectation, Head
+    from .._heads import Expectation, Head, StoredExamples
 
 VALUES = frozenset({"keys.values", "codes.values", "packed.values", "routers.weights", "links.near"})
 """Arrays that are most of a forest's file. No kernel takes harm at what is in them, if links lead to memories."""
@@ -141,7 +141,7 @@ def trim_head(head: Head) -> Head:
     return _trim_models(head)  # type: ignore[no-any-return]
 
 
-def trim_examples(examples: Examples) -> Examples:
+def trim_examples(examples: StoredExamples) -> StoredExamples:
     """Return a store of examples for a file. It shares arrays with the one given."""
     n = int(examples.keys.totals[N_MEMORIES])
     return examples._replace(
@@ -157,7 +157,7 @@ def trim_expectation(expectation: Expectation) -> Expectation:
     return expectation._replace(weights=expectation.weights[:n], features=expectation.features[:n])
 
 
-def _trim_keys(parameters: Any, keys: Keys) -> Keys:
+def _trim_keys(parameters: Any, keys: KeyArrays) -> KeyArrays:
     n, totals = int(keys.totals[N_MEMORIES]), keys.totals
     if parameters.sparse:
         if totals[VALUES_LIVE] < totals[VALUES_END]:

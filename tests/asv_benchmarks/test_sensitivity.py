@@ -23,15 +23,15 @@ def test_what_was_measured_is_printed_and_what_was_not_is_said_to_be_so(tmp_path
     results = tmp_path / "results.jsonl"
     runs = {
         "as it is": [0.2, 0.4, 0.9, 0.9],  # further seeds tell only how far they differ
-        "estimators._label_forest._DENSE_TREES * 0.5": [0.5, 0.5],
-        "estimators._label_forest._DENSE_TREES * 2.0": [0.2, 0.2],
+        "estimators._label_index._DENSE_TREES * 0.5": [0.5, 0.5],
+        "estimators._label_index._DENSE_TREES * 2.0": [0.2, 0.2],
     }
     measured = {"case": "coil100", "train_seconds": 2.0, "query_microseconds": 3.0, "candidates": 7.0}
     lines = [json.dumps({"run": run, "errors": errors, **measured}) for run, errors in runs.items()]
     results.write_text("\n".join(lines) + "\n")
     rows = {row[0]: row for row in printed(results)}
     assert len(rows) > 50
-    trees = rows.pop("`_label_forest._DENSE_TREES`")
+    trees = rows.pop("`_label_index._DENSE_TREES`")
     assert trees[1] == "8"
     assert trees[3:6] == ["0.5000 / 0.3000 / 0.2000", "+0.2000, coil100, half", "7 / 7 / 7"]
     assert trees[6:] == ["2.00 / 2.00 / 2.00", "3 / 3 / 3"]

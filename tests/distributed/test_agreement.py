@@ -286,3 +286,22 @@ def test_a_shard_that_was_decided_on_but_not_listed_is_opened(tmp_path: Path, mo
         assert store.shards == NAMES
         assert sorted(store) == sorted(keys)
         assert min(fact.n_memories for fact in store._client.survey().facts.values()) > 0
+
+
+def test_shards_agree_on_a_schema_while_another_one_is_added(monkeypatch: pytest.MonkeyPatch):
+    with ShardedStore(1, n_trees=1, random_state=0) as store:
+        copy, ask, keys = pickle.loads(pickle.dumps(store)), store._client.actors.ask, [f"k{i}" for i in range(20)]
+
+        def add_first(method: str, *arguments: Any) -> Any:
+            if method == "decide" and len(copy) == 0:
+                copy.add(keys, np.random.default_rng(0).normal(size=(20, 4)))  # so this decision comes too late
+            return ask(method, *arguments)
+
+        monkeypatch.setattr(store._client.actors, "ask", add_first)
+        assert store.add_shard() == NAMES[1]
+        assert store.shards == NAMES
+        assert store._client.topology.schema == COMPLETE.schema
+        assert sorted(store) == sorted(copy) == sorted(keys)
+        assert copy.shards == NAMES
+        with pytest.raises(TypeError, match="strings"):
+            copy.add([1], X[:1])

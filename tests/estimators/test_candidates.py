@@ -8,7 +8,7 @@ import pytest
 import scipy.sparse
 
 from cmt_numba import CMTClassifier, CMTMultilabelClassifier
-from cmt_numba._heads.candidates import Effort, Listing, list_hard_negatives, list_labels, scored_candidates
+from cmt_numba._heads.candidates import Listing, SearchEffort, list_hard_negatives, list_labels, scored_candidates
 from cmt_numba._heads.search import all_of, candidates_of
 from cmt_numba._validation import check_rows
 
@@ -54,7 +54,13 @@ def asked_of(rng: np.random.Generator) -> tuple[Any, ...]:
     X = rows_of(scipy.sparse.csr_array, rng)
     classifier = CMTClassifier(n_trees=2, random_state=0).fit(X, np.arange(60) % 20)
     state, rows = classifier.forest_._forest.allocated(), check_rows(X)
-    return state.trees, state.models, classifier._model.index.head.scorers, all_of(rows, rows), Effort(4, 12, 3, 12)
+    return (
+        state.trees,
+        state.models,
+        classifier._model.index.head.scorers,
+        all_of(rows, rows),
+        SearchEffort(4, 12, 3, 12),
+    )
 
 
 def test_candidates_do_not_depend_on_how_many(rng: np.random.Generator):
@@ -77,7 +83,7 @@ def test_of_the_labels_that_are_met_the_best_are_scored(rng: np.random.Generator
     trees, routers, head, questions, _ = asked_of(rng)
     scored = {}
     for n_scored in (3, 20):
-        effort = Effort(n_leaves=0, n_labels=n_scored, n_listed=20, n_met=20)
+        effort = SearchEffort(n_leaves=0, n_labels=n_scored, n_listed=20, n_met=20)
         (found,) = scored_candidates(trees, routers, head, questions, effort)
         starts = np.concatenate([[0], found.ends[:-1]])
         scored[n_scored] = [set(found.labels[a:b].tolist()) for a, b in zip(starts, found.ends, strict=True)]
@@ -90,7 +96,7 @@ def test_of_the_labels_that_are_met_the_best_are_scored(rng: np.random.Generator
 
 def test_leaves_are_reached_only_for_rows_that_no_list_is_for(rng: np.random.Generator):
     trees, routers, head, questions, _ = asked_of(rng)
-    effort = Effort(n_leaves=4, n_labels=20, n_listed=20, n_met=20)
+    effort = SearchEffort(n_leaves=4, n_labels=20, n_listed=20, n_met=20)
     n_found = []
     for some in (effort._replace(leaves_last=True), effort, effort._replace(n_leaves=0)):
         (found,) = scored_candidates(trees, routers, head, questions, some)

@@ -4,7 +4,6 @@ import copy
 import json
 import pickle
 import sqlite3
-import sys
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,6 @@ import pandas as pd
 import pytest
 import scipy.sparse
 from journals import crashed
-from kill_classifier import assert_equal, change, kill_changes
 
 from cmt_numba import CMTClassifier, CMTMultilabelClassifier, DurableTree
 from cmt_numba.estimators._classification_model import ClassificationModel
@@ -25,39 +23,6 @@ from cmt_numba.persistence import FileFormatError
 
 FEW: dict[str, Any] = {"n_trees": 2, "n_head_passes": 2, "n_router_passes": 1}
 X, Y = np.eye(4, dtype=np.float32), np.array(["a", "b", "c", "d"])
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="processes are killed by POSIX signals")
-@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-@pytest.mark.parametrize("options", [{}, {"sparse": True, "max_examples": 40}], ids=["dense", "sparse, bounded"])
-def test_nothing_acknowledged_is_lost(options: Any):
-    assert kill_changes(2, 0, **options) > 0
-
-
-@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
-def test_replaying_gives_the_same_classifier(tmp_path: Path, sparse: bool):
-    with CMTClassifier.open(tmp_path / "folder", random_state=3, **FEW) as classifier:
-        twin = CMTClassifier(random_state=3, **FEW)
-        for number in range(15):
-            change(classifier, number, sparse=sparse)
-            change(twin, number, sparse=sparse)
-        classifier.calibrate(classifier.examples_ and _form(X, sparse, classifier), classifier.classes_[:4])
-        twin.calibrate(_form(X, sparse, twin), twin.classes_[:4])
-        assert_equal(classifier, twin, sparse=sparse)
-        size = (tmp_path / "folder" / "journal.sqlite-wal").stat().st_size
-    with CMTClassifier.open(tmp_path / "folder") as again:
-        assert_equal(again, twin, sparse=sparse)
-        again.checkpoint()
-        assert (tmp_path / "folder" / "journal.sqlite-wal").stat().st_size <= size
-        change(again, 99, sparse=sparse)
-        change(twin, 99, sparse=sparse)
-    with CMTClassifier.open(tmp_path / "folder") as again:
-        assert_equal(again, twin, sparse=sparse)
-
-
-def _form(rows: np.ndarray, sparse: bool, classifier: CMTClassifier) -> Any:
-    wide = np.pad(rows, ((0, 0), (0, classifier.n_features_in_ - rows.shape[1])))
-    return scipy.sparse.csr_array(wide) if sparse else wide
 
 
 def test_labels_and_names_of_features_are_kept(tmp_path: Path):

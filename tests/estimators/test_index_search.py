@@ -9,7 +9,7 @@ from conftest import needs_jit
 
 from cmt_numba import CMTClassifier
 from cmt_numba._forest.state import NONE
-from cmt_numba._heads.candidates import Answers, all_of
+from cmt_numba._heads import LabelAnswers, all_of
 from cmt_numba._heads.index_search import label_bounds, rank_listed
 from cmt_numba._heads.inference_weights import Digest
 from cmt_numba._heads.inverted_index import keep_best_labels, list_by_feature
@@ -29,14 +29,14 @@ def zipf_rows(rng: np.random.Generator, n_rows: int, n_features: int = 60, width
     return X.astype(np.float32)
 
 
-def ranked(scorers: Any, biases: np.ndarray, queries: Any, k: int, shares: np.ndarray | None = None) -> Answers:
+def ranked(scorers: Any, biases: np.ndarray, queries: Any, k: int, shares: np.ndarray | None = None) -> LabelAnswers:
     offsets = scorers.indptr.astype(np.int64)
     features, weights = scorers.indices.astype(np.int32), scorers.data.astype(np.float32)
     digest = Digest(offsets, features, weights, np.empty((0, 0), np.uint16))
     postings = list_by_feature(digest, weights != 0.0, scorers.shape[1])
     n_rows, rows = queries.shape[0], check_rows(queries)
     labels, scores = np.full((n_rows, k), NONE, np.int64), np.full((n_rows, k), -np.inf, np.float32)
-    answers = Answers(labels, scores, np.zeros(n_rows, np.int64), np.zeros(n_rows, np.int64))
+    answers = LabelAnswers(labels, scores, np.zeros(n_rows, np.int64), np.zeros(n_rows, np.int64))
     bounds = label_bounds(postings, biases.astype(np.float32))
     bounds = bounds if shares is None else bounds._replace(shares=shares)
     rank_listed(postings, digest, bounds, all_of(rows, rows), answers)

@@ -6,8 +6,8 @@ from conftest import needs_jit
 
 from cmt_numba import CMTClassifier
 from cmt_numba._forest.rows import as_matrix
-from cmt_numba._heads.candidates import Answers
-from cmt_numba._heads.landmarks import Listed, best_listed, listed
+from cmt_numba._heads import LabelAnswers
+from cmt_numba._heads.landmarks import ScorerLists, best_listed, listed
 from cmt_numba._heads.list_search import Scorers
 from cmt_numba._heads.products import all_scorers
 from cmt_numba._validation import check_rows
@@ -35,12 +35,12 @@ def clustered(
     return weights, scorers_of(weights, biases), rows
 
 
-def in_lists(scorers: Scorers, asked: np.ndarray) -> Listed:
+def in_lists(scorers: Scorers, asked: np.ndarray) -> ScorerLists:
     rows = check_rows(asked)
     return listed(scorers, as_matrix(rows), np.full(rows.n_rows, NOT_KNOWN))
 
 
-def asked_at_once(lists: Listed, scorers: Scorers, X: np.ndarray, k: int) -> Answers:
+def asked_at_once(lists: ScorerLists, scorers: Scorers, X: np.ndarray, k: int) -> LabelAnswers:
     rows = check_rows(X)
     return best_listed(lists, scorers, rows, k, lambda work: work(0, rows.n_rows))
 

@@ -19,9 +19,9 @@ from cmt_numba._forest.state import NONE
 from cmt_numba._forest.structures import arrays_of
 from cmt_numba._heads.binary_svm import new_duties
 from cmt_numba._heads.hard_negatives import (
-    Block,
+    ExamplePairs,
     HardNegatives,
-    Pairs,
+    LabelBlock,
     by_label,
     joined,
     one_block,
@@ -79,14 +79,14 @@ def test_memberships_match_those_of_liblinear(form: Any, n_known: int, rng: np.r
     X = unit(np.abs(rng.normal(size=(25, 5))) * (rng.random((25, 5)) < 0.8) + 1e-3)
     Y = rng.random((25, 4)) < 0.4
     checked = check_rows(form(X))
-    head = with_labels(new_head(HeadParameters(1, 5, checked.sparse, 0, 1.0)), check_rows(form(np.eye(4, 5))))
+    head = with_labels(new_head(HeadParameters(5, checked.sparse, 0, 1.0)), check_rows(form(np.eye(4, 5))))
     forget_labels(head.models, 0)
     every_second = np.arange(0, 25, 2)
     hard_negatives = np.full((25, 2), NONE, np.int32)
     hard_negatives[every_second, 0] = 3
     answers = pair_with_answers(*np.nonzero(Y), 4)
     against_all = pair_with_all(answers, np.array([0, 1, 2]), 25)
-    of_the_last = Pairs(np.array([0, 0, 0, 0, Y[:, 3].sum()]), *(part[-Y[:, 3].sum() :] for part in answers[1:]))
+    of_the_last = ExamplePairs(np.array([0, 0, 0, 0, Y[:, 3].sum()]), *(part[-Y[:, 3].sum() :] for part in answers[1:]))
     found = by_label(hard_negatives, rng.permutation(25), 4)
     against_some = joined([block.pairs for block in pair_with_hard_negatives(of_the_last, found, 25, 10)])
     weights = rng.uniform(0.3, 3.0, 25).astype(np.float32)
@@ -111,7 +111,7 @@ def test_memberships_match_those_of_liblinear(form: Any, n_known: int, rng: np.r
 @FORMS
 def test_a_rare_label_is_solved_in_few_sweeps(form: Any):
     rows = check_rows(form(np.eye(4, 6)))
-    head = with_labels(new_head(HeadParameters(1, 6, rows.sparse, 0, 1.0)), check_rows(form(np.ones((1, 6)))))
+    head = with_labels(new_head(HeadParameters(6, rows.sparse, 0, 1.0)), check_rows(form(np.ones((1, 6)))))
     forget_labels(head.models, 0)
     duties = new_duties(
         1.0, np.ones(4, np.float32), np.full(1, 100_000), 0
@@ -127,7 +127,7 @@ def test_memberships_do_not_depend_on_threads_or_tasks(form: Any, rng: np.random
     rows, Y = check_rows(form(unit(np.abs(rng.normal(size=(20, 6)))))), rng.random((20, 7)) < 0.4
     tables = []
     for n_threads, n_cells, n_tasks in ((1, 1 << 20, 16), (3, 100, 16), (2, 1, 2)):
-        head = with_labels(new_head(HeadParameters(1, 6, rows.sparse, 0, 1.0)), check_rows(form(np.eye(7, 6) + 1e-3)))
+        head = with_labels(new_head(HeadParameters(6, rows.sparse, 0, 1.0)), check_rows(form(np.eye(7, 6) + 1e-3)))
         forget_labels(head.models, 0)
         pairs = pair_with_all(pair_with_answers(*np.nonzero(Y), 7), np.arange(7), 20)
         assert len(tasks_for(rows, one_block(pairs)[0], 5, 0.0, n_cells)) == {1 << 20: 1}.get(n_cells, 7)
@@ -139,7 +139,7 @@ def test_memberships_do_not_depend_on_threads_or_tasks(form: Any, rng: np.random
     np.testing.assert_array_equal(tables[2], tables[0])
 
 
-def _in_blocks(pairs: Pairs, n_pairs: int) -> list[Block]:
+def _in_blocks(pairs: ExamplePairs, n_pairs: int) -> list[LabelBlock]:
     none = HardNegatives(np.zeros(pairs.offsets.size, np.int64), np.empty(0, np.int32))
     return list(pair_with_hard_negatives(pairs, none, 20, n_pairs))
 
@@ -154,7 +154,7 @@ def test_scorers_learned_in_lists_are_those_learned_in_tables(
 ):
     rows = check_rows(scipy.sparse.csr_array(unit(rng.normal(size=(20, 40)) * (rng.random((20, 40)) < 0.5))))
     answers = pair_with_answers(*np.nonzero(rng.random((20, 7)) < 0.4), 7)
-    head = with_labels(new_head(HeadParameters(1, 40, True, 0, 1.0)), rows.take(np.arange(7)))
+    head = with_labels(new_head(HeadParameters(40, True, 0, 1.0)), rows.take(np.arange(7)))
     forget_labels(head.models, 0)
     listed = in_lists(head, 7)
     for labels in (np.array([1, 4]), np.array([0, 2, 3, 6])):  # label 5 learns nothing
@@ -177,7 +177,7 @@ def test_scorers_learned_in_lists_are_those_learned_in_tables(
 def test_tasks_are_bounded_by_the_cells_of_any_number_of_pairs():
     n_pairs = 600_000
     rows = check_rows(scipy.sparse.csr_array(np.tri(4)))
-    pairs = Pairs(
+    pairs = ExamplePairs(
         np.array([0, 1, 1, 300_000, n_pairs]),
         np.arange(n_pairs, dtype=np.int32) % 4,
         np.ones(n_pairs, np.bool_),
@@ -269,9 +269,9 @@ def test_lists_are_read_alike_however_wide_the_rows_are():
 
 def test_scorers_in_lists_start_as_means():
     means = check_rows(scipy.sparse.csr_array(np.tri(3, 6)))
-    head = with_means_in_lists(new_head(HeadParameters(1, 6, True, 3, 1.0)), means)
+    head = with_means_in_lists(new_head(HeadParameters(6, True, 3, 1.0)), means)
     assert is_in_lists(head)
-    tables = with_labels(new_head(HeadParameters(1, 6, True, 3, 1.0)), means)
+    tables = with_labels(new_head(HeadParameters(6, True, 3, 1.0)), means)
     for one in (head, without_digest(head)):
         np.testing.assert_array_equal(
             weights_of_labels(one, np.arange(3)).toarray(), weights_of_labels(tables, np.arange(3)).toarray()

@@ -16,7 +16,7 @@ from cmt_numba._validation import check_rows
 
 def head_of(weights: np.ndarray, biases: np.ndarray | None = None) -> Head:
     """Return a dense head with these scorers."""
-    parameters = HeadParameters(1, weights.shape[1], False, int(HeadLoss.MIRA), 1.0)
+    parameters = HeadParameters(weights.shape[1], False, int(HeadLoss.MIRA), 1.0)
     head = with_labels(new_head(parameters), check_rows(weights))
     scorers_of(head).weights[:] = weights.T
     if biases is not None:

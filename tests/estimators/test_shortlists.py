@@ -3,15 +3,15 @@
 import numpy as np
 
 from cmt_numba._forest.state import NONE
-from cmt_numba._heads.search import Found
+from cmt_numba._heads.search import FoundLabels
 from cmt_numba._heads.shortlists import new_shortlists, shorten, shortlisted
 
 
-def found_for(rows: np.ndarray, lists: list[np.ndarray], scores: list[np.ndarray]) -> Found:
+def found_for(rows: np.ndarray, lists: list[np.ndarray], scores: list[np.ndarray]) -> FoundLabels:
     ends = np.cumsum([labels.size for labels in lists])
     room = np.full(7, -1)  # what has been found need not fill the arrays
     labels, values = np.concatenate([*lists, room]), np.concatenate([*scores, room]).astype(np.float32)
-    return Found(rows, ends, ends, labels, values, 0, max(labels.size for labels in lists))
+    return FoundLabels(rows, ends, ends, labels, values, 0, max(labels.size for labels in lists))
 
 
 def test_the_best_candidates_of_each_row_are_kept_behind_the_right_label(rng: np.random.Generator):

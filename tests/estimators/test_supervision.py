@@ -11,7 +11,7 @@ from conftest import needs_jit, text_like
 from cmt_numba import CMTClassifier, ContextualMemoryTree
 from cmt_numba._forest.rows import row_of
 from cmt_numba._forest.state import NODES_END, NONE, RIGHT, ROOT, State
-from cmt_numba._heads.candidates import Answers, Effort, Questions, all_of, score_labels
+from cmt_numba._heads import LabelAnswers, Questions, SearchEffort, all_of, score_labels
 from cmt_numba._heads.examples import ExampleParameters, append_examples, new_examples, with_room_for_examples
 from cmt_numba._heads.inference_weights import Digest
 from cmt_numba._heads.inverted_index import Postings, list_by_feature, meet_labels
@@ -25,7 +25,7 @@ from cmt_numba._heads.label_scorers import (
     with_labels,
     without_digest,
 )
-from cmt_numba._heads.lessons import Lesson, Search
+from cmt_numba._heads.lessons import CandidateSearch, HeadLesson
 from cmt_numba._heads.multiclass_svm import (
     ascend_in_blocks,
     learn_labels,
@@ -38,7 +38,7 @@ from cmt_numba._jit import empty, inner, kernel, release
 from cmt_numba._validation import check_rows
 
 FORMS = pytest.mark.parametrize("form", [np.asarray, scipy.sparse.csr_array], ids=["dense", "sparse"])
-ALL_LABELS = Effort(n_leaves=1, n_labels=10**6, n_listed=10**6, n_met=10**6)
+ALL_LABELS = SearchEffort(n_leaves=1, n_labels=10**6, n_listed=10**6, n_met=10**6)
 
 
 def state_of(tree: ContextualMemoryTree) -> State:
@@ -211,12 +211,12 @@ def trained(
     tree = ContextualMemoryTree(leaf_multiplier=100.0, random_state=0)
     tree.insert(form(np.eye(d)))
     state, checked = state_of(tree), check_rows(form(rows))
-    head = new_head(HeadParameters(1, d, checked.sparse, HEAD_LOSSES[loss], 1.0))
+    head = new_head(HeadParameters(d, checked.sparse, HEAD_LOSSES[loss], 1.0))
     head = with_labels(head, check_rows(form(np.eye(d))))
     questions, order = all_of(checked, checked), np.arange(len(rows))
     duals, shortlists = new_duals(1.0, np.bincount(labels, minlength=d)[labels]), new_shortlists(labels)
-    search = Search(state.trees, state.models, ALL_LABELS, n_threads)
-    lesson = Lesson(questions, order, labels, shortlists, True)
+    search = CandidateSearch(state.trees, state.models, ALL_LABELS, n_threads)
+    lesson = HeadLesson(questions, order, labels, shortlists, True)
     measure_gaps(search, head, lesson, duals, n)
     for n_pass in range(n_passes):
         head = learn(search, head, lesson._replace(searching=n_pass == 0), duals)
@@ -326,7 +326,7 @@ def test_every_loss_learns(form: Any, loss: str, rng: np.random.Generator):
     rows = np.eye(5)[(labels + 2) % 5] + 0.1 * rng.normal(size=(60, 5))
     head, state, questions = trained(form, loss, rows.astype(np.float32), labels, n_passes=10)
     found, scores, touched = np.full((60, 5), -1), np.zeros((60, 5), np.float32), np.zeros(60, np.int64)
-    answers = Answers(found, scores, touched, touched.copy())
+    answers = LabelAnswers(found, scores, touched, touched.copy())
     score_labels(state.trees, state.models, head.scorers, questions, ALL_LABELS, answers)
     assert np.mean(found[:, 0] == labels) > 0.95
     assert (touched == 5).all()
@@ -338,8 +338,8 @@ def test_a_budget_bounds_the_labels_scored(rng: np.random.Generator):
     rows, labels = examples_of(rng)
     head, state, questions = trained(np.asarray, "mira", rows, labels, n_passes=1)
     found, scores, touched = np.full((30, 5), -1), np.zeros((30, 5), np.float32), np.zeros(30, np.int64)
-    answers = Answers(found, scores, touched, touched.copy())
-    score_labels(state.trees, state.models, head.scorers, questions, Effort(1, 3, 3, 3), answers)
+    answers = LabelAnswers(found, scores, touched, touched.copy())
+    score_labels(state.trees, state.models, head.scorers, questions, SearchEffort(1, 3, 3, 3), answers)
     assert (touched == 3).all()
     assert (found[:, 3:] == -1).all()
 
@@ -427,7 +427,7 @@ def test_a_digest_says_what_the_head_says(rng: np.random.Generator):
         answers = []
         for asked in (head, with_digest(head), without_digest(with_digest(head))):
             found, scores, touched = np.full((30, 5), -1), np.zeros((30, 5), np.float32), np.zeros(30, np.int64)
-            answered = Answers(found, scores, touched, touched.copy())
+            answered = LabelAnswers(found, scores, touched, touched.copy())
             score_labels(state.trees, state.models, asked.scorers, questions, ALL_LABELS, answered)
             answers.append(np.take_along_axis(scores, found.argsort(axis=1), axis=1))
         np.testing.assert_allclose(answers[1], answers[0], atol=exactness)
@@ -480,7 +480,7 @@ def test_means_follow_further_examples(form: Any, rng: np.random.Generator):
     X /= np.maximum(np.linalg.norm(X, axis=1, keepdims=True), 1e-9)
     labels = np.array([0, 1, 2, 0, 1, 2, *rng.integers(0, 3, 24)])
     rows = check_rows(form(X))
-    parameters = HeadParameters(1, 7, rows.sparse, HEAD_LOSSES["mira"], 1.0)
+    parameters = HeadParameters(7, rows.sparse, HEAD_LOSSES["mira"], 1.0)
     head = with_labels(new_head(parameters), check_rows(form(X[:3])))
     for array in (head.routers.table["weight"], head.routers.weights[:, :7]):
         array += 0.25  # as if learned; of a dense head by the first label only

@@ -7,7 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from cmt_numba.journal import DurableTree
+import numpy as np
+import scipy.sparse
+
+from cmt_numba import ContextualMemoryTree, DurableTree
 
 OPTIONS: dict[str, Any] = {"n_trees": 2, "leaf_multiplier": 1.0, "random_state": 5, "n_threads": 1}
 
@@ -20,6 +23,9 @@ FORMS_AND_EVICTIONS: list[tuple[str, str | None]] = [
 ]
 """Forms of keys and policies of eviction, None for trees without a bound: each at least once."""
 
+FORMS: dict[str, Callable[[np.ndarray], Any]] = {"dense": np.asarray, "sparse": scipy.sparse.csr_array}
+
+_FEATURES = 12
 _numbers = itertools.count()
 Opened = Callable[..., DurableTree]
 
@@ -49,3 +55,48 @@ def execute(folder: Path, *statements: Any) -> None:
 def snapshots_in(folder: Path) -> list[str]:
     """Return the names of the snapshots in a folder."""
     return sorted(path.name for path in folder.glob("tree-*.cmt"))
+
+
+def change(tree: ContextualMemoryTree, form: str, number: int, most: int = 3) -> int:
+    """Make the change of this number, or up to three, but no more than ``most``; return how many.
+
+    Which one it is depends on the number and the tree alone.
+    """
+    random = np.random.default_rng([number, 5])
+    rows = random.normal(size=(random.integers(1, 20), _FEATURES)) * (random.random(_FEATURES) < 0.5)
+    X, ids = FORMS[form](rows.astype(np.float32)), np.sort(tree.ids)
+    draw, noted = random.random(), int(tree._forest.eviction.minds_queries)
+    if len(tree) < 20 or draw < 0.3 + 0.2 * (len(tree) < 300):
+        tree.insert(X)
+    elif draw < 0.6:
+        tree.remove(random.choice(ids, random.integers(1, 20), replace=False))
+    elif draw < 0.7:
+        tree.replace(random.choice(ids, X.shape[0], replace=False), X)
+    elif draw < 0.8:
+        if most == 1:  # a query draws first, and then takes note of what it returns
+            tree._draw_word()
+            return 1
+        hits = tree.query(X, 3, epsilon=0.5)
+        if most == 1 + noted:
+            return 1 + noted
+        tree.update(X, hits, random.random(hits.ids.shape))
+        return 2 + noted
+    elif draw < 0.85 and noted:
+        tree.query(X, 2)
+    elif draw < 0.9:
+        tree.teach(X, random.choice(ids, X.shape[0]))
+    elif draw < 0.95:
+        tree.reroute(10)
+    else:
+        tree.compact()
+    return 1
+
+
+def same(one: ContextualMemoryTree, other: ContextualMemoryTree) -> bool:
+    """Return whether two trees are the same bit for bit, but for spare room."""
+    (fields, arrays), (others_fields, others_arrays) = one._contents(), other._contents()
+    return (
+        fields == others_fields
+        and arrays.keys() == others_arrays.keys()
+        and all(arrays[name].tobytes() == others_arrays[name].tobytes() for name in arrays)
+    )

@@ -16,8 +16,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 from conftest import needs_jit
-from journals import OPTIONS, Opened, crashed, entries_in, snapshots_in
-from kill_journal import FORMS, change, new_tree, same
+from journals import FORMS, OPTIONS, Opened, change, crashed, entries_in, same, snapshots_in
 from saved import dense_rows, sparse_rows
 
 from cmt_numba import ContextualMemoryTree
@@ -79,7 +78,7 @@ def test_a_tree_is_what_it_was_and_goes_on_as_it_would(rows: Any, snapshot_bytes
 @needs_jit
 @pytest.mark.parametrize("form", FORMS)
 def test_snapshots_change_nothing(form: str, tmp_path: Path):
-    plain, saved, number = new_tree(), new_tree(), 0
+    plain, saved, number = ContextualMemoryTree(**OPTIONS), ContextualMemoryTree(**OPTIONS), 0
     while number < 300:
         n_changes = change(plain, form, number)
         assert change(saved, form, number) == n_changes

@@ -1,25 +1,15 @@
 """Trees that live in folders lose nothing that was acknowledged, whenever their process ends."""
 
 import copy
-import os
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import needs_jit
-from journals import FORMS_AND_EVICTIONS, OPTIONS, Opened, crashed, snapshots_in
-from kill_journal import change, kill_changes, same
+from journals import OPTIONS, Opened, change, crashed, same, snapshots_in
 
 from cmt_numba import ContextualMemoryTree
 from cmt_numba.journal import _folder
 from cmt_numba.journal._database import EntryDatabase
-
-
-@needs_jit
-@pytest.mark.skipif(os.name != "posix", reason="kills processes as POSIX does")
-@pytest.mark.parametrize(("form", "eviction"), FORMS_AND_EVICTIONS)
-def test_killed_processes_lose_nothing(form: str, eviction: str | None):
-    assert list(kill_changes(3, 3, form, eviction)).count("killed") == 3
 
 
 def test_a_crash_at_any_step(folder: Path, opened: Opened, monkeypatch: pytest.MonkeyPatch):

@@ -9,8 +9,7 @@ from typing import Any
 import conftest
 import numpy as np
 import pytest
-from journals import OPTIONS, Opened, crashed, entries_in, execute
-from kill_journal import same
+from journals import OPTIONS, Opened, crashed, entries_in, execute, same
 from mutations import parsed, sealed
 from saved import dense_rows
 

@@ -16,14 +16,13 @@ import pytest
 from conftest import needs_jit
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from journals import FORMS_AND_EVICTIONS, OPTIONS
-from kill_journal import change, same
+from journals import FORMS_AND_EVICTIONS, OPTIONS, change, same
 from make_fixtures import FIXTURES, held, held_in_folder, open_folder
 from saved import dense_rows
 
 from cmt_numba import ContextualMemoryTree, FileFormatError
 from cmt_numba._engine import Forest
-from cmt_numba._forest.eviction import Random
+from cmt_numba._forest.eviction import RandomEviction
 from cmt_numba.journal import AlreadyOpenError, DurableTree, JournalError
 from cmt_numba.journal._database import VERSION, read_log, with_log
 from cmt_numba.journal._durable_tree import OPERATIONS
@@ -108,13 +107,13 @@ def test_the_journal_says_what_was_forgotten(folder: Path, monkeypatch: pytest.M
     with DurableTree(folder, max_memories=20, eviction="random", random_state=0, snapshot_seconds=1e9) as tree:
         tree.insert(dense_rows(50, 4))
         live = sorted(tree.ids)
-    choose = Random.choose
+    choose = RandomEviction.choose
 
-    def choose_others(self: Random, state: Any, n: int) -> np.ndarray:
+    def choose_others(self: RandomEviction, state: Any, n: int) -> np.ndarray:
         choose(self, state, n)  # draws as many numbers
         return np.sort(state.keys.ids[:20])[:n]
 
-    monkeypatch.setattr(Random, "choose", choose_others)
+    monkeypatch.setattr(RandomEviction, "choose", choose_others)
     with DurableTree(folder, read_only=True) as tree:
         tree.check_invariants()
         assert sorted(tree.ids) == live

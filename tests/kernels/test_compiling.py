@@ -21,6 +21,7 @@ from numba.core.registry import cpu_target
 from numba.core.runtime import _nrt_python, rtsys
 
 from cmt_numba import ContextualMemoryTree
+from cmt_numba._change import uninterrupted
 from cmt_numba._forest.sparse_weights import table_bits
 from cmt_numba._jit import (
     Known,
@@ -37,7 +38,6 @@ from cmt_numba._jit import (
     kernel,
     known,
     release,
-    uninterrupted,
     zeros,
 )
 from cmt_numba._jit.collection import Pause

@@ -10,12 +10,12 @@ from numba import njit
 from reference import Forest, Leaf, Node, Place, SplitMix64
 
 from cmt_numba import ContextualMemoryTree, Hits
+from cmt_numba._engine.options import ROUTER_LOSSES
 from cmt_numba._forest.eviction import EVICTIONS, LeastRecentlyReturned
 from cmt_numba._forest.rng import draw_word
 from cmt_numba._forest.scorer import _WIDEST_DIRECT
 from cmt_numba._forest.sparse_weights import find_cell
 from cmt_numba._forest.state import LEFT, NONE, RIGHT, ROOT
-from cmt_numba.tree import ROUTER_LOSSES
 
 pytestmark = pytest.mark.filterwarnings("ignore:this update teaches nothing")
 

@@ -7,7 +7,7 @@ import pytest
 from conftest import needs_jit
 
 from cmt_numba._jit import tiles
-from cmt_numba._jit.tiles import FEATURES_OF_A_WORD, LARGEST_CODE, ROWS_OF_A_TILE, TILE, Asked, Tiles
+from cmt_numba._jit.tiles import FEATURES_OF_A_WORD, LARGEST_CODE, ROWS_OF_A_TILE, TILE, TileQueries, Tiles
 
 N_TILES, N_ROWS = 3, 11
 ANY = "none of them"
@@ -24,7 +24,7 @@ def codes_of(kind: str, n_groups: int) -> tuple[np.ndarray, np.ndarray]:
     return np.full(N_TILES * n * TILE, sign * LARGEST_CODE, np.int8), np.full(N_ROWS * n, LARGEST_CODE, np.uint8)
 
 
-def tiles_and_rows(kind: str, n_groups: int) -> tuple[Tiles, Asked]:
+def tiles_and_rows(kind: str, n_groups: int) -> tuple[Tiles, TileQueries]:
     rng = np.random.default_rng(1)
     vectors, rows = codes_of(kind, n_groups)
     begun = rng.integers(-1000, 1000, size=N_TILES * TILE).astype(np.int32)
@@ -32,7 +32,7 @@ def tiles_and_rows(kind: str, n_groups: int) -> tuple[Tiles, Asked]:
     added[-5:] = -np.inf
     bars = 20_000.0 * rng.normal(size=N_ROWS).astype(np.float32)
     places = n_groups * rng.permutation(N_ROWS)
-    return Tiles(vectors, begun, scales, added), Asked(
+    return Tiles(vectors, begun, scales, added), TileQueries(
         rows.view(np.int32), places, rng.random(N_ROWS, np.float32), bars
     )
 

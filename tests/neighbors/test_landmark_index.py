@@ -152,7 +152,7 @@ def test_constant_turnover_takes_no_more_room(rng: np.random.Generator):
         index.remove(index.ids[:50])
     assert len(index) == 100
     assert index._state is not None
-    assert index._state.names.ids.size < 2500
+    assert index._state.assignment.ids.size < 2500
     assert sum(part.ids.size for part in index._state.lists.parts) < 1000
 
 
@@ -164,7 +164,7 @@ def test_an_insertion_that_is_broken_off(monkeypatch: pytest.MonkeyPatch, rng: n
     def interrupted(*_: Any) -> Any:
         raise KeyboardInterrupt
 
-    for n_more, name in ((5, "appended"), (5, "assigned"), (240, "trained")):
+    for n_more, name in ((5, "with_rows"), (5, "assigned"), (240, "trained")):
         with monkeypatch.context() as patch:
             patch.setattr(f"cmt_numba.neighbors._landmark_index.{name}", interrupted)
             with pytest.raises(KeyboardInterrupt):

@@ -13,19 +13,22 @@ refused by the twin as well, and must leave everything as it was. POSIX only.
 import argparse
 import os
 import shutil
+import signal
 import sqlite3
 import sys
 import tempfile
+import time
 import traceback
 import warnings
 from collections import Counter
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 from faults import Countdown, fail_to_write, full_disk, interrupt, kill
 
 from cmt_numba import (
@@ -45,19 +48,31 @@ MAGNITUDES = (1e-30, 1e-18, 1e-6, 1.0, 1.0, 1.0, 1e6, 1e18, 1e30)
 REFUSED = (ValueError, TypeError, KeyError, IndexError, OverflowError)
 FAILURES = (JournalError, OSError, sqlite3.Error, KeyboardInterrupt)
 
-Random = np.random.Generator
+
+class Random(np.random.Generator):
+    """Random numbers, and rows that are dense or sparse."""
+
+    def __init__(self, *seed: int, sparse: bool = False) -> None:
+        super().__init__(np.random.PCG64(seed))
+        self._sparse = sparse
+
+    def form(self, X: np.ndarray) -> Any:
+        """Return rows as dense or sparse ones."""
+        return scipy.sparse.csr_array(X) if self._sparse else X
+
+    def few_rows(self) -> Any:
+        """Return a few rows of one magnitude, some of them alike."""
+        X = self.normal(size=(int(self.integers(1, 12)), WIDTH)).round(2) * self.choice(MAGNITUDES)
+        return self.form(X.astype(np.float32))
+
+    def rows(self, n: int) -> Any:
+        """Return rows like the probes."""
+        return self.form(self.normal(size=(n, WIDTH)).astype(np.float32))
+
+
 Change = Callable[[Any, Random], Any]
 Labels = Callable[[int, Random], Any]
 State = dict[str, Any]
-
-
-# Rows
-
-
-def rows(random: Random) -> np.ndarray:
-    """Return a few rows of one magnitude, some of them alike."""
-    X = random.normal(size=(int(random.integers(1, 12)), WIDTH)).round(2)
-    return (X * random.choice(MAGNITUDES)).astype(np.float32)
 
 
 def weights(n: int, random: Random) -> np.ndarray | None:
@@ -82,11 +97,11 @@ def some_ids(tree: Any, random: Random, n: int = 4) -> np.ndarray:
 
 
 def insert_first(tree: Any, random: Random) -> None:
-    tree.insert(PROBES)
+    tree.insert(random.form(PROBES))
 
 
 def insert(tree: Any, random: Random) -> None:
-    tree.insert(rows(random))
+    tree.insert(random.few_rows())
 
 
 def remove(tree: Any, random: Random) -> None:
@@ -95,24 +110,30 @@ def remove(tree: Any, random: Random) -> None:
 
 def replace(tree: Any, random: Random) -> None:
     ids = some_ids(tree, random)
-    tree.replace(ids, random.normal(size=(ids.size, WIDTH)))
+    tree.replace(ids, random.rows(ids.size))
 
 
 def learn(tree: Any, random: Random) -> None:
-    X = rows(random)
+    X = random.few_rows()
     hits = tree.query(X, 3)
     tree.update(X, hits, random.random(hits.ids.shape))
 
 
 def teach(tree: Any, random: Random) -> None:
     ids = some_ids(tree, random)
-    tree.teach(random.normal(size=(ids.size, WIDTH)), ids)
+    tree.teach(random.rows(ids.size), ids)
+
+
+def note(tree: Any, random: Random) -> None:
+    """Query, which a tree that evicts by queries notes, and have it on disk."""
+    tree.query(random.rows(3), 2)
+    if isinstance(tree, DurableTree):
+        tree.sync()
 
 
 def state_of_tree(tree: Any) -> State:
     tree.check_invariants()
-    hits = tree.query(PROBES, 5, 10**6)
-    return {"ids": np.sort(tree.ids), "found": hits.ids, "scores": hits.scores, "file": saved(tree)}
+    return {"ids": np.sort(tree.ids), "file": saved(tree)}
 
 
 # Changes of estimators
@@ -120,14 +141,14 @@ def state_of_tree(tree: Any) -> State:
 
 def begin(labels: Labels) -> Change:
     """Return the change that learns the first rows."""
-    return lambda estimator, random: estimator.partial_fit(PROBES, labels(len(PROBES), random))
+    return lambda estimator, random: estimator.partial_fit(random.form(PROBES), labels(len(PROBES), random))
 
 
 def partial_fit(labels: Labels) -> Change:
     """Return the change that learns a few rows."""
 
     def change(estimator: Any, random: Random) -> None:
-        X = rows(random)
+        X = random.few_rows()
         estimator.partial_fit(X, labels(X.shape[0], random), sample_weight=weights(X.shape[0], random))
 
     return change
@@ -137,7 +158,7 @@ def fit(labels: Labels) -> Change:
     """Return the change that learns anew."""
 
     def change(estimator: Any, random: Random) -> None:
-        X = np.vstack([PROBES, PROBES[:8] + 1])
+        X = random.form(np.vstack([PROBES, PROBES[:8] + 1]))
         estimator.fit(X, labels(20, random), sample_weight=weights(20, random))
 
     return change
@@ -152,7 +173,7 @@ def set_params_and_learn(labels: Labels) -> Change:
         value: Any = (0, -1, "nonsense", 1.5, float("nan"), 2**40, None, 3, before[name])[int(random.integers(9))]
         try:
             estimator.set_params(**{name: value})
-            estimator.partial_fit(PROBES[:3], labels(3, random))
+            estimator.partial_fit(random.rows(3), labels(3, random))
         except BaseException:
             estimator.set_params(**before)
             raise
@@ -160,18 +181,8 @@ def set_params_and_learn(labels: Labels) -> Change:
     return change
 
 
-def ask_and_learn(labels: Labels) -> Change:
-    """Return the change that asks for probabilities, which may be learned then, and learns a row."""
-
-    def change(estimator: Any, random: Random) -> None:
-        estimator.predict_proba(PROBES)
-        estimator.partial_fit(PROBES[:1], labels(1, random))
-
-    return change
-
-
 def remove_examples(estimator: Any, random: Random) -> None:
-    found = estimator.kneighbors(PROBES[:2], 2, return_distance=False)
+    found = estimator.kneighbors(random.rows(2), 2, return_distance=False)
     estimator.remove(np.unique(found[found >= 0])[:3])
 
 
@@ -180,9 +191,15 @@ def remove_a_class(classifier: Any, random: Random) -> None:
     classifier.remove_classes([random.choice(classes)])
 
 
+def calibrate(classifier: Any, random: Random) -> None:
+    classes = getattr(classifier, "classes_", np.array(["none"]))
+    classifier.calibrate(random.form(PROBES), random.choice(classes, len(PROBES)))
+
+
 def give_feedback(retriever: Any, random: Random) -> None:
-    found = retriever.kneighbors(PROBES, 3, return_distance=False)
-    retriever.feedback(PROBES, found, random.random(found.shape))
+    X = random.rows(5)
+    found = retriever.kneighbors(X, 3, return_distance=False)
+    retriever.feedback(X, found, random.random(found.shape))
 
 
 def one_class(n: int, random: Random) -> np.ndarray:
@@ -199,18 +216,11 @@ def values(n: int, random: Random) -> np.ndarray:
 
 def state_of_estimator(estimator: Any) -> State:
     state: State = {"params": repr(sorted(estimator.get_params().items()))}
-    if not hasattr(estimator, "n_features_in_"):
-        return state
-    estimator.check_invariants()
-    if hasattr(estimator, "classes_"):
-        state |= {"classes": np.asarray(estimator.classes_), "scores": estimator.decision_function(PROBES)}
-    else:
-        state |= {"n_memories": estimator.n_memories_}
-    try:
-        state["neighbors"] = estimator.kneighbors(PROBES, 3, return_distance=False)
-    except REFUSED as error:
-        state["neighbors"] = type(error).__name__
-    return state | {"file": saved(estimator)}
+    if hasattr(estimator, "n_features_in_"):
+        estimator.check_invariants()
+        name = "decision_function" if hasattr(estimator, "classes_") else "predict"
+        state |= {"answers": getattr(estimator, name)(PROBES), "file": saved(estimator)}
+    return state
 
 
 # Changes of stores
@@ -222,18 +232,18 @@ def some_keys(store: Any, random: Random, n: int = 4) -> list[Any]:
 
 
 def add_first(store: Any, random: Random) -> None:
-    store.add([f"first {i}" for i in range(len(PROBES))], PROBES)
+    store.add([f"first {i}" for i in range(len(PROBES))], random.form(PROBES))
 
 
 def add(store: Any, random: Random) -> None:
-    X, first = rows(random), int(random.integers(10**9))
+    X, first = random.few_rows(), int(random.integers(10**9))
     names = [f"{first}.{i}" if i % 2 else f"{first}.{i}\0" for i in range(X.shape[0])]
     store.add(names, X, [{"n": first % 5, "i": i} for i in range(X.shape[0])])
 
 
 def upsert(store: Any, random: Random) -> None:
     keys = [*some_keys(store, random), f"new {random.integers(10**9)}"]
-    store.upsert(keys, random.normal(size=(len(keys), WIDTH)).astype(np.float32), [{"n": 1}] * len(keys))
+    store.upsert(keys, random.rows(len(keys)), [{"n": 1}] * len(keys))
 
 
 def delete(store: Any, random: Random) -> None:
@@ -242,7 +252,7 @@ def delete(store: Any, random: Random) -> None:
 
 def reward(store: Any, random: Random) -> None:
     keys = some_keys(store, random)
-    store.feedback(PROBES[: len(keys)], keys, random.random(len(keys)))
+    store.feedback(random.rows(len(keys)), keys, random.random(len(keys)))
 
 
 def create_index(store: Any, random: Random) -> None:
@@ -255,17 +265,17 @@ def compact(thing: Any, random: Random) -> None:
 
 def query(store: Any, random: Random) -> None:
     """Query with a filter, after which something may be kept for the next query."""
-    store.query(PROBES, 3, where={"n": 1})
+    store.query(random.rows(3), 3, where={"n": 1})
 
 
 def state_of_store(store: Any) -> State:
-    if hasattr(store, "check_invariants"):
-        store.check_invariants()
+    store.check_invariants()
     keys = sorted(store, key=str)
     if not keys:
         return {"keys": keys}
     items = store.get(keys)
-    return {"keys": keys, "vectors": items.vectors, "payloads": items.payloads, "file": saved(store)}
+    vectors = items.vectors.toarray() if scipy.sparse.issparse(items.vectors) else items.vectors
+    return {"keys": keys, "vectors": vectors, "payloads": items.payloads, "file": saved(store)}
 
 
 # Durable classes
@@ -280,13 +290,14 @@ class Kind:
     changes: dict[str, Change]  # the first one comes first
     upkeep: dict[str, Callable[[Any], Any]]
     invalid: dict[str, Callable[[Any], Any]]
+    ask: Callable[[Any], Any]
     state: Callable[[Any], State]
     variants: tuple[dict[str, Any], ...]
 
 
 def kind_of_estimator(cls: Any, labels: Labels, changes: dict[str, Change], *variants: dict[str, Any]) -> Kind:
     """Return an estimator with the changes that all estimators have, and some of its own."""
-    y = labels(3, np.random.default_rng(0))
+    y = labels(3, Random(0))
     return Kind(
         new_twin=cls,
         opened=cls.open,
@@ -305,6 +316,7 @@ def kind_of_estimator(cls: Any, labels: Labels, changes: dict[str, Change], *var
             "weights": lambda estimator: estimator.partial_fit(PROBES[:3], y, sample_weight=[-1.0, np.inf, 1.0]),
             "lengths": lambda estimator: estimator.partial_fit(PROBES[:2], y),
         },
+        ask=lambda estimator: getattr(estimator, "predict_proba", estimator.kneighbors)(PROBES),
         state=state_of_estimator,
         variants=tuple({"n_trees": 2, "random_state": 7, **variant} for variant in variants),
     )
@@ -324,6 +336,7 @@ KINDS = {
             "teach": teach,
             "reroute": lambda tree, random: tree.reroute(10),
             "compact": compact,
+            "note": note,
         },
         upkeep={"snapshot": lambda tree: tree.snapshot(), "sync": lambda tree: tree.sync()},
         invalid={
@@ -332,6 +345,7 @@ KINDS = {
             "ids": lambda tree: tree.remove([10**9]),
             "rewards": lambda tree: tree.update(PROBES, tree.query(PROBES, 1), np.full(12, 2.0)),
         },
+        ask=lambda tree: tree.query(PROBES, 2),
         state=state_of_tree,
         variants=tuple(
             {"n_trees": 2, "leaf_multiplier": 1.0, "random_state": 7, "n_threads": 1, **variant}
@@ -339,6 +353,7 @@ KINDS = {
                 {},
                 {"max_memories": 30, "eviction": "oldest"},
                 {"max_memories": 30, "eviction": "random"},
+                {"max_memories": 30, "eviction": "least_recently_returned"},
                 {"n_links": 4},
             )
         ),
@@ -346,14 +361,16 @@ KINDS = {
     "classifier": kind_of_estimator(
         CMTClassifier,
         one_class,
-        {"ask": ask_and_learn(one_class), "remove": remove_examples, "remove_classes": remove_a_class},
+        {
+            "remove": remove_examples,
+            "remove_classes": remove_a_class,
+            "calibrate": calibrate,
+        },
         {},
         {"max_examples": 30},
         {"method": "neighbors"},
     ),
-    "multilabel": kind_of_estimator(
-        CMTMultilabelClassifier, several_labels, {"ask": ask_and_learn(several_labels)}, {}, {"threshold": "f1"}
-    ),
+    "multilabel": kind_of_estimator(CMTMultilabelClassifier, several_labels, {}, {}, {"threshold": "f1"}),
     "retriever": kind_of_estimator(
         CMTRetriever,
         values,
@@ -382,6 +399,7 @@ KINDS = {
             "twice": lambda store: store.add(["x", "x"], PROBES[:2]),
             "keys": lambda store: store.delete(["nowhere"]),
         },
+        ask=lambda store: store.query(PROBES, 2),
         state=state_of_store,
         variants=tuple(
             {"random_state": 7, "n_threads": 1, **variant}
@@ -391,6 +409,7 @@ KINDS = {
                 {"metric": "euclidean"},
                 {"metric": "euclidean", "max_items": 30, "eviction": "oldest"},
                 {"metric": "cosine", "n_links": 0},
+                {"metric": "inner_product", "keep": "codes", "max_items": 30},
             )
         ),
     ),
@@ -432,9 +451,11 @@ class Trial:
     n_faults: Counter[str]
     number: int = 0  # of changes that the later twin has made
     history: list[str] = field(default_factory=list)
+    has_been_asked: bool = False  # after a failure: what was learned for the answer may be there as well
 
     def __post_init__(self) -> None:
-        self.random = np.random.default_rng([self.seed, 1])
+        self.random = Random(self.seed, 1)
+        self.sparse = self.options.get("keep") != "codes" and self.random.random() < 0.4
         self.before, self.after = self.kind.new_twin(**self.options), self.kind.new_twin(**self.options)
         self.n_seen = {True: 30, False: 3000}  # writes and calls in a change
         self.thing: Any = None
@@ -460,15 +481,21 @@ class Trial:
             if self.thing is not None:
                 self.thing.close()
 
+    def ask(self) -> None:
+        """Ask the object, which may have something to note then."""
+        self.has_been_asked = True
+        with suppress(*FAILURES, *REFUSED):
+            self.kind.ask(self.thing)
+
     def name_of(self, number: int) -> str:
         """Return which change has a number."""
         names = list(self.kind.changes)
-        return names[int(np.random.default_rng([self.seed, number]).integers(1, len(names))) if number else 0]
+        return names[int(Random(self.seed, number).integers(1, len(names))) if number else 0]
 
     def change(self, thing: Any, number: int) -> str:
         """Make the change of a number; return how it was refused, or an empty string."""
         try:
-            self.kind.changes[self.name_of(number)](thing, np.random.default_rng([self.seed, number, 2]))
+            self.kind.changes[self.name_of(number)](thing, Random(self.seed, number, 2, sparse=self.sparse))
         except JournalError:
             raise
         except REFUSED as error:
@@ -484,7 +511,11 @@ class Trial:
 
     def differs(self, twin: Any) -> str:
         """Return in what the object in the folder differs from a twin."""
-        return difference(self.kind.state(self.thing), self.kind.state(twin))
+        one, other = self.kind.state(self.thing), self.kind.state(twin)
+        if self.has_been_asked:
+            one.pop("file", None)
+            other.pop("file", None)
+        return difference(one, other)
 
     def step(self) -> None:
         """Have a fault happen, with a change or without; afterwards the object is as its later twin."""
@@ -512,6 +543,8 @@ class Trial:
                 try:
                     answer = self.change(self.thing, self.number - 1)
                 except FAILURES:
+                    if self.random.random() < 0.2:
+                        self.ask()
                     if self.random.random() < 0.3:
                         self.close()
                     raise
@@ -609,18 +642,18 @@ def copy(trial: Trial) -> None:
     trial.n_faults["copy while open"] += 1
 
 
-def kill_a_process(trial: Trial) -> None:
-    """Have a process open the folder and make changes, and kill it at one of its writes."""
-    trial.thing.close()
-    first, n_writes = trial.number, int(trial.random.integers(300))
-    acknowledged = first
+def kill_a_process(trial: Trial, *, writes: bool) -> None:
+    """Have a process open the folder and make changes, and kill it at one of its writes or at some moment."""
+    trial.close()
+    first, n_writes, seconds = trial.number, int(trial.random.integers(300)), float(trial.random.random())
+    most = 6 if writes else 100
     reading, writing = os.pipe()
     process = os.fork()
     if process == 0:
         try:
-            with Countdown(n_writes, kill, writes=True):
+            with Countdown(n_writes, kill, writes=True) if writes else nullcontext():
                 thing = trial.kind.opened(trial.path, **trial.how)
-                for number in range(first, first + 6):
+                for number in range(first, first + most):
                     trial.change(thing, number)
                     os.write(writing, b"+")
             kill()
@@ -629,8 +662,11 @@ def kill_a_process(trial: Trial) -> None:
         finally:
             os._exit(1)
     os.close(writing)
+    if not writes:
+        time.sleep(seconds)
+        os.kill(process, signal.SIGKILL)
     _, status = os.waitpid(process, 0)
-    acknowledged += len(os.read(reading, 100))
+    acknowledged = first + len(os.read(reading, most))
     os.close(reading)
     trial.history.append(f"killed after {', '.join(map(trial.name_of, range(first, acknowledged))) or 'no change'}")
     if not os.WIFSIGNALED(status):
@@ -639,7 +675,7 @@ def kill_a_process(trial: Trial) -> None:
     trial.n_faults["kill"] += 1
     while trial.number < acknowledged:
         trial.advance()
-    if acknowledged < first + 6 and trial.differs(trial.after):
+    if acknowledged < first + most and trial.differs(trial.after):
         trial.advance()
         if different := trial.differs(trial.after):
             raise WrongError(f"neither the last acknowledged change nor the next one is the last: other {different}")
@@ -647,7 +683,8 @@ def kill_a_process(trial: Trial) -> None:
 
 FAULTS: dict[str, Callable[[Trial], None]] = {
     "no fault": Trial.make,
-    "a kill": kill_a_process,
+    "a kill at a write": lambda trial: kill_a_process(trial, writes=True),
+    "a kill": lambda trial: kill_a_process(trial, writes=False),
     "a full disk": lambda trial: trial.make_during("full disk", full_disk(trial.path, trial.random), lambda: True),
     "a failed write": lambda trial: trial.strike("failed write", fail_to_write, writes=True),
     "an interrupt": lambda trial: trial.strike("interrupt", interrupt, writes=False),
@@ -664,18 +701,21 @@ SHARDS = "shards"  # what the command line calls stores in shards, which need Ra
 def break_folders(name: str, n: int, seed: int, most: int = 10) -> tuple[Counter[str], list[str]]:
     """Break folders of one class until there were ``n`` faults; return how many of each, and what is wrong."""
     kind, n_faults, wrong = KINDS[name], Counter[str](), list[str]()
-    random = np.random.default_rng([seed, *name.encode()])
+    random = Random(seed, *name.encode())
     while n_faults.total() < n and len(wrong) < most:
         one, options = int(random.integers(1 << 31)), kind.variants[int(random.integers(len(kind.variants)))]
         with tempfile.TemporaryDirectory() as folder:
             trial = Trial(kind, options, Path(folder) / name, one, n_faults)
             try:
                 for _ in range(min(40, n)):
-                    trial.step()
+                    if not trial.has_been_asked:
+                        trial.step()
                 trial.thing.close()
             except Exception as error:
                 causes = f"{type(error).__name__}: {error}" + (f" ({error.__cause__!r})" if error.__cause__ else "")
-                wrong.append(f"{options}, {trial.how}, seed {one}, {trial.history[-4:]}: {causes}")
+                wrong.append(
+                    f"{'sparse ' * trial.sparse}{options}, {trial.how}, seed {one}, {trial.history[-4:]}: {causes}"
+                )
                 if not isinstance(error, WrongError):
                     traceback.print_exc()
             finally:

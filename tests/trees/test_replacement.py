@@ -243,7 +243,7 @@ def test_a_failure_leaves_the_old_values(monkeypatch: pytest.MonkeyPatch, dense_
         raise MemoryError
 
     with monkeypatch.context() as patch:
-        patch.setattr("cmt_numba.estimators._memory_forest.insert_rows", fail)
+        patch.setattr("cmt_numba.estimators._retrieval_model.insert_rows", fail)
         with pytest.raises(MemoryError):
             retriever.set_values([4, 5], dense_keys[40:42])
     np.testing.assert_array_equal(retriever.values(np.arange(20)), dense_keys[20:40])

@@ -12,7 +12,7 @@ from conftest import EVERY_LEAF, needs_jit
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from kill_journal import same
+from journals import same
 
 from cmt_numba import ContextualMemoryTree, Hits
 from cmt_numba._forest.eviction import EVICTIONS

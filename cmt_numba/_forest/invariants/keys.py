@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from ..state import LONGEST, MOST_FEATURES, MOST_MEMORIES, N_MEMORIES, NEXT_ID, VALUES_END, VALUES_LIVE, Keys
+from ..state import LONGEST, MOST_FEATURES, MOST_MEMORIES, N_MEMORIES, NEXT_ID, VALUES_END, VALUES_LIVE, KeyArrays
 from .errors import require
 from .numbers import all_finite, all_small, all_within, rise
 from .probing import check_number_table
@@ -13,7 +13,7 @@ _MOST_IDS = 2**62
 _LONGEST_VALUE = 1.001  # keys are of length 1, up to rounding
 
 
-def check_key_frame(parameters: Any, keys: Keys) -> None:
+def check_key_frame(parameters: Any, keys: KeyArrays, *, coded: bool = False) -> None:
     """Raise InvariantError unless the arrays of a key store, which are of the right kind, are as long as they must be.
 
     Looks at no array but ``totals``.
@@ -32,13 +32,13 @@ def check_key_frame(parameters: Any, keys: Keys) -> None:
         require(keys.spans.shape[0] == capacity, "keys must have a span each")
         require(0 <= live <= end <= keys.values.size, "the key store has overflowed")
     else:
-        require(keys.values.size >= capacity * d or parameters.coded, "the key store is too small")
+        require(keys.values.size >= capacity * d or coded, "the key store is too small")
 
 
-def check_keys(parameters: Any, keys: Keys, *, values: bool = True) -> None:
+def check_keys(parameters: Any, keys: KeyArrays, *, values: bool = True) -> None:
     """Raise InvariantError if anything is wrong with a key store whose frame has been checked.
 
-    Its values are looked at only with ``values``.
+    Its values are looked at only with ``values``; there are none if keys are kept as codes alone.
     """
     n = int(keys.totals[N_MEMORIES])
     ids = keys.ids[:n]
@@ -46,11 +46,11 @@ def check_keys(parameters: Any, keys: Keys, *, values: bool = True) -> None:
     check_number_table(keys.slot_table, ids, "the slot table")
     if parameters.sparse:
         _check_sparse(parameters, keys, n, values)
-    elif values and not parameters.coded:
+    elif values:
         require(all_small(keys.values[: n * parameters.n_features], _LONGEST_VALUE), "a key is not of length 1")
 
 
-def _check_sparse(parameters: Any, keys: Keys, n: int, with_values: bool) -> None:
+def _check_sparse(parameters: Any, keys: KeyArrays, n: int, with_values: bool) -> None:
     start, stop = keys.spans[:n, 0], keys.spans[:n, 1]
     end = int(keys.totals[VALUES_END])
     require(bool(np.all(start <= stop)), "a key ends before it starts")

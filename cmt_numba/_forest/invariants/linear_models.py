@@ -17,14 +17,14 @@ _CELLS_AT_ONCE = 1 << 17
 _LARGEST_TABLE_BITS = N_TABLE_SIZES - 1
 
 
-def check_model_frame(state: Any) -> None:
+def check_model_frame(state: Any, n_trees: int = 1) -> None:
     """Raise InvariantError unless the arrays of models, which are of the right kind, are as long as they must be.
 
     Looks at no array but ``counters``.
     """
-    d, (n_trees, n_nodes) = state.parameters.n_features, state.nodes.shape
+    d, n_nodes = state.parameters.n_features, state.nodes.shape[1]
     sparse, counters = state.parameters.sparse, state.counters
-    require(counters.shape[0] == n_trees == state.parameters.n_trees, "there must be counters for each tree")
+    require(counters.shape[0] == state.nodes.shape[0] == n_trees, "there must be counters for each tree")
     require(state.routers.weights.shape[1] == (0 if sparse else n_nodes * 2 * d), "dense models must have room each")
     require(sparse or state.routers.table.shape[1] == 0, "dense models have no tables")
     require(all_within(counters[:, NODES_END], 0, n_nodes), "the end of the nodes lies outside of them")

@@ -105,7 +105,7 @@ def check(state: State, *, values: bool = True) -> None:
     The values of keys, codes and dense routers, which may be any without harm, are looked at only with ``values``.
     """
     check_frame(state)
-    check_keys(state.parameters, state.keys, values=values)
+    check_keys(state.parameters, state.keys, values=values and not state.parameters.coded)
     if values:
         check_codes(state)
     check_scorer(state.parameters, state.scorer)
@@ -126,9 +126,9 @@ def check_frame(state: State) -> None:
     parameters, counters, keys = state.parameters, state.counters, state.keys
     n_trees = parameters.n_trees
     check_layout(state, {"trees": n_trees, "streams": n_trees + 1})
-    check_key_frame(parameters, keys)
+    check_key_frame(parameters, keys, coded=parameters.coded)
     check_code_frame(state)
-    check_model_frame(state)
+    check_model_frame(state, n_trees)
     n = int(keys.totals[N_MEMORIES])
     require(state.leaf_of.shape[1] >= n, "memories must have a leaf each")
     require(all_within(counters[:, LEAVES_END], 1, state.leaves.shape[1]), "the end of the leaves lies outside of them")

@@ -2,13 +2,21 @@
 
 import numpy as np
 
-from ..._forest.invariants.errors import require
-from ..._forest.invariants.keys import check_key_frame, check_keys
-from ..._forest.invariants.layout import check_layout
-from ..._forest.invariants.linear_models import check_model_frame, check_models
-from ..._forest.invariants.numbers import all_finite, all_within, are_offsets
-from ..._forest.state import N_MEMORIES, NODES_END, NONE
-from ..examples import Examples
+from ..._forest import (
+    N_MEMORIES,
+    NODES_END,
+    NONE,
+    all_finite,
+    all_within,
+    are_offsets,
+    check_key_frame,
+    check_keys,
+    check_layout,
+    check_model_frame,
+    check_models,
+    require,
+)
+from ..examples import StoredExamples
 from ..inference_weights import Common, Digest
 from ..inverted_index import Postings
 from ..label_scorers import HEAD_LOSSES, Head, HeadLoss
@@ -85,14 +93,14 @@ def _check_common(common: Common, n_labels: int) -> None:
     require(all_finite(common.weights), "a common label has a weight that is not finite")
 
 
-def check_example_frame(examples: Examples) -> None:
+def check_example_frame(examples: StoredExamples) -> None:
     """Raise InvariantError unless the arrays of a store of examples are of the right kind and long enough."""
-    check_layout(examples, {"weights of the scorer": 0})
+    check_layout(examples)
     check_key_frame(examples.parameters, examples.keys)
     require(examples.label_of.size >= examples.keys.totals[N_MEMORIES], "examples must have a label each")
 
 
-def check_examples(examples: Examples, n_labels: int) -> None:
+def check_examples(examples: StoredExamples, n_labels: int) -> None:
     """Raise InvariantError if anything is wrong with a store of examples of so many labels."""
     check_example_frame(examples)
     check_keys(examples.parameters, examples.keys)

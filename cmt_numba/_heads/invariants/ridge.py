@@ -1,10 +1,6 @@
 """Everything that must hold of the map that a retriever has from keys to the values to expect."""
 
-from ..._forest.invariants.errors import require
-from ..._forest.invariants.layout import check_layout
-from ..._forest.invariants.numbers import all_finite, all_within
-from ..._forest.invariants.probing import check_number_table
-from ..._forest.state import MOST_FEATURES
+from ..._forest import MOST_FEATURES, all_finite, all_within, check_layout, check_number_table, require
 from ..ridge import Expectation
 
 

@@ -9,10 +9,20 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .._concurrency.workers import Workers
-from .._forest.linear_model import add_row, locate_or_insert, margin_of, new_workspace
-from .._forest.rows import Rows, longest_row, row_of
-from .._forest.state import DONE, NONE, ONLY_TREE, TABLES_FULL
+from .._change import Workers
+from .._forest import (
+    DONE,
+    NONE,
+    ONLY_TREE,
+    TABLES_FULL,
+    Rows,
+    add_row,
+    locate_or_insert,
+    longest_row,
+    margin_of,
+    new_workspace,
+    row_of,
+)
 from .._jit import by_reference, kernel, release
 from .label_scorers import Head, with_more_cells, without_room
 
