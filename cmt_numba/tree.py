@@ -186,7 +186,8 @@ class ContextualMemoryTree:
     @property
     def n_features(self) -> int | None:
         """Width of the keys, set by the first insert; None before."""
-        return self._forest.n_features
+        state = self._forest.state
+        return None if state is None else state.parameters.n_features
 
     @property
     def depth(self) -> int:
