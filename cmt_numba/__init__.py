@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 from ._version import __version__
 
 if TYPE_CHECKING:
-    from ._forest.hits import Exploration, Explored, Hits, ShownHits
-    from ._forest.invariants import InvariantError, Leaves
+    from ._forest import Exploration, Explored, Hits, InvariantError, Leaves, ShownHits
     from ._warmup import warmup
     from .estimators import CMTClassifier, CMTMultilabelClassifier, CMTRetriever, tune
     from .journal import DurableTree
@@ -42,13 +41,13 @@ _IMPORTED_WHEN_USED = {
     "CMTRetriever": "estimators",
     "ContextualMemoryTree": "tree",
     "DurableTree": "journal",
-    "Exploration": "_forest.hits",
-    "Explored": "_forest.hits",
+    "Exploration": "_forest",
+    "Explored": "_forest",
     "FileFormatError": "persistence",
-    "Hits": "_forest.hits",
-    "ShownHits": "_forest.hits",
-    "InvariantError": "_forest.invariants",
-    "Leaves": "_forest.invariants",
+    "Hits": "_forest",
+    "ShownHits": "_forest",
+    "InvariantError": "_forest",
+    "Leaves": "_forest",
     "MemoryStore": "store",
     "tune": "estimators",
     "warmup": "_warmup",

@@ -56,9 +56,14 @@ def check_rows(X: Any, *, sparse: bool | None = None, n_features: int | None = N
 
 def unit_rows(X: Any, *, sparse: bool | None = None, n_threads: int = 1) -> Rows:
     """Return what :func:`check_matrix` has returned as rows. Raises ValueError if it is not finite in float32."""
-    if isinstance(X, np.ndarray):
-        return _sparse_rows(scipy.sparse.csr_array(X), n_threads) if sparse else _dense_rows(X, n_threads)
-    return _dense_rows(X.toarray(), n_threads) if sparse is False else _sparse_rows(X, n_threads)
+    is_sparse = not isinstance(X, np.ndarray)
+    if sparse if sparse is not None else is_sparse:
+        return _sparse_rows(X if is_sparse else scipy.sparse.csr_array(X), n_threads)
+    if is_sparse:
+        X = X.toarray()
+    n_rows, width = X.shape
+    offsets = np.arange(0, (n_rows + 1) * width, width, dtype=np.int64)
+    return Rows(_normalized(X.reshape(-1), offsets, n_threads), _EMPTY_INDICES, offsets, width, False)
 
 
 def check_matrix(X: Any, *, n_features: int | None = None) -> Any:
@@ -121,13 +126,6 @@ def unmasked(name: str, value: Any) -> Any:
     if type(value) is not np.ndarray and np.ma.is_masked(value):
         raise ValueError(f"{name} must have no masked entries: fill them in or leave them out")
     return value
-
-
-def _dense_rows(X: np.ndarray, n_threads: int) -> Rows:
-    n_rows, width = X.shape
-    values = X.reshape(-1)
-    offsets = np.arange(0, (n_rows + 1) * width, width, dtype=np.int64)
-    return Rows(_normalized(values, offsets, n_threads), _EMPTY_INDICES, offsets, width, False)
 
 
 def _sparse_rows(X: scipy.sparse.csr_array, n_threads: int) -> Rows:
@@ -326,6 +324,8 @@ def check_hits(hits: Any, n_rows: int, state: State | None) -> Hits:
 def _as_integers(name: str, values: Any, dtype: type) -> np.ndarray:
     """Return an array of integers of a type. Whole floats pass: tables with missing entries hold those."""
     given = _as_array(name, values)
+    if given.dtype == dtype:
+        return _for_kernels(given, dtype)
     if given.dtype.kind not in "iuf":
         raise TypeError(f"{name} must be integers, not {given.dtype}")
     with np.errstate(invalid="ignore"):
@@ -341,7 +341,7 @@ def _as_numbers(name: str, values: Any) -> np.ndarray:
     given = _as_array(name, values)
     if given.dtype.kind not in "fiu":
         raise TypeError(f"{name} must be real numbers, not {given.dtype}")
-    return _as_float32(given)
+    return _for_kernels(given, np.float32) if given.dtype == np.float32 else _as_float32(given)
 
 
 def _as_array(name: str, values: Any) -> np.ndarray:

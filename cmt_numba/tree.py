@@ -46,8 +46,7 @@ from ._validation import (
     check_seed,
     check_wanted,
 )
-from .persistence._container import Contents
-from .persistence._trees import read_object, refusing, take, write_object
+from .persistence import Contents, read_object, refusing, take, write_object
 from .rewards import Reward
 
 __all__ = ["KIND", "OPTIONS", "ContextualMemoryTree"]
@@ -187,7 +186,8 @@ class ContextualMemoryTree:
     @property
     def n_features(self) -> int | None:
         """Width of the keys, set by the first insert; None before."""
-        return self._forest.n_features
+        state = self._forest.state
+        return None if state is None else state.parameters.n_features
 
     @property
     def depth(self) -> int:

@@ -4,7 +4,7 @@ from structure import MODULES, PACKAGE, imports_of, known, name_of, parsed, room
 
 FLOORS = (
     ("_version", "_change"),
-    ("_jit", "_concurrency"),
+    ("_jit",),
     ("_forest",),
     ("_heads",),
     ("_validation",),

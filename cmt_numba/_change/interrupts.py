@@ -8,7 +8,7 @@ the change. So nothing is ever left half done, and what undoes the steps before 
 from __future__ import annotations
 
 import signal
-from _signal import getsignal  # the module signal takes 4 us to find a handler in its enums
+from _signal import getsignal  # type: ignore[import-not-found] # signal takes 4 us to find a handler in its enums
 from _signal import signal as set_handler
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from .._forest import writeable
-from ..persistence._trees import check_state, state_of, tree_contents
+from ..persistence import check_state, state_of, tree_contents
 from .forest import Forest, kernel_parameters
 
 _FORMER = {"n_links": 0, "keep": "all"}

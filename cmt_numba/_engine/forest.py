@@ -62,6 +62,8 @@ class Forest:
 
     Attributes
     ----------
+    n_trees : int
+        The number of trees.
     lock : ReadWriteLock
         Readers read within it, and changes take their steps within it.
     state : State or None
@@ -76,6 +78,7 @@ class Forest:
 
     def __init__(self, options: dict[str, Any], n_threads: int | None, streams: np.ndarray) -> None:
         self.options, self.n_threads, self.streams = options, n_threads, streams
+        self.n_trees = int(options["n_trees"])
         self.lock = ReadWriteLock()
         self.filters: ArrayCache[Filter] = ArrayCache()
         self.pace = Pace()
@@ -92,11 +95,6 @@ class Forest:
     # What it holds
 
     @property
-    def n_trees(self) -> int:
-        """Number of trees."""
-        return int(self.options["n_trees"])
-
-    @property
     def n_memories(self) -> int:
         """Number of memories stored."""
         state = self.state
@@ -107,12 +105,6 @@ class Forest:
         """The id of the next memory."""
         state = self.state
         return 0 if state is None else int(state.keys.totals.item(NEXT_ID))
-
-    @property
-    def n_features(self) -> int | None:
-        """Width of the keys; None before the first insert."""
-        state = self.state
-        return None if state is None else state.parameters.n_features
 
     @property
     def nbytes(self) -> int:
@@ -170,7 +162,8 @@ class Forest:
 
     def check_rows(self, X: Any) -> Rows:
         """Return rows of the form and the width of the keys stored. Raises TypeError or ValueError if ``X`` is none."""
-        return self.unit_rows(check_matrix(X, n_features=self.n_features))
+        state = self.state
+        return self.unit_rows(check_matrix(X, n_features=None if state is None else state.parameters.n_features))
 
     def unit_rows(self, X: Any) -> Rows:
         """Return a matrix that ``check_matrix`` has returned as rows."""

@@ -140,6 +140,7 @@ from .state import (
     SMALLEST_TABLE_BITS,
     TABLES_END,
     TABLES_FULL,
+    UNUSED_COUNTERS,
     VALUES_END,
     VALUES_LIVE,
     WEIGHT_CELL,

@@ -1,8 +1,12 @@
-"""Trees whose changes survive a crash: snapshots, and a journal of the changes since.
+"""Objects whose changes survive a crash: snapshots, and a journal of the changes since.
 
 A :class:`DurableTree` is a :class:`~cmt_numba.ContextualMemoryTree` that is stored in a folder. Each change is made in
 memory, written to the journal and synced to disk before the call returns. Opening the folder loads the last snapshot
-and replays the changes since; the same calls give the same trees.
+and replays the changes since; the same calls give the same trees. If a change fails or is interrupted, its entry is
+undone and the tree is restored in the same way.
+
+Estimators and stores are kept in folders of the same kind. Each has a ``Journal``, and says by a ``DurableForm`` how it
+is written to a snapshot, made again and compared, and which operations its entries name.
 
 The folder contains
 
@@ -25,9 +29,10 @@ A tree is created only in an empty folder, and only its own files are written or
 are not followed. A new folder and its files are accessible only to their owner. New files get the permissions of
 ``journal.sqlite``: users who may read that file may also read later snapshots.
 
-SQLite applies each change completely or not at all (write-ahead log, ``synchronous=FULL``) and locks out other
-processes while the folder is open, also after a crash. SQLite treats a damaged log as one that ends early. To detect
-this, the number of the last change is written after each change, without waiting for the disk.
+SQLite commits each change completely or not at all (write-ahead log), so a process that is killed loses none, and locks
+out other processes while the folder is open, also after a crash. With ``sync_every`` above 1, commits do not wait for
+the disk (``synchronous=NORMAL``), and the log is synced after that number of changes. SQLite treats a damaged log as
+one that ends early. To detect this, the number of the last synced change is written then, without waiting for the disk.
 
 A snapshot is taken when replaying the journal would take too long. The previous snapshot is deleted only when the new
 one is complete, on disk and entered in the journal. Files left by a crash are deleted when the folder is opened.

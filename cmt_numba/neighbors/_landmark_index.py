@@ -227,6 +227,7 @@ class LandmarkIndex(Saved):
 
     def _made(self, rows: np.ndarray, ids: np.ndarray) -> _State:
         """Return lists of some rows, whose ids rise."""
+        self._measure.check_spread(rows)
         n = rows.shape[0]
         n_lists = min(n, self.n_lists or max(1, round(_LISTS * np.sqrt(n))))
         lists = trained(self._measure, rows, n_lists, int(self._random.integers(2**31)))

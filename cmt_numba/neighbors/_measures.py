@@ -13,6 +13,7 @@ METRICS = ("cosine", "inner_product", "euclidean", "gaussian", "laplacian")
 _KERNELS = ("gaussian", "laplacian")
 _SAMPLE = 1000  # rows whose distances decide on a bandwidth
 _LARGEST = 1e15  # of which float32 can hold the sum of a million squares
+_LEAST = 1e-15  # whose squares keep their digits in float32
 _SHORTEST = np.float32(1e-30)
 
 
@@ -51,6 +52,13 @@ class Measure:
         if not lengths.all():
             raise ValueError("X must not have rows of zeros, which make no angle: leave them out")
         return (rows / lengths).astype(np.float32)
+
+    def check_spread(self, rows: np.ndarray) -> None:
+        """Raise ValueError if rows are not all alike, but products of their differences would be 0 in float32."""
+        if self.by_products and self.metric != "cosine":
+            spread = float(np.abs(rows - rows[0] if self.by_squares else rows).max())
+            if 0.0 < spread < _LEAST:
+                raise ValueError(f"X must differ by at least {_LEAST:g} somewhere, not {spread:g}: scale it")
 
     def halves(self, rows: np.ndarray) -> np.ndarray:
         """Return what is taken off the products with rows: half of their squared lengths, or nothing."""

@@ -51,21 +51,29 @@ from ._container import (
     unpack_contents,
     verify_arrays,
 )
-from ._generators import generator_fields, read_generator
-from ._saved import Saved, as_part, object_of, of_part
-from ._trees import (
+from ._objects import (
     DTYPES,
+    Saved,
+    as_part,
+    generator_fields,
+    object_of,
+    of_part,
+    read_generator,
+    read_object,
+    refusing,
+    take,
+    write_object,
+)
+from ._states import (
     VALUES,
     check_at_rest,
     check_state,
-    read_object,
-    refusing,
     state_of,
-    take,
     tree_contents,
-    write_object,
+    trim_examples,
+    trim_expectation,
+    trim_head,
 )
-from ._trim import trim_examples, trim_expectation, trim_head
 
 __all__ = [
     "DTYPES",

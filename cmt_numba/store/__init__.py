@@ -36,24 +36,24 @@ the scores of what was found are computed from the vectors themselves. See :mod:
 Files
 -----
 :meth:`MemoryStore.save` writes the file of a tree (:mod:`cmt_numba.persistence`) of the kind ``MemoryStore``, with one
-array more: ``records``, the bytes of an SQLite database with the tables ``records`` (id, key, payload, norm) and
-``facts`` (metric, bound, centre, version, and what was learned of queries). A folder is that of a
-:class:`~cmt_numba.DurableTree` whose ``journal.sqlite`` also has these tables. Databases with other tables, views or
-triggers are refused.
+array more: ``records``, the bytes of an SQLite database with the tables ``records`` (id, key, payload, norm),
+``vectors`` (id, and the digits that the key in the tree has lost) and ``facts`` (metric, bound, centre, version, and
+what was learned of queries). A folder is that of a :class:`~cmt_numba.DurableTree` whose ``journal.sqlite`` also has
+these tables. Databases with other tables, views or triggers are refused.
 """
 
-from ._checks import (
-    DuplicateKeyError,
-)
+from ._checks import DuplicateKeyError
 from ._checks import Key as Key
 from ._checks import are_none as are_none
 from ._checks import check_answers as check_answers
 from ._checks import check_keys as check_keys
+from ._checks import check_kind as check_kind
 from ._checks import check_one_for_each_row as check_one_for_each_row
 from ._checks import check_payloads as check_payloads
 from ._checks import check_stored as check_stored
 from ._learning import learn_in_blocks as learn_in_blocks
 from ._memory_store import MemoryStore
+from ._metrics import METRICS as METRICS
 from ._metrics import check_lengths as check_lengths
 from ._results import Items, Result, Results
 from ._search import Effort

@@ -429,11 +429,11 @@ class Records:
     def are_payloads_valid(self) -> bool:
         """Return whether all payloads are JSON."""
         statement = "SELECT EXISTS (SELECT 1 FROM records WHERE payload IS NOT NULL AND NOT json_valid(payload))"
-        return self._database.execute(statement) == [(0,)]
+        return bool(self._database.execute(statement) == [(0,)])
 
     def are_indexed(self) -> bool:
         """Return whether the database is sound, and its indexes list the records as they are."""
-        return self._database.execute("PRAGMA integrity_check(1)") == [("ok",)]
+        return bool(self._database.execute("PRAGMA integrity_check(1)") == [("ok",)])
 
     # Changes, in a transaction
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from functools import partial
-from itertools import pairwise
+from operator import sub
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,7 +21,7 @@ _FASTER = 4  # how much faster many rows are compared with dense memories by mat
 _MANY_ROWS = 16
 _MORE = 8  # candidates than wanted, so that those that keys rank otherwise than vectors are among them
 _WIDER = 16  # how many times as many are tried if these may not be enough
-_PER_FEATURE = 2.0**-23  # error of a float32 product of unit vectors, for the square root of the number of features
+_SCAN_ERROR, _SEARCH_ERROR = 2.0**-19, 2.0**-22  # of products of unit vectors: four and two times what was measured
 _TOLERATED = 1e-4  # relative errors of scores that are computed from keys
 _PAIRS_AT_ONCE = 1 << 22  # of queries and vectors
 _NO_ROWS = np.empty(0, np.int64)
@@ -103,6 +102,20 @@ class GivenVectors(NamedTuple):
     units: Any  # their keys of unit length
 
 
+class NewKeys(NamedTuple):
+    """Keys of vectors that are to be stored."""
+
+    keys: Any  # float32 (n, n_features + n_more), dense or CSR
+    rows: Rows  # the same, of length 1
+    lost: LostDigits
+
+    def of(self, some: np.ndarray) -> NewKeys:
+        """Return those in some rows."""
+        if some.size == self.rows.n_rows:
+            return self
+        return NewKeys(self.keys[some], self.rows.take(some), self.lost.of(some))
+
+
 class StoreSearch:
     """Searches of the memories of a store by its metric.
 
@@ -159,7 +172,8 @@ class StoreSearch:
         wanted = k
         if not isinstance(self.space, CosineSpace):
             wanted = max(k, min(self.tree.n_memories if among is None else among.ids.size, k + _MORE))
-        return self._ranked(Q, rows, search(self.tree, rows, wanted, n_leaves, among, breadth, left_out), k)
+        found = search(self.tree, rows, wanted, n_leaves, among, breadth, left_out)
+        return self._ranked(Q, rows, found, k, _SCAN_ERROR if rows.sparse else _SEARCH_ERROR)
 
     def nearest(self, Q: Any, rows: Rows, k: int, among: Filter | None) -> NearestMemories:
         """Return the best ``k`` of all candidates.
@@ -176,11 +190,11 @@ class StoreSearch:
             some = rows if left.size == rows.n_rows else rows.take(left)
             wanted = max(k, min(n, k + more))
             found = scan(self.tree, some, wanted, among)
-            ids[left], scores[left] = ranked = self._ranked(Q[left], some, found, k)
+            ids[left], scores[left] = ranked = self._ranked(Q[left], some, found, k, _SCAN_ERROR)
             if wanted >= n or self.is_coded():
                 return NearestMemories(ids, scores)
             last = found.scores[:, -1]
-            limits = self.space.limits(Q[left], last[:, None], self._margin(some))[:, 0]
+            limits = self.space.limits(Q[left], last[:, None], self._with_weights(_SCAN_ERROR))[:, 0]
             left = left[~(limits < ranked.scores[:, -1]) & (last > -np.inf)]
             if left.size == 0:
                 return NearestMemories(ids, scores)
@@ -207,17 +221,17 @@ class StoreSearch:
                 break
         return GivenVectors(ids, rows, units), found, exact
 
-    def keys_of(self, X: Any) -> tuple[Any, LostDigits]:
+    def keys_of(self, X: Any) -> NewKeys:
         """Return the keys of vectors that are to be stored, and what these lose."""
         keys, norms = self.space.keys(X)
-        if self.tree._forest.options["keep"] == "codes" and isinstance(X, np.ndarray):
-            return keys, LostDigits(norms, None)
-        units = as_matrix(self.tree._forest.unit_rows(keys))
-        return keys, LostDigits(norms, lost_digits(X, self.space.vectors(units, norms)))
+        rows = self.tree._forest.unit_rows(keys)
+        if self.tree._forest.options["keep"] == "codes" and not rows.sparse:
+            return NewKeys(keys, rows, LostDigits(norms, None))
+        return NewKeys(keys, rows, LostDigits(norms, lost_digits(X, self.space.vectors(as_matrix(rows), norms))))
 
-    def has_keys(self, ids: np.ndarray, keys: Any) -> bool:
-        """Return whether memories have these keys, of any length."""
-        units = as_matrix(self.tree._forest.check_rows(keys))
+    def has_keys(self, ids: np.ndarray, rows: Rows) -> bool:
+        """Return whether memories have these keys."""
+        units = as_matrix(rows)
         there, stored = self.tree._lock.read(partial(self._units, ids))
         if not there.all():
             return False
@@ -240,25 +254,27 @@ class StoreSearch:
         state = self.tree._forest.state
         return state is not None and bool(state.parameters.coded)
 
-    def _margin(self, rows: Rows) -> float:
-        """Return by how much products of keys and queries may differ from exact ones."""
+    def _with_weights(self, error: float) -> float:
+        """Return by how much products of keys and queries may differ from exact ones, with what was learned."""
         theta = self._weights()
-        margin = _PER_FEATURE * math.sqrt(rows.n_features)
-        return margin if theta.size == 0 else margin * (1.0 + float(np.abs(theta).max()))
+        return error if theta.size == 0 else error * (1.0 + float(np.abs(theta).max()))
 
     def _weights(self) -> np.ndarray:
         """Return the weights of features that were learned from rewards; none if nothing was."""
         state = self.tree._forest.state
         return np.empty(0, np.float32) if state is None else state.scorer.theta
 
-    def _ranked(self, Q: Any, rows: Rows, found: NearestMemories, k: int) -> NearestMemories:
+    def _ranked(self, Q: Any, rows: Rows, found: NearestMemories, k: int, error: float) -> NearestMemories:
         """Return the best ``k`` of what was found, by the scores of the metric."""
         if not isinstance(self.space, CosineSpace):
             return self._by_keys(Q, rows, found.ids, k)
-        ids, scores = found if found.ids.shape[1] == k else NearestMemories(found.ids[:, :k], found.scores[:, :k])
-        close = _NO_ROWS if self.is_coded() else _close_rows(found.scores, k, 2.0 * self._margin(rows))
-        if close.size > 0:
-            ids[close], scores[close] = self._by_keys(Q[close], rows.take(close), found.ids[close], k)
+        close = _close_rows(found.scores, k, 2.0 * self._with_weights(error))
+        if close.size == 0 and found.ids.shape[1] == k:
+            return found
+        ids, scores = found.ids[:, :k], found.scores[:, :k]
+        if close.size > 0 and not self.is_coded():
+            exact = self._exactly(Q[close], rows.take(close), found.ids[close])
+            ids[close], scores[close] = exact.ids[:, :k], exact.scores[:, :k]
         return NearestMemories(ids, scores)
 
     def _by_keys(self, Q: Any, rows: Rows, ids: np.ndarray, k: int) -> NearestMemories:
@@ -366,8 +382,8 @@ def _close_rows(scores: np.ndarray, k: int, margin: float) -> np.ndarray:
     """Return the rows in which two of the best ``k`` and the next are so close that their order is not certain."""
     best = scores[:, : k + 1]
     if len(best) == 1:  # in a quarter of the time
-        certain = all(one - other > margin for one, other in pairwise(best[0].tolist()))
-        return _NO_ROWS if certain else np.zeros(1, np.int64)
+        row = best[0].tolist()
+        return _NO_ROWS if min(map(sub, row, row[1:]), default=np.inf) > margin else np.zeros(1, np.int64)
     with np.errstate(invalid="ignore"):
         return np.flatnonzero(~(best[:, :-1] - best[:, 1:] > margin).all(axis=1))
 

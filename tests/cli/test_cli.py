@@ -417,7 +417,7 @@ def test_interrupt_while_it_starts(folder: Path, tmp_path: Path):
     (tmp_path / "numba.py").write_text("import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(60)\n")
     path = os.pathsep.join([str(tmp_path), *sys.path])
     process = started("info", folder / "train.svm", env={**os.environ, "PYTHONPATH": path})
-    output, complaint = process.communicate(timeout=60)
+    output, complaint = process.communicate(timeout=300)
     assert (process.returncode, output, complaint) == (130, "", "")
 
 
@@ -427,7 +427,7 @@ def test_nobody_reads_on(folder: Path):
         assert process.stdout is not None
         process.stdout.close()
         process.stdout = None
-        assert process.communicate(timeout=60)[1] == ""
+        assert process.communicate(timeout=300)[1] == ""
         assert process.returncode == 1
 
 

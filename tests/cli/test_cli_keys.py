@@ -14,9 +14,8 @@ from cmt_numba import CMTClassifier, FileFormatError
 from cmt_numba.cli._model_files import load_model
 from cmt_numba.cli._options import TextKeys
 from cmt_numba.formats import open_data
-from cmt_numba.persistence._columns import document
+from cmt_numba.persistence import DTYPES, document
 from cmt_numba.persistence._container import read_contents, write_contents
-from cmt_numba.persistence._trees import DTYPES
 
 KIND_OF = {
     "words": "TfidfVectorizer",

@@ -17,9 +17,8 @@ from cmt_numba import FileFormatError
 from cmt_numba.cli._columns import columns_of, contents_of_columns, keys_of_rows
 from cmt_numba.cli._model_files import load_model
 from cmt_numba.formats import FormatError, open_data
-from cmt_numba.persistence._columns import document
+from cmt_numba.persistence import DTYPES, document
 from cmt_numba.persistence._container import read_contents, write_contents
-from cmt_numba.persistence._trees import DTYPES
 
 KINDS = ("size=number", "age=number", "city=category", "zip=number", "note=text")
 

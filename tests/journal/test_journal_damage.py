@@ -17,8 +17,7 @@ from cmt_numba import ContextualMemoryTree, FileFormatError
 from cmt_numba._forest.hits import Hits
 from cmt_numba.journal import DurableTree
 from cmt_numba.journal._entries import Entry, pack_entry, unpack_entry
-from cmt_numba.persistence._container import Contents
-from cmt_numba.persistence._trees import VALUES, read_object, write_object
+from cmt_numba.persistence import VALUES, Contents, read_object, write_object
 
 
 @pytest.fixture(scope="module")

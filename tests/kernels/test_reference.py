@@ -428,8 +428,8 @@ def test_dense_and_sparse_forms_agree(options):
         tree.reroute(5)
         answers.append((hits, tree.query(to_form(queries), k=3, n_probes=4)))
         tree.check_invariants()
-    assert not dense._state.parameters.sparse
-    assert sparse._state.parameters.sparse
+    assert not dense._forest.state.parameters.sparse
+    assert sparse._forest.state.parameters.sparse
     assert_same_trees(dense, sparse)
     for of_dense, of_sparse in zip(*answers, strict=True):
         np.testing.assert_array_equal(of_dense.ids, of_sparse.ids)

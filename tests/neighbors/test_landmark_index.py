@@ -293,3 +293,12 @@ def test_what_cannot_be_used(rng: np.random.Generator):
     ]:
         with pytest.raises(ValueError, match=message):
             LandmarkClassifier(**options).fit(np.eye(3), y)
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "gaussian", "inner_product"])
+def test_rows_that_differ_by_too_little_are_refused(metric: str):
+    index = LandmarkIndex(metric)
+    with pytest.raises(ValueError, match="X must differ by at least 1e-15 somewhere, not 2e-25: scale it"):
+        index.insert([[0.0, 0.0], [0.0, 2e-25]])
+    assert len(index) == 0
+    assert index.insert(np.zeros((3, 2))).size == 3

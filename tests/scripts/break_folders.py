@@ -23,6 +23,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
+from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -115,7 +116,7 @@ def replace(tree: Any, random: Random) -> None:
 
 def learn(tree: Any, random: Random) -> None:
     X = random.few_rows()
-    hits = tree.query(X, 3)
+    hits = deepcopy(tree).query(X, 3)  # by itself, a query of a tree that evicts by queries is a change of its own
     tree.update(X, hits, random.random(hits.ids.shape))
 
 
@@ -343,7 +344,7 @@ KINDS = {
             "width": lambda tree: tree.insert(np.ones((2, WIDTH + 1))),
             "NaN": lambda tree: tree.insert(np.full((2, WIDTH), np.nan)),
             "ids": lambda tree: tree.remove([10**9]),
-            "rewards": lambda tree: tree.update(PROBES, tree.query(PROBES, 1), np.full(12, 2.0)),
+            "rewards": lambda tree: tree.update(PROBES, deepcopy(tree).query(PROBES, 1), np.full(12, 2.0)),
         },
         ask=lambda tree: tree.query(PROBES, 2),
         state=state_of_tree,
@@ -461,15 +462,18 @@ class Trial:
         self.thing: Any = None
         self.open()
 
-    def open(self) -> None:
-        """Open the folder, with snapshots and waits for the disk as often as drawn."""
+    def open(self, n_changes: int = 0) -> None:
+        """Open the folder, with snapshots and waits for the disk as often as drawn.
+
+        It keeps its options with the first change: after ``n_changes`` that a process has made, or those of the twin.
+        """
         self.how: dict[str, Any] = {
             "snapshot_bytes": int(self.random.choice([0, 5000, 1 << 26])),
             "snapshot_seconds": float(self.random.choice([0.0, 10.0])),
             "sync_every": int(self.random.choice([1, 3, 100])),
         }
-        if not self.number:
-            self.how |= self.options  # which the folder keeps from then on
+        if not self.number and not n_changes:
+            self.how |= self.options
         try:
             self.thing = self.kind.opened(self.path, **self.how)
         except Exception as error:
@@ -671,7 +675,7 @@ def kill_a_process(trial: Trial, *, writes: bool) -> None:
     trial.history.append(f"killed after {', '.join(map(trial.name_of, range(first, acknowledged))) or 'no change'}")
     if not os.WIFSIGNALED(status):
         raise WrongError("a process has failed without a fault")
-    trial.open()
+    trial.open(acknowledged)
     trial.n_faults["kill"] += 1
     while trial.number < acknowledged:
         trial.advance()

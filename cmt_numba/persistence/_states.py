@@ -1,7 +1,7 @@
-"""Trimming of states before they are written to files: spare capacity is dropped, and unused entries are zeroed.
+"""Forests and heads in files: the arrays of a state under their names, without spare capacity.
 
-Files are therefore as small as possible, equal states give equal files, and removed memories leave no trace. The future
-behaviour of a state does not change.
+Spare capacity is dropped and unused entries are zeroed. Files are therefore as small as possible, equal states give
+equal files, and removed memories leave no trace. The future behaviour of a state does not change.
 """
 
 from __future__ import annotations
@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._forest.allocation import most_cells_in_use, with_room_for_cells, with_tables
-from .._forest.state import (
+from .._forest import (
     CELLS_WANTED,
     LEAVES_END,
     LONGEST,
@@ -27,15 +26,96 @@ from .._forest.state import (
     Codes,
     KeyArrays,
     State,
+    arrays_of,
+    invariants,
+    most_cells_in_use,
+    put_together,
+    require,
+    with_room_for_cells,
+    with_tables,
 )
+from ._objects import take
 
 if TYPE_CHECKING:  # trees do not need these
-    from .._heads.examples import StoredExamples
-    from .._heads.label_scorers import Head
-    from .._heads.ridge import Expectation
+    from .._heads import Expectation, Head, StoredExamples
+
+VALUES = frozenset({"keys.values", "codes.values", "packed.values", "routers.weights", "links.near"})
+"""Arrays that are most of a forest's file. No kernel takes harm at what is in them, if links lead to memories."""
+
+_STREAMS = "streams"
 
 AT_REST = {CELLS_WANTED: 0, MOVING_PLACE: NONE, MOVED_FROM: NONE} | UNUSED_COUNTERS
 """The counters that are used only during a step, and their values in files."""
+
+
+def tree_contents(
+    options: dict[str, Any], n_threads: int | None, streams: np.ndarray, state: State | None
+) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Return the fields and the arrays of a tree for a file.
+
+    Parameters
+    ----------
+    options : dict of str to object
+        The options of the constructor.
+    n_threads : int or None
+        The parameter of the constructor.
+    streams : ndarray of uint64, shape (n_trees + 1,)
+        The initial random streams of the tree.
+    state : State or None
+        The state of the tree, or None before the first insert.
+    """
+    fields = {"options": options, "n_threads": n_threads, "n_features": None, "sparse": None}
+    if state is None:
+        return fields, {_STREAMS: streams}
+    fields |= {"n_features": state.parameters.n_features, "sparse": bool(state.parameters.sparse)}
+    return fields, arrays_of(trim_state(state))
+
+
+def state_of(
+    fields: dict[str, Any], arrays: dict[str, np.ndarray], options: dict[str, Any]
+) -> tuple[np.ndarray, State | None]:
+    """Return the initial random streams of a tree and its state, not yet validated.
+
+    Parameters
+    ----------
+    fields, arrays : dict
+        The contents of a file.
+    options : dict of str to object
+        The options of the tree, as kernels take them.
+    """
+    n_features = take(fields, "n_features", int, type(None))
+    if n_features is None:
+        streams = arrays.get(_STREAMS)
+        require(streams is not None and streams.dtype == np.uint64, "there are no streams of random numbers")
+        assert streams is not None
+        require(streams.shape == (options["n_trees"] + 1,), "there must be a stream of random numbers for each tree")
+        return streams, None
+    sparse = take(fields, "sparse", bool)
+    numbers = {f"parameters.{name}": value for name, value in options.items()}
+    numbers |= {"parameters.n_features": n_features, "parameters.sparse": sparse}
+    numbers["parameters.coded"] = options["coded"] and not sparse
+    state = put_together(State, arrays, numbers)
+    return state.streams, state
+
+
+def check_state(state: State, *, thorough: bool, values: bool = True) -> None:
+    """Raise InvariantError if a state from a file is invalid.
+
+    The contents of large arrays are validated only if ``thorough``, those in :data:`VALUES` only with ``values``.
+    """
+    invariants.check_frame(state)
+    check_at_rest(state.counters)
+    if thorough:
+        invariants.check(state, values=values)
+
+
+def check_at_rest(counters: np.ndarray) -> None:
+    """Raise InvariantError if the counters of a forest or a head were saved in the middle of a step."""
+    for counter, value in AT_REST.items():
+        require(bool(np.all(counters[:, counter] == value)), "a step is unfinished")
+
+
+# Trimming
 
 
 def trim_state(state: State) -> State:

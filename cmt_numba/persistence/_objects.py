@@ -1,0 +1,217 @@
+"""Objects in files: written after a check that they can be loaded, read and upgraded, and parts that many have."""
+
+from __future__ import annotations
+
+import json
+import os
+from abc import abstractmethod
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from typing import Any, Self, TypeVar
+
+import numpy as np
+
+from .._forest import CODE_MARKS, LEAF, NODE, WEIGHT_CELL, InvariantError
+from ._container import NUMBERS, Contents, Dtypes, FileFormatError, file_to_write, read_contents, write_contents
+from ._versions import upgraded
+
+Arrays = dict[str, np.ndarray]
+
+S = TypeVar("S", bound="Saved")
+
+DTYPES: Dtypes = {**NUMBERS, "node": NODE, "leaf": LEAF, "code mark": CODE_MARKS, "weight cell": WEIGHT_CELL}
+"""The dtypes of all arrays, by their names in files. The meaning of a name never changes."""
+
+
+def write_object(
+    path: str | os.PathLike[str],
+    gather: Callable[[], Contents],
+    made_of: Callable[[Contents], Any],
+    mode: int = 0o666,
+) -> None:
+    """Write a tree or an estimator to a file, after checking that the file could be loaded.
+
+    Parameters
+    ----------
+    path : path-like
+        The file.
+    gather : callable
+        Returns the contents. It is called after the path has been checked.
+    made_of : callable
+        Creates an object from contents, and raises InvariantError, TypeError or ValueError if they are invalid.
+    mode : int, default 0o666
+        Permissions of a new file, before the umask.
+
+    Raises
+    ------
+    InvariantError, TypeError, ValueError
+        If no object can be created from the contents; nothing has been written.
+    OSError
+        If the file cannot be written, or the path names something other than a regular file.
+    """
+    file_to_write(path)
+    contents = gather()
+    arrays = {name: np.ascontiguousarray(array) for name, array in contents.arrays.items()}
+    made_of(contents._replace(fields=json.loads(json.dumps(contents.fields, allow_nan=False)), arrays=arrays))
+    write_contents(path, contents, DTYPES, mode)
+
+
+def read_object(
+    path: str | os.PathLike[str], kinds: tuple[str, ...], *, mmap: bool, unread: Collection[str] = ()
+) -> Contents:
+    """Return the contents of a file with an object of one of ``kinds``, upgraded to this version of the format.
+
+    The arrays that are named in ``unread`` are mapped, and not verified.
+
+    Raises
+    ------
+    FileFormatError
+        If the file holds an object of another kind, or is damaged.
+    OSError
+        If the file cannot be read.
+    """
+    contents = read_contents(path, DTYPES, mmap=mmap, unread=unread)
+    if contents.kind not in kinds:
+        raise FileFormatError(path, f"holds an object of the kind {contents.kind!r}, not {' or '.join(kinds)}")
+    with refusing(path):
+        return upgraded(contents)
+
+
+@contextmanager
+def refusing(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Turn errors about the contents of a file into errors that name the file."""
+    try:
+        yield
+    except (InvariantError, TypeError, ValueError) as error:
+        raise FileFormatError(path, f"has invalid contents: {error}") from error
+
+
+def take(fields: dict[str, Any], name: str, *kinds: type) -> Any:
+    """Return a field, which must have one of the given types.
+
+    Raises
+    ------
+    ValueError
+        If it is missing or has another type.
+    """
+    value = fields.get(name)
+    if type(value) not in kinds:
+        raise ValueError(f"{name} must be of type {' or '.join(kind.__name__ for kind in kinds)}, not {value!r:.50}")
+    return value
+
+
+class Saved:
+    """What has contents for a file, and can be made of them.
+
+    A class that other threads may change meanwhile locks :meth:`save`; one whose arrays are better mapped than read
+    passes ``mmap`` on to :meth:`_loaded`. The name of the class tells its files from others.
+    """
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write this to a file. What is loaded from it goes on as this does.
+
+        Parameters
+        ----------
+        path : path-like
+            The file; replaced at once if it is there already.
+
+        Raises
+        ------
+        OSError
+            If the file cannot be written.
+        TypeError, ValueError
+            If something cannot be saved; nothing has been written then.
+        """
+        write_object(path, self._contents, self._made_of)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Return what :meth:`save` has written.
+
+        Parameters
+        ----------
+        path : path-like
+            The file.
+
+        Raises
+        ------
+        cmt_numba.persistence.FileFormatError
+            If the file is damaged or holds something else.
+        OSError
+            If the file cannot be read.
+        """
+        return cls._loaded(path, mmap=False)
+
+    @classmethod
+    def _loaded(cls, path: str | os.PathLike[str], *, mmap: bool) -> Self:
+        return object_of((cls,), path, mmap=mmap)
+
+    @abstractmethod
+    def _contents(self) -> Contents:
+        """Return what a file holds of this."""
+
+    @classmethod
+    @abstractmethod
+    def _made_of(cls, contents: Contents) -> Self:
+        """Return what contents describe. Raises InvariantError, TypeError or ValueError if they are not valid."""
+
+
+def object_of(classes: tuple[type[S], ...], path: str | os.PathLike[str], *, mmap: bool = False) -> S:
+    """Return the object of one of some classes that a file holds.
+
+    Raises
+    ------
+    FileFormatError
+        If the file is damaged or holds something else.
+    OSError
+        If the file cannot be read.
+    """
+    kinds = {kind.__name__: kind for kind in classes}
+    contents = read_object(path, tuple(kinds), mmap=mmap)
+    with refusing(path):
+        return kinds[contents.kind]._made_of(contents)
+
+
+def as_part(name: str, arrays: Arrays) -> Arrays:
+    """Return the arrays of a part of an object, under names that begin with that of the part."""
+    return {f"{name}.{key}": array for key, array in arrays.items()}
+
+
+def of_part(name: str, arrays: Arrays) -> Arrays:
+    """Return the arrays that :func:`as_part` was given."""
+    return {key.removeprefix(f"{name}."): array for key, array in arrays.items() if key.startswith(f"{name}.")}
+
+
+# Generators of random numbers
+
+_MOST = {"state": 2**128, "inc": 2**128, "has_uint32": 2, "uinteger": 2**32}
+
+
+def generator_fields(generator: np.random.Generator) -> dict[str, int]:
+    """Return the state of a generator as JSON."""
+    state = generator.bit_generator.state
+    numbers = state["state"] | {"has_uint32": state["has_uint32"], "uinteger": state["uinteger"]}
+    return {key: int(numbers[key]) for key in _MOST}
+
+
+def read_generator(name: str, fields: Any) -> np.random.Generator:
+    """Return the generator with the state that JSON describes.
+
+    Raises
+    ------
+    ValueError
+        If it describes none; the message calls it by its name.
+    """
+    if type(fields) is not dict:
+        raise ValueError(f"{name} must be a mapping")
+    for key, most in _MOST.items():
+        if not 0 <= take(fields, key, int) < most:
+            raise ValueError(f"{name} is no state of a generator of random numbers")
+    bits = np.random.PCG64(0)
+    bits.state = {
+        "bit_generator": "PCG64",
+        "state": {"state": fields["state"], "inc": fields["inc"]},
+        "has_uint32": fields["has_uint32"],
+        "uinteger": fields["uinteger"],
+    }
+    return np.random.Generator(bits)
