@@ -43,8 +43,8 @@ def _flush() -> None:
 
 def _run(interruptible: bool) -> None:
     try:
-        import rich  # noqa: F401
-        import typer  # noqa: F401
+        import rich
+        import typer
     except ImportError as error:
         print(f"cmt-numba: {error.name} is missing: pip install 'cmt-numba[cli]'", file=sys.stderr)
         raise SystemExit(2) from None

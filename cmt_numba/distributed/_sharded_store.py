@@ -187,6 +187,10 @@ class ShardedStore:
         self._begin(**state)
         self._cluster = None
 
+    @property
+    def _topology(self) -> Topology:
+        return self._client.topology
+
     # Queries
 
     def query(
@@ -303,7 +307,7 @@ class ShardedStore:
             while True:
                 calls = {shard: (last,)}
                 found = self._client.ask(Question("keys_after", lambda _, calls=calls: calls))  # type: ignore[misc]
-                if self._client.topology.move != topology.move:
+                if self._topology.move != topology.move:
                     raise RuntimeError("the shards of the store have changed during iteration; begin again")
                 keys, last = found[shard]
                 if not keys:
@@ -315,7 +319,7 @@ class ShardedStore:
     @property
     def shards(self) -> tuple[str, ...]:
         """The names of the shards."""
-        return self._client.topology.after
+        return self._topology.after
 
     @property
     def path(self) -> str | None:
@@ -325,7 +329,7 @@ class ShardedStore:
     @property
     def metric(self) -> str:
         """The metric."""
-        return self._client.topology.schema.metric or "cosine"
+        return self._topology.schema.metric or "cosine"
 
     @property
     def n_features(self) -> int | None:
@@ -344,9 +348,9 @@ class ShardedStore:
         """Return vectors or queries as float32."""
         self._client.check_open()
         X = check_matrix(X)
-        if self._client.topology.schema.n_features not in (None, X.shape[1]):
+        if self._topology.schema.n_features not in (None, X.shape[1]):
             self._client.survey()  # the topology that this client knows may be an old one
-        X = check_matrix(X, n_features=self._client.topology.schema.n_features)
+        X = check_matrix(X, n_features=self._topology.schema.n_features)
         check_lengths(X, self.metric)
         return X
 
@@ -398,7 +402,7 @@ class ShardedStore:
                 own = None if payloads is None else [payloads[i] for i in block]
                 yield block, (pick(checked, block), X[block], own)
 
-        if name == "add" and len(self._client.topology.divided(checked)) > 1:
+        if name == "add" and len(self._topology.divided(checked)) > 1:
             stored = np.flatnonzero(self._are_stored(checked))
             if stored.size > 0:
                 message = f"keys must not be in the store: {checked[stored[0]]!r:.100} is; use upsert to replace it"
@@ -414,7 +418,7 @@ class ShardedStore:
             Their keys, each named once.
         """
         checked = check_keys(keys)
-        if len(self._client.topology.divided(checked)) > 1:
+        if len(self._topology.divided(checked)) > 1:
             self._check_stored(checked)
         self._client.change("delete", checked, lambda part: iter([(part, (pick(checked, part),))]))
 
@@ -663,7 +667,7 @@ class ShardedStore:
         try:
             if self._cluster is not None:
                 with suppress(NoAnswerError, ClusterError):  # a shard that is gone has its changes on disk
-                    actors.ask("close", dict.fromkeys(self._client.topology.names, ()))
+                    actors.ask("close", dict.fromkeys(self._topology.names, ()))
         finally:
             self._client.is_closed = True
             if self._cluster is not None:

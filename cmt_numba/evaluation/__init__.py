@@ -4,23 +4,13 @@ Online, every example is predicted before it is learned (progressive validation;
 estimator is fitted to all training examples and tested on others.
 """
 
-from ._answers import Confusion
-from ._answers import calibration_error as calibration_error
-from ._batch import BatchResult, batch_evaluation
-from ._batch import checked_data as checked_data
-from ._batch import mean_and_deviation as mean_and_deviation
-from ._batch import plan_of as plan_of
-from ._batch import result_of as result_of
-from ._batch import run_of as run_of
-from ._batch import seeded as seeded
-from ._json import to_json as to_json
+from ._answers import Confusion, calibration_error
+from ._batch import BatchResult, batch_evaluation, checked_data, mean_and_deviation, plan_of, result_of, run_of, seeded
+from ._json import to_json
 from ._profiles import TreeProfile, profile, recall_against_exact, self_consistency
 from ._progressive import ProgressiveResult, growing_batches, next_batch_size, progressive_validation
-from ._rivals import RIVALS, Rival
-from ._rivals import Split as Split
-from ._rivals import check_rivals as check_rivals
-from ._tasks import MAIN_METRIC as MAIN_METRIC
-from ._tasks import held_out_metrics as held_out_metrics
+from ._rivals import RIVALS, Rival, Split, check_rivals
+from ._tasks import MAIN_METRIC, held_out_metrics
 
 __all__ = [
     "RIVALS",

@@ -61,23 +61,4 @@ from ._entries import CURRENT, Arguments, Entry, Operation, count_argument_bytes
 from ._files import AlreadyOpenError, JournalError
 from ._journal import Durability, DurableForm, Journal
 
-__all__ = [
-    "CURRENT",
-    "AlreadyOpenError",
-    "Arguments",
-    "Durability",
-    "DurableForm",
-    "DurableTree",
-    "Entry",
-    "ExtraTables",
-    "Journal",
-    "JournalError",
-    "Operation",
-    "RecordedTree",
-    "SchemaRow",
-    "count_argument_bytes",
-    "find_operation",
-    "fingerprint",
-    "is_blank",
-    "plain_arguments",
-]
+__all__ = ["AlreadyOpenError", "DurableTree", "JournalError"]

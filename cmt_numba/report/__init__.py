@@ -8,15 +8,8 @@ from typing import Any
 
 from ..evaluation import BatchResult, ProgressiveResult, TreeProfile
 from . import _figures
-from ._bandit import intervals_of as intervals_of
-from ._bandit import write_bandit_report
-from ._display import METRICS
-from ._display import confused_rows as confused_rows
-from ._display import format_value as format_value
-from ._display import metric_pairs as metric_pairs
-from ._display import profile_pairs as profile_pairs
-from ._display import result_pairs as result_pairs
-from ._display import rival_rows as rival_rows
+from ._bandit import intervals_of, write_bandit_report
+from ._display import METRICS, confused_rows, format_value, metric_pairs, profile_pairs, result_pairs, rival_rows
 from ._figures import Drawing
 from ._page import PageTable, require_libraries, write_page
 

@@ -42,22 +42,22 @@ what was learned of queries). A folder is that of a :class:`~cmt_numba.DurableTr
 these tables. Databases with other tables, views or triggers are refused.
 """
 
-from ._checks import DuplicateKeyError
-from ._checks import Key as Key
-from ._checks import are_none as are_none
-from ._checks import check_answers as check_answers
-from ._checks import check_keys as check_keys
-from ._checks import check_kind as check_kind
-from ._checks import check_one_for_each_row as check_one_for_each_row
-from ._checks import check_payloads as check_payloads
-from ._checks import check_stored as check_stored
-from ._learning import learn_in_blocks as learn_in_blocks
+from ._checks import (
+    DuplicateKeyError,
+    Key,
+    are_none,
+    check_answers,
+    check_keys,
+    check_kind,
+    check_one_for_each_row,
+    check_payloads,
+    check_stored,
+)
+from ._learning import learn_in_blocks
 from ._memory_store import MemoryStore
-from ._metrics import METRICS as METRICS
-from ._metrics import check_lengths as check_lengths
+from ._metrics import METRICS, check_lengths
 from ._results import Items, Result, Results
 from ._search import Effort
-from ._where import condition_of as condition_of
-from ._where import field_path as field_path
+from ._where import condition_of, field_path
 
 __all__ = ["DuplicateKeyError", "Effort", "Items", "MemoryStore", "Result", "Results"]

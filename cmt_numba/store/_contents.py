@@ -6,28 +6,37 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
+from functools import partial
 from typing import Any, Self, TypeVar
 
 import numpy as np
 
-from .._change import undone_by
+from .._change import uninterrupted
+from .._engine import choose_evicted, insert_rows, remove_ids, replace_rows
 from .._validation import OneOf
-from ..journal import Durability, DurableTree, JournalError, RecordedTree
+from ..journal import Durability, DurableTree, JournalError
 from ..persistence import Contents, FileFormatError, read_object, refusing, take, write_object
+from ..tree import ContextualMemoryTree
 from ._metrics import METRICS, CosineSpace, KeySpace, space_of
 from ._query_map import QueryMap
-from ._records import MemoryDatabase, Records
+from ._records import TABLES, MemoryDatabase, Records
 from ._results import UnreadPayloads
-from ._search import StoreSearch
-from ._trees import StoreTree, tree_in_folder, with_defaults
+from ._search import NewKeys, StoreSearch
 
 _KIND = "MemoryStore"  # of files
 _VERSION = 2  # of the facts. Stores of version 1 have no digits, and lengths only for the cosine
+_NEW = {"n_reroutes": 1, "scorer_learning_rate": 0.01, "n_links": 24}  # options of a new tree, unless given
+_TREES, _TREES_WITHOUT_LINKS = 2, 4  # with links trees only say where to begin: more of them find no more
 
 T = TypeVar("T")
 Commit = Callable[..., None]
 """Commits a part of a change of a store in memory; takes whether there is more to come."""
+
+
+def with_defaults(given: dict[str, Any]) -> dict[str, Any]:
+    """Return the options of a new tree."""
+    options = _NEW | given
+    return {"n_trees": _TREES_WITHOUT_LINKS if options["n_links"] == 0 else _TREES} | options
 
 
 class StoreContents:
@@ -41,8 +50,10 @@ class StoreContents:
         The metric; None for that of the folder, or the cosine.
     options : dict of str to object
         Options of the tree that were given.
-    how : dict of str to object
-        How to keep it in a folder: parameters of :class:`~cmt_numba.DurableTree`.
+    durability : Durability
+        When a folder waits for the disk, and when it takes snapshots.
+    read_only : bool
+        Whether a folder is only read.
 
     Attributes
     ----------
@@ -57,19 +68,25 @@ class StoreContents:
     """
 
     def __init__(
-        self, path: str | os.PathLike[str] | None, metric: str | None, options: dict[str, Any], how: dict[str, Any]
+        self,
+        path: str | os.PathLike[str] | None,
+        metric: str | None,
+        options: dict[str, Any],
+        durability: Durability,
+        read_only: bool,
     ) -> None:
         if metric is not None:
             OneOf(tuple(METRICS)).check("metric", metric)
-        self.path, self._is_read_only = None if path is None else Path(path), how["read_only"]
-        durability = Durability(**{name: value for name, value in how.items() if name != "read_only"}).checked()
-        if self.path is None:
+        if path is None:
+            durability.checked()
             database = MemoryDatabase()
-            self._begin(RecordedTree(**with_defaults(options)), Records(database), database, metric)
+            self._begin(ContextualMemoryTree(**with_defaults(options)), Records(database), database, metric)
             self.records.keep_keys()
         else:
-            tree = tree_in_folder(self.path, options, durability, read_only=self._is_read_only)
-            self._begin(tree, Records(tree._database), None, metric)
+            tree = DurableTree._with_tables(
+                path, options, durability, read_only=read_only, with_defaults=with_defaults, tables=TABLES
+            )
+            self._begin(tree, Records(tree._database), None, metric, read_only=read_only)
 
     @classmethod
     def of_file(cls, path: str | os.PathLike[str], *, mmap: bool) -> Self:
@@ -100,22 +117,23 @@ class StoreContents:
         if records is None or records.dtype != np.uint8 or records.ndim != 1:
             raise ValueError("there are no records")
         take(contents.fields, "options", dict)
-        tree = RecordedTree._made_of(contents.fields, arrays, thorough=thorough)
+        tree = ContextualMemoryTree._made_of(contents.fields, arrays, thorough=thorough)
         database = MemoryDatabase(records.tobytes())
         self = cls.__new__(cls)
-        self.path, self._is_read_only = None, False
         self._begin(tree, Records(database), database, None, thorough=thorough)
         return self
 
     def _begin(
         self,
-        tree: StoreTree,
+        tree: ContextualMemoryTree,
         records: Records,
         database: MemoryDatabase | None,
         metric: str | None,
         *,
         thorough: bool = False,
+        read_only: bool = False,
     ) -> None:
+        self.path = tree.path if isinstance(tree, DurableTree) else None
         self._database = database
         self.search = StoreSearch(tree, records, CosineSpace())
         self.writing = threading.RLock()
@@ -131,11 +149,12 @@ class StoreContents:
                 if metric not in (None, self.metric):
                     message = f"metric must be {self.metric!r}, as for the store in {self.path}, not {metric!r}"
                     raise ValueError(message)
-                if not records.has_digits and not self._is_read_only:
+                if not records.has_digits and not read_only:
                     records.upgrade()
             else:
                 self._use(METRICS[metric or CosineSpace.metric]())
-                self._transaction(lambda commit: records.set_facts({"version": _VERSION} | self.space.facts()))
+                facts = {"version": _VERSION} | self.space.facts()
+                self._transact(lambda commit: records.set_facts(facts))
                 self.sync()
         except BaseException:
             self.close()
@@ -144,9 +163,9 @@ class StoreContents:
     # Parts
 
     @property
-    def tree(self) -> StoreTree:
+    def tree(self) -> ContextualMemoryTree:
         """The tree."""
-        return self.search.tree  # type: ignore[return-value]
+        return self.search.tree
 
     @property
     def records(self) -> Records:
@@ -167,10 +186,10 @@ class StoreContents:
         """Raise JournalError if the store is closed."""
         if self._is_closed:
             raise JournalError(f"{self.path or 'the store in memory'}: the store is closed; open it again")
-        tree = self.tree
+        tree = self.search.tree
         if isinstance(tree, DurableTree) and tree._journal.is_behind:
             tree._journal.catch_up()
-            self._read_space_again()
+            self._read_again()
 
     def read_consistently(self, work: Callable[[StoreSearch], T]) -> T:
         """Return what ``work`` returns while the keys of the tree are those of the space."""
@@ -213,12 +232,6 @@ class StoreContents:
 
     # Changes
 
-    def ahead(self, work: Callable[[], T]) -> T:
-        """Return what ``work`` returns, which makes a change; queries hold back for it, other changes wait."""
-        with self.writing:
-            self.check_open()
-            return self.tree._lock.ahead(work)
-
     def change(self, work: Callable[[Commit], T]) -> T:
         """Make a change of the tree and the records.
 
@@ -235,28 +248,49 @@ class StoreContents:
             self.version += 1
             try:
                 self.unread.read()
-                return self._make(work)
+                return self._transact(partial(self._make, work))
+            except (OSError, FileFormatError, JournalError) as error:
+                cause = error.__cause__ if isinstance(error, JournalError) and error.__cause__ else error
+                raise JournalError(f"{self.path}: the change was not made: {cause}") from error
             finally:
                 self.version += 1
 
-    def _make(self, work: Callable[[Commit], T]) -> T:
-        """Make a change, and restore what was there before if it fails."""
+    def _make(self, work: Callable[[Commit], T], commit: Commit) -> T:
+        answer = work(commit)
+        if self._notes:
+            self.records.set_facts(self._notes)
+        return answer
 
-        def work_and_note(commit: Commit) -> T:
-            answer = work(commit)
-            if self._notes:
-                self.records.set_facts(self._notes)
-            return answer
-
+    def _transact(self, work: Callable[[Commit], T]) -> T:
+        """Change the tree and the records together; if this fails, read again what is known of them."""
+        tree, database = self.tree, self._database
         try:
-            return self._transaction(work_and_note)
-        except (OSError, FileFormatError, JournalError) as error:
-            self._read_space_again()
-            cause = error.__cause__ if isinstance(error, JournalError) and error.__cause__ else error
-            raise JournalError(f"{self.path}: the change was not made: {cause}") from error
+            if isinstance(tree, DurableTree):
+                return tree._transaction(lambda: work(lambda more=False: None))
+            assert database is not None
+            database.execute("BEGIN")
+            answer = tree._lock.change(partial(work, database.commit))
+            database.commit()
+            return answer
         except BaseException:
-            self._read_space_again()
+            uninterrupted(self._recover)
             raise
+
+    def _recover(self) -> None:
+        """Make the records those of the tree after a failure, and read them again when they are needed."""
+        if self._database is not None:
+            self._database.roll_back()
+            stored, recorded = self.tree.ids, self.records.ids()
+            self.records.delete(np.setdiff1d(recorded, stored))
+            if (without_record := np.setdiff1d(stored, recorded)).size > 0:
+                self.tree.remove(without_record)
+        self._read_again()
+
+    def _read_again(self) -> None:
+        """Forget what was read of the records and of the space, which a failure has undone."""
+        self.records.forget()
+        with suppress(OSError, FileFormatError, ValueError):
+            self._use(space_of(self.records.facts(), self.tree.n_features))
 
     @contextmanager
     def noting(self, facts: dict[str, Any]) -> Iterator[None]:
@@ -280,9 +314,9 @@ class StoreContents:
             vectors = self.search.read(ids)[0].rows if ids.size > 0 else None
             self._write_space(space)
             if vectors is not None:
-                keys, lost = self.search.keys_of(vectors)
-                self.records.update_vectors(ids, lost)
-                self.replace_keys(ids, keys, commit)
+                new = self.search.keys_of(vectors)
+                self.records.update_vectors(ids, new.lost)
+                self.replace(ids, new, commit)
 
         with self.writing:
             self._n_rekeyed += 1
@@ -293,15 +327,42 @@ class StoreContents:
                 self._notes = notes
                 self._n_rekeyed += 1
 
-    def replace_keys(self, ids: np.ndarray, keys: Any, commit: Commit) -> None:
+    def insert(self, new: NewKeys) -> np.ndarray:
+        """Insert memories, within a change; return the ids of those that were evicted."""
+        tree, evicted = self.tree, [np.empty(0, np.int64)]
+        if isinstance(tree, DurableTree):
+            tree.insert(new.keys)
+            return tree._last_evicted
+
+        def choose(n: int) -> np.ndarray:
+            evicted.append(choose_evicted(tree._forest, n))
+            return evicted[-1]
+
+        insert_rows(tree._forest, new.rows, choose=choose)
+        return np.concatenate(evicted)
+
+    def replace(self, ids: np.ndarray, new: NewKeys, commit: Commit) -> None:
         """Replace the keys of memories, and commit. If this fails, commit if all memories have the new keys."""
+        tree = self.tree
         try:
-            self.tree.replace(ids, keys)
+            if isinstance(tree, DurableTree):
+                tree.replace(ids, new.keys)
+            else:
+                replace_rows(tree._forest, ids, new.rows)
+                tree._note_returned(ids[:, None])
         except BaseException:
-            if self.search.has_keys(ids, keys):
+            if self.search.has_keys(ids, new.rows):
                 commit()
             raise
         commit()
+
+    def remove(self, ids: np.ndarray) -> None:
+        """Remove memories, within a change."""
+        if isinstance(self.tree, DurableTree):
+            self.tree.remove(ids)
+        else:
+            remove_ids(self.tree._forest, ids)
+        self.records.delete(ids)
 
     def set_query_map(self, query_map: QueryMap) -> None:
         """Write what was learned of queries, within a change."""
@@ -314,39 +375,6 @@ class StoreContents:
 
     def _use(self, space: KeySpace) -> None:
         self.search = StoreSearch(self.tree, self.records, space)
-
-    def _transaction(self, work: Callable[[Commit], T]) -> T:
-        """Make changes of the tree and of the records together."""
-        tree, database = self.tree, self._database
-        if isinstance(tree, DurableTree):
-            try:
-                return tree._transaction(lambda: work(lambda more=False: None))
-            except BaseException:
-                self.records.forget()
-                raise
-        assert database is not None
-
-        def undo() -> None:
-            database.roll_back()
-            self.records.forget()
-            self._reconcile()
-
-        with undone_by(undo):
-            database.execute("BEGIN")
-            answer = work(database.commit)
-            database.commit()
-            return answer
-
-    def _reconcile(self) -> None:
-        """Remove memories without a record and records without a memory, which a failure has left."""
-        stored, recorded = self.tree.ids, self.records.ids()
-        self.records.delete(np.setdiff1d(recorded, stored))
-        if (without := np.setdiff1d(stored, recorded)).size > 0:
-            self.tree.remove(without)
-
-    def _read_space_again(self) -> None:
-        with suppress(OSError, FileFormatError, ValueError):
-            self._use(space_of(self.records.facts(), self.tree.n_features))
 
     # Files
 

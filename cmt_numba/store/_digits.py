@@ -15,6 +15,7 @@ import numpy as np
 import scipy.sparse
 
 _HEAD = struct.Struct("<BI")
+_CELLS_AT_ONCE = 1 << 17
 
 
 class LostDigits(NamedTuple):
@@ -37,6 +38,10 @@ def lost_digits(given: Any, computed: Any) -> list[bytes]:
     if scipy.sparse.issparse(given):
         pairs = zip(_rows(given), _rows(computed), strict=True)
         return [lost_digits(one[None], other[None])[0] for one, other in pairs]
+    size = max(1, _CELLS_AT_ONCE // given.shape[1])
+    if len(given) > size:  # what fits into the caches of a processor takes a ninth of the time
+        parts = [lost_digits(given[i : i + size], computed[i : i + size]) for i in range(0, len(given), size)]
+        return [digits for part in parts for digits in part]
     bits = given.view(np.int32) - computed.view(np.int32)
     differences = ((bits << 1) ^ (bits >> 31)).view(np.uint32)  # small numbers for small ones of either sign
     widths = np.frexp(differences.max(axis=1, initial=0).astype(np.float64))[1]

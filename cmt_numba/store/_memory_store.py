@@ -21,6 +21,7 @@ from .._validation import (
     check_rewards,
     check_wanted,
 )
+from ..journal import Durability
 from ._checks import (
     DuplicateKeyError,
     Key,
@@ -41,7 +42,6 @@ from ._recall import Efforts
 from ._records import WITH
 from ._results import Items, Payloads, Results, read_payload
 from ._search import Effort, NearestMemories, StoreSearch
-from ._trees import insert_and_evict
 
 _CELLS_REPLACED_AT_ONCE = 1 << 22  # of vectors, which takes about ten milliseconds: queries wait meanwhile
 _VECTORS_CHECKED_AT_ONCE = 10_000
@@ -149,11 +149,11 @@ class MemoryStore:
             "random_state": random_state,
         }
         options = {name: value for name, value in given.items() if value is not None}
-        how = {"sync_every": sync_every, "snapshot_bytes": snapshot_bytes, "snapshot_seconds": snapshot_seconds}
+        durability = Durability(sync_every, snapshot_bytes, snapshot_seconds)
         if read_only and path is None:
             raise ValueError("read_only is for a store in a folder: give its path")
         check_real("target_recall", target_recall, 0.0, 1.0, above=True)
-        self._begin(StoreContents(path, metric, options, how | {"read_only": bool(read_only)}), target_recall)
+        self._begin(StoreContents(path, metric, options, durability, bool(read_only)), target_recall)
 
     def _begin(self, contents: StoreContents, target_recall: float) -> None:
         self._target_recall = check_real("target_recall", target_recall, 0.0, 1.0, above=True)
@@ -188,7 +188,8 @@ class MemoryStore:
 
         Nothing has changed after any of these.
         """
-        self._contents.ahead(partial(self._write, keys, X, payloads, replace=False))
+        with self._contents.writing:
+            self._write(keys, X, payloads, replace=False)
 
     def upsert(self, keys: Any, X: Any, payloads: Any = None) -> None:
         """Add memories, and replace the vectors and payloads of those whose keys are in the store.
@@ -205,7 +206,8 @@ class MemoryStore:
         MemoryError
             If memory runs out. In memory some memories may have been replaced then, each with its payload.
         """
-        self._contents.ahead(partial(self._write, keys, X, payloads, replace=True))
+        with self._contents.writing:
+            self._write(keys, X, payloads, replace=True)
 
     def _write(self, keys: Any, X: Any, payloads: Any, *, replace: bool) -> None:
         checked, contents = check_keys(keys), self._contents
@@ -224,18 +226,18 @@ class MemoryStore:
         self._make_room(X)
 
         def write(commit: Commit) -> None:
-            tree, records = contents.tree, contents.records
-            rows, lost = contents.search.keys_of(X)
-            n_cells = rows.size if isinstance(rows, np.ndarray) else rows.nnz
+            keys = contents.search.keys_of(X)
+            n_cells = keys.rows.values.size
             for start, stop in spans(old.size, max(1, _CELLS_REPLACED_AT_ONCE * len(checked) // max(1, n_cells))):
                 some, more = old[start:stop], stop < old.size or new.size > 0
-                records.update(ids[some], [texts[i] for i in some], lost.of(some))
-                contents.replace_keys(ids[some], rows[some], partial(commit, more))
+                replaced = keys.of(some)
+                records.update(ids[some], [texts[i] for i in some], replaced.lost)
+                contents.replace(ids[some], replaced, partial(commit, more))
             if new.size > 0:
-                first = tree._forest.next_id
+                first, added = contents.tree._forest.next_id, keys.of(new)
                 own, text = [checked[i] for i in new], [texts[i] for i in new]
-                records.insert(np.arange(first, first + new.size), own, text, lost.of(new))
-                records.delete(insert_and_evict(tree, rows[new]))
+                records.insert(np.arange(first, first + new.size), own, text, added.lost)
+                records.delete(contents.insert(added))
                 commit()
 
         contents.change(write)
@@ -279,8 +281,7 @@ class MemoryStore:
         checked, contents = check_keys(keys), self._contents
 
         def delete(commit: Commit) -> None:
-            contents.tree.remove(ids)
-            contents.records.delete(ids)
+            contents.remove(ids)
             commit()
 
         with contents.writing:
@@ -472,7 +473,8 @@ class MemoryStore:
 
         Nothing has been learned after any of these.
         """
-        self._contents.ahead(partial(self._feedback, X, keys, rewards))
+        with self._contents.writing:
+            self._feedback(X, keys, rewards)
 
     def _feedback(self, X: Any, keys: Any, rewards: Any) -> None:
         X, contents = self._check_vectors(X), self._contents

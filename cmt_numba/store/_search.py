@@ -102,6 +102,20 @@ class GivenVectors(NamedTuple):
     units: Any  # their keys of unit length
 
 
+class NewKeys(NamedTuple):
+    """Keys of vectors that are to be stored."""
+
+    keys: Any  # float32 (n, n_features + n_more), dense or CSR
+    rows: Rows  # the same, of length 1
+    lost: LostDigits
+
+    def of(self, some: np.ndarray) -> NewKeys:
+        """Return those in some rows."""
+        if some.size == self.rows.n_rows:
+            return self
+        return NewKeys(self.keys[some], self.rows.take(some), self.lost.of(some))
+
+
 class StoreSearch:
     """Searches of the memories of a store by its metric.
 
@@ -207,17 +221,17 @@ class StoreSearch:
                 break
         return GivenVectors(ids, rows, units), found, exact
 
-    def keys_of(self, X: Any) -> tuple[Any, LostDigits]:
+    def keys_of(self, X: Any) -> NewKeys:
         """Return the keys of vectors that are to be stored, and what these lose."""
         keys, norms = self.space.keys(X)
-        if self.tree._forest.options["keep"] == "codes" and isinstance(X, np.ndarray):
-            return keys, LostDigits(norms, None)
-        units = as_matrix(self.tree._forest.unit_rows(keys))
-        return keys, LostDigits(norms, lost_digits(X, self.space.vectors(units, norms)))
+        rows = self.tree._forest.unit_rows(keys)
+        if self.tree._forest.options["keep"] == "codes" and not rows.sparse:
+            return NewKeys(keys, rows, LostDigits(norms, None))
+        return NewKeys(keys, rows, LostDigits(norms, lost_digits(X, self.space.vectors(as_matrix(rows), norms))))
 
-    def has_keys(self, ids: np.ndarray, keys: Any) -> bool:
-        """Return whether memories have these keys, of any length."""
-        units = as_matrix(self.tree._forest.check_rows(keys))
+    def has_keys(self, ids: np.ndarray, rows: Rows) -> bool:
+        """Return whether memories have these keys."""
+        units = as_matrix(rows)
         there, stored = self.tree._lock.read(partial(self._units, ids))
         if not there.all():
             return False

@@ -84,5 +84,11 @@ def use(thing: Any) -> None:
 def test_forged_files_are_refused_or_work(name: str, tmp_path: Path):
     thing = THINGS[name]()
     thing.save(tmp_path / "file")
-    # The trees of a memory are those of a retriever, whose files have tests of their own.
-    check_forgeries((tmp_path / "file").read_bytes(), type(thing).load, use, tmp_path / "forged", ("retriever",))
+    # Distances are tested by themselves; the trees of a memory are those of a retriever, which has tests of its own.
+    check_forgeries(
+        (tmp_path / "file").read_bytes(),
+        type(thing).load,
+        use,
+        tmp_path / "forged",
+        ("retriever", "distance", "metric."),
+    )

@@ -109,9 +109,10 @@ def test_what_a_failed_replacement_has_left_is_known(keep: str):
     store = MemoryStore(keep=keep, random_state=0)
     store.add(range(N), rows(N))
     search = store._contents.search
-    assert search.has_keys(np.arange(N), rows(N))
-    assert not search.has_keys(np.arange(N), rows(N, 1))
-    assert not search.has_keys(np.arange(1, N + 1), rows(N))
+    keys, others = search.keys_of(rows(N)).rows, search.keys_of(rows(N, 1)).rows
+    assert search.has_keys(np.arange(N), keys)
+    assert not search.has_keys(np.arange(N), others)
+    assert not search.has_keys(np.arange(1, N + 1), keys)
 
 
 def test_other_words_are_refused():

@@ -14,7 +14,8 @@ import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cmt_numba import ContextualMemoryTree, FileFormatError, MemoryStore
+import cmt_numba.store._contents
+from cmt_numba import FileFormatError, MemoryStore
 from cmt_numba._forest.replacement import overwrite_keys
 from cmt_numba.journal import JournalError
 from cmt_numba.store import DuplicateKeyError
@@ -297,32 +298,34 @@ def test_queries_keep_what_they_return():
 
 @pytest.mark.parametrize("error", [MemoryError, KeyboardInterrupt])
 @pytest.mark.parametrize("late", [False, True])
-@pytest.mark.parametrize("method", ["insert", "replace", "remove"])
+@pytest.mark.parametrize("method", ["insert_rows", "replace_rows", "remove_ids"])
 def test_a_failure_leaves_a_whole_store(
     monkeypatch: pytest.MonkeyPatch, method: str, late: bool, error: type[BaseException]
 ):
     store = filled(metric="inner_product")
     before = store.get(sorted(store))
-    original = getattr(ContextualMemoryTree, method)
+    original = getattr(cmt_numba.store._contents, method)
 
-    def failing(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def failing(*args: Any, **kwargs: Any) -> Any:
         if late:
-            original(self, *args, **kwargs)
+            original(*args, **kwargs)
         raise error
 
     calls = {
-        "insert": lambda: store.add(["x"], vectors(1, 7)),
-        "replace": lambda: store.upsert(["k1", "x"], vectors(2, 7) * 50, [{"new": 1}, None]),  # new keys for all, too
-        "remove": lambda: store.delete(["k1", "k2"]),
+        "insert_rows": lambda: store.add(["x"], vectors(1, 7)),
+        "replace_rows": lambda: store.upsert(
+            ["k1", "x"], vectors(2, 7) * 50, [{"new": 1}, None]
+        ),  # new keys for all, too
+        "remove_ids": lambda: store.delete(["k1", "k2"]),
     }
     with monkeypatch.context() as patch:
-        patch.setattr(ContextualMemoryTree, method, failing)
+        patch.setattr(cmt_numba.store._contents, method, failing)
         with pytest.raises(error):
             calls[method]()
     check(store)
     assert "x" not in store
     there = [key for key in before.keys if key in store]
-    assert len(there) == 60 or (late and method == "remove" and len(there) == 58)
+    assert len(there) == 60 or (late and method == "remove_ids" and len(there) == 58)
     after = store.get(there)
     which = [before.keys.index(key) for key in there]
     np.testing.assert_allclose(after.vectors, before.vectors[which], rtol=1e-5, atol=1e-5)
@@ -448,7 +451,7 @@ def test_foreign_and_damaged_files_are_refused(store: MemoryStore, tmp_path: Pat
     store._contents.records.delete(np.array([3]))
     with pytest.raises(ValueError, match="not those of its memories"):
         store.save(path)
-    store._contents._reconcile()
+    store._contents._recover()
     store.save(path)
     contents = bytearray(path.read_bytes())
     at = contents.index(b"CREATE TABLE facts")
