@@ -207,7 +207,7 @@ def test_other_vectors_for_keys_searched_by_value(dense_keys: np.ndarray, sparse
     wanted[[0, 1, 2]], wanted[[28, 29]] = [1, 2, 3], 0
     held = retriever.values(np.arange(30))
     np.testing.assert_array_equal(np.asarray((held.toarray() if sparse else held).argmax(axis=1)), wanted)
-    entries, owners = retriever._memories.entries, retriever._memories.owners_of
+    entries, owners = retriever._model.memories.entries, retriever._model.memories.owners_of
     assert len(set(entries.tolist())) == len(set(zip(entries.tolist(), wanted.tolist(), strict=True))) == 10
     assert np.array_equal(wanted[owners(entries)], wanted)  # what is found has the value
     hits = retriever.query(dense_keys[:30], 10)
