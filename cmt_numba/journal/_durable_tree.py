@@ -36,6 +36,7 @@ from ._journal import Durability, Journal
 T = TypeVar("T")
 
 _RETURN = "return"  # the operation that records the memories returned by queries
+_MOST_NOTES = 1 << 16  # queries whose notes wait while the journal cannot be written; those before them are dropped
 
 OPERATIONS: dict[tuple[str, int], Operation] = {
     ("insert", 2): Operation("insert", {"keys": "X"}),
@@ -145,7 +146,7 @@ class _TreeForm:
     ) -> None:
         self._owner, self._options, self._given = owner, options, ContextualMemoryTree(**options)
         self.journal: Journal | None = None  # None until the folder is open
-        self.returned: deque[np.ndarray] = deque()  # ids returned by queries, to be journaled
+        self.returned: deque[np.ndarray] = deque(maxlen=_MOST_NOTES)  # ids returned by queries, to be journaled
         self._as_reopened = self._is_ambiguous = False  # see recover
         self._put(RecordedTree(**with_defaults(options)))
 
@@ -174,7 +175,8 @@ class _TreeForm:
 
     def enter_notes(self) -> None:
         while self.returned:
-            self.change(_RETURN, {"ids": self.returned.popleft()}, counts=False)
+            self.change(_RETURN, {"ids": self.returned[0]}, counts=False)
+            self.returned.popleft()  # only now: if the journal could not be written, the next change tries again
 
     def mark(self) -> Any:
         forest = self.tree._forest

@@ -415,6 +415,27 @@ def test_a_full_disk(folder: Path, opened: Opened):
     assert (len(again), again.sequence) == (49, 2)
 
 
+def test_a_note_that_could_not_be_written_comes_with_the_next_change(opened: Opened, monkeypatch: pytest.MonkeyPatch):
+    bounded = {**OPTIONS, "max_memories": 20, "eviction": "least_recently_returned"}
+    tree, rows = opened(**bounded), dense_rows(25, 8)
+    tree.insert(rows[:20])
+    twin = ContextualMemoryTree(**bounded)
+    twin.insert(rows[:20])
+
+    def fail(*_: Any) -> None:
+        raise OSError("no space left")
+
+    database = tree._journal.folder.database
+    monkeypatch.setattr(database, "append", fail)
+    assert tree.query(rows[:5]).ids[:, 0].tolist() == twin.query(rows[:5]).ids[:, 0].tolist()
+    monkeypatch.undo()
+    tree.sync()
+    tree.close()
+    again = opened()
+    assert again.insert(rows[20:]).tolist() == twin.insert(rows[20:]).tolist()
+    assert sorted(again.ids) == sorted(twin.ids)  # those returned last are still there
+
+
 def test_a_change_that_is_broken_off(opened: Opened, monkeypatch: pytest.MonkeyPatch):
     tree = opened(**OPTIONS)
     tree.insert(dense_rows(50, 8))
