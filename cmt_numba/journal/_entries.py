@@ -17,7 +17,7 @@ import numpy as np
 import scipy.sparse
 
 from .._forest import Hits, arrays_of, no_hits, put_together
-from .._validation import check_matrix
+from .._validation import check_hits, check_matrix
 from ..persistence import (
     NUMBERS,
     Contents,
@@ -126,7 +126,8 @@ def _as_entry_value(name: str, value: Any) -> Any:
     if name == "X":
         return check_matrix(value)
     if isinstance(value, Hits):
-        parts = {path: attrgetter(path)(value) for path in _HITS.values()}
+        hits = check_hits(value, next(iter(np.shape(value.ids)), 0), None)
+        parts = {path: attrgetter(path)(hits) for path in _HITS.values()}
         return _hits_of({path: np.asarray(part, _LIKE[path].dtype, order="C") for path, part in parts.items()})
     if isinstance(value, np.generic) and value.dtype.kind in "biuf":
         return {"b": bool, "i": int, "u": int, "f": float}[value.dtype.kind](value)

@@ -3,13 +3,14 @@
 import copy
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import scipy.sparse
 
-from cmt_numba import ContextualMemoryTree, Hits
+from cmt_numba import ContextualMemoryTree, DurableTree, Hits
 from cmt_numba._forest.state import MOST_MEMORIES, N_MEMORIES
 
 WIDTH = 8
@@ -372,6 +373,17 @@ def test_hits_are_checked_before_anything_changes(
     wrong = hits._replace(**{name: alter(getattr(hits, name))})
     with nothing_changes(tree), pytest.raises(error, match=rf"hits|{name}"):
         tree.update(queries, wrong, np.ones(5))
+
+
+@pytest.mark.parametrize("what", BAD_HITS)
+def test_hits_are_checked_before_they_are_journaled(queries: np.ndarray, what: str, tmp_path: Path):
+    name, alter, error = BAD_HITS[what]
+    with DurableTree(tmp_path / "tree", random_state=0) as tree:
+        tree.insert(queries)
+        hits = tree.query(queries, k=2)
+        with pytest.raises(error, match=rf"hits|{name}"):
+            tree.update(queries, hits._replace(**{name: alter(getattr(hits, name))}), np.ones(5))
+        assert tree.sequence == 1
 
 
 @pytest.mark.parametrize("name", ["tree", "node", "generation", "side", "probability"])
