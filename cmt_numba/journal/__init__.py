@@ -55,7 +55,7 @@ The lock is a file lock, which network file systems may not support. Opening and
 the same process, even to copy it, releases the lock: to copy an open tree, call ``save``.
 """
 
-from ._database import ExtraTables, SchemaRow, is_blank
+from ._database import ExtraTables, SchemaRow, SharedConnection, is_blank
 from ._durable_tree import DurableTree, RecordedTree, fingerprint
 from ._entries import CURRENT, Arguments, Entry, Operation, count_argument_bytes, find_operation, plain_arguments
 from ._files import AlreadyOpenError, JournalError

@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -67,8 +67,27 @@ class ExtraTables(NamedTuple):
     allows: Callable[[list[SchemaRow]], bool]  # whether rows of SQLite's schema (type, name, table, SQL) describe them
 
 
+class SharedConnection(sqlite3.Connection):
+    """A connection that several threads use.
+
+    ``sqlite3`` keeps prepared statements, and may hand one to two threads that execute the same text at the same time.
+    So a statement is executed, and all its rows are read, before the next thread has its turn.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.turn = threading.RLock()
+        _connections.add(self)
+
+    def rows(self, statement: str, values: SchemaRow = ()) -> list[SchemaRow]:
+        """Execute a statement, and return all rows of its result."""
+        with self.turn:
+            return self.execute(statement, values).fetchall()
+
+
 _opening = threading.Lock()
 _open: weakref.WeakSet[EntryDatabase] = weakref.WeakSet()
+_connections: weakref.WeakSet[SharedConnection] = weakref.WeakSet()
 
 
 def _leave_to_the_parent() -> None:
@@ -78,6 +97,8 @@ def _leave_to_the_parent() -> None:
     """
     global _opening
     _opening = threading.Lock()
+    for connection in _connections:
+        connection.turn = threading.RLock()  # another thread of the parent may have held it
     for database in _open:
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(database._connection))
 
@@ -190,7 +211,7 @@ class EntryDatabase:
             self._identity = found.st_dev, found.st_ino
             _open.add(self)
 
-    def _connected(self) -> sqlite3.Connection:
+    def _connected(self) -> SharedConnection:
         """Return a connection that will lock the database."""
         if not os.access(self.path, os.R_OK | os.W_OK):
             message = f"{self.path} cannot be written; open the folder with read_only=True"
@@ -198,9 +219,10 @@ class EntryDatabase:
         _is_blank(self.path, _read(self.path, _FIRST_PAGE.size))  # SQLite must not touch a foreign file
         with self._translated_errors():
             # Changes are made one at a time, but in any thread.
-            return sqlite3.connect(self.path, timeout=0, isolation_level=None, check_same_thread=False)
+            options: Any = {"timeout": 0, "isolation_level": None, "check_same_thread": False}
+            return sqlite3.connect(self.path, factory=SharedConnection, **options)
 
-    def _copied(self) -> sqlite3.Connection:
+    def _copied(self) -> SharedConnection:
         """Return a connection to a copy in memory."""
         with open(open_file(self.path, os.O_RDONLY), "rb") as file:
             if fcntl is not None:
@@ -219,7 +241,8 @@ class EntryDatabase:
             log_path = Path(f"{self.path}-wal")
             log = read_log(_read(log_path, -1)) if check_regular(log_path) else None
         with self._translated_errors():
-            connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+            options: Any = {"isolation_level": None, "check_same_thread": False}
+            connection = sqlite3.connect(":memory:", factory=SharedConnection, **options)
             try:
                 connection.deserialize(with_log(contents, log))
             except BaseException:
@@ -291,13 +314,13 @@ class EntryDatabase:
 
     def _run(self, statement: str, values: tuple[object, ...] = ()) -> object:
         with self._translated_errors():
-            row = self._connection.execute(statement, values).fetchone()
-            return row[0] if row else None
+            rows = self._connection.rows(statement, values)
+            return rows[0][0] if rows else None
 
     def execute(self, statement: str, values: tuple[object, ...] = ()) -> list[SchemaRow]:
         """Execute a statement, and return all rows of its result."""
         with self._translated_errors():
-            return self._connection.execute(statement, values).fetchall()
+            return self._connection.rows(statement, values)
 
     def execute_many(self, statement: str, rows: Iterable[SchemaRow]) -> None:
         """Execute a statement once for each row of values."""

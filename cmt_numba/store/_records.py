@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..journal import ExtraTables, SchemaRow
+from ..journal import ExtraTables, SchemaRow, SharedConnection
 from ._checks import Key
 from ._digits import LostDigits
 from ._where import Condition, extract, field_path
@@ -73,7 +73,8 @@ class MemoryDatabase:
     """
 
     def __init__(self, contents: bytes | None = None) -> None:
-        self._connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+        options: Any = {"isolation_level": None, "check_same_thread": False}
+        self._connection = sqlite3.connect(":memory:", factory=SharedConnection, **options)
         if contents is None:
             for statement in TABLES.statements:
                 self.execute(statement)
@@ -94,7 +95,7 @@ class MemoryDatabase:
 
     def execute(self, statement: str, values: SchemaRow = ()) -> list[SchemaRow]:
         """Execute a statement, and return all rows of its result."""
-        return self._connection.execute(statement, values).fetchall()
+        return self._connection.rows(statement, values)
 
     def execute_many(self, statement: str, rows: Iterable[SchemaRow]) -> None:
         """Execute a statement once for each row of values."""

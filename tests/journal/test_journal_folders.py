@@ -23,7 +23,7 @@ from saved import dense_rows
 from cmt_numba import ContextualMemoryTree, FileFormatError
 from cmt_numba._engine import Forest
 from cmt_numba._forest.eviction import RandomEviction
-from cmt_numba.journal import AlreadyOpenError, DurableTree, JournalError
+from cmt_numba.journal import AlreadyOpenError, DurableTree, JournalError, SharedConnection
 from cmt_numba.journal._database import VERSION, read_log, with_log
 from cmt_numba.journal._durable_tree import OPERATIONS
 
@@ -302,7 +302,7 @@ def test_sqlite_fails_when_a_folder_is_opened(code: int, statement: str, folder:
     path = killed(folder)
     connect = sqlite3.connect
 
-    class Failing(sqlite3.Connection):
+    class Failing(SharedConnection):
         def execute(self, sql: str, *arguments: Any) -> sqlite3.Cursor:
             if statement in sql:
                 error = sqlite3.OperationalError("database or disk is full")
@@ -310,7 +310,7 @@ def test_sqlite_fails_when_a_folder_is_opened(code: int, statement: str, folder:
                 raise error
             return super().execute(sql, *arguments)
 
-    monkeypatch.setattr(sqlite3, "connect", lambda *args, **kwargs: connect(*args, **kwargs, factory=Failing))
+    monkeypatch.setattr(sqlite3, "connect", lambda *args, **options: connect(*args, **options | {"factory": Failing}))
     with pytest.raises(OSError, match="cannot be read or written: database or disk is full") as raised:
         DurableTree(path)
     assert raised.value.errno == {13: errno.ENOSPC, 10: errno.EIO, 14: errno.EACCES}[code]
