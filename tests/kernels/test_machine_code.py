@@ -30,6 +30,8 @@ print(json.dumps({"word": int(word), "loaded": sum(stats.cache_hits.values())}))
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a copy of the rooms that hold the kernels of the engine, without the rest of the package."""
+    for name in ("NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES"):
+        monkeypatch.delenv(name, raising=False)
     copy = tmp_path / "cmt_numba"
     for room in ("_jit", "_forest"):
         shutil.copytree(PACKAGE / room, copy / room, ignore=shutil.ignore_patterns("__pycache__"))
