@@ -3,15 +3,15 @@
 A change consists of short *steps*. Threads can read at any time except during a step, and every step leaves the object
 in a readable state. Changes are made one at a time, in the order of their arrival.
 
-Queries take tens of microseconds and come from many threads, so they share no lock: each thread holds a lock of its own
-while it reads. A step closes a gate, where new readers wait, and then waits until no thread reads. A reader looks at the
-gate while it holds its own lock, so either the step waits for it or it sees the closed gate. If a thread reads for
-long, the gate opens again for the others, and the step tries again with more patience.
+Queries take tens of microseconds and come from many threads, so they share no lock: each thread holds a lock of its
+own while it reads. A step closes a gate, where new readers wait, and then waits until no thread reads. A reader looks
+at the gate while it holds its own lock, so either the step waits for it or it sees the closed gate. If a thread reads
+for long, the gate opens again for the others, and the step tries again with more patience.
 
-Between its steps a change needs the interpreter, which busy readers would give back only every few milliseconds. So
-readers *hold back*: a thread that wants to read during a change waits for its end, but for some milliseconds at most.
-Nothing relies on that. A change that kept readers waiting pauses before its next hold, and so does the change after
-it, so that readers get their turn.
+Between its steps a change needs the interpreter, which busy readers give back only every few milliseconds. So readers
+*hold back*: a thread that wants to read during a change waits for its end, but for some milliseconds at most. Nothing
+relies on that. After a hold that kept readers waiting there is a pause before the next one, so that readers get their
+turn.
 
 Interrupts are deferred to the end of a step (:mod:`.interrupts`), but may come while a thread reads or waits. All locks
 that matter are therefore taken by ``with`` statements, which a ``KeyboardInterrupt`` cannot separate from their
