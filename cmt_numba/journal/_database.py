@@ -253,7 +253,7 @@ class EntryDatabase:
             before, log = log, _read_if_any(log_path)
             if log[: _HEADER.size] == before[: _HEADER.size]:
                 return contents, log
-        raise AlreadyOpenError(f"{self.path.parent} is changed by another process faster than it can be read; try again")
+        raise AlreadyOpenError(f"{self.path.parent} is changing faster than it can be read; try again")
 
     def _prepare(self) -> bool:
         """Lock and check the database; return whether it has no entries."""
