@@ -13,6 +13,7 @@ import scipy.sparse
 from .._change import spans
 from .._engine import Filter
 from .._forest import NONE, InvariantError, no_hits, require, rewarded_memories
+from .._jit import keeps_interpreter
 from .._validation import (
     check_integer,
     check_matrix,
@@ -163,6 +164,7 @@ class MemoryStore:
 
     # Changes
 
+    @keeps_interpreter
     def add(self, keys: Any, X: Any, payloads: Any = None) -> None:
         """Add new memories.
 
@@ -191,6 +193,7 @@ class MemoryStore:
         with self._contents.writing:
             self._write(keys, X, payloads, replace=False)
 
+    @keeps_interpreter
     def upsert(self, keys: Any, X: Any, payloads: Any = None) -> None:
         """Add memories, and replace the vectors and payloads of those whose keys are in the store.
 
@@ -261,6 +264,7 @@ class MemoryStore:
         contents.rekey(METRICS[space.metric].fitted(every))
         self._efforts.forget()
 
+    @keeps_interpreter
     def delete(self, keys: Any) -> None:
         """Delete memories.
 
@@ -310,6 +314,7 @@ class MemoryStore:
 
     # Queries
 
+    @keeps_interpreter
     def query(
         self,
         X: Any,
@@ -404,6 +409,7 @@ class MemoryStore:
                 return Results(keys, scores, texts), False
         return Results(keys, scores, payloads), is_complete
 
+    @keeps_interpreter
     def get(self, keys: Any) -> Items:
         """Return the vectors and payloads of memories.
 
@@ -445,6 +451,7 @@ class MemoryStore:
 
     # Learning
 
+    @keeps_interpreter
     def feedback(self, X: Any, keys: Any, rewards: Any) -> None:
         """Learn from rewards of what was returned, or of what was right.
 
