@@ -134,8 +134,8 @@ def fit(
     from ..report import profile_pairs
     from ._columns import keys_of_rows, new_vectorizer
     from ._model_files import Model, save_model
-    from ._show import show_kinds, show_pairs
     from ._streams import look_through, read_all, stream
+    from ._tables import show_kinds, show_pairs
 
     check_files(inputs=(data, labels), outputs=(model,))
     file_to_write(model)
@@ -249,8 +249,9 @@ def evaluate(
     from ..evaluation import to_json
     from ..formats import open_data
     from ._columns import keys_of_rows, rivals_but, texts_of_rows
-    from ._show import show_kinds, show_result
+    from ._show import show_result
     from ._streams import look_through, stream
+    from ._tables import show_kinds
 
     check_files(inputs=(data, labels, test, test_labels), outputs=(report, json_file))
     options = read_options(
@@ -398,14 +399,18 @@ def info(
     """
     from rich.console import Console
 
-    from ..evaluation import to_json
     from ..formats import open_data
-    from ._model_files import is_model, load_model
-    from ._show import describe_data, describe_model, listed_kinds, show_pairs
+    from ..persistence import starts_like_ours
     from ._streams import look_through, stream
+    from ._tables import describe_data, listed_kinds, show_pairs
 
-    if is_model(path):
-        described = describe_model(load_model(path))
+    described: dict[str, dict[str, Any]]
+    if starts_like_ours(path):
+        from ..evaluation import to_json
+        from ._model_files import load_model
+        from ._show import describe_model
+
+        described = to_json(describe_model(load_model(path)))
     else:
         options = read_options(
             data_format, task, features, bits, label, text, ignore, labels, kinds=kinds, with_kinds=True
@@ -416,11 +421,10 @@ def info(
             data = {"format": options.format, **describe_data(batches, options.task)}
         described = {"data": data | ({"columns": listed_kinds(options)} if options.kinds else {})}
     if as_json:
-        print(to_json_text(to_json(described), indent=2))
+        print(to_json_text(described, indent=2))
         return
     for name, pairs in described.items():
-        shown = ((key, _shortened(value)) for key, value in pairs.items())
-        show_pairs(Console(), f"{path}: {name}", shown)
+        show_pairs(Console(), f"{path}: {name}", pairs.items())
 
 
 @app.command()
@@ -444,14 +448,6 @@ def warmup(
     from .. import warmup
 
     warmup(kinds or list(WarmupKind), n_jobs=jobs, progress=progress)
-
-
-def _shortened(value: Any) -> Any:
-    from ..report import format_value
-
-    if not isinstance(value, list):
-        return value
-    return ", ".join(f"{place}: {format_value(n)}" for place, n in enumerate(value) if n)
 
 
 def _evaluated_on_ray(address: str, estimator: Any, *examples: Any, **options: Any) -> evaluation.BatchResult:

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from os import PathLike
 from typing import Any
 
+from .._display import format_value
 from ..evaluation import BatchResult, ProgressiveResult, TreeProfile
 from . import _figures
 from ._bandit import intervals_of, write_bandit_report
-from ._display import METRICS, confused_rows, format_value, metric_pairs, profile_pairs, result_pairs, rival_rows
+from ._display import METRICS, confused_rows, metric_pairs, profile_pairs, result_pairs, rival_rows
 from ._figures import Drawing
 from ._page import PageTable, require_libraries, write_page
 

@@ -30,15 +30,6 @@ _RIVALS = {
 }
 
 
-def format_value(value: Any) -> str:
-    """Return a value as text for display."""
-    if isinstance(value, bool) or value is None:
-        return {True: "yes", False: "no", None: "-"}[value]
-    if isinstance(value, int):
-        return f"{value:,}"
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
 def metric_pairs(result: ProgressiveResult | BatchResult) -> list[tuple[str, str]]:
     """Return the names and values of the measures of a result, with the standard deviation over several runs."""
     pairs = []
