@@ -10,7 +10,7 @@ from rich.text import Text
 
 from .._display import format_value
 from ..evaluation import BatchResult, ProgressiveResult, TreeProfile, profile
-from ..report import confused_rows, metric_pairs, profile_pairs, result_pairs, rival_rows
+from ..report import confused_rows, metric_pairs, profile_pairs, result_pairs, rival_rows, shown_profile
 from ._model_files import Model
 from ._outputs import printable
 from ._tables import print_table, show_pairs
@@ -39,8 +39,8 @@ def show_result(console: Console, result: ProgressiveResult | BatchResult, shape
         print_table(console, "By number of leaves searched", table)
     if isinstance(result, ProgressiveResult):
         _show_curve(console, result)
-    if shape is not None:
-        show_pairs(console, "Trees", profile_pairs(shape))
+    if (shown := shown_profile(shape)) is not None:
+        show_pairs(console, "Trees", profile_pairs(shown))
 
 
 def _show_curve(console: Console, result: ProgressiveResult) -> None:
