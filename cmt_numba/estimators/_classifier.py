@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.base import ClassifierMixin
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from .._change import reads
 from .._forest import NONE, Rows
@@ -27,8 +27,6 @@ from .._validation import (
     check_rows,
     check_wanted,
     label_array,
-    sound,
-    unmasked,
 )
 from ..tree import OPTIONS, ContextualMemoryTree
 from ._base import FIT_ONLY, OF_ALL, PASSES, MemoryEstimator, changes_model
@@ -36,7 +34,6 @@ from ._classification_model import ClassificationModel, place_classes
 from ._durable import folder_of
 from ._explanations import Explanation, explanations
 from ._input import (
-    DTYPES,
     ExampleBatch,
     check_example_ids,
     check_sample_weight,
@@ -237,7 +234,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         """Learn from examples, forgetting earlier ones; ``afresh`` says that they are all there will be for now."""
         fresh = self._unfitted()
         y, expected = check_classes(y, classes)
-        X, y = validate_data(fresh, sound(X), unmasked("y", y), accept_sparse="csr", dtype=DTYPES)
+        X, y = fresh._validated(X, y, reset=True)
         self._check_parameters()
         rows = check_rows(X)
         warn_of_scales(X)
@@ -284,7 +281,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         if not hasattr(self, "forest_"):
             return self._learn_anew(X, y, classes, sample_weight, example_ids, afresh=False)
         y, expected = check_classes(y, classes)
-        X, y = validate_data(self, sound(X), unmasked("y", y), accept_sparse="csr", dtype=DTYPES, reset=False)
+        X, y = self._validated(X, y)
         self._check_parameters()
         examples = self._model.index.examples
         rows = check_rows(X, sparse=self._model.index.is_sparse)

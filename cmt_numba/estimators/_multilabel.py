@@ -7,17 +7,16 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import scipy.sparse
 from sklearn.base import ClassifierMixin
-from sklearn.utils.validation import validate_data
 
 from .._change import reads
 from .._forest import NONE, Rows
 from .._heads import exact_scores_of_all
-from .._validation import Constraint, Flag, Integer, Optional, Real, check_rows, check_wanted, sound
+from .._validation import Constraint, Flag, Integer, Optional, Real, check_rows, check_wanted
 from ..tree import OPTIONS, ContextualMemoryTree
 from ._base import FIT_ONLY, OF_ALL, PASSES, MemoryEstimator, changes_model
 from ._calibration import F1, LOGITS_PER_MARGIN, Threshold, best_threshold
 from ._indicators import first_labels, further_labels, label_sets, labels_of
-from ._input import DTYPES, check_sample_weight, warn_of_scales
+from ._input import check_sample_weight, warn_of_scales
 from ._multilabel_model import LabelledRows, MultilabelModel
 
 
@@ -161,7 +160,7 @@ class CMTMultilabelClassifier(ClassifierMixin, MemoryEstimator):
     def _learn_anew(self, X: Any, Y: Any, classes: Any, sample_weight: Any) -> Self:
         """Learn from examples, forgetting earlier ones."""
         fresh = self._unfitted()
-        X = validate_data(fresh, sound(X), accept_sparse="csr", dtype=DTYPES)
+        X = fresh._validated(X, reset=True)
         names, pair, answers = first_labels(Y, classes, X.shape[0])
         self._check_parameters()
         rows, weights = check_rows(X), check_sample_weight(sample_weight, X.shape[0])

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from .._change import reads
 from .._forest import NONE, Hits, Rows, ShownHits, as_matrix, certain, partly_drawn
@@ -25,13 +25,12 @@ from .._validation import (
     check_rewards,
     check_rows,
     check_wanted,
-    sound,
     unmasked,
 )
 from ..rewards import ValueCosine
 from ..tree import OPTIONS, ContextualMemoryTree
 from ._base import FIT_ONLY, OF_ALL, PASSES, MemoryEstimator, changes_model
-from ._input import DTYPES, check_sample_weight, present_values
+from ._input import check_sample_weight, present_values
 from ._retrieval_model import RetrievalModel
 from ._values import as_values, cosines, equalities
 
@@ -184,7 +183,7 @@ class CMTRetriever(MemoryEstimator):
     def _store_anew(self, X: Any, y: Any, sample_weight: Any) -> Self:
         """Store memories, forgetting earlier ones."""
         fresh = self._unfitted()
-        X = validate_data(fresh, sound(X), accept_sparse="csr", dtype=DTYPES)
+        X = fresh._validated(X, reset=True)
         values = as_values(np.arange(X.shape[0]) if y is None else y, X.shape[0])
         self._check_parameters()
         if self.search == "value" and values.ndim != 2:
