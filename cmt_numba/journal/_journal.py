@@ -249,6 +249,17 @@ class Journal:
         with self._alone():
             return work() if self._is_under_way else self._attempt(work, True)
 
+    def alone(self, work: Callable[[], T]) -> T:
+        """Return what ``work`` returns while no other thread changes the object.
+
+        Raises
+        ------
+        JournalError
+            If the object is closed or read-only.
+        """
+        with self._alone():
+            return work()
+
     def note(self, entry: Entry) -> None:
         """Append an entry for what readers have changed in memory already. It is committed with the next change."""
         try:
