@@ -33,7 +33,7 @@ from .._forest import (
     with_more,
     with_spare_room,
 )
-from .._validation import check_known, check_matrix, unit_rows
+from .._validation import check_known, check_rows, unit_rows
 from .filters import ArrayCache, Filter
 from .options import ROUTER_LOSSES, SCORER_LOSSES
 
@@ -162,8 +162,10 @@ class Forest:
 
     def check_rows(self, X: Any) -> Rows:
         """Return rows of the form and the width of the keys stored. Raises TypeError or ValueError if ``X`` is none."""
-        state = self.state
-        return self.unit_rows(check_matrix(X, n_features=None if state is None else state.parameters.n_features))
+        if self.state is None:
+            return check_rows(X, n_threads=self.most_threads())
+        parameters = self.state.parameters
+        return check_rows(X, sparse=parameters.sparse, n_features=parameters.n_features, n_threads=self.most_threads())
 
     def unit_rows(self, X: Any) -> Rows:
         """Return a matrix that ``check_matrix`` has returned as rows."""

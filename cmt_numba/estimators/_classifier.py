@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.base import ClassifierMixin
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from .._change import reads
 from .._forest import NONE, Rows
@@ -14,6 +14,7 @@ from .._heads import (
     HEAD_LOSSES,
     StoredExamples,
 )
+from .._jit import keeps_interpreter
 from .._validation import (
     MOST_WANTED,
     Constraint,
@@ -27,8 +28,6 @@ from .._validation import (
     check_rows,
     check_wanted,
     label_array,
-    sound,
-    unmasked,
 )
 from ..tree import OPTIONS, ContextualMemoryTree
 from ._base import FIT_ONLY, OF_ALL, PASSES, MemoryEstimator, changes_model
@@ -36,7 +35,6 @@ from ._classification_model import ClassificationModel, place_classes
 from ._durable import folder_of
 from ._explanations import Explanation, explanations
 from ._input import (
-    DTYPES,
     ExampleBatch,
     check_example_ids,
     check_sample_weight,
@@ -237,7 +235,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         """Learn from examples, forgetting earlier ones; ``afresh`` says that they are all there will be for now."""
         fresh = self._unfitted()
         y, expected = check_classes(y, classes)
-        X, y = validate_data(fresh, sound(X), unmasked("y", y), accept_sparse="csr", dtype=DTYPES)
+        X, y = fresh._validated(X, y, reset=True)
         self._check_parameters()
         rows = check_rows(X)
         warn_of_scales(X)
@@ -250,6 +248,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         fresh._model = model.without_oldest(self)
         return self._become(fresh)
 
+    @keeps_interpreter
     @changes_model
     def partial_fit(
         self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None, *, example_ids: Any = None
@@ -284,7 +283,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         if not hasattr(self, "forest_"):
             return self._learn_anew(X, y, classes, sample_weight, example_ids, afresh=False)
         y, expected = check_classes(y, classes)
-        X, y = validate_data(self, sound(X), unmasked("y", y), accept_sparse="csr", dtype=DTYPES, reset=False)
+        X, y = self._validated(X, y)
         self._check_parameters()
         examples = self._model.index.examples
         rows = check_rows(X, sparse=self._model.index.is_sparse)
@@ -305,6 +304,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         if self.max_examples is not None and not self.store_examples:
             raise ValueError("max_examples is of stored examples: pass store_examples=True, or max_examples=None")
 
+    @keeps_interpreter
     @changes_model
     def remove(self, ids: Any) -> Self:
         """Forget examples, and classes that have no others.
@@ -391,6 +391,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
 
     # Answering
 
+    @keeps_interpreter
     @reads
     def predict(self, X: Any, reject_below: float | None = None, reject_label: Any = None) -> np.ndarray:
         """Return the class of each row.
@@ -441,6 +442,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         answers: np.ndarray = np.concatenate([classes, rejected])[best]
         return answers
 
+    @keeps_interpreter
     @reads
     def top_classes(self, X: Any, k: int = 5) -> tuple[np.ndarray, np.ndarray]:
         """Return the ``k`` classes that fit each row best, as the head sees it whatever ``method`` is.
@@ -473,6 +475,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         rows = self._checked(X)
         return self._model.index.best_labels(rows, 1, self).n_scored
 
+    @keeps_interpreter
     @reads
     def decision_function(self, X: Any) -> np.ndarray:
         """Return the score of each class for each row; :meth:`predict` answers with the highest.
@@ -504,6 +507,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
             scores[~reached] = min(float(scores[reached].min(initial=0.0)), 0.0) - 1.0
         return scores[:, 1] - scores[:, 0] if self._model.classes.size == 2 else scores
 
+    @keeps_interpreter
     @reads
     def predict_proba(self, X: Any) -> np.ndarray:
         """Return the probability of each class for each row.
@@ -586,6 +590,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
             value = self._model.logits_for(rows, labels, self)
         self._model.calibration[0] = value
 
+    @keeps_interpreter
     @reads
     def explain(self, X: Any, n_examples: int = 3, n_features: int = 5) -> list[Explanation]:
         """Return, for each row, its class, what speaks for it, and what would have to change for the runner-up to win.
@@ -625,6 +630,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         most = check_integer("n_examples", n_examples, 0), check_integer("n_features", n_features, 0)
         return explanations(self._model, rows, self, getattr(self, "feature_names_in_", None), *most)
 
+    @keeps_interpreter
     @reads
     def kneighbors(self, X: Any, n_neighbors: int | None = None, return_distance: bool = True) -> Any:
         """Return the nearest memories of each row, by their cosine and by what the head says of their class.
