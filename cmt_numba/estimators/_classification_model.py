@@ -62,6 +62,7 @@ from .._heads import (
     with_only_examples,
     with_room_for_examples,
 )
+from .._jit import keeping_interpreter
 from ..tree import ContextualMemoryTree
 from ._calibration import (
     FEWEST_HELD_OUT,
@@ -374,7 +375,8 @@ class ClassificationModel:
         self.duals = None
         try:
             index.feature_weights = count_features(options.feature_weights, rows, weights)
-            self.train_from_means(index.weighed(rows), labels, weights, options, slots)
+            with keeping_interpreter(rows.n_rows):
+                self.train_from_means(index.weighed(rows), labels, weights, options, slots)
         except BaseException:
             index.head, self.duals, index.feature_weights = before
             raise

@@ -332,6 +332,11 @@ class EntryDatabase:
         with self._translated_errors():
             self._connection.executemany(statement, rows)
 
+    @property
+    def n_written(self) -> int:
+        """The number of rows written so far."""
+        return self._connection.total_changes
+
     def entries(self) -> Generator[tuple[int, bytes], None, None]:
         """Yield all entries with their numbers, in order and without gaps.
 

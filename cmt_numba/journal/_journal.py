@@ -249,6 +249,17 @@ class Journal:
         with self._alone():
             return work() if self._is_under_way else self._attempt(work, True)
 
+    def alone(self, work: Callable[[], T]) -> T:
+        """Return what ``work`` returns while no other thread changes the object.
+
+        Raises
+        ------
+        JournalError
+            If the object is closed or read-only.
+        """
+        with self._alone():
+            return work()
+
     def note(self, entry: Entry) -> None:
         """Append an entry for what readers have changed in memory already. It is committed with the next change."""
         try:
@@ -287,9 +298,7 @@ class Journal:
     def _attempt(self, work: Callable[[], T], counts: bool) -> T:
         """Make changes, and commit them if they count. If this fails, undo them."""
         attempt = partial(self._all_or_none, work, counts)
-        if counts:  # queries hold back until the change is acknowledged
-            attempt = partial(self._form.lock.ahead, attempt)
-        return defer_interrupts(attempt)
+        return self._form.lock.change(attempt) if counts else defer_interrupts(attempt)
 
     def _all_or_none(self, work: Callable[[], T], counts: bool) -> T:
         self._catch_up()
