@@ -33,8 +33,8 @@ from ..tree import OPTIONS, ContextualMemoryTree
 from ._base import FIT_ONLY, OF_ALL, PASSES, MemoryEstimator, changes_model
 from ._classification_model import ClassificationModel, place_classes
 from ._durable import folder_of
-from ._feature_weights import FEATURE_WEIGHTS
 from ._explanations import Explanation, explanations
+from ._feature_weights import FEATURE_WEIGHTS
 from ._input import (
     ExampleBatch,
     check_example_ids,
