@@ -12,7 +12,7 @@ it. The classifier stays in a folder of your cache (``--folder`` names another o
 ``--means`` teaches what a request means. ``--compare`` compares error, training time and query time with other
 classifiers on templates that none of them has seen.
 
-Needs the packages hassil, home-assistant-intents, platformdirs and tabulate.
+Needs hassil, home-assistant-intents and platformdirs (the extra ``demo``), and tabulate to compare.
 """
 
 import argparse
@@ -29,11 +29,6 @@ import numpy as np
 from hassil.expression import Alternative, Expression, Group, ListReference, Permutation, RuleReference, TextChunk
 from hassil.parse_expression import parse_sentence
 from platformdirs import user_cache_path
-from sklearn.feature_extraction.text import TfidfVectorizer
-from sklearn.linear_model import LogisticRegression
-from sklearn.pipeline import make_pipeline, make_union
-from sklearn.svm import LinearSVC
-from tabulate import tabulate
 
 from cmt_numba.text import FastTextClassifier, TextClassifier
 
@@ -257,6 +252,10 @@ def show_learning(classifier: TextClassifier) -> None:
 
 def compare(seed: int = 0) -> list[dict[str, Any]]:
     """Return the error, training time and query time of several classifiers, one row for each."""
+    from sklearn.feature_extraction.text import TfidfVectorizer
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline, make_union
+    from sklearn.svm import LinearSVC
 
     def words_and_characters() -> Any:
         return make_union(
@@ -304,6 +303,8 @@ def main(arguments: list[str] | None = None) -> None:
     given = parser.parse_args(arguments)
     text = " ".join(given.request)
     if given.compare:
+        from tabulate import tabulate
+
         print(tabulate(compare(), headers="keys", floatfmt=("", ".3f", ".1f", ".0f")))
         return
     if not text:

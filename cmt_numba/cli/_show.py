@@ -56,7 +56,7 @@ def _show_curve(console: Console, result: ProgressiveResult) -> None:
 def describe_model(model: Model) -> dict[str, dict[str, Any]]:
     """Return the type of a model, its parameters, and the shape of its trees."""
     estimator = model.estimator
-    grown = estimator.forest_.n_memories > 0  # false if no example had a label
+    grown = estimator.forest_.n_memories > 0  # no example may have had a label
     return {
         "model": {
             "estimator": type(estimator).__name__,
