@@ -105,7 +105,7 @@ Kinds = Annotated[
     _reading(
         "--kind",
         metavar="COLUMN=KIND",
-        help="Kind of a column of a table: text, category or number; by default determined from its values. Repeatable.",
+        help="Kind of a column of a table: text, category or number; by default found from its values. Repeatable.",
     ),
 ]
 Text = Annotated[
