@@ -60,7 +60,9 @@ def held_out_pairs(learn_rows: Callable[[Batch], Model], rows: Batch, share: flo
     X, X_held, y, y_held = train_test_split(rows.X, rows.y, test_size=share, random_state=seed)
     model = learn_rows(Batch(X, y, n))
     X_held = model.rows(X_held)
-    found = held_out_metrics(model.options.task, model.estimator, X_held, y_held, model.estimator.predict(X_held), y)
+    found = held_out_metrics(
+        model.options.task or "multiclass", model.estimator, X_held, y_held, model.estimator.predict(X_held), y
+    )
     names = [name for name in _SHOWN if name in found]
     return [
         ("rows held out to measure this", y_held.shape[0]),
