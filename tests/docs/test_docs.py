@@ -38,6 +38,33 @@ def test_scripts_and_modules_exist(path: Path):
     assert [name for name in paths if not (ROOT / name).exists()] == []
 
 
+BANNED = (
+    *("inference weights", "list of the index", "exploration record", "takes as long as", "for as long as"),
+    *(
+        "as many again",
+        "half as much again",
+        "is told",
+        "are told",
+        "what goes",
+        "what comes",
+        "beside",
+        "errs in",
+        "errs on",
+    ),
+)
+
+
+def test_banned_words_are_those_of_the_glossary():
+    table = (ROOT / "docs/glossary.md").read_text(encoding="utf-8").partition("## Words we do not use")[2]
+    assert [word for word in BANNED if word not in table] == []
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_pages_use_the_words_of_the_glossary(path: Path):
+    text = " ".join(path.read_text(encoding="utf-8").partition("## Words we do not use")[0].lower().split())
+    assert [word for word in BANNED if re.search(rf"\b{word}\b", text)] == []
+
+
 def _named(path: str) -> Any:
     """Return the object that the path of an import names."""
     module, _, name = path.rpartition(".")
