@@ -16,14 +16,14 @@ from ._costs import ASKED, STORED, Costs, Learner, closed, features_of
 from ._encoding import Alphabet, Sequences, Symbols, check_sequences
 from ._files import alphabet_arrays, read_alphabet, read_costs
 from ._learning import QueryExamples, Rounds, learn, nearest_of_all
-from ._spaces import Space, distances_by_bits
+from ._search import all_distances, blocks_of
+from ._spaces import Space
 from ._vantage import distances_between
 
 _COST = Real(0.0, 1e6, above=True)
 _PRIOR = 5.0  # edits that a cost must have been wrong about before it takes half of a step
 _PRIOR_OF_GROUPS = 40.0  # the same of a group of edits that change alike
 _MOST_CELLS = 2**28  # of an alignment whose steps are wanted: 1 GB
-_PAIRS_AT_ONCE = 1 << 20
 
 
 class Alignment(NamedTuple):
@@ -114,7 +114,7 @@ class EditDistance(Saved, BaseEstimator):
         After :meth:`fit`: for each of the efficient rounds, the share of tree nodes on the ways to right targets whose
         other part could be left out, weighted by 2 to the power of minus their depth.
 
-    QueryExamples
+    Examples
     --------
     >>> distance = EditDistance("abcdefghijklmnopqrstuvwxyz")
     >>> distance.pairwise(["kitten"], ["sitting", "mitten"])
@@ -133,12 +133,14 @@ class EditDistance(Saved, BaseEstimator):
         "contextual": Flag(),
         "symmetric": Flag(),
         "both_directions": Flag(),
+        "normalized": Flag(),
         "featured": Flag(),
         "n_rounds": Integer(0, 10_000),
         "n_efficient_rounds": Integer(0, 10_000),
         "efficiency": Real(0.0, 1.0, above=True),
         "learning_rate": Real(0.0, 10.0, above=True),
         "n_examples": Integer(1),
+        "verbose": Flag(),
     }
 
     def __init__(
@@ -148,18 +150,20 @@ class EditDistance(Saved, BaseEstimator):
         substitution: float = 1.0,
         insertion: float = 1.0,
         deletion: float = 1.0,
-        transposition: float | None = None,
+        transposition: float | None = 1.0,
         gap_opening: float | None = None,
         local: float | None = None,
         contextual: bool = False,
         symmetric: bool = True,
         both_directions: bool = False,
+        normalized: bool = False,
         featured: bool = False,
         n_rounds: int = 30,
         n_efficient_rounds: int = 0,
         efficiency: float = 0.5,
         learning_rate: float = 0.2,
         n_examples: int = 2000,
+        verbose: bool = False,
         random_state: Any = None,
     ) -> None:
         self.alphabet = alphabet
@@ -172,12 +176,14 @@ class EditDistance(Saved, BaseEstimator):
         self.contextual = contextual
         self.symmetric = symmetric
         self.both_directions = both_directions
+        self.normalized = normalized
         self.featured = featured
         self.n_rounds = n_rounds
         self.n_efficient_rounds = n_efficient_rounds
         self.efficiency = efficiency
         self.learning_rate = learning_rate
         self.n_examples = n_examples
+        self.verbose = verbose
         self.random_state = random_state
 
     _alphabet: Alphabet
@@ -256,7 +262,7 @@ class EditDistance(Saved, BaseEstimator):
             raise ValueError("costs_ must be symmetric, or pass symmetric=False")
         costs = self._costs
         pairs = closed(array, costs.openings.size > 0)
-        self._costs = Costs.of(pairs, costs.swaps, costs.factors, costs.both, costs.openings, costs.ends)
+        self._costs = Costs.of(pairs, *costs[1:-1])
 
     def pairwise(self, queries: Any, targets: Any) -> np.ndarray:
         """Return the distance of each query from each target.
@@ -276,15 +282,8 @@ class EditDistance(Saved, BaseEstimator):
             If an argument cannot be used.
         """
         asked, stored = self._as_points("queries", queries), self._as_points("targets", targets, STORED)
-        shape = asked.offsets.size - 1, stored.offsets.size - 1
-        distances = np.empty(shape, np.float32)
-        if min(asked.edits.unit, stored.edits.unit) > 0.0:
-            distances_by_bits(asked, stored, distances)
-            return distances
-        of_asked, of_stored = (places.ravel() for places in np.indices(shape))
-        for first in range(0, distances.size, _PAIRS_AT_ONCE):
-            span = slice(first, first + _PAIRS_AT_ONCE)
-            distances.reshape(-1)[span] = distances_between(asked, stored, of_asked[span], of_stored[span])
+        distances = np.empty((asked.offsets.size - 1, stored.offsets.size - 1), np.float32)
+        all_distances(asked, stored, blocks_of(stored), distances)
         return distances
 
     def paired(self, queries: Any, targets: Any) -> np.ndarray:
@@ -395,7 +394,9 @@ class EditDistance(Saved, BaseEstimator):
         factors = np.ones((2, n + 1, n if self.contextual else 0), np.float32)
         openings = np.full(0 if self.gap_opening is None else 2, self.gap_opening or 0.0, np.float32)
         ends = np.full(0 if self.local is None else 1, self.local or 0.0, np.float32)
-        return Costs.of(closed(pairs, openings.size > 0), swaps, factors, bool(self.both_directions), openings, ends)
+        pairs = closed(pairs, openings.size > 0)
+        both, normalized = bool(self.both_directions), bool(self.normalized)
+        return Costs.of(pairs, swaps, factors, both, openings, ends, normalized)
 
     def _prepared(self, stored: Alphabet | None = None) -> tuple[Alphabet, Costs]:
         """Return the alphabet, which must be that of sequences ``stored`` before, and the costs."""
@@ -432,7 +433,7 @@ class EditDistance(Saved, BaseEstimator):
         alphabet, parameters = read_alphabet(contents.arrays), take(contents.fields, "parameters", dict)
         made = cls(alphabet.symbols, **parameters)
         made._new_alphabet()
-        costs = read_costs(contents.arrays, len(alphabet.symbols), made.both_directions)
+        costs = read_costs(contents.arrays, len(alphabet.symbols), made.both_directions, made.normalized)
         both_ways = *((part, part.T) for part in (costs.pairs, costs.swaps)), (costs.openings, costs.openings[::-1])
         if made.symmetric and not all(np.array_equal(*ways) for ways in both_ways):
             raise ValueError("costs must be symmetric as the parameter says")

@@ -17,7 +17,8 @@ from scipy.special import expit
 from ._alignments import count_edits
 from ._costs import ASKED, STORED, Costs, Learner, Tally
 from ._encoding import Sequences
-from ._spaces import Space, scan
+from ._search import blocks_of, nothing_found, search
+from ._spaces import Space
 from ._vantage import distances_between, part, power_for
 
 _TOLERANCE = 0.01  # of triples that are none, for the power of distances
@@ -108,10 +109,11 @@ def nearest_of_all(
     asked: Space, stored: Space, k: int, excluded: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the ``k`` nearest stored points of each point asked, other than one excluded, and their distances."""
-    n = asked.offsets.size - 1
-    points, lengths = np.full((n, k), -1, np.int64), np.full((n, k), np.inf, np.float32)
-    scan(asked, stored, np.full(n, -1, np.int64) if excluded is None else excluded, points, lengths)
-    return points, lengths
+    found = nothing_found(asked, k)
+    if excluded is None:
+        excluded = np.full(asked.offsets.size - 1, -1, np.int64)
+    search(asked, stored, blocks_of(stored), np.arange(stored.offsets.size - 1), excluded, 0, found)
+    return found.points, found.lengths
 
 
 def tally(costs: Costs, first: Sequences, second: Sequences, pulls: Pulls) -> list[Tally]:

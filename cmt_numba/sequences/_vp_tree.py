@@ -378,7 +378,7 @@ class VPTree(Saved):
         if isinstance(metric, EditDistance):
             made._alphabet = metric._prepared()[0]
             n_symbols = len(made._alphabet.symbols)
-            made._costs = read_costs(arrays, n_symbols, metric.both_directions)
+            made._costs = read_costs(arrays, n_symbols, metric.both_directions, metric.normalized)
             points = made._costs.points(read_sequences(arrays, n_symbols), STORED)
         else:
             rows = read_array("rows", arrays, np.float32, n_axes=2)
