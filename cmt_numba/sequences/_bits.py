@@ -173,9 +173,7 @@ def _compare(x, lanes, block, swapped, in_part, columns, n_edits):
     """
     word, n_classes = columns.dtype.type, lanes.masks.shape[1]
     one, none = word(1), word(0)
-    first = (
-        none if in_part else ~none
-    )  # a free start anywhere, or an edit for each place
+    first = none if in_part else ~none  # a free start anywhere, or an edit for each place
     ups, downs, levels, before = columns[0], columns[1], columns[2], columns[3]
     for lane in range(LANES):
         ups[lane], downs[lane], levels[lane], before[lane] = first, none, none, none

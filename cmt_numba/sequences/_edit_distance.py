@@ -15,8 +15,8 @@ from ._alignments import count_edits
 from ._costs import ASKED, STORED, Costs, Learner, closed, features_of
 from ._encoding import Alphabet, Sequences, Symbols, check_sequences
 from ._files import alphabet_arrays, read_alphabet, read_costs
-from ._learning import QueryExamples, Rounds, learn, nearest_of_all
-from ._search import all_distances, blocks_of
+from ._learning import QueryExamples, Rounds, learn
+from ._search import all_distances, blocks_of, nothing_found, search
 from ._spaces import Space
 from ._vantage import distances_between
 
@@ -226,7 +226,7 @@ class EditDistance(Saved, BaseEstimator):
         prior = _PRIOR_OF_GROUPS if self.featured else _PRIOR
         learner = Learner(costs, bool(self.symmetric), self.learning_rate, prior, features)
         examples = QueryExamples(alphabet.encode("queries", asked), meant.astype(np.int64))
-        rounds = Rounds(self.n_rounds, self.n_efficient_rounds, self.efficiency, self.n_examples)
+        rounds = Rounds(self.n_rounds, self.n_efficient_rounds, self.efficiency, self.n_examples, bool(self.verbose))
         random = check_random_state(self.random_state)
         learned = learn(learner, alphabet.encode("targets", listed), examples, rounds, random)
         errors, pruned = learned.errors, learned.pruned
@@ -331,7 +331,10 @@ class EditDistance(Saved, BaseEstimator):
             If an argument cannot be used.
         """
         asked, stored = self._as_points("queries", queries), self._as_points("targets", targets, STORED)
-        return nearest_of_all(asked, stored, check_wanted("k", k, stored.offsets.size - 1))
+        found = nothing_found(asked, check_wanted("k", k, stored.offsets.size - 1))
+        n_asked, n_stored = asked.offsets.size - 1, stored.offsets.size - 1
+        search(asked, stored, blocks_of(stored), np.arange(n_stored), np.full(n_asked, -1, np.int64), 0, found)
+        return found.points, found.lengths
 
     def align(self, query: Symbols, target: Symbols) -> Alignment:
         """Return a cheapest way of turning one sequence into another.
@@ -372,6 +375,11 @@ class EditDistance(Saved, BaseEstimator):
         ]
         return Alignment(distance, pairs)
 
+    def _is_metric(self) -> bool:
+        """Return whether the triangle inequality holds."""
+        others = self.contextual or self.both_directions or self.normalized or not self.symmetric
+        return self.transposition is None and not others
+
     # What is prepared
 
     def _new_alphabet(self) -> Alphabet | None:
@@ -409,11 +417,14 @@ class EditDistance(Saved, BaseEstimator):
             raise ValueError("the distance has been fitted with another alphabet: store all sequences anew")
         return self._alphabet, self._costs
 
-    def _as_points(self, name: str, sequences: Any, side: int = ASKED, stored: Alphabet | None = None) -> Space:
-        """Return sequences as points; those stored before have the alphabet ``stored``."""
+    def _encoded(self, name: str, sequences: Any, stored: Alphabet | None = None) -> Sequences:
+        """Return sequences as codes; those stored before have the alphabet ``stored``."""
         listed = check_sequences(name, sequences)
-        alphabet, costs = self._prepared(stored)
-        return costs.points(alphabet.encode(name, listed), side)
+        return self._prepared(stored)[0].encode(name, listed)
+
+    def _as_points(self, name: str, sequences: Any, side: int = ASKED, stored: Alphabet | None = None) -> Space:
+        """Return sequences as points."""
+        return self._prepared(stored)[1].points(self._encoded(name, sequences, stored), side)
 
     # Files
 
@@ -431,7 +442,7 @@ class EditDistance(Saved, BaseEstimator):
     @classmethod
     def _made_of(cls, contents: Contents) -> Self:
         alphabet, parameters = read_alphabet(contents.arrays), take(contents.fields, "parameters", dict)
-        made = cls(alphabet.symbols, **parameters)
+        made = cls(alphabet.symbols, **{"transposition": None} | parameters)
         made._new_alphabet()
         costs = read_costs(contents.arrays, len(alphabet.symbols), made.both_directions, made.normalized)
         both_ways = *((part, part.T) for part in (costs.pairs, costs.swaps)), (costs.openings, costs.openings[::-1])

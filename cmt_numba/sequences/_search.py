@@ -18,6 +18,13 @@ _LEVELS = 256  # numbers of edits that are told apart
 _SLACK = 1.0 + 1e-5  # of bounds
 
 
+def bytes_of_blocks(space: Space) -> int:
+    """Return roughly the bytes that a query reads of the blocks of a space."""
+    n_short = np.count_nonzero(np.diff(space.offsets) <= NARROW)
+    n_classes = min(space.edits.pairs.shape[0] - 1, _MOST_CLASSES)
+    return n_classes * int(2 * n_short + 8 * (space.offsets.size - 1 - n_short))
+
+
 def blocks_of(space: Space) -> Blocks:
     """Return the sequences of a space in blocks."""
     lengths = np.diff(space.offsets)
