@@ -13,7 +13,7 @@ from .._validation import Constraint, Flag, Integer, Optional, Real, check_param
 from ..persistence import Contents, Saved, take
 from ._alignments import count_edits
 from ._costs import ASKED, STORED, Costs, Learner, closed, features_of
-from ._encoding import Alphabet, Sequences, Symbols, check_sequences
+from ._encoding import Alphabet, Sequences, Symbols, as_list, check_sequences
 from ._files import alphabet_arrays, read_alphabet, read_costs
 from ._learning import QueryExamples, Rounds, learn
 from ._search import all_distances, blocks_of, nothing_found, search
@@ -419,8 +419,7 @@ class EditDistance(Saved, BaseEstimator):
 
     def _encoded(self, name: str, sequences: Any, stored: Alphabet | None = None) -> Sequences:
         """Return sequences as codes; those stored before have the alphabet ``stored``."""
-        listed = check_sequences(name, sequences)
-        return self._prepared(stored)[0].encode(name, listed)
+        return self._prepared(stored)[0].encode(name, as_list(name, sequences))
 
     def _as_points(self, name: str, sequences: Any, side: int = ASKED, stored: Alphabet | None = None) -> Space:
         """Return sequences as points."""

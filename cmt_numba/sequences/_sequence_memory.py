@@ -327,7 +327,7 @@ class SequenceMemory(Saved):
     def _contents(self) -> Contents:
         distance = self.distance._contents()
         options = {name: getattr(self, name) for name in _OPTIONS}
-        fields: dict[str, Any] = {"options": options, "distance": distance.fields, "next_id": self._stored.size}
+        fields: dict[str, Any] = {"options": options, "distance": distance.fields}
         arrays = as_part("distance", distance.arrays)
         if self._trees is not None:
             retriever = estimator_contents(self._trees.retriever)
@@ -336,6 +336,7 @@ class SequenceMemory(Saved):
         if self._forms is not None:
             forms = self._forms.view()
             arrays |= {"symbols": forms.symbols, "offsets": forms.offsets, "owners": self._owners}
+            arrays["stored"] = self._stored
         return Contents(type(self).__name__, fields, arrays)
 
     @classmethod
@@ -355,16 +356,16 @@ class SequenceMemory(Saved):
         alphabet, costs = made.distance._prepared()
         sequences = read_sequences(arrays, len(alphabet.symbols))
         if "owners" in arrays:
-            owners, next_id = read_array("owners", arrays, np.int64), take(fields, "next_id", int)
-            if owners.size != sequences.n or not 0 <= next_id < 2**62:
-                raise ValueError("owners must be one for each sequence, and next_id a number of ids")
+            owners, stored = read_array("owners", arrays, np.int64), read_array("stored", arrays, np.bool_)
         else:  # files of earlier versions
-            owners, next_id = _owners_of_places(arrays, sequences.n)
-        if owners.min(initial=-1) < -1 or owners.max(initial=-1) >= next_id:
-            raise ValueError(f"owners must be -1, or ids below next_id, which is {next_id}")
-        made._owners, made._stored = owners, np.isin(np.arange(next_id), owners)
+            owners, stored = _owners_of_places(arrays, sequences.n)
+        if owners.size != sequences.n or owners.min(initial=-1) < -1:
+            raise ValueError("owners must be one id for each sequence, or -1")
+        if not np.array_equal(np.flatnonzero(stored), np.unique(owners[owners >= 0])):
+            raise ValueError("owners must be the ids that are stored")
+        made._owners, made._stored = owners, stored
         if "retriever" in fields:
-            ids = read_array("tree_ids", arrays, np.int64) if "tree_ids" in arrays else np.arange(next_id)
+            ids = read_array("tree_ids", arrays, np.int64) if "tree_ids" in arrays else np.arange(stored.size)
             memories = retriever._model.memories if hasattr(retriever, "forest_") else None
             known = ids[ids >= 0]
             if memories is None or ids.size > memories.next_id or (np.diff(known) <= 0).any():
@@ -376,8 +377,8 @@ class SequenceMemory(Saved):
         return made
 
 
-def _owners_of_places(arrays: dict[str, np.ndarray], n: int) -> tuple[np.ndarray, int]:
-    """Return the owners of ``n`` sequences and the next id of a file that holds the places of ids."""
+def _owners_of_places(arrays: dict[str, np.ndarray], n: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the owners of ``n`` sequences, and which ids are stored, of a file that holds the places of ids."""
     place_of, further = read_array("place_of", arrays, np.int64), read_array("further", arrays, np.int64, n_axes=2)
     ids = np.flatnonzero(place_of >= 0)
     owners, places = further.T if further.shape[1] == 2 else (further, further)
@@ -388,4 +389,4 @@ def _owners_of_places(arrays: dict[str, np.ndarray], n: int) -> tuple[np.ndarray
         raise ValueError("each form must have a place of its own")
     of_forms = np.full(n, -1, np.int64)
     of_forms[used] = np.concatenate([ids, owners])
-    return of_forms, place_of.size
+    return of_forms, place_of >= 0
