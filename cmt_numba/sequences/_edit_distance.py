@@ -23,6 +23,7 @@ from ._vantage import distances_between
 _COST = Real(0.0, 1e6, above=True)
 _PRIOR = 5.0  # edits that a cost must have been wrong about before it takes half of a step
 _PRIOR_OF_GROUPS = 40.0  # the same of a group of edits that change alike
+_PAIRS_AT_ONCE = 1 << 12  # whose codes stay in the cache
 _MOST_CELLS = 2**28  # of an alignment whose steps are wanted: 1 GB
 
 
@@ -303,11 +304,16 @@ class EditDistance(Saved, BaseEstimator):
         TypeError, ValueError
             If an argument cannot be used.
         """
-        asked, stored = self._as_points("queries", queries), self._as_points("targets", targets, STORED)
-        n = asked.offsets.size - 1
-        if stored.offsets.size - 1 != n:
-            raise ValueError(f"targets must be one for each of the {n} queries, not {stored.offsets.size - 1}")
-        return distances_between(asked, stored, np.arange(n), np.arange(n)).astype(np.float32)
+        listed, others = as_list("queries", queries), as_list("targets", targets)
+        if len(listed) != len(others):
+            raise ValueError(f"targets must be one for each of the {len(listed)} queries, not {len(others)}")
+        distances = np.empty(len(listed), np.float32)
+        for first in range(0, distances.size, _PAIRS_AT_ONCE):
+            span = slice(first, first + _PAIRS_AT_ONCE)
+            asked, stored = self._as_points("queries", listed[span]), self._as_points("targets", others[span], STORED)
+            rows = np.arange(asked.offsets.size - 1)
+            distances[span] = distances_between(asked, stored, rows, rows)
+        return distances
 
     def nearest(self, queries: Any, targets: Any, k: int = 1) -> tuple[np.ndarray, np.ndarray]:
         """Return the nearest targets of each query by comparing it with all of them.

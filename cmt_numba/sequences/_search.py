@@ -34,16 +34,16 @@ def blocks_of(space: Space) -> Blocks:
     n_narrow = n_short // LANES if n_short < n_word else -(-n_short // LANES)
     n_wide = max(0, -(-n_word // LANES) - n_narrow)
     n_classes = min(space.edits.pairs.shape[0] - 1, _MOST_CLASSES)
-    made = [
+    narrow, wide = (
         Lanes(np.zeros((n, n_classes, LANES), dtype), np.zeros((n, LANES), dtype))
         for n, dtype in ((n_narrow, np.uint16), (n_wide, np.uint64))
-    ]
-    blocks = Blocks(order, lengths, *made, n_word)
+    )
+    blocks = Blocks(order, lengths, narrow, wide, n_word)
     fill_blocks(space.symbols, space.offsets, blocks)
     return blocks
 
 
-class Found(NamedTuple):
+class NearestForms(NamedTuple):
     """The nearest of each sequence asked, the nearest first; -1 and infinity where there are fewer."""
 
     points: np.ndarray  # int64 (asked, k)
@@ -51,10 +51,10 @@ class Found(NamedTuple):
     n_computed: np.ndarray  # int64 (asked,): distances computed
 
 
-def nothing_found(asked: Space, k: int) -> Found:
+def nothing_found(asked: Space, k: int) -> NearestForms:
     """Return room for the ``k`` nearest of each sequence asked."""
     n = asked.offsets.size - 1
-    return Found(np.full((n, k), -1, np.int64), np.full((n, k), np.inf, np.float32), np.zeros(n, np.int64))
+    return NearestForms(np.full((n, k), -1, np.int64), np.full((n, k), np.inf, np.float32), np.zeros(n, np.int64))
 
 
 @inner
