@@ -33,7 +33,7 @@ from ._checks import (
     check_stored,
 )
 from ._contents import StoreContents
-from ._filters import FilterCache
+from ._filters import FilterCache, PreparedFilter, prepare_filter
 from ._learning import learn_in_blocks, taught_by
 from ._metrics import METRICS, check_lengths
 from ._query_map import WIDEST
@@ -330,9 +330,9 @@ class MemoryStore:
             Queries.
         k : int, default 10
             Memories to return for each row.
-        where : dict, callable or list of keys, optional
-            Filter: conditions on the fields of payloads (see :mod:`cmt_numba.store`), a function that is given each
-            payload and returns whether its memory is a candidate, or the keys of the candidates.
+        where : dict, callable, list of keys or PreparedFilter, optional
+            Filter: conditions on the fields of payloads (see :mod:`cmt_numba.store`), a function of a payload that
+            returns whether its memory is a candidate, the keys of the candidates, or what :meth:`filter` returns.
         target_recall : float in (0, 1], optional
             The share of the nearest memories to find on average; that of the store by default.
         n_probes : int, optional
@@ -408,6 +408,26 @@ class MemoryStore:
                 keys, scores, texts = _aligned((ids != NONE) & ~torn, k, keys, scores, texts)
                 return Results(keys, scores, texts), False
         return Results(keys, scores, payloads), is_complete
+
+    def filter(self, where: Any = None, *, keys: Any = None) -> PreparedFilter:
+        """Return a filter that is checked once and can be passed as ``where`` to many queries.
+
+        Parameters
+        ----------
+        where : dict, optional
+            Conditions on the fields of payloads.
+        keys : list of keys, optional
+            The candidates. Those deleted later are left out.
+
+        Raises
+        ------
+        KeyError
+            If a key is not stored.
+        TypeError, ValueError
+            If an argument is not valid, or both or none are given.
+        """
+        self._contents.check_open()
+        return prepare_filter(where, keys, self._contents)
 
     def get(self, keys: Any) -> Items:
         """Return the vectors and payloads of memories.

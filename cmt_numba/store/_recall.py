@@ -40,7 +40,7 @@ class Efforts:
         if among is not None:
             n_candidates = among.ids.size
             share = min(1.0, n_candidates / max(1, n))  # memories may have been deleted since the filter was made
-        if n_candidates <= max(N_EXACT, k) or target >= 1.0:
+        if n_candidates <= max(N_EXACT, k) or target >= 1.0 or (among is not None and search.are_few(n_candidates)):
             return Effort(k, share, target, None, 1.0, n)
         k = 1 << (k - 1).bit_length()
         if share < 1.0:
