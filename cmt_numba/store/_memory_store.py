@@ -37,7 +37,6 @@ from ._filters import FilterCache, PreparedFilter, prepare_filter
 from ._learning import learn_in_blocks, taught_by
 from ._metrics import METRICS, check_lengths
 from ._query_map import WIDEST
-from ._recall import Efforts
 from ._records import WITH
 from ._results import Items, Payloads, Results, read_payload
 from ._search import Effort, NearestMemories, NewKeys, StoreSearch
@@ -157,7 +156,6 @@ class MemoryStore:
     def _begin(self, contents: StoreContents, target_recall: float) -> None:
         self._target_recall = check_real("target_recall", target_recall, 0.0, 1.0, above=True)
         self._contents = contents
-        self._efforts = Efforts()
         self._filters = FilterCache()
 
     # Changes
@@ -213,7 +211,9 @@ class MemoryStore:
         search = contents.search
         norms = check_lengths(X, search.space.metric)
         check_one_for_each_row(own, X.shape[0])
-        texts = [None] * len(own) if payloads is None else check_payloads(payloads, len(own))
+        texts: list[str | None] = [None] * len(own)
+        if payloads is not None:
+            texts = check_payloads(payloads, len(own))
         records, ids = search.records, search.records.find(own)
         is_old = ids >= 0
         if not is_old.any():
@@ -266,7 +266,7 @@ class MemoryStore:
             stack = scipy.sparse.vstack if scipy.sparse.issparse(X) else np.concatenate
             every = stack([contents.search.read(ids)[0].rows, X])
         contents.rekey(METRICS[space.metric].fitted(every))
-        self._efforts.forget()
+        contents.efforts.forget()
 
     def delete(self, keys: Any) -> None:
         """Delete memories.
@@ -366,7 +366,30 @@ class MemoryStore:
                 break
         if tree._forest.eviction.minds_queries:
             tree._note_returned(found.ids)
+        if contents.efforts.are_under_way:
+            contents.efforts.measure_part(X.shape[0])
         return results
+
+    def calibrate(self, k: int = 10, where: Any = None, target_recall: float | None = None) -> Effort:
+        """Measure now how far queries have to search for a recall, and return that.
+
+        Without it queries do this in small parts, and search farther than necessary until it is known. The result is
+        saved with the store. It is measured again when the number of memories has doubled or halved.
+
+        Parameters
+        ----------
+        k, where, target_recall
+            As for :meth:`query`.
+        """
+        contents = self._contents
+        contents.check_open()
+        k = check_wanted("k", k, len(self))
+        target = self._target_recall
+        if target_recall is not None:
+            target = check_real("target_recall", target_recall, 0.0, 1.0, above=True)
+        among = self._filters.find(where, contents)
+        n = len(self) if among is None else among.ids.size
+        return contents.efforts.measure(contents.search, min(k, n), target, among)
 
     def _find(
         self, X: Any, k: int, among: Filter | None, target: float, n_probes: int | None, search: StoreSearch
@@ -378,7 +401,7 @@ class MemoryStore:
             n = forest.n_memories if among is None else among.ids.size
             if k > n and among is None:
                 next_id, n = forest.next_id, forest.n_memories
-            effort = self._efforts.of(search, min(k, n), target, among) if n_probes is None else n_probes
+            effort = self._contents.efforts.of(search, min(k, n), target, among) if n_probes is None else n_probes
             found = search.find(Q, rows, min(k, n), n, among, effort)
             if k <= n or among is not None or forest.next_id == next_id:
                 break  # otherwise memories that were added may have taken the few places of those that there were
@@ -588,8 +611,8 @@ class MemoryStore:
 
     @property
     def recall(self) -> tuple[Effort, ...]:
-        """The recall that was measured, and the leaves that are searched for it, for each kind of query so far."""
-        return self._efforts.known()
+        """The recall that was measured, and how far queries search for it, for each kind of query so far."""
+        return self._contents.efforts.known()
 
     def __len__(self) -> int:
         return self._contents.tree.n_memories

@@ -523,11 +523,11 @@ class Records:
         if path[1:-1].replace("''", "'") not in self.fields():
             self._database.execute(_create_index(path))
 
-    def packed(self) -> bytes:
-        """Return the records and facts as the bytes of a database."""
+    def packed(self, facts: dict[str, Any]) -> bytes:
+        """Return the records, the facts and some further facts as the bytes of a database."""
         copy, own = MemoryDatabase(), self._database
         copy.execute("BEGIN")
-        copy.execute_many("INSERT INTO facts VALUES (?, ?)", own.execute("SELECT name, value FROM facts"))
+        copy.execute_many("INSERT INTO facts VALUES (?, ?)", list((self.facts() | facts).items()))
         for path in self.fields():
             copy.execute(_create_index("'" + path.replace("'", "''") + "'"))
         last: Any = -1
