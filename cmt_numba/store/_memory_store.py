@@ -12,6 +12,7 @@ import scipy.sparse
 
 from .._engine import Filter
 from .._forest import NONE, InvariantError, no_hits, require, rewarded_memories
+from .._jit import keeps_interpreter
 from .._validation import (
     check_integer,
     check_matrix,
@@ -160,6 +161,7 @@ class MemoryStore:
 
     # Changes
 
+    @keeps_interpreter
     def add(self, keys: Any, X: Any, payloads: Any = None) -> None:
         """Add new memories.
 
@@ -187,6 +189,7 @@ class MemoryStore:
         """
         self._contents.change(partial(self._write, keys, X, payloads, False))
 
+    @keeps_interpreter
     def upsert(self, keys: Any, X: Any, payloads: Any = None) -> None:
         """Add memories, and replace the vectors and payloads of those whose keys are in the store.
 
@@ -268,6 +271,7 @@ class MemoryStore:
         contents.rekey(METRICS[space.metric].fitted(every))
         contents.efforts.forget()
 
+    @keeps_interpreter
     def delete(self, keys: Any) -> None:
         """Delete memories.
 
@@ -313,6 +317,7 @@ class MemoryStore:
 
     # Queries
 
+    @keeps_interpreter
     def query(
         self,
         X: Any,
@@ -452,6 +457,7 @@ class MemoryStore:
         self._contents.check_open()
         return prepare_filter(where, keys, self._contents)
 
+    @keeps_interpreter
     def get(self, keys: Any) -> Items:
         """Return the vectors and payloads of memories.
 
@@ -492,6 +498,7 @@ class MemoryStore:
 
     # Learning
 
+    @keeps_interpreter
     def feedback(self, X: Any, keys: Any, rewards: Any) -> None:
         """Learn from rewards of what was returned, or of what was right.
 
