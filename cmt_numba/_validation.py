@@ -10,7 +10,19 @@ import numpy as np
 import scipy.sparse
 
 from ._change import share_rows
-from ._forest import LEFT, MOST_FEATURES, NODES_END, NONE, RIGHT, Exploration, Hits, Rows, State, normalize_rows
+from ._forest import (
+    LEFT,
+    MOST_FEATURES,
+    NODES_END,
+    NONE,
+    RIGHT,
+    Exploration,
+    Hits,
+    Rows,
+    State,
+    is_canonical,
+    normalize_rows,
+)
 
 MOST_WANTED = 1_000_000
 """Memories, or labels, for each row: answers have room for all that are asked for. Or as many as there are."""
@@ -21,6 +33,9 @@ MOST_REROUTES = 10_000
 MOST_PASSES = 10_000
 
 MOST_COMPONENTS = 2**16
+
+_FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
+_CSR = (scipy.sparse.csr_array, scipy.sparse.csr_matrix)
 
 _EMPTY_INDICES = np.empty(0, np.int32)
 _INTEGERS = (int, np.integer)
@@ -51,19 +66,60 @@ def check_rows(X: Any, *, sparse: bool | None = None, n_features: int | None = N
         If ``X`` has not two dimensions, is empty, has the wrong width, holds a NaN, an infinity or a value too large
         for float32, or is a sparse matrix whose indices are broken.
     """
+    if is_plain(X, n_features):
+        if type(X) is np.ndarray and not sparse:
+            return _dense_rows(X if X.dtype == np.float32 else _as_float32(X), n_threads)
+        if type(X) is not np.ndarray and sparse is not False:
+            return _sparse_rows(_as_float32(X.data), X.indices, X.indptr, X.shape[1], n_threads)
     return unit_rows(check_matrix(X, n_features=n_features), sparse=sparse, n_threads=n_threads)
+
+
+def is_plain(X: Any, n_features: int | None = None) -> bool:
+    """Return whether rows are floats in the form that kernels take, so that only NaN and infinity remain to be found.
+
+    It takes some microseconds. Other rows may be as good: the slower checks convert or refuse them.
+
+    Parameters
+    ----------
+    X : Any
+        True is returned only for float32 or float64 in a C-contiguous array or a canonical CSR matrix, with int32
+        indices, and with at least one row.
+    n_features : int, optional
+        The width required.
+    """
+    kind = type(X)
+    if kind is not np.ndarray and kind not in _CSR:
+        return False
+    shape = X.shape
+    if len(shape) != 2 or shape[0] == 0 or not 0 < shape[1] <= MOST_FEATURES or n_features not in (None, shape[1]):
+        return False
+    if kind is np.ndarray:
+        return X.dtype in _FLOATS and X.flags.carray
+    values, indices, offsets = X.data, X.indices, X.indptr
+    if not type(values) is type(indices) is type(offsets) is np.ndarray:
+        return False
+    return (
+        values.flags.carray
+        and indices.flags.carray
+        and offsets.flags.carray
+        and values.ndim == indices.ndim == offsets.ndim == 1
+        and values.dtype in _FLOATS
+        and indices.dtype == offsets.dtype == np.int32
+        and values.size == indices.size
+        and offsets.size == shape[0] + 1
+        and is_canonical(indices, offsets, shape[1])
+    )
 
 
 def unit_rows(X: Any, *, sparse: bool | None = None, n_threads: int = 1) -> Rows:
     """Return what :func:`check_matrix` has returned as rows. Raises ValueError if it is not finite in float32."""
     is_sparse = not isinstance(X, np.ndarray)
     if sparse if sparse is not None else is_sparse:
-        return _sparse_rows(X if is_sparse else scipy.sparse.csr_array(X), n_threads)
+        X = X if is_sparse else scipy.sparse.csr_array(X)
+        return _sparse_rows(X.data, X.indices, X.indptr, X.shape[1], n_threads)
     if is_sparse:
         X = X.toarray()
-    n_rows, width = X.shape
-    offsets = np.arange(0, (n_rows + 1) * width, width, dtype=np.int64)
-    return Rows(_normalized(X.reshape(-1), offsets, n_threads), _EMPTY_INDICES, offsets, width, False)
+    return _dense_rows(X, n_threads)
 
 
 def check_matrix(X: Any, *, n_features: int | None = None) -> Any:
@@ -74,8 +130,8 @@ def check_matrix(X: Any, *, n_features: int | None = None) -> Any:
     TypeError, ValueError
         As :func:`check_rows` does, but values that are not finite in float32 pass.
     """
-    if type(X) is np.ndarray and X.dtype == np.float32 and X.shape[1:] == (n_features,) and X.flags.carray and X.size:
-        return X  # nothing else is left to be checked or changed
+    if type(X) is np.ndarray and is_plain(X, n_features):
+        return _as_float32(X)
     if not scipy.sparse.issparse(X):
         X = _as_array("X", X)
     elif not hasattr(getattr(X, "data", X), "dtype"):
@@ -128,12 +184,19 @@ def unmasked(name: str, value: Any) -> Any:
     return value
 
 
-def _sparse_rows(X: scipy.sparse.csr_array, n_threads: int) -> Rows:
-    if np.count_nonzero(X.data) < X.data.size:
-        X = X.copy()
+def _dense_rows(X: np.ndarray, n_threads: int) -> Rows:
+    n_rows, width = X.shape
+    offsets = np.arange(0, (n_rows + 1) * width, width, dtype=np.int64)
+    return Rows(_normalized(X.reshape(-1), offsets, n_threads), _EMPTY_INDICES, offsets, width, False)
+
+
+def _sparse_rows(values: np.ndarray, indices: np.ndarray, offsets: np.ndarray, width: int, n_threads: int) -> Rows:
+    if np.count_nonzero(values) < values.size:
+        X = scipy.sparse.csr_array((values, indices, offsets), (offsets.size - 1, width), copy=True)
         X.eliminate_zeros()
-    offsets = X.indptr.astype(np.int64)
-    return Rows(_normalized(X.data, offsets, n_threads), X.indices.astype(np.int32), offsets, X.shape[1], True)
+        values, indices, offsets = X.data, X.indices, X.indptr
+    offsets = offsets.astype(np.int64)
+    return Rows(_normalized(values, offsets, n_threads), indices.astype(np.int32), offsets, width, True)
 
 
 def _as_csr(X: Any) -> scipy.sparse.csr_array:
@@ -165,6 +228,8 @@ def _as_csr(X: Any) -> scipy.sparse.csr_array:
 
 
 def _as_float32(values: np.ndarray) -> np.ndarray:
+    if values.dtype == np.float32:
+        return _for_kernels(values, np.float32)
     with np.errstate(over="ignore", invalid="ignore"):
         return _for_kernels(values, np.float32)
 
@@ -184,7 +249,11 @@ def _normalized(values: np.ndarray, offsets: np.ndarray, n_threads: int) -> np.n
             raise ValueError(f"X must be finite in float32: row {bad_row} holds NaN, infinity or a value too large")
 
     n_rows = offsets.size - 1
-    share_rows(normalize, n_rows, min(n_threads, n_rows // _SCALED_ROWS_WORTH_A_THREAD))
+    n_threads = min(n_threads, n_rows // _SCALED_ROWS_WORTH_A_THREAD)
+    if n_threads > 1:
+        share_rows(normalize, n_rows, n_threads)
+    else:
+        normalize(0, n_rows)
     return unit
 
 

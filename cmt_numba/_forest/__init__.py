@@ -102,6 +102,7 @@ from .rows import (
     Rows,
     as_matrix,
     dot,
+    is_canonical,
     keep_heaviest,
     longest_row,
     normalize_rows,

@@ -94,6 +94,31 @@ def normalize_rows(values, offsets, first, stop, unit):
     return -1
 
 
+@kernel
+def is_canonical(indices, offsets, width):
+    """Return whether CSR rows are sound: offsets from 0 to the end, and rising indices from 0 to ``width`` in each row.
+
+    Python must have seen to it that there are offsets.
+    """
+    end = np.int64(0)
+    if offsets[0] != 0 or offsets[offsets.size - 1] != indices.size:
+        return False
+    for row in range(offsets.size - 1):
+        stop = np.int64(offsets[row + 1])
+        if stop < end or stop > indices.size:
+            return False
+        last = np.int64(-1)
+        for i in range(end, stop):
+            index = np.int64(indices[i])
+            if index <= last:
+                return False
+            last = index
+        if last >= width:
+            return False
+        end = stop
+    return True
+
+
 def rescaled(rows: Rows) -> Rows:
     """Return rows scaled to unit length once more, which can change the last bit of a value.
 

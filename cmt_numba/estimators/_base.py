@@ -18,11 +18,22 @@ from typing import Any, ClassVar, Self, TypeVar, cast
 import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
 from .._change import Lockable, ReadWriteLock, changes, reads, undone_by
 from .._forest import writeable
-from .._validation import MOST_PASSES, Checked, Constraint, Flag, Integer, Optional, check_jobs, sound
+from .._validation import (
+    MOST_PASSES,
+    Checked,
+    Constraint,
+    Flag,
+    Integer,
+    Optional,
+    check_jobs,
+    is_plain,
+    sound,
+    unmasked,
+)
 from ..journal import Durability
 from ..persistence import Contents, read_object, refusing, write_object
 from ..tree import OPTIONS
@@ -34,6 +45,8 @@ from ._input import DTYPES
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 _LOCK, _CHECKED, _DURATIONS = "_own_lock", "_checked_parameters", "_seconds_a_row"
+_NO_TARGETS = object()
+_PLAIN_TARGETS = "biuUS"  # kinds of NumPy's types whose values are all valid
 _NOT_COPIED = frozenset({_LOCK, _CHECKED, _DURATIONS, FOLDER})
 
 _LONG = 0.02  # seconds: readers should not wait longer
@@ -88,6 +101,7 @@ class MemoryEstimator(Lockable, BaseEstimator):
     _constraints: ClassVar[dict[str, Constraint]]  # of each parameter
     _fit_only: ClassVar[frozenset[str]]  # parameters without effect once there is a forest
     _model: Any  # what has been learned; missing before the first fit
+    n_features_in_: int
 
     def _check_parameters(self) -> None:
         """Check all parameters, unless they are those that were checked last: to check them takes longer than a row.
@@ -108,8 +122,6 @@ class MemoryEstimator(Lockable, BaseEstimator):
     def _checked_matrix(self, X: Any) -> Any:
         """Return rows for a fitted estimator, of the width that it was fitted with, as ``check_rows`` takes them.
 
-        What :func:`~sklearn.utils.validation.validate_data` does for frames, lists and names of features takes longer
-        than to answer a row, so arrays that need none of it pass it by. ``check_rows`` checks that numbers are finite.
         Parameters are checked as well: they may have been set since.
 
         Raises
@@ -119,20 +131,38 @@ class MemoryEstimator(Lockable, BaseEstimator):
         TypeError, ValueError
             If the estimator cannot use ``X`` or a parameter.
         """
-        attributes = self.__dict__
-        if "_model" not in attributes:
+        if "_model" not in self.__dict__:
             check_is_fitted(self, "forest_")
-        if not (
-            type(X) is np.ndarray
-            and X.ndim == 2
-            and X.dtype in DTYPES
-            and X.shape[0] > 0
-            and X.shape[1] == attributes["n_features_in_"]
-            and "feature_names_in_" not in attributes
-        ):
-            X = validate_data(self, sound(X), accept_sparse="csr", dtype=DTYPES, reset=False)
+        X = self._validated(X)
         self._check_parameters()
         return X
+
+    def _validated(self, X: Any, y: Any = _NO_TARGETS, *, reset: bool = False) -> Any:
+        """Return what scikit-learn's ``validate_data`` returns of rows and targets, as ``check_rows`` takes them.
+
+        Scikit-learn's checks for data frames, lists and names of features take longer than to learn a row or to answer
+        it. Arrays that need none of them are only looked at; ``check_rows`` checks that their numbers are finite.
+
+        Parameters
+        ----------
+        X : Any
+            Rows.
+        y : Any, optional
+            One target for each row; left out, only ``X`` is returned.
+        reset : bool, default False
+            Note the width and the names of features instead of comparing them with those noted.
+        """
+        if not is_plain(X, None if reset else self.n_features_in_) or hasattr(self, "feature_names_in_"):
+            targets = {} if y is _NO_TARGETS else {"y": unmasked("y", y)}
+            return validate_data(self, sound(X), **targets, accept_sparse="csr", dtype=DTYPES, reset=reset)
+        if reset:
+            self.n_features_in_ = X.shape[1]
+        if y is _NO_TARGETS:
+            return X
+        if not (type(y) is np.ndarray and y.shape == X.shape[:1] and y.dtype.kind in _PLAIN_TARGETS):
+            y = validate_data(self, X="no_validation", y=unmasked("y", y))
+            check_consistent_length(X, y)
+        return X, y
 
     # Changes
 

@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.base import ClassifierMixin
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from .._change import reads
 from .._forest import NONE, Rows
@@ -14,6 +14,7 @@ from .._heads import (
     HEAD_LOSSES,
     StoredExamples,
 )
+from .._jit import keeps_interpreter
 from .._validation import (
     MOST_WANTED,
     Constraint,
@@ -27,16 +28,14 @@ from .._validation import (
     check_rows,
     check_wanted,
     label_array,
-    sound,
-    unmasked,
 )
 from ..tree import OPTIONS, ContextualMemoryTree
 from ._base import FIT_ONLY, OF_ALL, PASSES, MemoryEstimator, changes_model
 from ._classification_model import ClassificationModel, place_classes
 from ._durable import folder_of
 from ._explanations import Explanation, explanations
+from ._feature_weights import FEATURE_WEIGHTS
 from ._input import (
-    DTYPES,
     ExampleBatch,
     check_example_ids,
     check_sample_weight,
@@ -87,6 +86,12 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
     n_head_passes : int, default 5
         Number of passes over the examples that train the head, at most 10,000. With 0 a class is scored by its mean
         example. So it is, without any pass, where more than 8,192 classes have one sparse example each.
+    feature_weights : {"auto", "idf", "none"}, default "auto"
+        How the features of sparse rows are weighted. With "idf" rare features count more: each is multiplied by its
+        inverse document frequency among the examples, and rows are scaled to unit length afterwards. Frequencies are
+        counted anew whenever all stored examples are learned again, and with every batch if examples are not stored.
+        "auto" does so for keys such as counts of words, and leaves keys as they are if they are dense, more than a
+        tenth of their cells are not 0, or their values show that they are weighted already, as by ``TfidfVectorizer``.
     loss : {"softmax", "logistic", "mira"}, default "mira"
         What the head learns by. "mira" is the multiclass support vector machine of Crammer and Singer (2001) with
         squared slack, solved in the dual one example at a time (Keerthi et al., 2008). The other losses are minimised
@@ -150,6 +155,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         "aggressiveness": Real(0.0, 1e6, above=True),
         "leaf_multiplier": Optional(OPTIONS["leaf_multiplier"]),
         "store_examples": Flag(),
+        "feature_weights": OneOf(FEATURE_WEIGHTS),
         "loss": OneOf(tuple(HEAD_LOSSES)),
         "learning_rate": Real(0.0, 1e6, above=True),
         "method": OneOf(METHODS),
@@ -167,6 +173,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         *,
         n_router_passes: int = 2,
         n_head_passes: int = 5,
+        feature_weights: str = "auto",
         loss: str = "mira",
         aggressiveness: float = 1.0,
         learning_rate: float = 5.0,
@@ -195,6 +202,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         self.n_jobs = n_jobs
         self.random_state = random_state
         self.verbose = verbose
+        self.feature_weights = feature_weights
         self.loss = loss
         self.learning_rate = learning_rate
         self.method = method
@@ -237,7 +245,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         """Learn from examples, forgetting earlier ones; ``afresh`` says that they are all there will be for now."""
         fresh = self._unfitted()
         y, expected = check_classes(y, classes)
-        X, y = validate_data(fresh, sound(X), unmasked("y", y), accept_sparse="csr", dtype=DTYPES)
+        X, y = fresh._validated(X, y, reset=True)
         self._check_parameters()
         rows = check_rows(X)
         warn_of_scales(X)
@@ -250,6 +258,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         fresh._model = model.without_oldest(self)
         return self._become(fresh)
 
+    @keeps_interpreter
     @changes_model
     def partial_fit(
         self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None, *, example_ids: Any = None
@@ -284,7 +293,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         if not hasattr(self, "forest_"):
             return self._learn_anew(X, y, classes, sample_weight, example_ids, afresh=False)
         y, expected = check_classes(y, classes)
-        X, y = validate_data(self, sound(X), unmasked("y", y), accept_sparse="csr", dtype=DTYPES, reset=False)
+        X, y = self._validated(X, y)
         self._check_parameters()
         examples = self._model.index.examples
         rows = check_rows(X, sparse=self._model.index.is_sparse)
@@ -305,6 +314,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         if self.max_examples is not None and not self.store_examples:
             raise ValueError("max_examples is of stored examples: pass store_examples=True, or max_examples=None")
 
+    @keeps_interpreter
     @changes_model
     def remove(self, ids: Any) -> Self:
         """Forget examples, and classes that have no others.
@@ -391,6 +401,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
 
     # Answering
 
+    @keeps_interpreter
     @reads
     def predict(self, X: Any, reject_below: float | None = None, reject_label: Any = None) -> np.ndarray:
         """Return the class of each row.
@@ -441,6 +452,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         answers: np.ndarray = np.concatenate([classes, rejected])[best]
         return answers
 
+    @keeps_interpreter
     @reads
     def top_classes(self, X: Any, k: int = 5) -> tuple[np.ndarray, np.ndarray]:
         """Return the ``k`` classes that fit each row best, as the head sees it whatever ``method`` is.
@@ -460,7 +472,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
             Their scores; minus infinity for none.
         """
         rows = self._checked(X)
-        labels, scores, *_ = self._model.index.best_labels(rows, check_wanted("k", k, self.classes_.size), self)
+        labels, scores, *_ = self._model.best_labels(rows, check_wanted("k", k, self.classes_.size), self)
         return np.where(labels == NONE, NONE, self._model.class_of_label[labels]), scores
 
     @reads
@@ -471,8 +483,9 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         added up, which takes a small part of the time.
         """
         rows = self._checked(X)
-        return self._model.index.best_labels(rows, 1, self).n_scored
+        return self._model.best_labels(rows, 1, self).n_scored
 
+    @keeps_interpreter
     @reads
     def decision_function(self, X: Any) -> np.ndarray:
         """Return the score of each class for each row; :meth:`predict` answers with the highest.
@@ -504,6 +517,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
             scores[~reached] = min(float(scores[reached].min(initial=0.0)), 0.0) - 1.0
         return scores[:, 1] - scores[:, 0] if self._model.classes.size == 2 else scores
 
+    @keeps_interpreter
     @reads
     def predict_proba(self, X: Any) -> np.ndarray:
         """Return the probability of each class for each row.
@@ -586,6 +600,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
             value = self._model.logits_for(rows, labels, self)
         self._model.calibration[0] = value
 
+    @keeps_interpreter
     @reads
     def explain(self, X: Any, n_examples: int = 3, n_features: int = 5) -> list[Explanation]:
         """Return, for each row, its class, what speaks for it, and what would have to change for the runner-up to win.
@@ -625,6 +640,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         most = check_integer("n_examples", n_examples, 0), check_integer("n_features", n_features, 0)
         return explanations(self._model, rows, self, getattr(self, "feature_names_in_", None), *most)
 
+    @keeps_interpreter
     @reads
     def kneighbors(self, X: Any, n_neighbors: int | None = None, return_distance: bool = True) -> Any:
         """Return the nearest memories of each row, by their cosine and by what the head says of their class.

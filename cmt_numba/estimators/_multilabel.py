@@ -7,17 +7,17 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import scipy.sparse
 from sklearn.base import ClassifierMixin
-from sklearn.utils.validation import validate_data
 
 from .._change import reads
 from .._forest import NONE, Rows
 from .._heads import exact_scores_of_all
-from .._validation import Constraint, Flag, Integer, Optional, Real, check_rows, check_wanted, sound
+from .._jit import keeps_interpreter
+from .._validation import Constraint, Flag, Integer, Optional, Real, check_rows, check_wanted
 from ..tree import OPTIONS, ContextualMemoryTree
 from ._base import FIT_ONLY, OF_ALL, PASSES, MemoryEstimator, changes_model
 from ._calibration import F1, LOGITS_PER_MARGIN, Threshold, best_threshold
 from ._indicators import first_labels, further_labels, label_sets, labels_of
-from ._input import DTYPES, check_sample_weight, warn_of_scales
+from ._input import check_sample_weight, warn_of_scales
 from ._multilabel_model import LabelledRows, MultilabelModel
 
 
@@ -161,7 +161,7 @@ class CMTMultilabelClassifier(ClassifierMixin, MemoryEstimator):
     def _learn_anew(self, X: Any, Y: Any, classes: Any, sample_weight: Any) -> Self:
         """Learn from examples, forgetting earlier ones."""
         fresh = self._unfitted()
-        X = validate_data(fresh, sound(X), accept_sparse="csr", dtype=DTYPES)
+        X = fresh._validated(X, reset=True)
         names, pair, answers = first_labels(Y, classes, X.shape[0])
         self._check_parameters()
         rows, weights = check_rows(X), check_sample_weight(sample_weight, X.shape[0])
@@ -177,6 +177,7 @@ class CMTMultilabelClassifier(ClassifierMixin, MemoryEstimator):
             model.threshold = best_threshold(self, rows, answers, weights, model.index.seed)
         return self._become(fresh)
 
+    @keeps_interpreter
     @changes_model
     def partial_fit(self, X: Any, Y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
         """Learn from further examples, whose labels may have more columns than those before.
@@ -224,6 +225,7 @@ class CMTMultilabelClassifier(ClassifierMixin, MemoryEstimator):
 
     # Answering
 
+    @keeps_interpreter
     @reads
     def top_labels(self, X: Any, k: int = 5) -> tuple[np.ndarray, np.ndarray]:
         """Return the ``k`` labels that fit each row best.
@@ -257,6 +259,7 @@ class CMTMultilabelClassifier(ClassifierMixin, MemoryEstimator):
             raise ValueError('threshold="f1" is learned by fit: fit again, or set a number')
         return self._model.threshold
 
+    @keeps_interpreter
     @reads
     def predict(self, X: Any) -> Any:
         """Return which labels each row has: an indicator matrix, sparse if the labels were when ``fit`` saw them.
@@ -270,6 +273,7 @@ class CMTMultilabelClassifier(ClassifierMixin, MemoryEstimator):
         shape = rows.n_rows, model.n_columns
         return label_sets(row, column, shape, names=model.names, sparse=model.is_output_sparse)
 
+    @keeps_interpreter
     @reads
     def decision_function(self, X: Any) -> np.ndarray:
         """Return the score of each label for each row, above ``threshold`` where it has it: float64, (n, n_labels).
@@ -289,6 +293,7 @@ class CMTMultilabelClassifier(ClassifierMixin, MemoryEstimator):
             values[row, column] = scores
         return values if model.pair is None else values[:, 0]
 
+    @keeps_interpreter
     @reads
     def predict_proba(self, X: Any) -> np.ndarray:
         """Return the probability of each label for each row by itself: float64, shape (n, n_labels).
@@ -300,6 +305,7 @@ class CMTMultilabelClassifier(ClassifierMixin, MemoryEstimator):
             return proba
         return np.column_stack([1.0 - proba, proba]) if pair.size == 2 else np.ones((proba.size, 1))
 
+    @keeps_interpreter
     @reads
     def kneighbors(self, X: Any, n_neighbors: int = 5, return_distance: bool = True) -> Any:
         """Return the nearest examples of each row, by their cosine.

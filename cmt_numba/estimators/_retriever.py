@@ -7,10 +7,11 @@ from functools import partial
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from .._change import reads
 from .._forest import NONE, Hits, Rows, ShownHits, as_matrix, certain, partly_drawn
+from .._jit import keeps_interpreter
 from .._validation import (
     MOST_COMPONENTS,
     Constraint,
@@ -25,13 +26,12 @@ from .._validation import (
     check_rewards,
     check_rows,
     check_wanted,
-    sound,
     unmasked,
 )
 from ..rewards import ValueCosine
 from ..tree import OPTIONS, ContextualMemoryTree
 from ._base import FIT_ONLY, OF_ALL, PASSES, MemoryEstimator, changes_model
-from ._input import DTYPES, check_sample_weight, present_values
+from ._input import check_sample_weight, present_values
 from ._retrieval_model import RetrievalModel
 from ._values import as_values, cosines, equalities
 
@@ -184,7 +184,7 @@ class CMTRetriever(MemoryEstimator):
     def _store_anew(self, X: Any, y: Any, sample_weight: Any) -> Self:
         """Store memories, forgetting earlier ones."""
         fresh = self._unfitted()
-        X = validate_data(fresh, sound(X), accept_sparse="csr", dtype=DTYPES)
+        X = fresh._validated(X, reset=True)
         values = as_values(np.arange(X.shape[0]) if y is None else y, X.shape[0])
         self._check_parameters()
         if self.search == "value" and values.ndim != 2:
@@ -199,6 +199,7 @@ class CMTRetriever(MemoryEstimator):
             model.tree.learn(as_matrix(rows), reward, own_ids=np.arange(rows.n_rows), **bounds)
         return self._become(fresh)
 
+    @keeps_interpreter
     @changes_model
     def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Store further memories.
@@ -232,6 +233,7 @@ class CMTRetriever(MemoryEstimator):
             "partial_fit", rows.n_rows, lambda model: model.store(rows, values, weights, self, afresh=False)
         )
 
+    @keeps_interpreter
     @changes_model
     def feedback(self, X: Any, ids: Any, rewards: Any) -> Self:
         """Learn from what memories were worth to queries.
@@ -271,6 +273,7 @@ class CMTRetriever(MemoryEstimator):
         self._model.memories.rows_of(flat[flat != NONE])
         return self._change("feedback", rows.n_rows, lambda model: model.learn_rewards(rows, ids, rewards, self))
 
+    @keeps_interpreter
     @changes_model
     def remove(self, ids: Any) -> Self:
         """Forget memories, with all their keys and values. Their ids are not used again; what was learned stays.
@@ -296,6 +299,7 @@ class CMTRetriever(MemoryEstimator):
         self._model.memories.rows_of(ids)
         return self._change("remove", ids.size, lambda model: model.remove(ids))
 
+    @keeps_interpreter
     @changes_model
     def replace(self, ids: Any, X: Any) -> Self:
         """Give memories other keys, where search is by key. Their ids and values stay.
@@ -368,6 +372,7 @@ class CMTRetriever(MemoryEstimator):
 
     # Answering
 
+    @keeps_interpreter
     @reads
     def query(self, X: Any, k: int = 1, epsilon: float = 0.0, *, n_explored: int | None = None) -> ShownHits:
         """Return the best memories for each row or, with probability ``epsilon``, some of the best at random.
@@ -406,6 +411,7 @@ class CMTRetriever(MemoryEstimator):
         pool = self._best(rows, check_wanted("n_explored", n_explored, max(self.n_memories_, n_explored)))
         return partly_drawn(pool, k, epsilon, self._model.forest.new_generator())
 
+    @keeps_interpreter
     @reads
     def predict(self, X: Any) -> Any:
         """Return the value of the best memory for each row: an array or sparse matrix like ``y``.
@@ -420,6 +426,7 @@ class CMTRetriever(MemoryEstimator):
             raise LookupError("all memories have been removed: call partial_fit with new ones before predict")
         return self._model.memories.values_of(ids)
 
+    @keeps_interpreter
     @reads
     def kneighbors(self, X: Any, n_neighbors: int = 5, return_distance: bool = True) -> Any:
         """Return the best memories for each row.
@@ -457,6 +464,7 @@ class CMTRetriever(MemoryEstimator):
         check_is_fitted(self, "forest_")
         return self._model.memories.values_of(check_memory_ids(ids, np.size(ids)))
 
+    @keeps_interpreter
     @reads
     def reward(self, X: Any, y: Any) -> np.ndarray:
         """Return what the best memory is worth to each row whose right value is known.

@@ -51,7 +51,7 @@ class Encoder:
             if not np.isfinite(vectors).all():
                 raise ValueError("encoder must return finite numbers")
             lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-            vectors = vectors / np.where(lengths > 0.0, lengths, 1.0)
+            vectors = (vectors / np.where(lengths > 0.0, lengths, 1.0)).astype(np.float32)
             self.remember(missing, vectors)
             found.update(zip(missing, vectors, strict=True))
         return np.stack([found[text] for text in texts])

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 
 from .._forest import require
-from .._jit import kernel
 from ..persistence import read_array
 from ._base import are_moderate
 from ._class_model import LOSSES, classes_of
+from ._hash_kernels import score_classes
 from ._hashing import DocumentFrequencies, HashedTexts, WeighedTexts
 from ._labelled import FastTextSettings, Labelled, learn_labelled
-from ._skipgram import FeatureVectors, add_row, dot
+from ._skipgram import FeatureVectors
 
 _N_ROWS, _N_COMPONENTS = 18_000, 128
 _FACTORS = np.array([2.0, 1.0, 1.0], np.float32)  # words count for more than n-grams and pairs
@@ -24,21 +24,6 @@ _TIMES = 4  # that a new text is learned
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 _HALF = np.uint64(32)
 _NO_CANDIDATES = np.zeros((0, 0), np.int64)
-
-
-@kernel
-def score_classes(texts, vectors, hidden, scores):
-    """Write the score of each class for each text, which does not depend on the other texts.
-
-    Reads ``texts`` (their columns are rows of vectors) and ``vectors``. Writes ``hidden`` (float32, room for a vector)
-    and ``scores`` (float32, a row for each text).
-    """
-    for i in range(scores.shape[0]):
-        hidden[:] = np.float32(0.0)
-        for at in range(texts.starts[i], texts.starts[i + 1]):
-            add_row(vectors.inputs, np.int64(texts.columns[at]), hidden, texts.weights[at])
-        for c in range(scores.shape[1]):
-            scores[i, c] = dot(vectors.outputs, c, hidden)
 
 
 class LearnedVectors:

@@ -13,7 +13,8 @@ from .._forest import require
 from ..estimators import CMTClassifier, estimator_contents, estimator_of
 from ..persistence import as_part, generator_fields, of_part, read_array, read_generator, take
 from ._base import are_moderate, of_prefix, with_prefix
-from ._hashing import N_COLUMNS, N_KINDS, DocumentFrequencies, HashedTexts
+from ._hash_kernels import N_COLUMNS, N_KINDS
+from ._hashing import DocumentFrequencies, HashedTexts
 from ._learned_vectors import LearnedVectors
 from ._mixture import FIRST_WEIGHTS, folds_of, learn_weights_of_scores, weighted_sum
 from ._stored_texts import MOST_IDS, StoredTexts

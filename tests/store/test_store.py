@@ -3,7 +3,7 @@
 import pickle
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
+from functools import cache, partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from cmt_numba.store import DuplicateKeyError
 from cmt_numba.store._metrics import METRICS
 from cmt_numba.store._records import Records
 from cmt_numba.store._results import Payloads
-from cmt_numba.store._search import scan
+from cmt_numba.store._search import StoreSearch
 
 FORMS = {"dense": np.asarray, "sparse": scipy.sparse.csr_array}
 D = 8
@@ -351,7 +351,7 @@ def test_a_closed_store_says_so(store: MemoryStore):
 # Recall
 
 
-def test_recall_is_measured_and_reached():
+def test_recall_is_measured_and_reached(monkeypatch: pytest.MonkeyPatch):
     rng = np.random.default_rng(0)
     centres = rng.normal(size=(100, 16)).astype(np.float32)
     X = centres[rng.integers(100, size=10_100)] + 0.3 * rng.normal(size=(10_100, 16)).astype(np.float32)
@@ -365,6 +365,9 @@ def test_recall_is_measured_and_reached():
         few = [store.query(some, 8, target_recall=target).keys for some in np.split(Q, 10)]  # many are scanned
         return float(np.mean([np.isin(a, b).mean() for a, b in zip(np.vstack(few), true, strict=True)]))
 
+    assert recall(0.6) > 0.55  # before it is measured
+    for target in (0.6, 0.95):
+        store.calibrate(8, target_recall=target)
     assert 0.55 < recall(0.6) < 0.9
     assert recall(0.95) > 0.9
     low, high = store.recall
@@ -374,10 +377,41 @@ def test_recall_is_measured_and_reached():
     assert (high.k, high.share, high.n_memories) == (8, 1.0, 4500)
     assert low.n_probes < high.n_probes
     store.add(np.arange(4500, 10_000), X[4500:])
-    store.query(Q, 8, target_recall=0.6)
+    assert store.calibrate(8, target_recall=0.6) == store.recall[0]
     assert store.recall[0].n_memories == 10_000
-    store.query(Q, 8, target_recall=0.6, where=np.arange(0, 10_000, 2))
-    assert store.recall[-1].share == 0.5
+    monkeypatch.setattr("cmt_numba.store._search._MOST_CELLS_COMPARED", 0)
+    assert store.calibrate(8, np.arange(0, 10_000, 2), 0.6).share == 0.5
+
+
+def test_queries_measure_in_parts_and_what_they_measure_is_kept(tmp_path: Path):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(6000, 8)).astype(np.float32)
+    one, other = (MemoryStore(random_state=0) for _ in range(2))
+    for store in (one, other):
+        store.add(range(5000), X[:5000])
+    answers = [one.query(row[None], 4).keys for row in X[5000:5200]]
+    assert one.recall == (one.calibrate(4),)
+    assert all(
+        np.array_equal(other.query(row[None], 4).keys, keys) for row, keys in zip(X[5000:5200], answers, strict=True)
+    )
+    assert other.recall == one.recall  # the same calls, the same measurement
+    one.save(tmp_path / "store.cmt")
+    assert MemoryStore.load(tmp_path / "store.cmt").recall == one.recall
+    for n_added in (0, 1):
+        with MemoryStore(tmp_path / f"folder{n_added}", random_state=0) as folder:
+            folder.add(range(5000), X[:5000])
+            measured = folder.calibrate(4)
+            folder.add(range(5000, 5000 + n_added), X[5000 : 5000 + n_added]) if n_added else None
+        with MemoryStore(tmp_path / f"folder{n_added}") as folder:
+            assert folder.recall == (measured,)
+
+
+def test_damaged_measurements_are_refused():
+    for written in ("{", "[[1]]", "[[0, 1.0, 0.9, 1, 1.0, 5, 4]]", "[[1, 2.0, 0.9, 1, 1.0, 5, 4]]", "[1"):
+        store = filled()
+        store._contents.change(partial(store._contents.records.set_facts, {"efforts": written}))
+        with pytest.raises(FileFormatError, match="recall of the store"):
+            pickle.loads(pickle.dumps(store))
 
 
 # Learning
@@ -448,10 +482,11 @@ def test_foreign_and_damaged_files_are_refused(store: MemoryStore, tmp_path: Pat
     store._contents.tree.save(path)
     with pytest.raises(FileFormatError, match="not MemoryStore"):
         MemoryStore.load(path)
+    before = store._contents._mark()
     store._contents.records.delete(np.array([3]))
     with pytest.raises(ValueError, match="not those of its memories"):
         store.save(path)
-    store._contents._recover()
+    store._contents._recover(before)
     store.save(path)
     contents = bytearray(path.read_bytes())
     at = contents.index(b"CREATE TABLE facts")
@@ -545,7 +580,7 @@ def test_a_filter_whose_memories_were_all_deleted_before_the_search():
     store.add(range(5), np.eye(5), [{"a": 1}] * 5)
     among = store._filters.find({"a": 1}, store._contents)
     store.delete(range(5))
-    found = store._find(store._contents.search, np.eye(5)[:2], 3, among, 0.95, None)
+    found = store._find(np.eye(5, dtype=np.float32)[:2], 3, among, 0.95, None, store._contents.search)
     assert (found.ids == -1).all()
 
 
@@ -554,12 +589,14 @@ def test_memories_added_before_the_search_take_no_place_of_others(monkeypatch: p
     store = MemoryStore(random_state=0)
     store.add(range(10), X[:10])
 
+    scan = StoreSearch._scan
+
     def scan_later(*arguments: Any) -> Any:
         if len(store) == 10:  # when the query has looked how many there are
             store.add(range(10, 20), X[10:])
         return scan(*arguments)
 
-    monkeypatch.setattr("cmt_numba.store._search.scan", scan_later)
+    monkeypatch.setattr(StoreSearch, "_scan", scan_later)
     found = store.query(X[10:12], 20, target_recall=1.0)
     assert [sorted(row) for row in found.keys.tolist()] == [list(range(20))] * 2
 
