@@ -29,6 +29,12 @@ class Rows(NamedTuple):
     dense: np.ndarray
     vectorizer: Any
 
+    def stored(self) -> np.ndarray:
+        """Return 5,000 distinct dense rows near those of the texts."""
+        near = self.dense[np.arange(N_STORED) % self.y.size]
+        near = near + 0.03 * np.random.default_rng(0).normal(size=near.shape)
+        return np.asarray(near / np.linalg.norm(near, axis=1, keepdims=True), np.float32)
+
     def row(self, i: int, form: str) -> Any:
         """Return a row of one form."""
         at = i % self.y.size
@@ -134,7 +140,7 @@ def tree(call: str, n_trees: int = 1) -> Callable[[Rows], Call]:
         from cmt_numba import ContextualMemoryTree
 
         trees = ContextualMemoryTree(n_trees=n_trees, random_state=0)
-        trees.insert(rows.dense)
+        trees.insert(rows.stored())
         if call == "update":
             hits, reward = [trees.query(rows.row(i, "dense"), epsilon=0.1) for i in range(100)], np.ones(1)
             return lambda i: trees.update(rows.row(i % 100, "dense"), hits[i % 100], reward)
@@ -150,11 +156,11 @@ def store(call: str) -> Callable[[Rows], Call]:
         from cmt_numba import MemoryStore
 
         memories = MemoryStore(random_state=0)
-        X = rows.dense[np.arange(N_STORED) % rows.y.size]
-        memories.add(list(range(N_STORED)), X)
+        memories.add(list(range(N_STORED)), rows.stored())
         if call == "query":
             return lambda i: memories.query(rows.row(i, "dense"), 10)
-        return lambda i: memories.upsert([i % N_STORED], rows.row(i + 7, "dense"))
+        others = rows.stored()[::-1].copy()
+        return lambda i: memories.upsert([i % N_STORED], others[i % N_STORED : i % N_STORED + 1])
 
     return make
 
@@ -245,11 +251,12 @@ def by_hnswlib(call: str) -> Callable[[Rows], Call]:
 
         graph = hnswlib.Index(space="l2", dim=N_FEATURES)
         graph.init_index(N_STORED, 200, 16, random_seed=0)
-        graph.add_items(rows.dense[np.arange(N_STORED) % rows.y.size], num_threads=1)
+        graph.add_items(rows.stored(), num_threads=1)
         graph.set_ef(100)
         if call == "query":
             return lambda i: graph.knn_query(rows.row(i, "dense"), 10, num_threads=1)
-        return lambda i: graph.add_items(rows.row(i + 7, "dense"), [i % N_STORED], num_threads=1)
+        others = rows.stored()[::-1].copy()
+        return lambda i: graph.add_items(others[i % N_STORED : i % N_STORED + 1], [i % N_STORED], num_threads=1)
 
     return make
 
