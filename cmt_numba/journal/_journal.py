@@ -298,9 +298,7 @@ class Journal:
     def _attempt(self, work: Callable[[], T], counts: bool) -> T:
         """Make changes, and commit them if they count. If this fails, undo them."""
         attempt = partial(self._all_or_none, work, counts)
-        if counts:  # queries hold back until the change is acknowledged
-            attempt = partial(self._form.lock.ahead, attempt)
-        return defer_interrupts(attempt)
+        return self._form.lock.change(attempt) if counts else defer_interrupts(attempt)
 
     def _all_or_none(self, work: Callable[[], T], counts: bool) -> T:
         self._catch_up()
