@@ -17,7 +17,6 @@ from numba.extending import NativeValue, intrinsic, unbox
 from .decorators import kernel
 from .references import HeldType
 
-
 _known: dict[Any, tuple[HeldType, int]] = {}
 """Types and sizes in bytes by the forms of tuples: to find the type of a forest takes Numba milliseconds."""
 
