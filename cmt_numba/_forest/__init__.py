@@ -83,6 +83,7 @@ from .linear_model import (
     located_sum,
     margin_of,
     new_workspace,
+    prefetch_weights,
     probed_margin,
     release_model,
     reset_model,

@@ -1,26 +1,28 @@
 """What a head is to learn, and the shortlists of candidates that it learns it from."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._change import Workers, spans
+from .._change import Workers, in_own_thread, spans
 from .._forest import DONE
 from .candidates import NO_ANSWERS, score_found
 from .label_scorers import Head, with_more_cells
+from .products import all_scorers, blocks_of_scores
 from .search import FoundLabels, Questions, SearchEffort, candidates_of, entries_of
-from .shortlists import shorten, shortlisted
+from .shortlists import shorten, shorten_all, shortlisted
 
 _ROWS_AT_ONCE = 1024
+_WORTH_A_LAYOUT = 64  # rows: for fewer it takes longer to lay sparse scorers out than to look their weights up
 
 
 class CandidateSearch(NamedTuple):
-    """Where candidates of rows are searched for, how far, and in how many threads."""
+    """Where candidates of rows are searched for, how far, and in how many threads; without trees among all labels."""
 
     trees: Any
     routers: Any
-    effort: SearchEffort
+    effort: SearchEffort | None
     n_threads: int = 1
 
 
@@ -41,6 +43,8 @@ def find_shortlists(
 
     Returns the scores of these, as :func:`shorten` does.
     """
+    if search.trees is None:
+        return _shortlist_of_all(head, lesson, rows, search.n_threads, run)
     scores = np.empty((rows.size, lesson.shortlists.shape[1]), np.float32)
 
     def find(part: tuple[int, int]) -> None:
@@ -52,6 +56,25 @@ def find_shortlists(
 
     run(find, spans(rows.size, -(-rows.size // search.n_threads)))
     return scores
+
+
+def _shortlist_of_all(head: Head, lesson: HeadLesson, order: np.ndarray, n_threads: int, run: Workers) -> np.ndarray:
+    """Do what :func:`find_shortlists` does, from the scores of all labels."""
+    scorers, rows, which = all_scorers(head, in_tables=order.size < _WORTH_A_LAYOUT), lesson.questions.rows, order
+    assert scorers is not None  # a head that learns has tables
+    if order.size == rows.n_rows:
+        which = np.arange(order.size)
+    else:
+        rows = rows.take(order)
+    found = np.empty((order.size, lesson.shortlists.shape[1]), np.float32)
+
+    def find(part: tuple[int, int]) -> None:
+        for first, scores in blocks_of_scores(scorers, rows.between(*part)):
+            some = slice(part[0] + first, part[0] + first + scores.shape[0])
+            shorten_all(scores, which[some], lesson.shortlists, found[some])
+
+    run(find, spans(order.size, -(-order.size // n_threads)))
+    return found if which is order else found[order]
 
 
 def learn_in_turn(
@@ -67,7 +90,7 @@ def learn_in_turn(
         for found in _candidates(search, head, lesson, lesson.order[at[0] :]):
             before = int(at[0])
             status = learn(head, found, at)
-            if lesson.searching:
+            if lesson.searching and search.trees is not None:
                 shorten(entries_of(found, 0, int(at[0]) - before), lesson.shortlists)
             if status != DONE:
                 head = with_more_cells(head)
@@ -75,7 +98,12 @@ def learn_in_turn(
     return head
 
 
-def _candidates(search: CandidateSearch, head: Head, lesson: HeadLesson, order: np.ndarray) -> Iterable[FoundLabels]:
-    if lesson.searching:
-        return candidates_of(search.trees, search.routers, head.scorers, lesson.questions, order, search.effort)
-    return (shortlisted(lesson.shortlists, order[first:stop]) for first, stop in spans(order.size, _ROWS_AT_ONCE))
+def _candidates(search: CandidateSearch, head: Head, lesson: HeadLesson, order: np.ndarray) -> Iterator[FoundLabels]:
+    if lesson.searching and search.trees is not None:
+        yield from candidates_of(search.trees, search.routers, head.scorers, lesson.questions, order, search.effort)
+        return
+    for first, stop in spans(order.size, _ROWS_AT_ONCE):
+        block = order[first:stop]
+        if lesson.searching:
+            find_shortlists(search, head, lesson, block, in_own_thread)
+        yield shortlisted(lesson.shortlists, block)

@@ -7,14 +7,15 @@ the right label. So after the first look at a row only its best candidates are k
 import numpy as np
 
 from .._forest import NONE
+from .._jit import kernel
 from .search import FoundLabels
 
 _LENGTH = 16  # candidates kept for a row: twice as many as it can be held apart from at once
 
 
-def new_shortlists(labels: np.ndarray) -> np.ndarray:
+def new_shortlists(labels: np.ndarray, length: int = _LENGTH) -> np.ndarray:
     """Return shortlists of the right label of each row and no others: int32, shape (rows, 1 + others), then NONE."""
-    shortlists = np.full((labels.size, 1 + _LENGTH), NONE, np.int32)
+    shortlists = np.full((labels.size, 1 + length), NONE, np.int32)
     shortlists[:, 0] = labels
     return shortlists
 
@@ -47,6 +48,31 @@ def shorten(found: FoundLabels, shortlists: np.ndarray) -> np.ndarray:
     shortlists[found.rows, 1:] = np.take_along_axis(labels, order, axis=1)
     best_scores[:, 1:] = np.take_along_axis(scores, order, axis=1)
     return best_scores
+
+
+@kernel
+def shorten_all(scores, rows, shortlists, best_scores):
+    """Do what :func:`shorten` does with the scores of all labels for some rows.
+
+    Writes the shortlists, the labels of the highest scores first and equal ones in their order, and their scores.
+    """
+    length = shortlists.shape[1] - 1
+    for i in range(rows.size):
+        labels, best, right = shortlists[rows[i]], best_scores[i], shortlists[rows[i], 0]
+        n_found = 0
+        for label in range(scores.shape[1]):
+            score = scores[i, label]
+            if label == right or (n_found == length and score <= best[length]):
+                continue
+            n_found = min(n_found + 1, length)
+            place = n_found
+            while place > 1 and best[place - 1] < score:
+                labels[place], best[place] = labels[place - 1], best[place - 1]
+                place -= 1
+            labels[place], best[place] = label, score
+        labels[n_found + 1 :] = NONE
+        best[n_found + 1 :] = np.nan
+        best[0] = scores[i, right]
 
 
 def shortlisted(shortlists: np.ndarray, rows: np.ndarray, scores: np.ndarray | None = None) -> FoundLabels:

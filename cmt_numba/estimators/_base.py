@@ -132,7 +132,7 @@ class MemoryEstimator(Lockable, BaseEstimator):
             If the estimator cannot use ``X`` or a parameter.
         """
         if "_model" not in self.__dict__:
-            check_is_fitted(self, "forest_")
+            check_is_fitted(self)
         X = self._validated(X)
         self._check_parameters()
         return X
@@ -164,6 +164,9 @@ class MemoryEstimator(Lockable, BaseEstimator):
             check_consistent_length(X, y)
         return X, y
 
+    def __sklearn_is_fitted__(self) -> bool:
+        return "_model" in vars(self)
+
     # Changes
 
     def _unfitted(self) -> Self:
@@ -175,7 +178,7 @@ class MemoryEstimator(Lockable, BaseEstimator):
 
     def _become(self, fitted: Self) -> Self:
         """Take over what another estimator has learned; return the estimator. Parameters stay."""
-        if hasattr(self, "forest_"):
+        if self.__sklearn_is_fitted__():
             fitted._model.prepare_like(self._model, self)
         folder, former = folder_of(self), vars(self).get("_model")
 
@@ -272,7 +275,7 @@ class MemoryEstimator(Lockable, BaseEstimator):
         sklearn.exceptions.NotFittedError
             If it has learned nothing.
         """
-        check_is_fitted(self, "forest_")
+        check_is_fitted(self)
         some: Any
         for some in (self.forest_, getattr(self, "examples_", None)):
             if hasattr(some, "check_invariants"):

@@ -38,7 +38,8 @@ def check_model(estimator: Any, *, thorough: bool) -> None:
 
 
 def _check_index(index: LabelIndex, d: int, thorough: bool) -> None:
-    forest, head, n_labels = index.forest, index.head, index.tree.n_memories
+    forest, head, n_labels = index.forest, index.head, index.n_labels
+    require(index.scores_all or index.tree.n_memories == n_labels, "labels must have a memory each, or none of them")
     require(head.parameters.n_features == d >= 1, "the head must be of the width of the examples")
     if forest.state is not None:
         require(index.tree.n_features == d, "the forest must be of the width of the examples")
@@ -70,7 +71,7 @@ def _check_weights(what: str, weights: np.ndarray | None, n: int) -> None:
 def _check_classes(model: ClassificationModel, d: int, thorough: bool) -> None:
     index = model.index
     _check_index(index, d, thorough)
-    n_labels, head, examples, classes = index.tree.n_memories, index.head, index.examples, model.classes
+    n_labels, head, examples, classes = index.n_labels, index.head, index.examples, model.classes
     require(head.common.labels.size == 0, "a classifier has no common labels")
     require(model.label_of_class.size == classes.size, "classes must have a label each, or none")
     require(model.class_of_label.size == n_labels, "labels must have a class each")
@@ -95,7 +96,7 @@ def _check_label_sets(model: MultilabelModel, d: int, thorough: bool) -> None:
     _check_index(index, d, thorough)
     n_columns, pair, names, weight = model.n_columns, model.pair, model.names, index.weight_of_rows
     require(model.label_of_column.size == n_columns, "columns must have a label each, or none")
-    require(model.column_of_label.size == index.tree.n_memories, "labels must have a column each")
+    require(model.column_of_label.size == index.n_labels, "labels must have a column each")
     require(model.classes.size == (n_columns if pair is None else pair.size), "columns must be a class each")
     require(names is None or np.array_equal(names, model.classes), "names must be those of the columns")
     require(names is None or np.unique(names).size == names.size, "labels must have different names")

@@ -17,12 +17,12 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from .._change import in_own_thread
 from .._engine import remove_ids, renumber
 from .._forest import N_MEMORIES, NEXT_ID, NONE, Rows, no_hits, rescaled
 from .._heads import (
     HEAD_LOSSES,
     N_COMPETITORS,
-    CandidateSearch,
     ExampleParameters,
     Head,
     HeadLesson,
@@ -40,12 +40,12 @@ from .._heads import (
     draw_examples,
     duals_of_slots,
     exact_scores_of_all,
+    find_shortlists,
     give_ids,
     lacks_gaps,
     learn_labels,
     margin_wanted,
     measure_gaps,
-    nearest_rows,
     new_duals,
     new_examples,
     new_head,
@@ -252,7 +252,7 @@ class ClassificationModel:
         # scorers: routers have nothing to learn for them.
         many = rows.sparse or n_rows > MOST_TRAINED_ALONE_DENSE
         listed = afresh and many and places.of_batch.size == n_rows
-        labels, known = self._add_classes(batch, places, 0 if listed else None, options.verbose)
+        labels, known = self._add_classes(batch, places, 0 if listed else None, options)
         if index.examples is not None:
             slots = self._store(rows, labels, ids, weights)
             if self._learn_again_if_due(options):
@@ -273,7 +273,7 @@ class ClassificationModel:
         self.n_relearned = self.n_relearned or n_rows
 
     def _add_classes(
-        self, batch: ExampleBatch, places: ClassPlaces, n_reroutes: int | None, verbose: bool
+        self, batch: ExampleBatch, places: ClassPlaces, n_reroutes: int | None, options: ClassificationOptions
     ) -> tuple[np.ndarray, np.ndarray]:
         """Make classes known; return the label of each row, and which rows had one.
 
@@ -291,7 +291,7 @@ class ClassificationModel:
             place = np.full(found.size, NONE, np.int64)
             place[np.searchsorted(found, new)] = np.arange(new.size)
             of_new = np.flatnonzero(place[y] != NONE)
-            head, inserted = index.insert_labels(rows, place[y[of_new]], of_new, new.size, weights, n_reroutes, verbose)
+            head, inserted = index.insert_labels(rows, place[y[of_new]], of_new, new.size, weights, n_reroutes, options)
             label_of_class = label_of_class.copy()
             label_of_class[new] = inserted
             class_of_label = np.concatenate([class_of_label, new])
@@ -396,9 +396,14 @@ class ClassificationModel:
 
     def _competing(self, rows: Rows, labels: np.ndarray, options: ClassificationOptions) -> np.ndarray:
         """Return the labels that compete for these rows, which have these labels; one as often as for rows."""
-        shape = rows.n_rows, N_COMPETITORS
+        index, shape = self.index, (rows.n_rows, N_COMPETITORS)
+        if index.scores_all:
+            shortlists = new_shortlists(labels, N_COMPETITORS)
+            lesson = HeadLesson(all_of(rows, rows), np.arange(rows.n_rows), labels, shortlists, True)
+            find_shortlists(index.hard_negatives(rows.n_rows, options), index.head, lesson, lesson.order, in_own_thread)
+            return shortlists[:, 1:][shortlists[:, 1:] != NONE].astype(np.int64)
         best, scores = np.full(shape, NONE, np.int64), np.full(shape, -np.inf, np.float32)
-        self.index.search_labels(rows, LabelAnswers(best, scores, *np.zeros((2, rows.n_rows), np.int64)), options)
+        index.search_labels(rows, LabelAnswers(best, scores, *np.zeros((2, rows.n_rows), np.int64)), options)
         return best[(best != NONE) & (best != labels[:, None])]
 
     def _train_head(
@@ -412,7 +417,6 @@ class ClassificationModel:
     ) -> None:
         """Train the head in passes over rows; ``slots`` are those of the stored examples that they are, if they are."""
         index, n_rows = self.index, labels.size
-        state, effort = index.forest.allocated(), index.effort(options, training=True)
         n_examples = int(index.n_of_label.sum()) if slots is None else self.n_stored
         if n_examples > 2 * self.n_measured:
             index.head.gaps[:] *= 0.5  # which shrink as classes get further examples: make room for new ones
@@ -423,7 +427,7 @@ class ClassificationModel:
             resume(self.duals, slots, duals)
         shortlists = new_shortlists(labels)
         lesson = HeadLesson(questions, index.orders.permutation(n_rows), labels, shortlists, True)
-        search = CandidateSearch(state.trees, state.models, effort, index.forest.threads_for(n_rows))
+        search = index.hard_negatives(n_rows, options)
         if lacks_gaps(index.head):
             measure_gaps(search, index.head, lesson, duals, float(of_labels.mean()))
         if index.is_untrained():
@@ -464,8 +468,11 @@ class ClassificationModel:
         """
         index, labels = self.index, self.label_of_class[classes]
         fewer, tree = copy.copy(index), copy.deepcopy(index.tree)
-        remove_ids(tree._forest, labels[labels != NONE])
-        kept = renumber(tree._forest)
+        if index.scores_all:
+            kept = np.delete(np.arange(index.n_labels), labels[labels != NONE])
+        else:
+            remove_ids(tree._forest, labels[labels != NONE])
+            kept = renumber(tree._forest)
         number = np.full(self.class_of_label.size, NONE, np.int64)
         number[kept] = np.arange(kept.size)
         head = with_only(index.head, kept)
@@ -516,7 +523,7 @@ class ClassificationModel:
     def class_scores(self, rows: Rows, options: ClassificationOptions) -> np.ndarray:
         """Return the head's score of each class for each row, minus infinity where it is no candidate: float64."""
         index, scores = self.index, np.full((rows.n_rows, self.classes.size), -np.inf)
-        scorers = index.all_scorers(options)
+        scorers = index.all_scorers(options, rows.n_rows)
         if scorers is not None:
             scores[:, self.class_of_label] = exact_scores_of_all(scorers, rows)
         else:
@@ -560,19 +567,8 @@ class ClassificationModel:
     def nearest_examples(self, rows: Rows, k: int, options: ClassificationOptions) -> tuple[np.ndarray, np.ndarray]:
         """Return the ids of the ``k`` best stored examples of each row, and their scores."""
         hits, examples, index = no_hits(rows.n_rows, k), self.stored().lists, self.index
-        lists = index.lists(options)
-        if lists is not None:
-            best = index.best_in_lists(lists, rows, min(index.n_labels, k + _LABELS_SCANNED))
-            index.in_threads(rows, partial(rows_of_labels, examples, rows, best, _LABELS_SCANNED, hits))
-            return hits.ids, hits.scores
-        questions, head, state = all_of(routed(rows), rows), index.head.scorers, index.forest.allocated()
-        effort = index.effort(options)._replace(leaves_last=False)
-
-        def answer(first: int, stop: int) -> None:
-            some = questions._replace(first=first, stop=stop)
-            nearest_rows(state.trees, state.models, head, examples, some, effort, _LABELS_SCANNED, hits)
-
-        index.in_threads(rows, answer)
+        best = index.best_labels(rows, min(index.n_labels, k + _LABELS_SCANNED), options)
+        index.in_threads(rows, partial(rows_of_labels, examples, rows, best, _LABELS_SCANNED, hits))
         return hits.ids, hits.scores
 
     def votes(self, rows: Rows, options: ClassificationOptions) -> np.ndarray:

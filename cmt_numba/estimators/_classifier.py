@@ -278,7 +278,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         MemoryError
             If memory runs out. The classifier works on, but may not have learned all rows.
         """
-        if not hasattr(self, "forest_"):
+        if "_model" not in vars(self):
             return self._learn_anew(X, y, classes, sample_weight, example_ids, afresh=False)
         y, expected = check_classes(y, classes)
         X, y = self._validated(X, y)
@@ -337,7 +337,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         >>> classifier.remove([1, 2]).classes_.tolist()
         ['a', 'c']
         """
-        check_is_fitted(self, "forest_")
+        check_is_fitted(self)
         slots = known_slots(self._model.stored(), ids)
         return self._change_model(
             "remove", slots.size, lambda model: model.without_examples(slots, self), replaces=True
@@ -374,7 +374,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         >>> classifier.remove_classes(["b"]).predict(np.eye(3)[[0, 2]]).tolist()
         ['a', 'c']
         """
-        check_is_fitted(self, "forest_")
+        check_is_fitted(self)
         positions = positions_of(labels, self._model.classes)
         if positions.size == 0:
             return self
@@ -570,7 +570,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         if (X is None) != (y is None):
             raise ValueError("X and y must be given together, or neither")
         if X is None:
-            check_is_fitted(self, "forest_")
+            check_is_fitted(self)
             value = self._model.learned_logits(self)
         else:
             rows, y = self._checked(X), np.ravel(label_array("y", y))
@@ -658,8 +658,8 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
 
     @property
     def forest_(self) -> ContextualMemoryTree:
-        """The trees over the classes."""
-        return self._model.tree
+        """The trees over the classes; they are grown if there are none."""
+        return self._model.index.grown_tree(self)
 
     @property
     def classes_(self) -> np.ndarray:
