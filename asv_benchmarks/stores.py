@@ -23,7 +23,6 @@ from sklearn.decomposition import TruncatedSVD
 from tabulate import tabulate
 
 from cmt_numba import CMTClassifier, CMTMultilabelClassifier, CMTRetriever, MemoryStore
-from cmt_numba._change import lock as rwlock
 from cmt_numba.text import BM25Vectorizer
 
 commands = Commands(__doc__)
@@ -626,67 +625,6 @@ def waits(options: argparse.Namespace) -> None:
             print(table[-1], flush=True)
     headers = ["", "learned meanwhile", "seconds", "answers", "p50 ms", "p99", "longest"]
     print(tabulate(table, headers, floatfmt=".2f"))
-
-
-CONSTANTS = {
-    "_READERS_SHARE": "time of readers for each time of a change",
-    "_SHORTEST_PAUSE": "least time of readers after a change",
-    "_LONGEST_PAUSE": "most time of readers after a change",
-    "_LONGEST_WORK": "of a change before it lets readers in",
-    "_LONGEST_HOLD": "for which readers hold back",
-    "_LOOK_AGAIN": "after which one that holds back looks whether it must",
-    "_LEAST_PATIENCE": "with readers that go on",
-    "_LONGEST_DRAIN": "for which readers hold back while others go on",
-    "_PATIENT_FOR": "tries of a change before its patience grows",
-    "_LOOK": "between looks at readers that go on",
-}
-
-
-@commands.add(
-    argument("--n", type=int, default=20_000, help="clustered vectors"),
-    argument("--features", type=int, default=128),
-    argument("--threads", type=int, default=8, help="that ask"),
-    argument("--seconds", type=float, default=0.5, help="for each setting and round"),
-    argument("--rounds", type=int, default=3),
-)
-def lock(options: argparse.Namespace) -> None:
-    """Measure what the constants of the lock are worth to threads that query a store while another one changes it.
-
-    Each constant of ``cmt_numba/_change/lock.py`` is halved and doubled. Clustered vectors; threads ask single queries,
-    another one replaces single vectors as fast as it can. Settings are measured in turns. Prints medians of the rounds:
-    queries and changes a second, and the longest query. Times are by the clock. Needs tabulate.
-    """
-    data = clustered(options.n, options.features)
-    others = clustered(options.n, options.features, seed=1).stored
-    store = MemoryStore(random_state=0, n_threads=1)
-    store.add(range(options.n), data.stored)
-
-    def measured() -> list[float]:
-        shown = asked_and_changed(
-            lambda i: store.query(data.asked[i : i + 1], K),
-            options.threads,
-            lambda i: store.upsert(i % options.n, others[i % options.n : i % options.n + 1]),
-            options.seconds,
-        )
-        return [shown[0], shown[3], shown[4]]
-
-    settings = [("as they are", 1.0), *((name, factor) for name in CONSTANTS for factor in (0.5, 2.0))]
-    found: dict[tuple[str, float], list[list[float]]] = {setting: [] for setting in settings}
-    for _ in range(options.rounds):
-        for name, factor in settings:
-            before = getattr(rwlock, name, None)
-            if before is not None:
-                setattr(rwlock, name, before * factor)
-            found[name, factor].append(measured())
-            if before is not None:
-                setattr(rwlock, name, before)
-    medians = {setting: np.median(rounds, axis=0) for setting, rounds in found.items()}
-    usual = medians.pop(("as they are", 1.0))
-    rows = [["as they are", "", "", *usual]]
-    for name, what in CONSTANTS.items():
-        rows += [[name, what, factor, *medians[name, factor]] for factor in (0.5, 2.0)]
-    headers = ["constant", "what it is", "times", "queries/s", "longest ms", "changes/s"]
-    print(tabulate(rows, headers, tablefmt="github", floatfmt=("", "", "", ".0f", ".0f", ".0f")))
 
 
 main = commands.main

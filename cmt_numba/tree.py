@@ -32,6 +32,7 @@ from ._engine import (
     warn_if_in_vain,
 )
 from ._forest import Hits, Leaves, ShownHits
+from ._jit import keeps_interpreter
 from ._validation import (
     MOST_WANTED,
     check_among,
@@ -238,6 +239,7 @@ class ContextualMemoryTree:
 
     # What it does
 
+    @keeps_interpreter
     @changes
     def insert(self, X: Any, *, progress: bool = False) -> np.ndarray:
         """Insert memories (INSERT, Algorithm 4), in the order of the rows.
@@ -268,6 +270,7 @@ class ContextualMemoryTree:
         """
         return insert_rows(self._forest, self._forest.check_rows(X), progress, choose=self._choose_to_forget)
 
+    @keeps_interpreter
     def query(
         self,
         X: Any,
@@ -352,6 +355,7 @@ class ContextualMemoryTree:
         self._note_returned(hits.ids)
         return hits
 
+    @keeps_interpreter
     @changes
     def update(
         self, X: Any, hits: Hits, rewards: Any, *, key_learning_rate: float = 0.0, progress: bool = False
@@ -395,6 +399,7 @@ class ContextualMemoryTree:
         warn_if_in_vain(forest, hits, rewards)
         update_rows(forest, rows, hits, rewards, progress, rate)
 
+    @keeps_interpreter
     @changes
     def teach(self, X: Any, ids: Any, *, n_passes: int = 1, afresh: bool = False, progress: bool = False) -> None:
         """Teach the routers which memory each row belongs to (UPDATE, Algorithm 3, where the right memory is known).
@@ -505,6 +510,7 @@ class ContextualMemoryTree:
         orders = np.random.Generator(np.random.PCG64(self._draw_word()))
         return learn_in_passes(self, rows, how, orders, progress)
 
+    @keeps_interpreter
     @changes
     def remove(self, ids: Any) -> None:
         """Remove memories (REMOVE, Algorithm 6). Their space is reused, their ids are not.
@@ -523,6 +529,7 @@ class ContextualMemoryTree:
         """
         remove_ids(self._forest, check_ids(ids))
 
+    @keeps_interpreter
     @changes
     def replace(self, ids: Any, X: Any, *, progress: bool = False) -> None:
         """Give memories other keys: REMOVE and INSERT (Algorithms 6 and 4) in every tree, but their ids stay.

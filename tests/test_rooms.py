@@ -3,7 +3,7 @@
 from structure import MODULES, PACKAGE, imports_of, known, name_of, parsed, room_of, violations, without_types
 
 FLOORS = (
-    ("_version", "_change"),
+    ("_display", "_version", "_change"),
     ("_jit",),
     ("_forest",),
     ("_heads",),

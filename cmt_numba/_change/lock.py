@@ -3,22 +3,19 @@
 A change consists of short *steps*. Threads can read at any time except during a step, and every step leaves the object
 in a readable state. Changes are made one at a time, in the order of their arrival.
 
-The standard library has no reader-writer lock. Queries take tens of microseconds and come from many threads, so they
-must not share a lock: each reading thread holds a lock of its own while it reads. A step closes a gate, where new
-readers wait, and then waits until no thread reads. A reader checks the gate while it holds its own lock, so either the
-step waits for it or it sees the closed gate. If a reader goes on for long, the gate is opened again for the others and
-the step is tried later, for some time.
+Queries take tens of microseconds and come from many threads, so they share no lock: each thread holds a lock of its
+own while it reads. A step closes a gate, where new readers wait, and then waits until no thread reads. A reader looks
+at the gate while it holds its own lock, so either the step waits for it or it sees the closed gate. If a thread reads
+for long, the gate opens again for the others, and the step tries again with more patience.
 
-What a change does between its steps needs the interpreter, which each of the reading threads keeps for some
-milliseconds before another has it. So readers *hold back* for a change: who comes while one is under way waits for its
-end, but no longer than some milliseconds. Nothing relies on that. After a hold that kept readers waiting they have
-their turn, which is longer, and from its end on they hold back again by themselves: a change that sleeps until then
-would wake up too late. A hold begins even if readers never pause, so changes always progress.
+Between its steps a change needs the interpreter, which busy readers give back only every few milliseconds. So readers
+*hold back*: a thread that wants to read during a change waits for its end, but for some milliseconds at most. Nothing
+relies on that. After a hold that kept readers waiting there is a pause before the next one, so that readers get their
+turn.
 
-Interrupts are deferred to the end of the current step of a change (:mod:`.interrupts`). They may come while a thread
-reads or waits for its turn. So all locks are acquired by ``with`` statements on the interpreter's locks, which a
-``KeyboardInterrupt`` cannot separate from their release, and work is passed as a function. Other attributes are valid
-only while the corresponding lock is held.
+Interrupts are deferred to the end of a step (:mod:`.interrupts`), but may come while a thread reads or waits. All locks
+that matter are therefore taken by ``with`` statements, which a ``KeyboardInterrupt`` cannot separate from their
+release, and work is passed as a function.
 """
 
 from __future__ import annotations
@@ -31,33 +28,20 @@ from collections.abc import Callable
 from functools import partial, wraps
 from threading import Lock, get_ident, local
 from typing import Any, TypeVar, cast
-from weakref import ReferenceType, WeakSet, ref
+from weakref import WeakSet, ref
 
 from .interrupts import defer_interrupts, end_step, uninterrupted
 
 T = TypeVar("T")
 Method = TypeVar("Method", bound=Callable[..., Any])
 
-_READERS_SHARE = 2.0  # ratio of the time that readers have to the time that a change had before
-_SHORTEST_PAUSE = 0.001  # seconds; opening the gate and waiting for the readers has a cost
-_LONGEST_PAUSE = 0.1
-_LONGEST_WORK = 0.01  # of a change, before its next step lets readers in
-_LONGEST_HOLD = 0.02  # from when all readers hold back; they wait for the end of a step besides
-_LOOK_AGAIN = 0.005  # of a reader that holds back
-_LEAST_PATIENCE = 0.01  # with readers that still read when others hold back, from when the last one has stopped
-_LONGEST_DRAIN = 0.1  # for which readers hold back while others still read, should the change be late to end the hold
-_PATIENT_FOR = 0.2  # after which a change that tries has more and more patience, at the expense of all other readers
-_LOOK = 0.0002  # between looks at readers that still read
-
-
-class _Reader:
-    """A reading thread."""
-
-    __slots__ = ("__weakref__", "held", "lock")
-
-    def __init__(self) -> None:
-        self.lock = Lock()
-        self.held: Lock | None = None  # locked while it reads
+_LONGEST_HOLD = 0.02  # seconds, from when no thread reads any more
+_LONGEST_DRAIN = 0.1  # before that
+_LONGEST_WORK = 0.01  # of a change, before its next step lets in readers that wait
+_PAUSE_RATIO = 2.0  # of the length of the hold before
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.001, 0.1
+_LEAST_PATIENCE = 0.01  # with a thread that still reads when the gate is closed
+_LOOK = 0.0002  # between looks at threads that still read
 
 
 class _Turn:
@@ -80,19 +64,6 @@ class _Turn:
     def is_over(self) -> bool:
         """Return whether this change and those before it have ended."""
         return not self.lock.locked() and self.before is None
-
-
-class _Hold:
-    """A time in which readers hold back for a change. A long change has several, one after the other."""
-
-    __slots__ = ("began", "lock", "owner", "since", "tried_since", "until")
-
-    def __init__(self) -> None:
-        self.lock = Lock()  # locked until the change ends, or some milliseconds longer
-        self.owner = get_ident()
-        self.since = self.until = 0.0  # as of ``time.perf_counter``
-        self.began = 0.0  # when all readers held back, and the change had the object for itself
-        self.tried_since: float | None = None  # when a reader first read on for longer than was waited for
 
 
 class ReadWriteLock:
@@ -121,26 +92,22 @@ class ReadWriteLock:
         self.is_outer = is_outer
         self.n_steps = 0
         self._changer: int | None = None  # the changing thread; valid while the lock of its turn is held
-        self._stepper: int | None = None  # the thread inside a step; valid while the gate is closed
         self._renew()
         with _listing:
             _locks.add(self)
 
     def _renew(self) -> None:
         """Forget all other threads."""
-        me = get_ident()
         self._queueing, self._registering, self.instant = Lock(), Lock(), Lock()
         self._last = _Turn()
-        self._changer = me if self._changer == me else None
-        self._stepper = me if self._stepper == me else None
-        if self._changer is None:
-            self._turn = self._last  # of the last change that started
-        if self._stepper is None:
-            self._gate: Lock | None = None  # held while a step is under way
+        if self._changer != get_ident():
+            self._changer, self._turn = None, self._last  # the change under way, or the last one
+            self._gate: Lock | None = None  # locked during a step
+            self._hold: Lock | None = None  # locked while readers hold back
+            self._kept_waiting = False  # whether a reader has waited since the hold began
         self._local = local()
-        self._readers: list[ReferenceType[_Reader]] = []  # all threads that have read, ended ones included
-        self._hold: _Hold | None = None  # that readers obey, unless it has ended
-        self._kept_waiting = False  # whether a reader has waited during the current or last hold
+        self._readers: list[ref[Lock]] = []  # the locks of all threads that have read
+        self._held_since = self._held_until = 0.0  # as of ``time.perf_counter``
         self._open_until = 0.0  # the end of the readers' turn
         self._patience = _LEAST_PATIENCE
 
@@ -150,89 +117,36 @@ class ReadWriteLock:
         Nested calls are allowed. ``work`` must not wait for another thread that changes the same object.
         """
         try:
-            reader: _Reader = self._local.reader
+            reading: Lock = self._local.reading
         except AttributeError:
-            reader = self._new_reader()
-        if (reader.held is not None and reader.held.locked()) or self.is_stepping():
+            reading = self._new_reader()
+        if reading.locked() or self.is_changing():
             return work()
-        hold = self._hold
-        if hold is not None:
-            self._hold_back(hold)
+        if self._hold is not None:
+            self._hold_back(self._hold)
         while True:
-            with reader.lock:
+            with reading:
                 gate = self._gate
                 if gate is None or not gate.locked():
-                    held = Lock()
-                    with held:
-                        reader.held = held
-                        return work()
+                    return work()
             self._kept_waiting = True
             with gate:
                 pass
 
-    def _new_reader(self) -> _Reader:
-        reader = self._local.reader = _Reader()
+    def _new_reader(self) -> Lock:
+        reading = self._local.reading = Lock()
         with self._registering:
-            self._readers = [*(known for known in self._readers if known() is not None), ref(reader)]
-        return reader
+            self._readers = [*(known for known in self._readers if known() is not None), ref(reading)]
+        return reading
 
-    def _hold_back(self, hold: _Hold | None) -> None:
-        """Wait for the end of a hold, if it has begun."""
-        now = came = time.perf_counter()
-        while hold is not None and hold.since <= now < hold.until and hold.owner != get_ident():
-            if hold.since > came + _LONGEST_HOLD:
-                return  # this is one after the other
+    def _hold_back(self, hold: Lock) -> None:
+        """Wait for the end of a hold, but not beyond its time."""
+        seconds = self._held_until - time.perf_counter()
+        if seconds > 0.0 and hold.locked():
             self._kept_waiting = True
-            # Whatever happens between these two, who waits for the lock after this waits for a short time.
-            if hold.lock.acquire(timeout=min(_LOOK_AGAIN, hold.until - now)):
-                hold.lock.release()
-            hold, now = self._hold, time.perf_counter()
-
-    def ahead(self, work: Callable[[], T]) -> T:
-        """Call ``work``, which makes a change or prepares it, and return its result. Readers hold back meanwhile.
-
-        Only one thread at a time may do so: one that makes a change, or holds a lock that changes need.
-        """
-        if self._is_holding():
-            return work()
-        hold = _Hold()
-        with hold.lock:
-            try:
-                self._begin(hold)
-                return work()
-            finally:
-                self._end(hold)
-                self._hold = None
-
-    def let_in(self) -> None:
-        """Have no reader hold back before the next step of the change of the calling thread, if it makes one."""
-        if self._is_holding():
-            self._end(cast(_Hold, self._hold))
-
-    def _is_holding(self) -> bool:
-        """Return whether readers hold back for the calling thread, or have done so."""
-        hold = self._hold
-        return hold is not None and hold.owner == get_ident() and hold.lock.locked()
-
-    def _begin(self, hold: _Hold) -> None:
-        """Have readers hold back after their turn, and wait until they do. If one goes on for long, the hold ends."""
-        now = time.perf_counter()
-        hold.since = hold.began = max(now, self._open_until)
-        hold.until = hold.since + _LONGEST_DRAIN
-        self._kept_waiting, self._hold = False, hold
-        if hold.since > now:
-            time.sleep(hold.since - now)
-        if self._wait_for_readers(hold):
-            hold.began = time.perf_counter()
-            hold.until = hold.began + _LONGEST_HOLD
-
-    def _end(self, hold: _Hold) -> None:
-        """Have readers hold back no longer, and give them their turn if any has waited."""
-        hold.until = min(hold.until, time.perf_counter())
-        if self._kept_waiting:
-            turn = _READERS_SHARE * (hold.until - hold.began)
-            turn = min(max(_SHORTEST_PAUSE, turn), _LONGEST_PAUSE)
-            self._open_until = max(self._open_until, hold.until + turn)
+            # An interrupt between these two would only make other readers wait until the hold's time is over.
+            if hold.acquire(timeout=seconds):
+                hold.release()
 
     def change(self, work: Callable[[], T]) -> T:
         """Wait for all earlier changes, call ``work``, which may take steps, and return its result.
@@ -243,80 +157,97 @@ class ReadWriteLock:
             return work()
         turn = _Turn()
         with turn.lock:
-            self._enqueue(turn)
-            turn.before.wait()  # type: ignore[union-attr]
+            with self._queueing:
+                turn.before, self._last = self._last, turn
+            turn.before.wait()
             turn.before = None
             self._turn, self._changer = turn, get_ident()
             try:
-                return defer_interrupts(partial(self.ahead, work))
+                return defer_interrupts(partial(self._make_change, work))
             finally:
                 self._changer = None
+
+    def _make_change(self, work: Callable[[], T]) -> T:
+        try:
+            self._hold_readers()
+            return work()
+        finally:
+            self.let_in()
 
     def is_changing(self) -> bool:
         """Return whether the calling thread is making the current change."""
         return self._changer == get_ident() and self._turn.lock.locked()
 
-    def is_stepping(self) -> bool:
-        """Return whether the calling thread is inside the current step."""
-        return self._stepper == get_ident() and self._gate is not None and self._gate.locked()
-
     def has_other_readers(self) -> bool:
         """Return whether another thread has read that is still there."""
-        own = getattr(self._local, "reader", None)
-        with self._registering:
-            return any(reader is not None and reader is not own for reader in (known() for known in self._readers))
+        own = getattr(self._local, "reading", None)
+        return any(reading not in (None, own) for reading in (known() for known in self._readers))
 
-    def _enqueue(self, turn: _Turn) -> None:
-        with self._queueing:
-            turn.before, self._last = self._last, turn
+    def _hold_readers(self) -> None:
+        """Have readers hold back as soon as they have had their turn, and wait for those that read."""
+        now = time.perf_counter()
+        if now < self._open_until:
+            time.sleep(self._open_until - now)
+            now = time.perf_counter()
+        hold = Lock()
+        hold.acquire()
+        self._held_until = now + _LONGEST_DRAIN
+        self._kept_waiting, self._hold = False, hold
+        self._wait_for_readers()
+        self._held_since = time.perf_counter()
+        self._held_until = self._held_since + _LONGEST_HOLD
+
+    def let_in(self) -> None:
+        """Have no reader hold back before the next step of the change of the calling thread, if it makes one."""
+        hold = self._hold
+        if hold is None or not self.is_changing():
+            return
+        self._hold = None
+        hold.release()
+        if self._kept_waiting:
+            now = time.perf_counter()
+            turn = _PAUSE_RATIO * (now - self._held_since)
+            self._open_until = now + min(max(_SHORTEST_PAUSE, turn), _LONGEST_PAUSE)
 
     def step(self, work: Callable[[], T]) -> T:
         """Call ``work`` as a step of the current change, while no thread reads, and return its result."""
-        if self.is_stepping():
-            return work()
-        if not self._is_holding():
-            return self.ahead(partial(self.step, work))
-        result = self._step(work)
-        end_step()
-        return result
-
-    def _step(self, work: Callable[[], T]) -> T:
-        hold = cast(_Hold, self._hold)
+        if not self.is_changing():
+            return self.change(partial(self.step, work))
+        if self._gate is not None and self._gate.locked():
+            return work()  # as part of the step under way
+        if time.perf_counter() > self._held_since + _LONGEST_WORK:
+            self.let_in()
         while True:
-            while time.perf_counter() >= min(hold.until, hold.began + _LONGEST_WORK):
-                self._end(hold)
-                self._begin(hold)
+            if self._hold is None:
+                self._hold_readers()
             gate = Lock()
             with gate:
                 try:
                     self._gate = gate
-                    if self._wait_for_readers(hold):
-                        self._stepper = get_ident()
+                    if self._wait_for_readers():
                         self.n_steps += 1
-                        return work()
+                        result = work()
+                        break
                 finally:
-                    self._stepper = self._gate = None
-                    hold.until = max(hold.until, time.perf_counter())  # readers have waited for the gate
+                    self._gate = None
+            self._patience *= 2.0
+            self.let_in()
+        end_step()
+        return result
 
-    def _wait_for_readers(self, hold: _Hold) -> bool:
-        """Wait until nobody reads; return whether that was so before the patience with those left was at its end."""
-        with self._registering:
-            readers = [reader for reader in (known() for known in self._readers) if reader is not None]
-        n_left, latest, until = len(readers) + 1, 0.0, hold.until
-        while readers := [reader for reader in readers if reader.lock.locked()]:
+    def _wait_for_readers(self) -> bool:
+        """Wait until no thread reads, and return True; return False if one reads on for too long."""
+        reading = [lock for known in self._readers if (lock := known()) is not None and lock.locked()]
+        n_left, latest = len(reading) + 1, 0.0
+        while reading:
             self._kept_waiting = True
             now = time.perf_counter()
-            if len(readers) < n_left:
-                n_left, latest = len(readers), now + self._patience
-                hold.until = now + _LONGEST_DRAIN
+            if len(reading) < n_left:
+                n_left, latest = len(reading), now + self._patience
             elif now > latest:
-                hold.until = now
-                hold.tried_since = hold.tried_since or now
-                if now > hold.tried_since + _PATIENT_FOR:
-                    self._patience *= 2.0
                 return False
             time.sleep(_LOOK)
-        hold.until = until
+            reading = [lock for lock in reading if lock.locked()]
         self._patience = max(_LEAST_PATIENCE, self._patience / 2.0)
         return True
 
@@ -349,15 +280,14 @@ def changes(method: Method) -> Method:
 
 
 def changes_in_one_step(method: Method) -> Method:
-    """Run a method of an object with a ``_lock`` as a change of a single step, before or after which interrupts come.
+    """Run a method of an object with a ``_lock`` as a change of a single step.
 
-    An interrupt that comes meanwhile is raised when the change has been made.
+    An interrupt during the step is raised when it has been made.
     """
 
     @wraps(method)
     def changing(self: Any, *args: Any, **kwargs: Any) -> Any:
-        lock: ReadWriteLock = self._lock
-        return lock.change(partial(lock.step, partial(uninterrupted, method, self, *args, **kwargs)))
+        return self._lock.step(partial(uninterrupted, method, self, *args, **kwargs))
 
     return cast(Method, changing)
 

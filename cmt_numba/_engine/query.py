@@ -33,6 +33,7 @@ from .._forest import (
     stored_rows,
     unexplored,
 )
+from .._jit import keeping_interpreter
 from .filters import Filter
 from .forest import Forest
 
@@ -127,11 +128,12 @@ def search(
 
     n_rows = rows.n_rows
     if n_rows <= _ROWS_AT_ONCE and not progress:
-        forest.lock.read(partial(answer, 0, n_rows))
+        with keeping_interpreter(n_rows):
+            forest.lock.read(partial(answer, 0, n_rows))
         return
     n_threads = forest.threads_for(n_rows)
     forest.lock.let_in()  # a change that queries would wait for its own threads
-    with progress_bar(n_rows, "query", progress) as report:
+    with keeping_interpreter(n_rows), progress_bar(n_rows, "query", progress) as report:
 
         def answer_in_steps(span: tuple[int, int]) -> None:
             steps = TimedSteps(*span, forest.pace)

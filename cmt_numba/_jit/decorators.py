@@ -1,8 +1,8 @@
 """The only place with numba options.
 
-``kernel`` marks what Python calls: a whole batch of work in one call, compiled once, kept in numba's cache, and run
-without the global interpreter lock. The others mark what kernels call; they are compiled into each kernel that
-uses them and need no cache entry of their own.
+``kernel`` marks what Python calls: a whole batch of work in one call, compiled once and kept in numba's cache. It
+releases the global interpreter lock, except for a few rows (``interpreter_lock.py``). The others mark functions that
+kernels call; they are compiled into each kernel that uses them and need no cache entry of their own.
 
 None of them counts references. Python holds every array that it hands to a kernel until that returns, yet numba would
 count each array of each tuple that is taken apart, with two atomic operations that together cost several times the work

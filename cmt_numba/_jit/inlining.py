@@ -17,12 +17,15 @@ from contextlib import contextmanager
 from types import BuiltinFunctionType, CodeType
 from typing import Any
 
+import llvmlite.ir
 from numba.core import types
 from numba.core.compiler import Compiler, CompilerBase, DefaultPassBuilder
 from numba.core.compiler_machinery import PassManager, register_pass
+from numba.core.lowering import Lower
 from numba.core.typed_passes import NativeLowering, NopythonTypeInference
 from numba.core.untyped_passes import DeadBranchPrune
 
+from .interpreter_lock import KernelWrapper
 from .pruning import PruneKnown
 
 _NOT_AS_EXPECTED = (ImportError, AttributeError, TypeError, KeyError, ValueError)
@@ -141,9 +144,26 @@ def _operators_remembered(context: Any) -> Iterator[None]:
         context.typing_context = before
 
 
+class _KernelLower(Lower):
+    """Lowers a kernel, with a wrapper that may keep the interpreter lock."""
+
+    def create_cpython_wrapper(self, release_gil: bool = False) -> None:
+        """Add the wrapper to the library."""
+        try:
+            context, module = self.context, self.context.create_module("wrapper")
+            kind = context.call_conv.get_function_type(self.fndesc.restype, self.fndesc.argtypes)
+            function = llvmlite.ir.Function(module, kind, self.fndesc.llvm_func_name)
+            KernelWrapper(context, module, function, self.fndesc, self.env, self.call_helper, release_gil).build()
+        except _NOT_AS_EXPECTED:
+            super().create_cpython_wrapper(release_gil)
+        else:
+            self.library.add_ir_module(module)
+
+
 @register_pass(mutates_CFG=True, analysis_only=False)
 class _LowerKernel(NativeLowering):
     _name = "lower_kernel"
+    lowering_class = _KernelLower
 
     def run_pass(self, state: Any) -> Any:
         with _operators_remembered(state.targetctx):

@@ -11,6 +11,7 @@ import numpy as np
 
 from .._change import Lockable, changes_in_one_step, reads
 from .._forest import NONE, require
+from .._jit import keeping_interpreter, keeps_interpreter
 from .._validation import Checked, Constraint, Integer, Optional, check_seed
 from ..persistence import Contents, Saved, as_part, generator_fields, of_part, read_generator, take
 from ._checks import (
@@ -37,6 +38,9 @@ OF_ALL: dict[str, Constraint] = {
     "random_state": Checked(check_seed, "int or numpy.random.SeedSequence"),
 }
 """The options of every policy."""
+
+_MICROSECONDS_OF_A_PAIR = 1.0
+"""Estimate of the time that a kernel takes for an action in a context."""
 
 _NO_FEATURES = np.empty((0, 0))
 
@@ -206,6 +210,7 @@ class Policy(Lockable, Saved, ABC):
 
     # Choosing
 
+    @keeps_interpreter
     @changes_in_one_step
     def act(self, contexts: Any = None, actions: Any = None) -> Chosen:
         """Choose an action in each context.
@@ -237,12 +242,13 @@ class Policy(Lockable, Saved, ABC):
         n = choices.offsets.size - 1
         chosen = Chosen(np.empty(n, np.int64), np.empty(n))
         uniforms = self._generator.random(n)
-        for first, stop in blocks(choices.offsets):
-            offsets, pairs = choices.between(first, stop)
-            probabilities = self._of_choices(rows[first:stop], choices.actions[pairs], offsets)
-            drawn = draw(probabilities, offsets, uniforms[first:stop])
-            chosen.actions[first:stop] = choices.actions[pairs][drawn]
-            chosen.propensities[first:stop] = probabilities[drawn]
+        with keeping_interpreter(int(choices.offsets[-1]), _MICROSECONDS_OF_A_PAIR):
+            for first, stop in blocks(choices.offsets):
+                offsets, pairs = choices.between(first, stop)
+                probabilities = self._of_choices(rows[first:stop], choices.actions[pairs], offsets)
+                drawn = draw(probabilities, offsets, uniforms[first:stop])
+                chosen.actions[first:stop] = choices.actions[pairs][drawn]
+                chosen.propensities[first:stop] = probabilities[drawn]
         return chosen
 
     @reads
@@ -321,6 +327,7 @@ class Policy(Lockable, Saved, ABC):
 
     # Learning
 
+    @keeps_interpreter
     @changes_in_one_step
     def learn(self, contexts: Any, actions: Any, rewards: Any, propensities: Any = None) -> Self:
         """Learn from the rewards of actions that were chosen, in the order of the rows.

@@ -8,6 +8,7 @@ import numpy as np
 
 from .._change import changes_in_one_step
 from .._forest import MOST_FEATURES, NONE, WORTH_KEEPING, Rows, require, room_for_probe
+from .._jit import keeps_interpreter
 from .._validation import Constraint, Integer, OneOf, Optional, Real
 from ..persistence import Contents, as_part, of_part, take
 from ..tree import OPTIONS, ContextualMemoryTree
@@ -399,6 +400,7 @@ class CMTBandit(Policy):
 
     # Learning
 
+    @keeps_interpreter
     @changes_in_one_step
     def reward(self, ids: Any, rewards: Any) -> Self:
         """Learn from the rewards of decisions, which may come late and in any order.
@@ -436,6 +438,7 @@ class CMTBandit(Policy):
         self._pending.drop(given)
         return self
 
+    @keeps_interpreter
     @changes_in_one_step
     def learn(self, contexts: Any, actions: Any, rewards: Any, propensities: Any = None) -> Self:
         """Learn from the rewards of actions that were chosen elsewhere, as in a log.

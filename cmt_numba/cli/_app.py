@@ -115,6 +115,16 @@ def fit(
         bool, typer.Option("--streaming", help="Train in batches, for files larger than memory.")
     ] = False,
     batch_size: given.BatchRows = 10_000,
+    holdout: Annotated[
+        float,
+        typer.Option(
+            "--holdout",
+            metavar="SHARE",
+            min=0.0,
+            max=0.5,
+            help="Fraction of rows to hold out of a first model and test it on, to show its quality; 0 for none.",
+        ),
+    ] = 0.1,
     progress: given.Progress = None,
 ) -> None:
     """Train a model on a data file and save it.
@@ -128,14 +138,12 @@ def fit(
     """
     from rich.console import Console
 
-    from ..evaluation import profile
     from ..formats import open_data
     from ..persistence import file_to_write
-    from ..report import profile_pairs
-    from ._columns import keys_of_rows, new_vectorizer
+    from ._learn import held_out_pairs, learn, learn_in_batches
     from ._model_files import Model, save_model
-    from ._show import show_kinds, show_pairs
     from ._streams import look_through, read_all, stream
+    from ._tables import show_kinds, show_pairs
 
     check_files(inputs=(data, labels), outputs=(model,))
     file_to_write(model)
@@ -147,7 +155,8 @@ def fit(
     source = open_data(data, given_options)
     options = look_through(source, progress)
     show_kinds(options, Console(stderr=True))
-    estimator = new_estimator(
+    new = partial(
+        new_estimator,
         options,
         trees=trees,
         probes=probes,
@@ -157,26 +166,19 @@ def fit(
         seed=seed,
         streaming=streaming,
     )
-    vectorizer = None
+    quality: list[tuple[str, Any]] = []
     if streaming:
         with stream(source, batch_size, "learning", progress) as batches:
-            for X, y in batches.pairs():
-                estimator.partial_fit(X, y)
+            made = Model(learn_in_batches(new(), batches), options)
     else:
         rows = read_all(source, progress)
-        if keys is not None:
-            vectorizer = new_vectorizer(keys, task=options.task, jobs=jobs, seed=seed)
-            X = vectorizer.fit_transform(rows.X, rows.y)
-        else:
-            X, vectorizer = keys_of_rows(rows.X, options)
-        verbose = estimator.verbose  # what is saved does not depend on the terminal
-        shown = sys.stderr.isatty() if progress is None else progress
-        estimator.set_params(verbose=verbose or shown).fit(X, rows.y).set_params(verbose=verbose)
-    save_model(model, Model(estimator, options, vectorizer=vectorizer))
-    pairs: list[tuple[str, Any]] = [("classes", int(estimator.classes_.size))]
-    if estimator.forest_.n_memories > 0:
-        pairs += profile_pairs(profile(estimator))
-    show_pairs(Console(stderr=True), f"Written to {model}", pairs)
+        learn_rows = partial(learn, new, options, keys, jobs=jobs, seed=seed)
+        if holdout > 0:
+            quality = held_out_pairs(learn_rows, rows, holdout, seed)
+        made = learn_rows(rows, progress=sys.stderr.isatty() if progress is None else progress)
+    save_model(model, made)
+    classes = [("classes", int(made.estimator.classes_.size))]
+    show_pairs(Console(stderr=True), f"Written to {model}", classes + quality)
 
 
 @app.command()
@@ -249,8 +251,9 @@ def evaluate(
     from ..evaluation import to_json
     from ..formats import open_data
     from ._columns import keys_of_rows, rivals_but, texts_of_rows
-    from ._show import show_kinds, show_result
+    from ._show import show_result
     from ._streams import look_through, stream
+    from ._tables import show_kinds
 
     check_files(inputs=(data, labels, test, test_labels), outputs=(report, json_file))
     options = read_options(
@@ -398,14 +401,18 @@ def info(
     """
     from rich.console import Console
 
-    from ..evaluation import to_json
     from ..formats import open_data
-    from ._model_files import is_model, load_model
-    from ._show import describe_data, describe_model, listed_kinds, show_pairs
+    from ..persistence import starts_like_ours
     from ._streams import look_through, stream
+    from ._tables import describe_data, listed_kinds, show_pairs
 
-    if is_model(path):
-        described = describe_model(load_model(path))
+    described: dict[str, dict[str, Any]]
+    if starts_like_ours(path):
+        from ..evaluation import to_json
+        from ._model_files import load_model
+        from ._show import describe_model
+
+        described = to_json(describe_model(load_model(path)))
     else:
         options = read_options(
             data_format, task, features, bits, label, text, ignore, labels, kinds=kinds, with_kinds=True
@@ -416,11 +423,10 @@ def info(
             data = {"format": options.format, **describe_data(batches, options.task)}
         described = {"data": data | ({"columns": listed_kinds(options)} if options.kinds else {})}
     if as_json:
-        print(to_json_text(to_json(described), indent=2))
+        print(to_json_text(described, indent=2))
         return
     for name, pairs in described.items():
-        shown = ((key, _shortened(value)) for key, value in pairs.items())
-        show_pairs(Console(), f"{path}: {name}", shown)
+        show_pairs(Console(), f"{path}: {name}", pairs.items())
 
 
 @app.command()
@@ -444,14 +450,6 @@ def warmup(
     from .. import warmup
 
     warmup(kinds or list(WarmupKind), n_jobs=jobs, progress=progress)
-
-
-def _shortened(value: Any) -> Any:
-    from ..report import format_value
-
-    if not isinstance(value, list):
-        return value
-    return ", ".join(f"{place}: {format_value(n)}" for place, n in enumerate(value) if n)
 
 
 def _evaluated_on_ray(address: str, estimator: Any, *examples: Any, **options: Any) -> evaluation.BatchResult:

@@ -20,7 +20,6 @@ from ..persistence import (
     read_document,
     read_object,
     refusing,
-    starts_like_ours,
     write_object,
 )
 from ..text import contents_of, of_prefix, vectorizer_of, with_prefix
@@ -138,8 +137,3 @@ def _options_of(given: Any) -> ReadOptions:
             raise ValueError(f"{name} of {_OPTIONS} must be text")
     known: dict[str, Any] = {name: tuple(value) if type(value) is list else value for name, value in given.items()}
     return ReadOptions(**known)
-
-
-def is_model(path: Path) -> bool:
-    """Return whether a file looks like a model, without loading it."""
-    return starts_like_ours(path)

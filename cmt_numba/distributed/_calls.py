@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,7 +13,7 @@ from ..store import Effort, Items, Key, MemoryStore, Results
 from ._exchange import learned_weights, take_part
 from ._moves import Moves
 from ._schema import Schema
-from ._store_access import ids_of, keys_after, schema_of, writing
+from ._store_access import alone, ids_of, keys_after, schema_of
 from ._topology import MoveProgress, Topology
 
 Position = tuple[int, int]
@@ -113,17 +113,23 @@ def answer(
     store: MemoryStore, moves: Moves, version: int, name: str, arguments: tuple[Any, ...]
 ) -> Reply | OtherTopology:
     """Answer a question of a client that knows the topology of a version."""
-    with writing(store) if name == "facts" else nullcontext():
-        received = moves.progress.received
-        if moves.topology.version == version:
-            try:
-                value = _QUESTIONS[name](store, *arguments)
-            except Exception:
-                if moves.topology.version == version:  # otherwise the store may have been closed meanwhile
-                    raise
-            else:
-                if moves.topology.version == version:  # otherwise memories may have been given away meanwhile
-                    return Reply(value, MoveProgress(moves.progress.given, received))
+    find = partial(_answer, store, moves, version, name, arguments)
+    return alone(store, find) if name == "facts" else find()
+
+
+def _answer(
+    store: MemoryStore, moves: Moves, version: int, name: str, arguments: tuple[Any, ...]
+) -> Reply | OtherTopology:
+    received = moves.progress.received
+    if moves.topology.version == version:
+        try:
+            value = _QUESTIONS[name](store, *arguments)
+        except Exception:
+            if moves.topology.version == version:  # otherwise the store may have been closed meanwhile
+                raise
+        else:
+            if moves.topology.version == version:  # otherwise memories may have been given away meanwhile
+                return Reply(value, MoveProgress(moves.progress.given, received))
     return OtherTopology(moves.topology)
 
 

@@ -9,12 +9,13 @@ learning rates of features, are added up in the same way.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
 from ..store import MemoryStore
-from ._store_access import facts_of, set_weights, weights_of, writing
+from ._store_access import alone, facts_of, set_weights, weights_of
 
 _NUMBER, _BASE = "exchanges", "exchanged weights"  # the names of facts
 
@@ -29,14 +30,17 @@ class LearnedWeights(NamedTuple):
 
 def learned_weights(store: MemoryStore) -> LearnedWeights | None:
     """Return what a store has learned; None if it has no memories."""
-    with writing(store):
-        weights = weights_of(store)
-        if weights is None:
-            return None
-        facts, base = facts_of(store), np.zeros_like(weights)
-        if _BASE in facts:
-            base = np.frombuffer(facts[_BASE], np.float32).reshape(weights.shape)
-        return LearnedWeights(facts.get(_NUMBER, 0), base, weights - base)
+    return alone(store, partial(_learned_weights, store))
+
+
+def _learned_weights(store: MemoryStore) -> LearnedWeights | None:
+    weights = weights_of(store)
+    if weights is None:
+        return None
+    facts, base = facts_of(store), np.zeros_like(weights)
+    if _BASE in facts:
+        base = np.frombuffer(facts[_BASE], np.float32).reshape(weights.shape)
+    return LearnedWeights(facts.get(_NUMBER, 0), base, weights - base)
 
 
 def combine_weights(found: Iterable[LearnedWeights]) -> tuple[int, np.ndarray]:
@@ -56,10 +60,13 @@ def take_part(store: MemoryStore, number: int, base: np.ndarray, gain: np.ndarra
 
     ``gain`` is what this store had learned when it was asked. What it has learned since is kept.
     """
-    with writing(store):
-        own = learned_weights(store)
+
+    def add() -> None:
+        own = _learned_weights(store)
         if own is None or own.number >= number:
             return
         weights, squares = base + (own.gain - gain)
         facts = {_NUMBER: number, _BASE: np.ascontiguousarray(base, np.float32).tobytes()}
         set_weights(store, weights, np.maximum(squares, np.float32(0.0)), facts)
+
+    alone(store, add)

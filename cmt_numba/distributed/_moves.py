@@ -11,13 +11,14 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..store import Key, MemoryStore
+from ..store import Items, Key, MemoryStore
 from ._schema import Schema
-from ._store_access import facts_of, ids_of, keys_after, noting, write_facts, writing
+from ._store_access import alone, change_and_note, facts_of, ids_of, keys_after, write_facts
 from ._topology import MoveProgress, Topology, pick
 
 _TOPOLOGY, _GIVEN, _RECEIVED, _BATCH = "topology", "batches given", "batches received", "batch under way"
@@ -63,7 +64,8 @@ class Moves:
 
     def adopt(self, topology: Topology, after: int | None = None) -> None:
         """Go over to a later topology; with ``after``, only from the topology of that version."""
-        with self._giving, writing(self._store):
+
+        def adopt() -> None:
             if topology.version <= self.topology.version or after not in (None, self.topology.version):
                 return
             facts = {_TOPOLOGY: topology.to_json()}
@@ -74,6 +76,9 @@ class Moves:
                 self._given, self._received, self._under_way, self._last = {}, {}, None, -1
             self.topology = topology
             self._publish("adopt", topology)
+
+        with self._giving:
+            alone(self._store, adopt)
 
     # Giving
 
@@ -129,9 +134,12 @@ class Moves:
         batch = self._under_way
         if batch is None:
             return
-        with writing(self._store):
+
+        def find() -> Items | None:
             keys = self._stored(batch.keys)
-            items = self._store.get(keys) if keys else None
+            return self._store.get(keys) if keys else None
+
+        items = alone(self._store, find)
         if items is not None:
             self._send(self.topology, batch.to, self._name, batch.number, items.keys, items.vectors, items.payloads)
         self.forget(batch)
@@ -143,15 +151,17 @@ class Moves:
 
     def forget(self, batch: MoveBatch) -> None:
         """Delete a batch that another shard has."""
-        with writing(self._store):
+
+        def forget() -> None:
             self._given[batch.to] = batch.number  # before anything is deleted, for queries that go on meanwhile
             facts, keys = {_GIVEN: json.dumps(self._given), _BATCH: "null"}, self._stored(batch.keys)
             if keys:
-                with noting(self._store, facts):
-                    self._store.delete(keys)
+                change_and_note(self._store, partial(self._store.delete, keys), facts)
             else:
                 write_facts(self._store, facts)
             self._publish("forget", batch)
+
+        alone(self._store, forget)
 
     # Receiving
 
@@ -160,14 +170,17 @@ class Moves:
 
         Memories of a batch may be here already, if the move that brought them was taken back.
         """
-        with writing(self._store):
+
+        def receive() -> bool:
             if self.topology.move != move:
                 return False
             if number > self._received.get(giver, [0])[0]:
                 received = self._received | {giver: [number, len(keys)]}
                 self.topology.schema.check(Schema.of(keys, X))
-                with noting(self._store, {_RECEIVED: json.dumps(received)}):
-                    self._store.upsert(keys, X, payloads)
+                add = partial(self._store.upsert, keys, X, payloads)
+                change_and_note(self._store, add, {_RECEIVED: json.dumps(received)})
                 self._received = received
                 self._publish("receive", move, giver, number, keys, X, payloads)
             return True
+
+        return alone(self._store, receive)

@@ -13,7 +13,7 @@ from ._calls import OtherTopology, Position, Reply, ShardPlan, StaleReplica, ans
 from ._cluster import actor_of, running
 from ._errors import ClusterError
 from ._moves import Moves
-from ._store_access import facts_of, write_facts, writing
+from ._store_access import alone, facts_of, write_facts
 
 _OPENED = "times opened"  # the name of a fact
 _SECONDS = 10.0  # after which a replica that does not confirm a change is not told of further ones
@@ -35,10 +35,13 @@ class Followers:
 
     def follow(self, actor: str) -> tuple[Position, bytes]:
         """Return the position and the store, and repeat all later changes in a replica."""
-        with writing(self._store):
+
+        def follow() -> tuple[Position, bytes]:
             if actor not in self._actors:
                 self._actors.append(actor)
             return self.position, pickle.dumps(self._store)
+
+        return alone(self._store, follow)
 
     def publish(self, name: str, *arguments: Any) -> None:
         """Repeat a change, which holds the lock of the store, in all replicas, and wait until they have made it."""

@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -18,7 +19,7 @@ from ._errors import ClusterError, MoveError
 from ._moves import Moves
 from ._replica import Followers
 from ._schema import Schema
-from ._store_access import delete_facts, facts_of, indexed_fields, noting, options_of, writing
+from ._store_access import alone, change_and_note, delete_facts, facts_of, indexed_fields, options_of
 from ._topology import Topology
 
 _SECONDS_TO_OPEN = 5.0  # while the process before still holds the lock of the folder
@@ -75,18 +76,24 @@ class Shard:
 
     def change(self, version: int, request: str, name: str, *arguments: Any) -> ChangeReceipt | OtherTopology:
         """Make a change of the store and of its replicas, once for each name of a request."""
-        store, requests, moves, followers = self._open()
-        with writing(store):
-            if requests.is_known(request):
-                followers.publish("nothing")  # they may not have heard of it, if this process is a new one
-            elif moves.topology.version != version:
-                return OtherTopology(moves.topology)
-            else:
-                if name in ("add", "upsert"):
-                    arguments = _admit(moves.topology.schema, *arguments)
-                requests.make(request, lambda: make_change(store, name, arguments))
-                followers.publish("change", name, *arguments)
-            return ChangeReceipt(followers.position)
+        opened = self._open()
+        return alone(opened.store, partial(self._change, opened, version, request, name, arguments))
+
+    @staticmethod
+    def _change(
+        opened: OpenShard, version: int, request: str, name: str, arguments: tuple[Any, ...]
+    ) -> ChangeReceipt | OtherTopology:
+        store, requests, moves, followers = opened
+        if requests.is_known(request):
+            followers.publish("nothing")  # they may not have heard of it, if this process is a new one
+        elif moves.topology.version != version:
+            return OtherTopology(moves.topology)
+        else:
+            if name in ("add", "upsert"):
+                arguments = _admit(moves.topology.schema, *arguments)
+            requests.make(request, lambda: make_change(store, name, arguments))
+            followers.publish("change", name, *arguments)
+        return ChangeReceipt(followers.position)
 
     def read(self, version: int, at_least: Position, name: str, *arguments: Any) -> Reply | OtherTopology:
         """Answer a question. Only replicas need ``at_least``, the changes that they must have made."""
@@ -186,7 +193,8 @@ class Requests:
 
         If the change raises an exception, the request is not remembered.
         """
-        with writing(self._store):
+
+        def make() -> bool:
             if self.is_known(request):
                 return False
             if len(self._known) >= 2 * self._least_kept:
@@ -194,11 +202,12 @@ class Requests:
                 delete_facts(self._store, old)
                 for name in old:
                     del self._known[name]
-            with noting(self._store, {_REQUEST + request: self._last + 1}):
-                change()
+            change_and_note(self._store, change, {_REQUEST + request: self._last + 1})
             self._last += 1
             self._known[_REQUEST + request] = None
             return True
+
+        return alone(self._store, make)
 
 
 def open_when_free(open_it: Callable[[], T], seconds: float) -> T:

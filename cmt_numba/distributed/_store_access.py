@@ -6,18 +6,20 @@ and which requests it has met.
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import numpy as np
 
 from ..store import Key, MemoryStore
 from ._schema import Schema
 
+T = TypeVar("T")
 
-def writing(store: MemoryStore) -> AbstractContextManager[Any]:
-    """Return the lock that a change of a store holds; a thread may take it several times."""
-    return store._contents.writing
+
+def alone(store: MemoryStore, work: Callable[[], T]) -> T:
+    """Return what ``work`` returns while no other thread changes the store."""
+    return store._contents.alone(work)
 
 
 def facts_of(store: MemoryStore) -> dict[str, Any]:
@@ -27,19 +29,23 @@ def facts_of(store: MemoryStore) -> dict[str, Any]:
 
 def write_facts(store: MemoryStore, facts: dict[str, Any]) -> None:
     """Write facts, which are on disk when this returns, also without any change of the memories."""
-    with writing(store):
-        store._contents.change(lambda commit: store._contents.records.set_facts(facts))
-        store._contents.sync()
+    store._contents.change(lambda: store._contents.records.set_facts(facts))
+    store._contents.sync()
 
 
 def delete_facts(store: MemoryStore, names: list[str]) -> None:
     """Delete facts."""
-    store._contents.change(lambda commit: store._contents.records.delete_facts(names))
+    store._contents.change(lambda: store._contents.records.delete_facts(names))
 
 
-def noting(store: MemoryStore, facts: dict[str, Any]) -> AbstractContextManager[None]:
-    """Write facts in the transaction of the change that is made in this context."""
-    return store._contents.noting(facts)
+def change_and_note(store: MemoryStore, change: Callable[[], Any], facts: dict[str, Any]) -> None:
+    """Make a change of a store, and write facts in the same transaction."""
+
+    def both() -> None:
+        change()
+        store._contents.records.set_facts(facts)
+
+    store._contents.change(both)
 
 
 def ids_of(store: MemoryStore, keys: list[Key]) -> np.ndarray:
@@ -84,5 +90,4 @@ def weights_of(store: MemoryStore) -> np.ndarray | None:
 
 def set_weights(store: MemoryStore, weights: np.ndarray, squares: np.ndarray, facts: dict[str, Any]) -> None:
     """Replace the weights of the scorer, and write facts in the same transaction."""
-    with writing(store), noting(store, facts):
-        store._contents.change(lambda commit: store._contents.tree._set_scorer(weights, squares))
+    change_and_note(store, lambda: store._contents.tree._set_scorer(weights, squares), facts)

@@ -61,6 +61,7 @@ from .._heads import (
     with_only_examples,
     with_room_for_examples,
 )
+from .._jit import keeping_interpreter
 from ..tree import ContextualMemoryTree
 from ._calibration import (
     FEWEST_HELD_OUT,
@@ -344,7 +345,8 @@ class ClassificationModel:
         before = index.head, self.duals
         self.duals = None
         try:
-            self.train_from_means(rows, labels, taken(self.example_weights, slots), options, slots)
+            with keeping_interpreter(rows.n_rows):
+                self.train_from_means(rows, labels, taken(self.example_weights, slots), options, slots)
         except BaseException:
             index.head, self.duals = before
             raise

@@ -14,6 +14,7 @@ from .._heads import (
     HEAD_LOSSES,
     StoredExamples,
 )
+from .._jit import keeps_interpreter
 from .._validation import (
     MOST_WANTED,
     Constraint,
@@ -247,6 +248,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         fresh._model = model.without_oldest(self)
         return self._become(fresh)
 
+    @keeps_interpreter
     @changes_model
     def partial_fit(
         self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None, *, example_ids: Any = None
@@ -302,6 +304,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         if self.max_examples is not None and not self.store_examples:
             raise ValueError("max_examples is of stored examples: pass store_examples=True, or max_examples=None")
 
+    @keeps_interpreter
     @changes_model
     def remove(self, ids: Any) -> Self:
         """Forget examples, and classes that have no others.
@@ -388,6 +391,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
 
     # Answering
 
+    @keeps_interpreter
     @reads
     def predict(self, X: Any, reject_below: float | None = None, reject_label: Any = None) -> np.ndarray:
         """Return the class of each row.
@@ -438,6 +442,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         answers: np.ndarray = np.concatenate([classes, rejected])[best]
         return answers
 
+    @keeps_interpreter
     @reads
     def top_classes(self, X: Any, k: int = 5) -> tuple[np.ndarray, np.ndarray]:
         """Return the ``k`` classes that fit each row best, as the head sees it whatever ``method`` is.
@@ -470,6 +475,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         rows = self._checked(X)
         return self._model.index.best_labels(rows, 1, self).n_scored
 
+    @keeps_interpreter
     @reads
     def decision_function(self, X: Any) -> np.ndarray:
         """Return the score of each class for each row; :meth:`predict` answers with the highest.
@@ -501,6 +507,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
             scores[~reached] = min(float(scores[reached].min(initial=0.0)), 0.0) - 1.0
         return scores[:, 1] - scores[:, 0] if self._model.classes.size == 2 else scores
 
+    @keeps_interpreter
     @reads
     def predict_proba(self, X: Any) -> np.ndarray:
         """Return the probability of each class for each row.
@@ -583,6 +590,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
             value = self._model.logits_for(rows, labels, self)
         self._model.calibration[0] = value
 
+    @keeps_interpreter
     @reads
     def explain(self, X: Any, n_examples: int = 3, n_features: int = 5) -> list[Explanation]:
         """Return, for each row, its class, what speaks for it, and what would have to change for the runner-up to win.
@@ -622,6 +630,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         most = check_integer("n_examples", n_examples, 0), check_integer("n_features", n_features, 0)
         return explanations(self._model, rows, self, getattr(self, "feature_names_in_", None), *most)
 
+    @keeps_interpreter
     @reads
     def kneighbors(self, X: Any, n_neighbors: int | None = None, return_distance: bool = True) -> Any:
         """Return the nearest memories of each row, by their cosine and by what the head says of their class.

@@ -11,6 +11,7 @@ from sklearn.base import ClassifierMixin
 from .._change import reads
 from .._forest import NONE, Rows
 from .._heads import exact_scores_of_all
+from .._jit import keeps_interpreter
 from .._validation import Constraint, Flag, Integer, Optional, Real, check_rows, check_wanted
 from ..tree import OPTIONS, ContextualMemoryTree
 from ._base import FIT_ONLY, OF_ALL, PASSES, MemoryEstimator, changes_model
@@ -176,6 +177,7 @@ class CMTMultilabelClassifier(ClassifierMixin, MemoryEstimator):
             model.threshold = best_threshold(self, rows, answers, weights, model.index.seed)
         return self._become(fresh)
 
+    @keeps_interpreter
     @changes_model
     def partial_fit(self, X: Any, Y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
         """Learn from further examples, whose labels may have more columns than those before.
@@ -223,6 +225,7 @@ class CMTMultilabelClassifier(ClassifierMixin, MemoryEstimator):
 
     # Answering
 
+    @keeps_interpreter
     @reads
     def top_labels(self, X: Any, k: int = 5) -> tuple[np.ndarray, np.ndarray]:
         """Return the ``k`` labels that fit each row best.
@@ -256,6 +259,7 @@ class CMTMultilabelClassifier(ClassifierMixin, MemoryEstimator):
             raise ValueError('threshold="f1" is learned by fit: fit again, or set a number')
         return self._model.threshold
 
+    @keeps_interpreter
     @reads
     def predict(self, X: Any) -> Any:
         """Return which labels each row has: an indicator matrix, sparse if the labels were when ``fit`` saw them.
@@ -269,6 +273,7 @@ class CMTMultilabelClassifier(ClassifierMixin, MemoryEstimator):
         shape = rows.n_rows, model.n_columns
         return label_sets(row, column, shape, names=model.names, sparse=model.is_output_sparse)
 
+    @keeps_interpreter
     @reads
     def decision_function(self, X: Any) -> np.ndarray:
         """Return the score of each label for each row, above ``threshold`` where it has it: float64, (n, n_labels).
@@ -288,6 +293,7 @@ class CMTMultilabelClassifier(ClassifierMixin, MemoryEstimator):
             values[row, column] = scores
         return values if model.pair is None else values[:, 0]
 
+    @keeps_interpreter
     @reads
     def predict_proba(self, X: Any) -> np.ndarray:
         """Return the probability of each label for each row by itself: float64, shape (n, n_labels).
@@ -299,6 +305,7 @@ class CMTMultilabelClassifier(ClassifierMixin, MemoryEstimator):
             return proba
         return np.column_stack([1.0 - proba, proba]) if pair.size == 2 else np.ones((proba.size, 1))
 
+    @keeps_interpreter
     @reads
     def kneighbors(self, X: Any, n_neighbors: int = 5, return_distance: bool = True) -> Any:
         """Return the nearest examples of each row, by their cosine.

@@ -11,6 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from .._change import reads
 from .._forest import NONE, Hits, Rows, ShownHits, as_matrix, certain, partly_drawn
+from .._jit import keeps_interpreter
 from .._validation import (
     MOST_COMPONENTS,
     Constraint,
@@ -198,6 +199,7 @@ class CMTRetriever(MemoryEstimator):
             model.tree.learn(as_matrix(rows), reward, own_ids=np.arange(rows.n_rows), **bounds)
         return self._become(fresh)
 
+    @keeps_interpreter
     @changes_model
     def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Store further memories.
@@ -231,6 +233,7 @@ class CMTRetriever(MemoryEstimator):
             "partial_fit", rows.n_rows, lambda model: model.store(rows, values, weights, self, afresh=False)
         )
 
+    @keeps_interpreter
     @changes_model
     def feedback(self, X: Any, ids: Any, rewards: Any) -> Self:
         """Learn from what memories were worth to queries.
@@ -270,6 +273,7 @@ class CMTRetriever(MemoryEstimator):
         self._model.memories.rows_of(flat[flat != NONE])
         return self._change("feedback", rows.n_rows, lambda model: model.learn_rewards(rows, ids, rewards, self))
 
+    @keeps_interpreter
     @changes_model
     def remove(self, ids: Any) -> Self:
         """Forget memories, with all their keys and values. Their ids are not used again; what was learned stays.
@@ -295,6 +299,7 @@ class CMTRetriever(MemoryEstimator):
         self._model.memories.rows_of(ids)
         return self._change("remove", ids.size, lambda model: model.remove(ids))
 
+    @keeps_interpreter
     @changes_model
     def replace(self, ids: Any, X: Any) -> Self:
         """Give memories other keys, where search is by key. Their ids and values stay.
@@ -367,6 +372,7 @@ class CMTRetriever(MemoryEstimator):
 
     # Answering
 
+    @keeps_interpreter
     @reads
     def query(self, X: Any, k: int = 1, epsilon: float = 0.0, *, n_explored: int | None = None) -> ShownHits:
         """Return the best memories for each row or, with probability ``epsilon``, some of the best at random.
@@ -405,6 +411,7 @@ class CMTRetriever(MemoryEstimator):
         pool = self._best(rows, check_wanted("n_explored", n_explored, max(self.n_memories_, n_explored)))
         return partly_drawn(pool, k, epsilon, self._model.forest.new_generator())
 
+    @keeps_interpreter
     @reads
     def predict(self, X: Any) -> Any:
         """Return the value of the best memory for each row: an array or sparse matrix like ``y``.
@@ -419,6 +426,7 @@ class CMTRetriever(MemoryEstimator):
             raise LookupError("all memories have been removed: call partial_fit with new ones before predict")
         return self._model.memories.values_of(ids)
 
+    @keeps_interpreter
     @reads
     def kneighbors(self, X: Any, n_neighbors: int = 5, return_distance: bool = True) -> Any:
         """Return the best memories for each row.
@@ -456,6 +464,7 @@ class CMTRetriever(MemoryEstimator):
         check_is_fitted(self)
         return self._model.memories.values_of(check_memory_ids(ids, np.size(ids)))
 
+    @keeps_interpreter
     @reads
     def reward(self, X: Any, y: Any) -> np.ndarray:
         """Return what the best memory is worth to each row whose right value is known.

@@ -19,11 +19,6 @@ import numpy as np
 from ..persistence import FileFormatError
 from ._files import AlreadyOpenError, check_regular, open_file
 
-try:
-    import fcntl
-except ImportError:  # no POSIX file locks
-    fcntl = None  # type: ignore[assignment]
-
 MOST_BYTES = 1 << 29
 """Largest size of an entry in bytes. SQLite's own limit is a little less than twice that."""
 
@@ -32,13 +27,13 @@ VERSION = 2
 
 _APPLICATION = 0x434D544A  # "CMTJ"
 _SCHEMA = "CREATE TABLE entries (sequence INTEGER PRIMARY KEY, entry BLOB NOT NULL)"
+_MOST_ATTEMPTS = 20  # to read the files before their writer starts the log again
 _LONGEST_LOG = 1 << 22  # bytes; a longer log is truncated after a checkpoint
 _OTHERS = ("-wal", "-shm", "-journal")  # suffixes of SQLite's own files
 
-# The layout of the first page, big-endian, and the bytes that SQLite locks for readers.
+# The layout of the first page, big-endian.
 _FIRST_PAGE = struct.Struct(">16s2xBB8xI36xI28xxxxH")
 _MAGIC = b"SQLite format 3\0"
-_LOCKED = (0x40000002, 510)
 
 _IN_USE = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 _NOT_THE_FILES_FAULT = {
@@ -157,6 +152,14 @@ def _read(path: Path, n_bytes: int) -> bytes:
         return file.read(n_bytes)
 
 
+def _read_if_any(path: Path) -> bytes:
+    """Return the contents of a file, or no bytes if it does not exist."""
+    try:
+        return _read(path, -1)
+    except FileNotFoundError:
+        return b""
+
+
 class EntryDatabase:
     """The entries of a journal, locked until the database is closed or the process ends.
 
@@ -170,8 +173,8 @@ class EntryDatabase:
         Whether each commit waits for the disk. Otherwise a crash of the machine, but not one of the process, may lose
         what was committed since the last :meth:`sync`.
     read_only : bool, default False
-        Read a copy in memory of what the journal holds now. Nothing is written or locked. SQLite itself would write,
-        for example when it reads its log; so both files are read completely, while no process has them open to write.
+        Read a copy in memory of what the journal holds now. Nothing is written or locked, and another process may go
+        on writing. SQLite itself would write, for example when it reads its log; so both files are read completely.
 
     Attributes
     ----------
@@ -223,32 +226,34 @@ class EntryDatabase:
             return sqlite3.connect(self.path, factory=SharedConnection, **options)
 
     def _copied(self) -> SharedConnection:
-        """Return a connection to a copy in memory."""
-        with open(open_file(self.path, os.O_RDONLY), "rb") as file:
-            if fcntl is not None:
-                try:
-                    fcntl.lockf(file, fcntl.LOCK_SH | fcntl.LOCK_NB, _LOCKED[1], _LOCKED[0])
-                except (BlockingIOError, PermissionError) as error:
-                    message = f"{self.path.parent} is already open in another process; close it there first"
-                    raise AlreadyOpenError(message) from error
-                except OSError as error:  # a file system without locks
-                    if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):
-                        raise
-            contents = file.read()  # opening and closing the file again here would release the lock
-            if _is_blank(self.path, contents):
-                reason = "is empty: nothing has been stored yet; open it without read_only to begin"
-                raise FileFormatError(self.path, reason)
-            log_path = Path(f"{self.path}-wal")
-            log = read_log(_read(log_path, -1)) if check_regular(log_path) else None
+        """Return a connection to a copy in memory of what the journal holds now, even if another process changes it."""
+        contents, log_bytes = self._read_together()
+        if _is_blank(self.path, contents):
+            reason = "is empty: nothing has been stored yet; open it without read_only to begin"
+            raise FileFormatError(self.path, reason)
         with self._translated_errors():
             options: Any = {"isolation_level": None, "check_same_thread": False}
             connection = sqlite3.connect(":memory:", factory=SharedConnection, **options)
             try:
-                connection.deserialize(with_log(contents, log))
+                connection.deserialize(with_log(contents, read_log(log_bytes)))
             except BaseException:
                 connection.close()
                 raise
             return connection
+
+    def _read_together(self) -> tuple[bytes, bytes]:
+        """Return the contents of the database file and of its log at one moment.
+
+        While the log has the same header, it holds every page that the writer copies to the database file meanwhile.
+        """
+        log_path = Path(f"{self.path}-wal")
+        log = _read_if_any(log_path)
+        for _ in range(_MOST_ATTEMPTS):
+            contents = _read(self.path, -1)
+            before, log = log, _read_if_any(log_path)
+            if log[: _HEADER.size] == before[: _HEADER.size]:
+                return contents, log
+        raise AlreadyOpenError(f"{self.path.parent} is changing faster than it can be read; try again")
 
     def _prepare(self) -> bool:
         """Lock and check the database; return whether it has no entries."""
@@ -326,6 +331,11 @@ class EntryDatabase:
         """Execute a statement once for each row of values."""
         with self._translated_errors():
             self._connection.executemany(statement, rows)
+
+    @property
+    def n_written(self) -> int:
+        """The number of rows written so far."""
+        return self._connection.total_changes
 
     def entries(self) -> Generator[tuple[int, bytes], None, None]:
         """Yield all entries with their numbers, in order and without gaps.

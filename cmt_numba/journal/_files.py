@@ -81,7 +81,7 @@ class Acknowledged:
     path : Path
         The file, which must exist.
     read_only : bool, default False
-        Whether to open it for reading only.
+        Whether to read it once and close it.
 
     Attributes
     ----------
@@ -104,6 +104,8 @@ class Acknowledged:
             raise FileFormatError(path, "is missing; restore it from a copy") from error
         self._file = open(descriptor, "rb" if read_only else "r+b", buffering=0)  # noqa: SIM115
         contents = self._file.read(100)
+        if read_only:
+            self._file.close()
         told = contents[: -_CHECKSUM.size]
         if len(told) not in (_NUMBER.size, _NUMBER.size + _IDENTITY) or contents != _sealed(told):
             self._file.close()

@@ -77,6 +77,8 @@ class Folder:
             self.path.mkdir(0o700)
             bring_to_disk(self.path.absolute().parent)
         self._check_whose_it_is()
+        if read_only and check_regular(self._acknowledged_path):  # before the entries, to which a writer may add
+            self._acknowledged = Acknowledged(self._acknowledged_path, read_only=True)
         self.database = EntryDatabase(self.journal_path, tables, waits=waits, read_only=read_only)
         self.is_new = self.database.is_new
         try:
@@ -85,7 +87,7 @@ class Folder:
                 if read_only:
                     reason = "is empty: nothing has been stored yet; open it without read_only to begin"
                     raise FileFormatError(self.journal_path, reason)
-            else:
+            elif self._acknowledged is None:
                 self._acknowledged = Acknowledged(self._acknowledged_path, read_only=read_only)
         except BaseException:
             self.close()
@@ -304,6 +306,28 @@ class Folder:
         finally:
             if self._acknowledged is not None:
                 self._acknowledged.close()
+
+
+def read_at_one_moment(path: str | os.PathLike[str], read: Callable[[], None]) -> None:
+    """Read the files of a folder, again if this fails because another process has changed them meanwhile."""
+    while True:
+        before = _stamps(Path(path))
+        try:
+            return read()
+        except (FileFormatError, FileNotFoundError):
+            if _stamps(Path(path)) == before:
+                raise
+
+
+def _stamps(path: Path) -> list[tuple[str, int, int]]:
+    """Return the name, size and time of change of each file that has a name both before and after its stamp is read."""
+    stamps = []
+    with suppress(FileNotFoundError):
+        for name in sorted(os.listdir(path)):
+            with suppress(FileNotFoundError):
+                found = os.stat(path / name)
+                stamps.append((name, found.st_size, found.st_mtime_ns))
+    return stamps
 
 
 def new_identity() -> str:

@@ -27,7 +27,7 @@ from ..persistence import (
 from ._database import MOST_BYTES, ExtraTables
 from ._entries import Entry, count_argument_bytes, pack_entry, unpack_entry
 from ._files import AlreadyOpenError, JournalError, check_regular
-from ._folder import IDENTITY, Folder
+from ._folder import IDENTITY, Folder, read_at_one_moment
 
 T = TypeVar("T")
 
@@ -137,7 +137,7 @@ class Journal:
     tables : ExtraTables, optional
         Tables that the database holds besides the entries. They change in the same transactions.
     read_only : bool, default False
-        Read an existing folder and write nothing.
+        Read an existing folder as it is now and write nothing. Another process may go on changing it.
 
     Attributes
     ----------
@@ -173,16 +173,22 @@ class Journal:
         self._journal = self._last_snapshot = _Effort(0, 0.0)
         self._is_verified = True  # whether no array is mapped that may be damaged
         self.sequence = 0
+        if read_only:
+            self._refusal = READ_ONLY
+            read_at_one_moment(path, partial(self._begin, path, tables, read_only=True))
+            if tables is None:
+                self.folder.close()
+        else:
+            self._begin(path, tables, read_only=False)
+
+    def _begin(self, path: str | os.PathLike[str], tables: ExtraTables | None, *, read_only: bool) -> None:
+        """Open the folder and make the object from it, or create it."""
         self.folder = Folder(path, read_only=read_only, tables=tables, waits=self._durability.sync_every == 1)
         try:
             if self.folder.is_new:
                 self.folder.create(self._save_snapshot, lambda: pack_entry(0, self._snapshot_entry()))
             else:
                 self._open()
-            if read_only:
-                self._refusal = READ_ONLY
-                if tables is None:
-                    self.folder.close()
         except BaseException:
             self.folder.close()
             raise
@@ -243,6 +249,17 @@ class Journal:
         with self._alone():
             return work() if self._is_under_way else self._attempt(work, True)
 
+    def alone(self, work: Callable[[], T]) -> T:
+        """Return what ``work`` returns while no other thread changes the object.
+
+        Raises
+        ------
+        JournalError
+            If the object is closed or read-only.
+        """
+        with self._alone():
+            return work()
+
     def note(self, entry: Entry) -> None:
         """Append an entry for what readers have changed in memory already. It is committed with the next change."""
         try:
@@ -281,9 +298,7 @@ class Journal:
     def _attempt(self, work: Callable[[], T], counts: bool) -> T:
         """Make changes, and commit them if they count. If this fails, undo them."""
         attempt = partial(self._all_or_none, work, counts)
-        if counts:  # queries hold back until the change is acknowledged
-            attempt = partial(self._form.lock.ahead, attempt)
-        return defer_interrupts(attempt)
+        return self._form.lock.change(attempt) if counts else defer_interrupts(attempt)
 
     def _all_or_none(self, work: Callable[[], T], counts: bool) -> T:
         self._catch_up()
@@ -484,9 +499,14 @@ class Journal:
 
     def verify(self) -> None:
         """Raise FileFormatError if an array of the last snapshot that was only mapped is damaged."""
-        if not self._is_verified and self._refusal != CLOSED:
+        if self._is_verified or self._refusal == CLOSED:
+            return
+        try:
             verify_arrays(self.folder.snapshot_path(self.folder.base), DTYPES, self._form.unread)
-            self._is_verified = True
+        except FileNotFoundError:
+            if self._refusal != READ_ONLY:  # otherwise its writer has replaced it, and only the mapping is left
+                raise
+        self._is_verified = True
 
     def _save_snapshot(self, path: Path) -> None:
         identity, form = self.folder.identify(), self._form

@@ -9,6 +9,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
+from .._jit import keeps_interpreter
 from .._validation import Constraint, Integer, OneOf, check_parameters, label_array
 from ._landmark_index import LandmarkIndex
 from ._measures import weights_of
@@ -107,6 +108,7 @@ class LandmarkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.__dict__.update(index_=index, classes_=classes, _classes_of=of_examples)
         return self
 
+    @keeps_interpreter
     def kneighbors(self, X: Any, n_neighbors: int | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Return the nearest examples of each row.
 
@@ -135,6 +137,7 @@ class LandmarkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         found = self.index_.query(X, self.n_neighbors if n_neighbors is None else n_neighbors)
         return found.values, found.ids
 
+    @keeps_interpreter
     def predict_proba(self, X: Any) -> np.ndarray:
         """Return the share of each class in the votes: float64, shape (n, n_classes)."""
         values, positions = self.kneighbors(X)
@@ -145,6 +148,7 @@ class LandmarkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         shares: np.ndarray = votes / votes.sum(axis=1, keepdims=True)
         return shares
 
+    @keeps_interpreter
     def predict(self, X: Any) -> np.ndarray:
         """Return the class with the most votes for each row; of equally many, the first of ``classes_``."""
         shares = self.predict_proba(X)

@@ -6,6 +6,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
+from .._jit import keeps_interpreter
 from .._validation import (
     Constraint,
     Integer,
@@ -160,6 +161,7 @@ class LandmarkIndex(Saved):
 
     # Changes
 
+    @keeps_interpreter
     def insert(self, X: Any) -> np.ndarray:
         """Insert rows.
 
@@ -196,6 +198,7 @@ class LandmarkIndex(Saved):
         self._state = state
         return ids
 
+    @keeps_interpreter
     def remove(self, ids: Any) -> None:
         """Remove rows. Their ids are not used again.
 
@@ -250,6 +253,7 @@ class LandmarkIndex(Saved):
 
     # Answers
 
+    @keeps_interpreter
     def query(self, X: Any, k: int = 1) -> Found:
         """Return the nearest rows in the lists nearest to each row asked, of equally near ones the one inserted first.
 

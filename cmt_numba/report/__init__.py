@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from os import PathLike
 from typing import Any
 
+from .._display import format_value
 from ..evaluation import BatchResult, ProgressiveResult, TreeProfile
 from . import _figures
 from ._bandit import intervals_of, write_bandit_report
-from ._display import METRICS, confused_rows, format_value, metric_pairs, profile_pairs, result_pairs, rival_rows
+from ._display import METRICS, confused_rows, metric_pairs, profile_pairs, result_pairs, rival_rows, shown_profile
 from ._figures import Drawing
 from ._page import PageTable, require_libraries, write_page
 
@@ -40,7 +41,7 @@ def write_report(
     command : str, optional
         The command that produced the result, shown on the page.
     profile : TreeProfile, optional
-        The shape of the trees; by default that of the result, if it has one.
+        The shape of the trees; by default that of the result, if it has one. Small trees are not shown.
 
     Raises
     ------
@@ -51,6 +52,7 @@ def write_report(
     """
     if profile is None and isinstance(result, BatchResult):
         profile = result.profile
+    profile = shown_profile(profile)
     require_libraries()
     write_page(
         path,

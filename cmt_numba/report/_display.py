@@ -20,6 +20,8 @@ METRICS = {
 }
 """Descriptions of measures whose names need one."""
 
+_FEWEST_MEMORIES = 1000  # of trees whose shape is shown
+
 _RIVALS = {
     "estimator": "the model, last run",
     "majority": "most frequent",
@@ -28,15 +30,6 @@ _RIVALS = {
     "linear": "linear model",
     "bm25": "BM25",
 }
-
-
-def format_value(value: Any) -> str:
-    """Return a value as text for display."""
-    if isinstance(value, bool) or value is None:
-        return {True: "yes", False: "no", None: "-"}[value]
-    if isinstance(value, int):
-        return f"{value:,}"
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def metric_pairs(result: ProgressiveResult | BatchResult) -> list[tuple[str, str]]:
@@ -99,6 +92,11 @@ def confused_rows(result: BatchResult) -> list[dict[str, Any]]:
         }
         for one in result.confused
     ]
+
+
+def shown_profile(profile: TreeProfile | None) -> TreeProfile | None:
+    """Return the shape of trees if they are large enough for their shape to matter, else None."""
+    return profile if profile is not None and profile.n_memories >= _FEWEST_MEMORIES else None
 
 
 def profile_pairs(profile: TreeProfile) -> list[tuple[str, Any]]:

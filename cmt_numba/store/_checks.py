@@ -33,6 +33,8 @@ def check_keys(keys: Any, *, distinct: bool = True) -> list[Key]:
     ValueError
         If an integer has more than 64 bits, a string cannot be stored, there are none, or one is given twice.
     """
+    if type(keys) is list and len(keys) == 1 and type(keys[0]) is int and _LEAST <= keys[0] <= _MOST:
+        return keys[:]  # without what takes longer than to find it
     unmasked("keys", keys)
     if isinstance(keys, np.ndarray):
         if keys.ndim > 1:

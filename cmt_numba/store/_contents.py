@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any, Self, TypeVar
 
@@ -29,8 +28,6 @@ _NEW = {"n_reroutes": 1, "scorer_learning_rate": 0.01, "n_links": 24}  # options
 _TREES, _TREES_WITHOUT_LINKS = 2, 4  # with links trees only say where to begin: more of them find no more
 
 T = TypeVar("T")
-Commit = Callable[..., None]
-"""Commits a part of a change of a store in memory; takes whether there is more to come."""
 
 
 def with_defaults(given: dict[str, Any]) -> dict[str, Any]:
@@ -59,8 +56,6 @@ class StoreContents:
     ----------
     search : StoreSearch
         The tree, the records and the space, as searches use them.
-    writing : RLock
-        The lock of all changes.
     version : int
         The number of changes that were begun and ended; odd while one is under way.
     unread : UnreadPayloads
@@ -136,10 +131,9 @@ class StoreContents:
         self.path = tree.path if isinstance(tree, DurableTree) else None
         self._database = database
         self.search = StoreSearch(tree, records, CosineSpace())
-        self.writing = threading.RLock()
         self.version = 0
+        self._is_sync_due = False  # at the end of the change under way
         self._n_rekeyed = 0  # odd while all memories get keys of another space
-        self._notes: dict[str, Any] = {}  # facts to write with the next change
         self.unread = UnreadPayloads()
         self._is_closed = False
         try:
@@ -153,8 +147,7 @@ class StoreContents:
                     records.upgrade()
             else:
                 self._use(METRICS[metric or CosineSpace.metric]())
-                facts = {"version": _VERSION} | self.space.facts()
-                self._transact(lambda commit: records.set_facts(facts))
+                self.change(partial(records.set_facts, {"version": _VERSION} | self.space.facts()))
                 self.sync()
         except BaseException:
             self.close()
@@ -200,8 +193,7 @@ class StoreContents:
                 answer = work(search)
                 if self._n_rekeyed == before:
                     return answer
-            with self.writing:
-                pass  # wait until all memories have their keys
+            self.alone(lambda: None)  # wait until all memories have their new keys
 
     def check(self, *, thorough: bool) -> KeySpace:
         """Return the space that the facts describe, after checking that tree, records and facts belong together.
@@ -232,58 +224,74 @@ class StoreContents:
 
     # Changes
 
-    def change(self, work: Callable[[Commit], T]) -> T:
-        """Make a change of the tree and the records.
+    def alone(self, work: Callable[[], T]) -> T:
+        """Return what ``work`` returns while no other thread changes the store."""
+        tree = self.search.tree
+        if isinstance(tree, DurableTree) and tree._journal.is_writable:
+            return tree._journal.alone(work)
+        return tree._lock.change(work)
 
-        In memory, parts that ``work`` has committed stay whatever happens later; in a folder, all of the change or
-        nothing is there when it is opened again.
+    def change(self, work: Callable[[], T]) -> T:
+        """Change the tree and the records, all or nothing. A change within another is a part of it.
+
+        In memory, parts for which :meth:`commit_part` was called stay even if the change fails later.
 
         Raises
         ------
         JournalError
             If the store is closed or read-only, or the change could not be written; nothing has changed then.
         """
-        with self.writing:
-            self.check_open()
-            self.version += 1
-            try:
-                self.unread.read()
-                return self._transact(partial(self._make, work))
-            except (OSError, FileFormatError, JournalError) as error:
-                cause = error.__cause__ if isinstance(error, JournalError) and error.__cause__ else error
-                raise JournalError(f"{self.path}: the change was not made: {cause}") from error
-            finally:
-                self.version += 1
+        return self.alone(partial(self._change, work))
 
-    def _make(self, work: Callable[[Commit], T], commit: Commit) -> T:
-        answer = work(commit)
-        if self._notes:
-            self.records.set_facts(self._notes)
-        return answer
-
-    def _transact(self, work: Callable[[Commit], T]) -> T:
-        """Change the tree and the records together; if this fails, read again what is known of them."""
-        tree, database = self.tree, self._database
+    def _change(self, work: Callable[[], T]) -> T:
+        self.check_open()
+        if self.version % 2 == 1:  # within another change
+            return work()
+        tree, database, before = self.search.tree, self._database, self._mark()
+        self.version += 1
         try:
-            if isinstance(tree, DurableTree):
-                return tree._transaction(lambda: work(lambda more=False: None))
-            assert database is not None
+            self.unread.read()
+            if database is None:
+                return tree._transaction(work)  # type: ignore[attr-defined]
             database.execute("BEGIN")
-            answer = tree._lock.change(partial(work, database.commit))
+            answer = work()
             database.commit()
             return answer
-        except BaseException:
-            uninterrupted(self._recover)
+        except BaseException as error:
+            uninterrupted(self._recover, before)
+            if database is None and isinstance(error, OSError | FileFormatError | JournalError):
+                cause = error.__cause__ if isinstance(error, JournalError) and error.__cause__ else error
+                raise JournalError(f"{self.path}: the change was not made: {cause}") from error
             raise
+        finally:
+            self.version += 1
+            if self._is_sync_due:
+                self._sync()
 
-    def _recover(self) -> None:
-        """Make the records those of the tree after a failure, and read them again when they are needed."""
+    def _mark(self) -> tuple[Any, ...]:
+        """Return what shows whether a change that failed has changed anything."""
+        tree = self.search.tree
+        return tree._forest, tree._lock.n_steps, self.search.records.n_written()
+
+    def commit_part(self) -> None:
+        """Keep what a change has done so far if the store is in memory, where replaced keys cannot be restored."""
         if self._database is not None:
+            self._database.commit()
+            self._database.execute("BEGIN")
+
+    def _recover(self, before: tuple[Any, ...]) -> None:
+        """Make records and tree agree after a failure, and read the records again when they are needed."""
+        if self._database is not None:
+            changed = before != self._mark()
             self._database.roll_back()
+            if not changed:
+                return
             stored, recorded = self.tree.ids, self.records.ids()
             self.records.delete(np.setdiff1d(recorded, stored))
             if (without_record := np.setdiff1d(stored, recorded)).size > 0:
                 self.tree.remove(without_record)
+        elif before == self._mark():
+            return
         self._read_again()
 
     def _read_again(self) -> None:
@@ -292,40 +300,20 @@ class StoreContents:
         with suppress(OSError, FileFormatError, ValueError):
             self._use(space_of(self.records.facts(), self.tree.n_features))
 
-    @contextmanager
-    def noting(self, facts: dict[str, Any]) -> Iterator[None]:
-        """Write facts together with each change that is made meanwhile: all of it is there in the end, or nothing."""
-        with self.writing:
-            self._notes = facts
-            try:
-                yield
-            finally:
-                self._notes = {}
-
-    def set_space(self, space: KeySpace) -> None:
-        """Write another space for the same keys."""
-        self.change(lambda commit: self._write_space(space))
-
     def rekey(self, space: KeySpace) -> None:
-        """Give all memories keys of another space."""
-
-        def rekey(commit: Commit) -> None:
+        """Give all memories keys of another space, within a change."""
+        self._n_rekeyed += 1
+        try:
             ids = np.sort(self.tree.ids)
             vectors = self.search.read(ids)[0].rows if ids.size > 0 else None
-            self._write_space(space)
+            self.set_space(space)
             if vectors is not None:
                 new = self.search.keys_of(vectors)
                 self.records.update_vectors(ids, new.lost)
-                self.replace(ids, new, commit)
-
-        with self.writing:
+                self.replace(ids, new)
+                self.commit_part()
+        finally:
             self._n_rekeyed += 1
-            try:
-                notes, self._notes = self._notes, {}  # which are of the change that needs other keys
-                self.change(rekey)
-            finally:
-                self._notes = notes
-                self._n_rekeyed += 1
 
     def insert(self, new: NewKeys) -> np.ndarray:
         """Insert memories, within a change; return the ids of those that were evicted."""
@@ -341,9 +329,9 @@ class StoreContents:
         insert_rows(tree._forest, new.rows, choose=choose)
         return np.concatenate(evicted)
 
-    def replace(self, ids: np.ndarray, new: NewKeys, commit: Commit) -> None:
-        """Replace the keys of memories, and commit. If this fails, commit if all memories have the new keys."""
-        tree = self.tree
+    def replace(self, ids: np.ndarray, new: NewKeys) -> None:
+        """Replace the keys of memories, within a change. If this fails with all of them replaced, keep that."""
+        tree = self.search.tree
         try:
             if isinstance(tree, DurableTree):
                 tree.replace(ids, new.keys)
@@ -352,9 +340,8 @@ class StoreContents:
                 tree._note_returned(ids[:, None])
         except BaseException:
             if self.search.has_keys(ids, new.rows):
-                commit()
+                self.commit_part()
             raise
-        commit()
 
     def remove(self, ids: np.ndarray) -> None:
         """Remove memories, within a change."""
@@ -369,7 +356,8 @@ class StoreContents:
         self.records.set_facts({"query_map": query_map.written()})
         self._use(self.space.with_query_map(query_map))
 
-    def _write_space(self, space: KeySpace) -> None:
+    def set_space(self, space: KeySpace) -> None:
+        """Write another space for the same keys, within a change."""
         self.records.set_facts(space.facts())
         self._use(space)
 
@@ -379,23 +367,30 @@ class StoreContents:
     # Files
 
     def sync(self) -> None:
-        """Write all changes to disk and wait for it; nothing in memory."""
-        if isinstance(self.tree, DurableTree):
+        """Write all changes to disk and wait for it, within a change at its end; nothing in memory."""
+        self.alone(self._sync)
+
+    def _sync(self) -> None:
+        self.check_open()
+        self._is_sync_due = self.version % 2 == 1
+        if isinstance(self.tree, DurableTree) and not self._is_sync_due:
             self.tree.sync()
 
     def close(self) -> None:
         """Write all changes to disk, and close the files."""
-        with self.writing:
-            if self._is_closed:
-                return
-            self.version += 1  # as if a change went on for ever: queries under way read payloads at once
-            with suppress(OSError, FileFormatError, JournalError):
-                self.unread.read()
-            self._is_closed = True
-            if self._database is not None:
-                self._database.close()
-            if isinstance(self.tree, DurableTree):
-                self.tree.close()
+        self.alone(self._close)
+
+    def _close(self) -> None:
+        if self._is_closed:
+            return
+        self.version += 1  # as in an endless change: queries under way read payloads at once
+        with suppress(OSError, FileFormatError, JournalError):
+            self.unread.read()
+        self._is_closed = True
+        if self._database is not None:
+            self._database.close()
+        if isinstance(self.tree, DurableTree):
+            self.tree.close()
 
     def written(self) -> Contents:
         """Return the contents of a file."""
@@ -405,14 +400,20 @@ class StoreContents:
 
     def copy(self) -> Contents:
         """Return the contents of a file, in arrays of their own."""
-        with self.writing:
+
+        def copy() -> Contents:
             self.check_open()
             contents = self.tree._lock.change(self.written)
             return contents._replace(arrays={name: array.copy() for name, array in contents.arrays.items()})
 
+        return self.alone(copy)
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a file."""
-        with self.writing:
+
+        def save() -> None:
             self.check_open()
             tree = self.tree
             tree._lock.change(lambda: write_object(path, self.written, lambda read: self.read(read, thorough=True)))
+
+        self.alone(save)

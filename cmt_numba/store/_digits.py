@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse
 
+from .._jit import kernel
+
 _HEAD = struct.Struct("<BI")
 _CELLS_AT_ONCE = 1 << 17
 
@@ -30,28 +32,68 @@ class LostDigits(NamedTuple):
         return LostDigits(self.norms[rows], digits)
 
 
+@kernel
+def _pack_differences(given, computed, offsets, differences, widths, packed):
+    """Write the differences of the bit patterns of rows as planes of bits, and how many planes each row needs.
+
+    The planes of row ``i`` begin at ``4 * offsets[i] + 28 * i``: no row needs more than 32.
+    """
+    for row in range(widths.size):
+        first, n = offsets[row], offsets[row + 1] - offsets[row]
+        together = np.int64(0)
+        for i in range(n):
+            difference = (np.int64(given[first + i]) - np.int64(computed[first + i])) & 0xFFFFFFFF
+            folded = (difference << 1) & 0xFFFFFFFF  # small numbers for small differences of either sign
+            differences[i] = folded if difference < 0x80000000 else folded ^ 0xFFFFFFFF
+            together |= differences[i]
+        width = 0
+        while together >> width != 0:
+            width += 1
+        widths[row] = width
+        at = 4 * offsets[row] + 28 * row
+        for plane in range(width):
+            for start in range(0, n, 8):
+                byte = 0
+                for i in range(start, min(start + 8, n)):
+                    byte |= ((differences[i] >> plane) & 1) << (7 - i + start)
+                packed[at] = byte
+                at += 1
+
+
 def lost_digits(given: Any, computed: Any) -> list[bytes]:
     """Return for each row what :func:`restore` needs to turn computed vectors into those that were given.
 
     Both are arrays of float32, or CSR arrays with the same cells.
     """
-    if scipy.sparse.issparse(given):
-        pairs = zip(_rows(given), _rows(computed), strict=True)
-        return [lost_digits(one[None], other[None])[0] for one, other in pairs]
-    size = max(1, _CELLS_AT_ONCE // given.shape[1])
-    if len(given) > size:  # what fits into the caches of a processor takes a ninth of the time
-        parts = [lost_digits(given[i : i + size], computed[i : i + size]) for i in range(0, len(given), size)]
-        return [digits for part in parts for digits in part]
-    bits = given.view(np.int32) - computed.view(np.int32)
-    differences = ((bits << 1) ^ (bits >> 31)).view(np.uint32)  # small numbers for small ones of either sign
-    widths = np.frexp(differences.max(axis=1, initial=0).astype(np.float64))[1]
-    packed: list[bytes] = [b""] * len(given)
-    for width in set(widths.tolist()):
-        rows = np.flatnonzero(widths == width)
-        planes = (differences[rows, None] >> np.arange(width, dtype=np.uint32)[:, None] & 1).astype(np.uint8)
-        for row, contents in zip(rows.tolist(), np.packbits(planes, axis=2), strict=True):
-            packed[row] = _HEAD.pack(width, zlib.crc32(given[row].tobytes())) + contents.tobytes()
-    return packed
+    if isinstance(given, np.ndarray):
+        n_rows, width = given.shape
+        offsets, given, computed = np.arange(0, (n_rows + 1) * width, width), given.reshape(-1), computed.reshape(-1)
+    else:
+        offsets, given, computed = given.indptr.astype(np.int64), given.data, computed.data
+    if given.size <= _CELLS_AT_ONCE:
+        return _digits_of_block(given, computed, offsets)
+    digits: list[bytes] = []
+    first, n_rows = 0, offsets.size - 1
+    while first < n_rows:
+        stop = max(first + 1, int(offsets.searchsorted(offsets[first] + _CELLS_AT_ONCE, "right")) - 1)
+        a, b = offsets[first], offsets[stop]
+        digits += _digits_of_block(given[a:b], computed[a:b], offsets[first : stop + 1] - a)
+        first = stop
+    return digits
+
+
+def _digits_of_block(given: np.ndarray, computed: np.ndarray, offsets: np.ndarray) -> list[bytes]:
+    n_rows = offsets.size - 1
+    differences, widths = np.empty(given.size, np.int64), np.empty(n_rows, np.int64)
+    packed = np.empty(4 * given.size + 28 * n_rows, np.uint8)
+    _pack_differences(given.view(np.uint32), computed.view(np.uint32), offsets, differences, widths, packed)
+    ends, digits, view = offsets.tolist(), [], memoryview(packed)
+    for row, width in enumerate(widths.tolist()):
+        a, b = ends[row], ends[row + 1]
+        start = 4 * a + 28 * row
+        head = _HEAD.pack(width, zlib.crc32(given[a:b]))
+        digits.append(head + view[start : start + width * -(-(b - a) // 8)])
+    return digits
 
 
 def restore(computed: Any, digits: list[bytes | None]) -> bool:

@@ -10,9 +10,9 @@ from typing import Any, Self
 import numpy as np
 import scipy.sparse
 
-from .._change import spans
 from .._engine import Filter
 from .._forest import NONE, InvariantError, no_hits, require, rewarded_memories
+from .._jit import keeps_interpreter
 from .._validation import (
     check_integer,
     check_matrix,
@@ -33,7 +33,7 @@ from ._checks import (
     check_payloads,
     check_stored,
 )
-from ._contents import Commit, StoreContents
+from ._contents import StoreContents
 from ._filters import FilterCache
 from ._learning import learn_in_blocks, taught_by
 from ._metrics import METRICS, check_lengths
@@ -41,7 +41,7 @@ from ._query_map import WIDEST
 from ._recall import Efforts
 from ._records import WITH
 from ._results import Items, Payloads, Results, read_payload
-from ._search import Effort, NearestMemories, StoreSearch
+from ._search import Effort, NearestMemories, NewKeys, StoreSearch
 
 _CELLS_REPLACED_AT_ONCE = 1 << 22  # of vectors, which takes about ten milliseconds: queries wait meanwhile
 _VECTORS_CHECKED_AT_ONCE = 10_000
@@ -163,6 +163,7 @@ class MemoryStore:
 
     # Changes
 
+    @keeps_interpreter
     def add(self, keys: Any, X: Any, payloads: Any = None) -> None:
         """Add new memories.
 
@@ -188,9 +189,9 @@ class MemoryStore:
 
         Nothing has changed after any of these.
         """
-        with self._contents.writing:
-            self._write(keys, X, payloads, replace=False)
+        self._contents.change(partial(self._write, keys, X, payloads, False))
 
+    @keeps_interpreter
     def upsert(self, keys: Any, X: Any, payloads: Any = None) -> None:
         """Add memories, and replace the vectors and payloads of those whose keys are in the store.
 
@@ -206,48 +207,57 @@ class MemoryStore:
         MemoryError
             If memory runs out. In memory some memories may have been replaced then, each with its payload.
         """
-        with self._contents.writing:
-            self._write(keys, X, payloads, replace=True)
+        self._contents.change(partial(self._write, keys, X, payloads, True))
 
-    def _write(self, keys: Any, X: Any, payloads: Any, *, replace: bool) -> None:
-        checked, contents = check_keys(keys), self._contents
+    def _write(self, keys: Any, X: Any, payloads: Any, replace: bool) -> None:
+        """Add memories, within a change; with ``replace``, those whose keys are in the store are replaced."""
+        contents, own = self._contents, check_keys(keys)
         X = self._check_form(X)
-        check_lengths(X, contents.metric)
-        check_one_for_each_row(checked, X.shape[0])
-        texts = check_payloads(payloads, len(checked))
-        records = contents.records
-        ids = records.find(checked)
-        old, new = (ids >= 0).nonzero()[0], (ids < 0).nonzero()[0]
-        if old.size == 0:
-            check_kind(checked, records.kind())
+        search = contents.search
+        norms = check_lengths(X, search.space.metric)
+        check_one_for_each_row(own, X.shape[0])
+        texts = [None] * len(own) if payloads is None else check_payloads(payloads, len(own))
+        records, ids = search.records, search.records.find(own)
+        is_old = ids >= 0
+        if not is_old.any():
+            check_kind(own, records.kind())
         elif not replace:
-            message = f"keys must not be in the store: {checked[old[0]]!r:.100} is; use upsert to replace it"
+            message = f"keys must not be in the store: {own[is_old.argmax()]!r:.100} is; use upsert to replace it"
             raise DuplicateKeyError(message)
-        self._make_room(X)
+        if search.space.n_more > 0:
+            self._make_room(X)
+        new = contents.search.keys_of(X, norms)
+        if is_old.all():
+            self._replace(ids, texts, new)
+            return
+        if is_old.any():
+            old = is_old.nonzero()[0]
+            self._replace(ids[old], [texts[i] for i in old], new.of(old))
+            contents.commit_part()
+            rest = (~is_old).nonzero()[0]
+            own, texts, new = [own[i] for i in rest], [texts[i] for i in rest], new.of(rest)
+        first = contents.tree._forest.next_id
+        records.insert(np.arange(first, first + len(own)), own, texts, new.lost)
+        evicted = contents.insert(new)
+        if evicted.size > 0:
+            records.delete(evicted)
 
-        def write(commit: Commit) -> None:
-            keys = contents.search.keys_of(X)
-            n_cells = keys.rows.values.size
-            for start, stop in spans(old.size, max(1, _CELLS_REPLACED_AT_ONCE * len(checked) // max(1, n_cells))):
-                some, more = old[start:stop], stop < old.size or new.size > 0
-                replaced = keys.of(some)
-                records.update(ids[some], [texts[i] for i in some], replaced.lost)
-                contents.replace(ids[some], replaced, partial(commit, more))
-            if new.size > 0:
-                first, added = contents.tree._forest.next_id, keys.of(new)
-                own, text = [checked[i] for i in new], [texts[i] for i in new]
-                records.insert(np.arange(first, first + new.size), own, text, added.lost)
-                records.delete(contents.insert(added))
-                commit()
-
-        contents.change(write)
+    def _replace(self, ids: np.ndarray, texts: list[str | None], new: NewKeys) -> None:
+        """Replace vectors and payloads in steps, within a change."""
+        contents = self._contents
+        size = max(1, _CELLS_REPLACED_AT_ONCE * ids.size // max(1, new.rows.values.size))
+        for start in range(0, ids.size, size):
+            if start > 0:
+                contents.commit_part()
+            some = new if size >= ids.size else new.of(np.arange(start, min(start + size, ids.size)))
+            here = slice(start, start + size)
+            contents.search.records.update(ids[here], texts[here], some.lost)
+            contents.replace(ids[here], some)
 
     def _make_room(self, X: Any) -> None:
-        """Give all memories other keys if there is no room for new vectors among the present ones."""
+        """Give all memories other keys if there is no room for new vectors among the present ones, within a change."""
         contents = self._contents
         space = contents.space
-        if space.n_more == 0:
-            return
         admitting = space.admits(X, len(self)) if space.bound > 0.0 else None
         if admitting is space:
             return
@@ -261,6 +271,7 @@ class MemoryStore:
         contents.rekey(METRICS[space.metric].fitted(every))
         self._efforts.forget()
 
+    @keeps_interpreter
     def delete(self, keys: Any) -> None:
         """Delete memories.
 
@@ -280,15 +291,12 @@ class MemoryStore:
         """
         checked, contents = check_keys(keys), self._contents
 
-        def delete(commit: Commit) -> None:
-            contents.remove(ids)
-            commit()
-
-        with contents.writing:
-            contents.check_open()
+        def delete() -> None:
             ids = contents.records.find(checked)
             check_stored(checked, ids)
-            contents.change(delete)
+            contents.remove(ids)
+
+        contents.change(delete)
 
     def create_index(self, field: Any) -> None:
         """Create an index on a field of payloads, so that filters on it need not look at all of them.
@@ -299,17 +307,17 @@ class MemoryStore:
             The field, as in filters.
         """
         contents = self._contents
-        with contents.writing:
-            contents.change(lambda commit: contents.records.create_index(field))
-            contents.sync()
+        contents.change(lambda: contents.records.create_index(field))
+        contents.sync()
 
     def compact(self) -> None:
         """Store memories in the order in which searches read them, for faster queries after many changes."""
         contents = self._contents
-        contents.change(lambda commit: contents.tree.compact(copies=contents.tree._forest.options["n_links"] == 0))
+        contents.change(lambda: contents.tree.compact(copies=contents.tree._forest.options["n_links"] == 0))
 
     # Queries
 
+    @keeps_interpreter
     def query(
         self,
         X: Any,
@@ -347,35 +355,37 @@ class MemoryStore:
         TypeError, ValueError
             If an argument is not valid.
         """
-        X = self._check_form(X)
-        k = check_wanted("k", k, len(self))
+        X, contents = self._check_form(X), self._contents
+        tree = contents.search.tree
+        k = check_wanted("k", k, tree._forest.n_memories)
         target = self._target_recall
         if target_recall is not None:
             target = check_real("target_recall", target_recall, 0.0, 1.0, above=True)
         probes = None if n_probes is None else check_integer("n_probes", n_probes, 1)
-        contents = self._contents
-        among = self._filters.find(where, contents)
+        among = None if where is None else self._filters.find(where, contents)
         for _ in range(_MOST_TRIES):
             version = contents.version
-            found = contents.read_consistently(lambda search: self._find(search, X, k, among, target, probes))
+            found = contents.read_consistently(partial(self._find, X, k, among, target, probes))
             results, is_complete = self._results(found, k, version)
             if is_complete:
                 break
-        contents.tree._note_returned(found.ids)
+        if tree._forest.eviction.minds_queries:
+            tree._note_returned(found.ids)
         return results
 
     def _find(
-        self, search: StoreSearch, X: Any, k: int, among: Filter | None, target: float, n_probes: int | None
+        self, X: Any, k: int, among: Filter | None, target: float, n_probes: int | None, search: StoreSearch
     ) -> NearestMemories:
         """Return the best memories, in as many columns as there are memories, or ``k``."""
-        tree, Q = search.tree, search.space.mapped(X)
-        rows = search.rows_of(Q)
+        Q, rows = search.prepared(X)
+        forest = search.tree._forest
         for _ in range(_MOST_TRIES):
-            next_id = tree._forest.next_id
-            n = tree.n_memories if among is None else among.ids.size
+            n = forest.n_memories if among is None else among.ids.size
+            if k > n and among is None:
+                next_id, n = forest.next_id, forest.n_memories
             effort = self._efforts.of(search, min(k, n), target, among) if n_probes is None else n_probes
             found = search.find(Q, rows, min(k, n), n, among, effort)
-            if k <= n or among is not None or tree._forest.next_id == next_id:
+            if k <= n or among is not None or forest.next_id == next_id:
                 break  # otherwise memories that were added may have taken the few places of those that there were
         return found
 
@@ -385,7 +395,7 @@ class MemoryStore:
         ``version`` is that of the store before the search.
         """
         contents, (ids, scores) = self._contents, found
-        records = contents.records
+        records = contents.search.records
         named, is_complete = records.named(ids), True
         keys, kinds = named.keys, named.kinds
         if ids.shape[1] < k or not named.are_all_there():
@@ -404,6 +414,7 @@ class MemoryStore:
                 return Results(keys, scores, texts), False
         return Results(keys, scores, payloads), is_complete
 
+    @keeps_interpreter
     def get(self, keys: Any) -> Items:
         """Return the vectors and payloads of memories.
 
@@ -427,9 +438,8 @@ class MemoryStore:
         checked, contents = check_keys(keys, distinct=False), self._contents
         items, are_exact = contents.read_consistently(partial(self._read, checked))
         if not are_exact:  # they were changed meanwhile
-            with contents.writing:
-                items, are_exact = contents.read_consistently(partial(self._read, checked))
-                require(are_exact, "vectors are not those that were added")
+            items, are_exact = contents.alone(lambda: contents.read_consistently(partial(self._read, checked)))
+            require(are_exact, "vectors are not those that were added")
         return items
 
     def _read(self, keys: list[Key], search: StoreSearch) -> tuple[Items, bool]:
@@ -445,6 +455,7 @@ class MemoryStore:
 
     # Learning
 
+    @keeps_interpreter
     def feedback(self, X: Any, keys: Any, rewards: Any) -> None:
         """Learn from rewards of what was returned, or of what was right.
 
@@ -473,8 +484,7 @@ class MemoryStore:
 
         Nothing has been learned after any of these.
         """
-        with self._contents.writing:
-            self._feedback(X, keys, rewards)
+        self._contents.change(partial(self._feedback, X, keys, rewards))
 
     def _feedback(self, X: Any, keys: Any, rewards: Any) -> None:
         X, contents = self._check_vectors(X), self._contents
@@ -489,14 +499,14 @@ class MemoryStore:
         rewards = np.broadcast_to(check_rewards(rewards, ids), ids.shape)
         rewards = np.where(ids == NONE, np.float32(0.0), rewards)
         if (ids != NONE).any():
-            contents.change(lambda commit: self._learn(X, ids, rewards))
+            self._learn(X, ids, rewards)
 
     def _learn(self, X: Any, ids: np.ndarray, rewards: np.ndarray) -> None:
         """Learn from the rewards of memories, -1 for none, within a change."""
         contents = self._contents
         search, tree, space = contents.search, contents.tree, contents.space
         if ids.shape[1] == 1:
-            others = self._find(search, X, _N_COMPETITORS, None, self._target_recall, None).ids
+            others = self._find(X, _N_COMPETITORS, None, self._target_recall, None, search).ids
             others = np.where((others == ids) | (ids == NONE) | (rewards == 0.0), NONE, others)
             ids = np.concatenate([ids, others], axis=1)
             rewards = np.concatenate([rewards, np.zeros(others.shape, np.float32)], axis=1)
@@ -606,19 +616,21 @@ class MemoryStore:
         OSError
             If a file cannot be read.
         """
+        self._contents.alone(self._check_everything)
+
+    def _check_everything(self) -> None:
         contents = self._contents
-        with contents.writing:
-            contents.check_open()
-            contents.tree.check_invariants()
-            require(contents.records.are_indexed(), "the index of the keys is not theirs")
-            try:
-                contents.check(thorough=True)
-            except ValueError as error:
-                raise InvariantError(str(error)) from error
-            ids = np.sort(contents.tree.ids)
-            for first in range(0, ids.size, _VECTORS_CHECKED_AT_ONCE):
-                exact = contents.search.read(ids[first : first + _VECTORS_CHECKED_AT_ONCE])[2]
-                require(exact, "vectors are not those that were added")
+        contents.check_open()
+        contents.tree.check_invariants()
+        require(contents.records.are_indexed(), "the index of the keys is not theirs")
+        try:
+            contents.check(thorough=True)
+        except ValueError as error:
+            raise InvariantError(str(error)) from error
+        ids = np.sort(contents.tree.ids)
+        for first in range(0, ids.size, _VECTORS_CHECKED_AT_ONCE):
+            exact = contents.search.read(ids[first : first + _VECTORS_CHECKED_AT_ONCE])[2]
+            require(exact, "vectors are not those that were added")
 
     # Files
 
@@ -664,9 +676,7 @@ class MemoryStore:
 
     def sync(self) -> None:
         """Write all changes to disk and wait for it. Without ``sync_every`` above 1 this has been done already."""
-        with self._contents.writing:
-            self._contents.check_open()
-            self._contents.sync()
+        self._contents.sync()
 
     def close(self) -> None:
         """Write all changes to disk and close the store, which cannot be used any more."""
@@ -694,10 +704,14 @@ class MemoryStore:
 
     def _check_form(self, X: Any) -> Any:
         """Return vectors or queries as float32, in the form of those stored; they may hold anything."""
-        self._contents.check_open()
-        X = check_matrix(X, n_features=self.n_features)
-        state = self._contents.tree._forest.state
-        if state is None or state.parameters.sparse != isinstance(X, np.ndarray):
+        contents = self._contents
+        contents.check_open()
+        search = contents.search
+        state = search.tree._forest.state
+        if state is None:
+            return check_matrix(X)
+        X = check_matrix(X, n_features=state.parameters.n_features - search.space.n_more)
+        if state.parameters.sparse != isinstance(X, np.ndarray):
             return X
         return scipy.sparse.csr_array(X) if state.parameters.sparse else X.toarray()
 

@@ -35,7 +35,7 @@ class Efforts:
 
     def of(self, search: StoreSearch, k: int, target: float, among: Filter | None) -> Effort:
         """Return the effort for ``k`` neighbours of the candidates, which is measured if it is not known."""
-        n = n_candidates = search.tree.n_memories
+        n = n_candidates = search.tree._forest.n_memories
         share = 1.0
         if among is not None:
             n_candidates = among.ids.size
@@ -67,8 +67,7 @@ def measure(search: StoreSearch, k: int, share: float, target: float) -> Effort:
     if search.is_coded():  # what is asked for lies between codes
         units = units + draws.uniform(-0.5, 0.5, units.shape) * np.abs(units).max(axis=1, keepdims=True) / 127
         vectors = search.space.vectors(units, np.full(asked.size, search.space.length()))
-    vectors = search.space.mapped(vectors)
-    rows = search.rows_of(vectors)
+    vectors, rows = search.prepared(vectors)
     n_candidates = ids.size if among is None else among.ids.size
     true = _neighbours(search.nearest(vectors, rows, min(k + 1, n_candidates), among).ids, asked, k)
     linked = tree._forest.links.are_there

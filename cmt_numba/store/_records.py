@@ -7,8 +7,7 @@ import math
 import re
 import sqlite3
 import threading
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -101,11 +100,14 @@ class MemoryDatabase:
         """Execute a statement once for each row of values."""
         self._connection.executemany(statement, rows)
 
-    def commit(self, more: bool = False) -> None:
-        """Keep what was written since the last BEGIN, and begin again if there is more to come."""
+    @property
+    def n_written(self) -> int:
+        """The number of rows written so far."""
+        return self._connection.total_changes
+
+    def commit(self) -> None:
+        """Keep what was written since the last BEGIN."""
         self._connection.commit()
-        if more:
-            self.execute("BEGIN")
 
     def roll_back(self) -> None:
         """Undo what was written since the last BEGIN."""
@@ -218,10 +220,10 @@ class KeyTable:
             room[before:n] = new
         self._columns = _Columns(*(room[:n] for room in self._rooms))
 
-    def mark(self, ids: np.ndarray, has_payload: np.ndarray) -> None:
+    def mark(self, ids: np.ndarray, payloads: Sequence[str | None]) -> None:
         """Note which of some memories have payloads from now on."""
         all_ids, _, kinds = self._columns
-        kinds[all_ids.searchsorted(ids)] = np.where(has_payload, WITH, WITHOUT)
+        kinds[all_ids.searchsorted(ids)] = [WITHOUT if payload is None else WITH for payload in payloads]
 
     def delete(self, ids: np.ndarray) -> None:
         """Delete records."""
@@ -317,12 +319,6 @@ class Records:
         all_rows = [found.get(memory_id, nothing) for memory_id in some.tolist()]
         keys, kinds = as_array([row[0] for row in all_rows]), np.array([row[1] for row in all_rows], np.int8)
         return NamedMemories(ids, keys[places], ids, kinds[places])
-
-    @contextmanager
-    def _changing(self) -> Iterator[KeyTable | None]:
-        """Change records while the keys are not being read, and yield what must be changed too, if they have been."""
-        with self._reading:
-            yield self._table
 
     def keep_keys(self) -> KeyTable:
         """Read all keys, and keep them from now on."""
@@ -438,23 +434,28 @@ class Records:
 
     # Changes, in a transaction
 
+    def n_written(self) -> int:
+        """Return how many rows of the database have been written so far."""
+        n: int = self._database.n_written
+        return n
+
     def insert(self, ids: np.ndarray, keys: Sequence[Key], payloads: Sequence[str | None], lost: LostDigits) -> None:
         """Write new records."""
         rows = zip(ids.tolist(), keys, payloads, lost.norms.tolist(), strict=True)
-        with self._changing() as table:
+        with self._reading:
             self._database.execute_many("INSERT INTO records VALUES (?, ?, ?, ?)", rows)
             self._write_digits(ids, lost)
-            if table is not None:
-                table.append(ids, keys, _are_given(payloads))
+            if self._table is not None:
+                self._table.append(ids, keys, _are_given(payloads))
 
     def update(self, ids: np.ndarray, payloads: Sequence[str | None], lost: LostDigits) -> None:
         """Replace the payloads of records, and what belongs to their vectors."""
         rows = zip(payloads, lost.norms.tolist(), ids.tolist(), strict=True)
-        with self._changing() as table:
+        with self._reading:
             self._database.execute_many("UPDATE records SET payload = ?, norm = ? WHERE id = ?", rows)
             self._write_digits(ids, lost)
-            if table is not None:
-                table.mark(ids, _are_given(payloads))
+            if self._table is not None:
+                self._table.mark(ids, payloads)
 
     def update_vectors(self, ids: np.ndarray, lost: LostDigits) -> None:
         """Replace what belongs to the vectors of records."""
@@ -476,11 +477,11 @@ class Records:
     def delete(self, ids: np.ndarray) -> None:
         """Delete records."""
         rows = [(memory_id,) for memory_id in ids.tolist()]
-        with self._changing() as table:
+        with self._reading:  # the keys
             self._database.execute_many("DELETE FROM records WHERE id = ?", rows)
             self._database.execute_many("DELETE FROM vectors WHERE id = ?", rows)
-            if table is not None:
-                table.delete(ids)
+            if self._table is not None:
+                self._table.delete(ids)
 
     # Facts about the store
 

@@ -14,7 +14,7 @@ from .._engine import search as search_trees
 from .._forest import NONE, WORTH_A_CANDIDATE, WORTH_A_LEAF, Rows, State, as_matrix, stored_rows, unexplored
 from ..tree import ContextualMemoryTree
 from ._digits import LostDigits, lost_digits, restore
-from ._metrics import CosineSpace, KeySpace, blocks, check_directions
+from ._metrics import KeySpace, blocks, check_directions
 from ._records import Record, Records
 
 _FASTER = 4  # how much faster many rows are compared with dense memories by matrix products
@@ -73,27 +73,6 @@ class NearestMemories(NamedTuple):
     scores: np.ndarray  # float32 or float64 (n, k), -inf where there is none
 
 
-def search(
-    tree: ContextualMemoryTree,
-    rows: Rows,
-    k: int,
-    n_leaves: int,
-    among: Filter | None,
-    breadth: int = 0,
-    left_out: np.ndarray | None = None,
-) -> NearestMemories:
-    """Return the best memories in so many leaves or, with a breadth, of those that links lead to from there.
-
-    Along links, the search for each row does not go to the memory whose id is in ``left_out``.
-    """
-    hits, reach = unexplored(rows.n_rows, k), Reach(n_leaves, breadth, left_out)
-    if among is None:
-        search_trees(tree._forest, rows, reach, hits)
-    else:
-        tree._lock.read(partial(search_among, tree._forest, rows, reach, among, hits))
-    return NearestMemories(hits.ids, hits.scores)
-
-
 class GivenVectors(NamedTuple):
     """Vectors as they were given, in the order of their ids."""
 
@@ -135,25 +114,36 @@ class StoreSearch:
         self.tree, self.records, self.space = tree, records, space
         self._all: tuple[int, GivenVectors] | None = None  # the steps of the tree so far, and all vectors
 
-    def rows_of(self, Q: Any) -> Rows:
-        """Return queries of the tree. Raise ValueError if the metric is the cosine and a query has no direction."""
-        rows = self.tree._forest.unit_rows(self.space.queries(Q))
-        if isinstance(self.space, CosineSpace):
+    def prepared(self, X: Any) -> tuple[Any, Rows]:
+        """Return queries as they are compared with vectors, and the queries of the tree for them.
+
+        Raises
+        ------
+        ValueError
+            If a query is not finite or, with the cosine, has no direction.
+        """
+        space = self.space
+        Q = X if space.query_map is None else space.mapped(X)
+        rows = self.tree._forest.unit_rows(Q if space.n_more == 0 else space.queries(Q))
+        if space.n_more == 0:
             _check_directions(rows)
-        return rows
+        return Q, rows
 
     def find(self, Q: Any, rows: Rows, k: int, n: int, among: Filter | None, effort: Effort | int) -> NearestMemories:
         """Return the best ``k`` of ``n`` candidates, by a search of some effort or of so many leaves."""
+        n_rows = rows.offsets.size - 1
         if k == 0:
-            return NearestMemories(np.empty((rows.n_rows, 0), np.int64), np.empty((rows.n_rows, 0), np.float32))
+            return NearestMemories(np.empty((n_rows, 0), np.int64), np.empty((n_rows, 0), np.float32))
         if isinstance(effort, int):
             n_leaves, breadth = effort, 0
-        elif effort.compares_all(n, rows.n_rows, sparse=rows.sparse):
+        elif effort.compares_all(n, n_rows, sparse=rows.sparse):
             return self.nearest(Q, rows, k, among)
         else:
             n_leaves, breadth = effort.n_probes or 1, effort.breadth
         found = self.near(Q, rows, k, n_leaves, among, breadth)
-        short = _short_rows(found.ids, k)
+        if n_rows == 1 and found.ids.item(k - 1) != NONE:  # in a tenth of the time
+            return found
+        short = np.flatnonzero(found.ids[:, k - 1] == NONE)
         if short.size > 0:
             found.ids[short], found.scores[short] = self.nearest(Q[short], rows.take(short), k, among)
         return found
@@ -168,11 +158,19 @@ class StoreSearch:
         breadth: int = 0,
         left_out: np.ndarray | None = None,
     ) -> NearestMemories:
-        """Return the best ``k`` of the memories that a search of the tree finds: see :func:`search`."""
-        wanted = k
-        if not isinstance(self.space, CosineSpace):
-            wanted = max(k, min(self.tree.n_memories if among is None else among.ids.size, k + _MORE))
-        found = search(self.tree, rows, wanted, n_leaves, among, breadth, left_out)
+        """Return the best ``k`` memories in so many leaves or, with a breadth, along links from there.
+
+        Along links, the search for each row does not go to the memory whose id is in ``left_out``.
+        """
+        wanted, tree = k, self.tree
+        if self.space.n_more > 0:
+            wanted = max(k, min(tree.n_memories if among is None else among.ids.size, k + _MORE))
+        hits, reach = unexplored(rows.offsets.size - 1, wanted), Reach(n_leaves, breadth, left_out)
+        if among is None:
+            search_trees(tree._forest, rows, reach, hits)
+        else:
+            tree._lock.read(partial(search_among, tree._forest, rows, reach, among, hits))
+        found = NearestMemories(hits.ids, hits.scores)
         return self._ranked(Q, rows, found, k, _SCAN_ERROR if rows.sparse else _SEARCH_ERROR)
 
     def nearest(self, Q: Any, rows: Rows, k: int, among: Filter | None) -> NearestMemories:
@@ -189,7 +187,7 @@ class StoreSearch:
                 break  # comparing all takes less
             some = rows if left.size == rows.n_rows else rows.take(left)
             wanted = max(k, min(n, k + more))
-            found = scan(self.tree, some, wanted, among)
+            found = self._scan(some, wanted, among)
             ids[left], scores[left] = ranked = self._ranked(Q[left], some, found, k, _SCAN_ERROR)
             if wanted >= n or self.is_coded():
                 return NearestMemories(ids, scores)
@@ -221,13 +219,16 @@ class StoreSearch:
                 break
         return GivenVectors(ids, rows, units), found, exact
 
-    def keys_of(self, X: Any) -> NewKeys:
-        """Return the keys of vectors that are to be stored, and what these lose."""
-        keys, norms = self.space.keys(X)
-        rows = self.tree._forest.unit_rows(keys)
-        if self.tree._forest.options["keep"] == "codes" and not rows.sparse:
+    def keys_of(self, X: Any, norms: np.ndarray | None = None) -> NewKeys:
+        """Return the keys of vectors that are to be stored, and what these lose; ``norms`` are the vectors' lengths."""
+        space, forest = self.space, self.tree._forest
+        keys = X
+        if space.n_more > 0 or norms is None:
+            keys, norms = space.keys(X)
+        rows = forest.unit_rows(keys)
+        if forest.options["keep"] == "codes" and not rows.sparse:
             return NewKeys(keys, rows, LostDigits(norms, None))
-        return NewKeys(keys, rows, LostDigits(norms, lost_digits(X, self.space.vectors(as_matrix(rows), norms))))
+        return NewKeys(keys, rows, LostDigits(norms, lost_digits(X, space.vectors(as_matrix(rows), norms))))
 
     def has_keys(self, ids: np.ndarray, rows: Rows) -> bool:
         """Return whether memories have these keys."""
@@ -256,8 +257,10 @@ class StoreSearch:
 
     def _with_weights(self, error: float) -> float:
         """Return by how much products of keys and queries may differ from exact ones, with what was learned."""
-        theta = self._weights()
-        return error if theta.size == 0 else error * (1.0 + float(np.abs(theta).max()))
+        state = self.tree._forest.state
+        if state is None or (theta := state.scorer.theta).size == 0:
+            return error
+        return error * (1.0 + float(np.abs(theta).max()))
 
     def _weights(self) -> np.ndarray:
         """Return the weights of features that were learned from rewards; none if nothing was."""
@@ -266,7 +269,7 @@ class StoreSearch:
 
     def _ranked(self, Q: Any, rows: Rows, found: NearestMemories, k: int, error: float) -> NearestMemories:
         """Return the best ``k`` of what was found, by the scores of the metric."""
-        if not isinstance(self.space, CosineSpace):
+        if self.space.n_more > 0:
             return self._by_keys(Q, rows, found.ids, k)
         close = _close_rows(found.scores, k, 2.0 * self._with_weights(error))
         if close.size == 0 and found.ids.shape[1] == k:
@@ -350,6 +353,17 @@ class StoreSearch:
                 ids[first + row, :k], scores[first + row, :k] = vectors.ids[candidates[best]], exact[best]
         return NearestMemories(ids, scores)
 
+    def _scan(self, rows: Rows, k: int, among: Filter | None) -> NearestMemories:
+        """Return the best of all candidates, by their keys."""
+        tree = self.tree
+        if not rows.sparse:
+            return NearestMemories(*scan_dense(tree._forest, rows, k, among)[:2])
+        hits = unexplored(rows.n_rows, k)
+        n_leaves = (tree.n_memories if among is None else among.ids.size) // WORTH_A_LEAF + 1  # so that all are scored
+        every = Filter(tree.ids) if among is None else among
+        tree._lock.read(partial(search_among, tree._forest, rows, Reach(n_leaves), every, hits))
+        return NearestMemories(hits.ids, hits.scores)
+
     def _every(self) -> GivenVectors:
         """Return all vectors, which are kept until the tree changes."""
         vectors = self._cached()
@@ -363,14 +377,6 @@ class StoreSearch:
         """Return all vectors if they have been read since the tree changed."""
         cached = self._all
         return cached[1] if cached is not None and cached[0] == self.tree._lock.n_steps else None
-
-
-def scan(tree: ContextualMemoryTree, rows: Rows, k: int, among: Filter | None) -> NearestMemories:
-    """Return the best of all candidates."""
-    if rows.sparse:  # so many leaves that all candidates are scored instead
-        n = tree.n_memories if among is None else among.ids.size
-        return search(tree, rows, k, n // WORTH_A_LEAF + 1, Filter(tree.ids) if among is None else among)
-    return NearestMemories(*scan_dense(tree._forest, rows, k, among)[:2])
 
 
 def stored_units(state: State, slots: Any) -> Any:
@@ -402,13 +408,6 @@ def _learned(theta: np.ndarray, asked: Any, units: Any) -> np.ndarray:
     if scipy.sparse.issparse(units):
         return np.asarray(asked.multiply(units).dot(theta.astype(np.float64))).reshape(-1)
     return np.asarray(np.einsum("ij,ij,j->i", asked, units, theta, dtype=np.float64))
-
-
-def _short_rows(ids: np.ndarray, k: int) -> np.ndarray:
-    """Return the rows in which fewer than ``k`` memories were found."""
-    if len(ids) == 1 and ids.item(k - 1) != NONE:  # in a tenth of the time
-        return _NO_ROWS
-    return np.flatnonzero(ids[:, k - 1] == NONE)
 
 
 def _check_directions(rows: Rows) -> None:

@@ -98,6 +98,7 @@ def test_learn_describe_ask(folder: Path, tmp_path: Path):
     result = run("fit", folder / "train.svm", "--model", model, "--trees", 3, "--passes", 2, "--set", "alpha=0.8")
     assert result.exit_code == 0
     assert result.stdout == ""
+    assert "rows held out" in result.stderr
     X, y = texts()
     estimator = CMTClassifier(n_trees=3, n_router_passes=2, n_head_passes=2, alpha=0.8, n_jobs=1, random_state=0)
     estimator.fit(scipy.sparse.csr_array(X), y)

@@ -73,7 +73,7 @@ def test_read_only(tmp_path: Path):
         CMTClassifier.open(path, read_only=True)
     with CMTClassifier.open(path, random_state=0, **FEW) as classifier:
         classifier.fit(X, Y).partial_fit(X[:1], ["e"])
-        with pytest.raises(AlreadyOpenError):
+        with pytest.raises(AlreadyOpenError):  # in the same process
             CMTClassifier.open(path, read_only=True)
     before = {file.name: file.read_bytes() for file in path.iterdir()}
     with CMTClassifier.open(path, read_only=True) as one, CMTClassifier.open(path, read_only=True) as other:

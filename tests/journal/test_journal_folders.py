@@ -7,6 +7,8 @@ import os
 import pickle
 import shutil
 import sqlite3
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -260,6 +262,35 @@ def test_read_only(folder: Path):
     with pytest.raises(FileFormatError, match="nothing is stored here"):
         DurableTree(path.with_name("empty"), read_only=True)
     assert names_in(path.with_name("empty")) == []
+
+
+READING = """
+import sys
+from cmt_numba import DurableTree
+
+for _ in range(20):
+    with DurableTree(sys.argv[1], read_only=True) as tree:
+        tree.check_invariants()
+        print(tree.sequence, len(tree))
+"""
+
+
+@needs_jit
+def test_other_processes_read_while_one_writes(folder: Path):
+    """Every reader gets the tree as it was after one of the changes, and later readers get later ones."""
+    X = dense_rows(5, 4)
+    with DurableTree(folder, snapshot_bytes=50_000, snapshot_seconds=0.0, **OPTIONS) as tree:
+        tree.insert(X)
+        command = [sys.executable, "-c", READING, str(folder)]
+        reader = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        while reader.poll() is None:
+            tree.insert(X)
+        lines, errors = reader.communicate()
+    assert errors == ""
+    seen = [tuple(map(int, line.split())) for line in lines.splitlines()]
+    assert len(seen) == 20
+    assert seen == sorted(seen)
+    assert all(n == len(X) * sequence for sequence, n in seen)
 
 
 def test_the_log_is_read_as_sqlite_reads_it(tmp_path: Path):

@@ -35,6 +35,7 @@ from cmt_numba._jit import (
     inner_exported,
     inner_merged,
     inner_shared,
+    keeping_interpreter,
     kernel,
     known,
     release,
@@ -407,3 +408,42 @@ def test_notice_of_a_first_call(monkeypatch: pytest.MonkeyPatch, caplog: pytest.
     function(np.arange(3))
     assert len(wanted) == 1
     assert caplog.get_records("call") == []
+
+
+@kernel
+def _wait_for_change(cell, other, n):
+    before = cell[0]
+    i = 0
+    while cell[0] == before and i < n:
+        other[0] += i
+        i += 1
+    return i
+
+
+@needs_jit
+def test_kernels_keep_the_interpreter_lock_for_a_few_rows_only():
+    """No other thread runs while a kernel works for a few rows; a kernel that works for a batch lets others run."""
+    cell, other = np.zeros(1, np.int64), np.zeros(1, np.int64)
+    most, done = 10**7, threading.Event()
+    _wait_for_change(cell, other, 0)
+
+    def change():
+        while not done.is_set():
+            cell[0] += 1
+
+    thread = threading.Thread(target=change)
+    thread.start()
+    try:
+        with keeping_interpreter(1):
+            assert _wait_for_change(cell, other, most) == most
+            with keeping_interpreter(1):
+                assert _wait_for_change(cell, other, most) == most
+            assert _wait_for_change(cell, other, most) == most
+            with keeping_interpreter(1000):
+                assert _wait_for_change(cell, other, 10**12) < 10**12
+        with keeping_interpreter(1000):
+            assert _wait_for_change(cell, other, 10**12) < 10**12
+        assert _wait_for_change(cell, other, 10**12) < 10**12
+    finally:
+        done.set()
+        thread.join()

@@ -155,6 +155,6 @@ def test_what_was_learned_counts_in_exact_answers():
         store = MemoryStore(metric=metric, random_state=0, learning_rate=0.1)
         store.add(range(300), X)
         store.feedback(X[:100], np.arange(100, 200), np.ones(100))
-        search, Q = store._contents.search, X[:20]
-        rows = search.rows_of(Q)
+        search = store._contents.search
+        Q, rows = search.prepared(X[:20])
         np.testing.assert_array_equal(search._compared(Q, rows, 10, None).ids, search.nearest(Q, rows, 10, None).ids)

@@ -118,7 +118,7 @@ def test_what_is_learned_is_kept(taught: MemoryStore, tmp_path: Path):
         kept = store._contents.space.query_map
         assert kept is not None
         np.testing.assert_array_equal(kept.sums, learned.sums)
-        store._contents.change(lambda _: store._contents.records.set_facts({"query_map": learned.written()[8:]}))
+        store._contents.change(lambda: store._contents.records.set_facts({"query_map": learned.written()[8:]}))
     with pytest.raises(FileFormatError, match="learned of queries"):
         MemoryStore(folder)
 

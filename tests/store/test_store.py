@@ -22,7 +22,7 @@ from cmt_numba.store import DuplicateKeyError
 from cmt_numba.store._metrics import METRICS
 from cmt_numba.store._records import Records
 from cmt_numba.store._results import Payloads
-from cmt_numba.store._search import scan
+from cmt_numba.store._search import StoreSearch
 
 FORMS = {"dense": np.asarray, "sparse": scipy.sparse.csr_array}
 D = 8
@@ -448,10 +448,11 @@ def test_foreign_and_damaged_files_are_refused(store: MemoryStore, tmp_path: Pat
     store._contents.tree.save(path)
     with pytest.raises(FileFormatError, match="not MemoryStore"):
         MemoryStore.load(path)
+    before = store._contents._mark()
     store._contents.records.delete(np.array([3]))
     with pytest.raises(ValueError, match="not those of its memories"):
         store.save(path)
-    store._contents._recover()
+    store._contents._recover(before)
     store.save(path)
     contents = bytearray(path.read_bytes())
     at = contents.index(b"CREATE TABLE facts")
@@ -545,7 +546,7 @@ def test_a_filter_whose_memories_were_all_deleted_before_the_search():
     store.add(range(5), np.eye(5), [{"a": 1}] * 5)
     among = store._filters.find({"a": 1}, store._contents)
     store.delete(range(5))
-    found = store._find(store._contents.search, np.eye(5)[:2], 3, among, 0.95, None)
+    found = store._find(np.eye(5, dtype=np.float32)[:2], 3, among, 0.95, None, store._contents.search)
     assert (found.ids == -1).all()
 
 
@@ -554,12 +555,14 @@ def test_memories_added_before_the_search_take_no_place_of_others(monkeypatch: p
     store = MemoryStore(random_state=0)
     store.add(range(10), X[:10])
 
+    scan = StoreSearch._scan
+
     def scan_later(*arguments: Any) -> Any:
         if len(store) == 10:  # when the query has looked how many there are
             store.add(range(10, 20), X[10:])
         return scan(*arguments)
 
-    monkeypatch.setattr("cmt_numba.store._search.scan", scan_later)
+    monkeypatch.setattr(StoreSearch, "_scan", scan_later)
     found = store.query(X[10:12], 20, target_recall=1.0)
     assert [sorted(row) for row in found.keys.tolist()] == [list(range(20))] * 2
 

@@ -1,0 +1,106 @@
+"""Kernels that keep the interpreter lock while they work for a few rows.
+
+A kernel releases the interpreter lock, so that other threads can run. Next to threads that are busy in Python it then
+waits up to 5 ms for each of them to get the lock back, hundreds of times longer than a query of one row takes. So
+within ``keeping_interpreter`` the kernels of a thread keep the lock. They are the same machine code: only the wrapper
+that Python calls looks up whether to release it.
+"""
+
+import ctypes
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from functools import wraps
+from threading import get_ident
+from typing import Any, TypeVar, cast
+
+import llvmlite.binding
+from llvmlite import ir
+from numba.core import cgutils
+from numba.core.callwrapper import PyCallWrapper
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+_LONGEST = 1000.0
+"""Microseconds of work for which the lock may be kept."""
+
+_SYMBOL = "cmt_numba_interpreter_keeper"
+
+_keeper = ctypes.c_ulong(0)
+"""The thread that keeps the lock. If another thread takes its place meanwhile, the first one releases it as usual."""
+
+llvmlite.binding.add_symbol(_SYMBOL, ctypes.addressof(_keeper))
+
+
+class _Keeping:
+    """A context in which the kernels of a thread keep the interpreter lock."""
+
+    def __enter__(self) -> None:
+        _keeper.value = get_ident()
+
+    def __exit__(self, *_: object) -> None:
+        _keeper.value = 0
+
+
+_keeping = _Keeping()
+_unchanged: AbstractContextManager[None] = nullcontext()
+
+
+def keeping_interpreter(n_rows: int, microseconds: float = 100.0) -> AbstractContextManager[None]:
+    """Return a context in which kernels keep the interpreter lock if their work takes at most a millisecond.
+
+    Parameters
+    ----------
+    n_rows : int
+        Number of rows.
+    microseconds : float, default 100
+        Estimate of the time that kernels take for each row.
+    """
+    if n_rows * microseconds <= _LONGEST:
+        return _unchanged if _keeper.value == get_ident() else _keeping
+    if _keeper.value == get_ident():  # a batch inside work for a few rows
+        _keeper.value = 0
+    return _unchanged
+
+
+def keeps_interpreter(method: Method) -> Method:
+    """Run a method within :func:`keeping_interpreter`. Its first argument has an entry for each row."""
+
+    @wraps(method)
+    def keeping(self: Any, *args: Any, **kwargs: Any) -> Any:
+        with keeping_interpreter(_n_rows(args[0] if args else next(iter(kwargs.values()), None))):
+            return method(self, *args, **kwargs)
+
+    return cast(Method, keeping)
+
+
+def _n_rows(rows: Any) -> int:
+    shape = getattr(rows, "shape", None)
+    if shape is None:
+        return len(rows) if hasattr(rows, "__len__") and not isinstance(rows, str | bytes) else 1
+    return shape[0] if shape else 1
+
+
+class KernelWrapper(PyCallWrapper):  # type: ignore[misc]
+    """What Python calls: it releases the interpreter lock unless the calling thread keeps it."""
+
+    def build_wrapper(self, api: Any, builder: Any, *arguments: Any) -> None:
+        """Write the code of the wrapper."""
+        save, restore = api.save_thread, api.restore_thread
+
+        def save_unless_kept() -> Any:
+            ident = ir.IntType(8 * ctypes.sizeof(_keeper))
+            keeper = builder.load(ir.GlobalVariable(builder.module, ident, _SYMBOL))
+            get = cgutils.get_or_insert_function(
+                builder.module, ir.FunctionType(ident, []), "PyThread_get_thread_ident"
+            )
+            saved = cgutils.alloca_once_value(builder, api.voidptr(None))
+            with builder.if_then(builder.icmp_unsigned("!=", keeper, builder.call(get, []))):
+                builder.store(save(), saved)
+            return builder.load(saved)
+
+        def restore_if_saved(saved: Any) -> None:
+            with builder.if_then(cgutils.is_not_null(builder, saved)):
+                restore(saved)
+
+        api.save_thread, api.restore_thread = save_unless_kept, restore_if_saved
+        super().build_wrapper(api, builder, *arguments)

@@ -1,0 +1,68 @@
+"""Training of models on the rows of a file, and their quality on rows that are held out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from sklearn.model_selection import train_test_split
+
+from ..evaluation import held_out_metrics
+from ..formats import Batch, ReadOptions
+from ._columns import keys_of_rows, new_vectorizer
+from ._model_files import Model
+from ._options import TextKeys
+from ._streams import Stream
+
+_FEWEST_HELD_OUT = 10
+_SHOWN = {
+    "error": "error",
+    "constant_accuracy": "accuracy of always predicting the most frequent class",
+    "precision@1": "precision@1",
+    "f1_samples": "mean F1 of rows",
+}
+
+
+def learn(
+    new: Callable[[], Any],
+    options: ReadOptions,
+    keys: TextKeys | None,
+    rows: Batch,
+    *,
+    jobs: int,
+    seed: int,
+    progress: bool = False,
+) -> Model:
+    """Return a model of rows: a fitted estimator, and the vectorizer of its keys if there is one."""
+    estimator = new()
+    if keys is not None:
+        vectorizer = new_vectorizer(keys, task=options.task, jobs=jobs, seed=seed)
+        X = vectorizer.fit_transform(rows.X, rows.y)
+    else:
+        X, vectorizer = keys_of_rows(rows.X, options)
+    verbose = estimator.verbose  # what is saved does not depend on the terminal
+    estimator.set_params(verbose=verbose or progress).fit(X, rows.y).set_params(verbose=verbose)
+    return Model(estimator, options, vectorizer=vectorizer)
+
+
+def learn_in_batches(estimator: Any, batches: Stream) -> Any:
+    """Return an estimator that has learned all batches of a file, one after the other."""
+    for X, y in batches.pairs():
+        estimator.partial_fit(X, y)
+    return estimator
+
+
+def held_out_pairs(learn_rows: Callable[[Batch], Model], rows: Batch, share: float, seed: int) -> list[tuple[str, Any]]:
+    """Return names and values of the quality on a share of the rows, for a model that has learned the others."""
+    n = rows.X.shape[0]
+    if round(share * n) < _FEWEST_HELD_OUT:
+        return []
+    X, X_held, y, y_held = train_test_split(rows.X, rows.y, test_size=share, random_state=seed)
+    model = learn_rows(Batch(X, y, n))
+    X_held = model.rows(X_held)
+    found = held_out_metrics(model.options.task, model.estimator, X_held, y_held, model.estimator.predict(X_held), y)
+    names = [name for name in _SHOWN if name in found]
+    return [
+        ("rows held out to measure this", y_held.shape[0]),
+        *((_SHOWN[name], f"{found[name]:.4f}") for name in names),
+    ]

@@ -1,0 +1,321 @@
+"""Tell what a request to a smart home means, in eight languages, and teach it new requests.
+
+    python examples/smart_home.py mach bitte das Licht im Büro an
+    python examples/smart_home.py --means "start the dishwasher" run the dishwasher tonight
+    python examples/smart_home.py --compare
+
+The first run learns from the sentence templates of the voice assistant Home Assistant, which come in the package
+``home-assistant-intents``: "turn on [the] {name}" is one of 7,000. Each template is filled in once with the names of
+rooms and things. Then the run answers your request, learns a new intent from two sentences, is corrected and forgets
+it. The classifier stays in a folder of your cache (``--folder`` names another one), so later runs answer at once.
+
+``--means`` teaches what a request means. ``--compare`` compares error, training time and query time with other
+classifiers on templates that none of them has seen.
+
+Needs the packages hassil, home-assistant-intents, platformdirs and tabulate.
+"""
+
+import argparse
+import json
+import random
+import re
+import time
+from collections.abc import Callable, Iterator
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from hassil.expression import Alternative, Expression, Group, ListReference, Permutation, RuleReference, TextChunk
+from hassil.parse_expression import parse_sentence
+from platformdirs import user_cache_path
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline, make_union
+from sklearn.svm import LinearSVC
+from tabulate import tabulate
+
+from cmt_numba.text import FastTextClassifier, TextClassifier
+
+NAMES = {
+    "en": {
+        "area": "kitchen|living room|bedroom|office|hallway|bathroom",
+        "floor": "ground|first|top",
+        "item": "milk|bread|batteries|coffee",
+        "message": "dinner is ready|the taxi is here|we are leaving",
+        "name": "desk lamp|heater|television|radio|Rosie",
+        "search_query": "the Beatles|Thriller|some jazz",
+        "timer_name": "pizza|eggs|laundry",
+    },
+    "de": {
+        "area": "Küche|Wohnzimmer|Schlafzimmer|Büro|Flur|Bad",
+        "floor": "Erdgeschoss|Keller|Dachgeschoss",
+        "item": "Milch|Brot|Batterien|Kaffee",
+        "message": "das Essen ist fertig|das Taxi ist da|wir gehen los",
+        "name": "Schreibtischlampe|Heizung|Fernseher|Radio|Rosie",
+        "search_query": "die Ärzte|Thriller|etwas Jazz",
+        "timer_name": "Pizza|Eier|Wäsche",
+    },
+    "es": {
+        "area": "cocina|salón|dormitorio|despacho|pasillo|baño",
+        "floor": "planta baja|sótano|primera planta",
+        "item": "leche|pan|pilas|café",
+        "message": "la cena está lista|ha llegado el taxi|nos vamos",
+        "name": "lámpara del escritorio|calefactor|televisor|radio|Rosie",
+        "search_query": "Rosalía|Thriller|algo de jazz",
+        "timer_name": "pizza|huevos|colada",
+    },
+    "fr": {
+        "area": "cuisine|salon|chambre|bureau|couloir|salle de bain",
+        "floor": "rez-de-chaussée|sous-sol|étage",
+        "item": "lait|pain|piles|café",
+        "message": "le dîner est prêt|le taxi est là|on y va",
+        "name": "lampe de bureau|radiateur|télévision|radio|Rosie",
+        "search_query": "Édith Piaf|Thriller|du jazz",
+        "timer_name": "pizza|œufs|lessive",
+    },
+    "it": {
+        "area": "cucina|soggiorno|camera da letto|ufficio|corridoio|bagno",
+        "floor": "piano terra|cantina|primo piano",
+        "item": "latte|pane|batterie|caffè",
+        "message": "la cena è pronta|il taxi è arrivato|usciamo",
+        "name": "lampada della scrivania|stufa|televisore|radio|Rosie",
+        "search_query": "Lucio Dalla|Thriller|un po' di jazz",
+        "timer_name": "pizza|uova|bucato",
+    },
+    "nl": {
+        "area": "keuken|woonkamer|slaapkamer|kantoor|gang|badkamer",
+        "floor": "begane grond|kelder|zolder",
+        "item": "melk|brood|batterijen|koffie",
+        "message": "het eten is klaar|de taxi is er|we gaan weg",
+        "name": "bureaulamp|kachel|televisie|radio|Rosie",
+        "search_query": "de Dijk|Thriller|wat jazz",
+        "timer_name": "pizza|eieren|was",
+    },
+    "pl": {
+        "area": "kuchnia|salon|sypialnia|biuro|korytarz|łazienka",
+        "floor": "parter|piwnica|piętro",
+        "item": "mleko|chleb|baterie|kawa",
+        "message": "obiad gotowy|taksówka przyjechała|wychodzimy",
+        "name": "lampka na biurku|grzejnik|telewizor|radio|Rosie",
+        "search_query": "Maanam|Thriller|trochę jazzu",
+        "timer_name": "pizza|jajka|pranie",
+    },
+    "zh-CN": {
+        "area": "厨房|客厅|卧室|书房|走廊|浴室",
+        "floor": "一楼|地下室|顶楼",
+        "item": "牛奶|面包|电池|咖啡",
+        "message": "晚饭好了|出租车到了|我们出发了",
+        "name": "台灯|暖气|电视|收音机|小玫",
+        "search_query": "邓丽君|颤栗|爵士乐",
+        "timer_name": "披萨|鸡蛋|洗衣服",
+    },
+}
+"""Names of rooms and things by language, for the slots of a template that a home fills in."""
+
+SAME_NAMES = {"shopping_list_item": "item", "todo_list_item": "item", "timer_command": "message", "zone": "area"}
+BY_DEVICE = {"HassGetState", "HassSetPosition", "HassTurnOff", "HassTurnOn"}  # these mean one thing for each device
+
+NEW_INTENT = "start the dishwasher"
+NEW_REQUESTS = ("run the dishwasher", "the dishes are dirty, please wash them")
+NEW_QUESTION = "could you wash the dishes"
+
+
+class Request(NamedTuple):
+    """A sentence, what it means, and the template that it was made of."""
+
+    text: str
+    intent: str
+    template: str
+
+
+# Data
+
+
+class Language:
+    """The templates of one language, and a way to make sentences of them."""
+
+    def __init__(self, code: str, rng: random.Random) -> None:
+        path = files("home_assistant_intents") / "data" / f"{code}.json"
+        self.templates: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        self.names = {slot: names.split("|") for slot, names in NAMES[code].items()}
+        self.rng = rng
+        self._parsed: dict[str, Expression] = {}
+
+    def requests(self) -> Iterator[Request]:
+        """Yield a sentence for each template."""
+        for intent, entry in self.templates["intents"].items():
+            for block in entry["data"]:
+                for template in block["sentences"]:
+                    text = " ".join(self._fill_in(self._parse(template)).split())
+                    yield Request(text, intent_name(intent, block), template)
+
+    def _parse(self, template: str) -> Expression:
+        if template not in self._parsed:
+            self._parsed[template] = parse_sentence(template).expression
+        return self._parsed[template]
+
+    def _fill_in(self, part: Expression) -> str:
+        match part:
+            case TextChunk():
+                return part.original_text
+            case Alternative():
+                return self._fill_in(self.rng.choice(part.items))
+            case Permutation():
+                return " ".join(map(self._fill_in, self.rng.sample(part.items, len(part.items))))
+            case Group():
+                return "".join(map(self._fill_in, part.items))
+            case RuleReference():
+                return self._fill_in(self._parse(self.templates["expansion_rules"][part.rule_name]))
+            case ListReference():
+                return self._name(part.list_name)
+        raise TypeError(f"a template cannot contain {part!r}")
+
+    def _name(self, slot: str) -> str:
+        names = self.names.get(SAME_NAMES.get(slot, slot))
+        if names is not None:
+            return self.rng.choice(names)
+        values = self.templates["lists"][slot]
+        if "range" in values:
+            return str(self.rng.randint(values["range"]["from"], values["range"]["to"]))
+        value = self.rng.choice(values["values"])
+        return self._fill_in(self._parse(value["in"] if isinstance(value, dict) else value))
+
+
+def intent_name(intent: str, block: dict[str, Any]) -> str:
+    """Return the words of an intent, with the kind of device for intents that apply to several kinds.
+
+    >>> intent_name("HassTurnOn", {"slots": {"domain": "light"}})
+    'turn on: light'
+    >>> intent_name("HassStartTimer", {})
+    'start timer'
+    """
+    words = " ".join(re.findall("[A-Z][a-z]+", intent.removeprefix("Hass"))).lower()
+    if intent not in BY_DEVICE:
+        return words
+    device = block.get("slots", {}).get("domain") or block.get("requires_context", {}).get("domain")
+    return f"{words}: {device.replace('_', ' ') if isinstance(device, str) else 'device'}"
+
+
+def read_requests(seed: int = 0) -> list[Request]:
+    """Return a request for each template of each language, in random order."""
+    rng = random.Random(seed)
+    requests = [request for code in NAMES for request in Language(code, rng).requests()]
+    rng.shuffle(requests)
+    return requests
+
+
+def split_by_template(requests: list[Request]) -> tuple[list[Request], list[Request]]:
+    """Return requests to learn and requests to test, made of different templates."""
+    held_out = set(random.Random(1).sample(templates := sorted({r.template for r in requests}), len(templates) // 5))
+    return [r for r in requests if r.template not in held_out], [r for r in requests if r.template in held_out]
+
+
+# The classifier
+
+
+def open_classifier(folder: Path) -> tuple[TextClassifier, bool]:
+    """Return the classifier of a folder, and whether it is new."""
+    started = time.perf_counter()
+    classifier = TextClassifier.open(folder)
+    if is_new := not hasattr(classifier, "classes_"):
+        print("Learning from the templates of Home Assistant in eight languages ...", flush=True)
+        requests = read_requests()
+        classifier.fit([r.text for r in requests], [r.intent for r in requests])
+        print(f"Learned {len(requests):,} requests with {classifier.classes_.size} intents ", end="")
+        print(f"in {time.perf_counter() - started:.1f} s; they stay in {folder}", flush=True)
+    return classifier, is_new
+
+
+def show_answer(classifier: TextClassifier, text: str) -> None:
+    """Print the best intents of a request with their probabilities, and the words that speak for the first."""
+    intents, probabilities = classifier.top_classes([text], k=3)
+    print(f"\n  {text!r} means")
+    for intent, probability in zip(intents[0], probabilities[0], strict=True):
+        print(f"    {probability:5.0%}  {intent}")
+    words = ", ".join(word for word, weight in classifier.explain([text])[0].features[:3] if weight > 0)
+    print(f"    because of: {words}")
+
+
+def show_learning(classifier: TextClassifier) -> None:
+    """Teach the classifier an intent, correct it, and let it forget."""
+    started = time.perf_counter()
+    classifier.partial_fit(NEW_REQUESTS, [NEW_INTENT] * len(NEW_REQUESTS))
+    took = time.perf_counter() - started
+    print(f"\nLearned a new intent from {len(NEW_REQUESTS)} sentences in {1e3 * took:.0f} ms:")
+    show_answer(classifier, NEW_QUESTION)
+    classifier.partial_fit([NEW_QUESTION], ["clean the kitchen"])
+    print("\nCorrected: it means 'clean the kitchen'.")
+    show_answer(classifier, NEW_QUESTION)
+    classifier.remove_classes([NEW_INTENT, "clean the kitchen"])
+    print("\nForgot both intents.")
+    show_answer(classifier, NEW_QUESTION)
+
+
+# Other classifiers
+
+
+def compare(seed: int = 0) -> list[dict[str, Any]]:
+    """Return the error, training time and query time of several classifiers, one row for each."""
+
+    def words_and_characters() -> Any:
+        return make_union(
+            TfidfVectorizer(sublinear_tf=True),
+            TfidfVectorizer(analyzer="char_wb", ngram_range=(2, 5), sublinear_tf=True),
+        )
+
+    learners: dict[str, Callable[[], Any]] = {
+        "LinearSVC, words": lambda: make_pipeline(TfidfVectorizer(sublinear_tf=True), LinearSVC()),
+        "LinearSVC, words and characters": lambda: make_pipeline(words_and_characters(), LinearSVC()),
+        "logistic regression, words and characters": lambda: make_pipeline(
+            words_and_characters(), LogisticRegression(C=10, max_iter=500)
+        ),
+        "FastTextClassifier": lambda: FastTextClassifier(random_state=seed),
+        "TextClassifier": lambda: TextClassifier(random_state=seed),
+    }
+    known, asked = split_by_template(read_requests(seed))
+    rows = []
+    for name, new in learners.items():
+        print(f"... {name}", flush=True)
+        new().fit([r.text for r in known[:500]], [r.intent for r in known[:500]])  # compiles
+        started = time.process_time()
+        learner = new().fit([r.text for r in known], [r.intent for r in known])
+        learned = time.process_time()
+        answers = learner.predict([r.text for r in asked])
+        answered = time.process_time()
+        rows.append(
+            {
+                "classifier": name,
+                "error": np.mean(answers != np.array([r.intent for r in asked])),
+                "seconds to learn": learned - started,
+                "microseconds per query": 1e6 * (answered - learned) / len(asked),
+            }
+        )
+    return rows
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Answer a request, teach a meaning, or compare classifiers."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("request", nargs="*", help="what somebody says")
+    parser.add_argument("--means", metavar="INTENT", help="teach that this is what the request means")
+    parser.add_argument("--folder", type=Path, default=user_cache_path("cmt_numba") / "smart_home")
+    parser.add_argument("--compare", action="store_true", help="compare with other classifiers")
+    given = parser.parse_args(arguments)
+    text = " ".join(given.request)
+    if given.compare:
+        print(tabulate(compare(), headers="keys", floatfmt=("", ".3f", ".1f", ".0f")))
+        return
+    if not text:
+        parser.error("say something, such as: dim the lights in the kitchen")
+    classifier, is_new = open_classifier(given.folder)
+    with classifier:
+        if given.means is not None:
+            classifier.partial_fit([text], [given.means])
+        show_answer(classifier, text)
+        if is_new:
+            show_learning(classifier)
+
+
+if __name__ == "__main__":
+    main()
