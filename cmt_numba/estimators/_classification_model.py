@@ -37,7 +37,7 @@ from .._heads import (
     append_examples,
     as_ready_as,
     count_in_means,
-    draw_examples,
+    draw_of_labels,
     duals_of_slots,
     exact_scores_of_all,
     find_shortlists,
@@ -72,7 +72,7 @@ from ._calibration import (
     positions_in,
 )
 from ._input import ExampleBatch, joined_weights, taken, total_weights, weighted
-from ._label_index import MOST_TRAINED_ALONE_DENSE, LabelIndex, LabelOptions, means_of, routed
+from ._label_index import MOST_TRAINED_ALONE_DENSE, LabelIndex, LabelOptions, means_of
 from ._labels import are_among, check_expected, distinct_classes, in_one_type
 from ._votes import weights_of_votes
 
@@ -81,6 +81,7 @@ PASSES_ONLINE = 2
 
 _REPLAYED = 8  # earlier examples that are learned again with each new one
 _GROWTH = 0.25  # of the number of examples, after which all are learned again: each is, five times on average
+_FEW_ROWS = 64  # to be learned together
 _FEWEST = 16  # new examples, below which the online steps suffice
 _EVICTED_AT_ONCE = 1 / 16  # of the maximum number of examples: forgetting takes time in proportion to all
 
@@ -260,16 +261,17 @@ class ClassificationModel:
                 return
         index.begin_training()
         if self._has_means() and known.any():
-            counted = weighted(rescaled(rows.take(known)), taken(weights, known))
+            counted = rows if known.all() else rows.take(known)
+            counted = weighted(rescaled(counted), taken(weights, known))
             index.head = count_in_means(index.head, counted, labels[known])
         if not listed:
-            index.teach_routers(routed(rows), labels, options, afresh=afresh)
+            index.teach_routers(index.questions(rows).routed, labels, options, afresh=afresh)
         if index.examples is not None and n_passes > 0 and self.n_relearned > 0:
             competing = self._competing(rows, labels, options)
             rows, labels, slots = replayed(index.examples, n_rows, competing, index.orders)
             n_passes, weights = min(n_passes, PASSES_ONLINE), taken(self.example_weights, slots)
         if n_passes > 0:
-            self._train_head(all_of(routed(rows), rows), labels, n_passes, weights, slots, options)
+            self._train_head(index.questions(rows), labels, n_passes, weights, slots, options)
         index.end_training(n_rows)
         self.n_relearned = self.n_relearned or n_rows
 
@@ -378,9 +380,9 @@ class ClassificationModel:
         index.head = with_labels(new_head(index.head.parameters), means, lengths)
         index.begin_training()
         if slots is not None:
-            index.teach_routers(routed(rows), labels, options, afresh=False)
+            index.teach_routers(index.questions(rows).routed, labels, options, afresh=False)
         if options.n_head_passes > 0:
-            self._train_head(all_of(routed(rows), rows), labels, options.n_head_passes, weights, slots, options)
+            self._train_head(index.questions(rows), labels, options.n_head_passes, weights, slots, options)
         index.end_training(rows.n_rows)
 
     def trained_on(
@@ -440,7 +442,12 @@ class ClassificationModel:
                 search, index.head, HeadLesson(questions, order, labels, shortlists, n_pass == 0), duals
             )
 
-        index.train_in_passes(n_rows, n_passes, duals.settled, learn, options.verbose)
+        if index.scores_all and n_rows <= _FEW_ROWS:  # in one call, since calls take longer than the rows
+            find_shortlists(search, index.head, lesson, lesson.order, in_own_thread)
+            index.head = learn(1, np.concatenate([index.orders.permutation(n_rows) for _ in range(n_passes)]))
+            index.prune()
+        else:
+            index.train_in_passes(n_rows, n_passes, duals.settled, learn, options.verbose)
         if slots is not None and self._has_means():
             self.duals = with_duals(self.duals or no_stored_duals(), slots, duals)
 
@@ -604,28 +611,14 @@ def replayed(
     proportion to what is drawn, however many examples and labels there are.
     """
     n = int(examples.keys.totals[N_MEMORIES])
-    n_old = n - n_new
-    drawn = np.empty(0, np.int64)
+    n_old, slots = n - n_new, np.arange(n - n_new, n)
     if n_old > 0:
-        half = _REPLAYED * n_new // 2
-        of_all = generator.integers(n_old, size=half)
-        of_competing = _drawn_by_label(examples, n_old, competing, half, generator)
-        if of_competing.size == 0:  # no label that competes had come before: then all are drawn from all
-            of_competing = generator.integers(n_old, size=half)
-        drawn = np.unique(np.concatenate([of_all, of_competing]))
-    slots = np.concatenate([drawn, np.arange(n_old, n)])
+        numbers = generator.random((_REPLAYED * n_new // 2, 3))
+        of_all, of_competing = (numbers[:, 2] * n_old).astype(np.int64), np.empty(numbers.shape[0], np.int64)
+        draw_of_labels(
+            examples.lists, np.sort(competing), numbers, n_old, np.empty(competing.size, np.int64), of_competing
+        )
+        if of_competing[0] == NONE:  # no label that competes had come before: then all are drawn from all
+            of_competing = (numbers[:, 0] * n_old).astype(np.int64)
+        slots = np.concatenate([np.unique(np.concatenate([of_all, of_competing])), slots])
     return some_examples(examples, slots), examples.label_of[slots].astype(np.int64), slots
-
-
-def _drawn_by_label(
-    examples: StoredExamples, n_old: int, competing: np.ndarray, size: int, generator: np.random.Generator
-) -> np.ndarray:
-    """Return the slots of ``size`` examples that came before slot ``n_old``, each of one of the labels; or none."""
-    labels, slots = np.sort(competing), np.empty(competing.size, np.int64)
-    draw_examples(examples.lists, labels, np.zeros(labels.size), n_old, slots)
-    labels = labels[slots != NONE]  # others are new
-    if labels.size == 0:
-        return labels
-    labels, slots = np.sort(generator.choice(labels, size)), np.empty(size, np.int64)
-    draw_examples(examples.lists, labels, generator.random(size), n_old, slots)
-    return slots

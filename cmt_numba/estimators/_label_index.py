@@ -40,6 +40,7 @@ from .._heads import (
     HeadParameters,
     LabelAnswers,
     LabelBounds,
+    Questions,
     ScorerLists,
     SearchEffort,
     StoredExamples,
@@ -317,6 +318,10 @@ class LabelIndex:
         """Grow trees over labels that had none, to be kept."""
         self.tree = self.grown_tree(options)
         self.without_trees = self.scores_all = False
+
+    def questions(self, rows: Rows) -> Questions:
+        """Return rows as questions about their labels."""
+        return all_of(rows if self.scores_all else routed(rows), rows)
 
     def teach_routers(self, routed_rows: Rows, labels: np.ndarray, options: LabelOptions, *, afresh: bool) -> None:
         """Teach routers the way of each row to its label."""
