@@ -83,7 +83,6 @@ from .linear_model import (
     located_sum,
     margin_of,
     new_workspace,
-    prefetch_weights,
     probed_margin,
     release_model,
     reset_model,

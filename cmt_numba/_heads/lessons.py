@@ -11,7 +11,7 @@ from .candidates import NO_ANSWERS, score_found
 from .label_scorers import Head, with_more_cells
 from .products import all_scorers, blocks_of_scores
 from .search import FoundLabels, Questions, SearchEffort, candidates_of, entries_of
-from .shortlists import shorten, shorten_all, shortlisted
+from .shortlists import shorten, shortlist_best, shortlisted
 
 _ROWS_AT_ONCE = 1024
 _WORTH_A_LAYOUT = 64  # rows: for fewer it takes longer to lay sparse scorers out than to look their weights up
@@ -38,13 +38,14 @@ class HeadLesson(NamedTuple):
 
 def find_shortlists(
     search: CandidateSearch, head: Head, lesson: HeadLesson, rows: np.ndarray, run: Workers
-) -> np.ndarray:
+) -> np.ndarray | None:
     """Search for the candidates of some rows, int64, in several threads, and write their shortlists.
 
-    Returns the scores of these, as :func:`shorten` does.
+    Returns the scores of these, as :func:`shorten` does; None if they are the best of all labels.
     """
     if search.trees is None:
-        return _shortlist_of_all(head, lesson, rows, search.n_threads, run)
+        _find_best_of_all(head, lesson, rows)
+        return None
     scores = np.empty((rows.size, lesson.shortlists.shape[1]), np.float32)
 
     def find(part: tuple[int, int]) -> None:
@@ -58,23 +59,16 @@ def find_shortlists(
     return scores
 
 
-def _shortlist_of_all(head: Head, lesson: HeadLesson, order: np.ndarray, n_threads: int, run: Workers) -> np.ndarray:
-    """Do what :func:`find_shortlists` does, from the scores of all labels."""
-    scorers, rows, which = all_scorers(head, in_tables=order.size < _WORTH_A_LAYOUT), lesson.questions.rows, order
+def _find_best_of_all(head: Head, lesson: HeadLesson, order: np.ndarray) -> None:
+    """Write the shortlists of some rows from the scores of all labels."""
+    scorers, rows = all_scorers(head, in_tables=order.size < _WORTH_A_LAYOUT), lesson.questions.rows
     assert scorers is not None  # a head that learns has tables
     if order.size == rows.n_rows:
-        which = np.arange(order.size)
+        order = np.arange(rows.n_rows)
     else:
         rows = rows.take(order)
-    found = np.empty((order.size, lesson.shortlists.shape[1]), np.float32)
-
-    def find(part: tuple[int, int]) -> None:
-        for first, scores in blocks_of_scores(scorers, rows.between(*part)):
-            some = slice(part[0] + first, part[0] + first + scores.shape[0])
-            shorten_all(scores, which[some], lesson.shortlists, found[some])
-
-    run(find, spans(order.size, -(-order.size // n_threads)))
-    return found if which is order else found[order]
+    for first, scores in blocks_of_scores(scorers, rows):
+        shortlist_best(scores, order[first : first + scores.shape[0]], lesson.shortlists)
 
 
 def learn_in_turn(

@@ -20,7 +20,6 @@ from .._forest import (
     Rows,
     as_matrix,
     find_cell,
-    prefetch_weights,
     row_of,
 )
 from .._jit import TILE, by_reference, first_of, inner, kernel, marks_of
@@ -118,12 +117,9 @@ def score_laid_out(weights, places, rows, first, scores):
 def score_in_tables(models, rows, first, scores):
     """Do what :func:`score_laid_out` does with scorers in the tables that they learn in. The sums are the same."""
     models = by_reference(models)
-    for i in range(scores.shape[0]):
-        x = row_of(rows, first + i)
-        for label in range(scores.shape[1]):
-            if label + 1 < scores.shape[1]:
-                prefetch_weights(models, ONLY_TREE, label + 1, x)
-            total = np.float32(0.0)
+    for label in range(scores.shape[1]):
+        for i in range(scores.shape[0]):
+            x, total = row_of(rows, first + i), np.float32(0.0)
             if models.nodes[0, label]["table_bits"] > 0:
                 for j in range(x.a, x.b):
                     cell = find_cell(models, ONLY_TREE, label, x.indices[j])

@@ -7,7 +7,7 @@ the right label. So after the first look at a row only its best candidates are k
 import numpy as np
 
 from .._forest import NONE
-from .._jit import kernel
+from .._jit import empty, kernel, release
 from .search import FoundLabels
 
 _LENGTH = 16  # candidates kept for a row: twice as many as it can be held apart from at once
@@ -51,18 +51,18 @@ def shorten(found: FoundLabels, shortlists: np.ndarray) -> np.ndarray:
 
 
 @kernel
-def shorten_all(scores, rows, shortlists, best_scores):
-    """Do what :func:`shorten` does with the scores of all labels for some rows.
+def shortlist_best(scores, rows, shortlists):
+    """Write the labels of the highest scores of each row to its shortlist, from the scores of all labels.
 
-    Writes the shortlists, the labels of the highest scores first and equal ones in their order, and their scores.
+    They are sorted by label, so that rounding errors in scores change no order.
     """
     length = shortlists.shape[1] - 1
+    best = empty(length + 1, np.float32)
     for i in range(rows.size):
-        labels, best, right = shortlists[rows[i]], best_scores[i], shortlists[rows[i], 0]
-        n_found = 0
+        labels, n_found = shortlists[rows[i]], 0
         for label in range(scores.shape[1]):
             score = scores[i, label]
-            if label == right or (n_found == length and score <= best[length]):
+            if label == labels[0] or (n_found == length and score <= best[length]):
                 continue
             n_found = min(n_found + 1, length)
             place = n_found
@@ -70,9 +70,14 @@ def shorten_all(scores, rows, shortlists, best_scores):
                 labels[place], best[place] = labels[place - 1], best[place - 1]
                 place -= 1
             labels[place], best[place] = label, score
+        for end in range(2, n_found + 1):
+            label, place = labels[end], end
+            while place > 1 and labels[place - 1] > label:
+                labels[place] = labels[place - 1]
+                place -= 1
+            labels[place] = label
         labels[n_found + 1 :] = NONE
-        best[n_found + 1 :] = np.nan
-        best[0] = scores[i, right]
+    release(best)
 
 
 def shortlisted(shortlists: np.ndarray, rows: np.ndarray, scores: np.ndarray | None = None) -> FoundLabels:
