@@ -36,7 +36,7 @@ from .._validation import (
 )
 from ..journal import Durability
 from ..persistence import Contents, read_object, refusing, write_object
-from ..tree import OPTIONS
+from ..tree import OPTIONS, ContextualMemoryTree
 from ._draws import queries_drawn, take_over_draws
 from ._durable import FOLDER, EstimatorFolder, folder_of
 from ._files import LEARNED, check_model, estimator_contents, estimator_of, pickled_attributes, unpickled_attributes
@@ -87,6 +87,15 @@ def changes_model(method: Method) -> Method:
 def _values_of(*names: str) -> Callable[[Any], tuple[Any, ...]]:
     """Return a function that returns attributes of an object, at least two."""
     return attrgetter(*names)
+
+
+def trees_of(estimator: Any) -> ContextualMemoryTree | None:
+    """Return the trees of an estimator; None if it has grown none, is not fitted, or comes from another library."""
+    model = vars(estimator).get("_model")
+    if model is None or not isinstance(estimator, MemoryEstimator):
+        return None
+    trees: ContextualMemoryTree | None = model.index.trees if hasattr(model, "index") else model.tree
+    return trees if trees is not None and trees.n_memories > 0 else None
 
 
 class MemoryEstimator(Lockable, BaseEstimator):

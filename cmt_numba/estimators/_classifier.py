@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
 from .._change import reads
-from .._forest import NONE, Rows
+from .._forest import NEXT_ID, NONE, Rows
 from .._heads import (
     HEAD_LOSSES,
     StoredExamples,
+    all_examples,
 )
 from .._jit import keeps_interpreter
 from .._validation import (
@@ -44,6 +45,25 @@ from ._input import (
 )
 from ._labels import check_classes, in_one_type
 from ._votes import VOTES
+
+
+class ClassifiedExamples(NamedTuple):
+    """The stored examples of a classifier."""
+
+    rows: Rows
+    classes: np.ndarray  # int64: the position of the class of each in ``classes_``
+    ids: np.ndarray  # int64
+    next_id: int
+
+
+def classified_examples(classifier: CMTClassifier) -> ClassifiedExamples | None:
+    """Return the stored examples of a classifier, which share its memory; None if it is not fitted."""
+    model = vars(classifier).get("_model")
+    if model is None:
+        return None
+    keys, (rows, labels) = model.stored().keys, all_examples(model.stored())
+    return ClassifiedExamples(rows, model.class_of_label[labels], keys.ids[: labels.size], int(keys.totals[NEXT_ID]))
+
 
 METHODS = ("head", "neighbors")
 

@@ -246,6 +246,13 @@ class LabelIndex:
         return self.tree._forest
 
     @property
+    def trees(self) -> ContextualMemoryTree | None:
+        """The trees over the labels, if any have been grown."""
+        if not self.scores_all:
+            return self.tree if self.tree.n_memories > 0 else None
+        return self._grown[1] if self._grown is not None and self._grown[0] is self.head.digest else None
+
+    @property
     def n_labels(self) -> int:
         """The number of labels."""
         return int(self.head.counters[0, NODES_END])
