@@ -345,8 +345,8 @@ def compare(options: argparse.Namespace) -> None:
     processor, the share of the classes that were looked at for a query, the peak of the memory that came on top (Linux
     only), and the size of the model as it is pickled, or of its files (not for Vowpal Wabbit). Texts are vectorised, or
     divided into words, before. In the end the tables of
-    ``docs/figures.md``, with a line for each set. Needs scikit-learn, tabulate and, for Vowpal Wabbit, the package
-    vowpalwabbit.
+    ``docs/measurements/figures.md``, with a line for each set. Needs scikit-learn, tabulate and, for Vowpal Wabbit,
+    the package vowpalwabbit.
     """
     present = learners(options.learners, dict(pair.split("=", 1) for pair in options.python))
     everything: dict[str, list[Outcome]] = {}

@@ -198,8 +198,8 @@ def growth(options: argparse.Namespace) -> None:
     Dense keys are random; texts are words of a vocabulary. Queries are damaged copies of keys, asked in one batch. Keys
     are made and inserted in blocks, so that they are in memory once. Each size has a tree of its own; all are kept,
     made compact, and asked in turns: dense keys of 64 features take up 0.4 GB for each million. One thread; needs
-    tabulate, and matplotlib to draw the plot. ``docs/scale.md`` reckons from such figures what a billion memories would
-    need.
+    tabulate, and matplotlib to draw the plot. ``docs/measurements/scale.md`` reckons from such figures what a billion
+    memories would need.
     """
     sizes = sorted(int(size) for size in options.sizes)
     source = Source(options.form, options.features)

@@ -5,11 +5,11 @@ Each constant is halved and doubled, some are taken to an extreme too, and what 
     python asv_benchmarks/sensitivity.py --data path/to/folder --results sensitivity.jsonl
     python asv_benchmarks/sensitivity.py --results sensitivity.jsonl  # only sets that need no data
 
-Prints the tables of ``docs/tuning.md``, one for each estimator: for every constant the error, the labels looked at for
-a row, and the processor time to train and to answer with the constant halved, as it is, and doubled, in the mean over
-the sets that it is measured on and over two seeds; and the set whose error changes most. Labels looked at are the cost
-that no other work of the machine changes. What is in the file of results already is not run again, so the script can be
-stopped at any time. ``--print`` runs nothing.
+Prints the tables of ``docs/measurements/tuning.md``, one for each estimator: for every constant the error, the labels
+looked at for a row, and the processor time to train and to answer with the constant halved, as it is, and doubled, in
+the mean over the sets that it is measured on and over two seeds; and the set whose error changes most. Labels looked at
+are the cost that no other work of the machine changes. What is in the file of results already is not run again, so the
+script can be stopped at any time. ``--print`` runs nothing.
 
 Constants are frozen into kernels when these are compiled. So each value of one that kernels read has a process of its
 own, where the kernels that depend on it are compiled anew, and not kept; all others come from numba's cache. The values

@@ -1,7 +1,7 @@
 """The constants that decide what is learned and how far is searched, what each trades, and what it is measured on.
 
 ``sensitivity.py`` runs every set of ``sensitivity_cases.py`` that a constant names with the constant as it is,
-halved and doubled, and prints the tables of ``docs/tuning.md``.
+halved and doubled, and prints the tables of ``docs/measurements/tuning.md``.
 """
 
 from typing import NamedTuple

@@ -76,6 +76,9 @@ def _check_classes(model: ClassificationModel, d: int, thorough: bool) -> None:
     require(index.n_of_label.size == n_labels, "labels must have a number of examples each")
     require(head.common.labels.size == 0, "a classifier has no common labels")
     require(model.label_of_class.size == classes.size, "classes must have a label each, or none")
+    if index.feature_weights is not None:
+        alike = index.feature_weights.counts.size == d and head.parameters.sparse
+        require(alike, "each feature of sparse rows must have a weight")
     if examples is not None:
         alike = examples.parameters == (head.parameters.n_features, head.parameters.sparse)
         require(alike, "examples must be stored like they are learned")

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import copy
 import logging
+import warnings
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
@@ -71,6 +72,7 @@ from ._calibration import (
     logits_per_margin,
     positions_in,
 )
+from ._feature_weights import add_counts, count_features, seem_cut_off
 from ._input import ExampleBatch, joined_weights, taken, total_weights, weighted
 from ._label_index import MOST_TRAINED_ALONE_DENSE, LabelIndex, LabelOptions, means_of
 from ._labels import are_among, check_expected, distinct_classes, in_one_type
@@ -102,6 +104,7 @@ class ClassificationOptions(LabelOptions, Protocol):
     max_examples: int | None
     n_neighbors: int
     weights: str
+    feature_weights: str
 
 
 class ClassPlaces(NamedTuple):
@@ -166,6 +169,8 @@ class ClassificationModel:
         The number of examples when all were last learned.
     calibration : ndarray of float64, shape (1,)
         What a margin is worth as logits; NaN until it is learned. Readers learn it.
+    has_warned : bool
+        Whether it has warned of rows that seem to have lost features.
     """
 
     def __init__(
@@ -177,6 +182,7 @@ class ClassificationModel:
         self.duals: StoredDuals | None = None
         self.n_measured = self.n_relearned = 0
         self.calibration = np.full(1, np.nan)
+        self.has_warned = False
 
     @classmethod
     def new(cls, options: ClassificationOptions, rows: Rows, n_classes: int) -> ClassificationModel:
@@ -197,6 +203,7 @@ class ClassificationModel:
         model.example_weights, model.duals = known.get("_example_weights"), known.get("_duals")
         model.n_measured, model.n_relearned = known["_n_measured"], known.get("_n_relearned", 0)
         model.calibration = known.get("_calibration", model.calibration)
+        index.feature_weights = known.get("_feature_weights")
         return model
 
     def attributes(self) -> dict[str, Any]:
@@ -209,6 +216,7 @@ class ClassificationModel:
             "_example_weights": self.example_weights,
             "_duals": self.duals,
             "_calibration": self.calibration,
+            "_feature_weights": self.index.feature_weights,
             "_label_of_class": self.label_of_class,
             "_class_of_label": self.class_of_label,
         }
@@ -248,15 +256,21 @@ class ClassificationModel:
 
     def learn(self, batch: ExampleBatch, places: ClassPlaces, options: ClassificationOptions, *, afresh: bool) -> None:
         """Make classes known and learn examples; ``batch.y`` says where their classes are among those of the batch."""
-        rows, _, ids, weights = batch
-        index, n_rows, n_passes, slots = self.index, batch.rows.n_rows, options.n_head_passes, None
+        given, _, ids, weights = batch
+        index, n_rows, n_passes, slots = self.index, given.n_rows, options.n_head_passes, None
+        is_first = index.n_labels == 0
+        if is_first:
+            index.feature_weights = count_features(options.feature_weights, given, weights)
+        rows = index.weighed(given)
         # Sparse classes of one example each are found by their features, and very many dense ones by lists of similar
         # scorers: routers have nothing to learn for them.
         many = rows.sparse or n_rows > MOST_TRAINED_ALONE_DENSE
         listed = afresh and many and places.of_batch.size == n_rows
-        labels, known = self._add_classes(batch, places, 0 if listed else None, options)
+        labels, known = self._add_classes(batch._replace(rows=rows), places, 0 if listed else None, options)
+        if not is_first and index.feature_weights is not None and not (self.has_warned or known.all()):
+            self._warn_if_cut_off(given.take(np.flatnonzero(~known)))
         if index.examples is not None:
-            slots = self._store(rows, labels, ids, weights)
+            slots = self._store(given, labels, ids, weights)
             if self._learn_again_if_due(options):
                 return
         index.begin_training()
@@ -268,12 +282,27 @@ class ClassificationModel:
             index.teach_routers(index.questions(rows).routed, labels, options, afresh=afresh)
         if index.examples is not None and n_passes > 0 and self.n_relearned > 0:
             competing = self._competing(rows, labels, options)
-            rows, labels, slots = replayed(index.examples, n_rows, competing, index.orders)
+            given, labels, slots = replayed(index.examples, n_rows, competing, index.orders)
+            rows = index.weighed(given)
             n_passes, weights = min(n_passes, PASSES_ONLINE), taken(self.example_weights, slots)
         if n_passes > 0:
             self._train_head(index.questions(rows), labels, n_passes, weights, slots, options)
         index.end_training(n_rows)
         self.n_relearned = self.n_relearned or n_rows
+        if index.examples is None and index.feature_weights is not None and not is_first:
+            index.feature_weights = add_counts(index.feature_weights, options.feature_weights, given, batch.weights)
+
+    def _warn_if_cut_off(self, rows: Rows) -> None:
+        """Warn once if rows of new classes seem to come from a vocabulary that was fitted without them."""
+        if self.index.feature_weights is not None and seem_cut_off(self.index.feature_weights, rows):
+            self.has_warned = True
+            warnings.warn(
+                f"the {rows.n_rows} rows of new classes have fewer features than rows before, and none that is new: if "
+                "they come from a vectorizer whose vocabulary was fitted without these classes, use HashingVectorizer "
+                "or cmt_numba.text.TextClassifier, which learn new words",
+                UserWarning,
+                stacklevel=2,
+            )
 
     def _add_classes(
         self, batch: ExampleBatch, places: ClassPlaces, n_reroutes: int | None, options: ClassificationOptions
@@ -344,13 +373,14 @@ class ClassificationModel:
         if index.examples is None or options.n_head_passes == 0 or not is_due(self.n_stored, self.n_relearned):
             return False
         (rows, labels), slots = all_examples(index.examples), all_slots(index.examples)
-        before = index.head, self.duals
+        before, weights = (index.head, self.duals, index.feature_weights), taken(self.example_weights, slots)
         self.duals = None
         try:
+            index.feature_weights = count_features(options.feature_weights, rows, weights)
             with keeping_interpreter(rows.n_rows):
-                self.train_from_means(rows, labels, taken(self.example_weights, slots), options, slots)
+                self.train_from_means(index.weighed(rows), labels, weights, options, slots)
         except BaseException:
-            index.head, self.duals = before
+            index.head, self.duals, index.feature_weights = before
             raise
         self.n_relearned = rows.n_rows
         self.calibration = np.full(1, np.nan)
@@ -395,7 +425,7 @@ class ClassificationModel:
         index.weight_of_label = None if weights is None else total_weights(labels, weights, index.n_of_label.size)
         index.n_cells_pruned = learner.n_measured = 0
         learner.index = index
-        learner.train_from_means(rows, labels, weights, options)
+        learner.train_from_means(index.weighed(rows), labels, weights, options)
         return learner
 
     def _competing(self, rows: Rows, labels: np.ndarray, options: ClassificationOptions) -> np.ndarray:
@@ -485,7 +515,7 @@ class ClassificationModel:
         number = np.full(self.class_of_label.size, NONE, np.int64)
         number[kept] = np.arange(kept.size)
         head = with_only(index.head, kept)
-        fewer.tree, fewer.orders = tree, copy.deepcopy(index.orders)
+        fewer.tree, fewer.orders, fewer.feature_weights = tree, *copy.deepcopy((index.orders, index.feature_weights))
         fewer.n_of_label, fewer.weight_of_label = index.n_of_label[kept], taken(index.weight_of_label, kept)
         left = np.delete(np.arange(self.classes.size), classes)
         position = np.full(self.classes.size, NONE, np.int64)
@@ -517,7 +547,7 @@ class ClassificationModel:
         of_gone = number[label_of[gone]]
         index.n_of_label = index.n_of_label - np.bincount(of_gone, minlength=n_labels)
         if self._has_means() and gone.size > 0:
-            removed = weighted(rescaled(rows.take(gone)), taken(weights, gone))
+            removed = weighted(rescaled(index.weighed(rows.take(gone))), taken(weights, gone))
             head = count_in_means(head, removed._replace(values=-removed.values), of_gone)
         stays = np.flatnonzero(stays)
         if index.weight_of_label is not None:  # subtracting large weights would leave nothing of small ones
@@ -529,9 +559,14 @@ class ClassificationModel:
 
     # Answering
 
+    def best_labels(self, rows: Rows, k: int, options: ClassificationOptions) -> LabelAnswers:
+        """Return the ``k`` best labels of each row."""
+        return self.index.best_labels(self.index.weighed(rows), k, options)
+
     def class_scores(self, rows: Rows, options: ClassificationOptions) -> np.ndarray:
         """Return the head's score of each class for each row, minus infinity where it is no candidate: float64."""
         index, scores = self.index, np.full((rows.n_rows, self.classes.size), -np.inf)
+        rows = index.weighed(rows)
         scorers = index.all_scorers(options, rows.n_rows)
         if scorers is not None:
             scores[:, self.class_of_label] = exact_scores_of_all(scorers, rows)
@@ -569,14 +604,13 @@ class ClassificationModel:
 
     def logits_for(self, rows: Rows, labels: np.ndarray, options: ClassificationOptions) -> float:
         """Return what a margin is worth as logits, from rows that the model has not learned, and their labels."""
-        index = self.index
-        found, scores, *_ = index.best_labels(rows, min(MOST_RANKED, index.n_labels), options)
-        return logits_per_margin(scores, positions_in(found, labels), margin_wanted(index.head))
+        found, scores, *_ = self.best_labels(rows, min(MOST_RANKED, self.index.n_labels), options)
+        return logits_per_margin(scores, positions_in(found, labels), margin_wanted(self.index.head))
 
     def nearest_examples(self, rows: Rows, k: int, options: ClassificationOptions) -> tuple[np.ndarray, np.ndarray]:
         """Return the ids of the ``k`` best stored examples of each row, and their scores."""
         hits, examples, index = no_hits(rows.n_rows, k), self.stored().lists, self.index
-        best = index.best_labels(rows, min(index.n_labels, k + _LABELS_SCANNED), options)
+        best = self.best_labels(rows, min(index.n_labels, k + _LABELS_SCANNED), options)
         index.in_threads(rows, partial(rows_of_labels, examples, rows, best, _LABELS_SCANNED, hits))
         return hits.ids, hits.scores
 

@@ -35,6 +35,7 @@ from ._base import FIT_ONLY, OF_ALL, PASSES, MemoryEstimator, changes_model
 from ._classification_model import ClassificationModel, place_classes
 from ._durable import folder_of
 from ._explanations import Explanation, explanations
+from ._feature_weights import FEATURE_WEIGHTS
 from ._input import (
     ExampleBatch,
     check_example_ids,
@@ -105,6 +106,12 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
     n_head_passes : int, default 5
         Number of passes over the examples that train the head, at most 10,000. With 0 a class is scored by its mean
         example. So it is, without any pass, where more than 8,192 classes have one sparse example each.
+    feature_weights : {"auto", "idf", "none"}, default "auto"
+        How the features of sparse rows are weighted. With "idf" rare features count more: each is multiplied by its
+        inverse document frequency among the examples, and rows are scaled to unit length afterwards. Frequencies are
+        counted anew whenever all stored examples are learned again, and with every batch if examples are not stored.
+        "auto" does so for keys such as counts of words, and leaves keys as they are if they are dense, more than a
+        tenth of their cells are not 0, or their values show that they are weighted already, as by ``TfidfVectorizer``.
     loss : {"softmax", "logistic", "mira"}, default "mira"
         What the head learns by. "mira" is the multiclass support vector machine of Crammer and Singer (2001) with
         squared slack, solved in the dual one example at a time (Keerthi et al., 2008). The other losses are minimised
@@ -168,6 +175,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         "aggressiveness": Real(0.0, 1e6, above=True),
         "leaf_multiplier": Optional(OPTIONS["leaf_multiplier"]),
         "store_examples": Flag(),
+        "feature_weights": OneOf(FEATURE_WEIGHTS),
         "loss": OneOf(tuple(HEAD_LOSSES)),
         "learning_rate": Real(0.0, 1e6, above=True),
         "method": OneOf(METHODS),
@@ -185,6 +193,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         *,
         n_router_passes: int = 2,
         n_head_passes: int = 5,
+        feature_weights: str = "auto",
         loss: str = "mira",
         aggressiveness: float = 1.0,
         learning_rate: float = 5.0,
@@ -213,6 +222,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         self.n_jobs = n_jobs
         self.random_state = random_state
         self.verbose = verbose
+        self.feature_weights = feature_weights
         self.loss = loss
         self.learning_rate = learning_rate
         self.method = method
@@ -482,7 +492,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
             Their scores; minus infinity for none.
         """
         rows = self._checked(X)
-        labels, scores, *_ = self._model.index.best_labels(rows, check_wanted("k", k, self.classes_.size), self)
+        labels, scores, *_ = self._model.best_labels(rows, check_wanted("k", k, self.classes_.size), self)
         return np.where(labels == NONE, NONE, self._model.class_of_label[labels]), scores
 
     @reads
@@ -493,7 +503,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         added up, which takes a small part of the time.
         """
         rows = self._checked(X)
-        return self._model.index.best_labels(rows, 1, self).n_scored
+        return self._model.best_labels(rows, 1, self).n_scored
 
     @keeps_interpreter
     @reads

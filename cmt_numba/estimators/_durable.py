@@ -40,7 +40,7 @@ from ..journal import (
 )
 from ..persistence import Contents
 from ._draws import queries_drawn, streams_of
-from ._files import LEARNED, _plain, estimator_of
+from ._files import LEARNED, _plain, current_parameters, estimator_of
 from ._indicators import lists_of_names
 from ._labels import check_labels
 from ._values import as_values
@@ -320,7 +320,7 @@ def _parameters_of(estimator: Any) -> str:
 
 def _check_parameters(kind: Any, parameters: str) -> dict[str, Any]:
     """Return the parameters of an entry. Raises TypeError or ValueError if an estimator cannot have them."""
-    given: dict[str, Any] = json.loads(parameters)
+    given: dict[str, Any] = current_parameters(kind._kind, json.loads(parameters))
     check_integer("random_state", given.get("random_state"), 0, 2**32 - 1)  # a generator could not be restored
     kind(**given)._check_parameters()
     return given

@@ -84,11 +84,11 @@ def _explained(
     lead = score - scores[every, second]
     has_second = np.isfinite(lead)
     label = model.label_of_class[best]
-    x = as_matrix(rescaled(rows))
+    x = as_matrix(rescaled(model.index.weighed(rows)))
     given = _contributions(weights_of_labels(model.index.head, label), x)
     to_second = model.label_of_class[np.where(has_second, second, best)]
     apart = given - _contributions(weights_of_labels(model.index.head, to_second), x)
-    nearest = _nearest_of_labels(model.index.examples, label, x, n_examples)
+    nearest = _nearest_of_labels(model.index.examples, label, as_matrix(rescaled(rows)), n_examples)
     return [
         Explanation(
             _named(model.classes, best[i]),

@@ -34,6 +34,7 @@ from ..persistence import (
 from ..tree import ContextualMemoryTree
 from ._checks import MOST_ROWS, check_model
 from ._classification_model import ClassificationModel
+from ._feature_weights import MOST_WEIGHTED, FeatureWeights
 from ._input import trim_weights
 from ._memories import FurtherKeyWorth, Memories
 from ._multilabel_model import MultilabelModel
@@ -132,6 +133,29 @@ class _FurtherKeys:
         if not np.isfinite(precisions).all() or np.linalg.eigvalsh(precisions).min() <= 0.0:
             raise ValueError(f"{name} must have positive precisions")
         return FurtherKeyWorth(means, precisions)
+
+
+class _FeatureWeights:
+    """The counts of features, of those that any row has."""
+
+    def put(self, name: str, value: FeatureWeights) -> tuple[Any, Arrays]:
+        features = np.flatnonzero(value.counts)
+        field = {"width": value.counts.size, "n_rows": value.n_rows, "is_used": value.is_used}
+        return field, {f"{name}.features": features, f"{name}.counts": value.counts[features]}
+
+    def get(self, name: str, field: Any, arrays: Arrays, *, thorough: bool) -> FeatureWeights:
+        field = _as_dict(name, field)
+        width = _Number().get(f"width of {name}", field.get("width"), arrays, thorough=thorough)
+        n_rows = _Real().get(f"n_rows of {name}", field.get("n_rows"), arrays, thorough=thorough)
+        features = read_array(f"{name}.features", arrays, np.int64)
+        found = read_array(f"{name}.counts", arrays, np.float32)
+        is_used = _Choice(False, True).get(f"is_used of {name}", field.get("is_used"), arrays, thorough=thorough)
+        require(width <= MOST_WEIGHTED and features.size == found.size and n_rows >= 0.0, f"{name} must be counts")
+        require(bool(np.all((features >= 0) & (features < width))), f"{name} must be of features below {width}")
+        require(bool(np.all((found >= 0.0) & np.isfinite(found))), f"{name} must be finite and not negative")
+        counts = np.zeros(width, np.float32)
+        counts[features] = found
+        return FeatureWeights(counts, n_rows, is_used)
 
 
 class _Calibration:
@@ -318,6 +342,7 @@ _KINDS: dict[str, dict[str, _Store]] = {
         "_example_weights": _Optional(_Array(np.float32, trim_weights)),
         "_duals": _Optional(_Structure(StoredDuals, trim_duals)),
         "_calibration": _Calibration(),
+        "_feature_weights": _Optional(_FeatureWeights()),
         "_label_of_class": _Array(np.int64),
         "_class_of_label": _Array(np.int64),
     },
@@ -360,6 +385,7 @@ _NOT_ALWAYS = {
     "_duals",
     "_without_trees",
     "_calibration",
+    "_feature_weights",
     "threshold_",
     "_names",
     "_worth",
@@ -396,7 +422,7 @@ def _pickled_apart(kind: str) -> dict[str, _Store]:
     apart: dict[str, _Store] = {}
     for name, store in _KINDS[kind].items():
         inner = store._store if isinstance(store, _Optional) else store
-        if isinstance(inner, _Structure | _Components | _Distinct | _FurtherKeys):
+        if isinstance(inner, _Structure | _Components | _Distinct | _FurtherKeys | _FeatureWeights):
             apart[name] = inner
         elif isinstance(inner, _Memories):
             apart[name] = _Memories(_Values(pickled=True))
@@ -422,6 +448,17 @@ def estimator_contents(estimator: Any) -> Contents:
     return Contents(estimator._kind, {"parameters": parameters, "attributes": attributes}, arrays)
 
 
+def current_parameters(kind: str, parameters: dict[str, Any]) -> dict[str, Any]:
+    """Return parameters that may be of an earlier version, so that they mean the same today."""
+    if kind != "CMTClassifier" or "feature_weights" in parameters:
+        return parameters
+    method = parameters.get("method", "head")
+    return parameters | {
+        "feature_weights": "none",
+        "method": "scored_neighbors" if method == "neighbors" else method,
+    }
+
+
 def _plain(name: str, value: Any) -> Any:
     value = value.item() if isinstance(value, np.generic) else value
     if not isinstance(value, bool | int | float | str | None):
@@ -440,7 +477,7 @@ def estimator_of(kind: type, contents: Contents, *, thorough: bool) -> Any:
     parameters, attributes = (take(contents.fields, name, dict) for name in ("parameters", "attributes"))
     for name, value in parameters.items():
         _plain(name, value)
-    estimator: Any = kind(**parameters)
+    estimator: Any = kind(**current_parameters(contents.kind, parameters))
     estimator._check_parameters()
     if not attributes:
         return estimator  # it had learned nothing

@@ -72,6 +72,7 @@ from .._heads import (
 )
 from .._validation import check_jobs, check_rows
 from ..tree import ContextualMemoryTree
+from ._feature_weights import FeatureWeights, weigh
 
 MOST_SCORED = 8192
 """Labels that are all scored for dense rows."""
@@ -170,6 +171,8 @@ class LabelIndex:
         Cells of the head when it was last pruned, and rows learned since its index was last brought up to date.
     examples : Examples or None
         The stored examples of the labels, for which lists of similar scorers are made.
+    feature_weights : FeatureWeights or None
+        The weights of features of sparse rows. Methods that take ``Rows`` expect that they are weighted.
     """
 
     def __init__(
@@ -183,6 +186,7 @@ class LabelIndex:
         self.weight_of_rows: float | None = None
         self.n_cells_pruned = self.n_unlisted = 0
         self.examples: StoredExamples | None = None
+        self.feature_weights: FeatureWeights | None = None
         self._layout: tuple[Digest, AllScorers | ScorerLists | None] | None = None
         self._bounds: tuple[Digest, LabelBounds] | None = None
         self._n_asked: tuple[Digest, int] | None = None
@@ -236,7 +240,7 @@ class LabelIndex:
         """Return an index that learns without changing this one."""
         other = copy.copy(self)
         other.tree = self.tree._twin()
-        for name in ("head", "orders", "n_of_label", "weight_of_label", "examples"):
+        for name in ("head", "orders", "n_of_label", "weight_of_label", "examples", "feature_weights"):
             setattr(other, name, copy.deepcopy(getattr(self, name)))
         return other
 
@@ -278,6 +282,10 @@ class LabelIndex:
         if self.weight_of_label is None:
             return self.n_of_label, self.n_rows
         return self.weight_of_label, self.n_rows if self.weight_of_rows is None else self.weight_of_rows
+
+    def weighed(self, rows: Rows) -> Rows:
+        """Return rows with weighted features, as scorers and trees see them."""
+        return weigh(self.feature_weights, rows)
 
     # Learning
 
@@ -485,6 +493,7 @@ class LabelIndex:
             insert_rows(grown._forest, rescaled(routed(keys)), options.verbose)
             return grown
         rows, labels = all_examples(self.examples)
+        rows = self.weighed(rows)
         keys, _ = means_of(rows, labels, np.arange(rows.n_rows), n_labels)
         insert_rows(grown._forest, rescaled(routed(keys)), options.verbose)
         if options.n_router_passes > 0:
@@ -542,16 +551,19 @@ class LabelIndex:
         share_rows(work, rows.n_rows, self.forest.threads_for(rows.n_rows))
 
     def best_label(self, X: Any, options: LabelOptions) -> np.ndarray:
-        """Return the best label of each row of a matrix that :func:`check_rows` takes, NONE where none was reached."""
+        """Return the best label of each row of a matrix that :func:`check_rows` takes, NONE where none was reached.
+
+        Features of the matrix are not weighted yet.
+        """
         scorers = self.all_scorers(options, X.shape[0])
         if scorers is None:
-            rows = check_rows(X, sparse=self.is_sparse)
+            rows = self.weighed(check_rows(X, sparse=self.is_sparse))
             best: np.ndarray = self.best_labels(rows, 1, options).labels[:, 0]
             return best
         unscaled = unscaled_rows(scorers, X)
         if unscaled is not None:
             return best_of_all(scorers, *unscaled)
-        return best_of_all(scorers, check_rows(X, sparse=self.is_sparse))
+        return best_of_all(scorers, self.weighed(check_rows(X, sparse=self.is_sparse)))
 
     def best_labels(self, rows: Rows, k: int, options: LabelOptions) -> LabelAnswers:
         """Return the ``k`` best labels of each row, NONE and minus infinity where fewer were reached."""

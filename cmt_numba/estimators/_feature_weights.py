@@ -1,0 +1,107 @@
+"""Weights of the features of sparse rows: rare features count more than frequent ones.
+
+In keys that hold counts of words, such as those of ``CountVectorizer`` and ``HashingVectorizer``, the mean of a class
+is dominated by features that all classes share. With few examples a class no training makes up for that. So features
+are weighted by their inverse document frequency, unless the keys are weighted like this already.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from .._forest import Rows, rescaled
+
+FEATURE_WEIGHTS = ("auto", "idf", "none")
+"""The ways that features can be weighted."""
+
+MOST_WEIGHTED = 1 << 24
+"""Features that are weighted at most: the counts of more would take more than 64 MB."""
+
+_FEWEST_ROWS = 16  # to tell how keys are weighted
+_ROWS_LOOKED_AT = 2000
+_MOST_DENSE = 0.1  # share of cells: fuller rows are tables or pictures, not bags of words
+_WEIGHTED = 0.5  # exponent of the inverse document frequency in keys: 0 for counts and 1 for tf-idf
+_CUT_OFF = 0.9  # of the usual number of features
+_LEAST_SPREAD = 1e-3  # variance of the logarithm of the inverse document frequency
+
+
+class FeatureWeights(NamedTuple):
+    """How many rows have each feature."""
+
+    counts: np.ndarray  # float32 (n_features,): the total weight of the rows that have the feature
+    n_rows: float  # total weight of all rows
+    is_used: bool  # whether features are weighted; otherwise their counts are only kept
+
+    def of_features(self, features: np.ndarray) -> np.ndarray:
+        """Return the smoothed inverse document frequency of features: at least 1."""
+        return 1.0 + np.log((1.0 + self.n_rows) / (1.0 + self.counts[features]))
+
+
+def count_features(kind: str, rows: Rows, row_weights: np.ndarray | None) -> FeatureWeights | None:
+    """Return the weights of features that suit some rows, or None if features are not weighted.
+
+    ``kind`` is one of ``FEATURE_WEIGHTS``; with "auto" features are weighted if the rows hold words, so to speak, whose
+    values do not depend on their frequency.
+    """
+    if kind == "none" or not rows.sparse or rows.n_features > MOST_WEIGHTED:
+        return None
+    lengths = np.diff(rows.offsets)
+    shares = None if row_weights is None else np.repeat(row_weights, lengths)
+    counts = np.bincount(rows.indices, shares, rows.n_features).astype(np.float32)
+    total = float(rows.n_rows if row_weights is None else row_weights.sum(dtype=np.float64))
+    found = FeatureWeights(counts, total, is_used=True)
+    return found if kind == "idf" else found._replace(is_used=_are_unweighted(rows, found))
+
+
+def add_counts(weights: FeatureWeights, kind: str, rows: Rows, row_weights: np.ndarray | None) -> FeatureWeights:
+    """Return weights that count further rows, in the arrays of those given."""
+    lengths = np.diff(rows.offsets)
+    np.add.at(weights.counts, rows.indices, 1.0 if row_weights is None else np.repeat(row_weights, lengths))
+    total = rows.n_rows if row_weights is None else row_weights.sum(dtype=np.float64)
+    more = FeatureWeights(weights.counts, weights.n_rows + float(total), is_used=True)
+    if kind == "idf":
+        return more
+    # Too few rows do not tell how keys are weighted.
+    is_decided = weights.n_rows >= _FEWEST_ROWS
+    return more._replace(is_used=weights.is_used if is_decided else _are_unweighted(rows, more))
+
+
+def weigh(weights: FeatureWeights | None, rows: Rows) -> Rows:
+    """Return rows with weighted features, scaled to unit length."""
+    if weights is None or not weights.is_used:
+        return rows
+    values = rows.values * weights.of_features(rows.indices).astype(np.float32)
+    return rescaled(rows._replace(values=values))
+
+
+def seem_cut_off(weights: FeatureWeights, rows: Rows) -> bool:
+    """Return whether rows of new classes seem to have lost features that a frozen vocabulary does not have.
+
+    They have none that is new, and fewer than the rows before.
+    """
+    if rows.n_rows < _FEWEST_ROWS or (weights.counts[rows.indices] == 0.0).any():
+        return False
+    usual = float(weights.counts.sum(dtype=np.float64)) / weights.n_rows
+    return rows.indices.size < _CUT_OFF * usual * rows.n_rows
+
+
+def _are_unweighted(rows: Rows, weights: FeatureWeights) -> bool:
+    """Return whether the values of rows do not depend on how rare their features are.
+
+    They are proportional to a power of the inverse document frequency, whose exponent is estimated by least squares
+    from the logarithms. Only values of the same row are compared: rows have different lengths.
+    """
+    if rows.n_rows < _FEWEST_ROWS or rows.values.size > _MOST_DENSE * rows.n_rows * rows.n_features:
+        return False
+    some = rows.take(np.arange(0, rows.n_rows, -(-rows.n_rows // _ROWS_LOOKED_AT)))
+    of_rows = np.repeat(np.arange(some.n_rows), np.diff(some.offsets))
+    present = some.values != 0.0
+    of_rows, values, features = of_rows[present], np.abs(some.values[present]), some.indices[present]
+    rarity, size = np.log(weights.of_features(features)), np.log(values.astype(np.float64))
+    n_cells = np.maximum(np.bincount(of_rows, minlength=some.n_rows), 1)
+    for logarithms in (rarity, size):
+        logarithms -= (np.bincount(of_rows, logarithms, some.n_rows) / n_cells)[of_rows]
+    spread = float(rarity @ rarity)
+    return spread > _LEAST_SPREAD * max(1, rarity.size) and float(rarity @ size) < _WEIGHTED * spread
