@@ -10,7 +10,7 @@ from .._forest import DONE
 from .candidates import NO_ANSWERS, score_found
 from .label_scorers import Head, with_more_cells
 from .products import all_scorers, blocks_of_scores
-from .search import FoundLabels, Questions, SearchEffort, candidates_of, entries_of
+from .search import FoundLabels, Questions, candidates_of, entries_of
 from .shortlists import shorten, shortlist_best, shortlisted
 
 _ROWS_AT_ONCE = 1024
@@ -22,7 +22,7 @@ class CandidateSearch(NamedTuple):
 
     trees: Any
     routers: Any
-    effort: SearchEffort | None
+    effort: Any
     n_threads: int = 1
 
 

@@ -142,7 +142,7 @@ def _exactly(labels: np.ndarray, dtype: np.dtype) -> np.ndarray | None:
 
 def check_targets(y: Any) -> None:
     """Raise ValueError unless ``y`` can be classes."""
-    if y.ndim == 1 and y.dtype.kind in "biuUS":
+    if isinstance(y, np.ndarray) and y.ndim == 1 and y.dtype.kind in "biuUS":
         return
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # many classes of few examples each are what this is for
