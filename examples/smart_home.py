@@ -226,9 +226,9 @@ def show_answer(classifier: TextClassifier, text: str) -> None:
     """Print the best intents of a request with their probabilities, and the words that speak for the first."""
     intents, probabilities = classifier.top_classes([text], k=3)
     print(f"\n  {text!r} means")
-    for intent, probability in zip(intents[0], probabilities[0], strict=True):
+    for intent, probability in zip(classifier.classes_[intents[0]], probabilities[0], strict=True):
         print(f"    {probability:5.0%}  {intent}")
-    words = ", ".join(word for word, weight in classifier.explain([text])[0].features[:3] if weight > 0)
+    words = ", ".join(word for word, weight in classifier.explain([text], 3)[0].words if weight > 0)
     print(f"    because of: {words}")
 
 
