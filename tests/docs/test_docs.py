@@ -26,7 +26,8 @@ def test_every_room_is_named():
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
 def test_links_lead_to_files(path: Path):
-    links = re.findall(r"\]\((?!https?:)([^)#]+)", path.read_text(encoding="utf-8"))
+    prose = re.sub(r"^```.*?^```", "", path.read_text(encoding="utf-8"), flags=re.M | re.S)
+    links = re.findall(r"\]\((?!https?:)([^)#]+)", prose)
     assert [link for link in links if not (path.parent / link).exists()] == []
 
 

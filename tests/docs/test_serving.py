@@ -62,8 +62,9 @@ def test_a_service_survives_being_killed_and_forgets_a_customer(tmp_path: Path):
             asked = [threads.submit(call, port, "ask", text="play another song") for _ in range(20)]
             call(port, "learn", texts=[INTENTS["timer"].format("ten")], intents=["timer"], customer="eve")
             assert {answer.result()["intents"][0] for answer in asked} == {"music"}
-        with pytest.raises(urllib.error.HTTPError, match="400"):
+        with pytest.raises(urllib.error.HTTPError, match="400") as refusal:
             call(port, "learn", texts=["two"], intents=["a", "b"], customer="eve")
+        refusal.value.close()
         before = call(port, "ask", text="a timer for five minutes")
         assert before["intents"][0] == "timer"
     with running("service.py", folder, 0, folder=tmp_path) as process:
