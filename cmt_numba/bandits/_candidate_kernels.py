@@ -63,13 +63,13 @@ class ActionCandidates(NamedTuple):
 
 
 @inner
-def _add_offered(known, offered, row, found):
+def _add_offered(known, offered, n_tried, row, found):
     """Write the actions that are candidates in any case; return how many, and how many are allowed."""
     a, b, actions = np.int64(0), known.ordered.size, known.ordered
     if offered.offsets.size > 0:
         a, b, actions = offered.offsets[row], offered.offsets[row + 1], offered.actions
     few = b - a <= offered.most
-    n = b - a if few else min(offered.n_tried, b - a)
+    n = b - a if few else min(n_tried, b - a)
     for i in range(n):
         found[i] = actions[a + (i if few else (offered.turn + i) % (b - a))]
     return n, b - a
@@ -114,10 +114,12 @@ def _sort_distinct(actions, n):
 @inner
 def _list_candidates(known, offered, by_key, by_context, row, found):
     """Write the candidates of a row; return how many they are, and how many actions are allowed."""
-    n, n_allowed = _add_offered(known, offered, row, found)
+    n, n_allowed = _add_offered(known, offered, offered.n_tried, row, found)
     if n < n_allowed:
         n = _add_proposed(by_key, row, offered, found, n)
         n = _add_proposed(by_context, row, offered, found, n)
+        if n == 0:
+            n, n_allowed = _add_offered(known, offered, 1, row, found)
     return _sort_distinct(found, n), n_allowed
 
 

@@ -41,6 +41,7 @@ _NOTHING = ProposedActions(_ALL, _ALL, np.empty((0, 0), np.int64))
 _ROWS_AT_ONCE = 2048
 _CANDIDATES_AT_ONCE = 1 << 20
 _FEW = 4  # times ``n_candidates``: so many actions are all candidates
+_FEW_OFFERED = 2048  # the same of actions that the caller allows
 _LARGEST_CELL = 1e9  # in files; rewards lie in [0, 1] and contexts have length 1
 _KNOWN = 0.95  # similarity to a rewarded context of the same action from which on another one tells nothing
 _OF_CELLS = ("weights", "squares", "choices", "curvatures")  # the columns of the table, by their names in files
@@ -73,7 +74,8 @@ class CMTBandit(Policy):
     n_candidates : int, default 64
         Candidates for each decision, half of them by keys and half by rewarded contexts.
     n_tried : int, default 4
-        Further candidates for each decision, taken in turn from all actions.
+        Further candidates for each decision, taken in turn from all actions. None are needed if all actions have keys
+        that are compared with contexts.
     exploration : {"ucb", "thompson"}, default "ucb"
         Choose by upper confidence bounds, or with the probability of being best.
     alpha : float, default 0.1
@@ -373,20 +375,25 @@ class CMTBandit(Policy):
         step = max(1, min(_ROWS_AT_ONCE, _CANDIDATES_AT_ONCE // self._most_candidates(choices)))
         return [(first, min(first + step, n_rows)) for first in range(0, n_rows, step)]
 
-    @property
-    def _few(self) -> int:
-        """So many actions are all candidates."""
-        return _FEW * int(self._options["n_candidates"])
+    def _few(self, choices: Choices | None) -> int:
+        """Return how many actions are all candidates."""
+        few = _FEW * int(self._options["n_candidates"])
+        return few if choices is None else max(few, _FEW_OFFERED)
 
     def _most_candidates(self, choices: Choices | None) -> int:
         """Return how many candidates a row may have."""
-        few, widest = self._few, self._ids.size if choices is None else int(choices.sizes.max())
-        in_any_case = min(widest, few)
-        return in_any_case if widest <= few else max(in_any_case, self._n_tried + 3 * self._n_proposed)
+        few, widest = self._few(choices), self._widest(choices)
+        return widest if widest <= few else max(few, self._n_tried + 3 * self._n_proposed)
+
+    def _widest(self, choices: Choices | None) -> int:
+        """Return how many actions a row may choose from."""
+        return self._ids.size if choices is None else int(choices.sizes.max())
 
     @property
     def _n_tried(self) -> int:
-        return max(1, int(self._options["n_tried"]))
+        """Number of candidates that are tried in turn: none if their keys tell which are worth it."""
+        keys = self._keys
+        return 0 if keys.table.comparable and len(keys) == self._ids.size else int(self._options["n_tried"])
 
     @property
     def _n_proposed(self) -> int:
@@ -427,7 +434,7 @@ class CMTBandit(Policy):
         self, state: RewardState, keys: KeyTable, rows: Rows, choices: Choices | None, room: np.ndarray
     ) -> tuple[ProposedActions, ProposedActions, np.ndarray | None]:
         """Return the actions that keys and rewarded contexts propose, and the scores of contexts."""
-        if (self._ids.size if choices is None else int(choices.sizes.max())) <= self._few:
+        if self._widest(choices) <= self._few(choices):
             return _NOTHING, _NOTHING, None
         k = self._n_proposed
         by_context, scores = self._by_context.propose(rows, k, self._options["n_probes"], room)
@@ -436,10 +443,10 @@ class CMTBandit(Policy):
     def _offered(self, choices: Choices | None) -> OfferedActions:
         """Return the actions offered to rows."""
         if choices is None:
-            return OfferedActions(self._few, self._turn, self._n_tried, _ALL, _ALL, _ALL)
+            return OfferedActions(self._few(None), self._turn, self._n_tried, _ALL, _ALL, _ALL)
         offsets = choices.offsets
         ascending = np.sort(codes_of(rows_of(offsets), choices.actions)) & 0xFFFFFFFF
-        return OfferedActions(self._few, self._turn, self._n_tried, offsets, choices.actions, ascending)
+        return OfferedActions(self._few(choices), self._turn, self._n_tried, offsets, choices.actions, ascending)
 
     def _known(self) -> KnownActions:
         return KnownActions(self._ordered, self._order, self._means.counts, self._means.sums)

@@ -166,7 +166,7 @@ class ActionKeys:
             first = np.unique(actions, return_index=True)[1]
             state = memory.tree._forest.state
             assert state is not None
-            self._set(actions[first], stored_rows(state, memory.slots_of(ids[first])))
+            self._set(actions[first], stored_rows(state, memory.tree._forest.slots_of(ids[first])))
 
 
 class ContextMemory:
