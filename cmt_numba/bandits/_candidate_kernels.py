@@ -23,7 +23,7 @@ from ._reward_kernels import (
 )
 
 
-class Exploration(NamedTuple):
+class ExplorationWeights(NamedTuple):
     """How much uncertainty counts."""
 
     alpha: float  # of the standard deviation of the ridge regression

@@ -15,7 +15,7 @@ from ..tree import OPTIONS, ContextualMemoryTree
 from ._base import OF_ALL, Chosen, Policy, distinct
 from ._candidate_kernels import (
     ActionCandidates,
-    Exploration,
+    ExplorationWeights,
     OfferedActions,
     ProposedActions,
     find_candidates,
@@ -30,7 +30,7 @@ from ._reward_kernels import (
     MAP_WIDTH,
     N_PREDICTIONS,
     STACK_RIDGE,
-    KeyTable,
+    ActionKeyTable,
     KnownActions,
     RewardState,
 )
@@ -344,7 +344,7 @@ class CMTBandit(Policy):
             self._width, self._sparse = rows.n_features, rows.sparse
         self._state, self._keys.table = self._fitted(rows)
 
-    def _fitted(self, rows: Rows) -> tuple[RewardState, KeyTable]:
+    def _fitted(self, rows: Rows) -> tuple[RewardState, ActionKeyTable]:
         """Return the models of keys and the keys, made ready for the first contexts, if they are not yet."""
         state, keys = self._state, self._keys.table
         if len(self._keys) == 0 or state.map.size + state.similarity.size > 0:
@@ -412,7 +412,7 @@ class CMTBandit(Policy):
         offered, room = self._offered(choices), self._take_room(rows)
         state, keys = self._fitted(rows)
         proposed = self._proposed(state, keys, rows, choices, room)
-        exploration = Exploration(float(options["alpha"]), float(options["beta"]))
+        exploration = ExplorationWeights(float(options["alpha"]), float(options["beta"]))
         n = find_candidates(state, keys, self._known(), rows, exploration, offered, *proposed[:2], most, room, found)
         self._give_room(room)
         return ActionCandidates(found.offsets, *(column[:n] for column in found[1:]))
@@ -431,7 +431,7 @@ class CMTBandit(Policy):
             self._rooms.append(room)
 
     def _proposed(
-        self, state: RewardState, keys: KeyTable, rows: Rows, choices: Choices | None, room: np.ndarray
+        self, state: RewardState, keys: ActionKeyTable, rows: Rows, choices: Choices | None, room: np.ndarray
     ) -> tuple[ProposedActions, ProposedActions, np.ndarray | None]:
         """Return the actions that keys and rewarded contexts propose, and the scores of contexts."""
         if self._widest(choices) <= self._few(choices):
@@ -629,7 +629,7 @@ class CMTBandit(Policy):
         self._keys.table = self._keys.table._replace(comparable=comparable)
         shapes = {name: array.shape for name, array in self._models_of_keys().items()}
         for name in ("map", "similarity"):
-            require(np.ndim(arrays.get(f"model of keys.{name}")) == len(shapes[name]), f"there must be a {name}")
+            require(f"model of keys.{name}" in arrays, f"there must be a {name}")
             shapes[name] = arrays[f"model of keys.{name}"].shape
         d = min(self._width or 0, MAP_WIDTH), min(width, MAP_WIDTH)
         require(shapes["map"] in ((2, 0, 0), (2, *d)), "the map must fit contexts and keys")

@@ -14,7 +14,7 @@ from ..tree import ContextualMemoryTree
 from ._candidate_kernels import ProposedActions, scan_keys
 from ._checks import MOST_ACTIONS
 from ._models import Arrays
-from ._reward_kernels import KeyTable, RewardState
+from ._reward_kernels import ActionKeyTable, RewardState
 
 _EMPTY = np.empty(0, np.int32)
 _NO_SEED = np.uint64(0)  # for rows that do not explore
@@ -69,7 +69,7 @@ class ActionKeys:
 
     def __init__(self) -> None:
         none, rows = np.empty(0, np.int64), Rows(np.empty(0, np.float32), _EMPTY, np.zeros(1, np.int64), 0, False)
-        self.table = KeyTable(rows, none, none, False)
+        self.table = ActionKeyTable(rows, none, none, False)
         self._set(none, rows)
 
     def _set(self, actions: np.ndarray, rows: Rows) -> None:
@@ -79,7 +79,7 @@ class ActionKeys:
 
     def _replace(self, actions: np.ndarray, rows: Rows) -> None:
         places = np.argsort(actions)
-        self.actions, self.table = actions, KeyTable(rows, actions[places], places, self.table.comparable)
+        self.actions, self.table = actions, ActionKeyTable(rows, actions[places], places, self.table.comparable)
         self._all = np.arange(actions.size)
 
     def __len__(self) -> int:
@@ -101,7 +101,7 @@ class ActionKeys:
         if gone.any():
             self._set(self.actions[~gone], self.rows.take(np.flatnonzero(~gone)))
 
-    def propose(self, state: RewardState, keys: KeyTable, rows: Rows, k: int) -> ProposedActions:
+    def propose(self, state: RewardState, keys: ActionKeyTable, rows: Rows, k: int) -> ProposedActions:
         """Return the ``k`` actions whose keys suit each row best: by their similarity, or by the map.
 
         Sparse keys in the space of contexts are found by an inverted index, any others by reading all of them.
@@ -131,7 +131,7 @@ class ActionKeys:
         return self._n_indexed
 
     def _with_recent(
-        self, state: RewardState, keys: KeyTable, rows: Rows, hits: np.ndarray, n_indexed: int
+        self, state: RewardState, keys: ActionKeyTable, rows: Rows, hits: np.ndarray, n_indexed: int
     ) -> np.ndarray:
         """Add hits among the keys that the index does not have, and among all for rows that share no feature."""
         if n_indexed < len(self):

@@ -69,7 +69,7 @@ class KnownActions(NamedTuple):
     sums: np.ndarray  # float64 (slots,)
 
 
-class KeyTable(NamedTuple):
+class ActionKeyTable(NamedTuple):
     """The keys of actions."""
 
     rows: Rows
