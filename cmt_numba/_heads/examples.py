@@ -251,16 +251,18 @@ def nearest_rows(
     head: Any,
     examples: ExampleLists,
     questions: Questions,
+    keys: Rows,
     effort: SearchEffort,
     n_labels: int,
     hits: Hits,
 ) -> None:
     """Write the best examples of the best ``n_labels`` labels for the rows ``first .. stop`` into ``hits``.
 
-    More labels are looked at where these have too few examples. Writes ``hits`` and nothing else.
+    More labels are looked at where these have too few examples. Examples are compared with ``keys``, which are the rows
+    without weights of features. Writes ``hits`` and nothing else.
     """
     for found in scored_candidates(trees, routers, head, questions, effort):
-        find_examples(examples, questions.rows, found, n_labels, hits)
+        find_examples(examples, keys, found, n_labels, hits)
 
 
 def rows_of_labels(
