@@ -66,8 +66,11 @@ def check_rows(X: Any, *, sparse: bool | None = None, n_features: int | None = N
         If ``X`` has not two dimensions, is empty, has the wrong width, holds a NaN, an infinity or a value too large
         for float32, or is a sparse matrix whose indices are broken.
     """
-    if type(X) in _CSR and sparse is not False and is_plain(X, n_features):
-        return _sparse_rows(_as_float32(X.data), X.indices, X.indptr, X.shape[1], n_threads)
+    if is_plain(X, n_features):
+        if type(X) is np.ndarray and not sparse:
+            return _dense_rows(X if X.dtype == np.float32 else _as_float32(X), n_threads)
+        if type(X) is not np.ndarray and sparse is not False:
+            return _sparse_rows(_as_float32(X.data), X.indices, X.indptr, X.shape[1], n_threads)
     return unit_rows(check_matrix(X, n_features=n_features), sparse=sparse, n_threads=n_threads)
 
 
@@ -116,9 +119,7 @@ def unit_rows(X: Any, *, sparse: bool | None = None, n_threads: int = 1) -> Rows
         return _sparse_rows(X.data, X.indices, X.indptr, X.shape[1], n_threads)
     if is_sparse:
         X = X.toarray()
-    n_rows, width = X.shape
-    offsets = np.arange(0, (n_rows + 1) * width, width, dtype=np.int64)
-    return Rows(_normalized(X.reshape(-1), offsets, n_threads), _EMPTY_INDICES, offsets, width, False)
+    return _dense_rows(X, n_threads)
 
 
 def check_matrix(X: Any, *, n_features: int | None = None) -> Any:
@@ -181,6 +182,12 @@ def unmasked(name: str, value: Any) -> Any:
     if type(value) is not np.ndarray and np.ma.is_masked(value):
         raise ValueError(f"{name} must have no masked entries: fill them in or leave them out")
     return value
+
+
+def _dense_rows(X: np.ndarray, n_threads: int) -> Rows:
+    n_rows, width = X.shape
+    offsets = np.arange(0, (n_rows + 1) * width, width, dtype=np.int64)
+    return Rows(_normalized(X.reshape(-1), offsets, n_threads), _EMPTY_INDICES, offsets, width, False)
 
 
 def _sparse_rows(values: np.ndarray, indices: np.ndarray, offsets: np.ndarray, width: int, n_threads: int) -> Rows:

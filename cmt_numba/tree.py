@@ -240,7 +240,6 @@ class ContextualMemoryTree:
     # What it does
 
     @keeps_interpreter
-    @changes
     def insert(self, X: Any, *, progress: bool = False) -> np.ndarray:
         """Insert memories (INSERT, Algorithm 4), in the order of the rows.
 
@@ -268,7 +267,8 @@ class ContextualMemoryTree:
             If memory runs out; the memories stored before are still there, except those forgotten to make room. Those
             of ``X`` are not.
         """
-        return insert_rows(self._forest, self._forest.check_rows(X), progress, choose=self._choose_to_forget)
+        rows = self._forest.check_rows(X)
+        return insert_rows(self._forest, rows, progress, choose=self._choose_to_forget)
 
     @keeps_interpreter
     def query(

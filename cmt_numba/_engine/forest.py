@@ -10,7 +10,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import numba
 import numpy as np
 
-from .._change import Pace, ReadWriteLock, TimedSteps, Workers, in_own_thread, progress_bar, undone_by, workers
+from .._change import Pace, ReadWriteLock, TimedSteps, Workers, in_own_thread, progress_bar, workers
 from .._forest import (
     DONE,
     N_MEMORIES,
@@ -25,6 +25,7 @@ from .._forest import (
     count_bytes,
     draw_word,
     find_slots,
+    finisher_of,
     invariants,
     new_eviction,
     new_state,
@@ -89,6 +90,7 @@ class Forest:
         """Forget all memories and everything learned, as if nothing had been inserted."""
         self.state: State | None = None
         self._view: tuple[State, Any] | None = None
+        self._finisher: Any = None
         self.eviction = new_eviction(self.options["eviction"], bounded=self.options["max_memories"] is not None)
         self.links = Linkage(self.options["n_links"])
 
@@ -204,11 +206,18 @@ class Forest:
 
     def view(self, state: State | None = None) -> Any:
         """Return the forest as kernels receive it, made once for each state."""
-        state = self.allocated() if state is None else state
+        state = state or self.state
         known = self._view
         if known is None or known[0] is not state:
+            assert state is not None
             known = self._view = state, state.view()
         return known[1]
+
+    def finisher(self) -> Any:
+        """Return the address of the function that finishes steps, for kernels that move memories."""
+        if self._finisher is None:
+            self._finisher = finisher_of(self.allocated().parameters, self.view())
+        return self._finisher
 
     def copy(self) -> Forest:
         """Return a forest that continues exactly as this one would, and shares nothing with it.
@@ -271,12 +280,14 @@ class Forest:
         """
         n_trees = self.n_trees
         waiting = [TreeRange(0, n_trees)] if run is in_own_thread else [TreeRange(t, t + 1) for t in range(n_trees)]
-        with undone_by(self.undo_moves):
-            while waiting:
-                statuses = run(partial(work, self.view()), waiting)
+        try:
+            while any(statuses := run(partial(work, self.view()), waiting)):
                 waiting = [trees for trees, status in zip(waiting, statuses, strict=True) if status != DONE]
                 for status in sorted(set(statuses) - {DONE}):
                     self.put(with_more(self.allocated(), status, n_memories or self.n_memories))
+        except BaseException:
+            self.undo_moves()
+            raise
 
     def undo_moves(self) -> None:
         """Put back the memory of each tree that a failure has left on its way."""
@@ -288,8 +299,6 @@ def changes(function: Callable[Concatenate[Forest, P], T]) -> Callable[Concatena
 
     @wraps(function)
     def changing(forest: Forest, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        if forest.lock.is_changing():
-            return function(forest, *args, **kwargs)
         return forest.lock.change(partial(function, forest, *args, **kwargs))
 
     return changing

@@ -20,7 +20,6 @@ from .._forest import (
     ScorerLoss,
     TreeRange,
     Turn,
-    finisher_of,
     forget_routes,
     moved_keys,
     no_hits,
@@ -106,7 +105,7 @@ def _learn_rewards(forest: Forest, rows: Rows, hits: Hits, rewards: np.ndarray, 
         forest.put(state._replace(scorer=Scorer(*np.zeros((2, rows.n_features), np.float32))))
     parameters = state.parameters
     at, feedback = np.zeros(forest.n_trees, np.int64), Feedback(rows, hits, rewards)
-    finisher = finisher_of(parameters, forest.view())
+    finisher = forest.finisher()
 
     def learn(run: Workers, start: int, stop: int) -> None:
         def train_routers(view: Any, trees: TreeRange) -> int:

@@ -19,7 +19,10 @@ from ._records import Record, Records
 
 _FASTER = 4  # how much faster many rows are compared with dense memories by matrix products
 _MANY_ROWS = 16
+_MEMORIES_FOR_A_ROW = 256  # whose codes are laid out in the time that comparing by codes saves for a row
+_MOST_CELLS_COMPARED = 6 << 20  # codes of candidates
 _MORE = 8  # candidates than wanted, so that those that keys rank otherwise than vectors are among them
+_MORE_BY_COSINE = 2  # whose order keys change only where cosines are nearly equal
 _WIDER = 16  # how many times as many are tried if these may not be enough
 _SCAN_ERROR, _SEARCH_ERROR = 2.0**-19, 2.0**-22  # of products of unit vectors: four and two times what was measured
 _TOLERATED = 1e-4  # relative errors of scores that are computed from keys
@@ -112,6 +115,7 @@ class StoreSearch:
 
     def __init__(self, tree: ContextualMemoryTree, records: Records, space: KeySpace) -> None:
         self.tree, self.records, self.space = tree, records, space
+        self._compared_with_all: tuple[int, int, Filter | None] = (-1, 0, None)  # steps so far, rows, and the memories
         self._all: tuple[int, GivenVectors] | None = None  # the steps of the tree so far, and all vectors
 
     def prepared(self, X: Any) -> tuple[Any, Rows]:
@@ -182,8 +186,9 @@ class StoreSearch:
         n = self.tree.n_memories if among is None else among.ids.size
         ids, scores = np.full((rows.n_rows, k), NONE, np.int64), np.full((rows.n_rows, k), -np.inf)
         left = np.arange(rows.n_rows)
-        for more in (_MORE, _WIDER * (k + _MORE)):
-            if more > _MORE and self._cached() is not None:
+        first = _MORE if self.space.n_more > 0 else _MORE_BY_COSINE
+        for more in (first, _WIDER * (k + _MORE)):
+            if more > first and self._cached() is not None:
                 break  # comparing all takes less
             some = rows if left.size == rows.n_rows else rows.take(left)
             wanted = max(k, min(n, k + more))
@@ -249,6 +254,13 @@ class StoreSearch:
         slots = self.tree._forest.slots_of(ids)
         there = slots != NONE
         return there, stored_units(self.tree._forest.allocated(), slots[there])
+
+    def are_few(self, n_candidates: int) -> bool:
+        """Return whether all candidates of a filter are compared in less time than a search along links takes."""
+        state = self.tree._forest.state
+        if state is None or state.parameters.sparse or state.parameters.coded:
+            return False
+        return n_candidates * state.parameters.n_features <= _MOST_CELLS_COMPARED
 
     def is_coded(self) -> bool:
         """Return whether nothing is kept of vectors but codes. Then these are what is searched for."""
@@ -357,12 +369,26 @@ class StoreSearch:
         """Return the best of all candidates, by their keys."""
         tree = self.tree
         if not rows.sparse:
-            return NearestMemories(*scan_dense(tree._forest, rows, k, among)[:2])
+            if among is None and self.are_few(tree._forest.n_memories):
+                among = self._every_candidate(rows.offsets.size - 1)
+            return NearestMemories(*scan_dense(tree._forest, rows, k, among, ties_matter=False)[:2])
         hits = unexplored(rows.n_rows, k)
         n_leaves = (tree.n_memories if among is None else among.ids.size) // WORTH_A_LEAF + 1  # so that all are scored
         every = Filter(tree.ids) if among is None else among
         tree._lock.read(partial(search_among, tree._forest, rows, Reach(n_leaves), every, hits))
         return NearestMemories(hits.ids, hits.scores)
+
+    def _every_candidate(self, n_rows: int) -> Filter | None:
+        """Return a filter that leaves all memories, if enough rows are compared with them before they change."""
+        forest = self.tree._forest
+        n_steps, n_before, every = self._compared_with_all
+        if n_steps != forest.lock.n_steps:
+            n_steps, n_before, every = forest.lock.n_steps, 0, None
+        n_compared = n_before + n_rows
+        if every is None and n_compared >= forest.n_memories // _MEMORIES_FOR_A_ROW:
+            every = Filter(forest.ids())
+        self._compared_with_all = n_steps, n_compared, every
+        return every
 
     def _every(self) -> GivenVectors:
         """Return all vectors, which are kept until the tree changes."""
