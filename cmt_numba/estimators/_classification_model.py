@@ -285,7 +285,7 @@ class ClassificationModel:
         if index.examples is not None:
             slots = self._store(batch, labels)
             if self._learn_again_if_due(options):
-                self.choice = choose(self, options)
+                self._choose(options)
                 return
         index.begin_training()
         if self._has_means() and known.any():
@@ -303,7 +303,7 @@ class ClassificationModel:
         index.end_training(n_rows)
         self.n_relearned = self.n_relearned or n_rows
         if is_first:
-            self.choice = choose(self, options)
+            self._choose(options)
         elif index.examples is None and index.feature_weights is not None:
             index.feature_weights = add_counts(index.feature_weights, options.feature_weights, given, batch.weights)
 
@@ -445,6 +445,16 @@ class ClassificationModel:
         learner.train_from_means(index.weighed(rows), labels, weights, options)
         return learner
 
+    def _choose(self, options: ClassificationOptions) -> None:
+        """Choose how to answer where parameters are "auto"."""
+
+        def predict(slots: np.ndarray, asked: Rows) -> np.ndarray:
+            rows, labels = all_examples(self.stored())
+            learner = self.trained_on(rows.take(slots), labels[slots], taken(self.example_weights, slots), options)
+            return learner.best_labels(asked, 1, options).labels[:, 0]
+
+        self.choice = choose(self.index.examples, self.example_lengths, self.index.n_labels, options, predict)
+
     def _competing(self, rows: Rows, labels: np.ndarray, options: ClassificationOptions) -> np.ndarray:
         """Return the labels that compete for these rows, which have these labels; one as often as for rows."""
         shape = rows.n_rows, N_COMPETITORS
@@ -539,7 +549,7 @@ class ClassificationModel:
         model.n_measured = min(self.n_measured, int(fewer.n_of_label.sum()))
         model.n_relearned = max(1, self.n_relearned - 2 * n_gone) if self.n_relearned > 0 else 0
         if model._learn_again_if_due(options):
-            model.choice = choose(model, options)
+            model._choose(options)
         return model
 
     def _forget_examples(

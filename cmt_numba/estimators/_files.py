@@ -445,7 +445,7 @@ def _pickled_apart(kind: str) -> dict[str, _Store]:
     apart: dict[str, _Store] = {}
     for name, store in _KINDS[kind].items():
         inner = store._store if isinstance(store, _Optional) else store
-        if isinstance(inner, _Structure | _Components | _Distinct | _FurtherKeys | _FeatureWeights):
+        if isinstance(inner, _Structure | _Components | _Distinct | _FurtherKeys | _FeatureWeights | _Choices):
             apart[name] = inner
         elif isinstance(inner, _Memories):
             apart[name] = _Memories(_Values(pickled=True))
