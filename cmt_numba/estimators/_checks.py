@@ -74,6 +74,7 @@ def _check_classes(model: ClassificationModel, d: int, thorough: bool) -> None:
     require(head.common.labels.size == 0, "a classifier has no common labels")
     require(model.label_of_class.size == classes.size, "classes must have a label each, or none")
     require(model.class_of_label.size == n_labels, "labels must have a class each")
+    require(index.n_of_label.size == n_labels, "labels must have a number of examples each")
     if index.feature_weights is not None:
         alike = index.feature_weights.counts.size == d and head.parameters.sparse
         require(alike, "each feature of sparse rows must have a weight")
