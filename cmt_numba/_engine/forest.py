@@ -263,7 +263,12 @@ class Forest:
 
         Other threads read between the steps. Large arrays grow there as well, because that takes too long for a step.
         """
-        n_memories, steps = self.n_memories + n_new, TimedSteps(0, n, self.pace)
+        n_memories = self.n_memories + n_new
+        if self.is_one_step(n, progress):
+            self.put(with_spare_room(self.allocated(), n, n_memories))
+            self.lock.step(partial(step, in_own_thread, 0, n))
+            return
+        steps = TimedSteps(0, n, self.pace)
         with progress_bar(n, unit, progress) as report, workers(self.threads_for(n)) as run:
             work = partial(step, run)
             for start, stop in steps:
