@@ -67,10 +67,9 @@ def searches(store: MemoryStore, graph: Any, lists: Any, data: Vectors) -> Itera
     yield "store, exact", 1.0, 1e6 * seconds / len(true), float("nan")
     some = data.asked[:200]
     for target in TARGETS:
-        store.query(data.asked[:1], K, target_recall=target)  # measures what it takes
+        effort = store.calibrate(K, target_recall=target)
         found, seconds = timed(lambda: store.query(data.asked, K, target_recall=target).keys)  # noqa: B023
         _, single = timed(lambda: [store.query(row[None], K, target_recall=target) for row in some])  # noqa: B023
-        effort = store.recall[-1]
         how = f"breadth {effort.breadth}" if effort.breadth else f"{effort.n_probes} leaves"
         label = f"store, {target} ({how}, measured {effort.recall:.3f})"
         yield label, recall(found, true), 1e6 * seconds / len(true), 1e6 * single / len(some)

@@ -34,6 +34,7 @@ from .._forest import (
     unexplored,
 )
 from .._jit import keeping_interpreter
+from .coded_candidates import search_coded
 from .filters import Filter
 from .forest import Forest
 
@@ -236,18 +237,21 @@ def _propensities(
 # All candidates, by matrix products
 
 
-def scan_dense(forest: Forest, rows: Rows, k: int, among: Filter | None) -> Hits:
+def scan_dense(forest: Forest, rows: Rows, k: int, among: Filter | None, *, ties_matter: bool = True) -> Hits:
     """Return the best ``k`` of all memories of a forest, or of those in ``among``, for dense rows.
 
-    Changes of the forest may come between blocks of rows.
+    Changes of the forest may come between blocks of rows. Unless ties matter, candidates of a filter that comes again
+    are compared by codes first, which breaks ties otherwise.
     """
     hits = unexplored(rows.n_rows, k)
+    by_codes = among is not None and not ties_matter
     for first, stop in spans(rows.n_rows, _ROWS_IN_A_BLOCK):
-        forest.lock.read(partial(_scan_block, forest, rows.between(first, stop), among, hits.between(first, stop)))
+        block = rows.between(first, stop) if stop - first < rows.n_rows else rows
+        forest.lock.read(partial(_scan_block, forest, block, among, hits.between(first, stop), by_codes))
     return hits
 
 
-def _scan_block(forest: Forest, rows: Rows, among: Filter | None, hits: Hits) -> None:
+def _scan_block(forest: Forest, rows: Rows, among: Filter | None, hits: Hits, by_codes: bool) -> None:
     """Write the best of all candidates for some rows."""
     state = forest.fitting_state(rows)
     if state is None:
@@ -255,6 +259,9 @@ def _scan_block(forest: Forest, rows: Rows, among: Filter | None, hits: Hits) ->
     n = int(state.keys.totals[N_MEMORIES])
     slots = None if among is None else among.slots(forest.slots_of, forest.lock.n_steps)
     n = n if slots is None else slots.size
+    if among is not None and by_codes and (coded := among.coded(state, rows.n_rows)) is not None:
+        search_coded(state, coded, rows, hits)
+        return
     asked = rows.values[rows.offsets[0] : rows.offsets[-1]].reshape(rows.n_rows, -1)
     theta, k = state.scorer.theta, hits.ids.shape[1]
     if theta.size > 0:

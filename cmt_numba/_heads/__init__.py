@@ -8,6 +8,7 @@ from .candidates import (
     list_labels,
     score_labels,
 )
+from .coded_lists import CodedLists, coded_lists
 from .examples import (
     ExampleParameters,
     StoredExamples,
@@ -65,6 +66,7 @@ from .label_scorers import (
 )
 from .landmarks import ROWS_ASKED, ScorerLists, best_listed, dense_scorers, listed, scaled, vectors_of
 from .lessons import CandidateSearch, HeadLesson
+from .list_search import Landmarks, Scorers, search_lists
 from .multiclass_svm import N_COMPETITORS, lacks_gaps, learn_labels, margin_wanted, measure_gaps, new_duals
 from .products import AllScorers, all_above, all_scorers, best_of_all, exact_scores_of_all, top_of_all, unscaled_rows
 from .ridge import (

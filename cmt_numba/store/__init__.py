@@ -53,6 +53,7 @@ from ._checks import (
     check_payloads,
     check_stored,
 )
+from ._filters import PreparedFilter
 from ._learning import learn_in_blocks
 from ._memory_store import MemoryStore
 from ._metrics import METRICS, check_lengths
@@ -60,4 +61,4 @@ from ._results import Items, Result, Results
 from ._search import Effort
 from ._where import condition_of, field_path
 
-__all__ = ["DuplicateKeyError", "Effort", "Items", "MemoryStore", "Result", "Results"]
+__all__ = ["DuplicateKeyError", "Effort", "Items", "MemoryStore", "PreparedFilter", "Result", "Results"]

@@ -34,11 +34,10 @@ from ._checks import (
     check_stored,
 )
 from ._contents import StoreContents
-from ._filters import FilterCache
+from ._filters import FilterCache, PreparedFilter, prepare_filter
 from ._learning import learn_in_blocks, taught_by
 from ._metrics import METRICS, check_lengths
 from ._query_map import WIDEST
-from ._recall import Efforts
 from ._records import WITH
 from ._results import Items, Payloads, Results, read_payload
 from ._search import Effort, NearestMemories, NewKeys, StoreSearch
@@ -158,7 +157,6 @@ class MemoryStore:
     def _begin(self, contents: StoreContents, target_recall: float) -> None:
         self._target_recall = check_real("target_recall", target_recall, 0.0, 1.0, above=True)
         self._contents = contents
-        self._efforts = Efforts()
         self._filters = FilterCache()
 
     # Changes
@@ -216,7 +214,9 @@ class MemoryStore:
         search = contents.search
         norms = check_lengths(X, search.space.metric)
         check_one_for_each_row(own, X.shape[0])
-        texts = [None] * len(own) if payloads is None else check_payloads(payloads, len(own))
+        texts: list[str | None] = [None] * len(own)
+        if payloads is not None:
+            texts = check_payloads(payloads, len(own))
         records, ids = search.records, search.records.find(own)
         is_old = ids >= 0
         if not is_old.any():
@@ -269,7 +269,7 @@ class MemoryStore:
             stack = scipy.sparse.vstack if scipy.sparse.issparse(X) else np.concatenate
             every = stack([contents.search.read(ids)[0].rows, X])
         contents.rekey(METRICS[space.metric].fitted(every))
-        self._efforts.forget()
+        contents.efforts.forget()
 
     @keeps_interpreter
     def delete(self, keys: Any) -> None:
@@ -335,9 +335,9 @@ class MemoryStore:
             Queries.
         k : int, default 10
             Memories to return for each row.
-        where : dict, callable or list of keys, optional
-            Filter: conditions on the fields of payloads (see :mod:`cmt_numba.store`), a function that is given each
-            payload and returns whether its memory is a candidate, or the keys of the candidates.
+        where : dict, callable, list of keys or PreparedFilter, optional
+            Filter: conditions on the fields of payloads (see :mod:`cmt_numba.store`), a function of a payload that
+            returns whether its memory is a candidate, the keys of the candidates, or what :meth:`filter` returns.
         target_recall : float in (0, 1], optional
             The share of the nearest memories to find on average; that of the store by default.
         n_probes : int, optional
@@ -371,7 +371,30 @@ class MemoryStore:
                 break
         if tree._forest.eviction.minds_queries:
             tree._note_returned(found.ids)
+        if contents.efforts.are_under_way:
+            contents.efforts.measure_part(X.shape[0])
         return results
+
+    def calibrate(self, k: int = 10, where: Any = None, target_recall: float | None = None) -> Effort:
+        """Measure now how far queries have to search for a recall, and return that.
+
+        Without it queries do this in small parts, and search farther than necessary until it is known. The result is
+        saved with the store. It is measured again when the number of memories has doubled or halved.
+
+        Parameters
+        ----------
+        k, where, target_recall
+            As for :meth:`query`.
+        """
+        contents = self._contents
+        contents.check_open()
+        k = check_wanted("k", k, len(self))
+        target = self._target_recall
+        if target_recall is not None:
+            target = check_real("target_recall", target_recall, 0.0, 1.0, above=True)
+        among = self._filters.find(where, contents)
+        n = len(self) if among is None else among.ids.size
+        return contents.efforts.measure(contents.search, min(k, n), target, among)
 
     def _find(
         self, X: Any, k: int, among: Filter | None, target: float, n_probes: int | None, search: StoreSearch
@@ -383,7 +406,7 @@ class MemoryStore:
             n = forest.n_memories if among is None else among.ids.size
             if k > n and among is None:
                 next_id, n = forest.next_id, forest.n_memories
-            effort = self._efforts.of(search, min(k, n), target, among) if n_probes is None else n_probes
+            effort = self._contents.efforts.of(search, min(k, n), target, among) if n_probes is None else n_probes
             found = search.find(Q, rows, min(k, n), n, among, effort)
             if k <= n or among is not None or forest.next_id == next_id:
                 break  # otherwise memories that were added may have taken the few places of those that there were
@@ -413,6 +436,26 @@ class MemoryStore:
                 keys, scores, texts = _aligned((ids != NONE) & ~torn, k, keys, scores, texts)
                 return Results(keys, scores, texts), False
         return Results(keys, scores, payloads), is_complete
+
+    def filter(self, where: Any = None, *, keys: Any = None) -> PreparedFilter:
+        """Return a filter that is checked once and can be passed as ``where`` to many queries.
+
+        Parameters
+        ----------
+        where : dict, optional
+            Conditions on the fields of payloads.
+        keys : list of keys, optional
+            The candidates. Those deleted later are left out.
+
+        Raises
+        ------
+        KeyError
+            If a key is not stored.
+        TypeError, ValueError
+            If an argument is not valid, or both or none are given.
+        """
+        self._contents.check_open()
+        return prepare_filter(where, keys, self._contents)
 
     @keeps_interpreter
     def get(self, keys: Any) -> Items:
@@ -575,8 +618,8 @@ class MemoryStore:
 
     @property
     def recall(self) -> tuple[Effort, ...]:
-        """The recall that was measured, and the leaves that are searched for it, for each kind of query so far."""
-        return self._efforts.known()
+        """The recall that was measured, and how far queries search for it, for each kind of query so far."""
+        return self._contents.efforts.known()
 
     def __len__(self) -> int:
         return self._contents.tree.n_memories

@@ -19,7 +19,9 @@ from ._records import Record, Records
 
 _FASTER = 4  # how much faster many rows are compared with dense memories by matrix products
 _MANY_ROWS = 16
+_MOST_CELLS_COMPARED = 6 << 20  # codes of candidates
 _MORE = 8  # candidates than wanted, so that those that keys rank otherwise than vectors are among them
+_MORE_BY_COSINE = 2  # whose order keys change only where cosines are nearly equal
 _WIDER = 16  # how many times as many are tried if these may not be enough
 _SCAN_ERROR, _SEARCH_ERROR = 2.0**-19, 2.0**-22  # of products of unit vectors: four and two times what was measured
 _TOLERATED = 1e-4  # relative errors of scores that are computed from keys
@@ -182,8 +184,9 @@ class StoreSearch:
         n = self.tree.n_memories if among is None else among.ids.size
         ids, scores = np.full((rows.n_rows, k), NONE, np.int64), np.full((rows.n_rows, k), -np.inf)
         left = np.arange(rows.n_rows)
-        for more in (_MORE, _WIDER * (k + _MORE)):
-            if more > _MORE and self._cached() is not None:
+        first = _MORE if self.space.n_more > 0 else _MORE_BY_COSINE
+        for more in (first, _WIDER * (k + _MORE)):
+            if more > first and self._cached() is not None:
                 break  # comparing all takes less
             some = rows if left.size == rows.n_rows else rows.take(left)
             wanted = max(k, min(n, k + more))
@@ -249,6 +252,13 @@ class StoreSearch:
         slots = self.tree._forest.slots_of(ids)
         there = slots != NONE
         return there, stored_units(self.tree._forest.allocated(), slots[there])
+
+    def are_few(self, n_candidates: int) -> bool:
+        """Return whether all candidates of a filter are compared in less time than a search along links takes."""
+        state = self.tree._forest.state
+        if state is None or state.parameters.sparse or state.parameters.coded:
+            return False
+        return n_candidates * state.parameters.n_features <= _MOST_CELLS_COMPARED
 
     def is_coded(self) -> bool:
         """Return whether nothing is kept of vectors but codes. Then these are what is searched for."""
@@ -357,7 +367,7 @@ class StoreSearch:
         """Return the best of all candidates, by their keys."""
         tree = self.tree
         if not rows.sparse:
-            return NearestMemories(*scan_dense(tree._forest, rows, k, among)[:2])
+            return NearestMemories(*scan_dense(tree._forest, rows, k, among, ties_matter=False)[:2])
         hits = unexplored(rows.n_rows, k)
         n_leaves = (tree.n_memories if among is None else among.ids.size) // WORTH_A_LEAF + 1  # so that all are scored
         every = Filter(tree.ids) if among is None else among
