@@ -13,9 +13,10 @@ from ._engine import (
     Filter,
     Forest,
     Supervision,
-    choose_evicted,
     compact_memories,
     contents_of,
+    draw_seed,
+    enter_returned,
     insert_rows,
     learn_in_passes,
     note_returned,
@@ -26,7 +27,6 @@ from ._engine import (
     reroute_memories,
     restore,
     restore_pickled,
-    set_scorer,
     teach_rows,
     update_rows,
     warn_if_in_vain,
@@ -267,8 +267,7 @@ class ContextualMemoryTree:
             If memory runs out; the memories stored before are still there, except those forgotten to make room. Those
             of ``X`` are not.
         """
-        rows = self._forest.check_rows(X)
-        return insert_rows(self._forest, rows, progress, choose=self._choose_to_forget)
+        return insert_rows(self._forest, self._forest.check_rows(X), progress)
 
     @keeps_interpreter
     def query(
@@ -347,12 +346,11 @@ class ContextualMemoryTree:
             k,
             n_leaves,
             epsilon=epsilon,
-            draw=self._draw_word,
             among=candidates,
             breadth=breadth or 0,
             progress=progress,
         )
-        self._note_returned(hits.ids)
+        note_returned(forest, hits.ids)
         return hits
 
     @keeps_interpreter
@@ -507,7 +505,7 @@ class ContextualMemoryTree:
             raise TypeError(f"reward must be a function of rows and ids, not {type(reward).__name__}")
         if self.n_memories == 0:
             return 0.0
-        orders = np.random.Generator(np.random.PCG64(self._draw_word()))
+        orders = np.random.Generator(np.random.PCG64(draw_seed(self._forest)))
         return learn_in_passes(self, rows, how, orders, progress)
 
     @keeps_interpreter
@@ -558,7 +556,7 @@ class ContextualMemoryTree:
         rows = self._forest.check_rows(X)
         ids = check_ids(check_memory_ids(ids, rows.n_rows))
         replace_rows(self._forest, ids, rows, progress)
-        self._note_returned(ids[:, None])
+        enter_returned(self._forest, ids[:, None])
 
     @changes
     def reroute(self, n: int, *, progress: bool = False) -> None:
@@ -712,20 +710,3 @@ class ContextualMemoryTree:
         twin = ContextualMemoryTree.__new__(ContextualMemoryTree)
         twin._forest = self._forest.copy()
         return twin
-
-    # What a durable tree journals besides the public methods
-
-    def _draw_word(self) -> int:
-        return self._forest.draw_word()
-
-    def _note_returned(self, ids: np.ndarray) -> None:
-        note_returned(self._forest, ids)
-
-    def _enter_returned(self, ids: np.ndarray) -> None:
-        note_returned(self._forest, ids)
-
-    def _choose_to_forget(self, n: int) -> np.ndarray:
-        return choose_evicted(self._forest, n)
-
-    def _set_scorer(self, weights: np.ndarray, squares: np.ndarray) -> None:
-        set_scorer(self._forest, weights, squares)
