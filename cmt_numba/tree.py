@@ -20,6 +20,7 @@ from ._engine import (
     insert_rows,
     learn_in_passes,
     note_returned,
+    plot_forest,
     query_forest,
     rebuild_trees,
     remove_ids,
@@ -225,6 +226,24 @@ class ContextualMemoryTree:
             ``tree``, ``depth`` and ``size``: int64, one entry for each leaf.
         """
         return self._forest.leaves()
+
+    def plot(self) -> Any:
+        """Return a figure of the shape of the trees. Requires matplotlib.
+
+        Its panels are the depths of all leaves, their sizes, and the accuracy of the routers at each depth: the share
+        of inserted memories that a router, once trained on them, sent to the side of their label.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+            The figure, for example for ``figure.savefig("tree.svg")``. A notebook displays it.
+
+        Raises
+        ------
+        ImportError
+            If matplotlib is missing.
+        """
+        return plot_forest(self._forest)
 
     @changes  # nothing, but other changes must wait
     def check_invariants(self) -> None:

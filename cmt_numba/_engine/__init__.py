@@ -3,6 +3,7 @@
 A :class:`Forest` owns the state; every operation is a function that takes the forest first.
 """
 
+from .figure import plot_forest
 from .files import contents_of, restore, restore_pickled
 from .filters import ArrayCache, Filter
 from .forest import Forest, changes
