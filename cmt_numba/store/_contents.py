@@ -9,14 +9,15 @@ from functools import partial
 from typing import Any, Self, TypeVar
 
 import numpy as np
+import scipy.sparse
 
 from .._change import uninterrupted
 from .._engine import enter_returned, insert_rows, remove_ids, replace_rows
-from .._validation import OneOf
+from .._validation import OneOf, check_matrix
 from ..journal import Durability, DurableTree, JournalError
 from ..persistence import Contents, FileFormatError, read_object, refusing, take, write_object
 from ..tree import ContextualMemoryTree
-from ._metrics import METRICS, CosineSpace, KeySpace, space_of
+from ._metrics import METRICS, CosineSpace, KeySpace, as_rows, space_of
 from ._query_map import QueryMap
 from ._recall import Efforts
 from ._records import TABLES, MemoryDatabase, Records
@@ -200,6 +201,22 @@ class StoreContents:
                 if self._n_rekeyed == before:
                     return answer
             self.alone(lambda: None)  # wait until all memories have their new keys
+
+    def check_form(self, X: Any) -> Any:
+        """Return vectors or queries as float32, in the form of those stored; they may hold anything.
+
+        A single vector is a row.
+        """
+        self.check_open()
+        search = self.search
+        state = search.tree._forest.state
+        X = as_rows(X)
+        if state is None:
+            return check_matrix(X)
+        X = check_matrix(X, n_features=state.parameters.n_features - search.space.n_more)
+        if state.parameters.sparse != isinstance(X, np.ndarray):
+            return X
+        return scipy.sparse.csr_array(X) if state.parameters.sparse else X.toarray()
 
     def check(self, *, thorough: bool) -> KeySpace:
         """Return the space that the facts describe, after checking that tree, records and facts belong together.

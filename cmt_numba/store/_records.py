@@ -469,6 +469,14 @@ class Records:
             if self._table is not None:
                 self._table.mark(ids, payloads)
 
+    def update_payloads(self, ids: np.ndarray, payloads: Sequence[str | None]) -> None:
+        """Replace the payloads of records."""
+        with self._reading:
+            rows = zip(payloads, ids.tolist(), strict=True)
+            self._database.execute_many("UPDATE records SET payload = ? WHERE id = ?", rows)
+            if self._table is not None:
+                self._table.mark(ids, payloads)
+
     def update_vectors(self, ids: np.ndarray, lost: LostDigits) -> None:
         """Replace what belongs to the vectors of records."""
         rows = zip(lost.norms.tolist(), ids.tolist(), strict=True)
@@ -523,11 +531,11 @@ class Records:
         if path[1:-1].replace("''", "'") not in self.fields():
             self._database.execute(_create_index(path))
 
-    def packed(self, facts: dict[str, Any]) -> bytes:
+    def packed(self, facts: dict[str, Any] | None = None) -> bytes:
         """Return the records, the facts and some further facts as the bytes of a database."""
         copy, own = MemoryDatabase(), self._database
         copy.execute("BEGIN")
-        copy.execute_many("INSERT INTO facts VALUES (?, ?)", list((self.facts() | facts).items()))
+        copy.execute_many("INSERT INTO facts VALUES (?, ?)", list((self.facts() | (facts or {})).items()))
         for path in self.fields():
             copy.execute(_create_index("'" + path.replace("'", "''") + "'"))
         last: Any = -1

@@ -19,6 +19,7 @@ from ._records import Record, Records
 
 _FASTER = 4  # how much faster many rows are compared with dense memories by matrix products
 _MANY_ROWS = 16
+_MEMORIES_FOR_A_ROW = 256  # whose codes are laid out in the time that comparing by codes saves for a row
 _MOST_CELLS_COMPARED = 6 << 20  # codes of candidates
 _MORE = 8  # candidates than wanted, so that those that keys rank otherwise than vectors are among them
 _MORE_BY_COSINE = 2  # whose order keys change only where cosines are nearly equal
@@ -114,6 +115,7 @@ class StoreSearch:
 
     def __init__(self, tree: ContextualMemoryTree, records: Records, space: KeySpace) -> None:
         self.tree, self.records, self.space = tree, records, space
+        self._compared_with_all: tuple[int, int, Filter | None] = (-1, 0, None)  # steps so far, rows, and the memories
         self._all: tuple[int, GivenVectors] | None = None  # the steps of the tree so far, and all vectors
 
     def prepared(self, X: Any) -> tuple[Any, Rows]:
@@ -367,12 +369,26 @@ class StoreSearch:
         """Return the best of all candidates, by their keys."""
         tree = self.tree
         if not rows.sparse:
+            if among is None and self.are_few(tree._forest.n_memories):
+                among = self._every_candidate(rows.offsets.size - 1)
             return NearestMemories(*scan_dense(tree._forest, rows, k, among, ties_matter=False)[:2])
         hits = unexplored(rows.n_rows, k)
         n_leaves = (tree.n_memories if among is None else among.ids.size) // WORTH_A_LEAF + 1  # so that all are scored
         every = Filter(tree.ids) if among is None else among
         tree._lock.read(partial(search_among, tree._forest, rows, Reach(n_leaves), every, hits))
         return NearestMemories(hits.ids, hits.scores)
+
+    def _every_candidate(self, n_rows: int) -> Filter | None:
+        """Return a filter that leaves all memories, if enough rows are compared with them before they change."""
+        forest = self.tree._forest
+        n_steps, n_before, every = self._compared_with_all
+        if n_steps != forest.lock.n_steps:
+            n_steps, n_before, every = forest.lock.n_steps, 0, None
+        n_compared = n_before + n_rows
+        if every is None and n_compared >= forest.n_memories // _MEMORIES_FOR_A_ROW:
+            every = Filter(forest.ids())
+        self._compared_with_all = n_steps, n_compared, every
+        return every
 
     def _every(self) -> GivenVectors:
         """Return all vectors, which are kept until the tree changes."""

@@ -13,6 +13,8 @@ import math
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
+from ._checks import as_plain
+
 _RANGES = {"gt": ">", "ge": ">=", "lt": "<", "le": "<="}
 _OTHER_NAMES = {"gte": "ge", "lte": "le"}
 _OPERATORS = {*_RANGES, "eq", "ne", "in", "contains", "exists"}
@@ -228,7 +230,7 @@ def _scalar_or_none(value: Any) -> Any:
 
 def _scalar(value: Any) -> str | int | float:
     """Return a value as SQLite and JSON take it."""
-    value = value.item() if hasattr(value, "item") and getattr(value, "ndim", None) == 0 else value
+    value = as_plain(value)
     if isinstance(value, list | tuple | set):
         raise TypeError(f"a field is compared with one of several values by {{'in': [...]}}, not by {value!r:.50}")
     if not isinstance(value, str | int | float):

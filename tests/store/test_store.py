@@ -614,7 +614,7 @@ def test_many_vectors_are_replaced_in_blocks(sparse: bool, monkeypatch: pytest.M
         overwrite_keys(*arguments)
 
     monkeypatch.setattr("cmt_numba._engine.reorganise.overwrite_keys", overwrite)
-    monkeypatch.setattr("cmt_numba.store._memory_store._CELLS_REPLACED_AT_ONCE", 80)
+    monkeypatch.setattr("cmt_numba.store._writing._CELLS_REPLACED_AT_ONCE", 80)
     payloads = list(range(40))
     store.upsert(range(5, 45), X[20:], payloads)
     assert n_written == [10, 10, 5]
