@@ -243,11 +243,14 @@ def scan_dense(forest: Forest, rows: Rows, k: int, among: Filter | None, *, ties
     Changes of the forest may come between blocks of rows. Unless ties matter, candidates of a filter that comes again
     are compared by codes first, which breaks ties otherwise.
     """
-    hits = unexplored(rows.n_rows, k)
-    by_codes = among is not None and not ties_matter
-    for first, stop in spans(rows.n_rows, _ROWS_IN_A_BLOCK):
-        block = rows.between(first, stop) if stop - first < rows.n_rows else rows
-        forest.lock.read(partial(_scan_block, forest, block, among, hits.between(first, stop), by_codes))
+    n_rows = rows.n_rows
+    hits, by_codes = unexplored(n_rows, k), among is not None and not ties_matter
+    if n_rows <= _ROWS_IN_A_BLOCK:
+        forest.lock.read(partial(_scan_block, forest, rows, among, hits, by_codes))
+        return hits
+    for first, stop in spans(n_rows, _ROWS_IN_A_BLOCK):
+        block = rows.between(first, stop), among, hits.between(first, stop), by_codes
+        forest.lock.read(partial(_scan_block, forest, *block))
     return hits
 
 

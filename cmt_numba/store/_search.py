@@ -183,14 +183,15 @@ class StoreSearch:
         Candidates are compared by their keys first. Where others than those found may be better, as far as the keys can
         tell, all are compared by their vectors.
         """
-        n = self.tree.n_memories if among is None else among.ids.size
-        ids, scores = np.full((rows.n_rows, k), NONE, np.int64), np.full((rows.n_rows, k), -np.inf)
-        left = np.arange(rows.n_rows)
+        n = self.tree._forest.n_memories if among is None else among.ids.size
+        n_rows = rows.offsets.size - 1
+        ids, scores = np.full((n_rows, k), NONE, np.int64), np.full((n_rows, k), -np.inf)
+        left = np.arange(n_rows)
         first = _MORE if self.space.n_more > 0 else _MORE_BY_COSINE
         for more in (first, _WIDER * (k + _MORE)):
             if more > first and self._cached() is not None:
                 break  # comparing all takes less
-            some = rows if left.size == rows.n_rows else rows.take(left)
+            some = rows if left.size == n_rows else rows.take(left)
             wanted = max(k, min(n, k + more))
             found = self._scan(some, wanted, among)
             ids[left], scores[left] = ranked = self._ranked(Q[left], some, found, k, _SCAN_ERROR)
