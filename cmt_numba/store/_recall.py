@@ -70,7 +70,8 @@ class Efforts:
         if among is not None:
             n_candidates = among.ids.size
             share = min(1.0, n_candidates / max(1, n))  # memories may have been deleted since the filter was made
-        if n_candidates <= max(N_EXACT, k) or target >= 1.0 or (among is not None and search.are_few(n_candidates)):
+        are_few = n_candidates <= max(N_EXACT, k) or (among is not None and search.are_few(n_candidates, share))
+        if are_few or target >= 1.0:
             return Effort(k, share, target, None, 1.0, n)
         k = 1 << (k - 1).bit_length()
         if share < 1.0:
