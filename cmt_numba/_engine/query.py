@@ -68,15 +68,13 @@ def query_forest(
     n_leaves: int | None = None,
     *,
     epsilon: float = 0.0,
-    draw: Callable[[], int] | None = None,
     among: Filter | None = None,
     breadth: int = 0,
     progress: bool = False,
 ) -> ShownHits:
     """Return the best ``k`` memories for each row, of all memories or of those in ``among``.
 
-    What rows explore with probability ``epsilon`` depends on the word that ``draw`` returns, by default of the stream
-    for queries. The eviction policy is not notified, see :func:`note_returned`.
+    Rows explore with probability ``epsilon``. The eviction policy is not notified, see :func:`note_returned`.
     """
     reach = Reach(forest.n_trees if n_leaves is None else n_leaves, breadth)
     hits = no_hits(rows.n_rows, k)
@@ -84,15 +82,28 @@ def query_forest(
     if among is not None:
         forest.lock.read(partial(_search_fully_among, forest, rows, reach, among, hits, progress))
     elif forest.n_memories > 0:
-        word = np.uint64((draw or forest.draw_word)() if epsilon > 0.0 else 0)
+        word = np.uint64(draw_seed(forest) if epsilon > 0.0 else 0)
         if epsilon > 0.0:
             propensities = partial(_propensities, forest, rows, hits.ids, reach.n_leaves, epsilon, forest.lock.n_steps)
         search(forest, rows, reach, hits, epsilon=epsilon, word=word, progress=progress)
     return ShownHits.of(hits, propensities)
 
 
+def draw_seed(forest: Forest) -> int:
+    """Return 64 bits of the random stream for queries. In a folder the draw is journaled."""
+    return forest.draw_word() if forest.journal is None else forest.journal.draw_word()
+
+
 def note_returned(forest: Forest, ids: np.ndarray) -> None:
-    """Tell the eviction policy which memories were returned, (n, k), the best first: all that a query may change."""
+    """Note which memories a query has returned, (n, k), the best first. In a folder this is journaled."""
+    if forest.journal is None:
+        enter_returned(forest, ids)
+    elif forest.eviction.minds_queries:
+        forest.journal.note_returned(ids)
+
+
+def enter_returned(forest: Forest, ids: np.ndarray) -> None:
+    """Tell the eviction policy which memories were returned, (n, k), the best first."""
 
     def note() -> None:
         if forest.state is not None:

@@ -15,9 +15,8 @@ from .examples import (
     all_examples,
     all_slots,
     append_examples,
-    draw_examples,
+    draw_of_labels,
     give_ids,
-    nearest_rows,
     new_examples,
     rows_of_labels,
     slots_of_examples,
@@ -65,7 +64,7 @@ from .label_scorers import (
     without_tables,
 )
 from .landmarks import ROWS_ASKED, ScorerLists, best_listed, dense_scorers, listed, scaled, vectors_of
-from .lessons import CandidateSearch, HeadLesson
+from .lessons import CandidateSearch, HeadLesson, find_shortlists
 from .list_search import Landmarks, Scorers, search_lists
 from .multiclass_svm import N_COMPETITORS, lacks_gaps, learn_labels, margin_wanted, measure_gaps, new_duals
 from .products import AllScorers, all_above, all_scorers, best_of_all, exact_scores_of_all, top_of_all, unscaled_rows

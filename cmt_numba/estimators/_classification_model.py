@@ -18,12 +18,12 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from .._change import in_own_thread
 from .._engine import remove_ids, renumber
 from .._forest import N_MEMORIES, NEXT_ID, NONE, Rows, no_hits, rescaled
 from .._heads import (
     HEAD_LOSSES,
     N_COMPETITORS,
-    CandidateSearch,
     ExampleParameters,
     Head,
     HeadLesson,
@@ -38,15 +38,15 @@ from .._heads import (
     append_examples,
     as_ready_as,
     count_in_means,
-    draw_examples,
+    draw_of_labels,
     duals_of_slots,
     exact_scores_of_all,
+    find_shortlists,
     give_ids,
     lacks_gaps,
     learn_labels,
     margin_wanted,
     measure_gaps,
-    nearest_rows,
     new_duals,
     new_examples,
     new_head,
@@ -74,7 +74,7 @@ from ._calibration import (
 )
 from ._feature_weights import add_counts, count_features, seem_cut_off
 from ._input import ExampleBatch, joined_weights, taken, total_weights, weighted
-from ._label_index import MOST_TRAINED_ALONE_DENSE, LabelIndex, LabelOptions, means_of, routed
+from ._label_index import MOST_TRAINED_ALONE_DENSE, LabelIndex, LabelOptions, means_of
 from ._labels import are_among, check_expected, distinct_classes, in_one_type
 from ._votes import weights_of_votes
 
@@ -83,6 +83,7 @@ PASSES_ONLINE = 2
 
 _REPLAYED = 8  # earlier examples that are learned again with each new one
 _GROWTH = 0.25  # of the number of examples, after which all are learned again: each is, five times on average
+_FEW_ROWS = 64  # to be learned together
 _FEWEST = 16  # new examples, below which the online steps suffice
 _EVICTED_AT_ONCE = 1 / 16  # of the maximum number of examples: forgetting takes time in proportion to all
 
@@ -265,8 +266,8 @@ class ClassificationModel:
         # scorers: routers have nothing to learn for them.
         many = rows.sparse or n_rows > MOST_TRAINED_ALONE_DENSE
         listed = afresh and many and places.of_batch.size == n_rows
-        labels, known = self._add_classes(batch._replace(rows=rows), places, 0 if listed else None, options.verbose)
-        if not is_first and index.feature_weights is not None and not self.has_warned:
+        labels, known = self._add_classes(batch._replace(rows=rows), places, 0 if listed else None, options)
+        if not is_first and index.feature_weights is not None and not (self.has_warned or known.all()):
             self._warn_if_cut_off(given.take(np.flatnonzero(~known)))
         if index.examples is not None:
             slots = self._store(given, labels, ids, weights)
@@ -274,17 +275,18 @@ class ClassificationModel:
                 return
         index.begin_training()
         if self._has_means() and known.any():
-            counted = weighted(rescaled(rows.take(known)), taken(weights, known))
+            counted = rows if known.all() else rows.take(known)
+            counted = weighted(rescaled(counted), taken(weights, known))
             index.head = count_in_means(index.head, counted, labels[known])
         if not listed:
-            index.teach_routers(routed(rows), labels, options, afresh=afresh)
+            index.teach_routers(index.questions(rows).routed, labels, options, afresh=afresh)
         if index.examples is not None and n_passes > 0 and self.n_relearned > 0:
             competing = self._competing(rows, labels, options)
             given, labels, slots = replayed(index.examples, n_rows, competing, index.orders)
             rows = index.weighed(given)
             n_passes, weights = min(n_passes, PASSES_ONLINE), taken(self.example_weights, slots)
         if n_passes > 0:
-            self._train_head(all_of(routed(rows), rows), labels, n_passes, weights, slots, options)
+            self._train_head(index.questions(rows), labels, n_passes, weights, slots, options)
         index.end_training(n_rows)
         self.n_relearned = self.n_relearned or n_rows
         if index.examples is None and index.feature_weights is not None and not is_first:
@@ -303,7 +305,7 @@ class ClassificationModel:
             )
 
     def _add_classes(
-        self, batch: ExampleBatch, places: ClassPlaces, n_reroutes: int | None, verbose: bool
+        self, batch: ExampleBatch, places: ClassPlaces, n_reroutes: int | None, options: ClassificationOptions
     ) -> tuple[np.ndarray, np.ndarray]:
         """Make classes known; return the label of each row, and which rows had one.
 
@@ -321,7 +323,7 @@ class ClassificationModel:
             place = np.full(found.size, NONE, np.int64)
             place[np.searchsorted(found, new)] = np.arange(new.size)
             of_new = np.flatnonzero(place[y] != NONE)
-            head, inserted = index.insert_labels(rows, place[y[of_new]], of_new, new.size, weights, n_reroutes, verbose)
+            head, inserted = index.insert_labels(rows, place[y[of_new]], of_new, new.size, weights, n_reroutes, options)
             label_of_class = label_of_class.copy()
             label_of_class[new] = inserted
             class_of_label = np.concatenate([class_of_label, new])
@@ -408,9 +410,9 @@ class ClassificationModel:
         index.head = with_labels(new_head(index.head.parameters), means, lengths)
         index.begin_training()
         if slots is not None:
-            index.teach_routers(routed(rows), labels, options, afresh=False)
+            index.teach_routers(index.questions(rows).routed, labels, options, afresh=False)
         if options.n_head_passes > 0:
-            self._train_head(all_of(routed(rows), rows), labels, options.n_head_passes, weights, slots, options)
+            self._train_head(index.questions(rows), labels, options.n_head_passes, weights, slots, options)
         index.end_training(rows.n_rows)
 
     def trained_on(
@@ -428,9 +430,14 @@ class ClassificationModel:
 
     def _competing(self, rows: Rows, labels: np.ndarray, options: ClassificationOptions) -> np.ndarray:
         """Return the labels that compete for these rows, which have these labels; one as often as for rows."""
-        shape = rows.n_rows, N_COMPETITORS
+        index, shape = self.index, (rows.n_rows, N_COMPETITORS)
+        if index.scores_all:
+            shortlists = new_shortlists(labels, N_COMPETITORS)
+            lesson = HeadLesson(all_of(rows, rows), np.arange(rows.n_rows), labels, shortlists, True)
+            find_shortlists(index.hard_negatives(rows.n_rows, options), index.head, lesson, lesson.order, in_own_thread)
+            return shortlists[:, 1:][shortlists[:, 1:] != NONE].astype(np.int64)
         best, scores = np.full(shape, NONE, np.int64), np.full(shape, -np.inf, np.float32)
-        self.index.search_labels(rows, LabelAnswers(best, scores, *np.zeros((2, rows.n_rows), np.int64)), options)
+        index.search_labels(rows, LabelAnswers(best, scores, *np.zeros((2, rows.n_rows), np.int64)), options)
         return best[(best != NONE) & (best != labels[:, None])]
 
     def _train_head(
@@ -444,7 +451,6 @@ class ClassificationModel:
     ) -> None:
         """Train the head in passes over rows; ``slots`` are those of the stored examples that they are, if they are."""
         index, n_rows = self.index, labels.size
-        state, effort = index.forest.allocated(), index.effort(options, training=True)
         n_examples = int(index.n_of_label.sum()) if slots is None else self.n_stored
         if n_examples > 2 * self.n_measured:
             index.head.gaps[:] *= 0.5  # which shrink as classes get further examples: make room for new ones
@@ -455,7 +461,7 @@ class ClassificationModel:
             resume(self.duals, slots, duals)
         shortlists = new_shortlists(labels)
         lesson = HeadLesson(questions, index.orders.permutation(n_rows), labels, shortlists, True)
-        search = CandidateSearch(state.trees, state.models, effort, index.forest.threads_for(n_rows))
+        search = index.hard_negatives(n_rows, options)
         if lacks_gaps(index.head):
             measure_gaps(search, index.head, lesson, duals, float(of_labels.mean()))
         if index.is_untrained():
@@ -466,7 +472,12 @@ class ClassificationModel:
                 search, index.head, HeadLesson(questions, order, labels, shortlists, n_pass == 0), duals
             )
 
-        index.train_in_passes(n_rows, n_passes, duals.settled, learn, options.verbose)
+        if index.scores_all and n_rows <= _FEW_ROWS:  # in one call, since calls take longer than the rows
+            find_shortlists(search, index.head, lesson, lesson.order, in_own_thread)
+            index.head = learn(1, np.concatenate([index.orders.permutation(n_rows) for _ in range(n_passes)]))
+            index.prune()
+        else:
+            index.train_in_passes(n_rows, n_passes, duals.settled, learn, options.verbose)
         if slots is not None and self._has_means():
             self.duals = with_duals(self.duals or no_stored_duals(), slots, duals)
 
@@ -496,8 +507,11 @@ class ClassificationModel:
         """
         index, labels = self.index, self.label_of_class[classes]
         fewer, tree = copy.copy(index), copy.deepcopy(index.tree)
-        remove_ids(tree._forest, labels[labels != NONE])
-        kept = renumber(tree._forest)
+        if index.scores_all:
+            kept = np.delete(np.arange(index.n_labels), labels[labels != NONE])
+        else:
+            remove_ids(tree._forest, labels[labels != NONE])
+            kept = renumber(tree._forest)
         number = np.full(self.class_of_label.size, NONE, np.int64)
         number[kept] = np.arange(kept.size)
         head = with_only(index.head, kept)
@@ -553,7 +567,7 @@ class ClassificationModel:
         """Return the head's score of each class for each row, minus infinity where it is no candidate: float64."""
         index, scores = self.index, np.full((rows.n_rows, self.classes.size), -np.inf)
         rows = index.weighed(rows)
-        scorers = index.all_scorers(options)
+        scorers = index.all_scorers(options, rows.n_rows)
         if scorers is not None:
             scores[:, self.class_of_label] = exact_scores_of_all(scorers, rows)
         else:
@@ -596,19 +610,8 @@ class ClassificationModel:
     def nearest_examples(self, rows: Rows, k: int, options: ClassificationOptions) -> tuple[np.ndarray, np.ndarray]:
         """Return the ids of the ``k`` best stored examples of each row, and their scores."""
         hits, examples, index = no_hits(rows.n_rows, k), self.stored().lists, self.index
-        lists = index.lists(options)
-        if lists is not None:
-            best = index.best_in_lists(lists, rows, min(index.n_labels, k + _LABELS_SCANNED))
-            index.in_threads(rows, partial(rows_of_labels, examples, rows, best, _LABELS_SCANNED, hits))
-            return hits.ids, hits.scores
-        questions, head, state = all_of(routed(rows), rows), index.head.scorers, index.forest.allocated()
-        effort = index.effort(options)._replace(leaves_last=False)
-
-        def answer(first: int, stop: int) -> None:
-            some = questions._replace(first=first, stop=stop)
-            nearest_rows(state.trees, state.models, head, examples, some, effort, _LABELS_SCANNED, hits)
-
-        index.in_threads(rows, answer)
+        best = self.best_labels(rows, min(index.n_labels, k + _LABELS_SCANNED), options)
+        index.in_threads(rows, partial(rows_of_labels, examples, rows, best, _LABELS_SCANNED, hits))
         return hits.ids, hits.scores
 
     def votes(self, rows: Rows, options: ClassificationOptions) -> np.ndarray:
@@ -642,28 +645,14 @@ def replayed(
     proportion to what is drawn, however many examples and labels there are.
     """
     n = int(examples.keys.totals[N_MEMORIES])
-    n_old = n - n_new
-    drawn = np.empty(0, np.int64)
+    n_old, slots = n - n_new, np.arange(n - n_new, n)
     if n_old > 0:
-        half = _REPLAYED * n_new // 2
-        of_all = generator.integers(n_old, size=half)
-        of_competing = _drawn_by_label(examples, n_old, competing, half, generator)
-        if of_competing.size == 0:  # no label that competes had come before: then all are drawn from all
-            of_competing = generator.integers(n_old, size=half)
-        drawn = np.unique(np.concatenate([of_all, of_competing]))
-    slots = np.concatenate([drawn, np.arange(n_old, n)])
+        numbers = generator.random((_REPLAYED * n_new // 2, 3))
+        of_all, of_competing = (numbers[:, 2] * n_old).astype(np.int64), np.empty(numbers.shape[0], np.int64)
+        draw_of_labels(
+            examples.lists, np.sort(competing), numbers, n_old, np.empty(competing.size, np.int64), of_competing
+        )
+        if of_competing[0] == NONE:  # no label that competes had come before: then all are drawn from all
+            of_competing = (numbers[:, 0] * n_old).astype(np.int64)
+        slots = np.concatenate([np.unique(np.concatenate([of_all, of_competing])), slots])
     return some_examples(examples, slots), examples.label_of[slots].astype(np.int64), slots
-
-
-def _drawn_by_label(
-    examples: StoredExamples, n_old: int, competing: np.ndarray, size: int, generator: np.random.Generator
-) -> np.ndarray:
-    """Return the slots of ``size`` examples that came before slot ``n_old``, each of one of the labels; or none."""
-    labels, slots = np.sort(competing), np.empty(competing.size, np.int64)
-    draw_examples(examples.lists, labels, np.zeros(labels.size), n_old, slots)
-    labels = labels[slots != NONE]  # others are new
-    if labels.size == 0:
-        return labels
-    labels, slots = np.sort(generator.choice(labels, size)), np.empty(size, np.int64)
-    draw_examples(examples.lists, labels, generator.random(size), n_old, slots)
-    return slots

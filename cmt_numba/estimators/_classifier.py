@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
 from .._change import reads
-from .._forest import NONE, Rows
+from .._forest import NEXT_ID, NONE, Rows
 from .._heads import (
     HEAD_LOSSES,
     StoredExamples,
+    all_examples,
 )
 from .._jit import keeps_interpreter
 from .._validation import (
@@ -45,6 +46,25 @@ from ._input import (
 )
 from ._labels import check_classes, in_one_type
 from ._votes import VOTES
+
+
+class ClassifiedExamples(NamedTuple):
+    """The stored examples of a classifier."""
+
+    rows: Rows
+    classes: np.ndarray  # int64: the position of the class of each in ``classes_``
+    ids: np.ndarray  # int64
+    next_id: int
+
+
+def classified_examples(classifier: CMTClassifier) -> ClassifiedExamples | None:
+    """Return the stored examples of a classifier, which share its memory; None if it is not fitted."""
+    model = vars(classifier).get("_model")
+    if model is None:
+        return None
+    keys, (rows, labels) = model.stored().keys, all_examples(model.stored())
+    return ClassifiedExamples(rows, model.class_of_label[labels], keys.ids[: labels.size], int(keys.totals[NEXT_ID]))
+
 
 METHODS = ("head", "neighbors")
 
@@ -290,7 +310,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         MemoryError
             If memory runs out. The classifier works on, but may not have learned all rows.
         """
-        if not hasattr(self, "forest_"):
+        if "_model" not in vars(self):
             return self._learn_anew(X, y, classes, sample_weight, example_ids, afresh=False)
         y, expected = check_classes(y, classes)
         X, y = self._validated(X, y)
@@ -350,7 +370,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         >>> classifier.remove([1, 2]).classes_.tolist()
         ['a', 'c']
         """
-        check_is_fitted(self, "forest_")
+        check_is_fitted(self)
         slots = known_slots(self._model.stored(), ids)
         return self._change_model(
             "remove", slots.size, lambda model: model.without_examples(slots, self), replaces=True
@@ -387,7 +407,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         >>> classifier.remove_classes(["b"]).predict(np.eye(3)[[0, 2]]).tolist()
         ['a', 'c']
         """
-        check_is_fitted(self, "forest_")
+        check_is_fitted(self)
         positions = positions_of(labels, self._model.classes)
         if positions.size == 0:
             return self
@@ -587,7 +607,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         if (X is None) != (y is None):
             raise ValueError("X and y must be given together, or neither")
         if X is None:
-            check_is_fitted(self, "forest_")
+            check_is_fitted(self)
             value = self._model.learned_logits(self)
         else:
             rows, y = self._checked(X), np.ravel(label_array("y", y))
@@ -677,8 +697,8 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
 
     @property
     def forest_(self) -> ContextualMemoryTree:
-        """The trees over the classes."""
-        return self._model.tree
+        """The trees over the classes; they are grown if there are none."""
+        return self._model.index.grown_tree(self)
 
     @property
     def classes_(self) -> np.ndarray:

@@ -99,7 +99,7 @@ def test_rare_features_lead_to_their_classes(signed: bool):
 @needs_jit
 def test_new_classes_reach_the_index_in_time():
     X = text_like(400, 600, 12, seed=0)
-    classifier = CMTClassifier(random_state=0)
+    classifier = CMTClassifier(n_trees=2, random_state=0)
     for i in range(400):
         classifier.partial_fit(X[[i]], [i])
     assert classifier._model.index.head.postings.n_labels >= 300

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
+import scipy.sparse
 
 from ..._validation import check_integer
 from .._checks import (
@@ -66,7 +67,7 @@ class Log:
         n = actions.size
         columns: dict[str, Any] = {"actions": actions, "rewards": check_rewards(self.rewards, n)}
         if self.contexts is not None:
-            columns["contexts"] = check_contexts(self.contexts, None)
+            columns["contexts"] = check_log_contexts(self.contexts)
             if columns["contexts"].shape[0] != n:
                 raise ValueError(f"contexts must be one for each of the {n} rows, not {columns['contexts'].shape[0]}")
         if self.propensities is not None:
@@ -178,6 +179,19 @@ class Log:
             allowed=None if allowed is None else [np.asarray(row) for row in frame[allowed]],
             times=column(time),
         )
+
+
+def check_log_contexts(contexts: Any) -> Any:
+    """Return contexts as a float64 array, or as a CSR array if they are sparse. Raises as ``check_contexts`` does."""
+    if not scipy.sparse.issparse(contexts):
+        return check_contexts(contexts, None)
+    rows = scipy.sparse.csr_array(contexts)
+    numbers("contexts", rows.data, 1)
+    if rows.shape[0] == 0 or rows.shape[1] == 0:
+        raise ValueError(f"contexts must have at least one row and one feature, not shape {rows.shape}")
+    rows = scipy.sparse.csr_array((rows.data.astype(np.float64), rows.indices, rows.indptr), rows.shape)
+    rows.sum_duplicates()
+    return rows
 
 
 def _numbers(name: str, column: Any) -> np.ndarray:
