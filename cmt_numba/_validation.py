@@ -37,6 +37,9 @@ MOST_COMPONENTS = 2**16
 _FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
 _CSR = (scipy.sparse.csr_array, scipy.sparse.csr_matrix)
 
+_DTYPES_OF_HITS = tuple(map(np.dtype, ("i8", "f4", "i4", "i4", "i4", "i1", "f4")))
+_FOREIGN_EXPLORATION = "hits.exploration must come from this forest: pass hits as query has returned them"
+
 _EMPTY_INDICES = np.empty(0, np.int32)
 _INTEGERS = (int, np.integer)
 _REALS = (int, float, np.integer, np.floating)
@@ -66,8 +69,11 @@ def check_rows(X: Any, *, sparse: bool | None = None, n_features: int | None = N
         If ``X`` has not two dimensions, is empty, has the wrong width, holds a NaN, an infinity or a value too large
         for float32, or is a sparse matrix whose indices are broken.
     """
-    if type(X) in _CSR and sparse is not False and is_plain(X, n_features):
-        return _sparse_rows(_as_float32(X.data), X.indices, X.indptr, X.shape[1], n_threads)
+    if is_plain(X, n_features):
+        if type(X) is np.ndarray and not sparse:
+            return _dense_rows(X if X.dtype == np.float32 else _as_float32(X), n_threads)
+        if type(X) is not np.ndarray and sparse is not False:
+            return _sparse_rows(_as_float32(X.data), X.indices, X.indptr, X.shape[1], n_threads)
     return unit_rows(check_matrix(X, n_features=n_features), sparse=sparse, n_threads=n_threads)
 
 
@@ -116,9 +122,7 @@ def unit_rows(X: Any, *, sparse: bool | None = None, n_threads: int = 1) -> Rows
         return _sparse_rows(X.data, X.indices, X.indptr, X.shape[1], n_threads)
     if is_sparse:
         X = X.toarray()
-    n_rows, width = X.shape
-    offsets = np.arange(0, (n_rows + 1) * width, width, dtype=np.int64)
-    return Rows(_normalized(X.reshape(-1), offsets, n_threads), _EMPTY_INDICES, offsets, width, False)
+    return _dense_rows(X, n_threads)
 
 
 def check_matrix(X: Any, *, n_features: int | None = None) -> Any:
@@ -181,6 +185,12 @@ def unmasked(name: str, value: Any) -> Any:
     if type(value) is not np.ndarray and np.ma.is_masked(value):
         raise ValueError(f"{name} must have no masked entries: fill them in or leave them out")
     return value
+
+
+def _dense_rows(X: np.ndarray, n_threads: int) -> Rows:
+    n_rows, width = X.shape
+    offsets = np.arange(0, (n_rows + 1) * width, width, dtype=np.int64)
+    return Rows(_normalized(X.reshape(-1), offsets, n_threads), _EMPTY_INDICES, offsets, width, False)
 
 
 def _sparse_rows(values: np.ndarray, indices: np.ndarray, offsets: np.ndarray, width: int, n_threads: int) -> Rows:
@@ -365,6 +375,10 @@ def check_hits(hits: Any, n_rows: int, state: State | None) -> Hits:
     """
     if not isinstance(hits, Hits) or not isinstance(hits.exploration, Exploration):
         raise TypeError(f"hits must be the return value of query, not {type(hits).__name__}")
+    if _are_as_returned(hits, n_rows):
+        if state is not None and not _could_be(state, hits.exploration):
+            raise ValueError(_FOREIGN_EXPLORATION)
+        return Hits(hits.ids, hits.scores, hits.exploration)
     ids = _as_integers("hits.ids", hits.ids, np.int64)
     if ids.ndim != 2 or ids.shape[0] != n_rows or ids.shape[1] == 0:
         raise ValueError(f"hits must have one row for each of the {n_rows} rows of X, not shape {ids.shape}")
@@ -379,8 +393,24 @@ def check_hits(hits: Any, n_rows: int, state: State | None) -> Hits:
             raise ValueError(f"hits.exploration.{name} must have shape {(n_rows,)}, not {column.shape}")
     exploration = Exploration(**columns)
     if state is not None and not _could_be(state, exploration):
-        raise ValueError("hits.exploration must come from this forest: pass hits as query has returned them")
+        raise ValueError(_FOREIGN_EXPLORATION)
     return Hits(ids, scores, exploration)
+
+
+def _are_as_returned(hits: Hits, n_rows: int) -> bool:
+    """Return whether all arrays are as a query of ``n_rows`` rows returns them, so that none is to be converted."""
+    arrays = hits.ids, hits.scores, *hits.exploration
+    if not all(type(array) is np.ndarray and array.flags.carray for array in arrays):
+        return False
+    shape = hits.ids.shape
+    return (
+        tuple(array.dtype for array in arrays) == _DTYPES_OF_HITS
+        and len(shape) == 2
+        and shape[0] == n_rows
+        and shape[1] > 0
+        and hits.scores.shape == shape
+        and all(column.shape == (n_rows,) for column in hits.exploration)
+    )
 
 
 def _as_integers(name: str, values: Any, dtype: type) -> np.ndarray:
@@ -417,6 +447,8 @@ def _as_array(name: str, values: Any) -> np.ndarray:
 def _could_be(state: State, exploration: Exploration) -> bool:
     """Return whether queries could have explored like this: kernels follow the trees, nodes and sides named."""
     tree, node = exploration.tree, exploration.node
+    if not ((~tree).any() or (~node).any()):  # NONE everywhere
+        return True
     if tree.min() < NONE or tree.max() >= state.parameters.n_trees or node.min() < NONE:
         return False
     nodes_end = np.where(tree == NONE, 0, state.counters[tree, NODES_END])

@@ -38,7 +38,8 @@ def defer_interrupts(work: Callable[[], T]) -> T:
     finally:
         _handler = None
         set_handler(signal.SIGINT, handler)
-        _raise_noted(handler)
+        if _came:
+            _raise_noted(handler)
 
 
 def end_step() -> None:
@@ -80,6 +81,5 @@ def _note(_number: int, _frame: Any) -> None:
 
 def _raise_noted(handler: Callable[[int, Any], Any]) -> None:
     global _came
-    if _came:
-        _came = False
-        handler(signal.SIGINT, None)
+    _came = False
+    handler(signal.SIGINT, None)

@@ -54,7 +54,7 @@ def workers(n_threads: int) -> Iterator[Workers]:
 
 def in_own_thread(function: Callable[[Any], T], items: Sequence[Any]) -> list[T]:
     """Return the function's result for each item; these are the workers of a single thread."""
-    return [function(item) for item in items]
+    return list(map(function, items))
 
 
 def map_threads(function: Callable[[Any], T], items: Sequence[Any], n_threads: int) -> list[T]:

@@ -10,10 +10,13 @@ import numpy as np
 
 from .._forest import NONE, Restriction, State, restriction_to
 from .._validation import check_known
+from .coded_candidates import CodedCandidates, coded_candidates
 
 T = TypeVar("T")
 
 _MOST_REMEMBERED = 8
+_ROWS_WORTH_CODES, _MANY_CANDIDATES = 2, 1024  # rows to compare, or candidates, that are worth preparing codes
+_MANY_ROWS = 16
 _SPARSE = 64  # slots for each that is marked, from which on sorting them takes less time than looking through marks
 
 
@@ -36,6 +39,8 @@ class Filter:
         self._found: tuple[int, np.ndarray] | None = None  # the number of steps so far, and the slots
         self._marked: tuple[np.ndarray, Restriction] | None = None  # the slots, and all places above them
         self._mask: tuple[np.ndarray, np.ndarray] | None = None  # the slots, and whether each slot is one
+        self._coded: tuple[np.ndarray, CodedCandidates] | None = None  # the slots, and their codes
+        self._n_asked = 0  # rows that were compared with all candidates
 
     def slots(self, find: Callable[[np.ndarray], np.ndarray], n_steps: int) -> np.ndarray:
         """Return the slots in rising order.
@@ -70,6 +75,30 @@ class Filter:
         mask[slots] = True
         self._mask = slots, mask
         return mask
+
+    @property
+    def is_coded(self) -> bool:
+        """Whether the codes of the candidates are used."""
+        return self._coded is not None
+
+    def coded(self, state: State, n_rows: int) -> CodedCandidates | None:
+        """Return the codes of the candidates for a number of rows; None if it takes less to do without.
+
+        :meth:`slots` must have been called since the last step.
+        """
+        assert self._found is not None
+        slots, coded = self._found[1], self._coded
+        if coded is not None and coded[0] is slots and (n_rows < _MANY_ROWS or slots.size > _MANY_CANDIDATES):
+            return coded[1]
+        self._n_asked += n_rows
+        worth_it = self._n_asked >= _ROWS_WORTH_CODES or slots.size >= _MANY_CANDIDATES
+        if n_rows >= _MANY_ROWS and slots.size <= _MANY_CANDIDATES:  # a matrix product takes less
+            worth_it = False
+        if state.parameters.sparse or state.parameters.coded or slots.size == 0 or not worth_it:
+            return None
+        made = coded_candidates(state, slots)
+        self._coded = slots, made
+        return made
 
     def restriction(self, state: State) -> Restriction:
         """Return the filter for kernels. :meth:`slots` must have been called since the last step."""

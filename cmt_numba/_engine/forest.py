@@ -5,12 +5,12 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from functools import partial, wraps
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 import numba
 import numpy as np
 
-from .._change import Pace, ReadWriteLock, TimedSteps, Workers, in_own_thread, progress_bar, undone_by, workers
+from .._change import Pace, ReadWriteLock, TimedSteps, Workers, in_own_thread, progress_bar, workers
 from .._forest import (
     DONE,
     N_MEMORIES,
@@ -25,6 +25,7 @@ from .._forest import (
     count_bytes,
     draw_word,
     find_slots,
+    finisher_of,
     invariants,
     new_eviction,
     new_state,
@@ -41,6 +42,17 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _ROWS_WORTH_A_THREAD = 64  # below this, starting a thread costs more than it saves
+
+
+class QueryJournal(Protocol):
+    """The journal of a forest in a folder, as queries see it."""
+
+    def draw_word(self) -> int:
+        """Return 64 bits of the random stream for queries. The draw is journaled."""
+
+    def note_returned(self, ids: np.ndarray) -> None:
+        """Journal which memories a query has returned."""
+
 
 TreeWork = Callable[[Any, TreeRange], int]
 """Work on some trees of a forest's view: returns DONE, or which array is full; it can then be called again."""
@@ -74,6 +86,12 @@ class Forest:
         Filters of recent queries.
     pace : Pace
         How long the steps of a change are.
+    journal : QueryJournal or None
+        The journal of a forest in a folder.
+    last_evicted : ndarray of int64
+        The ids of the memories that the last insert has evicted.
+    evicts : ndarray of int64, or None
+        While a journal is replayed, the ids of the memories to evict. Otherwise None: the policy chooses.
     """
 
     def __init__(self, options: dict[str, Any], n_threads: int | None, streams: np.ndarray) -> None:
@@ -83,12 +101,16 @@ class Forest:
         self.filters: ArrayCache[Filter] = ArrayCache()
         self.pace = Pace()
         self.has_warned = False  # that an update teaches nothing
+        self.journal: QueryJournal | None = None
+        self.last_evicted = np.empty(0, np.int64)
+        self.evicts: np.ndarray | None = None
         self.clear()
 
     def clear(self) -> None:
         """Forget all memories and everything learned, as if nothing had been inserted."""
         self.state: State | None = None
         self._view: tuple[State, Any] | None = None
+        self._finisher: Any = None
         self.eviction = new_eviction(self.options["eviction"], bounded=self.options["max_memories"] is not None)
         self.links = Linkage(self.options["n_links"])
 
@@ -204,11 +226,18 @@ class Forest:
 
     def view(self, state: State | None = None) -> Any:
         """Return the forest as kernels receive it, made once for each state."""
-        state = self.allocated() if state is None else state
+        state = state or self.state
         known = self._view
         if known is None or known[0] is not state:
+            assert state is not None
             known = self._view = state, state.view()
         return known[1]
+
+    def finisher(self) -> Any:
+        """Return the address of the function that finishes steps, for kernels that move memories."""
+        if self._finisher is None:
+            self._finisher = finisher_of(self.allocated().parameters, self.view())
+        return self._finisher
 
     def copy(self) -> Forest:
         """Return a forest that continues exactly as this one would, and shares nothing with it.
@@ -224,7 +253,7 @@ class Forest:
     # Random numbers
 
     def draw_word(self) -> int:
-        """Return 64 bits of the random stream for queries."""
+        """Return 64 bits of the random stream for queries, as part of a change."""
         with self.lock.instant:
             streams = self.allocated().streams
             return int(draw_word(streams, streams.size - 1))
@@ -254,7 +283,12 @@ class Forest:
 
         Other threads read between the steps. Large arrays grow there as well, because that takes too long for a step.
         """
-        n_memories, steps = self.n_memories + n_new, TimedSteps(0, n, self.pace)
+        n_memories = self.n_memories + n_new
+        if self.is_one_step(n, progress):
+            self.put(with_spare_room(self.allocated(), n, n_memories))
+            self.lock.step(partial(step, in_own_thread, 0, n))
+            return
+        steps = TimedSteps(0, n, self.pace)
         with progress_bar(n, unit, progress) as report, workers(self.threads_for(n)) as run:
             work = partial(step, run)
             for start, stop in steps:
@@ -271,12 +305,14 @@ class Forest:
         """
         n_trees = self.n_trees
         waiting = [TreeRange(0, n_trees)] if run is in_own_thread else [TreeRange(t, t + 1) for t in range(n_trees)]
-        with undone_by(self.undo_moves):
-            while waiting:
-                statuses = run(partial(work, self.view()), waiting)
+        try:
+            while any(statuses := run(partial(work, self.view()), waiting)):
                 waiting = [trees for trees, status in zip(waiting, statuses, strict=True) if status != DONE]
                 for status in sorted(set(statuses) - {DONE}):
                     self.put(with_more(self.allocated(), status, n_memories or self.n_memories))
+        except BaseException:
+            self.undo_moves()
+            raise
 
     def undo_moves(self) -> None:
         """Put back the memory of each tree that a failure has left on its way."""
@@ -288,8 +324,6 @@ def changes(function: Callable[Concatenate[Forest, P], T]) -> Callable[Concatena
 
     @wraps(function)
     def changing(forest: Forest, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        if forest.lock.is_changing():
-            return function(forest, *args, **kwargs)
         return forest.lock.change(partial(function, forest, *args, **kwargs))
 
     return changing

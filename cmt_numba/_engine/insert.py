@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -14,18 +13,20 @@ from .._forest import (
     MOST_MEMORIES,
     Rows,
     TreeRange,
-    finisher_of,
+    as_matrix,
     insert_slots,
     store_keys,
     trimmed,
     with_room_for_keys,
     withdraw_slots,
 )
+from .._validation import check_ids
 from .forest import Forest, changes
 from .reorganise import link_slots, remove_ids
 
 _INSERTS_TO_FILL = 8  # of a bounded tree, at least: what routers know would be lost if all memories went at once
 _REMOVALS_IN_A_STEP = 1000
+_NO_IDS = np.empty(0, np.int64)
 
 
 @changes
@@ -34,9 +35,8 @@ def insert_rows(
     rows: Rows,
     progress: bool = False,
     n_reroutes: int | None = None,
-    choose: Callable[[int], np.ndarray] | None = None,
 ) -> np.ndarray:
-    """Insert memories and return their ids. Where ``max_memories`` requires it, others are removed first.
+    """Insert memories and return their ids. Where ``max_memories`` requires it, evict others first.
 
     Parameters
     ----------
@@ -48,56 +48,64 @@ def insert_rows(
         Show a progress bar.
     n_reroutes : int, optional
         Replaces the forest's own.
-    choose : callable, optional
-        Returns the ids of ``n`` memories to remove; by default the eviction policy chooses.
     """
     was_empty, first_id, most = forest.state is None, forest.next_id, forest.options["max_memories"]
-    n = forest.n_memories
-    if most is None and n + rows.n_rows > MOST_MEMORIES:
-        raise ValueError(f"X must have at most {MOST_MEMORIES - n} rows, not {rows.n_rows}: the forest is full")
+    n, n_rows, forest.last_evicted = forest.n_memories, rows.n_rows, _NO_IDS
+    if most is None and n + n_rows > MOST_MEMORIES:
+        raise ValueError(f"X must have at most {MOST_MEMORIES - n} rows, not {n_rows}: the forest is full")
+    if not was_empty and forest.fitting_state(rows) is None:  # since rows were checked, another thread came first
+        rows = forest.check_rows(as_matrix(rows))
     with undone_by(forest.clear if was_empty else partial(_take_back_ids, forest, first_id)):
         if was_empty:
             forest.put(forest.new_state(rows))
-        if most is None or n + rows.n_rows <= most:
+        if most is None or n + n_rows <= most:
             _append_rows(forest, rows, progress, n_reroutes)
         else:
-            with progress_bar(rows.n_rows, "insert", progress) as report:
-                for start, stop in spans(rows.n_rows, max(1, most // _INSERTS_TO_FILL)):
+            with progress_bar(n_rows, "insert", progress) as report:
+                for start, stop in spans(n_rows, max(1, most // _INSERTS_TO_FILL)):
                     excess = forest.n_memories + stop - start - most
                     if excess > 0:
-                        remove_ids(forest, (choose or partial(choose_evicted, forest))(excess))
+                        _evict(forest, excess)
                     _append_rows(forest, rows.between(start, stop), False, n_reroutes)
                     report(stop - start)
-    return np.arange(first_id, first_id + rows.n_rows)
+    return np.arange(first_id, first_id + n_rows)
 
 
-def choose_evicted(forest: Forest, n: int) -> np.ndarray:
-    """Return the ids of ``n`` memories, chosen by the eviction policy."""
+def _evict(forest: Forest, n: int) -> None:
+    """Remove ``n`` memories, which the eviction policy chooses, or the journal that is replayed."""
     with forest.lock.instant:
-        return forest.eviction.choose(forest.allocated(), n)
+        chosen = forest.eviction.choose(forest.allocated(), n)
+    if forest.evicts is not None:
+        if forest.evicts.size < n:
+            raise ValueError("it does not list the evicted memories")
+        chosen, forest.evicts = check_ids(forest.evicts[:n]), forest.evicts[n:]
+    remove_ids(forest, chosen)
+    forest.last_evicted = np.concatenate([forest.last_evicted, chosen])
 
 
 def _append_rows(forest: Forest, rows: Rows, progress: bool, n_reroutes: int | None) -> None:
     """Store keys in the next slots, send them down every tree, and link them."""
-    first = forest.n_memories
-    forest.put(with_room_for_keys(forest.allocated(), rows.n_rows, rows.values.size))
-    forest.links.make_room(forest.allocated())
-    parameters = forest.allocated().parameters
-    n_reroutes = parameters.n_reroutes if n_reroutes is None else n_reroutes
-    finisher = finisher_of(parameters, forest.view())
+    first, n_rows = forest.n_memories, rows.n_rows
+    state = with_room_for_keys(forest.allocated(), n_rows, rows.values.size)
+    forest.put(state)
+    is_linked = forest.options["n_links"] > 0 and not rows.sparse
+    if is_linked:
+        forest.links.make_room(state)
+    n_reroutes = state.parameters.n_reroutes if n_reroutes is None else n_reroutes
+    finisher = forest.finisher()
 
     def insert(run: Workers, start: int, stop: int) -> None:
         def send_down(view: Any, trees: TreeRange) -> int:
             return int(insert_slots(view, trees, first + stop, n_reroutes, finisher))
 
-        store_keys(forest.view(), rows.between(start, stop))
-        forest.on_each_tree(send_down, run, first + rows.n_rows)
+        store_keys(forest.view(), rows, start, stop)
+        forest.on_each_tree(send_down, run, first + n_rows)
         forest.eviction.inserted(forest.allocated(), first + start)
 
-    forest.in_steps(rows.n_rows, "insert", progress, insert, rows.n_rows)
-    if forest.links.are_there:
-        link_slots(forest, np.arange(first, first + rows.n_rows), progress)
-    if rows.n_rows > first:  # seldom enough for the copying not to count
+    forest.in_steps(n_rows, "insert", progress, insert, n_rows)
+    if is_linked:
+        link_slots(forest, np.arange(first, first + n_rows), progress)
+    if n_rows > first:  # seldom enough for the copying not to count
         forest.put(trimmed(forest.allocated()))
 
 

@@ -15,7 +15,6 @@ from .._forest import (
     Turn,
     begin_reroutes,
     compacted,
-    finisher_of,
     insert_slots,
     overwrite_keys,
     reinsert_slots,
@@ -52,8 +51,8 @@ def replace_rows(forest: Forest, ids: np.ndarray, rows: Rows, progress: bool = F
     slots = forest.known_slots(ids)
     if rows.sparse:
         forest.put(with_room_for_keys(forest.allocated(), 0, rows.values.size))
-    parameters, at = forest.allocated().parameters, np.zeros(forest.n_trees, np.int64)
-    finisher, in_one_step = finisher_of(parameters, forest.view()), forest.is_one_step(rows.n_rows, progress)
+    at = np.zeros(forest.n_trees, np.int64)
+    finisher, in_one_step = forest.finisher(), forest.is_one_step(rows.n_rows, progress)
 
     def overwrite() -> None:
         overwrite_keys(forest.view(), slots, rows)
@@ -89,7 +88,7 @@ def reroute_memories(forest: Forest, n: int, progress: bool = False) -> None:
     """Reroute ``n`` memories of each tree (REROUTE, Algorithm 7)."""
     if forest.n_memories == 0:
         return
-    finisher, at = finisher_of(forest.allocated().parameters, forest.view()), np.zeros(forest.n_trees, np.int64)
+    finisher, at = forest.finisher(), np.zeros(forest.n_trees, np.int64)
 
     def reroute(run: Workers, _start: int, stop: int) -> None:
         def move_memories(view: Any, trees: TreeRange) -> int:

@@ -53,15 +53,15 @@ MOST_CELLS = 2 ** (31 + SMALLEST_TABLE_BITS)
 def resized(array: np.ndarray, size: int, axis: int) -> np.ndarray:
     """Return a copy of ``array`` with ``size`` entries along ``axis``, the new ones undefined."""
     shape = list(array.shape)
+    kept = (slice(None),) * axis + (slice(min(shape[axis], size)),)
     shape[axis] = size
     grown = np.empty(shape, array.dtype)
-    kept = tuple(slice(0, min(old, new)) for old, new in zip(array.shape, shape, strict=True))
     grown[kept] = array[kept]
     return grown
 
 
 def larger(state: State, capacity: int, needed: int, n_memories: int) -> int:
-    """Return a new capacity for an array of the trees, which are to hold ``n_memories`` before long."""
+    """Return a larger capacity for an array of the trees, which will soon hold ``n_memories``."""
     n_placed = max(1, int(state.counters[:, COUNT].min()))
     expected = SPARE * capacity * n_memories / n_placed
     return max(_SMALLEST, needed, int(_GENTLE * capacity), int(min(2 * capacity, expected)))
@@ -82,7 +82,7 @@ def with_room_for_keys(state: State, n_rows: int, n_cells: int) -> State:
             codes = Codes(values, resized(codes.marks, capacity, 0))
     width = leaf_limit(state.parameters.leaf_multiplier, int(keys.totals[N_MEMORIES]) + n_rows)
     if width > members.shape[2]:
-        members = resized(members, width, 2)
+        members = resized(members, leaf_limit(state.parameters.leaf_multiplier, capacity), 2)
     if keys is state.keys and leaf_of is state.leaf_of and members is state.members:
         return state
     return state._replace(keys=keys, codes=codes, leaf_of=leaf_of, members=members)
@@ -172,13 +172,17 @@ def copy_cells(target, source, slots):
 
 
 def with_more(state: State, status: int, n_memories: int) -> State:
-    """Return a state with more of what a kernel's ``status`` says is full, to hold ``n_memories`` before long."""
+    """Return a state with more of what a kernel's ``status`` says is full. It will soon hold ``n_memories``."""
     if status == NODES_FULL:
-        return _with_more_nodes(state, n_memories)
+        size = state.nodes.shape[1]
+        return with_nodes(state, larger(state, size, size + 1, n_memories))
     if status == LEAVES_FULL:
-        return _with_more_leaves(state, n_memories)
+        size = state.leaves.shape[1]
+        return with_leaves(state, larger(state, size, size + 1, n_memories))
     assert status == TABLES_FULL, status
-    return _with_more_tables(state, n_memories)
+    cells, wanted = most_cells_in_use(state), int(state.counters[:, CELLS_WANTED].max())
+    size = larger(state, cells, cells + wanted, n_memories)
+    return with_tables(state, min(size, max(cells + wanted, MOST_CELLS)))
 
 
 def with_spare_room(state: State, n_rows: int, n_memories: int) -> State:
@@ -186,17 +190,22 @@ def with_spare_room(state: State, n_rows: int, n_memories: int) -> State:
 
     It is to hold ``n_memories`` before long.
     """
+    of_nodes = state.nodes.nbytes + state.routers.weights.nbytes
+    of_leaves, of_tables = state.members.nbytes, state.routers.table.nbytes
+    if max(of_nodes, of_leaves, of_tables) < WORTH_GROWING_BEFORE:
+        return state
     n_moved = n_rows * (1 + state.parameters.n_reroutes)  # any of which may divide a leaf
     most = np.maximum.reduce(state.counters)
     nodes_end, leaves_end, tables_end = most.item(NODES_END), most.item(LEAVES_END), most.item(TABLES_END)
     n_nodes, n_leaves, n_cells = state.nodes.shape[1], state.leaves.shape[1], state.routers.table.shape[1]
-    if n_nodes < nodes_end + n_moved and state.nodes.nbytes + state.routers.weights.nbytes >= WORTH_GROWING_BEFORE:
+    if n_nodes < nodes_end + n_moved and of_nodes >= WORTH_GROWING_BEFORE:
         state = with_nodes(state, larger(state, n_nodes, nodes_end + n_moved, n_memories))
-    if n_leaves < leaves_end + n_moved and state.members.nbytes >= WORTH_GROWING_BEFORE:
+    if n_leaves < leaves_end + n_moved and of_leaves >= WORTH_GROWING_BEFORE:
         state = with_leaves(state, larger(state, n_leaves, leaves_end + n_moved, n_memories))
-    if n_cells < (1.0 + _SPARE_CELLS) * tables_end and state.routers.table.nbytes >= WORTH_GROWING_BEFORE:
+    if n_cells < (1.0 + _SPARE_CELLS) * tables_end and of_tables >= WORTH_GROWING_BEFORE:
         cells = most_cells_in_use(state)
-        state = with_tables(state, min(larger(state, cells, cells, n_memories), max(n_cells, MOST_CELLS)))
+        size = larger(state, cells, cells, n_memories)
+        state = with_tables(state, min(size, max(n_cells, MOST_CELLS)))
     return state
 
 
@@ -217,11 +226,6 @@ def trimmed(state: State) -> State:
     return state
 
 
-def _with_more_nodes(state: State, n_memories: int) -> State:
-    size = state.nodes.shape[1]
-    return with_nodes(state, larger(state, size, size + 1, n_memories))
-
-
 def with_nodes(state: Any, size: int) -> Any:
     """Return a forest, or a head, with room for ``size`` nodes, or labels."""
     old = state.nodes.shape[1]
@@ -232,19 +236,9 @@ def with_nodes(state: Any, size: int) -> Any:
     return state._replace(nodes=nodes, routers=routers)
 
 
-def _with_more_leaves(state: State, n_memories: int) -> State:
-    size = state.leaves.shape[1]
-    return with_leaves(state, larger(state, size, size + 1, n_memories))
-
-
 def with_leaves(state: State, size: int) -> State:
+    """Return a forest with room for ``size`` leaves in each tree."""
     return state._replace(leaves=resized(state.leaves, size, 1), members=resized(state.members, size, 1))
-
-
-def _with_more_tables(state: State, n_memories: int) -> State:
-    cells, wanted = most_cells_in_use(state), int(state.counters[:, CELLS_WANTED].max())
-    size = larger(state, cells, cells + wanted, n_memories)
-    return with_tables(state, min(size, max(cells + wanted, MOST_CELLS)))
 
 
 def most_cells_in_use(state: Any) -> int:

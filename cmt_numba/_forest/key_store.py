@@ -106,49 +106,52 @@ def append_keys(keys, rows):
 
     Writes the keys.
     """
-    _append_rows(by_reference(keys), rows)
+    keys = by_reference(keys)
+    for row in range(rows.offsets.size - 1):
+        _append_row(keys, rows, row)
 
 
 @kernel
-def store_keys(view, rows):
-    """Store unit-length rows in the next slots of a forest, with their codes; the caller has made room.
+def store_keys(view, rows, first, stop):
+    """Store the unit-length rows ``first .. stop`` in the next slots of a forest, with their codes.
 
-    Writes the keys and the codes.
+    The caller has made room. Writes the keys and the codes.
     """
     forest = by_reference(view)
-    keys, first = forest.keys, forest.keys.totals[N_MEMORIES]
-    _append_rows(keys, rows)
-    if not keys.sparse and not keys.coded:
-        for slot in range(first, keys.totals[N_MEMORIES]):
+    keys = forest.keys
+    for row in range(first, stop):
+        slot = _append_row(keys, rows, row)
+        if not keys.sparse and not keys.coded:
             encode_key(keys, forest.codes, slot)
 
 
 @inner
-def _append_rows(keys, rows):
-    for row in range(rows.offsets.size - 1):
-        a, b = rows.offsets[row], rows.offsets[row + 1]
-        slot = keys.totals[N_MEMORIES]
-        memory_id = keys.totals[NEXT_ID]
-        if keys.sparse:
-            start = keys.totals[VALUES_END]
-            keys.spans[slot, 0] = start
-            keys.spans[slot, 1] = start + b - a
-            keys.totals[VALUES_END] += b - a
-            keys.totals[VALUES_LIVE] += b - a
-            for i in range(b - a):
-                keys.indices[start + i] = rows.indices[a + i]
-        else:
-            start = slot * keys.n_features
-        if keys.coded:
-            write_code(keys, slot, rows.values[a:b])
-        else:
-            for i in range(b - a):
-                keys.values[start + i] = rows.values[a + i]
-        keys.ids[slot] = memory_id
-        enter_slot(keys.slot_table, memory_id, slot)
-        keys.totals[N_MEMORIES] += 1
-        keys.totals[NEXT_ID] += 1
-        keys.totals[LONGEST] = max(keys.totals[LONGEST], b - a)
+def _append_row(keys, rows, row):
+    """Store a row in the next slot, under the next id; return the slot."""
+    a, b = rows.offsets[row], rows.offsets[row + 1]
+    slot = keys.totals[N_MEMORIES]
+    memory_id = keys.totals[NEXT_ID]
+    if keys.sparse:
+        start = keys.totals[VALUES_END]
+        keys.spans[slot, 0] = start
+        keys.spans[slot, 1] = start + b - a
+        keys.totals[VALUES_END] += b - a
+        keys.totals[VALUES_LIVE] += b - a
+        for i in range(b - a):
+            keys.indices[start + i] = rows.indices[a + i]
+    else:
+        start = slot * keys.n_features
+    if keys.coded:
+        write_code(keys, slot, rows.values[a:b])
+    else:
+        for i in range(b - a):
+            keys.values[start + i] = rows.values[a + i]
+    keys.ids[slot] = memory_id
+    enter_slot(keys.slot_table, memory_id, slot)
+    keys.totals[N_MEMORIES] += 1
+    keys.totals[NEXT_ID] += 1
+    keys.totals[LONGEST] = max(keys.totals[LONGEST], b - a)
+    return slot
 
 
 @inner

@@ -8,15 +8,15 @@ from .candidates import (
     list_labels,
     score_labels,
 )
+from .coded_lists import CodedLists, coded_lists
 from .examples import (
     ExampleParameters,
     StoredExamples,
     all_examples,
     all_slots,
     append_examples,
-    draw_examples,
+    draw_of_labels,
     give_ids,
-    nearest_rows,
     new_examples,
     rows_of_labels,
     slots_of_examples,
@@ -65,9 +65,19 @@ from .label_scorers import (
     without_tables,
 )
 from .landmarks import ROWS_ASKED, ScorerLists, best_listed, dense_scorers, listed, scaled, vectors_of
-from .lessons import CandidateSearch, HeadLesson
+from .lessons import CandidateSearch, HeadLesson, find_shortlists
+from .list_search import Landmarks, Scorers, search_lists
 from .multiclass_svm import N_COMPETITORS, lacks_gaps, learn_labels, margin_wanted, measure_gaps, new_duals
-from .products import AllScorers, all_above, all_scorers, best_of_all, exact_scores_of_all, top_of_all, unscaled_rows
+from .products import (
+    AllScorers,
+    all_above,
+    all_scorers,
+    best_few,
+    best_of_all,
+    exact_scores_of_all,
+    top_of_all,
+    unscaled_rows,
+)
 from .ridge import (
     Expectation,
     ExpectationParameters,
@@ -80,4 +90,4 @@ from .ridge import (
 from .search import FoundLabels, Questions, SearchEffort, all_of
 from .shortlists import new_shortlists
 from .solved_labels import Training, learn_afresh, learn_memberships
-from .stored_duals import StoredDuals, duals_of_slots, no_stored_duals, resume, trim_duals, with_duals
+from .stored_duals import N_STORED, StoredDuals, duals_of_slots, no_stored_duals, resume, trim_duals, with_duals

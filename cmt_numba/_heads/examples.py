@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 
@@ -32,11 +32,11 @@ from .._forest import (
     with_ids,
 )
 from .._jit import inner, kernel, release
-from .candidates import LabelAnswers, best_of, drop_candidate, new_candidates, scored_candidates, take_candidates
-from .search import FoundLabels, Questions, SearchEffort
+from .candidates import LabelAnswers, best_of, drop_candidate, new_candidates, take_candidates
+from .search import FoundLabels
 
 MOST_DRAWN_FROM = 256
-"""Examples of a label, its newest, that :func:`draw_examples` draws from: to walk past them takes some microseconds."""
+"""Examples of a label, its newest, which :func:`draw_of_labels` draws from: to walk past them takes microseconds."""
 
 
 class ExampleParameters(NamedTuple):
@@ -178,29 +178,37 @@ def give_ids(examples, ids, next_id):
 
 
 @kernel
-def draw_examples(examples, labels, numbers, n_old, slots):
-    """Write for each label the slot of one of its examples before slot ``n_old``, NONE if it has none.
+def draw_of_labels(examples, labels, numbers, n_old, newest, slots):
+    """Write the slots of examples drawn from before slot ``n_old``, each of one of the labels that have such examples.
 
-    The ``numbers``, in [0, 1), say which: each example is that of a share of them of the same length. So that it takes
-    no longer for labels of very many examples, only the newest ones are drawn from. Equal labels are to lie together,
-    and then the examples from ``n_old`` on are passed by only once for each.
+    The ``numbers``, in [0, 1), say of which of the ``labels`` an example is, which are sorted, and which of its
+    examples it is: one drawn from a share of them of the same length. So that it takes no longer for labels of very
+    many examples, only the newest are drawn from.
 
-    Writes ``slots``.
+    Writes ``slots``, NONE if there are none, and ``labels`` and ``newest``, which has room for as many.
     """
-    label, newest, n = NONE, NONE, np.int64(0)
+    n_labels, last, slot = 0, NONE, NONE
     for i in range(labels.size):
-        if labels[i] != label:
-            label = labels[i]
-            newest = np.int64(examples.first_of[label]) if label < examples.first_of.size else NONE
-            while newest >= n_old:  # never where it is NONE
-                newest = np.int64(examples.next_of[newest])
-            n, slot = np.int64(0), newest
+        label = labels[i]
+        if label != last:
+            slot = np.int64(examples.first_of[label]) if label < examples.first_of.size else NONE
+            while slot >= n_old:  # never where it is NONE
+                slot = np.int64(examples.next_of[slot])
+            last = label
+        if slot != NONE:
+            labels[n_labels], newest[n_labels] = label, slot
+            n_labels += 1
+    for i in range(slots.size):
+        slots[i] = NONE
+        if n_labels > 0:
+            first = newest[np.int64(numbers[i, 0] * n_labels)]
+            n, slot = 0, first
             while slot != NONE and n < MOST_DRAWN_FROM:
                 n += 1
                 slot = np.int64(examples.next_of[slot])
-        slots[i] = newest
-        for _ in range(np.int64(numbers[i] * n)):
-            slots[i] = examples.next_of[slots[i]]
+            slots[i] = first
+            for _ in range(np.int64(numbers[i, 1] * n)):
+                slots[i] = examples.next_of[slots[i]]
 
 
 @inner
@@ -243,24 +251,6 @@ def find_examples(examples, rows, found, n_labels, hits):
         _nearest_row(examples, rows, found, i, candidates, best, n_labels)
         answer(examples.keys, best, found.rows[i], hits.ids, hits.scores)
     release((candidates, best))
-
-
-def nearest_rows(
-    trees: Any,
-    routers: Any,
-    head: Any,
-    examples: ExampleLists,
-    questions: Questions,
-    effort: SearchEffort,
-    n_labels: int,
-    hits: Hits,
-) -> None:
-    """Write the best examples of the best ``n_labels`` labels for the rows ``first .. stop`` into ``hits``.
-
-    More labels are looked at where these have too few examples. Writes ``hits`` and nothing else.
-    """
-    for found in scored_candidates(trees, routers, head, questions, effort):
-        find_examples(examples, questions.rows, found, n_labels, hits)
 
 
 def rows_of_labels(

@@ -1,26 +1,28 @@
 """What a head is to learn, and the shortlists of candidates that it learns it from."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._change import Workers, spans
+from .._change import Workers, in_own_thread, spans
 from .._forest import DONE
 from .candidates import NO_ANSWERS, score_found
 from .label_scorers import Head, with_more_cells
-from .search import FoundLabels, Questions, SearchEffort, candidates_of, entries_of
-from .shortlists import shorten, shortlisted
+from .products import all_scorers, blocks_of_scores
+from .search import FoundLabels, Questions, candidates_of, entries_of
+from .shortlists import shorten, shortlist_best, shortlisted
 
 _ROWS_AT_ONCE = 1024
+_WORTH_A_LAYOUT = 64  # rows: for fewer it takes longer to lay sparse scorers out than to look their weights up
 
 
 class CandidateSearch(NamedTuple):
-    """Where candidates of rows are searched for, how far, and in how many threads."""
+    """Where candidates of rows are searched for, how far, and in how many threads; without trees among all labels."""
 
     trees: Any
     routers: Any
-    effort: SearchEffort
+    effort: Any
     n_threads: int = 1
 
 
@@ -36,11 +38,14 @@ class HeadLesson(NamedTuple):
 
 def find_shortlists(
     search: CandidateSearch, head: Head, lesson: HeadLesson, rows: np.ndarray, run: Workers
-) -> np.ndarray:
+) -> np.ndarray | None:
     """Search for the candidates of some rows, int64, in several threads, and write their shortlists.
 
-    Returns the scores of these, as :func:`shorten` does.
+    Returns the scores of these, as :func:`shorten` does; None if they are the best of all labels.
     """
+    if search.trees is None:
+        _find_best_of_all(head, lesson, rows)
+        return None
     scores = np.empty((rows.size, lesson.shortlists.shape[1]), np.float32)
 
     def find(part: tuple[int, int]) -> None:
@@ -52,6 +57,18 @@ def find_shortlists(
 
     run(find, spans(rows.size, -(-rows.size // search.n_threads)))
     return scores
+
+
+def _find_best_of_all(head: Head, lesson: HeadLesson, order: np.ndarray) -> None:
+    """Write the shortlists of some rows from the scores of all labels."""
+    scorers, rows = all_scorers(head, in_tables=order.size < _WORTH_A_LAYOUT), lesson.questions.rows
+    assert scorers is not None  # a head that learns has tables
+    if order.size == rows.n_rows:
+        order = np.arange(rows.n_rows)
+    else:
+        rows = rows.take(order)
+    for first, scores in blocks_of_scores(scorers, rows):
+        shortlist_best(scores, order[first : first + scores.shape[0]], lesson.shortlists)
 
 
 def learn_in_turn(
@@ -67,7 +84,7 @@ def learn_in_turn(
         for found in _candidates(search, head, lesson, lesson.order[at[0] :]):
             before = int(at[0])
             status = learn(head, found, at)
-            if lesson.searching:
+            if lesson.searching and search.trees is not None:
                 shorten(entries_of(found, 0, int(at[0]) - before), lesson.shortlists)
             if status != DONE:
                 head = with_more_cells(head)
@@ -75,7 +92,12 @@ def learn_in_turn(
     return head
 
 
-def _candidates(search: CandidateSearch, head: Head, lesson: HeadLesson, order: np.ndarray) -> Iterable[FoundLabels]:
-    if lesson.searching:
-        return candidates_of(search.trees, search.routers, head.scorers, lesson.questions, order, search.effort)
-    return (shortlisted(lesson.shortlists, order[first:stop]) for first, stop in spans(order.size, _ROWS_AT_ONCE))
+def _candidates(search: CandidateSearch, head: Head, lesson: HeadLesson, order: np.ndarray) -> Iterator[FoundLabels]:
+    if lesson.searching and search.trees is not None:
+        yield from candidates_of(search.trees, search.routers, head.scorers, lesson.questions, order, search.effort)
+        return
+    for first, stop in spans(order.size, _ROWS_AT_ONCE):
+        block = order[first:stop]
+        if lesson.searching:
+            find_shortlists(search, head, lesson, block, in_own_thread)
+        yield shortlisted(lesson.shortlists, block)

@@ -3,19 +3,27 @@
 For many rows a product costs a tenth of what a kernel takes for the same pairs of a row and a label, so up to some
 thousands of labels it is cheaper to score all than to search for candidates. Products are of float32. The last bits of
 a sum over dense rows depend on the shape of the block, so labels that are nearly the best are compared by sums that are
-always taken in the same order: a row's answer does not depend on the rows beside it. Sums over sparse rows are taken in
-the order of their cells.
+always taken in the same order: a row's answer does not depend on the rows beside it. Sums over sparse rows are always
+taken in the order of their cells, whether weights come from a matrix or from the tables that the scorers learn in.
 """
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy.sparse
 
-from .._forest import NODES_END, Rows, as_matrix
-from .._jit import TILE, first_of, kernel, marks_of
-from .label_scorers import Head
+from .._forest import (
+    NODES_END,
+    NONE,
+    ONLY_TREE,
+    LinearModels,
+    Rows,
+    as_matrix,
+    find_cell,
+    row_of,
+)
+from .._jit import TILE, by_reference, first_of, inner, kernel, marks_of
+from .label_scorers import Head, is_in_lists, with_digest
 
 _SCORES_AT_ONCE = 1 << 22  # of a block, 16 MB: a product of fewer rows spends much of its time in packing the scorers
 _SPARSE_SCORES_AT_ONCE = 1 << 18  # of a block of sparse rows, whose products are faster in a cache
@@ -29,16 +37,18 @@ _SHORTEST, _LONGEST = 1e-12, 1e12  # lengths of rows whose products neither over
 class AllScorers(NamedTuple):
     """The scorers of all labels, to be multiplied with rows."""
 
-    weights: np.ndarray  # float32 (n_features, n_labels)
+    n_labels: int
+    weights: np.ndarray  # float32 (n_features, n_labels), of sparse scorers only the features that have a weight
     biases: np.ndarray | None  # float32 (n_labels,), None if all are 0
-    sparse: bool
+    places: np.ndarray | None = None  # int32 (n_features,): the row of ``weights`` of a feature of sparse scorers, NONE
+    models: LinearModels | None = None  # sparse scorers that are not laid out; they have no ``weights``
     scores_at_once: int = _SCORES_AT_ONCE
     values_at_once: int = _VALUES_AT_ONCE
 
     @property
-    def n_labels(self) -> int:
-        """How many labels there are."""
-        return self.weights.shape[1]
+    def sparse(self) -> bool:
+        """Whether the scorers are sparse."""
+        return self.places is not None or self.models is not None
 
     @property
     def rows_at_once(self) -> int:
@@ -46,10 +56,11 @@ class AllScorers(NamedTuple):
         return max(1, self.values_at_once // self.n_labels)
 
 
-def all_scorers(head: Head) -> AllScorers | None:
-    """Return the scorers of a head: those of a dense one share its memory, of a sparse one the digest is laid out.
+def all_scorers(head: Head, *, in_tables: bool = False) -> AllScorers | None:
+    """Return the scorers of a head: those of a dense one share its memory, those of a sparse one are laid out.
 
-    None if there is no digest, or if its weights are so few of all that a product would mostly multiply zeros.
+    Sparse scorers that would be mostly zeros are not laid out, and neither are others if they may stay ``in_tables``,
+    which is better for few rows. None stands for scorers in lists that would be mostly zeros.
     """
     n_labels, d = int(head.counters[0, NODES_END]), head.parameters.n_features
     biases: np.ndarray | None = head.nodes["bias"][0, :n_labels]
@@ -57,12 +68,64 @@ def all_scorers(head: Head) -> AllScorers | None:
         biases = None
     if not head.parameters.sparse:
         weights = head.routers.weights[0, : n_labels * 2 * d].reshape(n_labels, 2 * d)[:, :d].T
-        return AllScorers(weights, biases, False)
-    digest = head.digest
-    if digest.n_labels != n_labels or n_labels * d > max(_MOST_SPREAD, _MOST_SPREAD_EACH * digest.weights.size):
+        return AllScorers(n_labels, weights, biases)
+    laid_out = None if in_tables and not is_in_lists(head) else _lay_out(head, n_labels, d)
+    if laid_out is not None:
+        return AllScorers(n_labels, *laid_out[:1], biases, laid_out[1], scores_at_once=_SPARSE_SCORES_AT_ONCE)
+    if is_in_lists(head):
         return None
-    by_label = scipy.sparse.csr_array((digest.weights, digest.features, digest.offsets), (n_labels, d))
-    return AllScorers(np.ascontiguousarray(by_label.toarray().T), biases, True, _SPARSE_SCORES_AT_ONCE)
+    nothing = np.empty((0, 0), np.float32)
+    return AllScorers(n_labels, nothing, biases, models=head.models, scores_at_once=_SPARSE_SCORES_AT_ONCE)
+
+
+def _lay_out(head: Head, n_labels: int, d: int) -> tuple[np.ndarray, np.ndarray] | None:
+    """Return the weights of sparse scorers by feature, and the row of each feature; None if too many would be zeros."""
+    digest = head.digest if head.digest.n_labels == n_labels else with_digest(head).digest
+    most = max(_MOST_SPREAD, _MOST_SPREAD_EACH * digest.weights.size)
+    if d > most:
+        return None
+    places = np.full(d, NONE, np.int32)
+    used = np.unique(digest.features)
+    if used.size * n_labels > most:
+        return None
+    places[used] = np.arange(used.size, dtype=np.int32)
+    weights = np.zeros((used.size, n_labels), np.float32)
+    weights[places[digest.features], np.repeat(np.arange(n_labels), np.diff(digest.offsets))] = digest.weights
+    return weights, places
+
+
+@inner
+def _sum_laid_out(weights, places, x, scores):
+    """Write the scores of all labels for a sparse row: sums in the order of its cells."""
+    scores[:] = np.float32(0.0)
+    for i in range(x.a, x.b):
+        place = places[x.indices[i]]
+        if place != NONE:
+            of_feature, value = weights[place], x.values[i]
+            for label in range(scores.size):
+                scores[label] += value * of_feature[label]
+
+
+@kernel
+def score_laid_out(weights, places, rows, first, scores):
+    """Write the scores of all labels for the sparse rows from ``first`` on, as many as ``scores`` has rows."""
+    for i in range(scores.shape[0]):
+        _sum_laid_out(weights, places, row_of(rows, first + i), scores[i])
+
+
+@kernel
+def score_in_tables(models, rows, first, scores):
+    """Do what :func:`score_laid_out` does with scorers in the tables that they learn in. The sums are the same."""
+    models = by_reference(models)
+    for label in range(scores.shape[1]):
+        for i in range(scores.shape[0]):
+            x, total = row_of(rows, first + i), np.float32(0.0)
+            if models.nodes[0, label]["table_bits"] > 0:
+                for j in range(x.a, x.b):
+                    cell = find_cell(models, ONLY_TREE, label, x.indices[j])
+                    if cell >= 0:
+                        total += x.values[j] * models.table[0, cell]["weight"]
+            scores[i, label] = total
 
 
 def unscaled_rows(scorers: AllScorers, X: Any) -> tuple[Rows, np.ndarray] | None:
@@ -90,15 +153,17 @@ def blocks_of_scores(scorers: AllScorers, rows: Rows) -> Iterator[tuple[int, np.
 
     The scores, float32 of shape (rows of the block, n_labels), are valid until the next block, and may be overwritten.
     """
-    X, n_rows, n_labels = as_matrix(rows), rows.n_rows, scorers.n_labels
+    n_rows, n_labels = rows.n_rows, scorers.n_labels
     length = max(1, min(n_rows, scorers.scores_at_once // max(1, n_labels)))
-    room = np.empty((0 if scorers.sparse else length, n_labels), np.float32)
+    room = np.empty((length, n_labels), np.float32)
     for first in range(0, n_rows, length):
-        block = X if length == n_rows else X[first : first + length]
-        if scorers.sparse:
-            scores = block @ scorers.weights
+        scores = room[: min(length, n_rows - first)]
+        if scorers.places is not None:
+            score_laid_out(scorers.weights, scorers.places, rows, first, scores)
+        elif scorers.models is not None:
+            score_in_tables(scorers.models, rows, first, scores)
         else:
-            scores = np.matmul(block, scorers.weights, out=room[: block.shape[0]])
+            np.matmul(as_matrix(rows)[first : first + length], scorers.weights, out=scores)
         if scorers.biases is not None:
             scores += scorers.biases
         yield first, scores
@@ -162,6 +227,39 @@ def best_two(scores, best, largest, second):
             else:
                 next_most = max(next_most, of_row[j])
         best[i], largest[i], second[i] = at, most, next_most
+
+
+@kernel
+def best_few(scores, labels, values):
+    """Write the best labels of each row of scores, of equal scores the first, and their scores, the best first.
+
+    As many as ``labels`` has columns, which are at most as many as ``scores`` has.
+    """
+    n_labels, k = scores.shape[1], labels.shape[1]
+    n_in_tiles = n_labels - n_labels % TILE
+    for i in range(scores.shape[0]):
+        of_row, found, best = scores[i], labels[i], values[i]
+        best[:] = -np.float32(np.inf)
+        found[:] = 0
+        n_found, first = 0, 0
+        while first < n_labels:
+            marks, last = np.int64(0), min(first + TILE, n_labels)
+            if first < n_in_tiles:
+                marks = marks_of(of_row, first, best[k - 1])
+            for j in range(first, last):
+                if first < n_in_tiles:
+                    if marks == 0:
+                        break
+                    j = first + first_of(marks)
+                    marks &= marks - 1
+                if n_found < k or of_row[j] > best[k - 1]:
+                    at = min(n_found, k - 1)
+                    while at > 0 and best[at - 1] < of_row[j]:
+                        best[at], found[at] = best[at - 1], found[at - 1]
+                        at -= 1
+                    best[at], found[at] = of_row[j], j
+                    n_found = min(n_found + 1, k)
+            first += TILE
 
 
 def best_of_all(scorers: AllScorers, rows: Rows, lengths: np.ndarray | None = None) -> np.ndarray:

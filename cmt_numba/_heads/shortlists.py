@@ -7,14 +7,15 @@ the right label. So after the first look at a row only its best candidates are k
 import numpy as np
 
 from .._forest import NONE
+from .._jit import empty, kernel, release
 from .search import FoundLabels
 
 _LENGTH = 16  # candidates kept for a row: twice as many as it can be held apart from at once
 
 
-def new_shortlists(labels: np.ndarray) -> np.ndarray:
+def new_shortlists(labels: np.ndarray, length: int = _LENGTH) -> np.ndarray:
     """Return shortlists of the right label of each row and no others: int32, shape (rows, 1 + others), then NONE."""
-    shortlists = np.full((labels.size, 1 + _LENGTH), NONE, np.int32)
+    shortlists = np.full((labels.size, 1 + length), NONE, np.int32)
     shortlists[:, 0] = labels
     return shortlists
 
@@ -47,6 +48,36 @@ def shorten(found: FoundLabels, shortlists: np.ndarray) -> np.ndarray:
     shortlists[found.rows, 1:] = np.take_along_axis(labels, order, axis=1)
     best_scores[:, 1:] = np.take_along_axis(scores, order, axis=1)
     return best_scores
+
+
+@kernel
+def shortlist_best(scores, rows, shortlists):
+    """Write the labels of the highest scores of each row to its shortlist, from the scores of all labels.
+
+    They are sorted by label, so that rounding errors in scores change no order.
+    """
+    length = shortlists.shape[1] - 1
+    best = empty(length + 1, np.float32)
+    for i in range(rows.size):
+        labels, n_found = shortlists[rows[i]], 0
+        for label in range(scores.shape[1]):
+            score = scores[i, label]
+            if label == labels[0] or (n_found == length and score <= best[length]):
+                continue
+            n_found = min(n_found + 1, length)
+            place = n_found
+            while place > 1 and best[place - 1] < score:
+                labels[place], best[place] = labels[place - 1], best[place - 1]
+                place -= 1
+            labels[place], best[place] = label, score
+        for end in range(2, n_found + 1):
+            label, place = labels[end], end
+            while place > 1 and labels[place - 1] > label:
+                labels[place] = labels[place - 1]
+                place -= 1
+            labels[place] = label
+        labels[n_found + 1 :] = NONE
+    release(best)
 
 
 def shortlisted(shortlists: np.ndarray, rows: np.ndarray, scores: np.ndarray | None = None) -> FoundLabels:

@@ -11,6 +11,7 @@ from typing import Annotated, NamedTuple
 import numpy as np
 
 from .._forest import NONE, kind_of
+from .._jit import kernel
 from .multiclass_svm import Duals
 
 N_STORED = 4
@@ -31,11 +32,38 @@ def no_stored_duals(n_slots: int = 0) -> StoredDuals:
     return StoredDuals(np.full((n_slots, N_STORED), NONE, np.int32), np.zeros((n_slots, N_STORED), np.float32))
 
 
+@kernel
+def _copy_stored(competitors, weights, slots, of_rows, weights_of_rows):
+    for i in range(slots.size):
+        if slots[i] < weights.shape[0]:
+            for j in range(N_STORED):
+                of_rows[i, j] = competitors[slots[i], j]
+                weights_of_rows[i, j] = weights[slots[i], j]
+
+
+@kernel
+def _store_largest(of_rows, weights_of_rows, slots, competitors, weights):
+    """Store the largest weights of each row, of equal ones the first, and their competitors."""
+    for i in range(slots.size):
+        slot, n = slots[i], 0
+        for j in range(weights_of_rows.shape[1]):
+            weight, place = weights_of_rows[i, j], n
+            if weight <= 0.0 or (n == N_STORED and weight <= weights[slot, N_STORED - 1]):
+                continue
+            n = min(n + 1, N_STORED)
+            place = n - 1
+            while place > 0 and weights[slot, place - 1] < weight:
+                weights[slot, place] = weights[slot, place - 1]
+                competitors[slot, place] = competitors[slot, place - 1]
+                place -= 1
+            weights[slot, place], competitors[slot, place] = weight, of_rows[i, j]
+        for j in range(n, N_STORED):
+            weights[slot, j], competitors[slot, j] = np.float32(0.0), NONE
+
+
 def resume(stored: StoredDuals, slots: np.ndarray, duals: Duals) -> None:
     """Write what is stored for the examples of some slots to ``duals``, which have a row for each and hold nothing."""
-    known = np.flatnonzero(slots < stored.weights.shape[0])
-    duals.competitors[known, :N_STORED] = stored.competitors[slots[known]]
-    duals.weights[known, :N_STORED] = stored.weights[slots[known]]
+    _copy_stored(stored.competitors, stored.weights, slots, duals.competitors, duals.weights)
 
 
 def with_duals(stored: StoredDuals, slots: np.ndarray, duals: Duals) -> StoredDuals:
@@ -46,10 +74,7 @@ def with_duals(stored: StoredDuals, slots: np.ndarray, duals: Duals) -> StoredDu
         for new, old in zip(larger, stored, strict=True):
             new[: old.shape[0]] = old
         stored = larger
-    largest = np.argsort(-duals.weights, axis=1, kind="stable")[:, :N_STORED]
-    weights = np.take_along_axis(duals.weights, largest, axis=1)
-    stored.weights[slots] = weights
-    stored.competitors[slots] = np.where(weights > 0.0, np.take_along_axis(duals.competitors, largest, axis=1), NONE)
+    _store_largest(duals.competitors, duals.weights, slots, stored.competitors, stored.weights)
     return stored
 
 

@@ -248,6 +248,7 @@ def evaluate(
     from rich.console import Console
 
     from .. import evaluation
+    from ..estimators import trees_of
     from ..evaluation import to_json
     from ..formats import open_data
     from ._columns import keys_of_rows, rivals_but, texts_of_rows
@@ -283,7 +284,7 @@ def evaluate(
         sizes = partial(evaluation.next_batch_size, most=batch_size)
         with stream(source, sizes, "asking and learning", progress) as batches:
             result = evaluation.progressive_validation(estimator, batches.pairs(), callback=batches.note)
-        profile = evaluation.profile(estimator) if estimator.forest_.n_memories > 0 else None
+        profile = None if trees_of(estimator) is None else evaluation.profile(estimator)
     else:
         train, asked = _train_and_test(source, options, test, test_labels, progress)
         X, columns = keys_of_rows(train.X, known)

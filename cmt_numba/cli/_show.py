@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from .._display import format_value
+from ..estimators import trees_of
 from ..evaluation import BatchResult, ProgressiveResult, TreeProfile, profile
 from ..report import confused_rows, metric_pairs, profile_pairs, result_pairs, rival_rows, shown_profile
 from ._model_files import Model
@@ -56,7 +57,6 @@ def _show_curve(console: Console, result: ProgressiveResult) -> None:
 def describe_model(model: Model) -> dict[str, dict[str, Any]]:
     """Return the type of a model, its parameters, and the shape of its trees."""
     estimator = model.estimator
-    grown = estimator.forest_.n_memories > 0  # false if no example had a label
     return {
         "model": {
             "estimator": type(estimator).__name__,
@@ -68,5 +68,5 @@ def describe_model(model: Model) -> dict[str, dict[str, Any]]:
             "classes": int(estimator.classes_.size),
         },
         "parameters": estimator.get_params(),
-        "trees": profile(estimator).as_dict() if grown else {},
+        "trees": {} if trees_of(estimator) is None else profile(estimator).as_dict(),
     }

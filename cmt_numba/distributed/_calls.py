@@ -139,6 +139,7 @@ _CHANGES: dict[str, Callable[..., Any]] = {
     "add": MemoryStore.add,
     "upsert": MemoryStore.upsert,
     "delete": MemoryStore.delete,
+    "update_payload": MemoryStore.update_payload,
     "feedback": MemoryStore.feedback,
     "create_index": MemoryStore.create_index,
     "compact": MemoryStore.compact,

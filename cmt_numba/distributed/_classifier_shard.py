@@ -9,9 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._forest import NEXT_ID, NONE, as_matrix
-from .._heads import all_examples
-from ..estimators import CMTClassifier, means_of
+from .._forest import NONE, as_matrix
+from ..estimators import CMTClassifier, classified_examples, means_of
 from ..persistence import FileFormatError
 from ._shard import open_when_free
 
@@ -82,7 +81,8 @@ class ClassifierShard:
     def learn(self, X: Any, y: np.ndarray, given: ExampleShare, first_number: int) -> None:
         """Learn from further examples, unless that has been done: the call before may have died after it."""
         model, ids = self._model(), _ids(given, first_number)
-        if not hasattr(model, "forest_") or _next_id(model) <= ids.max():
+        stored = classified_examples(model)
+        if stored is None or stored.next_id <= ids.max():
             model.partial_fit(X[given.rows], y[given.rows], example_ids=ids)
 
     def rivals_of_means(self, X: Any, y: np.ndarray, rows: np.ndarray) -> np.ndarray:
@@ -98,7 +98,7 @@ class ClassifierShard:
     def rivals(self, X: Any, y: np.ndarray) -> np.ndarray:
         """Return how like each example is to the best other class of the shard: float32, shape (n,)."""
         model = self._model()
-        if not hasattr(model, "forest_"):
+        if classified_examples(model) is None:
             return np.full(X.shape[0], -np.inf, np.float32)
         return _best_other(*model._lock.read(lambda: _own_answers(model, self._are_own(model), X, 2)), y)
 
@@ -107,38 +107,37 @@ class ClassifierShard:
     def best(self, X: Any, k: int) -> tuple[np.ndarray, np.ndarray] | None:
         """Return the shard's ``k`` best classes for each row, and their scores; None before the first example."""
         model = self._model()
-        if not hasattr(model, "forest_"):
+        if classified_examples(model) is None:
             return None
         return model._lock.read(lambda: _own_answers(model, self._are_own(model), X, k))
 
     def facts(self) -> ClassFacts:
         """Return what the shard has learned."""
         model = self._model()
-        if not hasattr(model, "forest_"):
+        if classified_examples(model) is None:
             return ClassFacts(None, None, 0)
         return model._lock.read(lambda: self._facts(model))
 
     def _facts(self, model: Any) -> ClassFacts:
-        are_own, (rows, labels) = self._are_own(model), all_examples(model._model.index.examples)
-        class_of_label = model._model.class_of_label
-        means = as_matrix(means_of(rows, labels, np.arange(labels.size), class_of_label.size)[0])
-        own = np.flatnonzero(are_own[class_of_label])
-        centre = np.asarray(means[own].sum(axis=0), np.float32).reshape(-1)
-        return ClassFacts(model.classes_[are_own], centre, _next_id(model) // 2 + 1)
+        are_own, stored = self._are_own(model), classified_examples(model)
+        assert stored is not None
+        every = np.arange(stored.classes.size)
+        means = as_matrix(means_of(stored.rows, stored.classes, every, model.classes_.size)[0])
+        centre = np.asarray(means[np.flatnonzero(are_own)].sum(axis=0), np.float32).reshape(-1)
+        return ClassFacts(model.classes_[are_own], centre, stored.next_id // 2 + 1)
 
     def n_examples(self) -> int:
         """Return how many examples the shard has learned, those of other shards' classes included."""
-        model: Any = self._model()
-        return int(all_examples(model._model.index.examples)[1].size) if hasattr(model, "forest_") else 0
+        stored = classified_examples(self._model())
+        return 0 if stored is None else stored.ids.size
 
     def _are_own(self, model: Any) -> np.ndarray:
         """Return which classes of the classifier belong to the shard: bool, shape (n_classes,)."""
         step = model._lock.n_steps
         if self._own is None or self._own[0] != step:
-            examples = model._model.index.examples
-            labels, are_own = all_examples(examples)[1], np.zeros(model.classes_.size, np.bool_)
-            labels_of_own = labels[examples.keys.ids[: labels.size] % 2 == 0]
-            are_own[model._model.class_of_label[labels_of_own]] = True
+            stored, are_own = classified_examples(model), np.zeros(model.classes_.size, np.bool_)
+            assert stored is not None
+            are_own[stored.classes[stored.ids % 2 == 0]] = True
             self._own = step, are_own
         return self._own[1]
 
@@ -156,10 +155,6 @@ class ClassifierShard:
 def _ids(given: ExampleShare, first_number: int) -> np.ndarray:
     ids: np.ndarray = 2 * (first_number + given.rows) + ~given.are_own
     return ids
-
-
-def _next_id(model: Any) -> int:
-    return int(model._model.index.examples.keys.totals[NEXT_ID])
 
 
 def _own_answers(model: CMTClassifier, are_own: np.ndarray, X: Any, k: int) -> tuple[np.ndarray, np.ndarray]:

@@ -13,6 +13,7 @@ from sklearn.base import clone
 
 from .._change import progress_bar
 from .._validation import check_integer, check_real
+from ..estimators import trees_of
 from ..evaluation import (
     BatchResult,
     ProgressiveResult,
@@ -274,7 +275,7 @@ def _run_on_blocks(
         raise ValueError(f"holdout must leave rows to learn and to test; there are too few for {holdout}")
     n_test = sum(y.size for y in right)
     metrics = held_out_metrics("multiclass", estimator, None, np.concatenate(right), np.concatenate(answers), None)
-    shape = profile(estimator) if hasattr(estimator, "forest_") else None
+    shape = None if trees_of(estimator) is None else profile(estimator)
     return _BlocksRun(metrics, n_train, n_test, seconds[True], 1e6 * seconds[False] / n_test, shape)
 
 

@@ -19,7 +19,7 @@ from ._errors import ClusterError, MoveError
 from ._moves import Moves
 from ._replica import Followers
 from ._schema import Schema
-from ._store_access import alone, change_and_note, delete_facts, facts_of, indexed_fields, options_of
+from ._store_access import alone, change_and_note, delete_facts, facts_of, indexed_fields, options_of, silence_filters
 from ._topology import Topology
 
 _SECONDS_TO_OPEN = 5.0  # while the process before still holds the lock of the folder
@@ -59,6 +59,7 @@ class Shard:
         with self._opening:
             if self._opened is None:
                 store = self._open_store()
+                silence_filters(store)
                 followers = Followers(self._plan, store)
                 moves = Moves(self._plan.name, store, self._send, followers.publish)
                 self._opened = OpenShard(store, Requests(store), moves, followers)

@@ -27,10 +27,12 @@ from ..persistence import FileFormatError
 from ..store import (
     DuplicateKeyError,
     Effort,
+    Item,
     Items,
     Key,
     MemoryStore,
     are_none,
+    as_rows,
     check_answers,
     check_keys,
     check_lengths,
@@ -288,6 +290,11 @@ class ShardedStore:
         payloads = [payload for _, items in parts for payload in items.payloads]
         return Items(checked, stack([items.vectors for _, items in parts])[order], [payloads[i] for i in order])
 
+    def __getitem__(self, key: Key) -> Item:
+        if not isinstance(key, str | int | np.integer):
+            raise TypeError(f"store[key] takes one key, not {key!r:.50}; use get for several")
+        return self.get(key).first()
+
     def __len__(self) -> int:
         return self._client.survey().n_memories
 
@@ -347,7 +354,7 @@ class ShardedStore:
     def _check_vectors(self, X: Any) -> Any:
         """Return vectors or queries as float32."""
         self._client.check_open()
-        X = check_matrix(X)
+        X = check_matrix(as_rows(X))
         if self._topology.schema.n_features not in (None, X.shape[1]):
             self._client.survey()  # the topology that this client knows may be an old one
         X = check_matrix(X, n_features=self._topology.schema.n_features)
@@ -388,9 +395,11 @@ class ShardedStore:
 
     def _write(self, name: str, keys: Any, X: Any, payloads: Any) -> None:
         self._client.check_open()
-        checked, X = check_keys(keys), check_matrix(X)
+        checked, X = check_keys(keys), check_matrix(as_rows(X))
         check_lengths(X, self.metric)
         check_one_for_each_row(checked, X.shape[0])
+        if isinstance(payloads, dict) and len(checked) == 1:
+            payloads = [payloads]
         payloads = payloads if payloads is None or isinstance(payloads, str | bytes | dict) else list(payloads)
         check_payloads(payloads, len(checked))
         new = Schema.of(checked, X)
@@ -421,6 +430,22 @@ class ShardedStore:
         if len(self._topology.divided(checked)) > 1:
             self._check_stored(checked)
         self._client.change("delete", checked, lambda part: iter([(part, (pick(checked, part),))]))
+
+    def update_payload(self, keys: Any, fields: Any) -> None:
+        """Set fields of payloads. Other fields and the vectors stay as they are.
+
+        Parameters
+        ----------
+        keys, fields
+            As for :meth:`cmt_numba.MemoryStore.update_payload`.
+        """
+        checked = check_keys(keys)
+        each = [fields] * len(checked) if isinstance(fields, dict) else fields
+        check_payloads(each, len(checked))
+        self._check_stored(checked)
+        self._client.change(
+            "update_payload", checked, lambda part: iter([(part, (pick(checked, part), [each[i] for i in part]))])
+        )
 
     def create_index(self, field: Any) -> None:
         """Create an index on a field of payloads in all shards, so that filters on it need not look at all of them.

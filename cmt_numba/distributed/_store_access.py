@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from ..journal import set_tree_scorer
 from ..store import Key, MemoryStore
 from ._schema import Schema
 
@@ -20,6 +21,11 @@ T = TypeVar("T")
 def alone(store: MemoryStore, work: Callable[[], T]) -> T:
     """Return what ``work`` returns while no other thread changes the store."""
     return store._contents.alone(work)
+
+
+def silence_filters(store: MemoryStore) -> None:
+    """Have a shard not warn of fields that none of its payloads has: those of other shards may."""
+    store._filters.warns = False
 
 
 def facts_of(store: MemoryStore) -> dict[str, Any]:
@@ -90,4 +96,4 @@ def weights_of(store: MemoryStore) -> np.ndarray | None:
 
 def set_weights(store: MemoryStore, weights: np.ndarray, squares: np.ndarray, facts: dict[str, Any]) -> None:
     """Replace the weights of the scorer, and write facts in the same transaction."""
-    change_and_note(store, lambda: store._contents.tree._set_scorer(weights, squares), facts)
+    change_and_note(store, lambda: set_tree_scorer(store._contents.tree, weights, squares), facts)

@@ -3,8 +3,9 @@
 Other rooms of the package also import from here what checks labels and writes estimators to files.
 """
 
+from ._base import trees_of
 from ._calibration import held_out
-from ._classifier import CMTClassifier
+from ._classifier import ClassifiedExamples, CMTClassifier, classified_examples
 from ._explanations import Explanation
 from ._files import estimator_contents, estimator_of
 from ._input import warn_of_scales

@@ -36,7 +36,7 @@ from .._validation import (
 )
 from ..journal import Durability
 from ..persistence import Contents, read_object, refusing, write_object
-from ..tree import OPTIONS
+from ..tree import OPTIONS, ContextualMemoryTree
 from ._draws import queries_drawn, take_over_draws
 from ._durable import FOLDER, EstimatorFolder, folder_of
 from ._files import LEARNED, check_model, estimator_contents, estimator_of, pickled_attributes, unpickled_attributes
@@ -89,6 +89,15 @@ def _values_of(*names: str) -> Callable[[Any], tuple[Any, ...]]:
     return attrgetter(*names)
 
 
+def trees_of(estimator: Any) -> ContextualMemoryTree | None:
+    """Return the trees of an estimator; None if it has grown none, is not fitted, or comes from another library."""
+    model = vars(estimator).get("_model")
+    if model is None or not isinstance(estimator, MemoryEstimator):
+        return None
+    trees: ContextualMemoryTree | None = model.index.trees if hasattr(model, "index") else model.tree
+    return trees if trees is not None and trees.n_memories > 0 else None
+
+
 class MemoryEstimator(Lockable, BaseEstimator):
     """Base class of the estimators.
 
@@ -132,7 +141,7 @@ class MemoryEstimator(Lockable, BaseEstimator):
             If the estimator cannot use ``X`` or a parameter.
         """
         if "_model" not in self.__dict__:
-            check_is_fitted(self, "forest_")
+            check_is_fitted(self)
         X = self._validated(X)
         self._check_parameters()
         return X
@@ -164,6 +173,9 @@ class MemoryEstimator(Lockable, BaseEstimator):
             check_consistent_length(X, y)
         return X, y
 
+    def __sklearn_is_fitted__(self) -> bool:
+        return "_model" in vars(self)
+
     # Changes
 
     def _unfitted(self) -> Self:
@@ -175,7 +187,7 @@ class MemoryEstimator(Lockable, BaseEstimator):
 
     def _become(self, fitted: Self) -> Self:
         """Take over what another estimator has learned; return the estimator. Parameters stay."""
-        if hasattr(self, "forest_"):
+        if self.__sklearn_is_fitted__():
             fitted._model.prepare_like(self._model, self)
         folder, former = folder_of(self), vars(self).get("_model")
 
@@ -272,7 +284,7 @@ class MemoryEstimator(Lockable, BaseEstimator):
         sklearn.exceptions.NotFittedError
             If it has learned nothing.
         """
-        check_is_fitted(self, "forest_")
+        check_is_fitted(self)
         some: Any
         for some in (self.forest_, getattr(self, "examples_", None)):
             if hasattr(some, "check_invariants"):

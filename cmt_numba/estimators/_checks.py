@@ -37,21 +37,23 @@ def check_model(estimator: Any, *, thorough: bool) -> None:
     _CHECKS[estimator._kind](estimator._model, d, thorough)
 
 
-def _check_index(index: LabelIndex, d: int, thorough: bool) -> None:
-    forest, head, n_labels = index.forest, index.head, index.tree.n_memories
+def _check_index(index: LabelIndex, n_labels: int, d: int, thorough: bool) -> None:
+    forest, head = index.forest, index.head
+    n_memories = 0 if index.scores_all else n_labels
+    require(index.tree.n_memories == n_memories, "labels must have a memory each, or none of them")
     require(head.parameters.n_features == d >= 1, "the head must be of the width of the examples")
     if forest.state is not None:
         require(index.tree.n_features == d, "the forest must be of the width of the examples")
         require(forest.state.parameters.sparse == head.parameters.sparse, "the head must be sparse like the forest")
-        require(forest.state.keys.totals[NEXT_ID] == n_labels, "labels cannot have gone")
+        require(forest.state.keys.totals[NEXT_ID] == n_memories, "labels cannot have gone")
     (check_head if thorough else check_head_frame)(head, n_labels)
     require(index.n_of_label.size <= n_labels, "there are examples of labels that do not exist")
     _check_weights("labels", index.weight_of_label, n_labels)
     if thorough:
         require(invariants.all_within(index.n_of_label, 1, MOST_ROWS), "a label has no examples")
         if forest.state is not None:
-            ids = forest.state.keys.ids[:n_labels]
-            require(np.array_equal(ids, np.arange(n_labels)), "a label has another number than its memory")
+            ids = forest.state.keys.ids[:n_memories]
+            require(np.array_equal(ids, np.arange(n_memories)), "a label has another number than its memory")
 
 
 def _check_inverse(there: np.ndarray, back: np.ndarray, what: str) -> None:
@@ -68,12 +70,12 @@ def _check_weights(what: str, weights: np.ndarray | None, n: int) -> None:
 
 
 def _check_classes(model: ClassificationModel, d: int, thorough: bool) -> None:
-    index = model.index
-    _check_index(index, d, thorough)
-    n_labels, head, examples, classes = index.tree.n_memories, index.head, index.examples, model.classes
+    index, n_labels = model.index, model.class_of_label.size
+    _check_index(index, n_labels, d, thorough)
+    head, examples, classes = index.head, index.examples, model.classes
+    require(index.n_of_label.size == n_labels, "labels must have a number of examples each")
     require(head.common.labels.size == 0, "a classifier has no common labels")
     require(model.label_of_class.size == classes.size, "classes must have a label each, or none")
-    require(model.class_of_label.size == n_labels, "labels must have a class each")
     if index.feature_weights is not None:
         alike = index.feature_weights.counts.size == d and head.parameters.sparse
         require(alike, "each feature of sparse rows must have a weight")
@@ -86,6 +88,8 @@ def _check_classes(model: ClassificationModel, d: int, thorough: bool) -> None:
             check_example_frame(examples)
         n_examples, weights = int(examples.keys.totals[N_MEMORIES]), model.example_weights
         _check_weights("examples", None if weights is None else weights[:n_examples], n_examples)
+        lengths = model.example_lengths
+        _check_weights("lengths of examples", None if lengths is None else lengths[:n_examples], n_examples)
         if model.duals is not None:
             check_duals(model.duals, n_examples, n_labels, thorough=thorough)
     if thorough:
@@ -95,10 +99,9 @@ def _check_classes(model: ClassificationModel, d: int, thorough: bool) -> None:
 
 def _check_label_sets(model: MultilabelModel, d: int, thorough: bool) -> None:
     index = model.index
-    _check_index(index, d, thorough)
+    _check_index(index, model.column_of_label.size, d, thorough)
     n_columns, pair, names, weight = model.n_columns, model.pair, model.names, index.weight_of_rows
     require(model.label_of_column.size == n_columns, "columns must have a label each, or none")
-    require(model.column_of_label.size == index.tree.n_memories, "labels must have a column each")
     require(model.classes.size == (n_columns if pair is None else pair.size), "columns must be a class each")
     require(names is None or np.array_equal(names, model.classes), "names must be those of the columns")
     require(names is None or np.unique(names).size == names.size, "labels must have different names")

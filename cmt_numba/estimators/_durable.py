@@ -220,7 +220,7 @@ class EstimatorFolder:
         """Set the options that were given. Raises ValueError if they do not fit the estimator."""
         for name, value in self._options.items():
             kept = getattr(estimator, name)
-            fixed = name == "random_state" or (name in estimator._fit_only and hasattr(estimator, "forest_"))
+            fixed = name == "random_state" or (name in estimator._fit_only and estimator.__sklearn_is_fitted__())
             if fixed and name not in _ANY and value not in (None, kept):
                 raise ValueError(f"{name} must be {kept!r}, as for the model in the folder, or omitted, not {value!r}")
         estimator.set_params(**_given(self._options))
@@ -229,7 +229,7 @@ class EstimatorFolder:
     def fingerprint(self, made: Any = None) -> dict[str, int]:
         """Return what tells an estimator, by default the one in use, from others."""
         estimator = self.estimator if made is None else made
-        if not hasattr(estimator, "forest_"):
+        if not estimator.__sklearn_is_fitted__():
             return {}
         model = estimator._model
         if self.kind == "CMTRetriever":
@@ -292,7 +292,7 @@ def _calibration_of(estimator: Any) -> float:
 
 def _drawn_by(estimator: Any) -> int | None:
     """Return the state of the random numbers for queries, which learning goes on from, if queries can explore."""
-    if estimator._kind != "CMTRetriever" or not hasattr(estimator, "forest_"):
+    if estimator._kind != "CMTRetriever" or not estimator.__sklearn_is_fitted__():
         return None
     return queries_drawn(estimator.forest_)
 
@@ -345,7 +345,7 @@ def _told_by_memories(model: Any) -> dict[str, int]:
 def _plain_values(retriever: Any, y: Any, operation: Operation) -> Any:
     """Return values in the form in which they are both journaled and stored; objects in an array of one axis."""
     n = y.shape[0] if getattr(y, "shape", ()) else len(y)
-    if operation.method == "fit" or not hasattr(retriever, "forest_"):
+    if operation.method == "fit" or not retriever.__sklearn_is_fitted__():
         return as_values(y, n)
     return retriever._model.memories.values.accept(y, n)
 

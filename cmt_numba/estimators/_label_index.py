@@ -34,11 +34,13 @@ from .._forest import (
 from .._heads import (
     ROWS_ASKED,
     AllScorers,
+    CandidateSearch,
     Digest,
     Head,
     HeadParameters,
     LabelAnswers,
     LabelBounds,
+    Questions,
     ScorerLists,
     SearchEffort,
     StoredExamples,
@@ -59,6 +61,7 @@ from .._heads import (
     top_of_all,
     unscaled_rows,
     vectors_of,
+    weights_of_labels,
     with_digest,
     with_index,
     with_labels,
@@ -101,6 +104,7 @@ _WIDER_LISTS_IN_TRAINING = 3
 
 # The head's index and digest.
 _LIGHTEST_LISTED_OF_SETS = 0.1  # weights from hard negatives are many and small, and find nothing
+_ROWS_WORTH_A_LAYOUT = 64  # which would take as long without
 _GROWTH_LISTED = 1.25  # growth of the number of labels after which the index is rebuilt
 _MANY_LABELS = 1000  # reading all their scorers once takes some milliseconds
 _LABELS_LISTED_A_ROW = 16  # takes about as long as learning the row
@@ -155,6 +159,8 @@ class LabelIndex:
         Whether rows have any number of labels, not one each.
     without_trees : bool
         Whether all labels are in one leaf, and candidates come from the head's index alone.
+    scores_all : bool
+        Whether labels are so few that answers and hard negatives come from the scores of all: then the trees are empty.
     n_of_label : ndarray of int64
         Examples of each label.
     weight_of_label : ndarray of float64 or None
@@ -173,7 +179,7 @@ class LabelIndex:
         self, tree: ContextualMemoryTree, head: Head, seed: int, orders: np.random.Generator, *, of_sets: bool
     ) -> None:
         self.tree, self.head, self.seed, self.orders, self.of_sets = tree, head, seed, orders, of_sets
-        self.without_trees = False
+        self.without_trees = self.scores_all = False
         self.n_of_label: np.ndarray = np.empty(0, np.int64)
         self.weight_of_label: np.ndarray | None = None
         self.n_rows = 0
@@ -183,7 +189,8 @@ class LabelIndex:
         self.feature_weights: FeatureWeights | None = None
         self._layout: tuple[Digest, AllScorers | ScorerLists | None] | None = None
         self._bounds: tuple[Digest, LabelBounds] | None = None
-        self._grown: tuple[ContextualMemoryTree, ContextualMemoryTree] | None = None
+        self._n_asked: tuple[Digest, int] | None = None
+        self._grown: tuple[Digest, ContextualMemoryTree] | None = None
 
     @classmethod
     def new(
@@ -204,6 +211,7 @@ class LabelIndex:
         head = new_head(HeadParameters(rows.n_features, rows.sparse, loss, learning_rate))
         index = cls(tree, head, seed, np.random.default_rng(seed), of_sets=of_sets)
         index.without_trees = without_trees
+        index.scores_all = by_default and not of_sets and n_labels <= index.most_scored
         return index
 
     @classmethod
@@ -212,6 +220,7 @@ class LabelIndex:
         index = cls(known["forest_"], known["head_"], known["_seed"], known["_orders"], of_sets=of_sets)
         index.n_of_label, index.weight_of_label = known["_n_of_label"], known.get("_weight_of_label")
         index.n_cells_pruned, index.n_unlisted = known["_cells_pruned"], known["_n_unlisted"]
+        index.scores_all = index.tree.n_memories < index.n_labels
         return index
 
     def attributes(self) -> dict[str, Any]:
@@ -241,6 +250,13 @@ class LabelIndex:
         return self.tree._forest
 
     @property
+    def trees(self) -> ContextualMemoryTree | None:
+        """The trees over the labels, if any have been grown."""
+        if not self.scores_all:
+            return self.tree if self.tree.n_memories > 0 else None
+        return self._grown[1] if self._grown is not None and self._grown[0] is self.head.digest else None
+
+    @property
     def n_labels(self) -> int:
         """The number of labels."""
         return int(self.head.counters[0, NODES_END])
@@ -249,6 +265,11 @@ class LabelIndex:
     def is_sparse(self) -> bool:
         """Whether rows are sparse."""
         return self.head.parameters.sparse
+
+    @property
+    def most_scored(self) -> int:
+        """The number of labels up to which all are scored for a row."""
+        return MOST_SCORED_SPARSE if self.is_sparse else MOST_SCORED
 
     @property
     def lightest_listed(self) -> float:
@@ -276,21 +297,25 @@ class LabelIndex:
         n_new: int,
         weights: np.ndarray | None,
         n_reroutes: int | None,
-        verbose: bool,
+        options: LabelOptions,
     ) -> tuple[Head, np.ndarray]:
-        """Insert ``n_new`` labels into the forest, each under the mean of its rows; return a head for all, and them.
+        """Insert ``n_new`` labels, each under the mean of its rows; return a head for all labels, and the new ones.
 
         The entries of ``of_labels`` and ``of_rows`` say which row belongs to which of the new labels. ``weights`` are
         those of the rows, and ``n_reroutes`` replaces the forest's own. The labels are in use once the index has this
         head.
         """
+        if self.scores_all and self.n_labels + n_new > self.most_scored:
+            self.grow_trees(options)
         means, lengths = means_of(rows, of_labels, of_rows, n_new, weights)
         if self.learns_in_lists():
             head = with_means_in_lists(self.head, means)
         else:
             head = with_labels(without_digest(self.head), means, lengths)
+        if self.scores_all:
+            return head, np.arange(self.n_labels, self.n_labels + n_new)
         n_reroutes = 0 if self.without_trees else n_reroutes
-        return head, insert_rows(self.forest, rescaled(routed(means)), verbose, n_reroutes)
+        return head, insert_rows(self.forest, rescaled(routed(means)), options.verbose, n_reroutes)
 
     def learns_in_lists(self) -> bool:
         """Return whether new scorers will lie in lists instead of tables: the first ones of sparse label sets do."""
@@ -298,18 +323,24 @@ class LabelIndex:
 
     def roll_back(self, n_labels: int) -> None:
         """Remove all labels but the first ones, after a change that failed."""
-        roll_back(self.forest, n_labels)
+        if not self.scores_all:
+            roll_back(self.forest, n_labels)
         if self.is_sparse:
             # New labels may have been given tables that were free: lists of these are begun anew.
             self.head = with_tables(self.head, most_cells_in_use(self.head))
 
     def grow_trees(self, options: LabelOptions) -> None:
-        """Grow trees over labels that had none."""
-        self.tree, self.without_trees = self._grown_tree(options), False
+        """Grow trees over labels that had none, to be kept."""
+        self.tree = self.grown_tree(options)
+        self.without_trees = self.scores_all = False
+
+    def questions(self, rows: Rows) -> Questions:
+        """Return rows as questions about their labels."""
+        return all_of(rows if self.scores_all else routed(rows), rows)
 
     def teach_routers(self, routed_rows: Rows, labels: np.ndarray, options: LabelOptions, *, afresh: bool) -> None:
         """Teach routers the way of each row to its label."""
-        if options.n_router_passes > 0:
+        if options.n_router_passes > 0 and not self.scores_all:
             teach_rows(self.forest, routed_rows, labels, options.n_router_passes, afresh, options.verbose)
 
     def train_in_passes(
@@ -323,6 +354,14 @@ class LabelIndex:
             self.head = learn(n_pass, order)
         self.prune()
 
+    def hard_negatives(self, n_rows: int, options: LabelOptions) -> CandidateSearch:
+        """Return where the competitors of a number of rows to be learned are searched for."""
+        n_threads = self.forest.threads_for(n_rows)
+        if self.scores_all:
+            return CandidateSearch(None, None, None, n_threads)
+        state = self.forest.allocated()
+        return CandidateSearch(state.trees, state.models, self.effort(options, training=True), n_threads)
+
     def prune(self) -> None:
         """Drop negligible weights once the head has twice as many cells as after the last time."""
         if self.is_sparse and self.head.counters[0, TABLES_END] > 2 * self.n_cells_pruned:
@@ -333,11 +372,13 @@ class LabelIndex:
         """Make the head ready to learn, in lists or else in tables, and its index fit for finding hard negatives."""
         if not in_lists:
             self.head = without_digest(self.head)
-        if self.n_labels > _GROWTH_LISTED * self.head.postings.n_labels:
+        if self.n_labels > _GROWTH_LISTED * self.head.postings.n_labels and not self.scores_all:
             self.update_postings()
 
     def end_training(self, n_rows: int) -> None:
         """Make the head ready to be read, unless this is too much work for so few rows."""
+        if self.scores_all:
+            return
         self.n_unlisted += n_rows
         if self.is_worth_listing(self.n_unlisted) or is_in_lists(self.head):
             head = with_index(with_digest(self.head), self.lightest_listed)
@@ -356,7 +397,7 @@ class LabelIndex:
 
     def has_much_due(self, n_rows: int) -> bool:
         """Return whether learning this number of rows entails reading very many scorers."""
-        return self.n_labels >= _MANY_LABELS and self.is_worth_listing(self.n_unlisted + n_rows)
+        return not self.scores_all and self.n_labels >= _MANY_LABELS and self.is_worth_listing(self.n_unlisted + n_rows)
 
     def is_untrained(self) -> bool:
         """Return whether labels have one example each, and are so many that the head is not trained with passes."""
@@ -365,22 +406,25 @@ class LabelIndex:
 
     # What is prepared once for the answers, until the head learns again
 
-    def all_scorers(self, options: LabelOptions, *, for_one: bool = False) -> AllScorers | None:
-        """Return the scorers of all labels for matrix products, or None if not all labels are scored for each row.
+    def all_scorers(self, options: LabelOptions, n_rows: int) -> AllScorers | None:
+        """Return the scorers of all labels for a number of rows, or None if not all labels are scored for each row.
 
-        Those of a dense head are views of what it learns with. For one row a product takes half the time with a copy.
+        Laying scorers out takes longer than to score some rows without, so it is done once enough rows have come.
         """
-        head, n_labels = self.head, self.n_labels
+        head = self.head
         if self.of_sets:
-            if not 0 < n_labels == head.common.labels.size:
+            if not 0 < self.n_labels == head.common.labels.size:
                 return None
-        else:
-            most = MOST_SCORED_SPARSE if head.parameters.sparse else MOST_SCORED
-            if options.n_probes is not None or options.n_candidates is not None or n_labels > most:
-                return None
-            if for_one and not head.parameters.sparse and head.digest.halves.shape[0] == n_labels:
-                return self._kept(partial(_compact_scorers, head))
-        return self._kept(partial(all_scorers, head)) if head.parameters.sparse else all_scorers(head)
+        elif options.n_probes is not None or options.n_candidates is not None or self.n_labels > self.most_scored:
+            return None
+        if not head.parameters.sparse and n_rows > 1:
+            return all_scorers(head)
+        if self._layout is None or self._layout[0] is not head.digest:
+            before = self._n_asked[1] if self._n_asked is not None and self._n_asked[0] is head.digest else 0
+            self._n_asked = head.digest, before + n_rows
+            if before + n_rows < _ROWS_WORTH_A_LAYOUT:
+                return all_scorers(head, in_tables=True)
+        return self._kept(partial(all_scorers if head.parameters.sparse else _compact_scorers, head))
 
     def lists(self, options: LabelOptions) -> ScorerLists | None:
         """Return the scorers of a dense head in lists, or None if it has few labels or has learned since."""
@@ -413,7 +457,7 @@ class LabelIndex:
     def prepare_like(self, former: LabelIndex, options: LabelOptions) -> None:
         """Prepare what a former index had prepared, so that no reader waits for it."""
         if former._layout is not None and self.n_labels > 0:
-            self.all_scorers(options, for_one=True)
+            self.all_scorers(options, _ROWS_WORTH_A_LAYOUT)
             self.lists(options)
         if former._bounds is not None and self.n_labels > 0 and self.lists_best(1, options):
             self.bounds()
@@ -425,31 +469,52 @@ class LabelIndex:
             kept = self._layout = digest, lay_out()
         return kept[1]
 
-    def _grown_tree(self, options: LabelOptions) -> ContextualMemoryTree:
-        """Return trees over the labels of a forest without trees, grown from their keys alone."""
-        if self._grown is None or self._grown[0] is not self.tree:
-            n_labels = self.n_labels
+    def grown_tree(self, options: LabelOptions) -> ContextualMemoryTree:
+        """Return trees over the labels, grown if the index has none, and kept until it learns again.
+
+        They are not part of what has been learned: readers may grow them.
+        """
+        if not (self.scores_all or self.without_trees):
+            return self.tree
+        if self._grown is None or self._grown[0] is not self.head.digest:
+            self._grown = self.head.digest, self._new_trees(options)
+        return self._grown[1]
+
+    def _new_trees(self, options: LabelOptions) -> ContextualMemoryTree:
+        n_labels = self.n_labels
+        if self.without_trees:
             grown = _new_tree(options, _SPARSE_TREES, _leaf_multiplier_for(n_labels, _SPARSE_MULTIPLIER), self.seed)
             if n_labels > 0:
                 insert_rows(grown._forest, stored_rows(self.forest.allocated(), np.arange(n_labels)), options.verbose)
-            self._grown = self.tree, grown
-        return self._grown[1]
+            return grown
+        grown = _new_tree(options, self.forest.n_trees, self.forest.options["leaf_multiplier"], self.seed)
+        if self.examples is None:
+            keys = check_rows(weights_of_labels(self.head, np.arange(n_labels)))
+            insert_rows(grown._forest, rescaled(routed(keys)), options.verbose)
+            return grown
+        rows, labels = all_examples(self.examples)
+        rows = self.weighed(rows)
+        keys, _ = means_of(rows, labels, np.arange(rows.n_rows), n_labels)
+        insert_rows(grown._forest, rescaled(routed(keys)), options.verbose)
+        if options.n_router_passes > 0:
+            teach_rows(grown._forest, routed(rows), labels, options.n_router_passes, True, options.verbose)
+        return grown
 
     # Answering
 
     def effort(self, options: LabelOptions, *, training: bool = False) -> SearchEffort:
         """Return how far to search for candidates; for training farther than for answers."""
-        parameters, n_labels = self.forest.allocated().parameters, self.n_labels
+        n_trees, n_labels = self.forest.n_trees, self.n_labels
         width = _WIDER_IN_TRAINING if training else 1
         if options.n_probes is not None:
             n_leaves = width * options.n_probes
         elif self.without_trees:
             n_leaves = 0
-        elif parameters.sparse:
-            n_leaves = width * _SPARSE_LEAVES * parameters.n_trees
+        elif self.is_sparse:
+            n_leaves = width * _SPARSE_LEAVES * n_trees
         else:
             growth = max(1.0, float(np.log2(n_labels / _LABELS_BEFORE_MORE_LEAVES)))
-            n_leaves = int(_DENSE_LEAVES * max(width, growth) * parameters.n_trees)
+            n_leaves = int(_DENSE_LEAVES * max(width, growth) * n_trees)
         most = max(_FEWEST_CANDIDATES, int(min(_SHARE_OF_LABELS * n_labels, _LABELS_PER_LEVEL * np.log2(n_labels + 1))))
         effort = SearchEffort(n_leaves, most, width * max(_FEWEST_LISTED, int(_SHARE_LISTED * most)), most)
         by_index = options.n_probes is None and not self.of_sets
@@ -490,7 +555,7 @@ class LabelIndex:
 
         Features of the matrix are not weighted yet.
         """
-        scorers = self.all_scorers(options, for_one=X.shape[0] == 1)
+        scorers = self.all_scorers(options, X.shape[0])
         if scorers is None:
             rows = self.weighed(check_rows(X, sparse=self.is_sparse))
             best: np.ndarray = self.best_labels(rows, 1, options).labels[:, 0]
@@ -502,7 +567,7 @@ class LabelIndex:
 
     def best_labels(self, rows: Rows, k: int, options: LabelOptions) -> LabelAnswers:
         """Return the ``k`` best labels of each row, NONE and minus infinity where fewer were reached."""
-        scorers, lists = self.all_scorers(options), self.lists(options)
+        scorers, lists = self.all_scorers(options, rows.n_rows), self.lists(options)
         if scorers is not None:
             labels, scores = top_of_all(scorers, rows, min(k, scorers.n_labels))
             n_scored = np.full(rows.n_rows, scorers.n_labels)
@@ -548,8 +613,8 @@ class LabelIndex:
 
     def searched(self, options: LabelOptions) -> State:
         """Return the trees that are searched for candidates, grown if there are none and leaves are wanted."""
-        grown = self.without_trees and options.n_probes is not None
-        return (self._grown_tree(options) if grown else self.tree)._forest.allocated()
+        grown = self.scores_all or options.n_probes is not None
+        return (self.grown_tree(options) if grown else self.tree)._forest.allocated()
 
     def search_labels(self, rows: Rows, answers: LabelAnswers, options: LabelOptions) -> None:
         """Write the best labels that are candidates for the rows."""

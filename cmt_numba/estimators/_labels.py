@@ -87,6 +87,9 @@ def in_one_type(name: str, known: np.ndarray, *others: np.ndarray) -> list[np.nd
     """
     if all(other.dtype == known.dtype for other in others):
         return [known, *others]
+    if known.dtype.kind == "U" and all(other.dtype.kind == "U" for other in others):
+        longest = np.result_type(known, *others)
+        return [labels.astype(longest, copy=False) for labels in (known, *others)]
     for other in others:
         kinds = [_WORDS.get(labels.dtype.kind, str(labels.dtype)) for labels in (known, other)]
         if kinds[0] != kinds[1] and known.dtype.kind != other.dtype.kind:
@@ -139,6 +142,8 @@ def _exactly(labels: np.ndarray, dtype: np.dtype) -> np.ndarray | None:
 
 def check_targets(y: Any) -> None:
     """Raise ValueError unless ``y`` can be classes."""
+    if isinstance(y, np.ndarray) and y.ndim == 1 and y.dtype.kind in "biuUS":
+        return
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # many classes of few examples each are what this is for
         check_classification_targets(y)
@@ -152,6 +157,9 @@ def distinct_classes(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     ValueError
         If ``y`` cannot be classes.
     """
+    if y.size == 1:
+        check_targets(y)
+        return y, np.zeros(1, np.int64)
     check_targets(y[:1])  # of what kind objects are the first one says: others than strings may not sort
     distinct, positions = np.unique(y, return_inverse=True)
     check_targets(distinct)

@@ -205,7 +205,7 @@ class CMTMultilabelClassifier(ClassifierMixin, MemoryEstimator):
         MemoryError
             If memory runs out. The classifier works on, but may not have learned all rows.
         """
-        if not hasattr(self, "forest_"):
+        if not self.__sklearn_is_fitted__():
             return self._learn_anew(X, Y, classes, sample_weight)
         rows, known = self._checked(X), self._model
         names, answers = further_labels(Y, known.names, known.pair, rows.n_rows)
@@ -282,7 +282,7 @@ class CMTMultilabelClassifier(ClassifierMixin, MemoryEstimator):
         vector, the score of the second class, shape (n,).
         """
         rows, model = self._checked(X), self._model
-        scorers = model.index.all_scorers(self)
+        scorers = model.index.all_scorers(self, rows.n_rows)
         if scorers is not None:
             scores = exact_scores_of_all(scorers, rows)
             values = np.full((rows.n_rows, model.n_columns), min(float(scores.min()), 0.0) - 1.0)

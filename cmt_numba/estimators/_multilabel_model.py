@@ -211,7 +211,7 @@ class MultilabelModel:
         if index.without_trees and not afresh:
             # The index is not rebuilt for every few labels, and those that it does not list yet are found in trees.
             index.grow_trees(options)
-        labels = self._add_labels(labelled, of_rows, names, options.verbose)
+        labels = self._add_labels(labelled, of_rows, names, options)
         if self.examples is not None:
             insert_rows(self.examples._forest, rescaled(rows), options.verbose)
         if index.n_labels == 0:
@@ -226,7 +226,7 @@ class MultilabelModel:
         index.end_training(rows.n_rows)
 
     def _add_labels(
-        self, labelled: LabelledRows, of_rows: np.ndarray, names: np.ndarray | None, verbose: bool
+        self, labelled: LabelledRows, of_rows: np.ndarray, names: np.ndarray | None, options: MultilabelOptions
     ) -> np.ndarray:
         """Make all columns known, and count which labels rows have; return the label of each entry of ``answers``.
 
@@ -244,7 +244,7 @@ class MultilabelModel:
             members = place[answers.indices]
             of_new = members != NONE
             head, label_of_column[new] = index.insert_labels(
-                rows, members[of_new], of_rows[of_new], new.size, weights, None, verbose
+                rows, members[of_new], of_rows[of_new], new.size, weights, None, options
             )
             column_of_label = np.concatenate([column_of_label, new])
         labels = label_of_column[answers.indices]
@@ -359,7 +359,7 @@ class MultilabelModel:
         index = self.index
         if index.n_labels == 0:
             return np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float32)
-        scorers = index.all_scorers(options)
+        scorers = index.all_scorers(options, rows.n_rows)
         if scorers is not None:
             row, labels, scores = all_above(scorers, rows, lowest)
             return row, self.column_of_label[labels], scores

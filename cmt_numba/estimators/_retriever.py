@@ -222,7 +222,7 @@ class CMTRetriever(MemoryEstimator):
         TypeError, ValueError
             If an argument or a parameter cannot be used; nothing has changed then.
         """
-        if not hasattr(self, "forest_"):
+        if not self.__sklearn_is_fitted__():
             return self._store_anew(X, y, sample_weight)
         rows, memories = self._checked(X), self._model.memories
         weights = check_sample_weight(sample_weight, rows.n_rows)
@@ -294,7 +294,7 @@ class CMTRetriever(MemoryEstimator):
         TypeError, ValueError
             If ``ids`` are not distinct integers.
         """
-        check_is_fitted(self, "forest_")
+        check_is_fitted(self)
         ids = check_ids(ids)
         self._model.memories.rows_of(ids)
         return self._change("remove", ids.size, lambda model: model.remove(ids))
@@ -354,7 +354,7 @@ class CMTRetriever(MemoryEstimator):
         TypeError, ValueError
             If an argument cannot be used; nothing has changed then.
         """
-        check_is_fitted(self, "forest_")
+        check_is_fitted(self)
         ids = check_ids(ids)
         memories = self._model.memories
         memories.rows_of(ids)
@@ -461,7 +461,7 @@ class CMTRetriever(MemoryEstimator):
         TypeError, ValueError
             If ``ids`` are not integers of one dimension.
         """
-        check_is_fitted(self, "forest_")
+        check_is_fitted(self)
         return self._model.memories.values_of(check_memory_ids(ids, np.size(ids)))
 
     @keeps_interpreter

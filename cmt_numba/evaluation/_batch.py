@@ -13,6 +13,7 @@ from sklearn.utils import _safe_indexing, indexable, shuffle
 
 from .._change import progress_bar
 from .._validation import check_integer, check_real
+from ..estimators import trees_of
 from ._answers import Confusion, calibration_of, most_confused
 from ._json import to_json
 from ._profiles import TreeProfile, profile
@@ -302,7 +303,7 @@ def _run(
             values, us, _ = _ask_about(task, estimator.set_params(n_probes=n_probes), X_test, y_test, y)
             by_probes.append((values[MAIN_METRIC[task]], us))
         estimator.set_params(n_probes=usual)
-    shape = profile(estimator) if hasattr(estimator, "forest_") else None
+    shape = None if trees_of(estimator) is None else profile(estimator)
     calibration = calibration_of(estimator, X_test, y_test, answers) if examined else {}
     return Run(measured, seconds_fit, us_per_query, by_probes, shape, answers, calibration)
 

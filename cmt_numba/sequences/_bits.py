@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .._jit import inner, inner_allocating, inner_called, zeros
+from .._jit import empty, inner, inner_allocating, inner_called, kernel
 
 WORD = 64
 _ONE, _NONE, _ALL = np.uint64(1), np.uint64(0), np.uint64(0xFFFFFFFFFFFFFFFF)
@@ -89,47 +89,68 @@ def edits_of_words(n, y, masks, n_words, swapped, limit, columns):
 
 
 LANES = 64
-"""Sequences that are compared with another one at once."""
+"""Sequences of a block, which are compared with another one at once."""
+
+NARROW = 16
+"""Bits of the words of a block of short sequences."""
 
 _SHIFTS = tuple(np.uint64(shift) for shift in (1, 2, 4, 8, 16, 32))
 _PAIRS, _FOURS, _EIGHTS = (np.uint64(bits) for bits in (0x5555555555555555, 0x3333333333333333, 0x0F0F0F0F0F0F0F0F))
 _SUM = np.uint64(127)
 
 
-class SequenceLanes(NamedTuple):
-    """Sequences of up to 64 symbols, side by side, so that vector instructions compare several with another one."""
+class Lanes(NamedTuple):
+    """Blocks of sequences side by side, in words of 16 or 64 bits, so that a vector instruction compares several."""
 
-    masks: np.ndarray  # uint64 (n_symbols, LANES): where each has each symbol
-    inside: np.ndarray  # uint64 (LANES,): a bit for each symbol of each
-    columns: np.ndarray  # uint64 (4, LANES)
+    masks: np.ndarray  # (blocks, classes, LANES): a bit for each place of a symbol of the class
+    inside: np.ndarray  # (blocks, LANES): a bit for each symbol
+
+
+class Blocks(NamedTuple):
+    """Sequences in order of length: blocks of short ones, blocks of those up to 64 symbols, and the rest alone."""
+
+    order: np.ndarray  # int64 (sequences,)
+    lengths: np.ndarray  # int64 (sequences,), in this order
+    narrow: Lanes  # uint16
+    wide: Lanes  # uint64
+    n: int  # sequences in blocks
+
+
+class LanesRoom(NamedTuple):
+    """Working memory for comparing a sequence with a block."""
+
+    narrow: np.ndarray  # uint16 (4, LANES)
+    wide: np.ndarray  # uint64 (4, LANES)
     n_edits: np.ndarray  # int64 (LANES,)
 
 
 @inner_allocating
-def new_lanes(n_symbols):
-    """Return room for sequences of so many symbols, or of none if they are not compared by bits."""
-    n = np.int64(LANES if n_symbols > 0 else 0)
-    return SequenceLanes(
-        zeros((n_symbols, n), np.uint64), zeros(n, np.uint64), zeros((np.int64(4), n), np.uint64), zeros(n, np.int64)
-    )
+def new_lanes_room():
+    """Return room for comparing a sequence with blocks."""
+    shape = (np.int64(4), np.int64(LANES))
+    return LanesRoom(empty(shape, np.uint16), empty(shape, np.uint64), empty(np.int64(LANES), np.int64))
 
 
-@inner
-def fill_lanes(symbols, offsets, first, there, lanes):
-    """Put sequences from ``first`` on into lanes, or take them out, and return how many; 0 if one is too long."""
-    n = min(np.int64(LANES), offsets.size - 1 - first)
-    for lane in range(n):
-        if offsets[first + lane + 1] - offsets[first + lane] > WORD:
-            return np.int64(0)
-    for lane in range(n):
-        start, stop, bit = offsets[first + lane], offsets[first + lane + 1], _ONE
-        for place in range(start, stop):
-            symbol = symbols[place]
-            lanes.masks[symbol, lane] = (lanes.masks[symbol, lane] | bit) if there else _NONE
-            bit <<= _ONE
-        n_symbols = np.uint64(stop - start)
-        lanes.inside[lane] = _ALL if n_symbols == np.uint64(WORD) else (_ONE << n_symbols) - _ONE
-    return n
+@inner_called
+def _fill(symbols, offsets, order, first, lanes):
+    """Write blocks of the sequences ``order[first:]``, as many as there are blocks."""
+    one, n_classes = lanes.inside.dtype.type(1), lanes.masks.shape[1]
+    for position in range(first, min(first + LANES * lanes.inside.shape[0], order.size)):
+        block, lane = (position - first) // LANES, (position - first) % LANES
+        bit, inside = one, lanes.inside[block, lane]
+        for place in range(offsets[order[position]], offsets[order[position] + 1]):
+            lanes.masks[block, symbols[place] % n_classes, lane] |= bit
+            inside |= bit
+            bit <<= one
+        lanes.inside[block, lane] = inside
+
+
+@kernel
+def fill_blocks(symbols, offsets, blocks):
+    """Write the masks of all blocks, which hold zeros."""
+    order = blocks.order[: blocks.n]
+    _fill(symbols, offsets, order, np.int64(0), blocks.narrow)
+    _fill(symbols, offsets, order, LANES * blocks.narrow.inside.shape[0], blocks.wide)
 
 
 @inner
@@ -145,27 +166,58 @@ def _number_of(bits):
 
 
 @inner_called
-def edits_of_lanes(x, n, swapped, lanes):
-    """Write how many edits turn ``x`` into the sequence of each of the first ``n`` lanes."""
-    ups, downs, levels, before = lanes.columns[0], lanes.columns[1], lanes.columns[2], lanes.columns[3]
-    for lane in range(n):
-        ups[lane], downs[lane], levels[lane], before[lane] = _ALL, _NONE, _NONE, _NONE
+def _compare(x, lanes, block, swapped, in_part, columns, n_edits):
+    """Write how many edits turn ``x`` into each sequence of a block, or into a part of it.
+
+    All words have the width of the masks, whose dtype this function is compiled for.
+    """
+    word, n_classes = columns.dtype.type, lanes.masks.shape[1]
+    one, none = word(1), word(0)
+    first = none if in_part else ~none  # a free start anywhere, or an edit for each place
+    ups, downs, levels, before = columns[0], columns[1], columns[2], columns[3]
+    for lane in range(LANES):
+        ups[lane], downs[lane], levels[lane], before[lane] = first, none, none, none
     for i in range(x.size):
-        masks = lanes.masks[x[i]]
+        masks = lanes.masks[block, x[i] % n_classes]
         if swapped:
-            for lane in range(n):
+            for lane in range(LANES):
                 mask, up, down = masks[lane], ups[lane], downs[lane]
-                level = (((mask & up) + up) ^ up) | mask | down
-                level |= ((~levels[lane] & mask) << _ONE) & before[lane]
+                level = word(word(word(word(mask & up) + up) ^ up) | mask | down)
+                level = word(level | word(word(word(~levels[lane] & mask) << one) & before[lane]))
                 levels[lane], before[lane] = level, mask
-                right = ((down | ~(level | up)) << _ONE) | _ONE
-                ups[lane], downs[lane] = ((level & up) << _ONE) | ~(level | right), right & level
+                right = word(word(word(down | ~word(level | up)) << one) | one)
+                ups[lane] = word(word(word(level & up) << one) | ~word(level | right))
+                downs[lane] = right & level
         else:
-            for lane in range(n):
+            for lane in range(LANES):
                 mask, up, down = masks[lane], ups[lane], downs[lane]
-                level = (((mask & up) + up) ^ up) | mask | down
-                right = ((down | ~(level | up)) << _ONE) | _ONE
-                ups[lane], downs[lane] = ((level & up) << _ONE) | ~(level | right), right & level
-    for lane in range(n):
-        inside = lanes.inside[lane]
-        lanes.n_edits[lane] = x.size + _number_of(ups[lane] & inside) - _number_of(downs[lane] & inside)
+                level = word(word(word(word(mask & up) + up) ^ up) | mask | down)
+                right = word(word(word(down | ~word(level | up)) << one) | one)
+                ups[lane] = word(word(word(level & up) << one) | ~word(level | right))
+                downs[lane] = right & level
+    inside = lanes.inside[block]
+    for lane in range(LANES):
+        up, down = np.uint64(ups[lane] & inside[lane]), np.uint64(downs[lane] & inside[lane])
+        if in_part:
+            least, level = np.int64(0), np.int64(0)
+            while up | down:
+                level += np.int64(up & _ONE) - np.int64(down & _ONE)
+                least = min(least, level)
+                up, down = up >> _ONE, down >> _ONE
+            n_edits[lane] = x.size + least
+        else:
+            n_edits[lane] = x.size + _number_of(up) - _number_of(down)
+
+
+@inner
+def edits_of_block(x, blocks, block, swapped, in_part, room):
+    """Write how many edits turn ``x`` into each sequence of a block, and return the position of the first one.
+
+    With ``in_part`` into that part of the sequence which takes the fewest.
+    """
+    n_narrow = blocks.narrow.inside.shape[0]
+    if block < n_narrow:
+        _compare(x, blocks.narrow, block, swapped, in_part, room.narrow, room.n_edits)
+    else:
+        _compare(x, blocks.wide, block - n_narrow, swapped, in_part, room.wide, room.n_edits)
+    return block * LANES

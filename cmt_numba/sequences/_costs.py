@@ -38,6 +38,7 @@ class Costs(NamedTuple):
     both: bool = False  # whether distances are the smaller of both directions
     openings: np.ndarray = np.empty(0, np.float32)  # float32 (2,): of a run of deletions, and of one of insertions
     ends: np.ndarray = np.empty(0, np.float32)  # float32 (1,): of what is left out at the ends of what is asked for
+    normalized: bool = False  # whether distances are divided by the length of the longer sequence
     unit: float = 0.0  # of all edits, if they cost the same
 
     @classmethod
@@ -57,6 +58,12 @@ class Costs(NamedTuple):
         """Return what the insertion or deletion of a symbol costs at least."""
         least = np.minimum(self.pairs[-1, :-1], self.pairs[:-1, -1]).min()
         return float(least * self.factors.min(initial=1.0) if self.factors.size > 0 else least)
+
+    def _least(self, least_gap: float) -> float:
+        """Return what an edit costs at least."""
+        others = ~np.eye(self.pairs.shape[0] - 1, dtype=bool)
+        costs = self.pairs[:-1, :-1][others], self.swaps[others] if self.swaps.size else self.swaps, self.ends
+        return float(min(least_gap, *(cost.min(initial=np.inf) for cost in costs)))
 
     @property
     def arrays(self) -> dict[str, np.ndarray]:
@@ -85,9 +92,10 @@ class Costs(NamedTuple):
         n_words = self.pairs.shape[0] * (longest // WORD + 1)
         if n_words > _MOST_WORDS or unit.as_integer_ratio()[0] * (longest + 1) > _EXACT:
             unit = 0.0
-        edits = Edits(self.pairs, self.swaps, self.openings, self.ends, self._least_gap(), unit)
+        least_gap = self._least_gap()
+        edits = Edits(self.pairs, self.swaps, self.openings, self.ends, least_gap, self._least(least_gap), unit)
         turned = self.gaps(sequences, ASKED + STORED - side) if self.both else np.empty(0, np.float32)
-        return Space(int(SpaceKind.EDIT), longest, *sequences, gaps, turned, self.both, edits, rows)
+        return Space(int(SpaceKind.EDIT), longest, *sequences, gaps, turned, self.both, self.normalized, edits, rows)
 
     def no_counts(self, asked: Sequences, stored: Sequences) -> Counts:
         """Return counts of edits before any is counted."""
@@ -154,7 +162,7 @@ class Learner:
         scaled = [np.clip(array / mean, _LEAST, _MOST).astype(np.float32) for array in stepped]
         pairs = closed(np.where(others, scaled[0], 0.0), costs.openings.size > 0)
         factors = np.clip(stepped[2], _LEAST_FACTOR, _MOST_FACTOR).astype(np.float32)
-        self.costs = Costs.of(pairs, scaled[1], factors, costs.both, *scaled[3:])
+        self.costs = Costs.of(pairs, scaled[1], factors, costs.both, *scaled[3:], costs.normalized)
 
 
 def closed(costs: np.ndarray, opened: bool = False) -> np.ndarray:

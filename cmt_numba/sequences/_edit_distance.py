@@ -13,17 +13,18 @@ from .._validation import Constraint, Flag, Integer, Optional, Real, check_param
 from ..persistence import Contents, Saved, take
 from ._alignments import count_edits
 from ._costs import ASKED, STORED, Costs, Learner, closed, features_of
-from ._encoding import Alphabet, Sequences, Symbols, check_sequences
+from ._encoding import Alphabet, Sequences, Symbols, as_list, check_sequences
 from ._files import alphabet_arrays, read_alphabet, read_costs
-from ._learning import QueryExamples, Rounds, learn, nearest_of_all
-from ._spaces import Space, distances_by_bits
+from ._learning import QueryExamples, Rounds, learn
+from ._search import all_distances, blocks_of, nothing_found, search
+from ._spaces import Space
 from ._vantage import distances_between
 
 _COST = Real(0.0, 1e6, above=True)
 _PRIOR = 5.0  # edits that a cost must have been wrong about before it takes half of a step
 _PRIOR_OF_GROUPS = 40.0  # the same of a group of edits that change alike
+_PAIRS_AT_ONCE = 1 << 12  # whose codes stay in the cache
 _MOST_CELLS = 2**28  # of an alignment whose steps are wanted: 1 GB
-_PAIRS_AT_ONCE = 1 << 20
 
 
 class Alignment(NamedTuple):
@@ -114,7 +115,7 @@ class EditDistance(Saved, BaseEstimator):
         After :meth:`fit`: for each of the efficient rounds, the share of tree nodes on the ways to right targets whose
         other part could be left out, weighted by 2 to the power of minus their depth.
 
-    QueryExamples
+    Examples
     --------
     >>> distance = EditDistance("abcdefghijklmnopqrstuvwxyz")
     >>> distance.pairwise(["kitten"], ["sitting", "mitten"])
@@ -133,12 +134,14 @@ class EditDistance(Saved, BaseEstimator):
         "contextual": Flag(),
         "symmetric": Flag(),
         "both_directions": Flag(),
+        "normalized": Flag(),
         "featured": Flag(),
         "n_rounds": Integer(0, 10_000),
         "n_efficient_rounds": Integer(0, 10_000),
         "efficiency": Real(0.0, 1.0, above=True),
         "learning_rate": Real(0.0, 10.0, above=True),
         "n_examples": Integer(1),
+        "verbose": Flag(),
     }
 
     def __init__(
@@ -148,18 +151,20 @@ class EditDistance(Saved, BaseEstimator):
         substitution: float = 1.0,
         insertion: float = 1.0,
         deletion: float = 1.0,
-        transposition: float | None = None,
+        transposition: float | None = 1.0,
         gap_opening: float | None = None,
         local: float | None = None,
         contextual: bool = False,
         symmetric: bool = True,
         both_directions: bool = False,
+        normalized: bool = False,
         featured: bool = False,
         n_rounds: int = 30,
         n_efficient_rounds: int = 0,
         efficiency: float = 0.5,
         learning_rate: float = 0.2,
         n_examples: int = 2000,
+        verbose: bool = False,
         random_state: Any = None,
     ) -> None:
         self.alphabet = alphabet
@@ -172,12 +177,14 @@ class EditDistance(Saved, BaseEstimator):
         self.contextual = contextual
         self.symmetric = symmetric
         self.both_directions = both_directions
+        self.normalized = normalized
         self.featured = featured
         self.n_rounds = n_rounds
         self.n_efficient_rounds = n_efficient_rounds
         self.efficiency = efficiency
         self.learning_rate = learning_rate
         self.n_examples = n_examples
+        self.verbose = verbose
         self.random_state = random_state
 
     _alphabet: Alphabet
@@ -220,7 +227,7 @@ class EditDistance(Saved, BaseEstimator):
         prior = _PRIOR_OF_GROUPS if self.featured else _PRIOR
         learner = Learner(costs, bool(self.symmetric), self.learning_rate, prior, features)
         examples = QueryExamples(alphabet.encode("queries", asked), meant.astype(np.int64))
-        rounds = Rounds(self.n_rounds, self.n_efficient_rounds, self.efficiency, self.n_examples)
+        rounds = Rounds(self.n_rounds, self.n_efficient_rounds, self.efficiency, self.n_examples, bool(self.verbose))
         random = check_random_state(self.random_state)
         learned = learn(learner, alphabet.encode("targets", listed), examples, rounds, random)
         errors, pruned = learned.errors, learned.pruned
@@ -256,7 +263,7 @@ class EditDistance(Saved, BaseEstimator):
             raise ValueError("costs_ must be symmetric, or pass symmetric=False")
         costs = self._costs
         pairs = closed(array, costs.openings.size > 0)
-        self._costs = Costs.of(pairs, costs.swaps, costs.factors, costs.both, costs.openings, costs.ends)
+        self._costs = Costs.of(pairs, *costs[1:-1])
 
     def pairwise(self, queries: Any, targets: Any) -> np.ndarray:
         """Return the distance of each query from each target.
@@ -276,15 +283,8 @@ class EditDistance(Saved, BaseEstimator):
             If an argument cannot be used.
         """
         asked, stored = self._as_points("queries", queries), self._as_points("targets", targets, STORED)
-        shape = asked.offsets.size - 1, stored.offsets.size - 1
-        distances = np.empty(shape, np.float32)
-        if min(asked.edits.unit, stored.edits.unit) > 0.0:
-            distances_by_bits(asked, stored, distances)
-            return distances
-        of_asked, of_stored = (places.ravel() for places in np.indices(shape))
-        for first in range(0, distances.size, _PAIRS_AT_ONCE):
-            span = slice(first, first + _PAIRS_AT_ONCE)
-            distances.reshape(-1)[span] = distances_between(asked, stored, of_asked[span], of_stored[span])
+        distances = np.empty((asked.offsets.size - 1, stored.offsets.size - 1), np.float32)
+        all_distances(asked, stored, blocks_of(stored), distances)
         return distances
 
     def paired(self, queries: Any, targets: Any) -> np.ndarray:
@@ -304,11 +304,16 @@ class EditDistance(Saved, BaseEstimator):
         TypeError, ValueError
             If an argument cannot be used.
         """
-        asked, stored = self._as_points("queries", queries), self._as_points("targets", targets, STORED)
-        n = asked.offsets.size - 1
-        if stored.offsets.size - 1 != n:
-            raise ValueError(f"targets must be one for each of the {n} queries, not {stored.offsets.size - 1}")
-        return distances_between(asked, stored, np.arange(n), np.arange(n)).astype(np.float32)
+        listed, others = as_list("queries", queries), as_list("targets", targets)
+        if len(listed) != len(others):
+            raise ValueError(f"targets must be one for each of the {len(listed)} queries, not {len(others)}")
+        distances = np.empty(len(listed), np.float32)
+        for first in range(0, distances.size, _PAIRS_AT_ONCE):
+            span = slice(first, first + _PAIRS_AT_ONCE)
+            asked, stored = self._as_points("queries", listed[span]), self._as_points("targets", others[span], STORED)
+            rows = np.arange(asked.offsets.size - 1)
+            distances[span] = distances_between(asked, stored, rows, rows)
+        return distances
 
     def nearest(self, queries: Any, targets: Any, k: int = 1) -> tuple[np.ndarray, np.ndarray]:
         """Return the nearest targets of each query by comparing it with all of them.
@@ -332,7 +337,10 @@ class EditDistance(Saved, BaseEstimator):
             If an argument cannot be used.
         """
         asked, stored = self._as_points("queries", queries), self._as_points("targets", targets, STORED)
-        return nearest_of_all(asked, stored, check_wanted("k", k, stored.offsets.size - 1))
+        found = nothing_found(asked, check_wanted("k", k, stored.offsets.size - 1))
+        n_asked, n_stored = asked.offsets.size - 1, stored.offsets.size - 1
+        search(asked, stored, blocks_of(stored), np.arange(n_stored), np.full(n_asked, -1, np.int64), 0, found)
+        return found.points, found.lengths
 
     def align(self, query: Symbols, target: Symbols) -> Alignment:
         """Return a cheapest way of turning one sequence into another.
@@ -373,6 +381,11 @@ class EditDistance(Saved, BaseEstimator):
         ]
         return Alignment(distance, pairs)
 
+    def _is_metric(self) -> bool:
+        """Return whether the triangle inequality holds."""
+        others = self.contextual or self.both_directions or self.normalized or not self.symmetric
+        return self.transposition is None and not others
+
     # What is prepared
 
     def _new_alphabet(self) -> Alphabet | None:
@@ -395,7 +408,9 @@ class EditDistance(Saved, BaseEstimator):
         factors = np.ones((2, n + 1, n if self.contextual else 0), np.float32)
         openings = np.full(0 if self.gap_opening is None else 2, self.gap_opening or 0.0, np.float32)
         ends = np.full(0 if self.local is None else 1, self.local or 0.0, np.float32)
-        return Costs.of(closed(pairs, openings.size > 0), swaps, factors, bool(self.both_directions), openings, ends)
+        pairs = closed(pairs, openings.size > 0)
+        both, normalized = bool(self.both_directions), bool(self.normalized)
+        return Costs.of(pairs, swaps, factors, both, openings, ends, normalized)
 
     def _prepared(self, stored: Alphabet | None = None) -> tuple[Alphabet, Costs]:
         """Return the alphabet, which must be that of sequences ``stored`` before, and the costs."""
@@ -408,11 +423,13 @@ class EditDistance(Saved, BaseEstimator):
             raise ValueError("the distance has been fitted with another alphabet: store all sequences anew")
         return self._alphabet, self._costs
 
+    def _encoded(self, name: str, sequences: Any, stored: Alphabet | None = None) -> Sequences:
+        """Return sequences as codes; those stored before have the alphabet ``stored``."""
+        return self._prepared(stored)[0].encode(name, as_list(name, sequences))
+
     def _as_points(self, name: str, sequences: Any, side: int = ASKED, stored: Alphabet | None = None) -> Space:
-        """Return sequences as points; those stored before have the alphabet ``stored``."""
-        listed = check_sequences(name, sequences)
-        alphabet, costs = self._prepared(stored)
-        return costs.points(alphabet.encode(name, listed), side)
+        """Return sequences as points."""
+        return self._prepared(stored)[1].points(self._encoded(name, sequences, stored), side)
 
     # Files
 
@@ -430,9 +447,9 @@ class EditDistance(Saved, BaseEstimator):
     @classmethod
     def _made_of(cls, contents: Contents) -> Self:
         alphabet, parameters = read_alphabet(contents.arrays), take(contents.fields, "parameters", dict)
-        made = cls(alphabet.symbols, **parameters)
+        made = cls(alphabet.symbols, **{"transposition": None} | parameters)
         made._new_alphabet()
-        costs = read_costs(contents.arrays, len(alphabet.symbols), made.both_directions)
+        costs = read_costs(contents.arrays, len(alphabet.symbols), made.both_directions, made.normalized)
         both_ways = *((part, part.T) for part in (costs.pairs, costs.swaps)), (costs.openings, costs.openings[::-1])
         if made.symmetric and not all(np.array_equal(*ways) for ways in both_ways):
             raise ValueError("costs must be symmetric as the parameter says")

@@ -34,6 +34,7 @@ class Edits(NamedTuple):
     openings: np.ndarray  # float32 (2,): of a run of deletions, and of one of insertions
     ends: np.ndarray  # float32 (1,): of leaving out a symbol of the first sequence at an end
     least_gap: float  # of all insertions and deletions of a symbol
+    least: float  # of all edits
     unit: float  # of all edits if they cost the same and sums of it are exact; 0 otherwise
 
 

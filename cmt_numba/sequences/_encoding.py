@@ -54,31 +54,25 @@ def check_sequences(name: str, sequences: Any) -> list[Symbols]:
     ValueError
         If there are none.
     """
+    listed = as_list(name, sequences)
+    for i, sequence in enumerate(listed):
+        if isinstance(sequence, np.ndarray) and sequence.ndim == 1:
+            listed[i] = sequence.tolist()
+        elif not isinstance(sequence, Sequence) or isinstance(sequence, bytes):
+            raise TypeError(f"{name}[{i}] must be a string or a sequence of symbols, not {type(sequence).__name__}")
+    return listed
+
+
+def as_list(name: str, sequences: Any) -> list[Any]:
+    """Return the entries of a list of sequences, whatever they are. Raises as ``check_sequences`` does."""
     if isinstance(sequences, str | bytes) or not isinstance(sequences, Iterable):
         raise TypeError(
             f"{name} must be a list of sequences, not {type(sequences).__name__}; put a single one in a list"
         )
-    given: list[Any] = list(sequences)
-    listed: list[Symbols] = []
-    if given and _all_strings(given):
-        return given
-    for i, sequence in enumerate(given):
-        if isinstance(sequence, str):
-            listed.append(sequence)
-        elif isinstance(sequence, np.ndarray) and sequence.ndim == 1:
-            listed.append(sequence.tolist())
-        elif isinstance(sequence, Sequence) and not isinstance(sequence, bytes):
-            listed.append(sequence)
-        else:
-            raise TypeError(f"{name}[{i}] must be a string or a sequence of symbols, not {type(sequence).__name__}")
+    listed = list(sequences)
     if not listed:
         raise ValueError(f"{name} must hold at least one sequence")
     return listed
-
-
-def _all_strings(sequences: list[Any]) -> bool:
-    """Return whether all sequences are strings."""
-    return set(map(type, sequences)) == {str}
 
 
 class Alphabet:
@@ -94,39 +88,47 @@ class Alphabet:
             raise ValueError("alphabet must name each symbol once")
         if not 0 < len(self.symbols) <= MOST_SYMBOLS:
             raise ValueError(f"alphabet must hold 1 to {MOST_SYMBOLS} symbols, not {len(self.symbols)}")
-        self._characters: np.ndarray | None = None  # codes by code points, -1 for others, of which the last one is
+        self._characters: np.ndarray | None = None  # codes by code point, -1 for others and at the end
 
     @classmethod
     def of(cls, *lists: list[Symbols]) -> Alphabet:
         """Return the alphabet of the symbols in some lists of sequences, in the order of their first appearance."""
         return cls(dict.fromkeys(symbol for sequences in lists for sequence in sequences for symbol in sequence))
 
-    def _encode_strings(self, text: str) -> np.ndarray | None:
-        """Return the codes of characters: int32; None if one is not in the alphabet."""
+    def _encode_strings(self, strings: list[Any]) -> Sequences | None:
+        """Return strings as codes; None if one is no string or has a character that is not in the alphabet."""
         if self._characters is None:
             points = {
                 ord(symbol): code for symbol, code in self.codes.items() if type(symbol) is str and len(symbol) == 1
             }
             self._characters = np.full(max(points, default=-1) + 2, -1, np.int32)
             self._characters[list(points)] = list(points.values())
+        try:
+            text = "".join(strings)
+        except TypeError:
+            return None
         points_of_text = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
-        encoded = self._characters[np.minimum(points_of_text, self._characters.size - 1)]
-        return None if (encoded < 0).any() else encoded
+        encoded = self._characters.take(points_of_text, mode="clip")
+        if encoded.min(initial=0) < 0:
+            return None
+        offsets = np.zeros(len(strings) + 1, np.int64)
+        np.cumsum(np.fromiter(map(len, strings), np.int64, len(strings)), out=offsets[1:])
+        return Sequences(encoded, offsets)
 
-    def encode(self, name: str, sequences: list[Symbols]) -> Sequences:
+    def encode(self, name: str, sequences: list[Any]) -> Sequences:
         """Return sequences as codes.
 
         Raises
         ------
+        TypeError
+            If one of them is no sequence.
         ValueError
             If a sequence has a symbol that is not in the alphabet.
         """
-        if _all_strings(sequences):
-            encoded = self._encode_strings("".join(sequences))  # type: ignore[arg-type]
-            if encoded is not None:
-                offsets = np.fromiter(map(len, sequences), np.int64, len(sequences))
-                return Sequences(encoded, np.concatenate([[0], np.cumsum(offsets)]))
-        codes = self.codes
+        encoded = self._encode_strings(sequences)
+        if encoded is not None:
+            return encoded
+        codes, sequences = self.codes, check_sequences(name, sequences)
         offsets = np.zeros(len(sequences) + 1, np.int64)
         np.cumsum([len(sequence) for sequence in sequences], out=offsets[1:])
         try:

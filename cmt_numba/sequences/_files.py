@@ -53,7 +53,7 @@ def _hashable(value: Any) -> Any:
     return tuple(_hashable(part) for part in value) if type(value) is list else value
 
 
-def read_costs(arrays: Arrays, n: int, both: bool) -> Costs:
+def read_costs(arrays: Arrays, n: int, both: bool, normalized: bool) -> Costs:
     """Return the costs of a file, for an alphabet of ``n`` symbols."""
     pairs, swaps = (read_array(name, arrays, np.float32, n_axes=2) for name in ("pairs", "swaps"))
     factors = read_array("factors", arrays, np.float32, n_axes=3)
@@ -73,7 +73,7 @@ def read_costs(arrays: Arrays, n: int, both: bool) -> Costs:
         raise ValueError("pairs, swaps, factors, openings and ends must be finite and not negative")
     if pairs.diagonal().any():
         raise ValueError("pairs must be 0 on the diagonal")
-    return Costs.of(pairs, swaps, factors, both, openings, ends)
+    return Costs.of(pairs, swaps, factors, both, openings, ends, normalized)
 
 
 def read_ids(arrays: Arrays, next_id: int) -> np.ndarray:

@@ -14,14 +14,19 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import expit
 
+from .._change import with_progress
 from ._alignments import count_edits
 from ._costs import ASKED, STORED, Costs, Learner, Tally
 from ._encoding import Sequences
-from ._spaces import Space, scan
+from ._search import blocks_of, nothing_found, search
+from ._spaces import Space
 from ._vantage import distances_between, part, power_for
 
 _TOLERANCE = 0.01  # of triples that are none, for the power of distances
 _LEAF_SIZE = 8  # of the tree whose nodes are learned from
+_FEW_PAIRS = 1 << 20  # of queries and targets, which are all compared in a round
+_CANDIDATES = 32  # targets that are compared with a query if there are more pairs
+_CHECKED, _MOST_MISSED = 16, 0.1  # queries of a round that are compared with all, and the share that may miss
 
 
 class Rounds(NamedTuple):
@@ -31,6 +36,7 @@ class Rounds(NamedTuple):
     efficient: int  # rounds of both, after them
     efficiency: float  # the share of the efficiency in the gradients of these
     n_examples: int  # in a round, at most
+    verbose: bool  # whether a bar shows them
 
 
 class LearnedCosts(NamedTuple):
@@ -67,7 +73,8 @@ def learn(
     best, least, errors, pruned = learner.costs, np.inf, [], []
     scale, scale_of_paths = 0.0, 0.0
     seed = random.randint(2**31) if rounds.efficient > 0 else 0  # of all trees: then losses of rounds can be compared
-    for number in range(rounds.accurate + rounds.efficient):
+    wrongs = WrongTargets(learner.costs.points(targets, STORED))
+    for number in with_progress(range(rounds.accurate + rounds.efficient), "round", rounds.verbose):
         share = rounds.efficiency if number >= rounds.accurate else 0.0
         if number == rounds.accurate:
             learner.costs, least = best, np.inf
@@ -77,13 +84,13 @@ def learn(
         costs, (queries, answers) = learner.costs, examples.take(some)
         asked, stored = costs.points(queries, ASKED), costs.points(targets, STORED)
         rows = np.arange(some.size)
-        wrong, lengths = nearest_of_all(asked, stored, 1, answers)
+        wrong, lengths = wrongs.nearest(costs, queries, stored, answers)
         right = distances_between(asked, stored, rows, answers)
-        margins = lengths[:, 0] - right
+        margins = lengths - right
         errors.append(float(np.mean(margins <= 0.0)))
         scale = scale or float(np.mean(np.abs(margins))) + 1e-9
         weights = (1.0 - share) * expit(-margins.astype(np.float64) / scale)
-        pulls = [Pulls(rows, answers, weights), Pulls(rows, wrong[:, 0], -weights)]
+        pulls = [Pulls(rows, answers, weights), Pulls(rows, wrong, -weights)]
         tallies, loss = [], errors[-1]
         if number >= rounds.accurate:
             generator = np.random.default_rng(seed)
@@ -104,14 +111,37 @@ def learn(
     return LearnedCosts(best, errors, pruned)
 
 
-def nearest_of_all(
-    asked: Space, stored: Space, k: int, excluded: np.ndarray | None = None
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the ``k`` nearest stored points of each point asked, other than one excluded, and their distances."""
-    n = asked.offsets.size - 1
-    points, lengths = np.full((n, k), -1, np.int64), np.full((n, k), np.inf, np.float32)
-    scan(asked, stored, np.full(n, -1, np.int64) if excluded is None else excluded, points, lengths)
-    return points, lengths
+class WrongTargets:
+    """Finds the nearest wrong target of queries: of all targets, or of candidates if there are very many pairs.
+
+    Some queries of each round are compared with all targets. If too many candidates were missed, all are from then on.
+    """
+
+    def __init__(self, targets: Space) -> None:
+        self._blocks, self._owners = blocks_of(targets), np.arange(targets.offsets.size - 1)
+        self._n_missed = self._n_checked = 0
+
+    def nearest(
+        self, costs: Costs, queries: Sequences, stored: Space, answers: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return the nearest target of each query other than its answer, and the distance."""
+        few = queries.n * self._owners.size <= _FEW_PAIRS
+        if few or self._n_missed > _MOST_MISSED * self._n_checked:
+            return self._search(costs, queries, stored, answers, 0)
+        wrong, lengths = self._search(costs, queries, stored, answers, _CANDIDATES)
+        checked = np.unique(np.linspace(0, queries.n - 1, _CHECKED).astype(np.int64))
+        least = self._search(costs, queries.take(checked), stored, answers[checked], 0)[1]
+        self._n_missed += int(np.count_nonzero(least < lengths[checked]))
+        self._n_checked += checked.size
+        return wrong, lengths
+
+    def _search(
+        self, costs: Costs, queries: Sequences, stored: Space, answers: np.ndarray, n_candidates: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        asked = costs.points(queries, ASKED)
+        found = nothing_found(asked, 1)
+        search(asked, stored, self._blocks, self._owners, answers, n_candidates, found)
+        return found.points[:, 0], found.lengths[:, 0]
 
 
 def tally(costs: Costs, first: Sequences, second: Sequences, pulls: Pulls) -> list[Tally]:

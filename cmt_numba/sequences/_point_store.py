@@ -18,8 +18,8 @@ _OF_SYMBOLS = ("symbols", "gaps", "turned_gaps")  # what a space has for each sy
 def space_of_rows(kind: SpaceKind, rows: np.ndarray) -> Space:
     """Return a space of dense rows."""
     symbols, offsets, none = np.empty(0, np.int32), np.zeros(1, np.int64), np.empty(0, np.float32)
-    edits = Edits(np.zeros((1, 1), np.float32), np.empty((0, 0), np.float32), none, none, 0.0, 0.0)
-    return Space(int(kind), 0, symbols, offsets, none, none, False, edits, rows)
+    edits = Edits(np.zeros((1, 1), np.float32), np.empty((0, 0), np.float32), none, none, 0.0, 0.0, 0.0)
+    return Space(int(kind), 0, symbols, offsets, none, none, False, False, edits, rows)
 
 
 def number_of_points(space: Space) -> int:

@@ -9,17 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from .._jit import empty, inner, inner_allocating, inner_fastmath, kernel, release, zeros
-from ._bits import (
-    LANES,
-    WORD,
-    edits_of_lanes,
-    edits_of_word,
-    edits_of_words,
-    fill_lanes,
-    limit_of,
-    new_lanes,
-    set_bits,
-)
+from ._bits import WORD, edits_of_word, edits_of_words, limit_of, set_bits
 from ._edits import N_ROWS, Edits, all_edits, plain_edits
 
 
@@ -31,6 +21,7 @@ class SpaceKind(IntEnum):
     ANGULAR = 2  # of rows of length 1: the angle between them
 
 
+_ROUNDING = 1.0 + 1e-6  # of a product
 _EDIT, _ANGULAR = SpaceKind.EDIT.value, SpaceKind.ANGULAR.value
 
 
@@ -44,6 +35,7 @@ class Space(NamedTuple):
     gaps: np.ndarray  # float32, the cost of deleting or inserting each of ``symbols``
     turned_gaps: np.ndarray  # float32, the same in the other direction if ``both``; no entries otherwise
     both: bool  # whether the smaller distance of both directions counts
+    normalized: bool  # whether distances are divided by the length of the longer sequence
     edits: Edits  # what edits cost
     rows: np.ndarray  # float32 (points, n_features)
 
@@ -83,13 +75,6 @@ def new_room(asked, stored):
     return DistanceRoom(empty(n_cells, np.float32), zeros(n_masks, np.uint64), empty(4 * n_words, np.uint64))
 
 
-@inner_allocating
-def _lanes_for(asked, stored):
-    """Return room for comparing a point with several others at once where all edits cost the same."""
-    by_bits = min(asked.edits.unit, stored.edits.unit) > 0.0
-    return new_lanes(np.int64(asked.edits.pairs.shape[0] if by_bits else 0))
-
-
 @inner
 def prepare(asked, i, before, room):
     """Make room for the distances of a point asked for; ``before`` is the one that it was made for, or -1."""
@@ -118,24 +103,36 @@ def by_bits(asked, i, stored, j, bound, room):
 
 
 @inner
-def distance(asked, i, stored, j, bound, room):
-    """Return the distance of two points, or infinity where it is above ``bound`` and need not be known.
+def divisor(asked, m, n):
+    """Return what the distance of sequences of ``m`` and ``n`` symbols is divided by."""
+    if not asked.normalized:
+        return 1.0
+    return np.float64(max(m if asked.edits.ends.size > 0 else max(m, n), 1))
 
-    ``prepare`` has made the room for the point asked for.
+
+@inner
+def distance(asked, i, stored, j, bound, room):
+    """Return the distance of two points, or infinity if it is above ``bound``.
+
+    ``prepare`` must have been called for point ``i``.
     """
     if asked.kind != _EDIT:
         length = np.sqrt(_squared(asked.rows[i], stored.rows[j]))
         if asked.kind == _ANGULAR:
             return 2.0 * np.arcsin(min(1.0, 0.5 * length))
         return length
+    m, n = asked.offsets[i + 1] - asked.offsets[i], stored.offsets[j + 1] - stored.offsets[j]
+    divided, bound = divisor(asked, m, n), np.float64(bound)
+    if asked.normalized:
+        bound *= divided * _ROUNDING
     if room.columns.size > 0:
-        return np.float64(by_bits(asked, i, stored, j, bound, room))
+        return np.float64(by_bits(asked, i, stored, j, bound, room)) / divided
     first, stop = asked.offsets[i], asked.offsets[i + 1]
     x, x_gaps, x_turned = asked.symbols[first:stop], asked.gaps[first:stop], asked.turned_gaps[first:stop]
     first, stop = stored.offsets[j], stored.offsets[j + 1]
     y, y_gaps, y_turned = stored.symbols[first:stop], stored.gaps[first:stop], stored.turned_gaps[first:stop]
     edits = asked.edits
-    plain, least, bound = _is_plain(edits), np.inf, np.float64(bound)
+    plain, least = _is_plain(edits), np.inf
     for _ in range(2 if asked.both else 1):
         if plain:
             least = min(least, plain_edits(x, y, x_gaps, y_gaps, edits, bound, room.row))
@@ -143,7 +140,7 @@ def distance(asked, i, stored, j, bound, room):
             least = min(least, all_edits(x, y, x_gaps, y_gaps, edits, bound, room.row))
         bound = min(bound, least)
         x, y, x_gaps, y_gaps = y, x, y_turned, x_turned
-    return least
+    return least / divided
 
 
 @kernel
@@ -160,77 +157,3 @@ def distances_of_pairs(asked, stored, of_asked, of_stored, bounds, distances):
         before = i
         distances[pair] = distance(asked, i, stored, of_stored[pair], bounds[pair], room)
     release(room)
-
-
-@inner
-def offer(point, length, points, lengths):
-    """Enter a point among the nearest found, which are in order; the last one goes. Of equally near ones the first."""
-    i = points.size - 1
-    while i > 0 and (lengths[i - 1] > length or (lengths[i - 1] == length and points[i - 1] > point)):
-        lengths[i], points[i] = lengths[i - 1], points[i - 1]
-        i -= 1
-    lengths[i], points[i] = length, point
-
-
-@inner
-def comes_before(point, length, last_point, last_length):
-    """Return whether a point is nearer than another, or as near and earlier; point -1 stands for none."""
-    return length < last_length or (length == last_length and (last_point < 0 or point < last_point))
-
-
-@kernel
-def scan(asked, stored, excluded, points, lengths):
-    """Write the nearest of all stored points for each point asked, the nearest first, and their distances.
-
-    ``excluded``, int64 of shape (asked,), is a stored point that each must not find, -1 for none. ``points``, int64,
-    and ``lengths``, float32, have a column for each point wanted, and hold -1 and infinity.
-    """
-    room, lanes, edits = new_room(asked, stored), _lanes_for(asked, stored), asked.edits
-    last, n, swapped = points.shape[1] - 1, stored.offsets.size - 1, edits.swaps.size > 0
-    before = np.int64(-1)
-    for first in range(0, n, LANES):
-        n_lanes = np.int64(0)
-        if lanes.n_edits.size > 0:
-            n_lanes = fill_lanes(stored.symbols, stored.offsets, first, True, lanes)
-        for i in range(points.shape[0]):
-            if n_lanes > 0:
-                x = asked.symbols[asked.offsets[i] : asked.offsets[i + 1]]
-                edits_of_lanes(x, n_lanes, swapped, lanes)
-            else:
-                prepare(asked, i, before, room)
-                before = np.int64(i)
-            for j in range(first, min(first + LANES, n)):
-                if n_lanes > 0:
-                    length = np.float32(lanes.n_edits[j - first] * edits.unit)
-                    if length > lengths[i, last]:
-                        continue
-                else:
-                    length = distance(asked, i, stored, j, lengths[i, last], room)
-                if j != excluded[i] and comes_before(j, length, points[i, last], lengths[i, last]) and length < np.inf:
-                    offer(np.int64(j), length, points[i], lengths[i])
-        if n_lanes > 0:
-            fill_lanes(stored.symbols, stored.offsets, first, False, lanes)
-    release((room, lanes))
-
-
-@kernel
-def distances_by_bits(asked, stored, distances):
-    """Write the distance of each point from each other where all edits cost the same, float32 (asked, stored)."""
-    room, lanes, edits = new_room(asked, stored), _lanes_for(asked, stored), asked.edits
-    n, before, bound = stored.offsets.size - 1, np.int64(-1), np.float32(np.inf)
-    for first in range(0, n, LANES):
-        n_lanes = fill_lanes(stored.symbols, stored.offsets, first, True, lanes)
-        for i in range(distances.shape[0]):
-            if n_lanes > 0:
-                x = asked.symbols[asked.offsets[i] : asked.offsets[i + 1]]
-                edits_of_lanes(x, n_lanes, edits.swaps.size > 0, lanes)
-                for lane in range(n_lanes):
-                    distances[i, first + lane] = np.float32(lanes.n_edits[lane] * edits.unit)
-            else:
-                prepare(asked, i, before, room)
-                before = np.int64(i)
-                for j in range(first, min(first + LANES, n)):
-                    distances[i, j] = by_bits(asked, i, stored, j, bound, room)
-        if n_lanes > 0:
-            fill_lanes(stored.symbols, stored.offsets, first, False, lanes)
-    release((room, lanes))

@@ -11,7 +11,8 @@ from typing import NamedTuple
 import numpy as np
 
 from .._jit import empty, inner, kernel, release
-from ._spaces import comes_before, distance, new_room, offer, prepare
+from ._search import comes_before, offer
+from ._spaces import distance, new_room, prepare
 
 _ROUNDING = 1e-5  # of bounds, relative to the distances that they are made of
 

@@ -79,7 +79,7 @@ class VPTree(Saved):
         if not isinstance(metric, EditDistance) and metric not in ("euclidean", "angular"):
             raise ValueError(f"metric must be an EditDistance, 'euclidean' or 'angular', not {metric!r:.50}")
         if isinstance(metric, EditDistance):
-            _check_metric(metric, tolerance is not None)
+            _check_metric(metric)
         self.metric = metric
         self.tolerance = None if tolerance is None else check_real("tolerance", tolerance, 0.0, 1.0)
         self.leaf_size = check_integer("leaf_size", leaf_size, 1, 2**15)
@@ -199,7 +199,7 @@ class VPTree(Saved):
         Until then the tree keeps the costs that it was built with, whatever the distance learns.
         """
         if self._store is not None and isinstance(self.metric, EditDistance):
-            _check_metric(self.metric, self.tolerance is not None)
+            _check_metric(self.metric)
             costs = self.metric._prepared(self._alphabet)[1]
             self._store, self._costs = self._store.with_costs(costs), costs
         self._nodes = None
@@ -297,8 +297,11 @@ class VPTree(Saved):
             kept = np.flatnonzero(self._there)
             self._store, self._ids, self._there = self._store.taken(kept), self._ids[kept], np.ones(kept.size, bool)
         self._nodes, self._n_nodes, self._depth, self._n_built = None, 0, 0, self._ids.size
-        if self.tolerance is not None and self._ids.size > 0:
-            self._power = power_for(self._stored(), self.tolerance, self._random)
+        tolerance = self.tolerance
+        if tolerance is None and isinstance(self.metric, EditDistance) and not self.metric._is_metric():
+            tolerance = 0.0
+        if tolerance is not None and self._ids.size > 0:
+            self._power = power_for(self._stored(), tolerance, self._random)
         try:
             self._grow(max(16, 4 * self._ids.size // self.leaf_size))
             self._build(self._new_node(), np.arange(self._ids.size), 1)
@@ -378,7 +381,7 @@ class VPTree(Saved):
         if isinstance(metric, EditDistance):
             made._alphabet = metric._prepared()[0]
             n_symbols = len(made._alphabet.symbols)
-            made._costs = read_costs(arrays, n_symbols, metric.both_directions)
+            made._costs = read_costs(arrays, n_symbols, metric.both_directions, metric.normalized)
             points = made._costs.points(read_sequences(arrays, n_symbols), STORED)
         else:
             rows = read_array("rows", arrays, np.float32, n_axes=2)
@@ -391,11 +394,6 @@ class VPTree(Saved):
         return made
 
 
-def _check_metric(metric: EditDistance, tolerant: bool) -> None:
+def _check_metric(metric: EditDistance) -> None:
     if not (metric.symmetric or metric.both_directions):
         raise ValueError("metric must be symmetric: pass EditDistance(symmetric=True) or both_directions=True")
-    if not tolerant and (metric.transposition is not None or metric.contextual or metric.both_directions):
-        raise ValueError(
-            "metric must have no transposition, not be contextual and not of both directions: such edit distances are "
-            "no metrics; or pass a tolerance"
-        )

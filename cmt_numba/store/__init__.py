@@ -53,11 +53,12 @@ from ._checks import (
     check_payloads,
     check_stored,
 )
+from ._filters import PreparedFilter
 from ._learning import learn_in_blocks
 from ._memory_store import MemoryStore
-from ._metrics import METRICS, check_lengths
-from ._results import Items, Result, Results
+from ._metrics import METRICS, as_rows, check_lengths
+from ._results import Item, Items, Result, Results
 from ._search import Effort
 from ._where import condition_of, field_path
 
-__all__ = ["DuplicateKeyError", "Effort", "Items", "MemoryStore", "Result", "Results"]
+__all__ = ["DuplicateKeyError", "Effort", "Item", "Items", "MemoryStore", "PreparedFilter", "Result", "Results"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from datetime import date, time
 from typing import Any
 
 import numpy as np
@@ -86,6 +87,8 @@ def check_payloads(payloads: Any, n: int) -> list[str | None]:
     """
     if payloads is None:
         return [None] * n
+    if n == 1 and isinstance(payloads, dict):
+        payloads = [payloads]
     if isinstance(payloads, str | bytes | dict) or not isinstance(payloads, Iterable):
         raise TypeError(f"payloads must be a list with one payload for each key, not {type(payloads).__name__}")
     given = list(payloads)
@@ -98,7 +101,11 @@ def _check_payload(payload: Any, position: int) -> str | None:
     if payload is None:
         return None
     try:
-        text = json.dumps(payload, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        try:
+            text = _as_json(payload)
+        except TypeError:
+            payload = as_plain(payload)
+            text = _as_json(payload)
         text.encode()
         _check_depth(payload, text)
         is_same = json.loads(text) == payload
@@ -112,6 +119,28 @@ def _check_payload(payload: Any, position: int) -> str | None:
             "as the names of fields"
         )
     return text
+
+
+def _as_json(payload: Any) -> str:
+    return json.dumps(payload, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
+def as_plain(value: Any) -> Any:
+    """Return a value with NumPy's numbers and arrays as plain ones and dates as ISO 8601 text; others as they are."""
+    if isinstance(value, dict):
+        return {name: as_plain(part) for name, part in value.items()}
+    if isinstance(value, list):
+        return [as_plain(part) for part in value]
+    if isinstance(value, np.datetime64):
+        if np.isnat(value):
+            raise ValueError("NaT is no date; use None")
+        is_date = np.datetime_data(value.dtype)[0] in ("Y", "M", "W", "D")
+        value = value.astype("datetime64[D]" if is_date else "datetime64[us]").item()
+    if isinstance(value, date | time):
+        return value.isoformat()
+    if isinstance(value, np.generic | np.ndarray):
+        return as_plain(value.tolist()) if value.dtype.kind in "OMm" else value.tolist()
+    return value
 
 
 def _check_depth(payload: Any, text: str) -> None:

@@ -9,19 +9,22 @@ from functools import partial
 from typing import Any, Self, TypeVar
 
 import numpy as np
+import scipy.sparse
 
 from .._change import uninterrupted
-from .._engine import choose_evicted, insert_rows, remove_ids, replace_rows
-from .._validation import OneOf
+from .._engine import enter_returned, insert_rows, remove_ids, replace_rows
+from .._validation import OneOf, check_matrix
 from ..journal import Durability, DurableTree, JournalError
 from ..persistence import Contents, FileFormatError, read_object, refusing, take, write_object
 from ..tree import ContextualMemoryTree
-from ._metrics import METRICS, CosineSpace, KeySpace, space_of
+from ._metrics import METRICS, CosineSpace, KeySpace, as_rows, space_of
 from ._query_map import QueryMap
+from ._recall import Efforts
 from ._records import TABLES, MemoryDatabase, Records
 from ._results import UnreadPayloads
 from ._search import NewKeys, StoreSearch
 
+_EFFORTS = "efforts"  # the name of a fact
 _KIND = "MemoryStore"  # of files
 _VERSION = 2  # of the facts. Stores of version 1 have no digits, and lengths only for the cosine
 _NEW = {"n_reroutes": 1, "scorer_learning_rate": 0.01, "n_links": 24}  # options of a new tree, unless given
@@ -58,6 +61,8 @@ class StoreContents:
         The tree, the records and the space, as searches use them.
     version : int
         The number of changes that were begun and ended; odd while one is under way.
+    efforts : Efforts
+        How far searches go for a recall, as it was measured.
     unread : UnreadPayloads
         Payloads of results that must be read before they change.
     """
@@ -135,11 +140,13 @@ class StoreContents:
         self._is_sync_due = False  # at the end of the change under way
         self._n_rekeyed = 0  # odd while all memories get keys of another space
         self.unread = UnreadPayloads()
+        self.efforts = Efforts()
         self._is_closed = False
         try:
             if records.facts() or len(tree) > 0:
                 with refusing(self.path or "the store in memory"):
                     self._use(self.check(thorough=thorough))
+                    self.efforts = Efforts(records.facts().get(_EFFORTS))
                 if metric not in (None, self.metric):
                     message = f"metric must be {self.metric!r}, as for the store in {self.path}, not {metric!r}"
                     raise ValueError(message)
@@ -194,6 +201,22 @@ class StoreContents:
                 if self._n_rekeyed == before:
                     return answer
             self.alone(lambda: None)  # wait until all memories have their new keys
+
+    def check_form(self, X: Any) -> Any:
+        """Return vectors or queries as float32, in the form of those stored; they may hold anything.
+
+        A single vector is a row.
+        """
+        self.check_open()
+        search = self.search
+        state = search.tree._forest.state
+        X = X if getattr(X, "ndim", 0) == 2 else as_rows(X)
+        if state is None:
+            return check_matrix(X)
+        X = check_matrix(X, n_features=state.parameters.n_features - search.space.n_more)
+        if state.parameters.sparse != isinstance(X, np.ndarray):
+            return X
+        return scipy.sparse.csr_array(X) if state.parameters.sparse else X.toarray()
 
     def check(self, *, thorough: bool) -> KeySpace:
         """Return the space that the facts describe, after checking that tree, records and facts belong together.
@@ -251,11 +274,15 @@ class StoreContents:
         self.version += 1
         try:
             self.unread.read()
+            noting = work if not self.efforts.are_new else partial(self._work_and_note, work)
             if database is None:
-                return tree._transaction(work)  # type: ignore[attr-defined]
-            database.execute("BEGIN")
-            answer = work()
-            database.commit()
+                answer: T = tree._transaction(noting)  # type: ignore[attr-defined]
+            else:
+                database.execute("BEGIN")
+                answer = noting()
+                database.commit()
+            if noting is not work:
+                self.efforts.are_new = False
             return answer
         except BaseException as error:
             uninterrupted(self._recover, before)
@@ -267,6 +294,11 @@ class StoreContents:
             self.version += 1
             if self._is_sync_due:
                 self._sync()
+
+    def _work_and_note(self, work: Callable[[], T]) -> T:
+        answer = work()
+        self.records.set_facts({_EFFORTS: self.efforts.written()})
+        return answer
 
     def _mark(self) -> tuple[Any, ...]:
         """Return what shows whether a change that failed has changed anything."""
@@ -317,17 +349,12 @@ class StoreContents:
 
     def insert(self, new: NewKeys) -> np.ndarray:
         """Insert memories, within a change; return the ids of those that were evicted."""
-        tree, evicted = self.tree, [np.empty(0, np.int64)]
+        tree = self.tree
         if isinstance(tree, DurableTree):
             tree.insert(new.keys)
-            return tree._last_evicted
-
-        def choose(n: int) -> np.ndarray:
-            evicted.append(choose_evicted(tree._forest, n))
-            return evicted[-1]
-
-        insert_rows(tree._forest, new.rows, choose=choose)
-        return np.concatenate(evicted)
+        else:
+            insert_rows(tree._forest, new.rows)
+        return tree._forest.last_evicted
 
     def replace(self, ids: np.ndarray, new: NewKeys) -> None:
         """Replace the keys of memories, within a change. If this fails with all of them replaced, keep that."""
@@ -337,7 +364,7 @@ class StoreContents:
                 tree.replace(ids, new.keys)
             else:
                 replace_rows(tree._forest, ids, new.rows)
-                tree._note_returned(ids[:, None])
+                enter_returned(tree._forest, ids[:, None])
         except BaseException:
             if self.search.has_keys(ids, new.rows):
                 self.commit_part()
@@ -383,6 +410,9 @@ class StoreContents:
     def _close(self) -> None:
         if self._is_closed:
             return
+        if isinstance(self.tree, DurableTree) and self.tree._journal.is_writable and self.efforts.are_new:
+            with suppress(JournalError):
+                self._change(lambda: None)
         self.version += 1  # as in an endless change: queries under way read payloads at once
         with suppress(OSError, FileFormatError, JournalError):
             self.unread.read()
@@ -395,7 +425,8 @@ class StoreContents:
     def written(self) -> Contents:
         """Return the contents of a file."""
         fields, arrays = self.tree._contents()
-        records = np.frombuffer(self.records.packed(), np.uint8)
+        facts = {_EFFORTS: self.efforts.written()} if self.efforts.known() else {}
+        records = np.frombuffer(self.records.packed(facts), np.uint8)
         return Contents(_KIND, fields, arrays | {"records": records})
 
     def copy(self) -> Contents:

@@ -87,11 +87,11 @@ def _digits_of_block(given: np.ndarray, computed: np.ndarray, offsets: np.ndarra
     differences, widths = np.empty(given.size, np.int64), np.empty(n_rows, np.int64)
     packed = np.empty(4 * given.size + 28 * n_rows, np.uint8)
     _pack_differences(given.view(np.uint32), computed.view(np.uint32), offsets, differences, widths, packed)
-    ends, digits, view = offsets.tolist(), [], memoryview(packed)
+    ends, digits, view = offsets.tolist(), [], packed.data
     for row, width in enumerate(widths.tolist()):
         a, b = ends[row], ends[row + 1]
         start = 4 * a + 28 * row
-        head = _HEAD.pack(width, zlib.crc32(given[a:b]))
+        head = _HEAD.pack(width, zlib.crc32(given[a:b].data))
         digits.append(head + view[start : start + width * -(-(b - a) // 8)])
     return digits
 

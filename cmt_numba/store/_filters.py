@@ -1,61 +1,128 @@
-"""Filters of a store as the ids of memories: found once, as long as nothing changes."""
+"""Filters of a store as the ids of memories: found once, until the data changes."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from .._engine import ArrayCache, Filter
-from ._checks import check_keys, check_stored
+from ._checks import Key, check_keys, check_stored
 from ._contents import StoreContents
+from ._records import Records
 from ._results import read_payload
-from ._where import condition_of
+from ._where import Condition, condition_of
 
-_MOST_KEPT = 64
+_MOST_KEPT, _MOST_LISTS = 64, 8
+
+
+class PreparedFilter:
+    """A filter that :meth:`MemoryStore.filter` has checked: pass it as ``where`` to queries of the same store.
+
+    Keys that are deleted later are left out.
+    """
+
+    def __init__(self, condition: Condition | None, keys: list[Key]) -> None:
+        self._condition, self._keys = condition, keys
+        self._found: tuple[int, Filter] | None = None  # the version of the store, and the candidates
+
+    def _ids(self, records: Records) -> np.ndarray:
+        if self._condition is not None:
+            return records.ids(self._condition)
+        ids = records.find(self._keys)
+        return np.unique(ids[ids >= 0])
+
+    def find(self, contents: StoreContents) -> Filter:
+        """Return the candidates."""
+        version, found = contents.version, self._found
+        if found is None or found[0] != version or version % 2 == 1:
+            found = self._found = version, Filter(self._ids(contents.records))
+        return found[1]
+
+    def __repr__(self) -> str:
+        what = "on fields" if self._condition is not None else f"of {len(self._keys)} keys"
+        return f"PreparedFilter({what})"
 
 
 class FilterCache:
-    """The filters that queries of a store came with since the last change."""
+    """The filters of recent queries of a store."""
 
     def __init__(self) -> None:
+        self.warns = True  # of fields that no payload has
         self._version = -1  # of the store
-        self._by_name: dict[Any, Filter] = {}
-        self._of_arrays: ArrayCache[Filter] = ArrayCache()  # filters of arrays of keys
+        self._by_condition: dict[Condition, Filter] = {}
+        self._of_lists: list[tuple[Any, list[Any], int, Filter]] = []  # lists, copies, versions; the last first
+        self._of_arrays: ArrayCache[Filter] = ArrayCache()
 
     def find(self, where: Any, contents: StoreContents) -> Filter | None:
         """Return the candidates that the parameter ``where`` of a query names; None for all."""
         if where is None:
             return None
-        records, version = contents.records, contents.version
+        if isinstance(where, PreparedFilter):
+            return where.find(contents)
+        if isinstance(where, dict):
+            return self._of_condition(condition_of(where), contents)
         if callable(where):
             return Filter(_ids_where(where, contents))
-        if isinstance(where, dict):
-            condition = condition_of(where)
-            return self._cached(condition, lambda: records.ids(condition), contents)
+        version = contents.version
+        if version % 2 == 1:  # a change is under way
+            return _of_keys(where, contents)
+        if type(where) is list:
+            return self._of_list(where, version, contents)
+        return self._of_arrays.of(where, version, lambda: _of_keys(where, contents))
 
-        def of_keys() -> Filter:
-            keys = check_keys(where, distinct=False)
-
-            def find() -> np.ndarray:
-                ids = records.find(keys)
-                check_stored(keys, ids)
-                return np.unique(ids)
-
-            return self._cached(tuple(keys), find, contents)
-
-        return of_keys() if version % 2 == 1 else self._of_arrays.of(where, version, of_keys)
-
-    def _cached(self, name: Any, find: Callable[[], np.ndarray], contents: StoreContents) -> Filter:
-        version, filters = contents.version, self._by_name
+    def _of_condition(self, condition: Condition, contents: StoreContents) -> Filter:
+        version, filters = contents.version, self._by_condition
         if self._version != version or version % 2 == 1 or len(filters) >= _MOST_KEPT:
             filters = {}
-        if name not in filters:
-            filters[name] = Filter(find())
+        if condition not in filters:
+            ids = contents.records.ids(condition)
+            if self.warns:
+                _warn_if_mistaken(condition, ids.size == 0, contents.records)
+            filters[condition] = Filter(ids)
             if version == contents.version:
-                self._version, self._by_name = version, filters
-        return filters[name]
+                self._version, self._by_condition = version, filters
+        return filters[condition]
+
+    def _of_list(self, where: list[Any], version: int, contents: StoreContents) -> Filter:
+        for known, copy, as_of, found in self._of_lists:
+            if known is where and as_of == version and copy == where:
+                return found
+        copy, found = where[:], _of_keys(where, contents)
+        others = [kept for kept in self._of_lists if kept[0] is not where and kept[2] == version]
+        self._of_lists = [(where, copy, version, found), *others[: _MOST_LISTS - 1]]
+        return found
+
+
+def prepare_filter(where: Any, keys: Any, contents: StoreContents) -> PreparedFilter:
+    """Return a filter by fields or by keys, after checking it.
+
+    Raises
+    ------
+    KeyError
+        If a key is not stored.
+    TypeError, ValueError
+        If this is not a filter.
+    """
+    if (where is None) == (keys is None):
+        raise TypeError("a filter has either conditions on fields or keys: give one of where and keys")
+    if keys is None:
+        condition = condition_of(where)
+        prepared = PreparedFilter(condition, [])
+        _warn_if_mistaken(condition, prepared.find(contents).ids.size == 0, contents.records)
+        return prepared
+    checked = check_keys(keys, distinct=False)
+    check_stored(checked, contents.records.find(checked))
+    return PreparedFilter(None, checked)
+
+
+def _of_keys(where: Any, contents: StoreContents) -> Filter:
+    keys = check_keys(where, distinct=False)
+    ids = contents.records.find(keys)
+    check_stored(keys, ids)
+    return Filter(np.unique(ids))
 
 
 def _ids_where(where: Callable[[Any], Any], contents: StoreContents) -> np.ndarray:
@@ -64,3 +131,20 @@ def _ids_where(where: Callable[[Any], Any], contents: StoreContents) -> np.ndarr
         ids += [memory_id for memory_id, _, payload in found if where(read_payload(payload))]
         last = found[-1][0]
     return np.array(ids, np.int64)
+
+
+def _warn_if_mistaken(condition: Condition, finds_nothing: bool, records: Records) -> None:
+    """Warn of fields that no payload has and, if nothing was found, of lists that are compared with single values."""
+    for path, with_element in condition.fields:
+        name, kind = path[1:-1].replace('."', ".").replace('"', "").removeprefix("$."), records.kind_of_field(path)
+        if kind is None:
+            there = ", ".join(records.names_of_fields()) or "none"
+            _warn(f"no payload has the field {name!r}; fields: {there}")
+        elif finds_nothing and kind == "array" and not with_element:
+            _warn(f"the field {name!r} holds lists: find an element with {{{name!r}: {{'contains': ...}}}}")
+        elif finds_nothing and kind != "array" and with_element:
+            _warn(f"the field {name!r} holds no lists, but {kind}: compare it with {{{name!r}: ...}}")
+
+
+def _warn(message: str) -> None:
+    warnings.warn(message, UserWarning, stacklevel=6)

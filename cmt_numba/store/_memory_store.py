@@ -8,14 +8,12 @@ from functools import partial
 from typing import Any, Self
 
 import numpy as np
-import scipy.sparse
 
-from .._engine import Filter
+from .._engine import Filter, note_returned
 from .._forest import NONE, InvariantError, no_hits, require, rewarded_memories
 from .._jit import keeps_interpreter
 from .._validation import (
     check_integer,
-    check_matrix,
     check_passes,
     check_real,
     check_rewards,
@@ -23,27 +21,24 @@ from .._validation import (
 )
 from ..journal import Durability
 from ._checks import (
-    DuplicateKeyError,
     Key,
     are_none,
     check_answers,
     check_keys,
-    check_kind,
     check_one_for_each_row,
     check_payloads,
     check_stored,
 )
 from ._contents import StoreContents
-from ._filters import FilterCache
+from ._filters import FilterCache, PreparedFilter, prepare_filter
 from ._learning import learn_in_blocks, taught_by
-from ._metrics import METRICS, check_lengths
+from ._metrics import check_lengths
 from ._query_map import WIDEST
-from ._recall import Efforts
 from ._records import WITH
-from ._results import Items, Payloads, Results, read_payload
-from ._search import Effort, NearestMemories, NewKeys, StoreSearch
+from ._results import Item, Items, Payloads, Results, read_payload
+from ._search import Effort, NearestMemories, StoreSearch
+from ._writing import set_fields, write_memories
 
-_CELLS_REPLACED_AT_ONCE = 1 << 22  # of vectors, which takes about ten milliseconds: queries wait meanwhile
 _VECTORS_CHECKED_AT_ONCE = 10_000
 _N_COMPETITORS = 9  # of a memory that was rewarded alone
 _MOST_TRIES = 5  # of a query, where memories are added or deleted meanwhile
@@ -158,7 +153,6 @@ class MemoryStore:
     def _begin(self, contents: StoreContents, target_recall: float) -> None:
         self._target_recall = check_real("target_recall", target_recall, 0.0, 1.0, above=True)
         self._contents = contents
-        self._efforts = Efforts()
         self._filters = FilterCache()
 
     # Changes
@@ -171,10 +165,11 @@ class MemoryStore:
         ----------
         keys : list of str or of int, length n
             Their keys: all strings or all integers of 64 bits, none in the store yet.
-        X : array-like or scipy.sparse matrix or array, shape (n, n_features)
-            Their vectors.
+        X : array-like or scipy.sparse matrix or array, shape (n, n_features) or (n_features,)
+            Their vectors, or a single one.
         payloads : list, length n, optional
-            What belongs to them, as JSON has it; None for nothing.
+            What belongs to them, as JSON has it; None for nothing. Numbers and arrays of NumPy become plain ones, dates
+            and times become text (ISO 8601), also in filters. For one key it may be the payload itself, if a dict.
 
         Raises
         ------
@@ -189,7 +184,7 @@ class MemoryStore:
 
         Nothing has changed after any of these.
         """
-        self._contents.change(partial(self._write, keys, X, payloads, False))
+        self._contents.change(partial(write_memories, self._contents, keys, X, payloads, False))
 
     @keeps_interpreter
     def upsert(self, keys: Any, X: Any, payloads: Any = None) -> None:
@@ -207,78 +202,18 @@ class MemoryStore:
         MemoryError
             If memory runs out. In memory some memories may have been replaced then, each with its payload.
         """
-        self._contents.change(partial(self._write, keys, X, payloads, True))
-
-    def _write(self, keys: Any, X: Any, payloads: Any, replace: bool) -> None:
-        """Add memories, within a change; with ``replace``, those whose keys are in the store are replaced."""
-        contents, own = self._contents, check_keys(keys)
-        X = self._check_form(X)
-        search = contents.search
-        norms = check_lengths(X, search.space.metric)
-        check_one_for_each_row(own, X.shape[0])
-        texts = [None] * len(own) if payloads is None else check_payloads(payloads, len(own))
-        records, ids = search.records, search.records.find(own)
-        is_old = ids >= 0
-        if not is_old.any():
-            check_kind(own, records.kind())
-        elif not replace:
-            message = f"keys must not be in the store: {own[is_old.argmax()]!r:.100} is; use upsert to replace it"
-            raise DuplicateKeyError(message)
-        if search.space.n_more > 0:
-            self._make_room(X)
-        new = contents.search.keys_of(X, norms)
-        if is_old.all():
-            self._replace(ids, texts, new)
-            return
-        if is_old.any():
-            old = is_old.nonzero()[0]
-            self._replace(ids[old], [texts[i] for i in old], new.of(old))
-            contents.commit_part()
-            rest = (~is_old).nonzero()[0]
-            own, texts, new = [own[i] for i in rest], [texts[i] for i in rest], new.of(rest)
-        first = contents.tree._forest.next_id
-        records.insert(np.arange(first, first + len(own)), own, texts, new.lost)
-        evicted = contents.insert(new)
-        if evicted.size > 0:
-            records.delete(evicted)
-
-    def _replace(self, ids: np.ndarray, texts: list[str | None], new: NewKeys) -> None:
-        """Replace vectors and payloads in steps, within a change."""
-        contents = self._contents
-        size = max(1, _CELLS_REPLACED_AT_ONCE * ids.size // max(1, new.rows.values.size))
-        for start in range(0, ids.size, size):
-            if start > 0:
-                contents.commit_part()
-            some = new if size >= ids.size else new.of(np.arange(start, min(start + size, ids.size)))
-            here = slice(start, start + size)
-            contents.search.records.update(ids[here], texts[here], some.lost)
-            contents.replace(ids[here], some)
-
-    def _make_room(self, X: Any) -> None:
-        """Give all memories other keys if there is no room for new vectors among the present ones, within a change."""
-        contents = self._contents
-        space = contents.space
-        admitting = space.admits(X, len(self)) if space.bound > 0.0 else None
-        if admitting is space:
-            return
-        if admitting is not None:
-            contents.set_space(admitting)
-            return
-        ids, every = np.sort(contents.tree.ids), X
-        if ids.size > 0:
-            stack = scipy.sparse.vstack if scipy.sparse.issparse(X) else np.concatenate
-            every = stack([contents.search.read(ids)[0].rows, X])
-        contents.rekey(METRICS[space.metric].fitted(every))
-        self._efforts.forget()
+        self._contents.change(partial(write_memories, self._contents, keys, X, payloads, True))
 
     @keeps_interpreter
-    def delete(self, keys: Any) -> None:
-        """Delete memories.
+    def delete(self, keys: Any = None, *, where: Any = None) -> int:
+        """Delete memories, and return how many.
 
         Parameters
         ----------
-        keys : str, int or list of them
+        keys : str, int or list of them, optional
             Their keys, each named once.
+        where : dict, callable or PreparedFilter, optional
+            Instead of keys, a filter as for :meth:`query`.
 
         Raises
         ------
@@ -289,14 +224,53 @@ class MemoryStore:
         cmt_numba.journal.JournalError
             If the change could not be written; nothing has been deleted then.
         """
+        if (keys is None) == (where is None):
+            raise TypeError("memories to delete are named by keys or by a filter: give one of keys and where")
+        contents = self._contents
+
+        def delete() -> int:
+            if where is None:
+                ids = contents.records.find(checked)
+                check_stored(checked, ids)
+            else:
+                among = self._filters.find(where, contents)
+                ids = np.empty(0, np.int64) if among is None else among.ids
+            if ids.size > 0:
+                contents.remove(ids)
+            return ids.size
+
+        checked = [] if keys is None else check_keys(keys)
+        return contents.change(delete)
+
+    def update_payload(self, keys: Any, fields: Any) -> None:
+        """Set fields of payloads. Other fields and the vectors stay as they are.
+
+        Parameters
+        ----------
+        keys : str, int or list of them
+            The keys, each named once.
+        fields : dict or list of dict
+            The fields to set, with their values: the same for all, or one dict for each key.
+
+        Raises
+        ------
+        KeyError
+            If a key is not stored.
+        TypeError, ValueError
+            If an argument is not valid, or a payload is not a dict.
+        cmt_numba.journal.JournalError
+            If the change could not be written.
+
+        Nothing has changed after any of these.
+        """
         checked, contents = check_keys(keys), self._contents
+        each = [fields] * len(checked) if isinstance(fields, dict) else fields
+        texts = check_payloads(each, len(checked))
+        given = [read_payload(text) for text in texts]
+        if not all(isinstance(own, dict) for own in given):
+            raise TypeError(f"fields must be a dict, or one dict for each key, not {fields!r:.50}")
 
-        def delete() -> None:
-            ids = contents.records.find(checked)
-            check_stored(checked, ids)
-            contents.remove(ids)
-
-        contents.change(delete)
+        contents.change(partial(set_fields, contents, checked, given))
 
     def create_index(self, field: Any) -> None:
         """Create an index on a field of payloads, so that filters on it need not look at all of them.
@@ -331,13 +305,13 @@ class MemoryStore:
 
         Parameters
         ----------
-        X : array-like or scipy.sparse matrix or array, shape (n, n_features)
-            Queries.
+        X : array-like or scipy.sparse matrix or array, shape (n, n_features) or (n_features,)
+            Queries, or a single one.
         k : int, default 10
             Memories to return for each row.
-        where : dict, callable or list of keys, optional
-            Filter: conditions on the fields of payloads (see :mod:`cmt_numba.store`), a function that is given each
-            payload and returns whether its memory is a candidate, or the keys of the candidates.
+        where : dict, callable, list of keys or PreparedFilter, optional
+            Filter: conditions on the fields of payloads (see :mod:`cmt_numba.store`), a function of a payload that
+            returns whether its memory is a candidate, the keys of the candidates, or what :meth:`filter` returns.
         target_recall : float in (0, 1], optional
             The share of the nearest memories to find on average; that of the store by default.
         n_probes : int, optional
@@ -346,7 +320,7 @@ class MemoryStore:
         Returns
         -------
         Results
-            Keys, scores and payloads.
+            Keys, scores and payloads; of a single query in one row.
 
         Raises
         ------
@@ -355,7 +329,7 @@ class MemoryStore:
         TypeError, ValueError
             If an argument is not valid.
         """
-        X, contents = self._check_form(X), self._contents
+        X, contents = self._contents.check_form(X), self._contents
         tree = contents.search.tree
         k = check_wanted("k", k, tree._forest.n_memories)
         target = self._target_recall
@@ -370,8 +344,31 @@ class MemoryStore:
             if is_complete:
                 break
         if tree._forest.eviction.minds_queries:
-            tree._note_returned(found.ids)
+            note_returned(tree._forest, found.ids)
+        if contents.efforts.under_way:
+            contents.efforts.measure_part(X.shape[0])
         return results
+
+    def calibrate(self, k: int = 10, where: Any = None, target_recall: float | None = None) -> Effort:
+        """Measure now how far queries have to search for a recall, and return that.
+
+        Without it queries do this in small parts, and search farther than necessary until it is known. The result is
+        saved with the store. It is measured again when the number of memories has doubled or halved.
+
+        Parameters
+        ----------
+        k, where, target_recall
+            As for :meth:`query`.
+        """
+        contents = self._contents
+        contents.check_open()
+        k = check_wanted("k", k, len(self))
+        target = self._target_recall
+        if target_recall is not None:
+            target = check_real("target_recall", target_recall, 0.0, 1.0, above=True)
+        among = self._filters.find(where, contents)
+        n = len(self) if among is None else among.ids.size
+        return contents.efforts.measure(contents.search, min(k, n), target, among)
 
     def _find(
         self, X: Any, k: int, among: Filter | None, target: float, n_probes: int | None, search: StoreSearch
@@ -383,7 +380,7 @@ class MemoryStore:
             n = forest.n_memories if among is None else among.ids.size
             if k > n and among is None:
                 next_id, n = forest.next_id, forest.n_memories
-            effort = self._efforts.of(search, min(k, n), target, among) if n_probes is None else n_probes
+            effort = self._contents.efforts.of(search, min(k, n), target, among) if n_probes is None else n_probes
             found = search.find(Q, rows, min(k, n), n, among, effort)
             if k <= n or among is not None or forest.next_id == next_id:
                 break  # otherwise memories that were added may have taken the few places of those that there were
@@ -414,6 +411,26 @@ class MemoryStore:
                 return Results(keys, scores, texts), False
         return Results(keys, scores, payloads), is_complete
 
+    def filter(self, where: Any = None, *, keys: Any = None) -> PreparedFilter:
+        """Return a filter that is checked once and can be passed as ``where`` to many queries.
+
+        Parameters
+        ----------
+        where : dict, optional
+            Conditions on the fields of payloads.
+        keys : list of keys, optional
+            The candidates. Those deleted later are left out.
+
+        Raises
+        ------
+        KeyError
+            If a key is not stored.
+        TypeError, ValueError
+            If an argument is not valid, or both or none are given.
+        """
+        self._contents.check_open()
+        return prepare_filter(where, keys, self._contents)
+
     @keeps_interpreter
     def get(self, keys: Any) -> Items:
         """Return the vectors and payloads of memories.
@@ -441,6 +458,11 @@ class MemoryStore:
             items, are_exact = contents.alone(lambda: contents.read_consistently(partial(self._read, checked)))
             require(are_exact, "vectors are not those that were added")
         return items
+
+    def __getitem__(self, key: Key) -> Item:
+        if not isinstance(key, str | int | np.integer):
+            raise TypeError(f"store[key] takes one key, not {key!r:.50}; use get for several")
+        return self.get(key).first()
 
     def _read(self, keys: list[Key], search: StoreSearch) -> tuple[Items, bool]:
         """Return memories, and whether all vectors are exactly as they were given."""
@@ -575,8 +597,8 @@ class MemoryStore:
 
     @property
     def recall(self) -> tuple[Effort, ...]:
-        """The recall that was measured, and the leaves that are searched for it, for each kind of query so far."""
-        return self._efforts.known()
+        """The recall that was measured, and how far queries search for it, for each kind of query so far."""
+        return self._contents.efforts.known()
 
     def __len__(self) -> int:
         return self._contents.tree.n_memories
@@ -698,22 +720,9 @@ class MemoryStore:
 
     def _check_vectors(self, X: Any) -> Any:
         """Return vectors as float32, in the form of those stored."""
-        X = self._check_form(X)
+        X = self._contents.check_form(X)
         check_lengths(X, self.metric)
         return X
-
-    def _check_form(self, X: Any) -> Any:
-        """Return vectors or queries as float32, in the form of those stored; they may hold anything."""
-        contents = self._contents
-        contents.check_open()
-        search = contents.search
-        state = search.tree._forest.state
-        if state is None:
-            return check_matrix(X)
-        X = check_matrix(X, n_features=state.parameters.n_features - search.space.n_more)
-        if state.parameters.sparse != isinstance(X, np.ndarray):
-            return X
-        return scipy.sparse.csr_array(X) if state.parameters.sparse else X.toarray()
 
 
 def _aligned(there: np.ndarray, k: int, keys: np.ndarray, *others: np.ndarray) -> list[np.ndarray]:

@@ -395,6 +395,14 @@ def space_of(facts: dict[str, Any], n_features: int | None) -> KeySpace:
     return space(bound, centre, n_outside or 0)
 
 
+def as_rows(X: Any) -> Any:
+    """Return a single vector, an array or a list of one dimension, as a row; anything else as it is."""
+    if isinstance(X, np.ndarray):
+        return X[None] if X.ndim == 1 else X
+    is_vector = isinstance(X, list | tuple) and len(X) > 0 and isinstance(X[0], int | float | np.number)
+    return [X] if is_vector else X
+
+
 def lengths(X: Any) -> np.ndarray:
     """Return the Euclidean lengths of rows: float64."""
     if isinstance(X, np.ndarray):

@@ -1,93 +1,201 @@
-"""How far to search for a recall: found by asking for what is stored."""
+"""How far to search for a recall: measured in small parts by searching for stored vectors."""
 
 from __future__ import annotations
 
+import json
 import math
+from collections.abc import Generator
+from typing import Any
 
 import numpy as np
+import scipy.sparse
 
 from .._engine import Filter
 from .._forest import WORTH_A_CANDIDATE, WORTH_A_LEAF
+from .._jit import keeping_interpreter
 from ._search import Effort, StoreSearch
 
 N_EXACT = 4096
 """Candidates, up to which all are compared."""
 
-_FEWEST_ASKED, _MOST_ASKED = 128, 1024  # of the stored vectors
-_MAY_BE_MISSED = 25  # neighbours, at least; as far as that many vectors may be asked
-_SHARE_STORED = 1 / 3  # of the recall: that of the search that goes to the vector itself; less for few neighbours
-_N_HALVED = 2  # how often what is between an effort that is enough and half of it is halved
+_FEWEST_ASKED, _MOST_ASKED = 128, 1024  # stored vectors to search for
+_MAY_BE_MISSED = 25  # neighbours, at least; as far as that many vectors may be searched for
+_SHARE_STORED = 1 / 3  # weight of the search that visits the vector itself; less for few neighbours
+_N_HALVED = 2  # how often the interval between an effort that is enough and half of it is halved
+_SAFE = 0.4  # breadth until the measurement is done, for each wanted memory and each share that may be missed
+_CELLS_IN_A_PART, _ROWS_IN_A_PART = 3 << 20, 128  # cells of stored vectors, and rows, that are compared in one part
+_CANDIDATES_IN_A_PART, _LEAVES_IN_A_PART = 8192, 512  # of all rows that are searched for in one part
+_ROWS_OF_A_PART = 64  # rows of a batch for which a further part is measured
+
+Measurement = Generator[None, None, Effort]
 
 
 class Efforts:
-    """Efforts that have been measured. They are measured again when the number of memories has doubled or halved."""
+    """Efforts that have been measured, and measurements under way.
 
-    def __init__(self) -> None:
-        self._measured: dict[tuple[int, float, float], Effort] = {}
+    A measurement begins when an effort is first needed, and again when the number of memories has doubled or halved.
+    Each query does a part of it that takes some milliseconds. Until it is done, queries search farther than necessary.
+    What queries return therefore depends only on the calls before, not on the clock.
+
+    Attributes
+    ----------
+    are_new : bool
+        Whether efforts were measured that have not been written.
+    under_way : dict
+        The measurements under way, by what they measure.
+    """
+
+    def __init__(self, written: Any = None) -> None:
+        self.are_new = False
+        self._measured: dict[tuple[int, float, float], Effort] = {} if written is None else _read(written)
+        self.under_way: dict[tuple[int, float, float], Measurement] = {}
 
     def known(self) -> tuple[Effort, ...]:
-        """Return all efforts."""
+        """Return all efforts that were measured."""
         return tuple(self._measured.values())
 
     def forget(self) -> None:
         """Forget all efforts."""
         self._measured.clear()
+        self.under_way.clear()
+
+    def written(self) -> str:
+        """Return the efforts as JSON."""
+        return json.dumps(self.known())
 
     def of(self, search: StoreSearch, k: int, target: float, among: Filter | None) -> Effort:
-        """Return the effort for ``k`` neighbours of the candidates, which is measured if it is not known."""
+        """Return the effort for ``k`` neighbours of the candidates; a safe one until it has been measured."""
         n = n_candidates = search.tree._forest.n_memories
         share = 1.0
         if among is not None:
             n_candidates = among.ids.size
             share = min(1.0, n_candidates / max(1, n))  # memories may have been deleted since the filter was made
-        if n_candidates <= max(N_EXACT, k) or target >= 1.0:
+        are_few = n_candidates <= max(N_EXACT, k) or (among is not None and search.are_few(n_candidates, share))
+        if are_few or target >= 1.0:
             return Effort(k, share, target, None, 1.0, n)
         k = 1 << (k - 1).bit_length()
         if share < 1.0:
             share = 2.0 ** round(math.log2(share))
         effort = self._measured.get((k, share, target))
-        if effort is None or not effort.n_memories / 2 < n < effort.n_memories * 2:
-            effort = self._measured[k, share, target] = measure(search, k, share, target)
-        return effort
+        if effort is not None and effort.n_memories / 2 < n < effort.n_memories * 2:
+            return effort
+        if (k, share, target) not in self.under_way:
+            self.under_way[k, share, target] = _measured(search, k, share, target)
+        return _safe_effort(search, k, share, target, n_candidates, effort)
+
+    def measure_part(self, n_rows: int) -> None:
+        """Do a part of a measurement that is under way, or several after a batch of many rows."""
+        with keeping_interpreter(_ROWS_IN_A_PART):  # so many rows that kernels release it
+            self._measure_parts(1 + n_rows // _ROWS_OF_A_PART)
+
+    def _measure_parts(self, n: int) -> None:
+        for _ in range(n):
+            try:
+                key, measurement = self.under_way.popitem()  # so no other thread does the same part
+            except KeyError:
+                return
+            try:
+                next(measurement)
+                self.under_way[key] = measurement
+            except StopIteration as done:
+                self._measured[key] = done.value
+                self.are_new = True
+
+    def measure(self, search: StoreSearch, k: int, target: float, among: Filter | None) -> Effort:
+        """Return the effort for ``k`` neighbours of the candidates, and finish all measurements for that."""
+        self.of(search, k, target, among)
+        while self.under_way:
+            self.measure_part(0)
+        return self.of(search, k, target, among)
 
 
-def measure(search: StoreSearch, k: int, share: float, target: float) -> Effort:
+def _read(written: Any) -> dict[tuple[int, float, float], Effort]:
+    """Return efforts by what they are for. Raises ValueError if this is not what :meth:`Efforts.written` returns."""
+    try:
+        efforts = [Effort(*row) for row in json.loads(written)]
+        for effort in efforts:
+            numbers = (effort.k, effort.n_memories, effort.n_probes or 1)
+            if any(type(number) is not int or number < 1 for number in numbers) or type(effort.breadth) is not int:
+                raise ValueError(f"{effort} is not valid")
+            if not (0.0 < effort.share <= 1.0 and 0.0 < effort.target_recall <= 1.0 and effort.breadth >= 0):
+                raise ValueError(f"{effort} is not valid")
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"the measured recall of the store is not valid: {error}") from error
+    return {(effort.k, effort.share, effort.target_recall): effort for effort in efforts}
+
+
+def _safe_effort(
+    search: StoreSearch, k: int, share: float, target: float, n_candidates: int, former: Effort | None
+) -> Effort:
+    """Return an effort that is enough for nearly all data: twice the former one, if there is one.
+
+    Of few candidates all are compared.
+    """
+    n = search.tree._forest.n_memories
+    breadth = 0
+    if search.tree._forest.links.are_there and not search.are_few(n_candidates):
+        breadth = math.ceil(k / share * max(1.0, _SAFE / (1.0 - target)))
+        breadth = breadth if former is None else max(k, 2 * former.breadth)
+    if breadth == 0 or breadth * WORTH_A_CANDIDATE >= n_candidates:
+        return Effort(k, share, target, None, 1.0, n)
+    return Effort(k, share, target, 1, target, n, breadth)
+
+
+def _measured(search: StoreSearch, k: int, share: float, target: float) -> Measurement:
     """Return the least effort that has the recall, of a first one, its doubles, and three numbers between any two.
 
-    Links lead from a stored vector to its own neighbours at once, which are found more easily than those of a new one.
-    Without it they are found less easily, for it stands in the way of links that there would be. The recall of new
-    vectors lies in between.
+    Links lead from a stored vector directly to its own neighbours, so these are found more easily than those of a new
+    vector. A search that does not visit the vector itself finds them less easily, because links through it are missing.
+    The recall of new vectors lies in between.
     """
-    tree = search.tree
+    tree, linked = search.tree, search.tree._forest.links.are_there
     draws = np.random.default_rng([tree.n_memories, k])
-    ids = tree.ids
+    ids = np.sort(tree.ids)
     chosen = np.sort(draws.choice(ids, min(_n_asked(k, target), ids.size), replace=False))
     among = None if share >= 1.0 else Filter(np.sort(draws.choice(ids, max(1, int(share * ids.size)), replace=False)))
-    asked, vectors, units = search.read(chosen)[0]
-    if search.is_coded():  # what is asked for lies between codes
+    yield
+    parts = []
+    for first in range(0, chosen.size, _ROWS_IN_A_PART):
+        parts.append(search.read(chosen[first : first + _ROWS_IN_A_PART])[0])
+        yield
+    asked = np.concatenate([part.ids for part in parts])
+    if asked.size == 0:  # all have been deleted
+        return Effort(k, share, target, None, 1.0, max(1, ids.size))
+    vectors, units = (_stacked([part[i] for part in parts]) for i in (1, 2))
+    if search.is_coded():  # queries lie between codes
         units = units + draws.uniform(-0.5, 0.5, units.shape) * np.abs(units).max(axis=1, keepdims=True) / 127
         vectors = search.space.vectors(units, np.full(asked.size, search.space.length()))
-    vectors, rows = search.prepared(vectors)
-    n_candidates = ids.size if among is None else among.ids.size
-    true = _neighbours(search.nearest(vectors, rows, min(k + 1, n_candidates), among).ids, asked, k)
-    linked = tree._forest.links.are_there
-    worth = WORTH_A_CANDIDATE if linked else WORTH_A_LEAF
+    candidates = ids if among is None else among.ids
+    true = yield from _true_neighbours(search, vectors, asked, candidates, k)
+    Q, rows = search.prepared(vectors)
 
-    def try_with(n: int) -> Effort:
+    def recall(n: int, wanted: int, left_out: np.ndarray | None) -> Generator[None, None, float]:
         n_probes, breadth = (1, n) if linked else (n, 0)
-        recall = _recall(search.near(vectors, rows, k + 1, n_probes, among, breadth).ids, asked, true)
-        if linked:
-            wanted = k if among is None else k + 1  # the few that a filter leaves are all compared
-            without = _recall(search.near(vectors, rows, wanted, n_probes, among, breadth, asked).ids, asked, true)
-            recall = without + _SHARE_STORED * (1.0 - 1.0 / k) * (recall - without)  # the nearest one is always linked
-        return Effort(k, share, target, n_probes, recall, ids.size, breadth)
+        size = max(4, (_CANDIDATES_IN_A_PART if linked else _LEAVES_IN_A_PART) // n)
+        n_found = 0
+        for first in range(0, asked.size, size):
+            some = np.arange(first, min(first + size, asked.size))
+            avoided = None if left_out is None else left_out[some]
+            found = search.near(Q[some], rows.take(some), wanted, n_probes, among, breadth, avoided).ids
+            n_found += _count_found(found, asked[some], true[some])
+            yield
+        return n_found / true.size
+
+    def try_with(n: int) -> Measurement:
+        found = yield from recall(n, k + 1, None)
+        if linked:  # the nearest one is always linked
+            wanted = k if among is None else k + 1
+            without = yield from recall(n, wanted, asked)
+            found = without + _SHARE_STORED * (1.0 - 1.0 / k) * (found - without)
+        n_probes, breadth = (1, n) if linked else (n, 0)
+        return Effort(k, share, target, n_probes, found, ids.size, breadth)
 
     n, before = math.ceil(k / share) if linked else tree._forest.n_trees, 0
-    while n * worth < n_candidates:
-        effort = try_with(n)
+    while n * (WORTH_A_CANDIDATE if linked else WORTH_A_LEAF) < candidates.size:
+        effort = yield from try_with(n)
         if effort.recall >= target:
             for _ in range(_N_HALVED if before > 0 else 0):
-                other = try_with((before + n) // 2)
+                other = yield from try_with((before + n) // 2)
                 if other.recall >= target:
                     n, effort = (before + n) // 2, other
                 else:
@@ -97,10 +205,37 @@ def measure(search: StoreSearch, k: int, share: float, target: float) -> Effort:
     return Effort(k, share, target, None, 1.0, ids.size)
 
 
-def _n_asked(k: int, target: float) -> int:
-    """Return how many vectors to ask for, so that enough may be missed to tell how much is.
+def _true_neighbours(
+    search: StoreSearch, vectors: Any, own: np.ndarray, candidates: np.ndarray, k: int
+) -> Generator[None, None, np.ndarray]:
+    """Return the ids of the ``k`` nearest candidates of each vector, without its own: int64 (n, k)."""
+    Q, rows = search.prepared(vectors)
+    ids, scores = np.full((own.size, k + 1), -1), np.full((own.size, k + 1), -np.inf)
+    size = max(k + 1, _CELLS_IN_A_PART // rows.n_features if isinstance(vectors, np.ndarray) else N_EXACT)
+    for begin in range(0, candidates.size, size):
+        block = Filter(candidates[begin : begin + size])
+        for first in range(0, own.size, _ROWS_IN_A_PART):
+            some = np.arange(first, min(first + _ROWS_IN_A_PART, own.size))
+            found = search.nearest(Q[some], rows.take(some), min(k + 1, block.ids.size), block)
+            both = np.concatenate([ids[some], found.ids], axis=1), np.concatenate([scores[some], found.scores], axis=1)
+            order = np.argsort(-both[1], axis=1, kind="stable")[:, : k + 1]
+            ids[some], scores[some] = (np.take_along_axis(part, order, axis=1) for part in both)
+            yield
+    return _neighbours(ids, own, k)
 
-    What is missed for one vector is missed together, and counts as the square root of it.
+
+def _stacked(parts: list[Any]) -> Any:
+    if len(parts) == 1:
+        return parts[0]
+    if isinstance(parts[0], np.ndarray):
+        return np.concatenate(parts)
+    return scipy.sparse.csr_array(scipy.sparse.vstack(parts, format="csr"))
+
+
+def _n_asked(k: int, target: float) -> int:
+    """Return for how many vectors to search, so that enough neighbours may be missed for an estimate.
+
+    Neighbours of one vector are missed together, and count as the square root of their number.
     """
     n = math.ceil(_MAY_BE_MISSED / (math.sqrt(k) * (1.0 - target)))
     return min(max(n, _FEWEST_ASKED), _MOST_ASKED)
@@ -112,7 +247,7 @@ def _neighbours(found: np.ndarray, own: np.ndarray, k: int) -> np.ndarray:
     return np.take_along_axis(found, order, axis=1)
 
 
-def _recall(found: np.ndarray, own: np.ndarray, true: np.ndarray) -> float:
+def _count_found(found: np.ndarray, own: np.ndarray, true: np.ndarray) -> int:
+    """Return how many true neighbours were found."""
     neighbours = _neighbours(found, own, true.shape[1])
-    n_found = sum(np.intersect1d(*pair).size for pair in zip(neighbours, true, strict=True))
-    return n_found / true.size
+    return sum(np.intersect1d(*pair).size for pair in zip(neighbours, true, strict=True))

@@ -417,6 +417,18 @@ class Records:
         found = self._database.execute(f"SELECT id FROM records WHERE {condition.sql}", condition.values)
         return np.sort(np.array(found, np.int64).reshape(-1))
 
+    def kind_of_field(self, path: str) -> str | None:
+        """Return the JSON type of the field at a path in the first payload that has it; None if none has."""
+        kind = f"json_type(payload, {path})"
+        found: Any = self._database.execute(f"SELECT {kind} FROM records WHERE {kind} IS NOT NULL LIMIT 1")
+        return found[0][0] if found else None
+
+    def names_of_fields(self) -> list[str]:
+        """Return the names of some fields that payloads have."""
+        some = f"SELECT payload FROM records WHERE json_type(payload) = 'object' LIMIT {_FEW}"
+        statement = f"SELECT DISTINCT e.key FROM ({some}) AS r, json_each(r.payload) AS e ORDER BY e.key LIMIT {_FEW}"
+        return [str(name) for (name,) in self._database.execute(statement)]
+
     def after(self, memory_id: int) -> list[tuple[int, Key, str | None]]:
         """Return the next ids, keys and payloads after an id."""
         statement = f"SELECT id, key, payload FROM records WHERE id > ? ORDER BY id LIMIT {_AT_ONCE}"
@@ -454,6 +466,14 @@ class Records:
         with self._reading:
             self._database.execute_many("UPDATE records SET payload = ?, norm = ? WHERE id = ?", rows)
             self._write_digits(ids, lost)
+            if self._table is not None:
+                self._table.mark(ids, payloads)
+
+    def update_payloads(self, ids: np.ndarray, payloads: Sequence[str | None]) -> None:
+        """Replace the payloads of records."""
+        with self._reading:
+            rows = zip(payloads, ids.tolist(), strict=True)
+            self._database.execute_many("UPDATE records SET payload = ? WHERE id = ?", rows)
             if self._table is not None:
                 self._table.mark(ids, payloads)
 
@@ -511,11 +531,11 @@ class Records:
         if path[1:-1].replace("''", "'") not in self.fields():
             self._database.execute(_create_index(path))
 
-    def packed(self) -> bytes:
-        """Return the records and facts as the bytes of a database."""
+    def packed(self, facts: dict[str, Any] | None = None) -> bytes:
+        """Return the records, the facts and some further facts as the bytes of a database."""
         copy, own = MemoryDatabase(), self._database
         copy.execute("BEGIN")
-        copy.execute_many("INSERT INTO facts VALUES (?, ?)", own.execute("SELECT name, value FROM facts"))
+        copy.execute_many("INSERT INTO facts VALUES (?, ?)", list((self.facts() | (facts or {})).items()))
         for path in self.fields():
             copy.execute(_create_index("'" + path.replace("'", "''") + "'"))
         last: Any = -1

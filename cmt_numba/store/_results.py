@@ -48,6 +48,29 @@ class Items(NamedTuple):
     vectors: Any
     payloads: list[Any]
 
+    def first(self) -> Item:
+        """Return the first memory."""
+        vector = self.vectors[0] if isinstance(self.vectors, np.ndarray) else self.vectors[:1]
+        return Item(self.keys[0], vector, self.payloads[0])
+
+
+class Item(NamedTuple):
+    """One memory of a store.
+
+    Attributes
+    ----------
+    key : str or int
+        The key.
+    vector : ndarray of float32, shape (n_features,), or csr_array, shape (1, n_features)
+        The vector.
+    payload : object
+        The payload; None if it has none.
+    """
+
+    key: Key
+    vector: Any
+    payload: Any
+
 
 class Results:
     """The answers to queries: for each row the memories found, the best first.

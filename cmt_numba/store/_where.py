@@ -13,6 +13,8 @@ import math
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
+from ._checks import as_plain
+
 _RANGES = {"gt": ">", "ge": ">=", "lt": "<", "le": "<="}
 _OTHER_NAMES = {"gte": "ge", "lte": "le"}
 _OPERATORS = {*_RANGES, "eq", "ne", "in", "contains", "exists"}
@@ -27,6 +29,7 @@ class Condition(NamedTuple):
     sql: str
     values: tuple[Any, ...] = ()
     n_parts: int = 1  # comparisons
+    fields: tuple[tuple[str, bool], ...] = ()  # the paths compared, and whether with an element of a list
 
 
 def condition_of(where: Any) -> Condition:
@@ -86,7 +89,8 @@ def _joined(by: str, conditions: list[Condition]) -> Condition:
         return conditions[0]
     values = tuple(value for condition in conditions for value in condition.values)
     n_parts = sum(condition.n_parts for condition in conditions)
-    return Condition("(" + by.join(condition.sql for condition in conditions) + ")", values, n_parts)
+    fields = tuple(dict.fromkeys(field for condition in conditions for field in condition.fields))
+    return Condition("(" + by.join(condition.sql for condition in conditions) + ")", values, n_parts, fields)
 
 
 def _item(field: Any, wanted: Any, depth: int) -> Condition:
@@ -100,7 +104,7 @@ def _item(field: Any, wanted: Any, depth: int) -> Condition:
         return _joined(f" {name.upper()} ", parts)  # type: ignore[union-attr]
     path = field_path(field)
     if not isinstance(wanted, dict):
-        return _equal(path, wanted)
+        return _compared(path, "eq", wanted)
     if not wanted:
         raise ValueError(f"the field {field!r:.50} must be compared with something")
     return _joined(" AND ", [_compared(path, operator, value) for operator, value in wanted.items()])
@@ -116,7 +120,7 @@ def _compared(path: str, operator: Any, value: Any) -> Condition:
     if name not in _OPERATORS:
         raise ValueError(f"where has an unknown operator {operator!r:.50}: use one of {', '.join(sorted(_OPERATORS))}")
     if name in _RANGES:
-        return _in_range(path, _RANGES[name], value)
+        return _in_range(path, _RANGES[name], value)._replace(fields=((path, False),))
     simple: dict[str, Callable[[str, Any], Condition]] = {
         "eq": _equal,
         "ne": lambda path, value: _negated(_equal(path, value)),
@@ -124,7 +128,9 @@ def _compared(path: str, operator: Any, value: Any) -> Condition:
         "contains": _containing,
         "exists": _existing,
     }
-    return simple[name](path, value)
+    condition = simple[name](path, value)
+    is_asked = name != "exists" and value is not None  # which may be asked of fields that no payload has
+    return condition._replace(fields=((path, name == "contains"),) if is_asked else ())
 
 
 def _equal(path: str, value: Any) -> Condition:
@@ -224,7 +230,9 @@ def _scalar_or_none(value: Any) -> Any:
 
 def _scalar(value: Any) -> str | int | float:
     """Return a value as SQLite and JSON take it."""
-    value = value.item() if hasattr(value, "item") and getattr(value, "ndim", None) == 0 else value
+    value = as_plain(value)
+    if isinstance(value, list | tuple | set):
+        raise TypeError(f"a field is compared with one of several values by {{'in': [...]}}, not by {value!r:.50}")
     if not isinstance(value, str | int | float):
         raise TypeError(f"a field can be compared with strings, numbers and bools, not {value!r:.50}")
     if isinstance(value, str):

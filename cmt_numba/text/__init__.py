@@ -1,9 +1,17 @@
-"""Texts as keys: vectorizers whose rows trees and estimators store and are queried with."""
+"""Texts: a classifier of texts, and vectorizers whose rows trees and estimators store and are queried with."""
 
 from ._base import contents_of, of_prefix, vectorizer_of, with_prefix
 from ._bm25 import BM25Vectorizer
 from ._fasttext import FastTextClassifier
 from ._hybrid import HybridVectorizer
 from ._subword_vectors import SubwordVectors
+from ._text_classifier import TextClassifier, TextExplanation
 
-__all__ = ["BM25Vectorizer", "FastTextClassifier", "HybridVectorizer", "SubwordVectors"]
+__all__ = [
+    "BM25Vectorizer",
+    "FastTextClassifier",
+    "HybridVectorizer",
+    "SubwordVectors",
+    "TextClassifier",
+    "TextExplanation",
+]

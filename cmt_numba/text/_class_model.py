@@ -37,7 +37,7 @@ class ClassModel(NamedTuple):
         """Return a model whose outputs are 0."""
         n_outputs = counts.size - (loss == "hierarchical")
         vectors = FeatureVectors(inputs, np.zeros((n_outputs, inputs.shape[1]), np.float32))
-        return cls(features, vectors, _classes_of(counts), counts, idf, loss)
+        return cls(features, vectors, classes_of(counts), counts, idf, loss)
 
     def weighted(self, counts: Any) -> Any:
         """Return the weights of the features of each text: their shares or, with idf, tf-idf of unit length."""
@@ -118,7 +118,7 @@ class ClassModel(NamedTuple):
         require(loss in LOSSES, f"the loss must be one of {', '.join(LOSSES)}, not {loss!r:.50}")
         n_outputs = counts.size - (loss == "hierarchical")
         require(outputs.shape == (n_outputs, inputs.shape[1]), "there must be a vector for each output")
-        return cls(features, FeatureVectors(inputs, outputs), _classes_of(counts), counts, idf, loss)
+        return cls(features, FeatureVectors(inputs, outputs), classes_of(counts), counts, idf, loss)
 
 
 def log_softmax(scores: np.ndarray) -> np.ndarray:
@@ -132,7 +132,7 @@ def _log_sigmoid(scores: np.ndarray) -> np.ndarray:
     return -np.logaddexp(np.float32(0.0), -scores)
 
 
-def _classes_of(counts: np.ndarray) -> Classes:
+def classes_of(counts: np.ndarray) -> Classes:
     """Return the tree and the alias table of classes with these counts."""
     return Classes(*huffman_tree(counts), *alias_table(np.sqrt(counts)))
 

@@ -146,12 +146,12 @@ def test_classes_of_one_text_are_compared_with_all(texts: tuple[Any, Any]):
 
 def test_dense_and_trained_heads_and_explicit_options_search_candidates(texts: tuple[Any, Any]):
     X = texts[0][:20]
-    assert lists_best(classifier_of(X, n_head_passes=0), 3)
-    assert not lists_best(classifier_of(X, n_head_passes=0), 17)
-    assert not lists_best(classifier_of(X, n_head_passes=0, n_candidates=5), 1)
-    assert not lists_best(classifier_of(X, n_head_passes=0, n_probes=1), 1)
-    assert not lists_best(classifier_of(X, n_head_passes=1), 1)
-    assert not lists_best(classifier_of(X.toarray(), n_head_passes=0), 1)
+    assert lists_best(classifier_of(X, n_trees=2, n_head_passes=0), 3)
+    assert not lists_best(classifier_of(X, n_trees=2, n_head_passes=0), 17)
+    assert not lists_best(classifier_of(X, n_trees=2, n_head_passes=0, n_candidates=5), 1)
+    assert not lists_best(classifier_of(X, n_trees=2, n_head_passes=0, n_probes=1), 1)
+    assert not lists_best(classifier_of(X, n_trees=2, n_head_passes=1), 1)
+    assert not lists_best(classifier_of(X.toarray(), n_trees=2, n_head_passes=0), 1)
 
 
 @needs_jit
@@ -169,7 +169,8 @@ def test_many_classes_of_one_example_are_not_trained():
 
 def test_trees_of_single_sparse_examples_are_only_inserted_into(texts: tuple[Any, Any]):
     X = texts[0][:20]
-    options: list[dict[str, Any]] = [{}, {"n_router_passes": 0}, {"n_reroutes": 0}, {"n_reroutes": 7}]
+    options: list[dict[str, Any]] = [{"n_trees": 2}]
+    options += [{"n_trees": 2} | more for more in ({"n_router_passes": 0}, {"n_reroutes": 0}, {"n_reroutes": 7})]
     trees = [classifier_of(X, n_head_passes=0, **each).forest_._forest.allocated().trees for each in options]
     for other in trees[1:]:
         np.testing.assert_array_equal(other.leaves["size"], trees[0].leaves["size"])

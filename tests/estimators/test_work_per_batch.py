@@ -10,8 +10,8 @@ from conftest import needs_jit
 
 from cmt_numba import CMTClassifier, CMTRetriever
 from cmt_numba._forest.state import NONE
-from cmt_numba._heads.examples import MOST_DRAWN_FROM, all_examples, draw_examples
-from cmt_numba.estimators._classification_model import replayed
+from cmt_numba._heads.examples import MOST_DRAWN_FROM, all_examples, draw_of_labels
+from cmt_numba.estimators._classification_model import ClassificationModel, replayed
 from cmt_numba.estimators._memories import appended
 
 N, N_CLASSES = 60_000, 20
@@ -82,14 +82,15 @@ def test_what_is_learned_again_is_drawn_by_label(form: Any, rng: np.random.Gener
     X = rng.normal(size=(600, 3))
     classifier = CMTClassifier(n_trees=1, n_router_passes=0, n_head_passes=0, random_state=0).fit(form(X), y)
     examples, label = classifier.examples_, classifier._model.label_of_class
-    numbers, slots = np.linspace(0.0, 1.0, 900, endpoint=False), np.empty(900, np.int64)
-    draw_examples(examples.lists, np.repeat(label, 300), numbers % (1 / 3) * 3, 590, slots)
-    of_first, of_second, of_third = slots.reshape(3, 300)
+    drawn_of, share, slots = np.repeat([0, 1, 2], 300), np.arange(900) % 300, np.empty(900, np.int64)
+    numbers, order = np.column_stack([(drawn_of + 0.5) / 3, share / 300]), np.argsort(label)
+    draw_of_labels(examples.lists, label[order], numbers, 590, np.empty(3, np.int64), slots)
+    of_first, of_second, of_third = slots.reshape(3, 300)[np.argsort(order)]
     np.testing.assert_array_equal(np.unique(of_first), np.arange(500 - MOST_DRAWN_FROM, 500))  # only the newest
     np.testing.assert_array_equal(np.unique(of_second), np.arange(500, 560))
     np.testing.assert_array_equal(np.unique(of_third), np.arange(560, 590))  # of those before slot 590
-    draw_examples(examples.lists, label[2:], np.zeros(1), 560, slots[:1])
-    assert slots[0] == NONE
+    draw_of_labels(examples.lists, label[2:], numbers, 560, np.empty(1, np.int64), slots)
+    assert (slots == NONE).all()
 
     _, drawn, _ = replayed(examples, 10, label[[2, 2, 1]], np.random.default_rng(0))
     shares = np.bincount(drawn[:-10], minlength=3)[label] / (drawn.size - 10)
@@ -112,3 +113,24 @@ def test_columns_grow_behind_what_is_in_use():
     np.testing.assert_array_equal(branch, [[0, 1, 2, 3, 7], [0, 2, 4, 6, 7]])
     np.testing.assert_array_equal(longest, [np.arange(9), np.arange(9) * 2])
     np.testing.assert_array_equal(longer, [np.arange(4), np.arange(4) * 2])
+
+
+@needs_jit
+def test_many_examples_are_not_all_learned_again_at_once(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch):
+    X, y = rng.normal(size=(1500, 4)) + 3.0 * np.eye(4)[np.arange(1500) % 4], np.arange(1500) % 4
+    classifier = CMTClassifier(random_state=0).fit(X[:1100], y[:1100])
+    n_learned: list[int] = []
+    train_head = ClassificationModel._train_head
+
+    def note(self: Any, questions: Any, *args: Any) -> None:
+        n_learned.append(questions.rows.n_rows)
+        train_head(self, questions, *args)
+
+    monkeypatch.setattr(ClassificationModel, "_train_head", note)
+    for i in range(1100, 1400):
+        classifier.partial_fit(X[[i]], y[[i]])
+    assert max(n_learned) <= 32
+    assert min(n_learned) > 8
+    classifier.partial_fit(X[1400:], y[1400:])  # so many that it is worth learning all
+    assert n_learned[-1] == 1500
+    classifier.check_invariants()

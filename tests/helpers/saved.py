@@ -78,7 +78,9 @@ def objects(n: int = 60) -> dict[str, Any]:
         "bounded": bounded(dense, "least_recently_returned"),
         "bounded by age": bounded(sparse, "oldest"),
         "classifier": CMTClassifier(random_state=0, n_trees=2).fit(dense, words),
-        "sparse classifier": CMTClassifier(random_state=0, n_head_passes=2).fit(sparse, words.astype(object)),
+        "sparse classifier": CMTClassifier(random_state=0, n_head_passes=2, n_trees=2).fit(
+            sparse, words.astype(object)
+        ),
         "softmax classifier": CMTClassifier(random_state=0, loss="softmax", store_examples=False).fit(sparse, y),
         "multilabel classifier": CMTMultilabelClassifier(random_state=0).fit(sparse, several_labels(n, 30)),
         "pair classifier": CMTMultilabelClassifier(random_state=0, store_examples=False).fit(dense, words == words[0]),

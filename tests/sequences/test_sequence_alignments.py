@@ -115,7 +115,7 @@ def test_plain_gaps_and_parts():
 
 
 def test_affine_gaps_keep_a_metric(rng: np.random.Generator):
-    distance = EditDistance(LETTERS, gap_opening=0.7)
+    distance = EditDistance(LETTERS, transposition=None, gap_opening=0.7)
     pairs = random_costs(1).pairs
     distance.pairwise(["a"], ["b"])
     distance.costs_ = pairs + pairs.T

@@ -46,10 +46,10 @@ def test_distances(options: dict[str, Any], tmp_path: Path, rng: np.random.Gener
 
 
 def test_files_from_before_gaps_were_opened():
-    contents = EditDistance("ab", insertion=2.0, deletion=2.0)._contents()
+    contents = EditDistance("ab", insertion=2.0, deletion=2.0, transposition=None)._contents()
     for name in ("openings", "ends"):
         del contents.arrays[name]
-    for name in ("gap_opening", "local"):
+    for name in ("transposition", "normalized", "gap_opening", "local"):
         del contents.fields["parameters"][name]
     assert EditDistance._made_of(contents).pairwise(["ab"], ["a", "ba"]).tolist() == [[2.0, 2.0]]
 
@@ -131,10 +131,9 @@ def test_contents_that_cannot_be(tmp_path: Path, rng: np.random.Generator):
         (tree, "symbols", lambda symbols: symbols + np.int32(2)),
         (tree, "offsets", lambda offsets: offsets[::-1].copy()),
         (tree, "pairs", lambda pairs: pairs[:0]),
-        (memory, "place_of", lambda places: places + 9),
-        (memory, "place_of", np.zeros_like),
-        (memory, "further", lambda further: further + 70),
-        (memory, "further", lambda further: further[:, :1].copy()),
+        (memory, "owners", lambda owners: owners + 9),
+        (memory, "owners", lambda owners: owners - 9),
+        (memory, "owners", lambda owners: owners[1:]),
     ]
     for saved, name, change in changes:
         contents = saved._contents()

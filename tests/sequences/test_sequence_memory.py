@@ -6,13 +6,20 @@ import numpy as np
 import pytest
 from conftest import needs_jit
 
-from cmt_numba import CMTRetriever
-from cmt_numba.sequences import EditDistance, SequenceMemory, VPTree
+from cmt_numba.sequences import EditDistance, SequenceMemory, VPTree, _sequence_memory
 from cmt_numba.sequences._encoding import Alphabet
-from cmt_numba.sequences._sequence_memory import ngram_keys
+from cmt_numba.sequences._gram_trees import ngram_keys
 
 LETTERS = "abcdef"
 EXHAUSTIVE = {"n_candidates": 200, "n_probes": 10_000, "n_trees": 2, "random_state": 0}
+
+
+@pytest.fixture(params=["blocks", "trees"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """How candidates are found. Trees are for more sequences than any test has."""
+    if request.param == "trees":
+        monkeypatch.setattr(_sequence_memory, "_MOST_BYTES", 0)
+    return str(request.param)
 
 
 def words(rng: np.random.Generator, n: int) -> list[str]:
@@ -40,10 +47,11 @@ def test_keys_are_runs_of_symbols():
     assert (alone != keys[[1]]).nnz == 0
 
 
-def test_with_all_candidates_it_finds_what_a_tree_of_distances_finds(rng: np.random.Generator):
+def test_with_all_candidates_it_finds_what_a_tree_of_distances_finds(way: str, rng: np.random.Generator):
     stored = words(rng, 120)
     asked = [misspelt(word, rng) for word in stored[:30]]
-    memory, tree = SequenceMemory(EditDistance(LETTERS), **EXHAUSTIVE), VPTree(EditDistance(LETTERS), random_state=0)
+    distance = EditDistance(LETTERS, substitution=1.5, transposition=None)
+    memory, tree = SequenceMemory(distance, **EXHAUSTIVE), VPTree(distance, random_state=0)
     assert memory.query(asked, 2).ids.tolist() == 30 * [[-1, -1]]
     for part in (stored[:80], stored[80:]):
         np.testing.assert_array_equal(memory.insert(part), tree.insert(part))
@@ -62,18 +70,18 @@ def test_with_all_candidates_it_finds_what_a_tree_of_distances_finds(rng: np.ran
 
 
 @needs_jit
-def test_few_candidates_hold_the_right_word(rng: np.random.Generator):
+def test_few_candidates_hold_the_right_word(way: str, rng: np.random.Generator):
     stored = words(rng, 2000)
     answers = rng.permutation(len(stored))[:200]
     asked = [misspelt(stored[i], rng) for i in answers]
-    memory = SequenceMemory(EditDistance(LETTERS), n_candidates=40, random_state=0)
+    memory = SequenceMemory(EditDistance(LETTERS, substitution=1.5), n_candidates=40, random_state=0)
     memory.insert(stored)
     found = memory.query(asked, 40)
     assert (found.ids == answers[:, None]).any(axis=1).mean() > 0.8
     assert found.n_computed.max() <= 40
 
 
-def test_a_correction_is_known_at_once(rng: np.random.Generator):
+def test_a_correction_is_known_at_once(way: str, rng: np.random.Generator):
     stored = words(rng, 60)
     memory = SequenceMemory(EditDistance(LETTERS), **EXHAUSTIVE)
     memory.insert(stored)
@@ -96,6 +104,37 @@ def test_a_correction_is_known_at_once(rng: np.random.Generator):
     assert memory.query(["fffffffff"], 3).distances.min() > 0.0
 
 
+@needs_jit
+def test_trees_come_with_many_sequences_and_go_again(monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator):
+    stored = words(rng, 300)
+    memory = SequenceMemory(EditDistance(LETTERS), **EXHAUSTIVE)
+    memory.insert(stored[:100])
+    memory.remove(np.arange(0, 100, 3))
+    expected = memory.query(stored, 3)
+    monkeypatch.setattr(_sequence_memory, "_MOST_BYTES", 2**10)
+    found = memory.query(stored, 3)
+    assert memory._trees is not None
+    np.testing.assert_array_equal(found.distances, expected.distances)
+    memory.insert(stored[100:])
+    assert memory.query(stored[100:]).ids.ravel().tolist() == list(range(100, len(stored)))
+    memory.remove(memory.ids[memory.ids >= 20])
+    assert memory.query(stored[1:2]).ids.tolist() == [[1]]
+    assert memory._trees is None
+
+
+def test_equal_costs_are_ranked_exactly(rng: np.random.Generator):
+    distance = EditDistance(LETTERS)
+    stored = words(rng, 500)
+    asked = [misspelt(word, rng) for word in stored[::9]]
+    memory = SequenceMemory(distance, n_candidates=5)
+    for part in (stored[:200], stored[200:250], stored[250:]):  # the last ones are not in blocks yet
+        memory.insert(part)
+        found, n = memory.query(asked, 5), len(memory)
+        positions, lengths = distance.nearest(asked, stored[:n], 5)
+        np.testing.assert_array_equal(found.ids, positions)
+        np.testing.assert_array_equal(found.distances, lengths)
+
+
 def test_costs_that_are_learned_later_count(rng: np.random.Generator):
     stored = ["abab", "cdcd", "efef"]
     distance = EditDistance(LETTERS, n_rounds=3, random_state=0)
@@ -106,7 +145,7 @@ def test_costs_that_are_learned_later_count(rng: np.random.Generator):
     assert memory.query(["abaf"]).distances[0, 0] != before
 
 
-def test_an_insertion_that_is_broken_off(monkeypatch: pytest.MonkeyPatch):
+def test_an_insertion_that_is_broken_off(way: str, monkeypatch: pytest.MonkeyPatch):
     memory = SequenceMemory(EditDistance(LETTERS), **EXHAUSTIVE)
     memory.insert(["aaa", "bbb"])
     with monkeypatch.context() as patch:
@@ -119,9 +158,10 @@ def test_an_insertion_that_is_broken_off(monkeypatch: pytest.MonkeyPatch):
             memory.insert(["ccc"])
     assert memory.ids.tolist() == [0, 1]
     assert sorted(memory.query(["ccc"], 3).ids[0].tolist()) == [-1, 0, 1]
-    assert memory.insert(["ddd"]).tolist() == [3]
-    assert memory.query(["ddd"]).ids.tolist() == [[3]]
     assert 2 not in memory
+    assert memory.insert(["ddd"]).tolist() == [2]
+    assert memory.query(["ddd"]).ids.tolist() == [[2]]
+    assert memory.query(["ccc"], 3).ids[0].tolist() == [0, 1, 2]
 
 
 def test_what_cannot_be_used():
@@ -138,7 +178,6 @@ def test_what_cannot_be_used():
         SequenceMemory("edit")  # type: ignore[arg-type]
     memory = SequenceMemory(EditDistance(LETTERS), n_candidates=5, random_state=0)
     memory.insert(["abc", "bcd"])
-    assert isinstance(memory._retriever, CMTRetriever)
     with pytest.raises(ValueError, match="k must be at most n_candidates, which is 5, not 6"):
         memory.query(["abc"], 6)
     with pytest.raises(ValueError, match="not in the alphabet"):

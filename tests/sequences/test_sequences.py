@@ -56,7 +56,7 @@ def reference(x: str, y: str, costs: np.ndarray) -> float:
 @settings(max_examples=200)
 def test_distances_and_alignments(x: str, y: str, seed: int, symmetric: bool):
     costs = costs_of(seed, symmetric)
-    distance = of_costs(costs, symmetric=symmetric)
+    distance = of_costs(costs, symmetric=symmetric, transposition=None)
     expected = reference(x, y, costs)
     assert distance.pairwise([x], [y])[0, 0] == pytest.approx(expected, rel=1e-5)
     found = distance.align(x, y)
@@ -65,6 +65,38 @@ def test_distances_and_alignments(x: str, y: str, seed: int, symmetric: bool):
     assert "".join(b for _, b in found.steps if b is not None) == y
     codes = {symbol: i for i, symbol in enumerate(LETTERS)} | {None: -1}
     assert sum(costs[codes[a], codes[b]] for a, b in found.steps) == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("learned", [False, True])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"normalized": True},
+        {"symmetric": False, "local": 0.6},
+        {"symmetric": False, "local": 0.6, "normalized": True},
+        {"symmetric": False, "both_directions": True, "contextual": True},
+    ],
+)
+def test_the_nearest_are_those_of_the_least_distances(options: dict[str, Any], learned: bool, rng: np.random.Generator):
+    """Whether they are in blocks of narrow or wide words, or too long for any."""
+    costs = costs_of(3, options.get("symmetric", True))
+    distance = of_costs(costs, **options) if learned else EditDistance(LETTERS, **options)
+    for longest in (12, 40, 90):
+        stored, asked = (["".join(rng.choice(list(LETTERS), n)) for n in rng.integers(0, longest, m)] for m in (200, 9))
+        lengths = np.stack([distance.paired([word] * 200, stored) for word in asked])
+        np.testing.assert_array_equal(distance.pairwise(asked, stored), lengths)
+        positions, nearest = distance.nearest(asked, stored, 7)
+        expected = np.argsort(lengths, axis=1, kind="stable")[:, :7]
+        np.testing.assert_array_equal(positions, expected)
+        np.testing.assert_array_equal(nearest, np.take_along_axis(lengths, expected, axis=1))
+
+
+def test_distances_divided_by_lengths():
+    plain, divided = EditDistance("abc"), EditDistance("abc", normalized=True)
+    x, y = ["abcabc", "", "a"], ["abab", "", "bc"]
+    np.testing.assert_allclose(divided.paired(x, y), plain.paired(x, y) / [6, 1, 2])
+    assert divided.align("ab", "ba").distance == 0.5
 
 
 def test_plain_edit_distances():
@@ -219,8 +251,8 @@ def test_costs_of_exchanges_and_contexts_follow_the_noise(rng: np.random.Generat
         else:
             queries.append(word[:at] + word[at] + word[at:])  # twice
     options = {"n_rounds": 6, "learning_rate": 0.5, "random_state": 0}
-    plain = EditDistance(LETTERS, **options).fit(words, queries[:80], answers[:80])
-    richer = EditDistance(LETTERS, transposition=1.0, contextual=True, **options).fit(words, queries[:80], answers[:80])
+    plain = EditDistance(LETTERS, transposition=None, **options).fit(words, queries[:80], answers[:80])
+    richer = EditDistance(LETTERS, contextual=True, **options).fit(words, queries[:80], answers[:80])
     errors = [np.mean(d.nearest(queries[80:], words)[0][:, 0] != answers[80:]) for d in (plain, richer)]
     assert errors[1] < errors[0] - 0.1
     _, swaps, factors = richer._costs[:3]
@@ -470,8 +502,6 @@ def test_trees_that_cannot_be_made_or_asked():
     for options, message in [
         ({"metric": "cosine"}, "metric must be an EditDistance, 'euclidean' or 'angular'"),
         ({"metric": EditDistance(LETTERS, symmetric=False)}, "metric must be symmetric"),
-        ({"metric": EditDistance(LETTERS, transposition=1.0)}, "metric must have no transposition"),
-        ({"metric": EditDistance(LETTERS, contextual=True)}, "metric must have no transposition"),
         ({"leaf_size": 0}, "leaf_size must be"),
         ({"tau": 1.0}, "tau must be less than 1"),
     ]:

@@ -3,7 +3,7 @@
 import pickle
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
+from functools import cache, partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -351,7 +351,7 @@ def test_a_closed_store_says_so(store: MemoryStore):
 # Recall
 
 
-def test_recall_is_measured_and_reached():
+def test_recall_is_measured_and_reached(monkeypatch: pytest.MonkeyPatch):
     rng = np.random.default_rng(0)
     centres = rng.normal(size=(100, 16)).astype(np.float32)
     X = centres[rng.integers(100, size=10_100)] + 0.3 * rng.normal(size=(10_100, 16)).astype(np.float32)
@@ -365,6 +365,9 @@ def test_recall_is_measured_and_reached():
         few = [store.query(some, 8, target_recall=target).keys for some in np.split(Q, 10)]  # many are scanned
         return float(np.mean([np.isin(a, b).mean() for a, b in zip(np.vstack(few), true, strict=True)]))
 
+    assert recall(0.6) > 0.55  # before it is measured
+    for target in (0.6, 0.95):
+        store.calibrate(8, target_recall=target)
     assert 0.55 < recall(0.6) < 0.9
     assert recall(0.95) > 0.9
     low, high = store.recall
@@ -374,10 +377,41 @@ def test_recall_is_measured_and_reached():
     assert (high.k, high.share, high.n_memories) == (8, 1.0, 4500)
     assert low.n_probes < high.n_probes
     store.add(np.arange(4500, 10_000), X[4500:])
-    store.query(Q, 8, target_recall=0.6)
+    assert store.calibrate(8, target_recall=0.6) == store.recall[0]
     assert store.recall[0].n_memories == 10_000
-    store.query(Q, 8, target_recall=0.6, where=np.arange(0, 10_000, 2))
-    assert store.recall[-1].share == 0.5
+    monkeypatch.setattr("cmt_numba.store._search._MOST_CELLS_COMPARED", 0)
+    assert store.calibrate(8, np.arange(0, 10_000, 2), 0.6).share == 0.5
+
+
+def test_queries_measure_in_parts_and_what_they_measure_is_kept(tmp_path: Path):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(6000, 8)).astype(np.float32)
+    one, other = (MemoryStore(random_state=0) for _ in range(2))
+    for store in (one, other):
+        store.add(range(5000), X[:5000])
+    answers = [one.query(row[None], 4).keys for row in X[5000:5200]]
+    assert one.recall == (one.calibrate(4),)
+    assert all(
+        np.array_equal(other.query(row[None], 4).keys, keys) for row, keys in zip(X[5000:5200], answers, strict=True)
+    )
+    assert other.recall == one.recall  # the same calls, the same measurement
+    one.save(tmp_path / "store.cmt")
+    assert MemoryStore.load(tmp_path / "store.cmt").recall == one.recall
+    for n_added in (0, 1):
+        with MemoryStore(tmp_path / f"folder{n_added}", random_state=0) as folder:
+            folder.add(range(5000), X[:5000])
+            measured = folder.calibrate(4)
+            folder.add(range(5000, 5000 + n_added), X[5000 : 5000 + n_added]) if n_added else None
+        with MemoryStore(tmp_path / f"folder{n_added}") as folder:
+            assert folder.recall == (measured,)
+
+
+def test_damaged_measurements_are_refused():
+    for written in ("{", "[[1]]", "[[0, 1.0, 0.9, 1, 1.0, 5, 4]]", "[[1, 2.0, 0.9, 1, 1.0, 5, 4]]", "[1"):
+        store = filled()
+        store._contents.change(partial(store._contents.records.set_facts, {"efforts": written}))
+        with pytest.raises(FileFormatError, match="recall of the store"):
+            pickle.loads(pickle.dumps(store))
 
 
 # Learning
@@ -580,7 +614,7 @@ def test_many_vectors_are_replaced_in_blocks(sparse: bool, monkeypatch: pytest.M
         overwrite_keys(*arguments)
 
     monkeypatch.setattr("cmt_numba._engine.reorganise.overwrite_keys", overwrite)
-    monkeypatch.setattr("cmt_numba.store._memory_store._CELLS_REPLACED_AT_ONCE", 80)
+    monkeypatch.setattr("cmt_numba.store._writing._CELLS_REPLACED_AT_ONCE", 80)
     payloads = list(range(40))
     store.upsert(range(5, 45), X[20:], payloads)
     assert n_written == [10, 10, 5]

@@ -265,7 +265,7 @@ def test_a_durable_tree_has_its_links_again(tmp_path: Path):
 
 
 @needs_jit
-def test_stores_follow_links_as_far_as_their_recall_needs():
+def test_stores_follow_links_as_far_as_their_recall_needs(monkeypatch: pytest.MonkeyPatch):
     X, Q = rows(4200), rows(60, 1)
     store = MemoryStore(random_state=0, n_trees=2)
     store.add(np.arange(4200), X)
@@ -276,15 +276,18 @@ def test_stores_follow_links_as_far_as_their_recall_needs():
         return float(np.mean([np.isin(a, b).mean() for a, b in zip(np.vstack(few), true, strict=True)]))
 
     for target in (0.95, 0.99):
+        effort = store.calibrate(10, target_recall=target)
         assert recall(true, target_recall=target) > target - 0.02
-        effort = store.recall[-1]
         assert effort.breadth >= 16
         assert effort.recall >= target
     most = np.arange(4100)
     among = store.query(Q, 10, where=most, target_recall=1.0).keys
     assert among.max() < 4100
+    assert recall(among, where=most) == 1.0
+    monkeypatch.setattr("cmt_numba.store._search._MOST_CELLS_COMPARED", 0)
+    effort = store.calibrate(10, most)
     assert recall(among, where=most) > 0.93
-    assert (store.recall[-1].share, store.recall[-1].breadth >= 16) == (1.0, True)
+    assert (effort.share, effort.breadth >= 16) == (1.0, True)
     store.delete(np.setdiff1d(np.arange(4200), true).tolist())
     np.testing.assert_array_equal(store.query(Q, 10, target_recall=0.99).keys, true)
 
@@ -300,15 +303,16 @@ def test_new_queries_find_what_is_aimed_at(k: int):
     blocks = np.split(X[6000:], 60)  # many rows at once are compared with all
     true = [store.query(some, k, target_recall=1.0).keys for some in blocks]
     for target in (0.9, 0.95, 0.995):
+        assert store.calibrate(k, target_recall=target).breadth > 0
         found = [store.query(some, k, target_recall=target).keys for some in blocks]
         pairs = zip(np.vstack(found), np.vstack(true), strict=True)
         assert np.mean([np.isin(a, b).mean() for a, b in pairs]) > target - 0.01
-        assert store.recall[-1].breadth > 0
 
 
 @pytest.mark.parametrize("n_near", [12, 400])
 def test_filters_may_leave_only_what_is_far_from_the_query(monkeypatch: pytest.MonkeyPatch, n_near: int):
     monkeypatch.setattr(cmt_numba.store._recall, "N_EXACT", 0)
+    monkeypatch.setattr("cmt_numba.store._search._MOST_CELLS_COMPARED", 0)
     monkeypatch.setattr(Effort, "compares_all", lambda effort, *_, **__: effort.n_probes is None)
     centre, X = np.full(D, 2.0, np.float32), rows(n_near + 400)
     X[:n_near] += centre

@@ -1,0 +1,82 @@
+"""Candidates of a filter as 8-bit codes side by side, for filters that come again."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+from .._forest import NONE, Hits, Rows, State
+from .._heads import CodedLists, Landmarks, Scorers, coded_lists, search_lists
+from .._jit import FEATURES_OF_A_WORD, TILE, Tiles
+
+_ZERO = 64  # the code of a query's 0: its codes have 7 bits and no sign
+_TILES_AT_ONCE = 1 << 7  # so many that what is copied stays in a cache
+_NO_BIASES = np.empty(0, np.float32)
+
+
+class CodedCandidates(NamedTuple):
+    """The codes of some memories, in one list of tiles."""
+
+    landmarks: Landmarks
+    sizes: np.ndarray  # int64 (1,)
+
+
+def coded_candidates(state: State, slots: np.ndarray) -> CodedCandidates:
+    """Return the codes of the dense keys in some slots, which rise."""
+    d, n_tiles = state.parameters.n_features, -(-slots.size // TILE)
+    n_groups = -(-d // FEATURES_OF_A_WORD)
+    labels = np.full(n_tiles * TILE, NONE)
+    labels[: slots.size] = slots
+    all_codes, marks = state.codes.values.reshape(-1, d), state.codes.marks
+    codes = np.empty((n_tiles, n_groups, TILE, FEATURES_OF_A_WORD), np.int8)
+    starts = np.zeros(labels.size, np.int32)
+    scales, errors = np.zeros(labels.size, np.float32), np.full(labels.size, -np.inf, np.float32)
+    scales[: slots.size], errors[: slots.size] = marks["scale"][slots], marks["error"][slots]
+    padded = np.zeros((_TILES_AT_ONCE * TILE, n_groups * FEATURES_OF_A_WORD), np.int8)
+    for tile in range(0, n_tiles, _TILES_AT_ONCE):
+        some = slots[tile * TILE : (tile + _TILES_AT_ONCE) * TILE]
+        padded[: some.size, :d] = all_codes[some]
+        padded[some.size :] = 0
+        starts[tile * TILE : tile * TILE + some.size] = -_ZERO * padded[: some.size].sum(axis=1, dtype=np.int32)
+        words = padded.view(np.int32).reshape(-1, TILE, n_groups)
+        target = codes[tile : tile + _TILES_AT_ONCE].view(np.int32)[..., 0]
+        target[:] = words[: len(target)].transpose(0, 2, 1)
+    tiles = Tiles(codes.reshape(-1), starts, scales, errors)
+    longest = 1.0 + float(marks["error"][slots].max(initial=0.0))
+    lists = CodedLists(np.array([0, n_tiles]), labels, tiles, longest, _ZERO)
+    return CodedCandidates(Landmarks(_everywhere(d), lists, np.inf), np.array([slots.size]))
+
+
+@lru_cache(maxsize=16)
+def _everywhere(n_features: int) -> CodedLists:
+    """Return the landmark of a list that all rows reach."""
+    return coded_lists(np.zeros((1, n_features), np.float32), None, np.zeros(1, np.int64), 1, _ZERO)
+
+
+class _Found(NamedTuple):
+    """Answers as the kernel writes them."""
+
+    labels: np.ndarray  # int64 (rows, k): slots
+    scores: np.ndarray  # float32 (rows, k)
+    n_scored: np.ndarray  # int64 (rows,)
+    n_met: np.ndarray  # int64 (rows,), which is not written
+
+
+def search_coded(state: State, candidates: CodedCandidates, rows: Rows, hits: Hits) -> None:
+    """Write the best of the candidates for rows into ``hits``, as the forest is read."""
+    n, k = hits.ids.shape
+    d, theta, lengths = rows.n_features, state.scorer.theta, None
+    values, offsets = rows.values[rows.offsets[0] : rows.offsets[-1]], rows.offsets - rows.offsets[0]
+    if theta.size > 0:
+        weighted = values.reshape(n, d) * (np.float32(1.0) + theta)
+        lengths = np.sqrt(np.einsum("ij,ij->i", weighted, weighted))[:, None]
+        values = (weighted / np.maximum(lengths, np.float32(1e-30))).reshape(-1)
+    asked = Rows(values, rows.indices, offsets, d, False)
+    found = _Found(np.empty((n, k), np.int64), hits.scores, np.empty(n, np.int64), np.empty(n, np.int64))
+    search_lists(candidates.landmarks, candidates.sizes, Scorers(state.keys.values, d, _NO_BIASES), asked, 0, n, found)
+    there = found.labels != NONE
+    hits.ids[:] = np.where(there, state.keys.ids[np.where(there, found.labels, 0)], NONE)
+    if lengths is not None:
+        hits.scores[:] *= lengths

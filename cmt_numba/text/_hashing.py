@@ -1,0 +1,106 @@
+"""Hashed features of texts: words, pairs of words and n-grams of characters."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+import numpy as np
+
+from ._hash_kernels import MOST_OF_A_CHARACTER, N_COLUMNS, N_KINDS, SPACE, hash_texts, weigh_texts
+
+_NEWLINE = 10
+_MOST_CHARACTERS = 1 << 22  # that are hashed at once
+
+# Marks that belong to letters are no letters for Python, and neither are emoji.
+_OTHERS = re.compile("[^\\w\u0300-\u036f\u0900-\u109f\u2600-\u27bf\U0001f000-\U0001faff\n]+")
+_NEWLINES = re.compile("\n")
+
+
+class HashedTexts(NamedTuple):
+    """The features of texts, without duplicates and in ascending order, as the rows of a CSR matrix."""
+
+    starts: np.ndarray  # int64 (n_texts + 1,)
+    columns: np.ndarray  # int32
+    counts: np.ndarray  # float32
+
+    def rows(self, rows: slice) -> HashedTexts:
+        """Return the features of some texts that follow each other."""
+        starts = self.starts[rows.start : rows.stop + 1]
+        here = slice(starts[0], starts[-1])
+        return HashedTexts(starts - starts[0], self.columns[here], self.counts[here])
+
+
+class WeighedTexts(NamedTuple):
+    """Features of texts with their weights, as the rows of a CSR matrix."""
+
+    starts: np.ndarray  # int32 (n_texts + 1,)
+    columns: np.ndarray  # int32
+    weights: np.ndarray  # float32
+
+
+class DocumentFrequencies:
+    """How many texts have each feature. They go on counting, so weights of new texts follow them."""
+
+    def __init__(self, counts: np.ndarray, n_texts: int) -> None:
+        self.counts, self.n_texts = counts, n_texts
+
+    @classmethod
+    def of(cls, hashed: HashedTexts) -> DocumentFrequencies:
+        """Return the frequencies in some texts."""
+        counts = np.bincount(hashed.columns, minlength=N_KINDS * N_COLUMNS).astype(np.int32)
+        return cls(counts, hashed.starts.size - 1)
+
+    def add(self, hashed: HashedTexts, times: int = 1) -> None:
+        """Count texts, or uncount them with ``times=-1``."""
+        np.add.at(self.counts, hashed.columns, np.int32(times))
+        self.n_texts += times * (hashed.starts.size - 1)
+
+    def weigh(self, hashed: HashedTexts, factors: np.ndarray, order: np.ndarray | None = None) -> WeighedTexts:
+        """Return the weights of the features of texts, by default of all in their order."""
+        if order is None:
+            order = np.arange(hashed.starts.size - 1)
+        n = int((hashed.starts[order + 1] - hashed.starts[order]).sum())
+        starts, columns, weights = np.empty(order.size + 1, np.int32), np.empty(n, np.int32), np.empty(n, np.float32)
+        weigh_texts(hashed, order, self.counts, self.n_texts, factors, starts, columns, weights)
+        return WeighedTexts(starts, columns[: starts[-1]], weights[: starts[-1]])
+
+
+def features_of(texts: list[str]) -> HashedTexts:
+    """Return the features of texts."""
+    parts: list[HashedTexts] = []
+    first = 0
+    while first < len(texts) or not parts:
+        stop, n = first, 0
+        while stop < len(texts) and (stop == first or n + len(texts[stop]) <= _MOST_CHARACTERS):
+            n += len(texts[stop])
+            stop += 1
+        parts.append(_features_of_some(texts[first:stop]))
+        first = stop
+    return parts[0] if len(parts) == 1 else join(parts)
+
+
+def join(parts: list[HashedTexts]) -> HashedTexts:
+    """Return the features of several lists of texts as those of one."""
+    sizes = np.concatenate([[0], *(np.diff(part.starts) for part in parts)])
+    columns, counts = (np.concatenate([part[i] for part in parts]) for i in (1, 2))
+    return HashedTexts(np.cumsum(sizes), columns, counts)
+
+
+def _features_of_some(texts: list[str]) -> HashedTexts:
+    joined = "\n".join(texts if len(texts) == 1 else [_NEWLINES.sub(" ", text) for text in texts]).lower()
+    codes = np.array(np.frombuffer(_OTHERS.sub(" ", joined).encode("utf-32-le", "surrogatepass"), np.uint32))
+    newlines = np.flatnonzero(codes == _NEWLINE)
+    codes[newlines] = SPACE
+    ends = np.append(newlines, codes.size)[: len(texts)]
+    if len(texts) == 1:
+        ends[0] = codes.size
+    starts, n = np.empty(len(texts) + 1, np.int64), MOST_OF_A_CHARACTER * codes.size
+    columns, counts = np.empty(n, np.int32), np.empty(n, np.float32)
+    hash_texts(codes, ends, starts, columns, counts)
+    return HashedTexts(starts, columns[: starts[-1]].copy(), counts[: starts[-1]].copy())
+
+
+def words_of(text: str) -> list[str]:
+    """Return the words of a text as they are in it."""
+    return _OTHERS.sub(" ", text).split()

@@ -1,0 +1,641 @@
+"""The classifier of texts."""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Iterable
+from functools import partial
+from typing import Any, ClassVar, NamedTuple, Self
+
+import numpy as np
+from sklearn.base import ClassifierMixin
+from sklearn.utils import column_or_1d
+from sklearn.utils.validation import check_is_fitted
+
+from .._change import Lockable, changes, reads
+from .._validation import Checked, Constraint, check_integer, check_parameters, check_real, check_seed, label_array
+from ..estimators import check_targets, check_unmixed, in_one_type
+from ..journal import Durability
+from ..persistence import DTYPES, Contents, pack_contents, take, unpack_contents
+from ._base import SavableText, check_texts
+from ._class_model import log_softmax
+from ._encoders import Encoder, check_encoder
+from ._hashing import features_of, words_of
+from ._stored_texts import StoredTexts
+from ._text_folder import TextFolder
+from ._text_model import TextModel
+
+_APART = frozenset({"_own_lock", "_folder", "_encoder", "_model"})  # attributes that copies do not have
+_PICKLED = "contents"
+_MOST_EXPLAINED = 200  # words of a text that are left out in turn
+
+
+class TextExplanation(NamedTuple):
+    """Why a text was given its class.
+
+    Attributes
+    ----------
+    label : object
+        The class.
+    probability : float
+        Its probability.
+    runner_up : object
+        The class of the next highest probability; None if there is no other.
+    words : list of tuple of str and float
+        Words of the text, and by how much each raises the log-odds of the class: how much lower they are without it.
+        The most important words come first.
+    """
+
+    label: Any
+    probability: float
+    runner_up: Any
+    words: list[tuple[str, float]]
+
+    def __str__(self) -> str:
+        words = ", ".join(f"{word} {weight:+.2f}" for word, weight in self.words)
+        return f"{self.label} ({self.probability:.0%}), not {self.runner_up}: {words}"
+
+
+class TextClassifier(ClassifierMixin, Lockable, SavableText):
+    """A classifier of texts that learns further texts and classes at any time.
+
+    It needs no vectorizer and no choices. Words, pairs of words and n-grams of characters are hashed, so that no
+    vocabulary is frozen, and how many texts have each of them goes on being counted. Two models score the classes: a
+    :class:`~cmt_numba.CMTClassifier` by these features, and learned vectors of features and classes
+    (:class:`FastTextClassifier`), if there are at most 500 classes. How much each counts is learned from texts that
+    are held out.
+
+    Parameters
+    ----------
+    encoder : "use", callable or object with ``encode``, optional
+        A pretrained encoder, whose vectors score classes as well: a function that returns an array of shape
+        ``(n, d)`` for a list of texts, or an object with such a method, as those of sentence-transformers. "use" is the
+        Universal Sentence Encoder for 16 languages of the extra ``use``. Vectors of learned texts are stored with
+        them, so that they are computed once. Encoders that are not strings are not saved.
+    random_state : int or numpy.random.SeedSequence, optional
+        Seed.
+
+    Attributes
+    ----------
+    classes_ : ndarray, shape (n_classes,)
+        The classes, sorted.
+    n_texts_ : int
+        The number of stored texts.
+
+    Examples
+    --------
+    >>> from cmt_numba.text import TextClassifier
+    >>> texts = ["rain and wind", "sun and clouds", "a song", "an album"]
+    >>> classifier = TextClassifier(random_state=0).fit(texts, ["weather", "weather", "music", "music"])
+    >>> _ = classifier.partial_fit(["goal in the last minute", "a football match"], ["sport", "sport"])
+    >>> classifier.predict(["wind and clouds", "the match"]).tolist()
+    ['weather', 'sport']
+    """
+
+    _constraints: ClassVar[dict[str, Constraint]] = {
+        "encoder": Checked(check_encoder, '"use", callable or object with encode'),
+        "random_state": Checked(check_seed, "int or numpy.random.SeedSequence"),
+    }
+    _model: TextModel | None = None
+    _folder: TextFolder | None = None
+
+    def __init__(self, encoder: Any = None, *, random_state: int | np.random.SeedSequence | None = None) -> None:
+        self.encoder = encoder
+        self.random_state = random_state
+
+    # Learning
+
+    def fit(self, texts: Iterable[str], y: Any, ids: Any = None) -> Self:
+        """Learn from texts and their classes, forgetting earlier ones.
+
+        Parameters
+        ----------
+        texts : iterable of str
+            The texts. They may be empty, of any length and in any language.
+        y : array-like, shape (n_texts,)
+            Their classes: strings or numbers.
+        ids : iterable of str or int, optional
+            What you call the texts, to :meth:`remove` them later. By default they are numbered.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument or a parameter cannot be used; nothing has changed then.
+        """
+        return self._learn("fit", texts, y, ids)
+
+    def partial_fit(self, texts: Iterable[str], y: Any, ids: Any = None) -> Self:
+        """Learn from further texts, of known classes or new ones.
+
+        A few texts are learned at once, with some of the others again. When the number of texts has doubled, or many
+        come together, all are learned again.
+
+        Parameters
+        ----------
+        texts : iterable of str
+            The texts.
+        y : array-like, shape (n_texts,)
+            Their classes, of a type that goes with those before.
+        ids : iterable of str or int, optional
+            What you call the texts. None may be in use.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument or a parameter cannot be used; nothing has changed then.
+        """
+        return self._learn("partial_fit", texts, y, ids)
+
+    def _learn(self, name: str, texts: Iterable[str], y: Any, ids: Any) -> Self:
+        check_parameters(self, self._constraints)
+        listed: list[str] = check_texts("texts", texts)
+        labels = self._check_labels(y, len(listed))
+        if ids is not None:
+            ids = _objects(list(ids))
+        seed = int(check_seed(self.random_state).generate_state(1)[0])
+        vectors = self._encoded(listed, remembers=True)
+        arguments = {"texts": _objects(listed), "labels": labels, "ids": ids, "vectors": vectors, "seed": seed}
+        return self._change(name, arguments)
+
+    def _check_labels(self, y: Any, n_texts: int) -> np.ndarray:
+        check_unmixed("y", y)
+        check_targets(y)
+        labels = column_or_1d(label_array("y", y))
+        if labels.size != n_texts:
+            raise ValueError(f"y must have a class for each text: there are {n_texts} texts and {labels.size} classes")
+        return labels
+
+    def _change(self, name: str, arguments: dict[str, Any]) -> Self:
+        """Make a change, which is journaled if the classifier is in a folder."""
+        if self._folder is not None:
+            self._folder.change(name, arguments)
+        else:
+            self._lock.change(partial(getattr(self, f"_{name}"), **arguments))
+        return self
+
+    def _swap_in(self, model: TextModel) -> None:
+        self._lock.step(partial(setattr, self, "_model", model))
+
+    def _fit(self, texts: Any, labels: np.ndarray, ids: Any, vectors: np.ndarray | None, seed: int) -> None:
+        stored, listed = StoredTexts(), texts.tolist()
+        checked = stored.check_new(ids, len(listed))
+        stored.append(listed, checked, np.zeros(len(listed), np.int64), features_of(listed), vectors)
+        generator = np.random.Generator(np.random.PCG64(seed))
+        self._swap_in(TextModel.learned(stored, labels, generator))
+
+    def _partial_fit(self, texts: Any, labels: np.ndarray, ids: Any, vectors: np.ndarray | None, seed: int) -> None:
+        model = self._model
+        if model is None:
+            self._fit(texts, labels, ids, vectors, seed)
+            return
+        if (vectors is None) != (model.dense is None):
+            raise ValueError("encoder must be given exactly if it was given when the first texts were learned")
+        if (
+            vectors is not None
+            and model.stored.encoded is not None
+            and vectors.shape[1] != model.stored.encoded.shape[1]
+        ):
+            raise ValueError(f"encoder must return vectors of {model.stored.encoded.shape[1]} numbers as before")
+        known, labels = in_one_type("y", model.classes, labels)
+        listed = texts.tolist()
+        checked, hashed = model.stored.check_new(ids, len(listed)), features_of(listed)
+        if not model.is_due(len(listed)):
+            self._lock.step(partial(model.learn_further, listed, checked, labels, hashed, vectors))
+            return
+        stored = model.stored.only(np.arange(len(model.stored)), model.stored.labels)
+        y = np.concatenate([known[stored.labels], labels])
+        stored.append(listed, checked, np.zeros(len(listed), np.int64), hashed, vectors)
+        self._swap_in(TextModel.learned(stored, y, copy.deepcopy(model.generator)))
+
+    def remove(self, ids: Any) -> Self:
+        """Forget texts, and classes that have no others.
+
+        What was learned from them otherwise fades, and is gone when all texts are learned again.
+
+        Parameters
+        ----------
+        ids : str, int or iterable of them
+            Ids of stored texts.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        KeyError
+            If there is no such text; nothing has changed then.
+        TypeError, ValueError
+            If an id is given twice, or no text would be left.
+        """
+        check_is_fitted(self, "classes_")
+        return self._change("remove", {"ids": _objects([ids] if isinstance(ids, str | int) else list(ids))})
+
+    def _remove(self, ids: Any) -> None:
+        model = self._fitted()
+        self._forget(model.stored.positions_of(ids.tolist()))
+
+    def _forget(self, positions: np.ndarray) -> None:
+        model = self._fitted()
+        if positions.size == 0:
+            return
+        if positions.size == len(model.stored):
+            raise ValueError("at least one text must be left: call fit to learn others")
+        if not model.is_due(positions.size):
+            self._swap_in(model.without(np.sort(positions)))
+            return
+        kept = np.delete(np.arange(len(model.stored)), positions)
+        y = model.classes[model.stored.labels[kept]]
+        stored = model.stored.only(kept, model.stored.labels[kept])
+        self._swap_in(TextModel.learned(stored, y, copy.deepcopy(model.generator)))
+
+    def remove_classes(self, labels: Any) -> Self:
+        """Forget classes, with their texts.
+
+        Parameters
+        ----------
+        labels : array-like, shape (n,)
+            Some of ``classes_``, but not all.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        TypeError, ValueError
+            If one is unknown, or none would be left; nothing has changed then.
+        """
+        check_is_fitted(self, "classes_")
+        return self._change("remove_classes", {"labels": np.ravel(label_array("labels", labels))})
+
+    def _remove_classes(self, labels: np.ndarray) -> None:
+        model = self._fitted()
+        classes, labels = in_one_type("labels", model.classes, labels)
+        unknown = np.setdiff1d(labels, classes)
+        if unknown.size:
+            raise ValueError(f"labels must be known classes, and {unknown.tolist()[0]!r} is none of the {classes.size}")
+        self._forget(np.flatnonzero(np.isin(classes[model.stored.labels], labels)))
+
+    def calibrate(self, texts: Iterable[str] | None = None, y: Any = None) -> Self:
+        """Learn how sure the classifier is.
+
+        It is so already after :meth:`fit`, from texts that are held out.
+
+        Parameters
+        ----------
+        texts : iterable of str, optional
+            Texts that the classifier has not learned. By default all stored texts are learned again, and some are held
+            out.
+        y : array-like, shape (n_texts,), optional
+            Their classes, which must be known.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        TypeError, ValueError
+            If only one of ``texts`` and ``y`` is given, or they cannot be used.
+        """
+        check_is_fitted(self, "classes_")
+        if (texts is None) != (y is None):
+            raise ValueError("texts and y must be given together, or neither")
+        if texts is None:
+            return self._change("calibrate", {"texts": None, "labels": None, "vectors": None})
+        listed: list[str] = check_texts("texts", texts)
+        labels, vectors = self._check_labels(y, len(listed)), self._encoded(listed)
+        return self._change("calibrate", {"texts": _objects(listed), "labels": labels, "vectors": vectors})
+
+    def _calibrate(self, texts: Any, labels: Any, vectors: np.ndarray | None) -> None:
+        model = self._fitted()
+        if texts is None:
+            stored = model.stored.only(np.arange(len(model.stored)), model.stored.labels)
+            y = model.classes[stored.labels]
+            self._swap_in(TextModel.learned(stored, y, copy.deepcopy(model.generator)))
+            return
+        classes, labels = in_one_type("y", model.classes, labels)
+        if not np.isin(labels, classes).all():
+            raise ValueError("y must be known classes: pass texts of classes that have been learned")
+        scores = model.scores(features_of(texts.tolist()), vectors)
+        positions = np.searchsorted(classes, labels)
+        self._lock.step(partial(model.calibrate, scores, positions))
+
+    # Answers
+
+    @reads
+    def predict(self, texts: Iterable[str], reject_below: float | None = None, reject_label: Any = None) -> np.ndarray:
+        """Return the class of each text.
+
+        Parameters
+        ----------
+        texts : iterable of str
+            The texts.
+        reject_below : float in [0, 1], optional
+            Texts whose highest probability is below it are rejected: they may be of no class that is known.
+        reject_label : object, optional
+            What is returned for rejected texts: no class, but of a type that goes with ``classes_``. By default -1
+            where classes are numbers, and "" where they are strings.
+
+        Returns
+        -------
+        ndarray, shape (n_texts,)
+            One of ``classes_`` for each text, or ``reject_label``.
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError
+            Before the first text.
+        TypeError, ValueError
+            If an argument cannot be used.
+        """
+        model = self._fitted()
+        if reject_below is None:
+            answers: np.ndarray = model.classes[self._best(texts, 1)[0][:, 0]]
+            return answers
+        lowest = check_real("reject_below", reject_below, 0.0, 1.0)
+        if reject_label is None:
+            reject_label = "" if model.classes.dtype.kind in "UO" else -1
+        classes, rejected = in_one_type("reject_label", model.classes, label_array("reject_label", [reject_label]))
+        if np.isin(rejected, classes).any():
+            raise ValueError(f"reject_label must be no class, but {reject_label!r} is one: choose another")
+        best, chances = self._best(texts, 1)
+        answers = np.concatenate([classes, rejected])[np.where(chances[:, 0] < lowest, classes.size, best[:, 0])]
+        return answers
+
+    @reads
+    def predict_proba(self, texts: Iterable[str]) -> np.ndarray:
+        """Return the probability of each class for each text: float64, shape (n_texts, n_classes).
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError
+            Before the first text.
+        TypeError
+            If a text is not a string.
+        """
+        model, (hashed, vectors) = self._fitted(), self._read(texts)
+        return np.exp(log_softmax(model.logits(hashed, vectors)))
+
+    @reads
+    def top_classes(self, texts: Iterable[str], k: int = 5) -> tuple[np.ndarray, np.ndarray]:
+        """Return the ``k`` most probable classes of each text.
+
+        Parameters
+        ----------
+        texts : iterable of str
+            The texts.
+        k : int, default 5
+            Number of classes, at most all of them.
+
+        Returns
+        -------
+        classes : ndarray of int64, shape (n_texts, k)
+            Positions in ``classes_``, the best first.
+        probabilities : ndarray of float64, shape (n_texts, k)
+            Their probabilities.
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError
+            Before the first text.
+        TypeError, ValueError
+            If a text is not a string or ``k`` is not a positive integer.
+        """
+        return self._best(texts, check_integer("k", k, 1))
+
+    def _best(self, texts: Iterable[str], k: int) -> tuple[np.ndarray, np.ndarray]:
+        model, (hashed, vectors) = self._fitted(), self._read(texts)
+        n, k = hashed.starts.size - 1, min(k, model.classes.size)
+        best, chances = np.empty((n, k), np.int64), np.empty((n, k))
+        for rows in model.blocks(n):
+            few = hashed if n == rows.stop - rows.start else hashed.rows(rows)
+            logits = log_softmax(model.logits(few, None if vectors is None else vectors[rows]))
+            order = np.argsort(-logits, axis=1, kind="stable")[:, :k] if k > 1 else logits.argmax(axis=1)[:, None]
+            best[rows], chances[rows] = order, np.exp(np.take_along_axis(logits, order, 1))
+        return best, chances
+
+    @reads
+    def explain(self, texts: Iterable[str], n_words: int = 5) -> list[TextExplanation]:
+        """Return, for each text, its class, the runner-up, and the words that speak for the class or against it.
+
+        Each word is left out in turn, at most the first 200 different ones.
+
+        Parameters
+        ----------
+        texts : iterable of str
+            The texts.
+        n_words : int, default 5
+            Words to name at most.
+
+        Returns
+        -------
+        list of TextExplanation
+            They can be printed.
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError
+            Before the first text.
+        TypeError, ValueError
+            If an argument cannot be used.
+        """
+        n_words = check_integer("n_words", n_words, 0)
+        return [self._explained(text, n_words) for text in check_texts("texts", texts)]
+
+    def _explained(self, text: str, n_words: int) -> TextExplanation:
+        model, words = self._fitted(), words_of(text)
+        distinct = list(dict.fromkeys(word.lower() for word in words))[:_MOST_EXPLAINED]
+        others = [" ".join(word for word in words if word.lower() != left_out) for left_out in distinct]
+        hashed, vectors = self._read([text, *others])
+        logs = log_softmax(model.logits(hashed, vectors))
+        order = np.argsort(-logs[0], kind="stable")[:2].tolist()
+        own = logs[:, order[0]]
+        odds = own - np.log(np.maximum(-np.expm1(np.minimum(own, -1e-12)), 1e-12))
+        effects = odds[0] - odds[1:]
+        chosen = np.argsort(-np.abs(effects), kind="stable")[:n_words].tolist()
+        runner_up = model.classes[order[1]] if len(order) > 1 else None
+        named = [(distinct[i], float(effects[i])) for i in chosen]
+        return TextExplanation(model.classes[order[0]], float(np.exp(own[0])), runner_up, named)
+
+    def _read(self, texts: Iterable[str]) -> Any:
+        """Return the features of texts, and their vectors if there is an encoder."""
+        listed: list[str] = check_texts("texts", texts)
+        return features_of(listed), self._encoded(listed) if self._fitted().dense is not None else None
+
+    def _encoded(self, texts: list[str], *, remembers: bool = False) -> np.ndarray | None:
+        """Return the vectors of texts; None without an encoder."""
+        if self.encoder is None:
+            if self._model is not None and self._model.dense is not None:
+                raise ValueError(
+                    "there is no encoder for these texts: call set_params(encoder=...) with that of the model"
+                )
+            return None
+        known = self.__dict__.get("_encoder")
+        if known is None or known.encoder is not self.encoder:
+            known = self.__dict__["_encoder"] = Encoder(self.encoder)
+        if remembers and self._model is not None and self._model.stored.encoded is not None:
+            known.remember(self._model.stored.texts, self._model.stored.encoded)
+        vectors: np.ndarray = known.encode(texts)
+        return vectors
+
+    @property
+    def classes_(self) -> np.ndarray:
+        """The classes, sorted."""
+        if self._model is None:
+            raise AttributeError("classes_ is known after fit")
+        return self._model.classes
+
+    @property
+    def n_texts_(self) -> int:
+        """The number of stored texts."""
+        return len(self._fitted().stored)
+
+    def _fitted(self) -> TextModel:
+        if self._model is None:
+            check_is_fitted(self, "classes_")
+        model: Any = self._model
+        return model
+
+    # Files and folders
+
+    @changes  # nothing, but other changes must wait
+    def _contents(self) -> Contents:
+        seed = self.random_state if isinstance(self.random_state, int) else None
+        parameters = {"encoder": self.encoder if isinstance(self.encoder, str) else None, "random_state": seed}
+        fields, arrays = ({}, {}) if self._model is None else self._model.described()
+        return Contents(type(self).__name__, {"parameters": parameters, "model": fields}, arrays)
+
+    @classmethod
+    def _made_of(cls, contents: Contents) -> Self:
+        made = cls(**take(contents.fields, "parameters", dict))
+        check_parameters(made, cls._constraints)
+        fields = take(contents.fields, "model", dict)
+        if fields:
+            made._model = TextModel.of(fields, contents.arrays)
+        return made
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = {name: value for name, value in vars(self).items() if name not in _APART}
+        return state | ({} if self._model is None else {_PICKLED: pack_contents(self._contents(), DTYPES)})
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        packed = state.pop(_PICKLED, None)
+        self.__dict__.update(state)
+        if packed is not None:
+            contents = unpack_contents("pickle", "classifier", packed, DTYPES)
+            self._model = TextModel.of(take(contents.fields, "model", dict), contents.arrays)
+
+    @classmethod
+    def open(
+        cls,
+        path: str | os.PathLike[str],
+        encoder: Any = None,
+        *,
+        random_state: int | None = None,
+        sync_every: int = 1,
+        snapshot_bytes: int = 1 << 26,
+        snapshot_seconds: float = 10.0,
+        read_only: bool = False,
+    ) -> Self:
+        """Return the classifier in a folder, whose changes survive a crash.
+
+        Each of ``fit``, ``partial_fit``, ``remove``, ``remove_classes`` and ``calibrate`` is on disk before the call
+        returns. The classifier can be used in a ``with`` statement.
+
+        Parameters
+        ----------
+        path : path-like
+            The folder: empty, or that of a text classifier. If it does not exist, it is created with access for its
+            owner only; its parent must exist.
+        encoder : "use", callable or object with ``encode``, optional
+            The encoder. It must be given again whenever the folder is opened, unless it is "use".
+        random_state : int, optional
+            Seed.
+        sync_every : int, default 1
+            The number of changes after which to wait for the disk. With more than 1, a crash of the machine may lose
+            up to ``sync_every - 1`` of the last changes; a crash of the process loses none.
+        snapshot_bytes : int, default 2**26
+            The size of the journal, in bytes, above which a snapshot replaces it; at least the size of the last one.
+        snapshot_seconds : float, default 10.0
+            The total time of the changes in the journal, in seconds, above which a snapshot replaces it; at least 4
+            times the time of the last one.
+        read_only : bool, default False
+            Open an existing classifier for answers and write nothing.
+
+        Returns
+        -------
+        TextClassifier
+
+        Raises
+        ------
+        cmt_numba.journal.AlreadyOpenError
+            If the folder is already open in this or another process.
+        cmt_numba.persistence.FileFormatError
+            If the folder is damaged, of a later version, or not that of a text classifier.
+        OSError
+            If the folder cannot be read or written.
+        TypeError, ValueError
+            If an option cannot be used.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> from cmt_numba.text import TextClassifier
+        >>> folder = tempfile.TemporaryDirectory()
+        >>> with TextClassifier.open(folder.name, random_state=0) as classifier:
+        ...     _ = classifier.partial_fit(["rain and wind", "a song"], ["weather", "music"], ids=["r1", "r2"])
+        >>> with TextClassifier.open(folder.name) as classifier:
+        ...     classifier.predict(["the wind"]).tolist()
+        ['weather']
+        >>> folder.cleanup()
+        """
+        classifier = cls(encoder, random_state=random_state)
+        check_parameters(classifier, cls._constraints)
+        folder = TextFolder(classifier)
+        durability = Durability(sync_every, snapshot_bytes, snapshot_seconds)
+        folder.open(path, durability, read_only=bool(read_only))
+        classifier._folder = folder
+        return classifier
+
+    def checkpoint(self) -> None:
+        """Replace the journal by a snapshot, so that the folder opens faster. That happens by itself, too.
+
+        Raises
+        ------
+        JournalError
+            If the classifier is closed, or could not be written.
+        ValueError
+            If it is not in a folder.
+        """
+        if self._folder is None:
+            raise ValueError("there is no folder: make the classifier by TextClassifier.open, or call save")
+        self._folder.journal.snapshot()
+
+    def close(self) -> None:
+        """Write all changes to disk and close the folder, if there is one. Then it still answers, but cannot change."""
+        if self._folder is not None:
+            self._folder.journal.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _objects(values: list[Any]) -> np.ndarray:
+    """Return an array of objects, which also holds strings that end in NUL."""
+    array = np.empty(len(values), object)
+    array[:] = values
+    return array

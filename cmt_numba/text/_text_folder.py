@@ -1,0 +1,125 @@
+"""Text classifiers in folders: every change is in a journal on disk before the call returns.
+
+``OPERATIONS`` is part of the format: names and arguments of entries never change their meaning.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import zlib
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from .._change import ReadWriteLock
+from ..journal import CURRENT, Durability, Entry, Journal, Operation, count_argument_bytes, find_operation
+from ..persistence import Contents
+
+_TEXTS = {"texts": "texts", "labels": "labels", "ids": "ids", "vectors": "vectors", "seed": "seed"}
+OPERATIONS: dict[tuple[str, int], Operation] = {
+    ("fit", 2): Operation("_fit", _TEXTS),
+    ("partial_fit", 2): Operation("_partial_fit", _TEXTS),
+    ("remove", 2): Operation("_remove", {"ids": "ids"}),
+    ("remove_classes", 2): Operation("_remove_classes", {"labels": "labels"}),
+    ("calibrate", 2): Operation("_calibrate", {"texts": "texts", "labels": "labels", "vectors": "vectors"}),
+}
+
+
+class TextFolder:
+    """How a text classifier is kept in a folder.
+
+    Parameters
+    ----------
+    classifier : TextClassifier
+        The classifier. If there is a model in the folder, the classifier gets it.
+    """
+
+    kind = "TextClassifier"
+    unread: frozenset[str] = frozenset()
+
+    def __init__(self, classifier: Any) -> None:
+        self.classifier = classifier
+
+    def open(self, path: str | os.PathLike[str], durability: Durability, *, read_only: bool) -> None:
+        """Open or create the folder."""
+        self.journal = Journal(path, self, durability, read_only=read_only)
+
+    @property
+    def lock(self) -> ReadWriteLock:
+        lock: ReadWriteLock = self.classifier._lock
+        return lock
+
+    def change(self, name: str, arguments: dict[str, Any]) -> None:
+        """Make a change of the classifier, and append its entry."""
+        operation = OPERATIONS[name, CURRENT]
+
+        def make() -> tuple[None, Entry]:
+            count_argument_bytes(arguments)  # raises if an argument cannot be stored
+            self.lock.change(partial(operation.call, self.classifier, operation.called(arguments)))
+            return None, Entry(name, arguments, self.fingerprint(), journal=self.journal.identity)
+
+        self.journal.change(make)
+
+    # What the journal needs
+
+    def contents(self) -> Contents:
+        """Return what a snapshot holds."""
+        contents: Contents = self.classifier._contents()
+        return contents
+
+    def made_of(self, contents: Contents, *, values: bool) -> Any:
+        """Return the classifier in a snapshot."""
+        return type(self.classifier)._made_of(contents)
+
+    def fingerprint(self, made: Any = None) -> dict[str, int]:
+        """Return what tells a classifier, by default the one in use, from others."""
+        model = (self.classifier if made is None else made)._model
+        if model is None:
+            return {}
+        state = json.dumps(model.generator.bit_generator.state, default=int, sort_keys=True)
+        outputs = np.empty(0) if model.vectors is None else model.vectors.vectors.outputs
+        return {
+            "n_texts": len(model.stored),
+            "next_slot": model.stored.next_slot,
+            "generator": zlib.crc32(state.encode()),
+            "outputs": zlib.crc32(np.ascontiguousarray(outputs).tobytes()),
+            "weights": zlib.crc32(model.weights.tobytes()),
+        }
+
+    def has_fingerprint(self, made: Any, after: dict[str, int]) -> bool:
+        """Return whether a classifier has a fingerprint. Raises ValueError if it has other texts."""
+        found = self.fingerprint(made)
+        if [found.get(name) for name in ("n_texts", "next_slot")] != [
+            after.get(name) for name in ("n_texts", "next_slot")
+        ]:
+            raise ValueError("it has other texts than before")
+        return found == after
+
+    def replay(self, made: Any, entry: Entry, exact: bool) -> None:
+        """Make the change of an entry again."""
+        operation = find_operation(OPERATIONS, entry.name, entry.version)
+        operation.call(made, operation.called(entry.arguments))
+
+    def recover(self, replay_all: Callable[[], tuple[Any, bool]]) -> tuple[Any, bool]:
+        """Return the classifier in the folder, and whether it is exactly the one before."""
+        return replay_all()
+
+    def use(self, made: Any) -> None:
+        """Use what a classifier has learned that was made from the folder."""
+        self.lock.change(partial(self.lock.step, partial(setattr, self.classifier, "_model", made._model)))
+
+    def enter_notes(self) -> None:
+        """Do nothing: queries change nothing."""
+
+    def mark(self) -> Any:
+        """Return what tells the classifier before a change."""
+        return self.classifier._model, self.fingerprint()
+
+    def is_changed(self, mark: Any, error: BaseException) -> bool:
+        """Return whether the classifier may have changed."""
+        model, found = self.mark()
+        is_refusal = isinstance(error, LookupError | TypeError | ValueError | Warning)
+        return not is_refusal or model is not mark[0] or found != mark[1]

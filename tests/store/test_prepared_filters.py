@@ -1,0 +1,110 @@
+"""Filters that are checked once, filters that select nothing by mistake, and candidates compared by codes."""
+
+import warnings
+
+import numpy as np
+import pytest
+
+from cmt_numba import MemoryStore
+from cmt_numba.store import PreparedFilter
+
+N, D = 400, 16
+
+
+def drawn(n: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=(n, D)).astype(np.float32)
+
+
+def filled(**options: object) -> MemoryStore:
+    store = MemoryStore(random_state=0, **options)
+    store.add([f"k{i}" for i in range(N)], drawn(N), [{"n": i, "tags": [i % 3], "color": "red"} for i in range(N)])
+    return store
+
+
+def test_prepared_filters_select_what_they_describe():
+    store, Q = filled(), drawn(5, 1)
+    keys = [f"k{i}" for i in range(0, N, 7)]
+    by_keys, by_field = store.filter(keys=keys), store.filter({"n": {"lt": 50}})
+    assert isinstance(by_keys, PreparedFilter)
+    for prepared, where in ((by_keys, keys), (by_field, {"n": {"lt": 50}})):
+        expected = store.query(Q, 8, where=where)
+        for _ in range(3):
+            found = store.query(Q, 8, where=prepared)
+            np.testing.assert_array_equal(found.keys, expected.keys)
+            np.testing.assert_array_equal(found.scores, expected.scores)
+
+
+def test_prepared_filters_follow_changes():
+    store, Q = filled(), drawn(1, 1)
+    by_keys, by_field = store.filter(keys=["k1", "k2", "k3"]), store.filter({"n": {"lt": 3}})
+    store.delete(["k2"])
+    store.upsert(["k9", "k1"], drawn(2, 2), [{"n": 0}, {"n": 100}])
+    assert sorted(store.query(Q, 3, where=by_keys).keys[0, :2]) == ["k1", "k3"]
+    assert store.query(Q, 3, where=by_keys).keys[0, 2] is None
+    assert sorted(store.query(Q, 2, where=by_field).keys[0]) == ["k0", "k9"]
+
+
+def test_filters_need_conditions_or_known_keys():
+    store = filled()
+    with pytest.raises(TypeError, match="one of where and keys"):
+        store.filter()
+    with pytest.raises(TypeError, match="one of where and keys"):
+        store.filter({"n": 1}, keys=["k1"])
+    with pytest.raises(KeyError, match="there is no 'x'"):
+        store.filter(keys=["k1", "x"])
+    with pytest.raises(ValueError, match="unknown operator"):
+        store.filter({"n": {"like": 1}})
+
+
+def test_a_list_of_keys_that_was_changed_is_read_again():
+    store, Q, keys = filled(), drawn(1, 1), ["k1", "k2"]
+    assert sorted(store.query(Q, 2, where=keys).keys[0]) == ["k1", "k2"]
+    keys[0] = "k5"
+    assert sorted(store.query(Q, 2, where=keys).keys[0]) == ["k2", "k5"]
+    keys.append("unknown")
+    with pytest.raises(KeyError, match="unknown"):
+        store.query(Q, 2, where=keys)
+
+
+@pytest.mark.parametrize(
+    ("where", "words"),
+    [
+        ({"nn": 1}, "no payload has the field 'nn'; fields: color, n, tags"),
+        ({"or": [{"n": 1}, {"a.b": {"ge": 2}}]}, "no payload has the field 'a.b'"),
+        ({"tags": 1}, "'tags' holds lists"),
+        ({"color": {"contains": "red"}}, "'color' holds no lists, but text"),
+    ],
+)
+def test_filters_that_look_mistaken_are_warned_of(where: dict, words: str):
+    store = filled()
+    with pytest.warns(UserWarning, match=words):
+        store.query(drawn(1), 1, where=where)
+    with pytest.warns(UserWarning, match=words):
+        store.filter(where)
+
+
+def test_filters_that_find_nothing_for_good_reasons_are_not_warned_of():
+    store = filled()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for where in ({"n": -1}, {"nn": {"exists": False}}, {"nn": None}, {"tags": {"contains": 9}}):
+            store.query(drawn(1), 1, where=where)
+
+
+@pytest.mark.parametrize("metric", ["cosine", "inner_product", "euclidean"])
+@pytest.mark.parametrize("learned", [False, True])
+def test_candidates_compared_by_codes_are_those_compared_by_vectors(metric: str, learned: bool):
+    X, Q = np.repeat(drawn(N), 2, axis=0), drawn(40, 1)  # each vector twice, for ties
+    store = MemoryStore(metric=metric, random_state=0, learning_rate=0.1)
+    store.add(range(2 * N), X)
+    if learned:
+        store.feedback(Q[:20], np.arange(20), np.ones(20))
+    chosen = np.sort(np.random.default_rng(2).choice(2 * N, 300, replace=False))
+    search = store._contents.search
+    prepared, rows = search.prepared(Q)
+    expected = search._compared(prepared, rows, 10, store._filters.find(chosen, store._contents)).ids
+    for some in (slice(0, 1), slice(0, 40), slice(3, 4)):
+        np.testing.assert_array_equal(store.query(Q[some], 10, where=chosen).keys, expected[some])
+    store.delete([int(chosen[0])])
+    left = chosen[1:]
+    assert np.isin(store.query(Q, 10, where=left).keys, left).all()

@@ -1,0 +1,247 @@
+"""The classifier of texts: learning at any time, forgetting, probabilities, explanations, files and folders."""
+
+import os
+import pickle
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from cmt_numba.persistence import FileFormatError
+from cmt_numba.text import TextClassifier
+
+WORDS = {
+    "weather": ["rain", "wind", "sun", "cloud", "storm", "snow", "cold", "warm", "umbrella", "forecast"],
+    "music": ["song", "album", "guitar", "drum", "singer", "chorus", "concert", "piano", "melody", "band"],
+    "food": ["bread", "soup", "cheese", "dinner", "recipe", "kitchen", "salt", "oven", "breakfast", "taste"],
+}
+LATER = ["goal", "match", "team", "ball", "referee", "league", "player", "stadium", "coach", "score"]
+COMMON = ["the", "a", "of", "and", "is", "what", "please", "tell", "me", "about"]
+
+
+def sentences(words, n, seed):
+    rng = np.random.default_rng(seed)
+    return [" ".join([*rng.choice(COMMON, 3), *rng.choice(words, 3), *rng.choice(COMMON, 2)]) for _ in range(n)]
+
+
+def labelled(n=12, seed=0):
+    pairs = [(text, label) for label, words in WORDS.items() for text in sentences(words, n, seed)]
+    return [text for text, _ in pairs], [label for _, label in pairs]
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    texts, labels = labelled()
+    return pickle.dumps(TextClassifier(random_state=0).fit(texts, labels, ids=[f"t{i}" for i in range(len(texts))]))
+
+
+@pytest.fixture
+def classifier(fitted):
+    return pickle.loads(fitted)
+
+
+def test_new_texts_get_the_class_of_their_words(classifier):
+    texts, labels = labelled(5, seed=1)
+    assert classifier.predict(texts).tolist() == labels
+    assert classifier.classes_.tolist() == ["food", "music", "weather"]
+
+
+def test_one_text_gets_the_same_answer_as_in_a_batch(classifier):
+    texts, _ = labelled(4, seed=2)
+    together = classifier.predict_proba(texts)
+    alone = np.concatenate([classifier.predict_proba([text]) for text in texts])
+    np.testing.assert_array_equal(together, alone)
+    np.testing.assert_allclose(together.sum(axis=1), 1.0)
+
+
+def test_a_new_class_is_known_after_a_few_texts(classifier):
+    for text in sentences(LATER, 5, 0):
+        classifier.partial_fit([text], ["sport"])
+    assert classifier.classes_.tolist() == ["food", "music", "sport", "weather"]
+    texts, labels = labelled(5, seed=1)
+    assert np.mean(classifier.predict(sentences(LATER, 10, 1)) == "sport") >= 0.8
+    assert np.mean(classifier.predict(texts) == labels) >= 0.9
+
+
+def test_many_further_texts_give_the_same_as_learning_again(classifier):
+    further, kinds = labelled(20, seed=3)
+    classifier.partial_fit(further, kinds)
+    assert classifier.n_texts_ == 36 + 60
+    texts, labels = labelled(5, seed=1)
+    assert classifier.predict(texts).tolist() == labels
+
+
+def test_texts_and_classes_are_forgotten_by_their_ids(classifier):
+    classifier.remove(["t0", "t35"])
+    assert classifier.n_texts_ == 34
+    with pytest.raises(KeyError, match="'t0'"):
+        classifier.remove("t0")
+    classifier.remove_classes(["music"])
+    assert classifier.classes_.tolist() == ["food", "weather"]
+    assert "music" not in classifier.predict(sentences(WORDS["music"], 5, 1))
+    classifier.partial_fit(sentences(WORDS["music"], 2, 1), ["music"] * 2, ids=["t0", 7])
+    assert classifier.n_texts_ == 11 + 11 + 2
+
+
+def test_what_cannot_be_used_changes_nothing(classifier):
+    before = pickle.dumps(classifier)
+    for texts, labels, ids in (
+        ("a text", ["food"], None),
+        ([1], ["food"], None),
+        (["a text"], [3], None),
+        (["a text"], ["food", "music"], None),
+        (["a text"], ["food"], ["t1"]),
+        (["a text", "another"], ["food"] * 2, ["new", "new"]),
+        (["a text"], ["food"], [1.5]),
+    ):
+        with pytest.raises((TypeError, ValueError)):
+            classifier.partial_fit(texts, labels, ids)
+    with pytest.raises(ValueError, match="known classes"):
+        classifier.remove_classes(["sport"])
+    with pytest.raises(ValueError, match="at least one text"):
+        classifier.remove_classes(["food", "music", "weather"])
+    assert pickle.dumps(classifier) == before
+
+
+def test_texts_may_be_empty_and_in_any_script(classifier):
+    odd = ["", "   ", "?!", "\ud800", "a\nb\0c", "日本語のテキスト", "हिन्दी में", "👍🏽", "x" * 100_000, "word " * 20_000]
+    assert len(classifier.predict(odd)) == len(odd)
+    classifier.partial_fit(odd, ["odd"] * len(odd))
+    assert "odd" in classifier.classes_
+
+
+def test_languages_without_spaces_are_told_apart():
+    texts = ["今日は雨が降ります", "明日は雪が降るでしょう", "この曲が大好きです", "新しい曲を聴きました"]
+    classifier = TextClassifier(random_state=0).fit(texts, ["weather", "weather", "music", "music"])
+    assert classifier.predict(["雨が降るでしょう", "好きな曲"]).tolist() == ["weather", "music"]
+
+
+def test_doubtful_texts_are_rejected(classifier):
+    texts = [*sentences(WORDS["food"], 1, 5), "quantum chromodynamics"]
+    sure = classifier.predict_proba(texts).max(axis=1)
+    assert sure[0] > sure[1]
+    assert classifier.predict(texts, reject_below=float(sure.mean())).tolist() == ["food", ""]
+
+
+def test_the_best_classes_come_first(classifier):
+    texts, _ = labelled(3, seed=4)
+    best, chances = classifier.top_classes(texts, 2)
+    assert best.shape == chances.shape == (9, 2)
+    assert np.all(chances[:, 0] >= chances[:, 1])
+    assert classifier.classes_[best[:, 0]].tolist() == classifier.predict(texts).tolist()
+
+
+def test_explanations_name_the_words_that_count(classifier):
+    why = classifier.explain(["please tell me about the soup"], n_words=1)[0]
+    assert (why.label, why.words[0][0]) == ("food", "soup")
+    assert why.words[0][1] > 0.0
+    assert "soup" in str(why)
+
+
+def test_further_texts_calibrate(classifier):
+    texts, labels = labelled(10, seed=6)
+    before = classifier.predict_proba(texts)
+    after = classifier.calibrate(texts, labels).predict_proba(texts)
+    assert np.array_equal(before.argmax(axis=1), after.argmax(axis=1))
+    assert not np.array_equal(before, after)
+    classifier.calibrate()
+    with pytest.raises(ValueError, match="together"):
+        classifier.calibrate(texts)
+
+
+def test_a_saved_classifier_goes_on_as_the_one_saved(classifier, tmp_path):
+    path, (texts, labels) = tmp_path / "texts.cmt", labelled(3, seed=7)
+    classifier.save(path)
+    loaded = TextClassifier.load(path)
+    for one in (classifier, loaded):
+        one.partial_fit(texts[:2], labels[:2]).remove("t3")
+    np.testing.assert_array_equal(classifier.predict_proba(texts), loaded.predict_proba(texts))
+    path.write_bytes(path.read_bytes()[:-10])
+    with pytest.raises(FileFormatError):
+        TextClassifier.load(path)
+
+
+def test_the_same_seed_gives_the_same_classifier():
+    texts, labels = labelled(4)
+    first, second = (TextClassifier(random_state=3).fit(texts, labels).predict_proba(texts) for _ in range(2))
+    np.testing.assert_array_equal(first, second)
+
+
+def encode(texts):
+    """Return vectors that know which class a text is of, whatever its words are."""
+    kinds = [*WORDS.values(), LATER]
+    return np.array([[0.3 + sum(text.count(word) for word in words) for words in kinds] for text in texts])
+
+
+class Counting:
+    def __init__(self):
+        self.n_encoded = 0
+
+    def encode(self, texts):
+        self.n_encoded += len(texts)
+        return encode(texts)
+
+
+def test_an_encoder_encodes_a_text_once(tmp_path):
+    (texts, labels), encoder = labelled(4), Counting()
+    with TextClassifier.open(tmp_path / "folder", encoder, random_state=0) as classifier:
+        classifier.partial_fit(texts, labels)
+        classifier.partial_fit(sentences(LATER, 4, 0), ["sport"] * 4)
+        n = encoder.n_encoded
+        assert n <= len(texts) + 4
+        assert classifier.predict(texts[:3]).tolist() == labels[:3]
+        assert encoder.n_encoded == n
+    with TextClassifier.open(tmp_path / "folder", encoder) as classifier:
+        classifier.fit(texts, labels)
+        assert encoder.n_encoded == n
+        assert classifier.predict(["stadium ball", *texts[:1]]).tolist()[1:] == labels[:1]
+
+
+def test_an_encoder_that_returns_nonsense_is_refused():
+    texts, labels = labelled(2)
+    for wrong in (lambda texts: np.ones(3), lambda texts: np.full((len(texts), 2), np.nan)):
+        with pytest.raises(ValueError, match="encoder must return"):
+            TextClassifier(wrong).fit(texts, labels)
+    with pytest.raises(ValueError, match="encoder must be"):
+        TextClassifier("unknown").fit(texts, labels)
+
+
+def test_a_folder_keeps_every_change(tmp_path):
+    texts, labels = labelled(6)
+    with TextClassifier.open(tmp_path / "folder", random_state=0) as classifier:
+        classifier.fit(texts, labels, ids=[f"t{i}" for i in range(len(texts))])
+        classifier.partial_fit(sentences(LATER, 1, 0), ["sport"])
+        classifier.remove(["t1"]).remove_classes(["food"])
+        classifier.calibrate(texts[:6], labels[:6])
+        expected = classifier.predict_proba(texts)
+        with pytest.raises(ValueError, match="in use"):
+            classifier.partial_fit(["text"], ["sport"], ids=["t2"])
+    with TextClassifier.open(tmp_path / "folder") as classifier:
+        np.testing.assert_array_equal(classifier.predict_proba(texts), expected)
+        classifier.checkpoint()
+    with TextClassifier.open(tmp_path / "folder", read_only=True) as classifier:
+        np.testing.assert_array_equal(classifier.predict_proba(texts), expected)
+
+
+KILLED = """
+import os, signal, sys
+from cmt_numba.text import TextClassifier
+classifier = TextClassifier.open(sys.argv[1], random_state=0)
+classifier.fit(["rain and wind", "sun and clouds", "a song", "an album"], ["w", "w", "m", "m"])
+for i in range(3):
+    classifier.partial_fit([f"goal number {i}"], ["s"])
+    print(i, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_killed_process_loses_nothing_that_was_acknowledged(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED, str(tmp_path / "folder")], env=os.environ, capture_output=True, text=True
+    )
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    with TextClassifier.open(tmp_path / "folder") as classifier:
+        assert classifier.n_texts_ == 4 + len(done.stdout.split())
+        assert classifier.predict(["a goal"]).tolist() == ["s"]
