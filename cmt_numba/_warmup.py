@@ -175,6 +175,8 @@ def _classifier(X: Any) -> None:
         index.best_in_lists(lists, check_rows(X), 1)
     learned.partial_fit(X, y)
     learned.kneighbors(X)
+    learned.set_params(method="scored_neighbors").kneighbors(X)
+    learned.set_params(method="head")
     learned.remove([0])
     CMTClassifier(loss="softmax", random_state=0).fit(X, y)
 

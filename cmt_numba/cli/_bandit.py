@@ -29,6 +29,7 @@ class Estimation(StrEnum):
 class Interval(StrEnum):
     """Kinds of confidence intervals."""
 
+    betting = "betting"
     bernstein = "bernstein"
     chernoff = "chernoff"
     bootstrap = "bootstrap"

@@ -11,8 +11,6 @@ from ..bandits.evaluation import Evaluation
 from ._figures import FIRST, SECOND, Drawing, drawing
 from ._page import PageTable, require_libraries, write_page
 
-_EXACT = ("bernstein", "chernoff")
-
 
 def intervals_of(
     result: Evaluation, method: str = "bootstrap", confidence: float = 0.95, random_state: Any = 0
@@ -23,7 +21,7 @@ def intervals_of(
     ----------
     result : Evaluation
         The evaluation.
-    method : {"bernstein", "chernoff", "bootstrap", "normal"}, default "bootstrap"
+    method : {"betting", "bernstein", "chernoff", "bootstrap", "normal"}, default "bootstrap"
         See :meth:`~cmt_numba.bandits.evaluation.Estimate.interval`.
     confidence : float, default 0.95
         Confidence level of the intervals.
@@ -37,7 +35,7 @@ def intervals_of(
     """
     rows = []
     for name, found in result.estimates.items():
-        used = "bootstrap" if method in _EXACT and found.bounds is None else method
+        used = method if found.has_interval(method) else "bootstrap"
         low, high = found.interval(used, confidence=confidence, random_state=random_state)
         rows.append({"estimator": name, "value": found.value, "low": low, "high": high, "interval": used})
     return rows
