@@ -22,7 +22,7 @@ from ._files import AlreadyOpenError, check_regular, open_file
 MOST_BYTES = 1 << 29
 """Largest size of an entry in bytes. SQLite's own limit is a little less than twice that."""
 
-VERSION = 2
+VERSION = 3
 """The version of the database. Earlier versions are upgraded by the first new entry."""
 
 _APPLICATION = 0x434D544A  # "CMTJ"

@@ -22,7 +22,7 @@ import numpy as np
 
 from .._version import __version__
 
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 """The version of the format that is written."""
 
 _MAGIC = b"\x93cmt-numba\r\n\x1a\n\x00\x00"  # not text, and changed by any conversion of line endings

@@ -66,7 +66,12 @@ def _values_of(ids: np.ndarray, how: dict[str, Any], arrays: dict[str, np.ndarra
     return (sparse_matrix if "sparse" in how else column)("_values", values[ids])[1]
 
 
-UPGRADES: dict[int, Callable[[Contents], Contents]] = {2: _with_bound, 3: _without_removed}
+def _as_they_are(contents: Contents) -> Contents:
+    """Return contents of version 3 unchanged. The new number makes earlier libraries refuse later files."""
+    return contents
+
+
+UPGRADES: dict[int, Callable[[Contents], Contents]] = {2: _with_bound, 3: _without_removed, 4: _as_they_are}
 """Functions that upgrade contents to a version, from 2 on, from the version before it."""
 
 

@@ -10,6 +10,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -408,12 +409,17 @@ def test_journals_of_every_version_open(version: int, tmp_path: Path):
             assert sorted(tree.ids) == ids
 
 
-def test_folders_of_estimators_and_stores_open(tmp_path: Path):
-    expected = json.loads((FIXTURES / f"folders_{VERSION}" / "answers.json").read_text())
+@pytest.mark.parametrize("version", range(2, VERSION + 1))
+def test_folders_of_estimators_and_stores_open(version: int, tmp_path: Path):
+    expected = json.loads((FIXTURES / f"folders_{version}" / "answers.json").read_text())
     for name, wanted in expected.items():
-        path = Path(shutil.copytree(FIXTURES / f"folders_{VERSION}" / name, tmp_path / name))
+        path = Path(shutil.copytree(FIXTURES / f"folders_{version}" / name, tmp_path / name))
         for _ in range(2):
-            with open_folder(name, path) as thing:
+            with warnings.catch_warnings():
+                if version < VERSION:  # an earlier library may have learned another model from the same changes
+                    warnings.filterwarnings("ignore", ".*gave another model than before", RuntimeWarning)
+                thing = open_folder(name, path)
+            with thing:
                 thing.check_invariants()
                 assert held_in_folder(thing) == wanted
 
