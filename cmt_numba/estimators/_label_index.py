@@ -113,8 +113,8 @@ _CELLS_LISTED_A_ROW = 20_000  # the same in cells of tables, for labels with ver
 _CELLS_ROUTED = 20  # of a sparse row; lighter cells cost time and mislead more often than they help
 _SURE_MARGIN = 0.2  # margins of new rows are smaller than those of the rows that taught the routers
 _DENSE_TREES = 8
-# Classes with at least this many examples on average deserve more trees. Very many labels of one dense example each need
-# one tree: they are found by lists of similar scorers, and nothing is trained.
+# Classes with at least this many examples on average deserve more trees. Very many labels of one dense example each
+# need one tree: they are found by lists of similar scorers, and nothing is trained.
 _MORE_TREES, _MANY_EXAMPLES = 12, 16
 _SPARSE_TREES = 2  # sparse rows have the inverted index, too
 _DENSE_LEAVES, _SPARSE_LEAVES = 1.5, 1  # leaves searched for each tree
@@ -159,7 +159,7 @@ class LabelIndex:
     without_trees : bool
         Whether all labels are in one leaf, and candidates come from the inverted index alone.
     scores_all : bool
-        Whether the trees are empty, because answers and hard negatives come from the scores of all labels.
+        Whether trees are empty, because answers and hard negatives come from the scores of all labels.
     n_of_label : ndarray of int64
         The number of examples of each label.
     weight_of_label : ndarray of float64 or None
@@ -367,7 +367,7 @@ class LabelIndex:
             self.n_cells_pruned = cells_of_tables(self.head)
 
     def begin_training(self, *, in_lists: bool = False) -> None:
-        """Prepare the head for learning, in lists or in tables, and update the inverted index if many labels are new."""
+        """Prepare the head for learning, and update the inverted index if many labels are new."""
         if not in_lists:
             self.head = without_digest(self.head)
         if self.n_labels > _GROWTH_LISTED * self.head.postings.n_labels and not self.scores_all:
