@@ -223,7 +223,5 @@ def players_of(task: Task) -> dict[str, Callable[[Task, int], Any]]:
     if task.keys is None:
         players |= {"diagonal UCB, NumPy": DiagonalUCB, "CMTClassifier, epsilon": EpsilonClassifier}
         for costs in ((0.0, -1.0), (1.0, 0.0)):
-            players[f"VW, costs {costs[0]:g} and {costs[1]:g}"] = lambda task, seed, c=costs: Vowpal(
-                task, seed, costs=c
-            )
+            players[f"VW, costs {costs[0]:g} and {costs[1]:g}"] = partial(Vowpal, costs=costs)
     return players
