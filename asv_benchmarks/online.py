@@ -5,6 +5,8 @@ from shared.commands import DATA, Commands, argument  # before libraries that re
 # isort: split
 import argparse
 import json
+import os
+import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -14,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse
+from shared import single_rows
 from shared.labelled_sets import SETS, LabelledSet, coil, omniglot, synthetic, texts_with_labels
 from sklearn.linear_model import Perceptron, SGDClassifier
 from tabulate import tabulate
@@ -23,6 +26,8 @@ from cmt_numba.evaluation import ProgressiveResult, growing_batches, progressive
 from cmt_numba.rewards import LabelEquality
 
 commands = Commands(__doc__)
+
+ROOT = Path(__file__).resolve().parents[1]
 
 N_POINTS = 8
 MOST_SHOTS = 10
@@ -427,6 +432,80 @@ def calibration(options: argparse.Namespace) -> None:
         print(lines[-1], flush=True)
     header = ["set, examples a class", "error", "default", "learned", "best", "s to fit", "s to calibrate"]
     print(tabulate(lines, header, floatfmt=("", ".4f", ".3f", ".3f", ".3f", ".2f", ".2f"), tablefmt="github"))
+
+
+def of_version(folder: str | None, options: argparse.Namespace) -> dict[str, Any]:
+    """Return the figures of single rows, measured in a process with the package in a folder, or with rivals."""
+    names = [*(["--rivals"] if folder is None else []), "--calls", *options.calls, "--stalls", str(options.stalls)]
+    with tempfile.TemporaryDirectory() as temporary:
+        environment = {**os.environ, "PYTHONPATH": folder or str(ROOT)}
+        if folder not in (None, str(ROOT)):
+            environment["NUMBA_CACHE_DIR"] = temporary
+        command = [sys.executable, __file__, "rows", "--worker", "--data", str(options.data), *names]
+        command += ["--n", str(options.n), "--seconds", str(options.seconds)]
+        run = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True, text=True)
+    found: dict[str, Any] = json.loads(run.stdout.splitlines()[-1])
+    return found
+
+
+def figures_of_rows(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the figures of this process. What the package or the machine lacks is left out."""
+    rows, found = single_rows.intents(options.data), {}
+    for name in options.calls:
+        make = single_rows.RIVALS.get(name, ("", None))[1] if options.rivals else single_rows.OURS[name]
+        try:
+            if make is not None:
+                found[name] = single_rows.measured(make(rows), options.n, options.seconds)
+        except (ImportError, AttributeError, TypeError) as error:
+            print(f"{name}: {error!r}", file=sys.stderr)
+    if options.stalls > 0 and not options.rivals:
+        found |= {form: single_rows.stalls(rows, form, options.stalls) for form in ("sparse", "dense")}
+    return found
+
+
+@commands.add(
+    DATA,
+    argument("--before", help="a checkout of another version of the package"),
+    argument("--calls", nargs="+", default=list(single_rows.OURS), choices=single_rows.OURS),
+    argument("--n", type=int, default=3000, help="most calls of each"),
+    argument("--seconds", type=float, default=3.0, help="most time for each, alone and next to busy threads"),
+    argument("--stalls", type=int, default=20_000, help="rows that are learned one by one; 0 for none"),
+    argument("--worker", action="store_true", help=argparse.SUPPRESS),
+    argument("--rivals", action="store_true", help=argparse.SUPPRESS),
+)
+def rows(options: argparse.Namespace) -> None:
+    """Measure calls with a single row: alone, next to three threads that are busy in Python, and learning row by row.
+
+    Each version of the package, and the rivals, run in a process of their own. Expects ``clinc150`` in the folder of
+    ``shared/labelled_sets.py``. Prints microseconds of processor time for each call; medians and 99th percentiles by
+    the clock, alone and next to busy threads; and the quantiles, in milliseconds, of learning rows one by one. Rivals
+    that are not installed are left out. Needs tabulate.
+    """
+    if options.worker:
+        print(json.dumps(figures_of_rows(options)))
+        return
+    versions = {"before": options.before} if options.before else {}
+    versions |= {"after": str(ROOT), "rival": None}
+    found = {version: of_version(folder, options) for version, folder in versions.items()}
+    costs, waits, learned = [], [], []
+    for name in options.calls:
+        costs.append([name, *(found[version].get(name, {}).get("cpu") for version in versions)])
+        costs[-1].append(single_rows.RIVALS.get(name, ("",))[0])
+        for version in versions:
+            of_call = found[version].get(name)
+            if of_call is not None:
+                figures = [of_call[key] for key in ("alone 50", "busy 50", "alone 99", "busy 99")]
+                waits.append([name, version, *figures[:2], figures[1] / figures[0], *figures[2:]])
+    for form in ("sparse", "dense") if options.stalls > 0 else ():
+        for version in [version for version in versions if version != "rival"]:
+            of_row = found[version][form]
+            learned.append([form, version, *(of_row[key] for key in ("50", "99", "100", "mean"))])
+            learned[-1].append(of_row["mean"] / of_row["50"])
+    print(tabulate(costs, ["us of processor time", *versions, "rival is"], "github", floatfmt=".0f"), "\n")
+    head = ["us by the clock", "", "50 %, alone", "busy", "ratio", "99 %, alone", "busy"]
+    print(tabulate(waits, head, "github", floatfmt=("", "", ".0f", ".0f", ".1f", ".0f", ".0f")), "\n")
+    head = ["ms for each row learned", "", "50 %", "99 %", "100 %", "mean", "mean / median"]
+    print(tabulate(learned, head, "github", floatfmt=".2f"))
 
 
 main = commands.main

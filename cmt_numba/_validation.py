@@ -37,6 +37,9 @@ MOST_COMPONENTS = 2**16
 _FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
 _CSR = (scipy.sparse.csr_array, scipy.sparse.csr_matrix)
 
+_DTYPES_OF_HITS = tuple(map(np.dtype, ("i8", "f4", "i4", "i4", "i4", "i1", "f4")))
+_FOREIGN_EXPLORATION = "hits.exploration must come from this forest: pass hits as query has returned them"
+
 _EMPTY_INDICES = np.empty(0, np.int32)
 _INTEGERS = (int, np.integer)
 _REALS = (int, float, np.integer, np.floating)
@@ -372,6 +375,10 @@ def check_hits(hits: Any, n_rows: int, state: State | None) -> Hits:
     """
     if not isinstance(hits, Hits) or not isinstance(hits.exploration, Exploration):
         raise TypeError(f"hits must be the return value of query, not {type(hits).__name__}")
+    if _are_as_returned(hits, n_rows):
+        if state is not None and not _could_be(state, hits.exploration):
+            raise ValueError(_FOREIGN_EXPLORATION)
+        return Hits(hits.ids, hits.scores, hits.exploration)
     ids = _as_integers("hits.ids", hits.ids, np.int64)
     if ids.ndim != 2 or ids.shape[0] != n_rows or ids.shape[1] == 0:
         raise ValueError(f"hits must have one row for each of the {n_rows} rows of X, not shape {ids.shape}")
@@ -386,8 +393,24 @@ def check_hits(hits: Any, n_rows: int, state: State | None) -> Hits:
             raise ValueError(f"hits.exploration.{name} must have shape {(n_rows,)}, not {column.shape}")
     exploration = Exploration(**columns)
     if state is not None and not _could_be(state, exploration):
-        raise ValueError("hits.exploration must come from this forest: pass hits as query has returned them")
+        raise ValueError(_FOREIGN_EXPLORATION)
     return Hits(ids, scores, exploration)
+
+
+def _are_as_returned(hits: Hits, n_rows: int) -> bool:
+    """Return whether all arrays are as a query of ``n_rows`` rows returns them, so that none is to be converted."""
+    arrays = hits.ids, hits.scores, *hits.exploration
+    if not all(type(array) is np.ndarray and array.flags.carray for array in arrays):
+        return False
+    shape = hits.ids.shape
+    return (
+        tuple(array.dtype for array in arrays) == _DTYPES_OF_HITS
+        and len(shape) == 2
+        and shape[0] == n_rows
+        and shape[1] > 0
+        and hits.scores.shape == shape
+        and all(column.shape == (n_rows,) for column in hits.exploration)
+    )
 
 
 def _as_integers(name: str, values: Any, dtype: type) -> np.ndarray:
@@ -424,6 +447,8 @@ def _as_array(name: str, values: Any) -> np.ndarray:
 def _could_be(state: State, exploration: Exploration) -> bool:
     """Return whether queries could have explored like this: kernels follow the trees, nodes and sides named."""
     tree, node = exploration.tree, exploration.node
+    if not ((~tree).any() or (~node).any()):  # NONE everywhere
+        return True
     if tree.min() < NONE or tree.max() >= state.parameters.n_trees or node.min() < NONE:
         return False
     nodes_end = np.where(tree == NONE, 0, state.counters[tree, NODES_END])

@@ -13,12 +13,14 @@ from ._engine import (
     Filter,
     Forest,
     Supervision,
-    choose_evicted,
     compact_memories,
     contents_of,
+    draw_seed,
+    enter_returned,
     insert_rows,
     learn_in_passes,
     note_returned,
+    plot_forest,
     query_forest,
     rebuild_trees,
     remove_ids,
@@ -26,7 +28,6 @@ from ._engine import (
     reroute_memories,
     restore,
     restore_pickled,
-    set_scorer,
     teach_rows,
     update_rows,
     warn_if_in_vain,
@@ -226,6 +227,24 @@ class ContextualMemoryTree:
         """
         return self._forest.leaves()
 
+    def plot(self) -> Any:
+        """Return a figure of the shape of the trees. Requires matplotlib.
+
+        Its panels are the depths of all leaves, their sizes, and the accuracy of the routers at each depth: the share
+        of inserted memories that a router, once trained on them, sent to the side of their label.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+            The figure, for example for ``figure.savefig("tree.svg")``. A notebook displays it.
+
+        Raises
+        ------
+        ImportError
+            If matplotlib is missing.
+        """
+        return plot_forest(self._forest)
+
     @changes  # nothing, but other changes must wait
     def check_invariants(self) -> None:
         """Check all invariants of the trees, the key store, the links and the eviction policy.
@@ -267,8 +286,7 @@ class ContextualMemoryTree:
             If memory runs out; the memories stored before are still there, except those forgotten to make room. Those
             of ``X`` are not.
         """
-        rows = self._forest.check_rows(X)
-        return insert_rows(self._forest, rows, progress, choose=self._choose_to_forget)
+        return insert_rows(self._forest, self._forest.check_rows(X), progress)
 
     @keeps_interpreter
     def query(
@@ -347,12 +365,11 @@ class ContextualMemoryTree:
             k,
             n_leaves,
             epsilon=epsilon,
-            draw=self._draw_word,
             among=candidates,
             breadth=breadth or 0,
             progress=progress,
         )
-        self._note_returned(hits.ids)
+        note_returned(forest, hits.ids)
         return hits
 
     @keeps_interpreter
@@ -507,7 +524,7 @@ class ContextualMemoryTree:
             raise TypeError(f"reward must be a function of rows and ids, not {type(reward).__name__}")
         if self.n_memories == 0:
             return 0.0
-        orders = np.random.Generator(np.random.PCG64(self._draw_word()))
+        orders = np.random.Generator(np.random.PCG64(draw_seed(self._forest)))
         return learn_in_passes(self, rows, how, orders, progress)
 
     @keeps_interpreter
@@ -558,7 +575,7 @@ class ContextualMemoryTree:
         rows = self._forest.check_rows(X)
         ids = check_ids(check_memory_ids(ids, rows.n_rows))
         replace_rows(self._forest, ids, rows, progress)
-        self._note_returned(ids[:, None])
+        enter_returned(self._forest, ids[:, None])
 
     @changes
     def reroute(self, n: int, *, progress: bool = False) -> None:
@@ -712,20 +729,3 @@ class ContextualMemoryTree:
         twin = ContextualMemoryTree.__new__(ContextualMemoryTree)
         twin._forest = self._forest.copy()
         return twin
-
-    # What a durable tree journals besides the public methods
-
-    def _draw_word(self) -> int:
-        return self._forest.draw_word()
-
-    def _note_returned(self, ids: np.ndarray) -> None:
-        note_returned(self._forest, ids)
-
-    def _enter_returned(self, ids: np.ndarray) -> None:
-        note_returned(self._forest, ids)
-
-    def _choose_to_forget(self, n: int) -> np.ndarray:
-        return choose_evicted(self._forest, n)
-
-    def _set_scorer(self, weights: np.ndarray, squares: np.ndarray) -> None:
-        set_scorer(self._forest, weights, squares)

@@ -3,12 +3,13 @@
 A :class:`Forest` owns the state; every operation is a function that takes the forest first.
 """
 
+from .figure import plot_forest
 from .files import contents_of, restore, restore_pickled
 from .filters import ArrayCache, Filter
 from .forest import Forest, changes
-from .insert import choose_evicted, insert_rows, roll_back
+from .insert import insert_rows, roll_back
 from .learn import set_scorer, teach_rows, update_rows, warn_if_in_vain
 from .options import OPTIONS
-from .query import Reach, note_returned, query_forest, scan_dense, search, search_among
+from .query import Reach, draw_seed, enter_returned, note_returned, query_forest, scan_dense, search, search_among
 from .reorganise import compact_memories, rebuild_trees, remove_ids, renumber, replace_rows, reroute_memories
 from .supervise import Supervision, learn_in_passes

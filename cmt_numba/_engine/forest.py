@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from functools import partial, wraps
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 import numba
 import numpy as np
@@ -43,6 +43,17 @@ T = TypeVar("T")
 
 _ROWS_WORTH_A_THREAD = 64  # below this, starting a thread costs more than it saves
 
+
+class QueryJournal(Protocol):
+    """The journal of a forest in a folder, as queries see it."""
+
+    def draw_word(self) -> int:
+        """Return 64 bits of the random stream for queries. The draw is journaled."""
+
+    def note_returned(self, ids: np.ndarray) -> None:
+        """Journal which memories a query has returned."""
+
+
 TreeWork = Callable[[Any, TreeRange], int]
 """Work on some trees of a forest's view: returns DONE, or which array is full; it can then be called again."""
 
@@ -75,6 +86,12 @@ class Forest:
         Filters of recent queries.
     pace : Pace
         How long the steps of a change are.
+    journal : QueryJournal or None
+        The journal of a forest in a folder.
+    last_evicted : ndarray of int64
+        The ids of the memories that the last insert has evicted.
+    evicts : ndarray of int64, or None
+        While a journal is replayed, the ids of the memories to evict. Otherwise None: the policy chooses.
     """
 
     def __init__(self, options: dict[str, Any], n_threads: int | None, streams: np.ndarray) -> None:
@@ -84,6 +101,9 @@ class Forest:
         self.filters: ArrayCache[Filter] = ArrayCache()
         self.pace = Pace()
         self.has_warned = False  # that an update teaches nothing
+        self.journal: QueryJournal | None = None
+        self.last_evicted = np.empty(0, np.int64)
+        self.evicts: np.ndarray | None = None
         self.clear()
 
     def clear(self) -> None:
@@ -233,7 +253,7 @@ class Forest:
     # Random numbers
 
     def draw_word(self) -> int:
-        """Return 64 bits of the random stream for queries."""
+        """Return 64 bits of the random stream for queries, as part of a change."""
         with self.lock.instant:
             streams = self.allocated().streams
             return int(draw_word(streams, streams.size - 1))
@@ -263,7 +283,12 @@ class Forest:
 
         Other threads read between the steps. Large arrays grow there as well, because that takes too long for a step.
         """
-        n_memories, steps = self.n_memories + n_new, TimedSteps(0, n, self.pace)
+        n_memories = self.n_memories + n_new
+        if self.is_one_step(n, progress):
+            self.put(with_spare_room(self.allocated(), n, n_memories))
+            self.lock.step(partial(step, in_own_thread, 0, n))
+            return
+        steps = TimedSteps(0, n, self.pace)
         with progress_bar(n, unit, progress) as report, workers(self.threads_for(n)) as run:
             work = partial(step, run)
             for start, stop in steps:

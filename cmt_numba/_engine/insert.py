@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -21,11 +20,13 @@ from .._forest import (
     with_room_for_keys,
     withdraw_slots,
 )
+from .._validation import check_ids
 from .forest import Forest, changes
 from .reorganise import link_slots, remove_ids
 
 _INSERTS_TO_FILL = 8  # of a bounded tree, at least: what routers know would be lost if all memories went at once
 _REMOVALS_IN_A_STEP = 1000
+_NO_IDS = np.empty(0, np.int64)
 
 
 @changes
@@ -34,9 +35,8 @@ def insert_rows(
     rows: Rows,
     progress: bool = False,
     n_reroutes: int | None = None,
-    choose: Callable[[int], np.ndarray] | None = None,
 ) -> np.ndarray:
-    """Insert memories and return their ids. Where ``max_memories`` requires it, others are removed first.
+    """Insert memories and return their ids. Where ``max_memories`` requires it, evict others first.
 
     Parameters
     ----------
@@ -48,11 +48,9 @@ def insert_rows(
         Show a progress bar.
     n_reroutes : int, optional
         Replaces the forest's own.
-    choose : callable, optional
-        Returns the ids of ``n`` memories to remove; by default the eviction policy chooses.
     """
     was_empty, first_id, most = forest.state is None, forest.next_id, forest.options["max_memories"]
-    n, n_rows = forest.n_memories, rows.n_rows
+    n, n_rows, forest.last_evicted = forest.n_memories, rows.n_rows, _NO_IDS
     if most is None and n + n_rows > MOST_MEMORIES:
         raise ValueError(f"X must have at most {MOST_MEMORIES - n} rows, not {n_rows}: the forest is full")
     if not was_empty and forest.fitting_state(rows) is None:  # since rows were checked, another thread came first
@@ -67,16 +65,22 @@ def insert_rows(
                 for start, stop in spans(n_rows, max(1, most // _INSERTS_TO_FILL)):
                     excess = forest.n_memories + stop - start - most
                     if excess > 0:
-                        remove_ids(forest, (choose or partial(choose_evicted, forest))(excess))
+                        _evict(forest, excess)
                     _append_rows(forest, rows.between(start, stop), False, n_reroutes)
                     report(stop - start)
     return np.arange(first_id, first_id + n_rows)
 
 
-def choose_evicted(forest: Forest, n: int) -> np.ndarray:
-    """Return the ids of ``n`` memories, chosen by the eviction policy."""
+def _evict(forest: Forest, n: int) -> None:
+    """Remove ``n`` memories, which the eviction policy chooses, or the journal that is replayed."""
     with forest.lock.instant:
-        return forest.eviction.choose(forest.allocated(), n)
+        chosen = forest.eviction.choose(forest.allocated(), n)
+    if forest.evicts is not None:
+        if forest.evicts.size < n:
+            raise ValueError("it does not list the evicted memories")
+        chosen, forest.evicts = check_ids(forest.evicts[:n]), forest.evicts[n:]
+    remove_ids(forest, chosen)
+    forest.last_evicted = np.concatenate([forest.last_evicted, chosen])
 
 
 def _append_rows(forest: Forest, rows: Rows, progress: bool, n_reroutes: int | None) -> None:

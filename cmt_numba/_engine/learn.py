@@ -22,9 +22,9 @@ from .._forest import (
     Turn,
     forget_routes,
     moved_keys,
-    no_hits,
     overwrite_keys,
     teach_trees,
+    unexplored,
     update_scorer,
     update_trees,
     with_runners_up,
@@ -52,15 +52,17 @@ def update_rows(
         _learn_rewards(forest, rows, hits, rewards, progress)
         _move_keys(forest, rows, hits, rewards, key_learning_rate)
         return
-    others = no_hits(rows.n_rows, 2)
+    others = unexplored(rows.n_rows, 2)
     search(forest, rows, Reach(forest.n_trees), others)
-    pairs = with_runners_up(hits, others)
-    compared = np.pad(rewards, ((0, 0), (0, 1)))
+    pairs, compared = with_runners_up(hits, others), np.zeros((rows.n_rows, 2), np.float32)
+    compared[:, 0] = rewards[:, 0]
     _learn_rewards(forest, rows, pairs, compared, progress)
     _move_keys(forest, rows, pairs, compared, key_learning_rate)
-    shown = pairs.ids[:, 0]
+    shown = np.ascontiguousarray(pairs.ids[:, 0])
     right = np.flatnonzero((rewards[:, 0] >= WORTH_FINDING) & (forest.slots_of(shown) != NONE))
-    if right.size > 0:
+    if right.size == rows.n_rows:
+        teach_rows(forest, rows, shown)
+    elif right.size > 0:
         teach_rows(forest, rows.take(right), shown[right])
 
 
@@ -111,7 +113,9 @@ def _learn_rewards(forest: Forest, rows: Rows, hits: Hits, rewards: np.ndarray, 
         def train_routers(view: Any, trees: TreeRange) -> int:
             return int(update_trees(view, Turn(trees, at, stop, finisher), feedback))
 
-        of_rows = Feedback(rows.between(start, stop), hits.between(start, stop), rewards[start:stop])
+        of_rows = feedback
+        if stop - start < rows.n_rows:
+            of_rows = Feedback(rows.between(start, stop), hits.between(start, stop), rewards[start:stop])
         update_scorer(forest.view(), parameters.scorer_loss, of_rows)
         forest.on_each_tree(train_routers, run)
 
@@ -141,10 +145,13 @@ def teach_rows(
     if afresh:
         for t in range(forest.n_trees):
             forest.lock.step(partial(forget_routes, forest.view(), t))
-    orders = forest.new_generator()
+    seed = forest.draw_word()
+    orders = np.random.Generator(np.random.PCG64(seed)) if rows.n_rows > 1 else None  # to make one takes 30 us
     for _ in range(n_passes):
-        lesson = RouterLesson(rows, orders.permutation(rows.n_rows), slots)
-        at = np.tile(np.array([0, NONE]), (forest.n_trees, 1))
+        order = np.zeros(1, np.int64) if orders is None else orders.permutation(rows.n_rows)
+        lesson = RouterLesson(rows, order, slots)
+        at = np.zeros((forest.n_trees, 2), np.int64)
+        at[:, 1] = NONE
 
         def teach(run: Workers, _start: int, stop: int) -> None:
             forest.on_each_tree(lambda view, trees: int(teach_trees(view, trees, lesson, at, stop)), run)  # noqa: B023

@@ -1,7 +1,7 @@
-"""Which memories go when a forest may hold no more.
+"""Eviction policies: which memories a bounded forest removes to make room.
 
-A forest tells its policy what happens to its memories, and asks it which to forget. What a policy keeps is its own:
-kernels of the forest know nothing of it, and forests without a bound keep nothing.
+A forest notifies its policy of what happens to its memories. Kernels know nothing of the policy, apart from the order
+in which memories were returned.
 """
 
 from __future__ import annotations
@@ -19,19 +19,36 @@ _ORDER = "eviction.order"  # in files
 
 
 class Eviction:
-    """The policy of a forest without a bound: it is never asked, and takes note of nothing."""
+    """Evicts the memories that were inserted first. This is also the policy of forests without a bound.
 
-    minds_queries = False  # whether what queries return makes a difference
-    recency = new_recency(np.empty(0, np.int64), 0)  # what the kernel that removes memories keeps up to date
+    Ids rise and are never used again, so a pointer that moves up finds the oldest in amortised constant time.
+    """
+
+    minds_queries = False  # whether it depends on what queries return
+    recency = new_recency(np.empty(0, np.int64), 0)  # updated by the kernel that removes memories
+
+    def __init__(self) -> None:
+        self._lowest: int | None = None  # no memory has a lower id
 
     @property
     def nbytes(self) -> int:
-        """Bytes that the policy keeps."""
+        """Bytes of the policy's arrays."""
         return 0
 
     def choose(self, state: State, n: int) -> np.ndarray:
-        """Return the ids of ``n`` memories to forget, of which there are as many: int64."""
-        raise NotImplementedError
+        """Return the ids of ``n`` stored memories to evict: int64."""
+        keys = state.keys
+        if self._lowest is None:
+            self._lowest = int(keys.ids[: keys.totals[N_MEMORIES]].min())
+        found, first, n_asked = np.empty(0, np.int64), self._lowest, n
+        while found.size < n:
+            asked = np.arange(first, min(first + n_asked, int(keys.totals[NEXT_ID])))
+            slots = np.empty(asked.size, np.int64)
+            find_slots(keys, asked, slots)
+            found = np.concatenate([found, asked[slots != NONE]])
+            first, n_asked = first + n_asked, 2 * n_asked
+        self._lowest = int(found[0])  # it has yet to go
+        return found[:n]
 
     def inserted(self, state: State, first: int) -> None:
         """Take note of new memories, in slots ``first`` and above."""
@@ -55,31 +72,6 @@ class Eviction:
 
     def restore(self, arrays: dict[str, np.ndarray], state: State) -> None:
         """Go on from what a file holds. Raises InvariantError if that is not what must be there."""
-
-
-class OldestEviction(Eviction):
-    """Forgets the memories that came first.
-
-    Ids are given in order and never again, so a pointer that moves up finds the oldest in amortised constant time.
-    """
-
-    def __init__(self) -> None:
-        self._lowest: int | None = None  # no memory has a lower id
-
-    def choose(self, state: State, n: int) -> np.ndarray:
-        """Return the lowest ids."""
-        keys = state.keys
-        if self._lowest is None:
-            self._lowest = int(keys.ids[: keys.totals[N_MEMORIES]].min())
-        found, first, n_asked = np.empty(0, np.int64), self._lowest, n
-        while found.size < n:
-            asked = np.arange(first, min(first + n_asked, int(keys.totals[NEXT_ID])))
-            slots = np.empty(asked.size, np.int64)
-            find_slots(keys, asked, slots)
-            found = np.concatenate([found, asked[slots != NONE]])
-            first, n_asked = first + n_asked, 2 * n_asked
-        self._lowest = int(found[0])  # it has yet to go
-        return found[:n]
 
 
 class RandomEviction(Eviction):
@@ -179,12 +171,12 @@ class LeastRecentlyReturned(Eviction):
 
 _POLICIES: dict[str, type[Eviction]] = {
     "least_recently_returned": LeastRecentlyReturned,
-    "oldest": OldestEviction,
+    "oldest": Eviction,
     "random": RandomEviction,
 }
 EVICTIONS = tuple(_POLICIES)
 
 
 def new_eviction(name: str, *, bounded: bool) -> Eviction:
-    """Return a policy by its name, or the one of forests without a bound."""
+    """Return a policy by its name. Forests without a bound have the one that keeps nothing."""
     return _POLICIES[name]() if bounded else Eviction()

@@ -272,14 +272,14 @@ def without_own(hits: Hits, own_ids: np.ndarray, k: int) -> Hits:
 
 
 def with_runners_up(hits: Hits, others: Hits) -> Hits:
-    """Return the first answer to each row, and of the two ``others`` the better one that is not that.
+    """Return the first memory of each row, and the better of the two ``others`` that is another one.
 
-    Rows without an answer and those that explored a node have no other: their rewards are not compared.
+    Rows without a memory and rows that explored a node have no other, since their rewards are not compared.
     """
-    shown = hits.ids[:, :1]
-    runners_up = without_own(others, shown[:, 0], 1).ids
-    compared = (shown != NONE) & (hits.exploration.node == NONE)[:, None]
-    ids = np.column_stack([shown, np.where(compared, runners_up, NONE)])
+    ids = others.ids.copy()
+    shown, first, second = hits.ids[:, 0], others.ids[:, 0], others.ids[:, 1]
+    compared = (shown != NONE) & (hits.exploration.node == NONE)
+    ids[:, 0], ids[:, 1] = shown, np.where(compared, np.where(first == shown, second, first), NONE)
     return Hits(ids, np.zeros(ids.shape, np.float32), hits.exploration)
 
 

@@ -17,6 +17,16 @@ from numba.extending import NativeValue, intrinsic, unbox
 from .decorators import kernel
 from .references import HeldType
 
+_known: dict[Any, tuple[HeldType, int]] = {}
+"""Types and sizes in bytes by the forms of tuples: to find the type of a forest takes Numba milliseconds."""
+
+
+def _form_of(value: Any) -> Any:
+    """Return what determines the type of a value."""
+    if isinstance(value, np.ndarray):
+        return value.dtype, value.ndim, value.flags.num
+    return (type(value), *map(_form_of, value)) if isinstance(value, tuple) else type(value)
+
 
 class Held:
     """The words that describe the arrays of a named tuple, which it keeps alive: what :func:`held` returns."""
@@ -24,9 +34,12 @@ class Held:
     __slots__ = ("_numba_type_", "_words", "address", "target")
 
     def __init__(self, target: Any) -> None:
-        self._numba_type_ = HeldType(typeof(target))
-        context = cpu_target.target_context
-        size = context.get_abi_sizeof(context.get_value_type(self._numba_type_.target))
+        form = _form_of(target)
+        if form not in _known:
+            kind = HeldType(typeof(target))
+            context = cpu_target.target_context
+            _known[form] = kind, context.get_abi_sizeof(context.get_value_type(kind.target))
+        self._numba_type_, size = _known[form]
         self._words = np.empty(-(-size // 8), np.int64)
         self.address: int = self._words.ctypes.data
         self.target = target

@@ -31,7 +31,9 @@ from .pruning import PruneKnown
 _NOT_AS_EXPECTED = (ImportError, AttributeError, TypeError, KeyError, ValueError)
 """What comes of using a part of Numba that is not as it was."""
 
-_NEEDLESS = frozenset({"InlineClosureLikes", "MakeFunctionToJitFunction", "WithLifting", "LiteralUnroll"})
+_NEEDLESS = frozenset(
+    {"InlineClosureLikes", "MakeFunctionToJitFunction", "WithLifting", "LiteralUnroll", "InlineOverloads"}
+)
 """Passes, by name, that change nothing in functions without functions and generators of their own."""
 
 _ALLOCATES = "NopythonRewrites"
@@ -81,7 +83,7 @@ def _resolving(context: Any) -> _Resolved:
     return _resolved.setdefault(id(context), _Resolved(context))
 
 
-@register_pass(mutates_CFG=True, analysis_only=False)
+@register_pass(mutates_CFG=False, analysis_only=False)
 class _InferTypes(NopythonTypeInference):
     _name = "infer_types"
 
@@ -160,7 +162,7 @@ class _KernelLower(Lower):
             self.library.add_ir_module(module)
 
 
-@register_pass(mutates_CFG=True, analysis_only=False)
+@register_pass(mutates_CFG=False, analysis_only=False)
 class _LowerKernel(NativeLowering):
     _name = "lower_kernel"
     lowering_class = _KernelLower
@@ -206,6 +208,17 @@ def _parts() -> Any:
     class PartLibrary(JITCodeLibrary):
         optimized = False
 
+        def _optimize_functions(self, module):
+            builder = getattr(self._codegen, "_pass_builder", None)
+            if self.optimized or builder is None:
+                super()._optimize_functions(module)
+                return
+            module.data_layout = self._codegen._data_layout
+            for function in module.functions:  # enough to make the code small that kernels link
+                if not function.is_declaration:
+                    passes = builder(opt=1, loop_vectorize=False, slp_vectorize=False)
+                    passes.getFunctionPassManager().run(function, passes)
+
         def _optimize_final_module(self):
             if self.optimized:
                 super()._optimize_final_module()
@@ -214,7 +227,7 @@ def _parts() -> Any:
             self._finalize_dynamic_globals()
             self._finalized = True
 
-    @register_pass(mutates_CFG=True, analysis_only=False)
+    @register_pass(mutates_CFG=False, analysis_only=False)
     class LowerPart(NativeLowering):
         _name = "lower_part"
 

@@ -1,48 +1,83 @@
-"""A policy learned from a log: the best action by a regression, among those that the log supports."""
+"""A policy learned from a log: the best action by held-out value, among those that the log supports."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
+import scipy.sparse
 
 from .._forest import require
 from .._validation import check_choice, check_real
+from ..estimators import CMTClassifier, estimator_contents, estimator_of
 from ..persistence import Contents, Saved, as_part, generator_fields, of_part, read_array, read_generator, take
 from ._base import Chosen
-from ._checks import MOST_ACTIONS, MOST_FEATURES, Choices, all_of, check_choices, check_contexts, generator_of, numbers
-from ._kernels import ActionPairs
-from ._models import RewardModels, checked
+from ._checks import MOST_ACTIONS, Choices, all_of, check_choices, generator_of, numbers
+from ._models import checked
+from ._ridges import ActionRidges, fit_ridges
 from ._rules import draw, greedy, rows_of
 from .evaluation._estimators import importance_weights
-from .evaluation._logs import Log
+from .evaluation._logs import Log, check_log_contexts
 
 SUPPORTS = ("contexts", "actions", "all")
+METHODS = ("classification", "product", "sum", "regression")
 
 _NOT_FITTED = "there is no policy yet: call fit with a log first"
-_OPTIONS: dict[str, type] = {"tau": float, "support": str, "regularization": float}  # in files
+_OPTIONS: dict[str, type] = {"support": str, "regularization": float, "method": str}  # in files
 
-_PAIRS_AT_ONCE = 1 << 16
-
+_CELLS_AT_ONCE = 1 << 21
 _OTHERWISE = -1e300  # the expected reward of an action without support
+_TAUS = (1.0, 0.05)  # that are tried: no weights, and weights up to 20
+_FOLDS, _FEWEST_ROWS = 4, 40
+_LEAST_REWARD = 1e-3  # in products
+
+
+class LogModel(NamedTuple):
+    """What is learned from a log: a regression of rewards, and a classifier of the actions that were rewarded."""
+
+    regression: Any  # ActionRidges or a regressor
+    classifier: CMTClassifier | None
+
+    def tables(self, X: Any, n_actions: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return expected rewards, and the probabilities of having been rewarded: float64, shape (n, n_actions)."""
+        shares = np.zeros((X.shape[0], n_actions))
+        if self.classifier is not None:
+            shares[:, self.classifier.classes_] = self.classifier.predict_proba(X)
+        expected: np.ndarray = self.regression.scores(X)
+        return expected, shares
+
+
+def combine(method: str, rewards: np.ndarray, shares: np.ndarray) -> np.ndarray:
+    """Return the scores of actions by a method."""
+    scores: dict[str, np.ndarray] = {"classification": shares, "regression": rewards, "sum": rewards + shares}
+    return scores[method] if method in scores else np.maximum(rewards, _LEAST_REWARD) * shares
 
 
 class ArgmaxRegressor(Saved):
-    """Choose the action with the largest reward expected by a regression, among those that a log supports.
+    """Choose the action with the largest reward expected from a log, among those that the log supports.
 
-    The rewards of a log are learned with the weights ``1 / max(propensity, tau)``. The policy chooses among the actions
-    ``C(x)`` that were ever chosen in the context ``x``, because the log says nothing of others (Strehl, Langford, Li
-    and Kakade, 2010). It does not learn further; :meth:`warm_start` teaches a policy that does. :meth:`save` writes one
-    with the default regression to a file; those with another one can be pickled.
+    Several ways to learn from the log are compared by the value of their choices in rows that were held out, and the
+    best one learns from the whole log. The policy chooses among the actions ``C(x)`` that were ever chosen in the
+    context ``x``, because the log says nothing of others (Strehl, Langford, Li and Kakade, 2010). It does not learn
+    further; :meth:`warm_start` teaches a policy that does. :meth:`save` writes one without a regressor of its own to a
+    file; others can be pickled.
 
     Parameters
     ----------
     regressor : scikit-learn regressor, optional
         Learns rewards with ``sample_weight``, from contexts and an indicator of the action, or from
         ``pair_features``. By default there is a ridge regression for each action, or one on ``pair_features``.
-    tau : float in [0, 1], default 0.01
-        Least propensity. Smaller ones are replaced by it.
+    method : {"auto", "classification", "product", "sum", "regression"}, default "auto"
+        - "classification": a :class:`~cmt_numba.CMTClassifier` of the actions in the rewarded rows, weighted by
+          rewards, which must not be negative. Best where the log chose well.
+        - "regression": the expected rewards of each action.
+        - "product", "sum": of both scores.
+        - "auto": the best of these by held-out value. Rewards below 0, a ``regressor`` and ``pair_features`` imply
+          "regression".
+    tau : float in [0, 1], optional
+        The rewards of the regression have the weights ``1 / max(propensity, tau)``. By default 1, which is no weights,
+        or 0.05, whichever is better by held-out value.
     support : {"contexts", "actions", "all"}, default "actions"
         - "contexts": an action is supported by rows of the same context. In a context that the log does not hold,
           actions are supported as by "actions".
@@ -51,10 +86,20 @@ class ArgmaxRegressor(Saved):
     pair_features : callable, optional
         Called with contexts, shape (n, n_features), and actions, shape (n,); returns features of each pair, shape
         (n, k).
-    regularization : float, default 1.0
+    regularization : float, default 0.3
         The ridge of the default regression.
     random_state : int or numpy.random.SeedSequence, optional
         Seed, for ties.
+
+    Attributes
+    ----------
+    method_ : str
+        The method that was chosen.
+    tau_ : float
+        The least propensity that was chosen.
+    values_ : dict of (str, float) to float
+        The held-out value of each method and ``tau`` that were compared: the sum of weighted rewards by the sum of
+        weights, or by the number of rows if that is larger, so that choices which the log does not hold count as 0.
 
     Examples
     --------
@@ -71,20 +116,23 @@ class ArgmaxRegressor(Saved):
         self,
         regressor: Any = None,
         *,
-        tau: float = 0.01,
+        method: str = "auto",
+        tau: float | None = None,
         support: str = "actions",
         pair_features: Callable[[np.ndarray, np.ndarray], Any] | None = None,
-        regularization: float = 1.0,
+        regularization: float = 0.3,
         random_state: Any = None,
     ) -> None:
         check_choice("support", support, SUPPORTS)
+        check_choice("method", method, ("auto", *METHODS))
         if pair_features is not None and not callable(pair_features):
             raise TypeError("pair_features must be a function of contexts and actions")
         self.regressor, self.support, self.pair_features = regressor, support, pair_features
-        self.tau = check_real("tau", tau, 0.0, 1.0)
+        self.method = method
+        self.tau = None if tau is None else check_real("tau", tau, 0.0, 1.0)
         self.regularization = check_real("regularization", regularization, 1e-9, 1e9)
         self._generator = generator_of(random_state, "choices")
-        self._model: Any = None
+        self._model: LogModel | None = None
 
     def fit(self, log: Log, propensities: Any = None) -> Self:
         """Learn from a log.
@@ -92,7 +140,7 @@ class ArgmaxRegressor(Saved):
         Parameters
         ----------
         log : Log
-            The log, with contexts.
+            The log, with contexts, which may be sparse.
         propensities : array-like, shape (n,), optional
             Estimated propensities, where the log has none
             (:func:`~cmt_numba.bandits.evaluation.estimate_propensities`).
@@ -106,39 +154,110 @@ class ArgmaxRegressor(Saved):
         TypeError, ValueError
             If an argument cannot be used, or contexts or propensities are missing; nothing has changed then.
         """
-        given = log.propensities if propensities is None else propensities
+        given = log.propensities if propensities is None else numbers("propensities", propensities, 1)
         if log.contexts is None or given is None:
             raise ValueError("the log must have contexts and propensities: see estimate_propensities")
-        weights = importance_weights(given, np.ones(len(log)), self.tau)
+        importance_weights(given, np.ones(len(log)), 0.5 if self.tau is None else self.tau)  # checks them
         known, chosen = np.unique(log.actions, return_inverse=True)
-        model = self._fitted(log, known, chosen, weights)
+        ways, values = self._ways(log, chosen, given), {}
+        if len(ways) > 1:
+            values = self._held_out_values(log, known, chosen, given, ways)
+            best = ways[0]
+            for way in ways[1:]:  # another one must be better by a standard error
+                better = values[way] - values[best]
+                if better.mean() > better.std() / np.sqrt(len(log)):
+                    best = way
+            ways = [best]
+        method, tau = ways[0]
+        model = self._learned(log, np.arange(len(log)), known, chosen, given, tau, method != "regression")
         self._known, self._width, self._model = known, log.contexts.shape[1], model
+        self.method_, self.tau_ = method, tau
+        self.values_ = {way: float(terms.mean()) for way, terms in values.items()}
         self._seen: dict[bytes, np.ndarray] = {}
         if self.support == "contexts":
-            distinct, of_rows = np.unique(log.contexts, axis=0, return_inverse=True)
+            contexts = log.contexts.toarray() if scipy.sparse.issparse(log.contexts) else log.contexts
+            distinct, of_rows = np.unique(contexts, axis=0, return_inverse=True)
             order = np.argsort(of_rows.reshape(-1), kind="stable")
             ends = np.cumsum(np.bincount(of_rows.reshape(-1)))[:-1]
             parts = np.split(log.actions[order], ends)
             self._seen = {row.tobytes(): np.unique(actions) for row, actions in zip(distinct + 0.0, parts, strict=True)}
         return self
 
-    def _fitted(self, log: Log, known: np.ndarray, chosen: np.ndarray, weights: np.ndarray) -> Any:
-        """Return a model of the rewards of contexts and actions."""
-        X = log.contexts
-        assert X is not None
+    def _ways(self, log: Log, chosen: np.ndarray, propensities: np.ndarray) -> list[tuple[str, float]]:
+        """Return the methods to compare, and the least propensities of their regressions."""
+        own = self.regressor is not None or self.pair_features is not None
+        rewarded = np.unique(chosen[log.rewards > 0.0]).size
+        classifies = not own and rewarded > 1 and float(log.rewards.min()) >= 0.0
+        if self.method not in ("auto", "regression") and not classifies:
+            raise ValueError(
+                f"method={self.method!r} needs rewards that are not negative and two rewarded actions, and neither "
+                'regressor nor pair_features: use method="regression"'
+            )
+        methods: tuple[str, ...] = (self.method,) if self.method != "auto" else METHODS if classifies else METHODS[-1:]
+        taus = (self.tau,) if self.tau is not None else _TAUS if np.ptp(propensities) > 1e-9 else _TAUS[:1]
+        if len(log) < _FEWEST_ROWS:
+            return [(methods[-1], taus[0])]
+        others = [(method, taus[0]) for method in methods[:-1]]
+        return others + [(methods[-1], tau) for tau in (taus if methods[-1] == "regression" else taus[:1])]
+
+    def _held_out_values(
+        self, log: Log, known: np.ndarray, chosen: np.ndarray, propensities: np.ndarray, ways: list[tuple[str, float]]
+    ) -> dict[tuple[str, float], np.ndarray]:
+        """Return terms whose mean is the value of each way to learn, in rows that it has not learned from."""
+        n, choices = len(log), log.choices()
+        folds = generator_of(0, "folds").permutation(n) % _FOLDS
+        weights = {way: np.zeros(n) for way in ways}
+        for fold in range(_FOLDS):
+            rows, held = np.flatnonzero(folds != fold), np.flatnonzero(folds == fold)
+            if np.unique(chosen[rows][log.rewards[rows] > 0.0]).size < 2 and ways[0][0] != "regression":
+                continue
+            for tau in dict.fromkeys(tau for _, tau in ways):
+                methods = [method for method, its in ways if its == tau]
+                model = self._learned(log, rows, known, chosen, propensities, tau, methods != ["regression"])
+                part = _rows_of_choices(choices, held)
+                scores = self._scores(model, log.contexts[held], part, known, methods)
+                supported = np.isin(part.actions, known) if self.support != "all" else None
+                logged = part.actions == log.actions[held][rows_of(part.offsets)]
+                for method in methods:
+                    own = scores[method] if supported is None else np.where(supported, scores[method], _OTHERWISE)
+                    weights[method, tau][held] = greedy(own, part.offsets)[logged]
+        terms = {}
+        for way in ways:
+            weighted = weights[way] / np.maximum(propensities, 1e-6)
+            terms[way] = weighted * log.rewards / max(float(weighted.mean()), 1.0)
+        return terms
+
+    def _learned(
+        self,
+        log: Log,
+        rows: np.ndarray,
+        known: np.ndarray,
+        chosen: np.ndarray,
+        propensities: np.ndarray,
+        tau: float,
+        classifies: bool,
+    ) -> LogModel:
+        """Return what is learned from some rows of a log."""
+        X, actions, rewards = log.contexts[rows], chosen[rows], log.rewards[rows]
+        weights = importance_weights(propensities[rows], np.ones(rows.size), tau)
+        regression: Any
         if self.regressor is None and self.pair_features is None:
-            return self._linear(X, known, chosen, weights, log.rewards)
-        from sklearn.base import clone
-        from sklearn.linear_model import Ridge
+            regression = fit_ridges(X, actions, known.size, rewards, weights, self.regularization)
+        else:
+            from sklearn.base import clone
+            from sklearn.linear_model import Ridge
 
-        model = Ridge(alpha=self.regularization) if self.regressor is None else clone(self.regressor)
-        model.fit(self._features(X, log.actions, known), log.rewards, sample_weight=weights)
-        return model
+            regression = Ridge(alpha=self.regularization) if self.regressor is None else clone(self.regressor)
+            regression.fit(self._features(X, log.actions[rows], known), rewards, sample_weight=weights)
+        classifier = None
+        if classifies:
+            good = np.flatnonzero(rewards > 0.0)
+            classifier = CMTClassifier(random_state=0, store_examples=False)
+            classifier.fit(X[good], actions[good], sample_weight=rewards[good] / rewards[good].mean())
+        return LogModel(regression, classifier)
 
-    def _features(self, contexts: np.ndarray, actions: np.ndarray, known: np.ndarray) -> Any:
+    def _features(self, contexts: Any, actions: np.ndarray, known: np.ndarray) -> Any:
         """Return the features of contexts and actions for a regressor."""
-        import scipy.sparse
-
         if self.pair_features is not None:
             return numbers("pair_features", self.pair_features(contexts, actions), 2)
         place = np.minimum(np.searchsorted(known, actions), known.size - 1)
@@ -146,54 +265,63 @@ class ArgmaxRegressor(Saved):
         indicators = scipy.sparse.csr_array((held, (np.arange(held.size), place)), (held.size, known.size))
         return scipy.sparse.csr_matrix(scipy.sparse.hstack([scipy.sparse.csr_array(contexts), indicators]))
 
-    def _linear(
-        self, X: np.ndarray, known: np.ndarray, chosen: np.ndarray, weights: np.ndarray, rewards: np.ndarray
-    ) -> RewardModels:
-        models = RewardModels(X.shape[1] + 1, 0, self.regularization)
-        models.reserve(known.size)
-        roots = np.sqrt(weights / weights.mean())
-        scaled = np.column_stack([X, np.ones(X.shape[0])]) * roots[:, None]
-        models.learn(ActionPairs(scaled, np.arange(X.shape[0]), chosen, np.empty((X.shape[0], 0))), rewards * roots)
-        return models
-
-    def _expect(self, contexts: np.ndarray, actions: np.ndarray) -> np.ndarray:
-        """Return the rewards expected of actions."""
-        known = self._known
-        if not isinstance(self._model, RewardModels):
-            found = self._model.predict(self._features(contexts, actions, known))
-            return np.asarray(found, np.float64).reshape(-1)
-        places = np.minimum(np.searchsorted(known, actions), known.size - 1)
-        slots = np.where(known[places] == actions, places, known.size)  # as an action without rewards
-        rows = np.column_stack([contexts, np.ones(contexts.shape[0])])
-        return self._model.estimate(ActionPairs(rows, np.arange(slots.size), slots, np.empty((slots.size, 0)))).means
+    def _scores(
+        self, model: LogModel, X: Any, choices: Choices, known: np.ndarray, methods: list[str]
+    ) -> dict[str, np.ndarray]:
+        """Return the scores of allowed actions by some methods; that of an action without rewards is 0."""
+        scores = {method: np.zeros(choices.actions.size) for method in methods}
+        n_rows = max(1, _CELLS_AT_ONCE // max(known.size, choices.shape[1]))
+        for first in range(0, X.shape[0], n_rows):
+            stop = min(first + n_rows, X.shape[0])
+            offsets, pairs = choices.between(first, stop)
+            rows, actions = rows_of(offsets), choices.actions[pairs]
+            if not isinstance(model.regression, ActionRidges):
+                found = model.regression.predict(self._features(X[first:stop][rows], actions, known))
+                scores["regression"][pairs] = np.asarray(found, np.float64).reshape(-1)
+                continue
+            places = np.minimum(np.searchsorted(known, actions), known.size - 1)
+            tables = model.tables(X[first:stop], known.size)
+            for method in methods:
+                own = combine(method, *tables)[rows, places]
+                scores[method][pairs] = np.where(known[places] == actions, own, 0.0)
+        return scores
 
     # Files
 
     def _contents(self) -> Contents:
         if self._model is None:
             raise ValueError(_NOT_FITTED)
-        if not isinstance(self._model, RewardModels):
+        if not isinstance(self._model.regression, ActionRidges):
             raise TypeError(
                 "a policy with a regressor or pair_features of its own cannot be saved, because files hold no code: "
                 "pickle it"
             )
         rows = [np.frombuffer(row, np.float64) for row in self._seen]
-        fields = {
+        fields: dict[str, Any] = {
             **{name: getattr(self, name) for name in _OPTIONS},
+            "tau": self.tau,
+            "chosen": [self.method_, self.tau_],
+            "width": self._width,
             "generator": generator_fields(self._generator),
         }
         arrays = {
             "actions": self._known,
-            "seen.contexts": np.array(rows).reshape(len(rows), self._width),
+            "seen.contexts": np.array(rows).reshape(len(rows), self._width if rows else 1),
             "seen.lengths": np.array([actions.size for actions in self._seen.values()], np.int64),
             "seen.actions": np.concatenate([np.empty(0, np.int64), *self._seen.values()]),
         }
-        return Contents(type(self).__name__, fields, arrays | as_part("model", self._model.arrays(self._known.size)))
+        arrays |= as_part("model", self._model.regression.arrays())
+        if self._model.classifier is not None:
+            classifier = estimator_contents(self._model.classifier)
+            fields["classifier"] = classifier.fields
+            arrays |= as_part("classifier", classifier.arrays)
+        return Contents(type(self).__name__, fields, arrays)
 
     @classmethod
     def _made_of(cls, contents: Contents) -> Self:
-        fields, arrays = contents.fields, contents.arrays
-        policy = cls(**{name: take(fields, name, kind) for name, kind in _OPTIONS.items()})
+        fields, arrays = {"method": "regression"} | contents.fields, contents.arrays  # all that earlier versions had
+        tau = fields.get("tau")
+        policy = cls(**{name: take(fields, name, kind) for name, kind in _OPTIONS.items()}, tau=tau)
         policy._generator = read_generator("the generator", fields.get("generator"))
         policy._known = read_array("actions", arrays, np.int64)
         lengths, seen = (read_array(f"seen.{name}", arrays, np.int64) for name in ("lengths", "actions"))
@@ -204,36 +332,36 @@ class ArgmaxRegressor(Saved):
         rows = arrays.get("seen.contexts")
         require(rows is not None and rows.ndim == 2, "there must be an array of contexts that were seen")
         assert rows is not None
-        require(1 <= rows.shape[1] <= MOST_FEATURES, f"contexts must have between 1 and {MOST_FEATURES} features")
-        rows = checked(arrays, "seen.contexts", (lengths.size, rows.shape[1]), np.dtype(np.float64))
+        policy._width = take(fields, "width", int) if "width" in fields else rows.shape[1]
+        require(1 <= policy._width < 2**31, "contexts must have features")
+        width = policy._width if lengths.size or "width" not in fields else rows.shape[1]
+        rows = checked(arrays, "seen.contexts", (lengths.size, width), np.dtype(np.float64))
         require(bool(np.all(lengths > 0)) and int(lengths.sum()) == seen.size, "contexts must have actions")
-        policy._width = rows.shape[1]
-        model = of_part("model", arrays)
-        policy._model = RewardModels.read(model, policy._known.size, policy._width + 1, 0, policy.regularization)
+        ridges = ActionRidges.read(of_part("model", arrays), policy._known.size, policy._width, policy.regularization)
+        classifier = None
+        if "classifier" in fields:
+            part = contents._replace(
+                kind="CMTClassifier", fields=take(fields, "classifier", dict), arrays=of_part("classifier", arrays)
+            )
+            classifier = estimator_of(CMTClassifier, part, thorough=True)
+            classes = np.asarray(classifier.classes_)
+            of_actions = classes.dtype.kind == "i" and classes.min() >= 0 and classes.max() < policy._known.size
+            require(bool(of_actions), "classes must be places of actions")
+            require(classifier.n_features_in_ == policy._width, "the classifier must have the features of contexts")
+        method, policy.tau_ = fields.get("chosen", ["regression", tau])
+        check_choice("method", method, METHODS)
+        require(classifier is not None or method == "regression", f"method {method!r} needs a classifier")
+        policy.method_, policy.values_, policy._model = method, {}, LogModel(ridges, classifier)
         parts = np.split(seen.copy(), np.cumsum(lengths)[:-1]) if lengths.size else []
         policy._seen = {row.tobytes(): actions for row, actions in zip(rows, parts, strict=True)}
         return policy
 
-    # Pickles hold arrays in place of the linear models, whose class may change.
-
-    def __getstate__(self) -> dict[str, Any]:
-        state = dict(vars(self))
-        if isinstance(self._model, RewardModels):
-            state["_model"] = self._model.arrays(self._known.size)
-        return state
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state)
-        if isinstance(state["_model"], dict):
-            n = self._known.size
-            self._model = RewardModels.read(state["_model"], n, self._width + 1, 0, self.regularization)
-
     def expected(self, contexts: Any, actions: Any) -> np.ndarray:
-        """Return the rewards expected of actions, whether they are supported or not.
+        """Return the rewards that the regression expects of actions, whether they are supported or not.
 
         Parameters
         ----------
-        contexts : array-like, shape (n, n_features)
+        contexts : array-like or sparse matrix, shape (n, n_features)
             Contexts.
         actions : array-like of int, shape (n,)
             An action in each.
@@ -244,7 +372,9 @@ class ArgmaxRegressor(Saved):
         """
         rows, actions = self._checked(contexts), np.asarray(actions)
         choices = check_choices(actions[:, None], rows.shape[0])
-        return self._expect(rows, choices.actions)
+        assert self._model is not None
+        regression = LogModel(self._model.regression, None)
+        return self._scores(regression, rows, choices, self._known, ["regression"])["regression"]
 
     def probabilities(self, contexts: Any, actions: Any = None) -> np.ndarray:
         """Return the probabilities with which :meth:`act` chooses.
@@ -302,31 +432,49 @@ class ArgmaxRegressor(Saved):
         policy.learn(contexts, chosen, np.clip(self.expected(contexts, chosen), 0.0, 1.0))
         return policy
 
-    def _checked(self, contexts: Any) -> np.ndarray:
+    def _checked(self, contexts: Any) -> Any:
         if self._model is None:
             raise ValueError(_NOT_FITTED)
-        return check_contexts(contexts, self._width)
+        rows = check_log_contexts(contexts)
+        if rows.shape[1] != self._width:
+            raise ValueError(f"contexts must have {self._width} features like those of the log, not {rows.shape[1]}")
+        sparse = isinstance(self._model.regression, ActionRidges) and scipy.sparse.issparse(
+            self._model.regression.weights
+        )
+        if sparse:
+            return scipy.sparse.csr_array(rows)
+        return rows.toarray() if scipy.sparse.issparse(rows) else rows
 
-    def _asked(self, contexts: Any, actions: Any) -> tuple[np.ndarray, Choices, np.ndarray]:
+    def _asked(self, contexts: Any, actions: Any) -> tuple[Any, Choices, np.ndarray]:
         rows = self._checked(contexts)
+        assert self._model is not None
         choices = all_of(self._known, rows.shape[0]) if actions is None else check_choices(actions, rows.shape[0])
-        of_pairs = rows_of(choices.offsets)
-        scores = np.empty(of_pairs.size)
-        for first in range(0, of_pairs.size, _PAIRS_AT_ONCE):
-            part = slice(first, first + _PAIRS_AT_ONCE)
-            scores[part] = self._expect(rows[of_pairs[part]], choices.actions[part])
+        scores = self._scores(self._model, rows, choices, self._known, [self.method_])[self.method_]
         supported = self._supported(rows, choices)
         some = np.add.reduceat(supported, choices.offsets[:-1]) > 0  # where there are none, all remain
-        scores = np.where(supported | ~some[of_pairs], scores, _OTHERWISE)
+        scores = np.where(supported | ~some[rows_of(choices.offsets)], scores, _OTHERWISE)
         return rows, choices, greedy(scores, choices.offsets)
 
-    def _supported(self, rows: np.ndarray, choices: Choices) -> np.ndarray:
+    def _supported(self, rows: Any, choices: Choices) -> np.ndarray:
         if self.support == "all":
             return np.ones(choices.actions.size, np.bool_)
         supported = np.isin(choices.actions, self._known)
-        for i, row in enumerate(rows + 0.0 if self.support == "contexts" else ()):
-            seen = self._seen.get(row.tobytes())
+        if self.support == "actions":
+            return supported
+        for i in range(rows.shape[0]):
+            row = rows[[i]].toarray()[0] if scipy.sparse.issparse(rows) else rows[i]
+            seen = self._seen.get((row + 0.0).tobytes())
             if seen is not None:
                 span = slice(*choices.offsets[i : i + 2])
                 supported[span] = np.isin(choices.actions[span], seen)
         return supported
+
+
+def _rows_of_choices(choices: Choices, rows: np.ndarray) -> Choices:
+    """Return the choices of some rows."""
+    sizes = choices.sizes[rows]
+    offsets = np.concatenate([[0], np.cumsum(sizes)])
+    pairs = np.arange(offsets[-1]) + np.repeat(choices.offsets[rows] - offsets[:-1], sizes)
+    width = choices.shape[1]
+    places = choices.places[pairs] % width + np.repeat(np.arange(rows.size), sizes) * width
+    return Choices(offsets, choices.actions[pairs], (rows.size, width), places)

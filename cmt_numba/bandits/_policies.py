@@ -12,7 +12,7 @@ from .._forest import NONE, require
 from .._validation import Checked, Constraint, Flag, Optional, Real, check_real
 from ..persistence import Contents
 from ._base import OF_ALL, Policy
-from ._checks import LARGEST, numbers
+from ._checks import LARGEST, check_contexts, numbers
 from ._models import Estimates, Means, checked
 from ._rules import greedy, inverse_gaps, mean_bounds, mixed, thompson, uniform
 
@@ -488,7 +488,8 @@ class _Warm(Policy):
             raise ValueError(f"action_features must have a row for each action, not {features.shape[0]}")
         if np.unique(log.rewards).tolist() != [0.0, 1.0]:
             raise ValueError("log must have rewards of 0 and of 1, and no others")
-        x, f = _with_one(log.contexts), _with_one(features[log.actions])
+        contexts = check_contexts(log.contexts, None)
+        x, f = _with_one(contexts), _with_one(features[log.actions])
         products = (x[:, :, None] * f[:, None, :]).reshape(len(log), -1)
         model = LogisticRegression(C=C, fit_intercept=False, max_iter=1000).fit(products, log.rewards)
         known = self._ids.copy()
@@ -496,7 +497,7 @@ class _Warm(Policy):
         self._enter(new, None)
         self._features = features[self._ids]
         self._weights = model.coef_.reshape(x.shape[1], f.shape[1])
-        self._kept = log.contexts[:: -(-len(log) // _CONTEXTS_KEPT)].copy()
+        self._kept = contexts[:: -(-len(log) // _CONTEXTS_KEPT)].copy()
         return self
 
     @changes_in_one_step

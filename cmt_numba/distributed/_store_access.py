@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from ..journal import set_tree_scorer
 from ..store import Key, MemoryStore
 from ._schema import Schema
 
@@ -95,4 +96,4 @@ def weights_of(store: MemoryStore) -> np.ndarray | None:
 
 def set_weights(store: MemoryStore, weights: np.ndarray, squares: np.ndarray, facts: dict[str, Any]) -> None:
     """Replace the weights of the scorer, and write facts in the same transaction."""
-    change_and_note(store, lambda: store._contents.tree._set_scorer(weights, squares), facts)
+    change_and_note(store, lambda: set_tree_scorer(store._contents.tree, weights, squares), facts)

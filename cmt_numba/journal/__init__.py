@@ -56,7 +56,7 @@ the same process, even to copy it, releases the lock: to copy an open tree, call
 """
 
 from ._database import ExtraTables, SchemaRow, SharedConnection, is_blank
-from ._durable_tree import DurableTree, RecordedTree, fingerprint
+from ._durable_tree import DurableTree, fingerprint, set_tree_scorer
 from ._entries import CURRENT, Arguments, Entry, Operation, count_argument_bytes, find_operation, plain_arguments
 from ._files import AlreadyOpenError, JournalError
 from ._journal import Durability, DurableForm, Journal

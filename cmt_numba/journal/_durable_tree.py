@@ -14,6 +14,7 @@ from typing import Any, Self, TypeVar
 import numpy as np
 
 from .._change import ReadWriteLock
+from .._engine import enter_returned, replace_rows, set_scorer
 from .._forest import (
     COUNT,
     FREE_LEAF,
@@ -25,7 +26,7 @@ from .._forest import (
     ROOT,
     Hits,
 )
-from .._validation import check_ids, check_known
+from .._validation import check_ids
 from ..persistence import VALUES, Contents, FileFormatError
 from ..tree import ContextualMemoryTree
 from ._database import EntryDatabase, ExtraTables
@@ -37,6 +38,19 @@ T = TypeVar("T")
 
 _RETURN = "return"  # the operation that records the memories returned by queries
 _MOST_NOTES = 1 << 16  # queries whose notes wait while the journal cannot be written; those before them are dropped
+
+
+def _draw_word(tree: ContextualMemoryTree) -> int:
+    return tree._forest.draw_word()
+
+
+def _enter_returned(tree: ContextualMemoryTree, ids: np.ndarray) -> None:
+    enter_returned(tree._forest, ids)
+
+
+def _set_scorer(tree: ContextualMemoryTree, weights: np.ndarray, squares: np.ndarray) -> None:
+    set_scorer(tree._forest, weights, squares)
+
 
 OPERATIONS: dict[tuple[str, int], Operation] = {
     ("insert", 2): Operation("insert", {"keys": "X"}),
@@ -51,9 +65,9 @@ OPERATIONS: dict[tuple[str, int], Operation] = {
     ("reroute", 2): Operation("reroute", {"number": "n"}),
     ("rebuild", 2): Operation("rebuild", {"ids": "ids", "groups": "groups"}),
     ("compact", 2): Operation("compact", {"copies": "copies"}),
-    ("draw", 2): Operation("_draw_word", {}),
-    ("return", 2): Operation("_enter_returned", {"ids": "ids"}),
-    ("scorer", 2): Operation("_set_scorer", {"weights": "weights", "squares": "squares"}),
+    ("draw", 2): Operation(_draw_word, {}),
+    ("return", 2): Operation(_enter_returned, {"ids": "ids"}),
+    ("scorer", 2): Operation(_set_scorer, {"weights": "weights", "squares": "squares"}),
     # Version 1: replaced memories did not count as returned.
     ("insert", 1): Operation("insert", {"X": "X"}),
     ("update", 1): Operation("update", {"X": "X", "hits": "hits", "rewards": "rewards"}),
@@ -66,8 +80,8 @@ OPERATIONS: dict[tuple[str, int], Operation] = {
     ("replace", 1): Operation("replace", {"ids": "ids", "X": "X"}, notes_returned=False),
     ("reroute", 1): Operation("reroute", {"n": "n"}),
     ("compact", 1): Operation("compact", {"copies": "copies"}, {"copies": True}),
-    ("draw_word", 1): Operation("_draw_word", {}),
-    ("enter_returned", 1): Operation("_enter_returned", {"ids": "ids"}),
+    ("draw_word", 1): Operation(_draw_word, {}),
+    ("enter_returned", 1): Operation(_enter_returned, {"ids": "ids"}),
 }
 """The operations of a tree's entries, by name and version."""
 
@@ -89,37 +103,6 @@ def fingerprint(tree: ContextualMemoryTree, *, with_draws: bool = True) -> dict[
         "next_id": int(totals[NEXT_ID]),
         "trees": zlib.crc32(numbers.tobytes()),
     }
-
-
-class RecordedTree(ContextualMemoryTree):
-    """A tree that records which memories it evicts, or evicts those that a journal lists."""
-
-    _evicted: tuple[np.ndarray, ...] = ()
-    _evicts: np.ndarray | None = None
-    _notes_returned = True
-
-    def start_recording(self, evicts: np.ndarray | None = None, *, notes_returned: bool = True) -> None:
-        """Begin a change, which perhaps must evict these memories, or must not note which memories were returned."""
-        self._evicted, self._evicts, self._notes_returned = (), evicts, notes_returned
-
-    @property
-    def evicted(self) -> np.ndarray:
-        """The ids of the memories that the last change has evicted."""
-        return np.concatenate([np.empty(0, np.int64), *self._evicted])
-
-    def _choose_to_forget(self, n: int) -> np.ndarray:
-        chosen = super()._choose_to_forget(n)
-        if self._evicts is not None:
-            if self._evicts.size < n:
-                raise ValueError("it does not list the evicted memories")
-            chosen, self._evicts = check_ids(self._evicts[:n]), self._evicts[n:]
-            check_known(chosen, self._forest.slots_of(chosen))
-        self._evicted = *self._evicted, chosen
-        return chosen
-
-    def _note_returned(self, ids: np.ndarray) -> None:
-        if self._notes_returned:
-            super()._note_returned(ids)
 
 
 class _TreeForm:
@@ -148,10 +131,10 @@ class _TreeForm:
         self.journal: Journal | None = None  # None until the folder is open
         self.returned: deque[np.ndarray] = deque(maxlen=_MOST_NOTES)  # ids returned by queries, to be journaled
         self._as_reopened = self._is_ambiguous = False  # see recover
-        self._put(RecordedTree(**with_defaults(options)))
+        self._put(ContextualMemoryTree(**with_defaults(options)))
 
-    def _put(self, tree: RecordedTree) -> None:
-        tree.start_recording()
+    def _put(self, tree: ContextualMemoryTree) -> None:
+        tree._forest.journal = self
         self.tree, self._owner._forest = tree, tree._forest
 
     @property
@@ -168,10 +151,25 @@ class _TreeForm:
     def _make(self, name: str, arguments: Arguments, shown: Arguments) -> tuple[Any, Entry]:
         assert self.journal is not None
         operation, arguments, tree = OPERATIONS[name, CURRENT], plain_arguments(arguments), self.tree
-        tree.start_recording()
+        forest = tree._forest
+        forest.last_evicted = np.empty(0, np.int64)
         answer = operation.call(tree, arguments | shown)
-        evicted = tree.evicted if tree._evicted else None
+        evicted = forest.last_evicted if forest.last_evicted.size > 0 else None
         return answer, Entry(name, operation.stored(arguments), fingerprint(tree), evicted, self.journal.identity)
+
+    # What queries change
+
+    def draw_word(self) -> int:
+        """Return 64 bits of the random stream for queries. To lose a draw does no harm."""
+        word: int = self.change("draw", {}, counts=False)
+        return word
+
+    def note_returned(self, ids: np.ndarray) -> None:
+        """Journal which memories a query has returned, now or with the next change."""
+        if self.journal is not None and self.journal.is_writable:
+            self.returned.append(ids)
+            with suppress(JournalError):  # queries work although the journal cannot be written
+                self.journal.try_alone(self.enter_notes)  # or the thread that is making a change does it
 
     def enter_notes(self) -> None:
         while self.returned:
@@ -191,8 +189,8 @@ class _TreeForm:
     def contents(self) -> Contents:
         return Contents(self.kind, *self.tree._contents())
 
-    def made_of(self, contents: Contents, *, values: bool) -> RecordedTree:
-        return RecordedTree._made_of(contents.fields, contents.arrays, thorough=True, values=values)
+    def made_of(self, contents: Contents, *, values: bool) -> ContextualMemoryTree:
+        return ContextualMemoryTree._made_of(contents.fields, contents.arrays, thorough=True, values=values)
 
     def fingerprint(self, made: Any = None) -> dict[str, int]:
         return fingerprint(made or self.tree)
@@ -204,7 +202,7 @@ class _TreeForm:
                 raise ValueError(f"it leads to {name}={found[name]}, not {after.get(name)!r:.50}")
         return found["trees"] == after.get("trees")
 
-    def use(self, made: RecordedTree) -> None:
+    def use(self, made: ContextualMemoryTree) -> None:
         given, forest = self._given._forest, made._forest
         for name in self._options:
             if name in forest.options and given.options[name] != forest.options[name]:
@@ -241,22 +239,28 @@ class _TreeForm:
             raise error
         return made, exact
 
-    def replay(self, made: RecordedTree, entry: Entry, exact: bool) -> None:
-        operation = find_operation(OPERATIONS, entry.name, entry.version)
+    def replay(self, made: ContextualMemoryTree, entry: Entry, exact: bool) -> None:
+        operation, forest = find_operation(OPERATIONS, entry.name, entry.version), made._forest
         arguments = operation.called(entry.arguments)
-        self._is_ambiguous |= not operation.notes_returned and made._forest.eviction.minds_queries
-        evicts = None if entry.version == 1 else np.empty(0, np.int64) if entry.forgotten is None else entry.forgotten
-        made.start_recording(evicts, notes_returned=operation.notes_returned or self._as_reopened)
-        made._forest.has_warned = True  # of what was done long ago
+        is_silent = not operation.notes_returned and forest.eviction.minds_queries
+        self._is_ambiguous |= is_silent
+        if entry.version > 1:
+            forest.evicts = np.empty(0, np.int64) if entry.forgotten is None else entry.forgotten
+        forest.has_warned = True  # of what was done long ago
         try:
-            operation.call(made, arguments)
-            if made._evicts is not None and made._evicts.size > 0:
+            if is_silent and not self._as_reopened:
+                replace_rows(forest, check_ids(arguments["ids"]), forest.check_rows(arguments["X"]))
+            else:
+                operation.call(made, arguments)
+            if forest.evicts is not None and forest.evicts.size > 0:
                 raise ValueError("it lists more evicted memories than were evicted")
         except (LookupError, TypeError, ValueError):
             # If the trees differ from those before, a node that a query explored may not exist. Such errors are
             # ignored; a missing memory is detected by the number of memories.
             if exact:
                 raise
+        finally:
+            forest.evicts = None
 
 
 class DurableTree(ContextualMemoryTree):
@@ -427,11 +431,6 @@ class DurableTree(ContextualMemoryTree):
         """The database of the journal."""
         return self._journal.folder.database
 
-    @property
-    def _last_evicted(self) -> np.ndarray:
-        """The ids of the memories that the last change has evicted."""
-        return self._form.tree.evicted
-
     def _transaction(self, work: Callable[[], T]) -> T:
         """Make all changes of ``work``, and what it writes to further tables, or nothing of it."""
         return self._journal.transaction(work)
@@ -492,21 +491,6 @@ class DurableTree(ContextualMemoryTree):
         """Store memories in the order in which searches read them; see :meth:`ContextualMemoryTree.compact`."""
         self._form.change("compact", {"copies": copies})
 
-    def _set_scorer(self, weights: np.ndarray, squares: np.ndarray) -> None:
-        self._form.change("scorer", {"weights": weights, "squares": squares})
-
-    # What queries change
-
-    def _draw_word(self) -> int:
-        word: int = self._form.change("draw", {}, counts=False)  # losing a draw does no harm
-        return word
-
-    def _note_returned(self, ids: np.ndarray) -> None:
-        if self._forest.eviction.minds_queries and self._journal.is_writable:
-            self._form.returned.append(ids)
-            with suppress(JournalError):  # queries work although the journal cannot be written
-                self._journal.try_alone(self._form.enter_notes)  # or the thread that is making a change does it
-
     # Copies are in memory
 
     @classmethod
@@ -522,3 +506,11 @@ class DurableTree(ContextualMemoryTree):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return ContextualMemoryTree.__new__, (ContextualMemoryTree,), self.__getstate__()
+
+
+def set_tree_scorer(tree: ContextualMemoryTree, weights: np.ndarray, squares: np.ndarray) -> None:
+    """Replace the weights of a tree's scorer. In a folder this is journaled."""
+    if isinstance(tree, DurableTree):
+        tree._form.change("scorer", {"weights": weights, "squares": squares})
+    else:
+        _set_scorer(tree, weights, squares)

@@ -8,7 +8,7 @@ operation with a new meaning gets a new version, and the old version stays.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from operator import attrgetter
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -39,9 +39,9 @@ Arrays = dict[str, np.ndarray]
 
 
 class Operation(NamedTuple):
-    """The operation of an entry: a method, and how its arguments are named."""
+    """The operation of an entry: a method, or a function of the object, and how its arguments are named."""
 
-    method: str
+    method: str | Callable[..., Any]
     parameters: Mapping[str, str]  # of the method, by the names of arguments in entries
     defaults: Mapping[str, Any] = MappingProxyType({})  # of arguments that an entry may omit
     notes_returned: bool = True  # whether it may change the order in which a tree's memories were returned
@@ -68,8 +68,10 @@ class Operation(NamedTuple):
         return {parameter: given[name] for name, parameter in self.parameters.items()}
 
     def call(self, on: Any, arguments: Arguments) -> Any:
-        """Call the method of an object."""
-        return getattr(on, self.method)(**arguments)
+        """Call the method of an object, or the function."""
+        if isinstance(self.method, str):
+            return getattr(on, self.method)(**arguments)
+        return self.method(on, **arguments)
 
 
 def find_operation(table: Mapping[Any, Operation], name: str, version: int, *of: str) -> Operation:

@@ -12,7 +12,7 @@ import numpy as np
 import scipy.sparse
 
 from .._change import uninterrupted
-from .._engine import choose_evicted, insert_rows, remove_ids, replace_rows
+from .._engine import enter_returned, insert_rows, remove_ids, replace_rows
 from .._validation import OneOf, check_matrix
 from ..journal import Durability, DurableTree, JournalError
 from ..persistence import Contents, FileFormatError, read_object, refusing, take, write_object
@@ -210,7 +210,7 @@ class StoreContents:
         self.check_open()
         search = self.search
         state = search.tree._forest.state
-        X = as_rows(X)
+        X = X if getattr(X, "ndim", 0) == 2 else as_rows(X)
         if state is None:
             return check_matrix(X)
         X = check_matrix(X, n_features=state.parameters.n_features - search.space.n_more)
@@ -349,17 +349,12 @@ class StoreContents:
 
     def insert(self, new: NewKeys) -> np.ndarray:
         """Insert memories, within a change; return the ids of those that were evicted."""
-        tree, evicted = self.tree, [np.empty(0, np.int64)]
+        tree = self.tree
         if isinstance(tree, DurableTree):
             tree.insert(new.keys)
-            return tree._last_evicted
-
-        def choose(n: int) -> np.ndarray:
-            evicted.append(choose_evicted(tree._forest, n))
-            return evicted[-1]
-
-        insert_rows(tree._forest, new.rows, choose=choose)
-        return np.concatenate(evicted)
+        else:
+            insert_rows(tree._forest, new.rows)
+        return tree._forest.last_evicted
 
     def replace(self, ids: np.ndarray, new: NewKeys) -> None:
         """Replace the keys of memories, within a change. If this fails with all of them replaced, keep that."""
@@ -369,7 +364,7 @@ class StoreContents:
                 tree.replace(ids, new.keys)
             else:
                 replace_rows(tree._forest, ids, new.rows)
-                tree._note_returned(ids[:, None])
+                enter_returned(tree._forest, ids[:, None])
         except BaseException:
             if self.search.has_keys(ids, new.rows):
                 self.commit_part()

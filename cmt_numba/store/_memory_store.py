@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from .._engine import Filter
+from .._engine import Filter, note_returned
 from .._forest import NONE, InvariantError, no_hits, require, rewarded_memories
 from .._jit import keeps_interpreter
 from .._validation import (
@@ -344,8 +344,8 @@ class MemoryStore:
             if is_complete:
                 break
         if tree._forest.eviction.minds_queries:
-            tree._note_returned(found.ids)
-        if contents.efforts.are_under_way:
+            note_returned(tree._forest, found.ids)
+        if contents.efforts.under_way:
             contents.efforts.measure_part(X.shape[0])
         return results
 

@@ -6,13 +6,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.sparse
+from conftest import needs_jit
 from scipy.special import expit
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.tree import DecisionTreeRegressor
 
 from cmt_numba._forest.invariants import InvariantError
 from cmt_numba.bandits import UCB1, ArgmaxRegressor, LinUCB, Omniscient, WarmEpsilonGreedy, WarmUCB1, load_policy
-from cmt_numba.bandits.evaluation import Log, evaluate, replay
+from cmt_numba.bandits._models import RewardModels
+from cmt_numba.bandits.evaluation import Log, estimate_rewards, evaluate, replay
 
 K = 6
 FEATURES = np.random.default_rng(1).normal(size=(K, 2))
@@ -110,7 +113,7 @@ def test_logs_that_cannot_warm_up(log: Log, features: np.ndarray, message: str):
 
 def test_the_default_is_a_weighted_ridge_regression_for_each_action():
     log, x = log_of(300, 4, exponent=2.0), np.random.default_rng(0).normal(size=(5, 3))
-    policy = ArgmaxRegressor(tau=0.05, random_state=0).fit(log)
+    policy = ArgmaxRegressor(method="regression", tau=0.05, regularization=1.0, random_state=0).fit(log)
     weights = 1 / np.maximum(log.propensities, 0.05)
     for a in range(K):
         own = log.actions == a
@@ -137,6 +140,66 @@ def test_a_learned_policy_is_better_than_the_one_that_made_the_log(options: dict
     actions, propensities = policy.act(later.contexts)
     np.testing.assert_array_equal(propensities, probabilities[np.arange(500), actions])
     assert evaluate(policy, later).estimates["snips"].value == pytest.approx(mean_reward(policy, later), abs=0.1)
+
+
+def log_of_classes(n: int, seed: int, *, good: bool) -> tuple[Log, np.ndarray]:
+    """Return a log in which one action is right in each context, and these actions."""
+    rng = np.random.default_rng(seed)
+    wanted = rng.integers(K, size=n)
+    X = np.eye(K)[wanted] + rng.normal(size=(n, K)) * 0.5
+    chances = np.full((n, K), 0.4 / K)
+    chances[np.arange(n), X.argmax(axis=1) if good else (wanted + 1) % K] += 0.6
+    actions = (rng.random(n)[:, None] > chances.cumsum(axis=1)).sum(axis=1)
+    return Log(actions, actions == wanted, X, chances[np.arange(n), actions], np.arange(K)), wanted
+
+
+@needs_jit
+@pytest.mark.parametrize("good", [False, True])
+def test_the_way_to_learn_is_chosen_by_held_out_value(good: bool):
+    log, _ = log_of_classes(600, 1, good=good)
+    later, wanted = log_of_classes(500, 2, good=good)
+    right = {}
+    for method in ("auto", "classification", "regression"):
+        policy = ArgmaxRegressor(method=method, random_state=0).fit(log)
+        right[method] = np.mean(policy.act(later.contexts).actions == wanted)
+    assert right["auto"] >= max(right.values()) - 0.04
+    assert right["auto"] > log.rewards.mean() + 0.05
+    auto = ArgmaxRegressor(random_state=0).fit(log)
+    assert len(auto.values_) == 5
+    assert (auto.method_, auto.tau_) in auto.values_
+
+
+@needs_jit
+def test_sparse_contexts_are_learned_as_dense_ones(tmp_path: Path):
+    dense, _ = log_of_classes(300, 3, good=True)
+    contexts = np.where(np.abs(dense.contexts) > 0.4, dense.contexts, 0.0)
+    columns = {"propensities": dense.propensities, "allowed": np.arange(K + 1)}
+    logs = [Log(dense.actions, dense.rewards, X, **columns) for X in (contexts, scipy.sparse.csr_array(contexts))]
+    learned = [ArgmaxRegressor(method="regression", random_state=0).fit(log) for log in logs]
+    actions = np.arange(300) % (K + 1)
+    expected = [policy.expected(log.contexts, actions) for policy, log in zip(learned, logs, strict=True)]
+    np.testing.assert_allclose(expected[1], expected[0], atol=1e-8)
+    np.testing.assert_allclose(estimate_rewards(logs[1]), estimate_rewards(logs[0]), atol=1e-8)
+    np.testing.assert_array_equal(*(policy.act(contexts).actions for policy in learned))
+    learned[1].save(tmp_path / "policy.cmt")
+    loaded = ArgmaxRegressor.load(tmp_path / "policy.cmt")
+    np.testing.assert_array_equal(loaded.act(contexts).actions, learned[1].act(contexts).actions)
+    np.testing.assert_array_equal(loaded.expected(contexts, actions), expected[1])
+
+
+def test_files_of_earlier_versions():
+    log = log_of(100, 0)
+    learned = ArgmaxRegressor(method="regression", tau=0.01, regularization=1.0, random_state=0).fit(log)
+    contents = learned._contents()
+    models = RewardModels(4, 0, 1.0)
+    models.reserve(K)
+    models.linear.offsets[:K] = learned._model.regression.weights
+    arrays = {name: array for name, array in contents.arrays.items() if not name.startswith("model.")}
+    arrays |= {f"model.{name}": array for name, array in models.arrays(K).items()}
+    arrays["seen.contexts"] = np.empty((0, 3))
+    fields = {name: contents.fields[name] for name in ("tau", "support", "regularization", "generator")}
+    loaded = ArgmaxRegressor._made_of(contents._replace(fields=fields, arrays=arrays))
+    np.testing.assert_array_equal(loaded.act(log.contexts).actions, learned.act(log.contexts).actions)
 
 
 def test_only_supported_actions_are_chosen():
@@ -227,8 +290,9 @@ def test_invalid_contents_of_files_are_refused():
         ("seen.actions", arrays["seen.actions"] - 50, "in range"),
         ("seen.lengths", arrays["seen.lengths"] + 1, "must have actions"),
         ("seen.contexts", arrays["seen.contexts"] * np.nan, "finite"),
-        ("seen.contexts", arrays["seen.contexts"][:, :1].copy(), "matrices must be"),
-        ("model.counts", arrays["model.counts"] - 100, "negative"),
+        ("seen.contexts", arrays["seen.contexts"][:, :1].copy(), "shape"),
+        ("model.weights", arrays["model.weights"][:, :-1].copy(), "shape"),
+        ("model.weights", arrays["model.weights"] * np.nan, "finite"),
     ):
         with pytest.raises((ValueError, InvariantError), match=message):
             ArgmaxRegressor._made_of(contents._replace(arrays=arrays | {name: array}))

@@ -22,7 +22,7 @@ from cmt_numba.distributed._schema import Schema
 from cmt_numba.distributed._shard import Requests, Shard
 from cmt_numba.distributed._store_access import facts_of, weights_of
 from cmt_numba.distributed._topology import MoveProgress, Ring, Topology, count_duplicates, hash_keys, shards_behind
-from cmt_numba.journal import JournalError
+from cmt_numba.journal import JournalError, set_tree_scorer
 from cmt_numba.store import Results
 
 X = np.eye(4, dtype=np.float32)
@@ -313,7 +313,7 @@ def test_shards_exchange_what_they_have_learned(tmp_path: Path, in_folder: bool)
     np.testing.assert_array_equal(weights(1), base)
     assert [own.number for own in told()] == [2, 2]
     with pytest.raises(ValueError, match="as many finite numbers"):
-        stores[0]._contents.tree._set_scorer(np.ones(3), np.ones(3))
+        set_tree_scorer(stores[0]._contents.tree, np.ones(3), np.ones(3))
     for store in stores:
         store.close()
 

@@ -15,6 +15,7 @@ from conftest import needs_jit
 from threads import SOON, Threads, started
 
 from cmt_numba import CMTClassifier, CMTMultilabelClassifier, CMTRetriever
+from cmt_numba._engine import draw_seed
 from cmt_numba.estimators import _draws
 from cmt_numba.estimators._base import MemoryEstimator
 from cmt_numba.estimators._label_index import LabelIndex
@@ -218,14 +219,14 @@ def test_queries_of_a_twin_go_on_where_those_of_the_forest_have_stopped():
     retriever = fitted("retriever by key")
     forest, twin = retriever.forest_, retriever.forest_._twin()
     drawn, apart = _draws.queries_drawn(forest), [copy.deepcopy(forest) for _ in range(2)]
-    words = [apart[0]._draw_word() for _ in range(5)]
-    twin._draw_word()
-    forest._draw_word()
+    words = [draw_seed(apart[0]._forest) for _ in range(5)]
+    draw_seed(twin._forest)
+    draw_seed(forest._forest)
     _draws.take_over_draws(forest, twin, drawn)
-    assert twin._draw_word() == words[2]
+    assert draw_seed(twin._forest) == words[2]
     twin = apart[1]._twin()
     _draws.take_over_draws(apart[1], twin, _draws.queries_drawn(apart[1]))
-    assert twin._draw_word() == words[0]
+    assert draw_seed(twin._forest) == words[0]
 
 
 def test_a_failure_leaves_the_dual_variables(aside: None, monkeypatch: pytest.MonkeyPatch):

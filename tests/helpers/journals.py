@@ -11,6 +11,7 @@ import numpy as np
 import scipy.sparse
 
 from cmt_numba import ContextualMemoryTree, DurableTree
+from cmt_numba._engine import draw_seed
 
 OPTIONS: dict[str, Any] = {"n_trees": 2, "leaf_multiplier": 1.0, "random_state": 5, "n_threads": 1}
 
@@ -74,7 +75,7 @@ def change(tree: ContextualMemoryTree, form: str, number: int, most: int = 3) ->
         tree.replace(random.choice(ids, X.shape[0], replace=False), X)
     elif draw < 0.8:
         if most == 1:  # a query draws first, and then takes note of what it returns
-            tree._draw_word()
+            draw_seed(tree._forest)
             return 1
         hits = tree.query(X, 3, epsilon=0.5)
         if most == 1 + noted:

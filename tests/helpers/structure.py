@@ -19,8 +19,8 @@ KNOWN = Path(__file__).parents[1] / "known_structure.txt"
 MODULES = sorted(PACKAGE.rglob("*.py"))
 
 MAX_LINES = 800
-RESULTS_THAT_USERS_SEE = {"Hits", "Results"}
-"""These may have one subclass: a result that carries more than another."""
+PUBLIC_BASES = {"Hits", "Results", "ContextualMemoryTree"}
+"""Public types that may have one subclass: results of which one carries more, and a tree that is also in a folder."""
 
 
 @cache
@@ -112,7 +112,7 @@ def bases_with_one_subclass() -> Iterator[tuple[str, str]]:
         return any(is_exception(base) for _, node in found[name] for base in bases_of(node))
 
     for base, names in subclasses.items():
-        if len(names) == 1 and base in found and base not in RESULTS_THAT_USERS_SEE and not is_exception(base):
+        if len(names) == 1 and base in found and base not in PUBLIC_BASES and not is_exception(base):
             for path, _ in found[base]:
                 yield room_of(path), f"{name_of(path)} defines {base} for {min(names)} alone"
 

@@ -20,6 +20,7 @@ from journals import FORMS, OPTIONS, Opened, change, crashed, entries_in, same, 
 from saved import dense_rows, sparse_rows
 
 from cmt_numba import ContextualMemoryTree
+from cmt_numba._engine import draw_seed
 from cmt_numba.journal import AlreadyOpenError, DurableTree, JournalError
 from cmt_numba.rewards import LabelEquality
 
@@ -372,7 +373,7 @@ def test_changes_that_are_refused_are_not_journaled(folder: Path, opened: Opened
         with pytest.raises(kind, match=message):
             act()
     assert tree.sequence == 2  # learn has drawn a random number
-    before._draw_word()
+    draw_seed(before._forest)
     assert same(tree, before)
     assert same(opened(crashed(folder)), opened(crashed(folder)))
     tree.remove(0)

@@ -6,7 +6,8 @@ float64, so results agree with those of the kernels up to the rounding of float3
 """
 
 from ._forest import Forest
-from ._nodes import Leaf, Node, Place
+from ._nodes import Leaf, Memory, Node, Place
 from ._random import SplitMix64
+from ._tree import Tree
 
-__all__ = ["Forest", "Leaf", "Node", "Place", "SplitMix64"]
+__all__ = ["Forest", "Leaf", "Memory", "Node", "Place", "SplitMix64", "Tree"]

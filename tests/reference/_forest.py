@@ -38,6 +38,8 @@ class Answer:
 class Forest:
     """A forest over one list of memories, with one scorer; its parameters are those of ``ContextualMemoryTree``."""
 
+    tree_type: type[Tree] = Tree  # subclasses may have other trees
+
     def __init__(
         self,
         n_trees: int = 1,
@@ -63,7 +65,7 @@ class Forest:
         self.eviction = eviction
         seeds = np.random.SeedSequence(random_state).generate_state(n_trees + 1, np.uint64)
         *streams, self.query_stream = (SplitMix64(int(seed)) for seed in seeds)
-        self.trees = [Tree(self, stream) for stream in streams]
+        self.trees = [self.tree_type(self, stream) for stream in streams]
         self.memories: list[Memory] = []  # in the order in which REROUTE numbers them for its draws
         self.by_id: dict[int, Memory] = {}
         self.returned: list[Memory] = []  # those returned last at the end

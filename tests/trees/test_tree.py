@@ -313,3 +313,16 @@ def test_what_searches_read_is_described_anew_only_when_arrays_grow(dense_keys: 
     state = tree._forest.state
     tree.insert(dense_keys[1:2])
     assert tree._forest.state is state
+
+
+def test_plot_shows_leaves_and_routers():
+    pytest.importorskip("matplotlib")
+    tree = ContextualMemoryTree(n_trees=2, random_state=0)
+    assert len(tree.plot().axes) == 3  # of an empty tree, too
+    tree.insert(np.random.default_rng(0).normal(size=(300, 8)))
+    depths, sizes, routers = tree.plot().axes
+    assert sum(bar.get_height() for bar in depths.patches) == sum(bar.get_height() for bar in sizes.patches)
+    assert sum(bar.get_height() for bar in depths.patches) == tree.leaves().size.size
+    (line,) = routers.lines
+    assert line.get_xdata().size == tree.depth
+    assert ((line.get_ydata() > 0.5) & (line.get_ydata() <= 1.0)).all()

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 
 from ..._validation import check_choice, check_integer, check_real
-from .._checks import generator_of
-from .._kernels import ActionPairs
-from .._models import RewardModels
+from .._checks import check_contexts, generator_of
+from .._ridges import fit_ridges
 from ._logs import Log
+
+_CELLS_AT_ONCE = 1 << 21
 
 METHODS = ("ridge", "logistic", "classifier", "frequency")
 
@@ -73,9 +74,9 @@ def _stretches(log: Log) -> Iterator[tuple[int, int]]:
             first = row
 
 
-def _ridge(X: np.ndarray, actions: np.ndarray, regularization: float) -> np.ndarray:
+def _ridge(X: Any, actions: np.ndarray, regularization: float) -> np.ndarray:
     """Return the fitted value of the chosen action's indicator in each row, with an intercept."""
-    X = np.column_stack([X, np.ones(X.shape[0])])
+    X = np.column_stack([check_contexts(X, None), np.ones(X.shape[0])])
     penalty = np.eye(X.shape[1]) * regularization
     penalty[-1, -1] = 1e-9  # the intercept is not shrunk
     chosen, numbers = np.unique(actions, return_inverse=True)
@@ -86,7 +87,7 @@ def _ridge(X: np.ndarray, actions: np.ndarray, regularization: float) -> np.ndar
     return fitted
 
 
-def _by_classifier(X: np.ndarray, actions: np.ndarray, method: str, regularization: float) -> np.ndarray:
+def _by_classifier(X: Any, actions: np.ndarray, method: str, regularization: float) -> np.ndarray:
     if np.unique(actions).size < 2:
         return np.ones(actions.size)
     classifier: Any
@@ -145,51 +146,57 @@ def estimate_rewards(
     known, numbers = np.unique(choices.actions, return_inverse=True)
     chosen = np.searchsorted(known, log.actions)
     expected = np.zeros(choices.shape)
-    X = np.column_stack([log.contexts, np.ones(len(log))])
     for fold in range(n_folds):
         train = np.flatnonzero(folds != fold) if n_folds > 1 else np.arange(len(log))
         asked = np.flatnonzero(folds[rows] == fold)
+        learned = log.contexts[train], chosen[train], log.rewards[train]
         if regressor is None:
-            found = _linear(X, train, chosen, log.rewards, rows[asked], numbers[asked], known.size, regularization)
+            found = _by_ridges(*learned, log.contexts, rows[asked], numbers[asked], known.size, regularization)
         else:
-            found = _by_regressor(regressor, X, train, chosen, log.rewards, rows[asked], numbers[asked], known.size)
+            found = _by_regressor(regressor, *learned, log.contexts, rows[asked], numbers[asked], known.size)
         expected.reshape(-1)[choices.places[asked]] = found
     return expected
 
 
-def _linear(
-    X: np.ndarray,
-    train: np.ndarray,
+def _by_ridges(
+    X: Any,
     chosen: np.ndarray,
     rewards: np.ndarray,
+    contexts: Any,
     rows: np.ndarray,
-    numbers: np.ndarray,
+    actions: np.ndarray,
     n_actions: int,
     regularization: float,
 ) -> np.ndarray:
-    models = RewardModels(X.shape[1], 0, regularization)
-    models.reserve(n_actions)
-    models.learn(ActionPairs(X, train, chosen[train], np.empty((train.size, 0))), rewards[train])
-    return models.estimate(ActionPairs(X, rows, numbers, np.empty((rows.size, 0)))).means
+    """Return the expected rewards of actions in rows of the contexts, which rise."""
+    ridges = fit_ridges(X, chosen, n_actions, rewards, np.ones(chosen.size), regularization)
+    of_rows, places = np.unique(rows, return_inverse=True)
+    found, step = np.empty(rows.size), max(1, _CELLS_AT_ONCE // n_actions)
+    for first in range(0, of_rows.size, step):
+        pairs = slice(*np.searchsorted(places, [first, first + step]).tolist())
+        scores = ridges.scores(contexts[of_rows[first : first + step]])
+        found[pairs] = scores[places[pairs] - first, actions[pairs]]
+    return found
 
 
 def _by_regressor(
     regressor: Any,
-    X: np.ndarray,
-    train: np.ndarray,
+    X: Any,
     chosen: np.ndarray,
     rewards: np.ndarray,
+    contexts: Any,
     rows: np.ndarray,
-    numbers: np.ndarray,
+    actions: np.ndarray,
     n_actions: int,
 ) -> np.ndarray:
     import scipy.sparse
     from sklearn.base import clone
 
-    def features(of: np.ndarray, actions: np.ndarray) -> Any:
-        indicators = scipy.sparse.csr_array((np.ones(of.size), (np.arange(of.size), actions)), (of.size, n_actions))
-        return scipy.sparse.csr_matrix(scipy.sparse.hstack([scipy.sparse.csr_array(X[of]), indicators]))
+    def features(of: Any, actions: np.ndarray) -> Any:
+        shape = actions.size, n_actions
+        indicators = scipy.sparse.csr_array((np.ones(actions.size), (np.arange(actions.size), actions)), shape)
+        return scipy.sparse.csr_matrix(scipy.sparse.hstack([scipy.sparse.csr_array(of), indicators]))
 
-    fitted = clone(regressor).fit(features(train, chosen[train]), rewards[train])
-    found: np.ndarray = np.asarray(fitted.predict(features(rows, numbers)), np.float64)
+    fitted = clone(regressor).fit(features(X, chosen), rewards)
+    found: np.ndarray = np.asarray(fitted.predict(features(contexts[rows], actions)), np.float64)
     return found

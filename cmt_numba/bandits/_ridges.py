@@ -1,0 +1,89 @@
+"""A ridge regression of the rewards of each action, on dense or sparse contexts."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse
+import scipy.sparse.linalg
+
+from .._forest import require
+from ._models import Arrays, RewardModels, checked
+
+_MOST_ROWS = 1500  # of an action, whose products with each other are computed
+
+
+class ActionRidges(NamedTuple):
+    """The weights of features, and last the intercept, of each action: dense, or CSR for sparse contexts."""
+
+    weights: Any  # float64 (actions, features + 1)
+
+    def scores(self, X: Any) -> np.ndarray:
+        """Return the expected reward of each action in each context: float64, shape (n, actions)."""
+        slopes, intercepts = self.weights[:, :-1], self.weights[:, [-1]]
+        scores = X @ slopes.T
+        if scipy.sparse.issparse(scores):
+            return np.asarray(scores.toarray() + intercepts.toarray().T)
+        return np.asarray(scores + intercepts.T)
+
+    def arrays(self) -> Arrays:
+        """Return the arrays for a file."""
+        if not scipy.sparse.issparse(self.weights):
+            return {"weights": self.weights}
+        return {name: getattr(self.weights, name) for name in ("data", "indices", "indptr")}
+
+    @classmethod
+    def read(cls, arrays: Arrays, n_actions: int, n_features: int, regularization: float) -> ActionRidges:
+        """Return the weights of a file, also of earlier versions. Raises InvariantError if they are not valid."""
+        shape = n_actions, n_features + 1
+        if "matrices" in arrays:
+            models = RewardModels.read(arrays, n_actions, n_features + 1, 0, regularization)
+            return cls(models.linear.offsets[:n_actions].copy())
+        if "weights" in arrays:
+            return cls(checked(arrays, "weights", shape, np.dtype(np.float64)))
+        starts = checked(arrays, "indptr", (n_actions + 1,), np.dtype(np.int64), 2**62)
+        require(starts[0] == 0 and bool(np.all(np.diff(starts) >= 0)), "indptr must rise from 0")
+        data = checked(arrays, "data", (int(starts[-1]),), np.dtype(np.float64))
+        indices = checked(arrays, "indices", data.shape, np.dtype(np.int64), n_features)
+        require(bool(np.all(indices >= 0)), "indices must not be negative")
+        return cls(scipy.sparse.csr_array((data, indices, starts), shape))
+
+
+def fit_ridges(
+    X: Any, actions: np.ndarray, n_actions: int, rewards: np.ndarray, weights: np.ndarray, regularization: float
+) -> ActionRidges:
+    """Return the ridge regression of the rewards of each action, whose rows have these weights relative to their mean.
+
+    The intercept is shrunk as well, so an action with few rewards is expected to earn little.
+    """
+    sparse, roots = scipy.sparse.issparse(X), np.sqrt(weights / weights.mean())
+    one = np.ones((X.shape[0], 1))
+    X = scipy.sparse.csr_array(scipy.sparse.hstack([X, one])) if sparse else np.hstack([X, one])
+    order = np.argsort(actions, kind="stable")
+    ends = np.searchsorted(actions[order], np.arange(n_actions + 1))
+    found: list[Any] = []
+    for first, stop in pairwise(ends.tolist()):
+        rows = order[first:stop]
+        scale = scipy.sparse.diags_array(roots[rows]) if sparse else roots[rows, None]
+        A, b = (scale @ X[rows] if sparse else scale * X[rows]), roots[rows] * rewards[rows]
+        w = _solve(A, b, regularization)
+        found.append(scipy.sparse.csr_array(w[None]) if sparse else w)
+    if not sparse:
+        return ActionRidges(np.array(found).reshape(n_actions, X.shape[1]))
+    stacked = scipy.sparse.csr_array(scipy.sparse.vstack(found, format="csr"))
+    indices, starts = stacked.indices.astype(np.int64), stacked.indptr.astype(np.int64)
+    return ActionRidges(scipy.sparse.csr_array((stacked.data, indices, starts), stacked.shape))
+
+
+def _solve(A: Any, b: np.ndarray, regularization: float) -> np.ndarray:
+    """Return the weights of one ridge regression, by rows, by features or step by step."""
+    n, d = A.shape
+    if n <= min(d, _MOST_ROWS):
+        products = A @ A.T
+        products = products.toarray() if scipy.sparse.issparse(products) else products
+        return np.asarray(A.T @ np.linalg.solve(products + regularization * np.eye(n), b))
+    if scipy.sparse.issparse(A):
+        return np.asarray(scipy.sparse.linalg.lsqr(A, b, damp=np.sqrt(regularization), atol=1e-10, btol=1e-10)[0])
+    return np.asarray(np.linalg.solve(A.T @ A + regularization * np.eye(d), A.T @ b))
