@@ -501,9 +501,8 @@ class Taught(NamedTuple):
     def of_classes(self, kept: np.ndarray) -> Taught:
         """Return the texts of some classes."""
         here, asked = np.isin(self.labels, kept), np.isin(self.answers, kept)
-        texts, queries = (
-            [t for t, k in zip(*p, strict=True) if k] for p in ((self.texts, here), (self.queries, asked))
-        )
+        texts = [self.texts[i] for i in np.flatnonzero(here)]
+        queries = [self.queries[i] for i in np.flatnonzero(asked)]
         return self._replace(texts=texts, labels=self.labels[here], queries=queries, answers=self.answers[asked])
 
 
@@ -594,16 +593,12 @@ def classifier(options: argparse.Namespace) -> None:
             row: list[Any] = [name]
             for shots in options.shots:
                 n = None if shots == "all" else int(shots)
-                tries = [data.shots(n, seed) for seed in range(1 if n is None else options.seeds)]
-                fitted, seconds = timed(
-                    lambda tries=tries, learner=learner: [learner().fit(t.texts, t.labels) for t in tries]
-                )
-                row.append(np.mean([np.mean(one.predict(data.queries) != data.answers) for one in fitted]))
-                row.append(seconds / len(tries))
+                fitted = [fit_timed(learner, data.shots(n, seed)) for seed in range(1 if n is None else options.seeds)]
+                row.append(np.mean([np.mean(one.predict(data.queries) != data.answers) for one, _ in fitted]))
+                row.append(np.mean([seconds for _, seconds in fitted]))
                 if name in ours:
-                    further.append([name, shots, *facts(fitted[0], data)])
-            one = timed(lambda: [fitted[0].predict([text]) for text in data.queries[:N_WARMING]])[1] / N_WARMING
-            rows.append([*row, 1e6 * one])
+                    further.append([name, shots, *facts(fitted[0][0], data)])
+            rows.append([*row, 1e6 * seconds_of_each(fitted[0][0].predict, [[text] for text in data.queries])])
         headers = [h for shots in options.shots for h in (f"{shots} shots", "fit, s")]
         print(f"\n{folder.name}\n", tabulate(rows, ["", *headers, "one, us"], "github", floatfmt=".3f"), sep="\n")
         names = ["", "shots", "calibration error", "out of scope", "file, MB", "learn one, us"]
@@ -614,16 +609,25 @@ def classifier(options: argparse.Namespace) -> None:
         print("\n", tabulate(live, names, "github", floatfmt=".3f"), sep="", flush=True)
 
 
+def fit_timed(learner: Callable[[], Any], data: Taught) -> tuple[Any, float]:
+    """Return a fitted classifier, and the seconds that it took."""
+    return timed(lambda: learner().fit(data.texts, data.labels))
+
+
+def seconds_of_each(work: Callable[..., Any], *arguments: list[Any]) -> float:
+    """Return the mean seconds of a call, over the first arguments."""
+    calls = list(zip(*arguments, strict=True))[:N_WARMING]
+    return timed(lambda: [work(*given) for given in calls])[1] / len(calls)
+
+
 def facts(classifier: Any, data: Taught) -> list[float]:
     """Return calibration error, out-of-scope detection, size and time to learn of a fitted classifier."""
-    half = len(data.queries) // 2
     auc = out_of_scope(classifier, data) if data.others else np.nan
     with tempfile.NamedTemporaryFile() as file:
         classifier.save(file.name)
         size = Path(file.name).stat().st_size
     error = calibration_error(classifier, data.queries, data.answers)
-    texts = list(zip(data.queries[:half], data.answers[:half], strict=True))[:N_WARMING]
-    learned = timed(lambda: [classifier.partial_fit([text], [label]) for text, label in texts])[1] / len(texts)
+    learned = seconds_of_each(classifier.partial_fit, [[text] for text in data.queries], data.answers[:, None].tolist())
     return [error, auc, size / 1e6, 1e6 * learned]
 
 
