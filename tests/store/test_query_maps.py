@@ -119,7 +119,7 @@ def test_what_is_learned_is_kept(taught: MemoryStore, tmp_path: Path):
         assert kept is not None
         np.testing.assert_array_equal(kept.sums, learned.sums)
         store._contents.change(lambda: store._contents.records.set_facts({"query_map": learned.written()[8:]}))
-    with pytest.raises(FileFormatError, match="learned of queries"):
+    with pytest.raises(FileFormatError, match="query map"):
         MemoryStore(folder)
 
 
@@ -134,5 +134,5 @@ def test_damaged_sums_are_refused():
     written = QueryMap.untaught(D).written()
     assert QueryMap.read(written, D).matrix is None
     for contents, n_features in ((written, D + 1), (written, None), ("text", D), (b"\xff" * len(written), D)):
-        with pytest.raises(ValueError, match="learned of queries"):
+        with pytest.raises(ValueError, match="query map"):
             QueryMap.read(contents, n_features)
