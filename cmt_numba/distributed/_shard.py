@@ -149,7 +149,7 @@ class Shard:
             while not module.get(other.receive.remote(topology.move, giver, number, keys, X, payloads)):
                 known = module.get(other.adopt.remote(topology))
                 if known.move != topology.move:
-                    raise ClusterError(f"{to} knows a later topology than {giver}: {known}")
+                    raise ClusterError(f"{to} has a later topology than {giver}: {known}")
         except module.exceptions.RayTaskError as error:
             raise MoveError(giver, to, str(error.cause)) from error
 

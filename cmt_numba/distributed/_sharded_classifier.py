@@ -235,7 +235,7 @@ class ShardedClassifier:
 
     def _teach(self, X: Any, y: Any, *, afresh: bool) -> Self:
         if not self._is_owner:
-            raise ClusterError("only the process that has opened the classifier can teach it")
+            raise ClusterError("only the process that opened the classifier can train it")
         X, y = _checked_examples(X, y)
         with self._learning:
             facts = self._known or self._learn_facts()
