@@ -196,7 +196,7 @@ def check_kind(keys: list[Key], kind: type | None) -> None:
     """Raise TypeError unless keys have the type of the stored ones, if any."""
     if kind is not None and type(keys[0]) is not kind:
         names = {str: "strings", int: "integers"}
-        raise TypeError(f"keys must be {names[kind]}, like those in the store, not {keys[0]!r:.50}")
+        raise TypeError(f"keys must be {names[kind]} like those in the store, not {keys[0]!r:.50}")
 
 
 def check_stored(keys: list[Key], ids: np.ndarray) -> None:

@@ -23,8 +23,8 @@ _MAY_BE_MISSED = 25  # neighbours that a search may miss, at least
 _SHARE_STORED = 1 / 3  # weight of the search that may visit the vector itself; less for few neighbours
 _N_HALVED = 2  # how often the interval between an effort that is enough and half of it is halved
 _SAFE = 0.4  # until the measurement is done, the breadth is this times k / (1 - target)
-_CELLS_IN_A_PART, _ROWS_IN_A_PART = 3 << 20, 128  # cells and rows that are compared in one part
-_CANDIDATES_IN_A_PART, _LEAVES_IN_A_PART = 8192, 512  # of all rows that are searched in one part
+_CELLS_IN_A_PART, _ROWS_IN_A_PART = 3 << 20, 64  # cells and rows that are compared in one part
+_CANDIDATES_IN_A_PART, _LEAVES_IN_A_PART = 4096, 256  # of all rows that are searched in one part
 _ROWS_OF_A_PART = 64  # rows of a batch for each further part
 
 Measurement = Generator[None, None, Effort]
