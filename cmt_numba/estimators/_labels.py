@@ -177,6 +177,4 @@ def are_among(known: np.ndarray, labels: np.ndarray) -> np.ndarray:
 def check_expected(y: np.ndarray, expected: np.ndarray) -> None:
     """Raise ValueError unless all classes are among the expected ones, which are sorted."""
     if not np.all(are_among(expected, y)):
-        raise ValueError(
-            "y must hold only classes that are named in classes: add the others, or pass classes=None"
-        )
+        raise ValueError("y must hold only classes that are named in classes: add the others, or pass classes=None")
