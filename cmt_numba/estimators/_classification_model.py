@@ -740,7 +740,7 @@ def replayed(
         )
         if of_competing[0] == NONE:  # no label that competes had come before: then all are drawn from all
             of_competing = (numbers[:, 0] * n_old).astype(np.int64)
-        slots = np.concatenate([np.unique(np.concatenate([of_all, of_competing])), slots])
-    swept = np.setdiff1d((generator.random(n_swept) * n_old).astype(np.int64), slots)
-    slots = np.concatenate([slots, swept])
+        drawn = np.unique(np.concatenate([of_all, of_competing]))
+        swept = np.unique((generator.random(n_swept) * n_old).astype(np.int64))
+        slots = np.concatenate([drawn, slots, swept[~are_among(drawn, swept)]])
     return some_examples(examples, slots), examples.label_of[slots].astype(np.int64), slots
