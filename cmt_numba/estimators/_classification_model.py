@@ -5,7 +5,8 @@ labels that it competes with, and nothing takes back what is too much. So labels
 error stays above that of one ``fit``. Therefore a few stored examples are learned again with each new one, half of them
 of labels that compete with the new ones, each from its stored dual variables. Whenever the number of examples has
 grown by a share, the head starts again from the means of all examples, and is trained on all of them. The work for n
-examples, in any number of batches, is that of a constant number of passes.
+examples, in any number of batches, is that of a constant number of passes. Where that would take long, and examples
+come a few at a time, more stored examples are learned again with each new one instead, so that no call takes long.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from .._forest import N_MEMORIES, NEXT_ID, NONE, Hits, Rows, no_hits, rescaled
 from .._heads import (
     HEAD_LOSSES,
     N_COMPETITORS,
+    N_STORED,
     ExampleParameters,
     Head,
     HeadLesson,
@@ -86,6 +88,9 @@ PASSES_ONLINE = 2
 _REPLAYED = 8  # earlier examples that are learned again with each new one
 _GROWTH = 0.25  # of the number of examples, after which all are learned again: each is, five times on average
 _FEW_ROWS = 64  # to be learned together
+_MOST_AT_ONCE = 1000  # examples, all of which can be learned again in some 20 ms
+_LARGE_BATCH = 16  # so small a part of all examples is worth learning all again
+_SWEPT = 16  # other examples that are learned again with each new one, where all are not
 _FEWEST = 16  # new examples, below which the online steps suffice
 _EVICTED_AT_ONCE = 1 / 16  # of the maximum number of examples: forgetting takes time in proportion to all
 
@@ -285,7 +290,7 @@ class ClassificationModel:
             self._warn_if_cut_off(given.take(np.flatnonzero(~known)))
         if index.examples is not None:
             slots = self._store(batch, labels)
-            if self._learn_again_if_due(options):
+            if not self._spreads_work(n_rows) and self._learn_again_if_due(options):
                 self._choose(options)
                 return
         index.begin_training()
@@ -295,13 +300,18 @@ class ClassificationModel:
             index.head = count_in_means(index.head, counted, labels[known])
         if not listed:
             index.teach_routers(index.questions(rows).routed, labels, options, afresh=afresh)
+        n_swept = 0
         if index.examples is not None and n_passes > 0 and self.n_relearned > 0:
             competing = self._competing(rows, labels, options)
-            given, labels, slots = replayed(index.examples, n_rows, competing, index.orders)
+            n_swept = _SWEPT * n_rows if self._spreads_work(n_rows) else 0
+            given, labels, slots = replayed(index.examples, n_rows, competing, index.orders, n_swept)
+            n_swept = slots.size - 1 - int(slots.argmax())
             rows = index.weighed(given)
             n_passes, weights = min(n_passes, PASSES_ONLINE), taken(self.example_weights, slots)
         if n_passes > 0:
-            self._train_head(index.questions(rows), labels, n_passes, weights, slots, options)
+            self._train_head(index.questions(rows), labels, n_passes, weights, slots, options, n_swept)
+        if n_swept > 0 and _n_times_grown(self.n_stored) > _n_times_grown(self.n_stored - n_rows):
+            self.calibration = np.full(1, np.nan)
         index.end_training(n_rows)
         self.n_relearned = self.n_relearned or n_rows
         if is_first:
@@ -405,10 +415,19 @@ class ClassificationModel:
         self.calibration = np.full(1, np.nan)
         return True
 
+    def _spreads_work(self, n_rows: int) -> bool:
+        """Return whether some examples are learned again with each new one, instead of all at times.
+
+        So it is where a few examples come at a time, and it would take long to learn all.
+        """
+        is_long = self.n_stored > _MOST_AT_ONCE and n_rows * _LARGE_BATCH < self.n_stored
+        return is_long and self.index.scores_all and self._has_means()
+
     def has_much_due(self, n_rows: int, options: ClassificationOptions) -> bool:
         """Return whether learning this number of rows entails much more work than the rows themselves."""
         n_examples = self.n_stored + n_rows
         learns_again = options.n_head_passes > 0 and self.n_stored > 0 and is_due(n_examples, self.n_relearned)
+        learns_again = learns_again and not self._spreads_work(n_rows)
         evicts = options.max_examples is not None and n_examples > options.max_examples
         return learns_again or evicts or self.index.has_much_due(n_rows)
 
@@ -477,8 +496,12 @@ class ClassificationModel:
         weights: np.ndarray | None,
         slots: np.ndarray | None,
         options: ClassificationOptions,
+        n_swept: int = 0,
     ) -> None:
-        """Train the head in passes over rows; ``slots`` are those of the stored examples that they are, if they are."""
+        """Train the head in passes over rows; ``slots`` are those of the stored examples that they are, if they are.
+
+        The last ``n_swept`` rows are only held apart from the competitors that they have.
+        """
         index, n_rows = self.index, labels.size
         n_examples = int(index.n_of_label.sum()) if slots is None else self.n_stored
         if n_examples > 2 * self.n_measured:
@@ -501,8 +524,13 @@ class ClassificationModel:
                 search, index.head, HeadLesson(questions, order, labels, shortlists, n_pass == 0), duals
             )
 
-        if index.scores_all and n_rows <= _FEW_ROWS:  # in one call, since calls take longer than the rows
+        if index.scores_all and (n_swept > 0 or n_rows <= _FEW_ROWS):
+            # In one call, since calls take longer than the rows.
+            n_sought = n_rows - n_swept
+            sought = questions.rows.between(0, n_sought)
+            lesson = HeadLesson(all_of(sought, sought), np.arange(n_sought), labels, shortlists[:n_sought], True)
             find_shortlists(search, index.head, lesson, lesson.order, in_own_thread)
+            shortlists[n_sought:, 1 : 1 + N_STORED] = duals.competitors[n_sought:, :N_STORED]
             index.head = learn(1, np.concatenate([index.orders.permutation(n_rows) for _ in range(n_passes)]))
             index.prune()
         else:
@@ -687,14 +715,20 @@ def is_due(n_examples: int, n_learned: int) -> bool:
     return n_learned > 0 and n_examples - n_learned >= max(_FEWEST, _GROWTH * n_learned)
 
 
+def _n_times_grown(n_examples: int) -> int:
+    """Return how often a single example must have become more by a quarter until there are so many."""
+    return int(np.log(max(1, n_examples)) / np.log(1.0 + _GROWTH))
+
+
 def replayed(
-    examples: StoredExamples, n_new: int, competing: np.ndarray, generator: np.random.Generator
+    examples: StoredExamples, n_new: int, competing: np.ndarray, generator: np.random.Generator, n_swept: int = 0
 ) -> tuple[Rows, np.ndarray, np.ndarray]:
     """Return the newest ``n_new`` examples after others drawn from those before, and the labels and slots of all.
 
     Half of the others are drawn from all examples. The other half are drawn by how much labels compete, which is how
-    often they are among those ``competing``: first one of these and then one of the label's examples. It takes time in
-    proportion to what is drawn, however many examples and labels there are.
+    often they are among those ``competing``: first one of these and then one of the label's examples. Behind the newest
+    are up to ``n_swept`` more, drawn from all. It takes time in proportion to what is drawn, however many examples and
+    labels there are.
     """
     n = int(examples.keys.totals[N_MEMORIES])
     n_old, slots = n - n_new, np.arange(n - n_new, n)
@@ -706,5 +740,7 @@ def replayed(
         )
         if of_competing[0] == NONE:  # no label that competes had come before: then all are drawn from all
             of_competing = (numbers[:, 0] * n_old).astype(np.int64)
-        slots = np.concatenate([np.unique(np.concatenate([of_all, of_competing])), slots])
+        drawn = np.unique(np.concatenate([of_all, of_competing]))
+        swept = np.unique((generator.random(n_swept) * n_old).astype(np.int64))
+        slots = np.concatenate([drawn, slots, swept[~are_among(drawn, swept)]])
     return some_examples(examples, slots), examples.label_of[slots].astype(np.int64), slots

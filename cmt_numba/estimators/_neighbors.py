@@ -38,7 +38,8 @@ def row_lengths(X: Any) -> np.ndarray:
     if isinstance(X, np.ndarray):
         squares = np.einsum("ij,ij->i", X, X, dtype=np.float64)
     else:
-        squares = np.asarray(X.multiply(X).sum(axis=1), np.float64).ravel()
+        n_rows, values = X.shape[0], X.data.astype(np.float64)
+        squares = np.bincount(np.repeat(np.arange(n_rows), np.diff(X.indptr)), values * values, n_rows)
     return np.sqrt(np.where(squares > 0.0, squares, 1.0)).astype(np.float32)
 
 
