@@ -156,7 +156,7 @@ def test_a_log_may_come_in_parts():
     weighted = small(model=Ranker()).fit(queries, DOCUMENTS, hits, rewards)
     weighted.partial_fit(queries[:1], DOCUMENTS, hits.between(0, 1), rewards[:1], weights=[5.0])
     assert weighted.model_.sample_weight_.tolist() == [1.0] * 60 + [5.0]
-    with pytest.raises(ValueError, match="call fit to begin another"):
+    with pytest.raises(ValueError, match="call fit to start a new log"):
         parts.set_params(features=["score"]).partial_fit(queries, DOCUMENTS, hits, rewards)
 
 
