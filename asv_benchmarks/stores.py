@@ -635,6 +635,43 @@ def waits(options: argparse.Namespace) -> None:
     print(tabulate(table, headers, floatfmt=".2f"))
 
 
+@commands.add(
+    argument("--n", type=int, default=100_000, help="clustered vectors"),
+    argument("--features", type=int, default=384),
+)
+def first(options: argparse.Namespace) -> None:
+    """Measure the first queries of a new store and of one loaded from a file, after other stores had all code compiled.
+
+    "Longest" is the longest of the 200 queries that follow, which measure the recall in parts.
+    """
+    data, table = clustered(options.n, options.features), list[list[Any]]()
+    payloads = [{"n": i % 7} for i in range(options.n)]
+
+    def use(store: MemoryStore, name: str) -> None:
+        calls: dict[str, Callable[[], Any]] = {
+            "first query": lambda: store.query(data.asked[0], K),
+            "target 0.995": lambda: store.query(data.asked[0], K, target_recall=0.995),
+            "filter, half": lambda: store.query(data.asked[0], K, where={"n": {"ge": 4}}),
+            "filter, a seventh": lambda: store.query(data.asked[0], K, where={"n": 3}),
+        }
+        row: list[Any] = [name, *(1e3 * timed(call)[1] for call in calls.values())]
+        times = [1e3 * timed(lambda: store.query(asked, K))[1] for asked in data.asked[:200]]  # noqa: B023
+        table.append([*row, max(times), float(np.median(times))])
+
+    with tempfile.TemporaryDirectory() as folder:
+        for n, name in ((min(5000, options.n), "small"), (options.n, "all")):
+            file = Path(folder) / name
+            store = MemoryStore(random_state=0, n_threads=1)
+            store.add(range(n), data.stored[:n], payloads[:n])
+            use(store, f"new, {n}")
+            store.save(file)
+            use(MemoryStore.load(file), f"loaded, {n}")
+            use(MemoryStore.load(file, mmap=True), f"mapped, {n}")
+    headers = ["store", "first query", "target 0.995", "filter, half", "a seventh", "longest", "median"]
+    print(f"milliseconds of processor time, {options.features} features; the first stores compile\n")
+    print(tabulate(table, headers, floatfmt=".2f"))
+
+
 main = commands.main
 
 if __name__ == "__main__":

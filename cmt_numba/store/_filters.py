@@ -1,4 +1,4 @@
-"""Filters of a store as the ids of memories: found once, until the data changes."""
+"""Filters of a store as the ids of memories, cached until the store changes."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _MOST_KEPT, _MOST_LISTS = 64, 8
 
 
 class PreparedFilter:
-    """A filter that :meth:`MemoryStore.filter` has checked: pass it as ``where`` to queries of the same store.
+    """A checked filter: pass what :meth:`MemoryStore.filter` returns as ``where`` to queries of the same store.
 
-    Keys that are deleted later are left out.
+    Memories deleted later are no longer candidates.
     """
 
     def __init__(self, condition: Condition | None, keys: list[Key]) -> None:
@@ -57,7 +57,7 @@ class FilterCache:
         self._of_arrays: ArrayCache[Filter] = ArrayCache()
 
     def find(self, where: Any, contents: StoreContents) -> Filter | None:
-        """Return the candidates that the parameter ``where`` of a query names; None for all."""
+        """Return the candidates for the ``where`` of a query; None for all memories."""
         if where is None:
             return None
         if isinstance(where, PreparedFilter):
@@ -134,7 +134,7 @@ def _ids_where(where: Callable[[Any], Any], contents: StoreContents) -> np.ndarr
 
 
 def _warn_if_mistaken(condition: Condition, finds_nothing: bool, records: Records) -> None:
-    """Warn of fields that no payload has and, if nothing was found, of lists that are compared with single values."""
+    """Warn if no payload has a field or, when nothing was found, if lists are compared with single values."""
     for path, with_element in condition.fields:
         name, kind = path[1:-1].replace('."', ".").replace('"', "").removeprefix("$."), records.kind_of_field(path)
         if kind is None:
