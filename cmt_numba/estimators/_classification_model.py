@@ -311,12 +311,20 @@ class ClassificationModel:
             self._train_head(index.questions(rows), labels, n_passes, weights, slots, options, n_swept)
         if n_swept > 0 and _n_times_grown(self.n_stored) > _n_times_grown(self.n_stored - n_rows):
             self.calibration = np.full(1, np.nan)
+            self._count_features_again(options)
         index.end_training(n_rows)
         self.n_relearned = self.n_relearned or n_rows
         if is_first:
             self._choose(options)
         elif index.examples is None and index.feature_weights is not None:
             index.feature_weights = add_counts(index.feature_weights, options.feature_weights, given, batch.weights)
+
+    def _count_features_again(self, options: ClassificationOptions) -> None:
+        """Count the features of all stored examples again; whether features are weighted stays as it is."""
+        former, (rows, _) = self.index.feature_weights, all_examples(self.stored())
+        found = count_features(options.feature_weights, rows, taken(self.example_weights, all_slots(self.stored())))
+        if former is not None and found is not None:
+            self.index.feature_weights = found._replace(is_used=former.is_used)
 
     def _warn_if_cut_off(self, rows: Rows) -> None:
         """Warn once if rows of new classes seem to come from a vocabulary that was fitted without them."""
