@@ -78,11 +78,11 @@ class Filter:
 
     @property
     def is_coded(self) -> bool:
-        """Whether the codes of the candidates are used."""
+        """Whether codes of the candidates were prepared."""
         return self._coded is not None
 
     def coded(self, state: State, n_rows: int) -> CodedCandidates | None:
-        """Return the codes of the candidates for a number of rows; None if it takes less to do without.
+        """Return the codes of the candidates for comparing ``n_rows`` rows; None if it is faster without codes.
 
         :meth:`slots` must have been called since the last step.
         """

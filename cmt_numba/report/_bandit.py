@@ -24,7 +24,7 @@ def intervals_of(
     method : {"betting", "bernstein", "chernoff", "bootstrap", "normal"}, default "bootstrap"
         See :meth:`~cmt_numba.bandits.evaluation.Estimate.interval`.
     confidence : float, default 0.95
-        Of the intervals.
+        Confidence level of the intervals.
     random_state : int, default 0
         Seed of the bootstrap.
 
@@ -62,7 +62,7 @@ def write_bandit_report(
     interval : {"bernstein", "chernoff", "bootstrap", "normal"}, default "bootstrap"
         Kind of intervals; the bootstrap stands in where a bound does not hold.
     confidence : float, default 0.95
-        Of the intervals.
+        Confidence level of the intervals.
     title : str, default "Off-policy evaluation"
         Heading, such as the name of the policy and of the log.
     command : str, optional
@@ -133,7 +133,7 @@ def _estimates(result: Evaluation, rows: list[dict[str, Any]], confidence: float
 
 
 def _weights(result: Evaluation) -> Drawing:
-    """Draw which share of all weight the rows of the largest weights have."""
+    """Draw the share of the total weight that the rows with the largest weights have."""
     weights = np.sort(result.estimates["ips"].weights)[::-1]
     total = float(weights.sum()) or 1.0
     shares = np.concatenate([[0.0], np.cumsum(weights) / total])
