@@ -41,6 +41,7 @@ from .options import ROUTER_LOSSES, SCORER_LOSSES
 P = ParamSpec("P")
 T = TypeVar("T")
 
+_FIRST_ROWS, _FIRST_INSERTS = 16, 128  # of a first step; one insert into one tree takes some 20 us
 _ROWS_WORTH_A_THREAD = 64  # below this, starting a thread costs more than it saves
 
 
@@ -99,7 +100,7 @@ class Forest:
         self.n_trees = int(options["n_trees"])
         self.lock = ReadWriteLock()
         self.filters: ArrayCache[Filter] = ArrayCache()
-        self.pace = Pace()
+        self.pace = Pace(max(_FIRST_ROWS, _FIRST_INSERTS // self.n_trees))
         self.has_warned = False  # that an update teaches nothing
         self.journal: QueryJournal | None = None
         self.last_evicted = np.empty(0, np.int64)
@@ -120,13 +121,13 @@ class Forest:
     def n_memories(self) -> int:
         """Number of memories stored."""
         state = self.state
-        return 0 if state is None else int(state.keys.totals.item(N_MEMORIES))
+        return 0 if state is None else state.keys.totals.item(N_MEMORIES)
 
     @property
     def next_id(self) -> int:
         """The id of the next memory."""
         state = self.state
-        return 0 if state is None else int(state.keys.totals.item(NEXT_ID))
+        return 0 if state is None else state.keys.totals.item(NEXT_ID)
 
     @property
     def nbytes(self) -> int:

@@ -16,7 +16,6 @@ from .state import (
     CELLS_WANTED,
     COUNT,
     FREE_TABLES,
-    LEAVES_END,
     LEAVES_FULL,
     N_MEMORIES,
     NEXT_ID,
@@ -173,12 +172,9 @@ def copy_cells(target, source, slots):
 
 def with_more(state: State, status: int, n_memories: int) -> State:
     """Return a state with more of what a kernel's ``status`` says is full. It will soon hold ``n_memories``."""
-    if status == NODES_FULL:
-        size = state.nodes.shape[1]
-        return with_nodes(state, larger(state, size, size + 1, n_memories))
-    if status == LEAVES_FULL:
-        size = state.leaves.shape[1]
-        return with_leaves(state, larger(state, size, size + 1, n_memories))
+    if status in (NODES_FULL, LEAVES_FULL):
+        size = max(state.nodes.shape[1], state.leaves.shape[1] - 1)
+        return _with_places(state, larger(state, size, size + 1, n_memories))
     assert status == TABLES_FULL, status
     cells, wanted = most_cells_in_use(state), int(state.counters[:, CELLS_WANTED].max())
     size = larger(state, cells, cells + wanted, n_memories)
@@ -190,18 +186,16 @@ def with_spare_room(state: State, n_rows: int, n_memories: int) -> State:
 
     It is to hold ``n_memories`` before long.
     """
-    of_nodes = state.nodes.nbytes + state.routers.weights.nbytes
-    of_leaves, of_tables = state.members.nbytes, state.routers.table.nbytes
-    if max(of_nodes, of_leaves, of_tables) < WORTH_GROWING_BEFORE:
+    of_places = state.nodes.nbytes + state.routers.weights.nbytes + state.members.nbytes
+    of_tables = state.routers.table.nbytes
+    if max(of_places, of_tables) < WORTH_GROWING_BEFORE:
         return state
     n_moved = n_rows * (1 + state.parameters.n_reroutes)  # any of which may divide a leaf
     most = np.maximum.reduce(state.counters)
-    nodes_end, leaves_end, tables_end = most.item(NODES_END), most.item(LEAVES_END), most.item(TABLES_END)
-    n_nodes, n_leaves, n_cells = state.nodes.shape[1], state.leaves.shape[1], state.routers.table.shape[1]
-    if n_nodes < nodes_end + n_moved and of_nodes >= WORTH_GROWING_BEFORE:
-        state = with_nodes(state, larger(state, n_nodes, nodes_end + n_moved, n_memories))
-    if n_leaves < leaves_end + n_moved and of_leaves >= WORTH_GROWING_BEFORE:
-        state = with_leaves(state, larger(state, n_leaves, leaves_end + n_moved, n_memories))
+    nodes_end, tables_end = most.item(NODES_END), most.item(TABLES_END)
+    n_nodes, n_cells = state.nodes.shape[1], state.routers.table.shape[1]
+    if n_nodes < nodes_end + n_moved and of_places >= WORTH_GROWING_BEFORE:
+        state = _with_places(state, larger(state, n_nodes, nodes_end + n_moved, n_memories))
     if n_cells < (1.0 + _SPARE_CELLS) * tables_end and of_tables >= WORTH_GROWING_BEFORE:
         cells = most_cells_in_use(state)
         size = larger(state, cells, cells, n_memories)
@@ -215,11 +209,9 @@ def trimmed(state: State) -> State:
     Leaves of a balanced tree fill, and split, at about the same time, so what was reserved for a large insert can be
     nearly twice too much.
     """
-    nodes_end, leaves_end = (int(state.counters[:, end].max()) for end in (NODES_END, LEAVES_END))
+    nodes_end = int(state.counters[:, NODES_END].max())
     if state.nodes.shape[1] > SPARE * nodes_end + _SMALLEST:
-        state = with_nodes(state, int(SPARE * nodes_end))
-    if state.leaves.shape[1] > SPARE * leaves_end + _SMALLEST:
-        state = with_leaves(state, int(SPARE * leaves_end))
+        state = _with_places(state, int(SPARE * nodes_end))
     cells = most_cells_in_use(state)
     if state.routers.table.shape[1] > SPARE * cells + _SMALLEST:
         state = with_tables(state, int(SPARE * cells))
@@ -234,6 +226,11 @@ def with_nodes(state: Any, size: int) -> Any:
     if not state.parameters.sparse:
         routers = routers._replace(weights=resized(routers.weights, size * 2 * state.parameters.n_features, 1))
     return state._replace(nodes=nodes, routers=routers)
+
+
+def _with_places(state: State, size: int) -> State:
+    """Return a forest with room for ``size`` nodes in each tree, and for the leaves below them."""
+    return with_leaves(with_nodes(state, size), size + 1)
 
 
 def with_leaves(state: State, size: int) -> State:
