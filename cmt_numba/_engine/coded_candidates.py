@@ -1,4 +1,4 @@
-"""Candidates of a filter as 8-bit codes side by side, for filters that come again."""
+"""Contiguous 8-bit codes of the candidates of a filter, for filters that are used repeatedly."""
 
 from __future__ import annotations
 
