@@ -100,8 +100,8 @@ def _explored(trees, t, row, exploration):
 def update_trees(view, turn, feedback):
     """UPDATE the trees of a turn: train explored routers, and reroute after each row.
 
-    Advances ``turn.at``. Records of removed nodes are skipped. Reads the keys; writes the shape and the routers of these
-    trees. Returns DONE, or which array is full; it can then be called again.
+    Advances ``turn.at``. Records of removed nodes are skipped. Reads the keys; writes the shape and the routers of
+    these trees. Returns DONE, or which array is full; it can then be called again.
     """
     forest = by_reference(view)
     parameters, trees, routers, keys = forest.parameters, forest.trees, forest.routers, forest.keys
