@@ -13,10 +13,9 @@ from typing import Any
 import numpy as np
 from scipy.stats import t
 from shared.labelled_sets import read_lines
-from shared.made_logs import SETS_OF_LOGS, logging_policies, rows_of_classes
+from shared.made_logs import SETS_OF_LOGS, World, logging_policies, rows_of_classes, world_of
 from sklearn.decomposition import TruncatedSVD
 from sklearn.feature_extraction.text import TfidfVectorizer
-from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import normalize
 from sklearn.svm import LinearSVC
 from tabulate import tabulate
@@ -587,120 +586,64 @@ def logs(options: argparse.Namespace) -> None:
     print(tabulate(table, headers=["set", "log", *columns, "s"], disable_numparse=True, tablefmt="github"))
 
 
-N_CLASSES, N_FEATURES_OF_CLASSES = 30, 24
-CLIPPED, SWITCHED_FROM = 0.05, 10.0
-METHODS = ("bernstein", "chernoff", "bootstrap", "normal")
+KINDS_OF_LOGS = (*SETS_OF_LOGS, "many actions")
+CLIPPED, METHODS = 0.05, ("betting", "bernstein", "chernoff", "bootstrap", "normal")
 
 
-def vectors_of_classes(folder: Path, name: str) -> tuple[np.ndarray, np.ndarray]:
-    """Return vectors of the rows of some classes, and their classes."""
-    if name == "omniglot":
-        with np.load(folder / "omniglot_background" / "hog.npz") as arrays:
-            X, y = arrays["X"].astype(np.float64), arrays["y"]
-    else:
-        rows = read_lines(folder / name / "train.jsonl.gz")
-        X, y = [row["text"] for row in rows], np.array([row["label"] for row in rows])
-    labels, counts = np.unique(y, return_counts=True)
-    kept = np.isin(y, labels[np.argsort(-counts, kind="stable")[:N_CLASSES]])
-    if name != "omniglot":
-        X = TfidfVectorizer(sublinear_tf=True, min_df=2).fit_transform([X[i] for i in np.flatnonzero(kept)])
-    else:
-        X = X[kept]
-    components = TruncatedSVD(N_FEATURES_OF_CLASSES, random_state=0).fit_transform(X)
-    return normalize(components), np.unique(y[kept], return_inverse=True)[1]
-
-
-def softmax(model: LogisticRegression, X: np.ndarray, uniform: float) -> np.ndarray:
-    """Return the probabilities of a classifier, mixed with the uniform ones."""
-    probabilities: np.ndarray = (1 - uniform) * model.predict_proba(X) + uniform / N_CLASSES
-    return probabilities
-
-
-def measure_coverage(
-    X: np.ndarray, y: np.ndarray, n_logs: int, n_rows: int
-) -> tuple[float, dict[str, np.ndarray], dict]:
-    """Return the value, the estimates of all logs by estimator, and whether intervals held the value."""
-    rng = np.random.default_rng(0)
-    order = rng.permutation(y.size)
-    few = np.concatenate([order[y[order] == c][:2] for c in range(N_CLASSES)])
-    many = np.concatenate([order[y[order] == c][:8] for c in range(N_CLASSES)])
-    logging = softmax(LogisticRegression(C=3.0, max_iter=500).fit(X[few], y[few]), X, 0.3)
-    target = softmax(LogisticRegression(C=30.0, max_iter=500).fit(X[many], y[many]), X, 0.05)
-    value = float(target[np.arange(y.size), y].mean())
-    estimates: dict[str, list[float]] = {}
-    held: dict[tuple[str, str], list[bool]] = {}
+def measure_coverage(world: World, n_logs: int, n_rows: int) -> dict[tuple[str, str], list[tuple[float, float, float]]]:
+    """Return the estimates of all logs with their intervals, by estimator and kind of interval."""
+    rng, found = np.random.default_rng(0), {}
     for _ in range(n_logs):
-        rows = rng.integers(0, y.size, n_rows)
-        ends = logging[rows].cumsum(axis=1)
-        actions = np.minimum((rng.random(n_rows)[:, None] > ends).sum(axis=1), N_CLASSES - 1)
-        propensities = logging[rows, actions]
-        log = Log(actions, (actions == y[rows]).astype(float), X[rows], propensities, np.arange(N_CLASSES))
+        rows = rng.integers(0, len(world.target), n_rows)
+        logging, target = world.logging[rows], world.target[rows]
+        actions = (rng.random(n_rows)[:, None] > logging.cumsum(axis=1)).sum(axis=1).clip(max=target.shape[1] - 1)
+        rewards = (rng.random(n_rows) < world.rewards[rows, actions]).astype(float)
+        propensities = logging[np.arange(n_rows), actions]
+        log = Log(actions, rewards, world.X[rows], propensities, np.arange(target.shape[1]))
         expected = np.clip(estimate_rewards(log), 0.0, 1.0)
-        found = dict(evaluate(target[rows], log, expected=expected, threshold=SWITCHED_FROM).estimates)
-        clipped = evaluate(target[rows], log, expected=expected, tau=CLIPPED).estimates
-        found |= {f"{name}, tau": clipped[name] for name in ("ips", "dr")}
-        for name, estimate in found.items():
-            estimates.setdefault(name, []).append(estimate.value)
+        estimates = dict(evaluate(target, log, expected=expected).estimates)
+        estimates["switch, 10"] = evaluate(target, log, expected=expected, threshold=10.0).estimates["switch"]
+        clipped = evaluate(target, log, expected=expected, tau=CLIPPED).estimates
+        estimates |= {f"{name}, tau": clipped[name] for name in ("ips", "dr")}
+        for name, estimate in estimates.items():
             for method in METHODS:
-                if estimate.bounds is None and method in ("bernstein", "chernoff"):
-                    continue
-                low, high = estimate.interval(method, n_resamples=200)
-                held.setdefault((name, method), []).append(low <= value <= high)
-    return value, {name: np.array(values) for name, values in estimates.items()}, held
-
-
-def plot_estimates(path: Path, found: dict) -> None:
-    """Draw the estimates of all logs beside the value."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(12, 4), layout="constrained")
-    for axes, (name, (value, estimates, _)) in zip(figure.subplots(1, len(found)), found.items(), strict=True):
-        axes.boxplot(list(estimates.values()), tick_labels=list(estimates), showfliers=False)
-        axes.axhline(value, color="black", linestyle="dashed", linewidth=1)
-        axes.set_title(f"{name}: value {value:.3f}")
-        axes.tick_params(axis="x", rotation=60)
-    figure.savefig(path)
+                if estimate.has_interval(method):
+                    interval = estimate.interval(method, n_resamples=200)
+                    found.setdefault((name, method), []).append((estimate.value, *interval))
+    return found
 
 
 @commands.add(
     DATA,
-    argument("--logs", type=int, default=200, metavar="N"),
+    argument("--logs", type=int, default=500, metavar="N"),
     argument("--rows", type=int, default=1000, metavar="N"),
-    argument("--plot", type=Path, metavar="FILE"),
+    argument("--kinds", nargs="+", choices=KINDS_OF_LOGS, default=list(KINDS_OF_LOGS)),
 )
 def coverage(options: argparse.Namespace) -> None:
-    """Measure bias and interval coverage of off-policy estimators on logs whose value is known.
+    """Measure errors and interval coverage of off-policy estimators on logs whose value is known.
 
     Classification becomes a bandit: the action is a class, and the reward is 1 if it is the right one, so that the
     value of every policy is known. From clinc150 (intents of requests), wikipara1k (articles of paragraphs) and
     Omniglot (characters of images), 30 classes each, as dense vectors of 24 components, many logs are made: rows are
     drawn with replacement, and actions by a policy that is a mixture of a weak classifier and uniform choice. The
-    policy to evaluate is a better classifier. Prints for each estimator the bias and the root mean squared error over
-    all logs, and how many of the 95 % intervals held the value; with ``--plot`` a figure of the estimates.
+    policy to evaluate is a better classifier. A fourth kind has 200 actions and rare rewards that are drawn at random.
+    Prints for each estimator the bias and the root mean squared error over all logs, and for each kind of 95 %
+    intervals how many held the value, and their mean width.
     """
-    found = {}
-    for name in ("clinc150", "wikipara1k", "omniglot"):
-        X, y = vectors_of_classes(options.data, name)
-        value, estimates, held = found[name] = measure_coverage(X, y, options.logs, options.rows)
-        table = []
-        for estimator, values in estimates.items():
+    for kind in options.kinds:
+        world = world_of(options.data, kind)
+        value = float((world.target * world.rewards).sum(axis=1).mean())
+        table: dict[str, list[str]] = {}
+        for (name, method), cells in measure_coverage(world, options.logs, options.rows).items():
+            values, low, high = np.array(cells).T
             errors = values - value
-            shares = [
-                f"{np.mean(held[estimator, method]):.0%}" if (estimator, method) in held else "" for method in METHODS
-            ]
-            table.append(
-                [
-                    estimator,
-                    f"{errors.mean():+.4f}",
-                    f"{np.sqrt(np.mean(errors**2)):.4f}",
-                    f"{values.std():.4f}",
-                    *shares,
-                ]
-            )
-        print(f"{name}: value {value:.4f}, {options.logs} logs of {options.rows:,} rows")
-        print(tabulate(table, headers=["estimator", "bias", "rmse", "std", *METHODS], disable_numparse=True), "\n")
-    if options.plot is not None:
-        plot_estimates(options.plot, found)
+            row = table.setdefault(name, [f"{errors.mean():+.4f}", f"{np.sqrt(np.mean(errors**2)):.4f}"])
+            row += [""] * (METHODS.index(method) + 2 - len(row))
+            row.append(f"{np.mean((low <= value) & (value <= high)):.0%}, {np.mean(high - low):.2f}")
+        print(f"{kind}: value {value:.4f}, {options.logs} logs of {options.rows:,} rows")
+        rows = [[name, *cells] for name, cells in table.items()]
+        print(tabulate(rows, headers=["estimator", "bias", "rmse", *METHODS], disable_numparse=True, tablefmt="github"))
+        print(flush=True)
 
 
 POOL, N_POOLS, N_FEATURES, N_REPLACED = 20, 10, 6, 2

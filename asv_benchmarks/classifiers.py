@@ -24,6 +24,10 @@ from shared.labelled_sets import SETS, LabelledSet, vw_lines, with_bm25_keys
 from shared.products import product_of_all
 from shared.texts import TOKEN
 from shared.vectors import K, Vectors, features, graph_of, recall
+from sklearn.datasets import load_breast_cancer, load_digits, load_iris, load_wine, make_classification
+from sklearn.feature_extraction.text import CountVectorizer, HashingVectorizer, TfidfVectorizer
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
 from tabulate import tabulate
 
@@ -497,6 +501,86 @@ def draw(path: Path, dots: list[Dot], *, quality: str) -> None:
         figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False)
         path.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(path, transparent=True, metadata={"Date": None, "Creator": None})
+
+
+VECTORIZERS: dict[str, Callable[[], Any]] = {
+    "hashed counts": HashingVectorizer,
+    "counts": CountVectorizer,
+    "tf-idf": partial(TfidfVectorizer, sublinear_tf=True),
+}
+
+
+@commands.add(
+    DATA,
+    argument("--sets", nargs="+", default=["clinc150, 5 shots", "clinc150, 100 shots"], choices=list(SETS)),
+)
+def feature_weights(options: argparse.Namespace) -> None:
+    """Compare classifiers on keys of texts whose features are weighted, or not.
+
+    For each set of ``shared/labelled_sets.py`` and each vectorizer of scikit-learn the errors of LinearSVC and of
+    ``CMTClassifier`` without and with weights of features, and the seconds that each took to learn.
+    """
+    learners: dict[str, Callable[[], Any]] = {
+        "LinearSVC": LinearSVC,
+        "unweighted": partial(CMTClassifier, feature_weights="none", random_state=0),
+        "CMTClassifier": partial(CMTClassifier, random_state=0),
+    }
+    for name in options.sets:
+        data, rows = SETS[name](options.data), []
+        for kind, vectorizer in VECTORIZERS.items():
+            texts = vectorizer()
+            X, queries = texts.fit_transform(data.texts[0]), texts.transform(data.texts[1])
+            for learner, new in learners.items():
+                new().fit(X[:50], data.y[:50])  # compiles
+                fitted, seconds = timed(partial(new().fit, X, data.y))
+                rows.append((kind, learner, float(np.mean(fitted.predict(queries) != data.answers)), seconds))
+        print(name, tabulate(rows, ("keys", "learner", "error", "s to learn"), floatfmt=".3f"), sep="\n", flush=True)
+
+
+def tables() -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
+    """Yield tables of numbers and their classes, with names."""
+    for load in (load_iris, load_wine, load_breast_cancer, load_digits):
+        yield load.__name__[5:], *load(return_X_y=True)
+    for n_classes, n_clusters in ((2, 1), (2, 8), (4, 4)):
+        options = {"n_features": 20, "n_informative": 10, "class_sep": 1.5, "random_state": 0}
+        X, y = make_classification(20_000, n_classes=n_classes, n_clusters_per_class=n_clusters, **options)
+        yield f"{n_classes} classes of {n_clusters} clusters", X, y
+
+
+@commands.add(argument("--seeds", type=int, default=3))
+def methods(options: argparse.Namespace) -> None:
+    """Compare the methods of ``CMTClassifier`` on tables with ``KNeighborsClassifier``.
+
+    Prints for each table the share of equal answers of both with their defaults, the ratio of the times of their
+    answers, the seconds to fit head and "auto", and errors. "auto, all" chooses metric and number of neighbors as well.
+    Half of the rows, drawn at random, are learned; features are standardised but for digits.
+    """
+    learners: dict[str, Callable[[], Any]] = {
+        "sklearn": KNeighborsClassifier,
+        "neighbors": partial(CMTClassifier, method="neighbors", random_state=0),
+        "head": partial(CMTClassifier, random_state=0),
+        "auto": partial(CMTClassifier, method="auto", random_state=0),
+        "auto, all": partial(CMTClassifier, method="auto", metric="auto", n_neighbors="auto", random_state=0),
+    }
+    table = []
+    for name, X, y in tables():
+        found = []
+        for seed in range(options.seeds):
+            order = np.random.default_rng(seed).permutation(y.size)
+            seen, asked = np.array_split(order, 2)
+            rows = X if name == "digits" else StandardScaler().fit(X[seen]).transform(X)
+            answers, taken, learned = {}, {}, {}
+            for learner, new in learners.items():
+                new().fit(rows[seen], y[seen]).predict(rows[asked][:2])  # compiles
+                fitted, learned[learner] = timed(partial(new().fit, rows[seen], y[seen]))
+                answers[learner], taken[learner] = timed(partial(fitted.predict, rows[asked]))
+            same = np.mean(answers["neighbors"] == answers["sklearn"])
+            errors = [np.mean(answers[learner] != y[asked]) for learner in learners if learner != "sklearn"]
+            times = taken["neighbors"] / taken["sklearn"], learned["head"], learned["auto"]
+            found.append([same, *times, *errors])
+        table.append((name, y.size // 2, *np.mean(found, axis=0)))
+    names = ("same answers", "time / sklearn", "s, head", "s, auto", "neighbors", "head", "auto", "auto, all")
+    print(tabulate(table, ("table", "rows", *names), floatfmt=".3f"))
 
 
 @commands.add(

@@ -129,7 +129,7 @@ def votes(data: LabelledSet, options: argparse.Namespace) -> None:
                 classifier.set_params(n_neighbors=n_neighbors, weights=weights)
                 row.append(float(np.mean(classifier.predict(asked) != answers)))
             rows.append(row)
-    trees = CMTClassifier(method="neighbors", random_state=0).fit(X, data.y)
+    trees = CMTClassifier(method="scored_neighbors", random_state=0).fit(X, data.y)
     for weights in VOTES:
         row = ["CMTClassifier", weights]
         for n_neighbors in (1, 3, 5, 10):

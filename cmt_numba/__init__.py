@@ -33,8 +33,8 @@ __all__ = [
     "warmup",
 ]
 
-# What takes long to import, like numba and scikit-learn, or few need, like SQLite, is imported when it is used. So the
-# command line can begin before, and end without a traceback if it is interrupted meanwhile.
+# Modules that are slow to import (numba, scikit-learn) or seldom needed (SQLite) are imported on first use. So the
+# command line starts at once, and an interrupt during an import leaves no traceback.
 _IMPORTED_WHEN_USED = {
     "CMTClassifier": "estimators",
     "CMTMultilabelClassifier": "estimators",

@@ -1,4 +1,4 @@
-"""Compile kernels before they are needed, in processes side by side."""
+"""Compile kernels ahead of time, in parallel processes."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Any
 
 KINDS = ("tree", "store", "classifier", "multilabel", "retriever", "bandit", "text", "sequences")
-"""What there are kernels for."""
+"""Kinds of objects that have kernels."""
 
 _FORMS = ("dense", "sparse")
-_FEW = 60  # rows: enough to split leaves and to train
+_FEW = 60  # rows; enough to split leaves and to train
 _PACKAGE_FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
@@ -60,16 +60,16 @@ def warmup(kinds: Iterable[str] = KINDS, *, n_jobs: int | None = None, progress:
         raise ValueError(f"n_jobs must be at least 1, not {n_jobs}")
     for name, value in (("CMT_NUMBA_CACHE", "0"), ("NUMBA_DISABLE_JIT", "1")):
         if os.environ.get(name) == value:
-            raise ValueError(f"nothing that is compiled is kept with {name}={value}: unset it")
+            raise ValueError(f"compiled code is not kept with {name}={value}: unset it")
     if wanted:
         _run(["insert", *wanted], n_jobs, progress)
 
 
 def _run(parts: list[str], n_jobs: int, progress: bool | None) -> None:
-    """Run the first part, which all others need, then the others side by side."""
+    """Run the first part, which all others need, then the others in parallel."""
     from tqdm import tqdm
 
-    hidden = None if progress is None else not progress  # None: unless on a terminal
+    hidden = None if progress is None else not progress  # None: only on a terminal
     with (
         tqdm(total=len(parts), desc="compiling", disable=hidden, file=sys.stderr) as bar,
         ThreadPoolExecutor(n_jobs) as pool,
@@ -175,6 +175,8 @@ def _classifier(X: Any) -> None:
         index.best_in_lists(lists, check_rows(X), 1)
     learned.partial_fit(X, y)
     learned.kneighbors(X)
+    learned.set_params(method="scored_neighbors").kneighbors(X)
+    learned.set_params(method="head")
     learned.remove([0])
     CMTClassifier(loss="softmax", random_state=0).fit(X, y)
 

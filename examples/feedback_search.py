@@ -33,6 +33,9 @@ import argparse
 import gzip
 import itertools
 import json
+import random
+import re
+import string
 import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
@@ -40,11 +43,15 @@ from typing import NamedTuple
 
 import emoji
 import numpy as np
-from find_emoji import draw_queries, feature_rows, normalize, unlike
 from scipy.sparse import csr_matrix
+from sklearn.feature_extraction.text import HashingVectorizer
+from sklearn.pipeline import make_union
 from tabulate import tabulate
 
 from cmt_numba import ContextualMemoryTree
+
+MOST_WORDS = 10
+"""So many words of a text are remembered in a row."""
 
 N_SHOWN = 5
 """Answers that a user sees."""
@@ -62,6 +69,100 @@ class Collection(NamedTuple):
     texts: list[str]
     wordings: list[list[str]]  # for each thing looked for, the most popular first
     positions: np.ndarray  # where it is among the texts
+
+
+class Queries(NamedTuple):
+    """What users typed, and what each of them looked for."""
+
+    texts: list[str]
+    wanted: np.ndarray
+
+
+# Texts and queries
+
+
+def normalize(text: str) -> str:
+    """Return the words of a text in lower case, without accents and punctuation.
+
+    >>> normalize("MAN\N{RIGHT SINGLE QUOTATION MARK}S Pi\N{LATIN SMALL LETTER N WITH TILDE}ata-hat")
+    'mans pinata hat'
+    """
+    letters = "".join(c for c in unicodedata.normalize("NFKD", text) if not unicodedata.combining(c))
+    return " ".join(re.findall(r"[^\W_]+", re.sub("['\N{RIGHT SINGLE QUOTATION MARK}]", "", letters).lower()))
+
+
+def misspell(word: str, rng: random.Random) -> str:
+    """Return the word with one letter inserted, left out or replaced, or with two neighbours swapped."""
+    while True:
+        i = rng.randrange(len(word) - 1)
+        before, letter, following, after = word[:i], word[i], word[i + 1], word[i + 2 :]
+        other = rng.choice(string.ascii_lowercase)
+        changed = rng.choice([other + letter + following, following, other + following, following + letter])
+        misspelt = before + changed + after
+        if misspelt != word:
+            return misspelt
+
+
+def remember(text: str, rng: random.Random) -> str:
+    """Return what a user remembers of a text: a few words in a row, one lost, misspelt or swapped with another."""
+    words = text.split()
+    first = rng.randrange(max(1, len(words) - MOST_WORDS + 1))
+    words = words[first : first + MOST_WORDS]
+    change = rng.randrange(3)
+    i = rng.randrange(len(words))
+    if change == 0 and len(words) > 1:
+        del words[i]
+    elif change == 1 and len(words[i]) >= 4:
+        words[i] = misspell(words[i], rng)
+    elif change == 2:
+        j = rng.randrange(len(words))
+        words[i], words[j] = words[j], words[i]
+    return " ".join(words)
+
+
+def draw_queries(wordings: Sequence[Sequence[str]], wanted: np.ndarray, n: int, seed: int) -> Queries:
+    """Return queries of users for things of several wordings each; what they want follows Zipf's law."""
+    rng = random.Random(seed)
+    places = range(len(wordings))
+    drawn = rng.choices(places, weights=[1 / (1 + place) for place in places], k=n)
+    return Queries([remember(rng.choice(wordings[place]), rng) for place in drawn], wanted[drawn])
+
+
+def unlike(held_out: Queries, known: Sequence[str]) -> Queries:
+    """Return the distinct queries that are not among the texts known, ignoring word order."""
+    seen = {" ".join(sorted(text.split())) for text in known}
+    kept = []
+    for i, query in enumerate(held_out.texts):
+        words = " ".join(sorted(query.split()))
+        if words not in seen:
+            seen.add(words)
+            kept.append(i)
+    return Queries([held_out.texts[i] for i in kept], held_out.wanted[kept])
+
+
+def feature_rows(texts: Sequence[str]) -> csr_matrix:
+    """Return a sparse row of features for each text: hashed words beside hashed groups of three letters.
+
+    Whole words carry the meaning; groups of letters still match where a word is misspelt or has another ending. Both
+    halves of a row have length 1, so they weigh the same. Hashing needs no training, so that new words can come at any
+    time.
+    """
+
+    def hashed(analyzer: str, length: int) -> HashingVectorizer:
+        return HashingVectorizer(
+            analyzer=analyzer,
+            ngram_range=(length, length),
+            n_features=2**15,
+            alternate_sign=False,
+            token_pattern=r"\S+",  # the default would leave out words of one letter
+            dtype=np.float32,
+        )
+
+    vectorizer = make_union(hashed("word", 1), hashed("char_wb", 3))
+    return vectorizer.transform([normalize(text) for text in texts]).tocsr()
+
+
+# The search
 
 
 class FeedbackSearch:

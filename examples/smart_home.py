@@ -12,15 +12,17 @@ it. The classifier stays in a folder of your cache (``--folder`` names another o
 ``--means`` teaches what a request means. ``--compare`` compares error, training time and query time with other
 classifiers on templates that none of them has seen.
 
-Needs the packages hassil, home-assistant-intents, platformdirs and tabulate.
+Needs hassil, home-assistant-intents and platformdirs (the extra ``demo``), and tabulate to compare.
 """
 
 import argparse
 import json
 import random
 import re
+import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,11 +31,6 @@ import numpy as np
 from hassil.expression import Alternative, Expression, Group, ListReference, Permutation, RuleReference, TextChunk
 from hassil.parse_expression import parse_sentence
 from platformdirs import user_cache_path
-from sklearn.feature_extraction.text import TfidfVectorizer
-from sklearn.linear_model import LogisticRegression
-from sklearn.pipeline import make_pipeline, make_union
-from sklearn.svm import LinearSVC
-from tabulate import tabulate
 
 from cmt_numba.text import FastTextClassifier, TextClassifier
 
@@ -117,8 +114,8 @@ SAME_NAMES = {"shopping_list_item": "item", "todo_list_item": "item", "timer_com
 BY_DEVICE = {"HassGetState", "HassSetPosition", "HassTurnOff", "HassTurnOn"}  # these mean one thing for each device
 
 NEW_INTENT = "start the dishwasher"
-NEW_REQUESTS = ("run the dishwasher", "the dishes are dirty, please wash them")
-NEW_QUESTION = "could you wash the dishes"
+NEW_REQUESTS = ("run the dishwasher", "the dishwasher is full")
+NEW_QUESTIONS = ("please run the dishwasher now", "could you wash the dishes")
 
 
 class Request(NamedTuple):
@@ -216,24 +213,45 @@ def split_by_template(requests: list[Request]) -> tuple[list[Request], list[Requ
 
 def open_classifier(folder: Path) -> tuple[TextClassifier, bool]:
     """Return the classifier of a folder, and whether it is new."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
     started = time.perf_counter()
-    classifier = TextClassifier.open(folder)
+    classifier = TextClassifier.open(folder, random_state=0)
     if is_new := not hasattr(classifier, "classes_"):
-        print("Learning from the templates of Home Assistant in eight languages ...", flush=True)
-        requests = read_requests()
-        classifier.fit([r.text for r in requests], [r.intent for r in requests])
+        with waiting("Compiling, once on this computer, and learning from the templates of Home Assistant"):
+            requests = read_requests()
+            classifier.fit([r.text for r in requests], [r.intent for r in requests])
         print(f"Learned {len(requests):,} requests with {classifier.classes_.size} intents ", end="")
         print(f"in {time.perf_counter() - started:.1f} s; they stay in {folder}", flush=True)
     return classifier, is_new
+
+
+@contextmanager
+def waiting(what: str) -> Iterator[None]:
+    """Say what is being done, and print a dot for each second that it takes."""
+    print(what, end=" ", flush=True)
+    has_ended = threading.Event()
+
+    def count_seconds() -> None:
+        while not has_ended.wait(1.0):
+            print(".", end="", flush=True)
+
+    thread = threading.Thread(target=count_seconds)
+    thread.start()
+    try:
+        yield
+    finally:
+        has_ended.set()
+        thread.join()
+        print(flush=True)
 
 
 def show_answer(classifier: TextClassifier, text: str) -> None:
     """Print the best intents of a request with their probabilities, and the words that speak for the first."""
     intents, probabilities = classifier.top_classes([text], k=3)
     print(f"\n  {text!r} means")
-    for intent, probability in zip(intents[0], probabilities[0], strict=True):
+    for intent, probability in zip(classifier.classes_[intents[0]], probabilities[0], strict=True):
         print(f"    {probability:5.0%}  {intent}")
-    words = ", ".join(word for word, weight in classifier.explain([text])[0].features[:3] if weight > 0)
+    words = ", ".join(word for word, weight in classifier.explain([text], 3)[0].words if weight > 0)
     print(f"    because of: {words}")
 
 
@@ -241,15 +259,17 @@ def show_learning(classifier: TextClassifier) -> None:
     """Teach the classifier an intent, correct it, and let it forget."""
     started = time.perf_counter()
     classifier.partial_fit(NEW_REQUESTS, [NEW_INTENT] * len(NEW_REQUESTS))
-    took = time.perf_counter() - started
-    print(f"\nLearned a new intent from {len(NEW_REQUESTS)} sentences in {1e3 * took:.0f} ms:")
-    show_answer(classifier, NEW_QUESTION)
-    classifier.partial_fit([NEW_QUESTION], ["clean the kitchen"])
-    print("\nCorrected: it means 'clean the kitchen'.")
-    show_answer(classifier, NEW_QUESTION)
-    classifier.remove_classes([NEW_INTENT, "clean the kitchen"])
-    print("\nForgot both intents.")
-    show_answer(classifier, NEW_QUESTION)
+    print(
+        f"\nLearned a new intent from {len(NEW_REQUESTS)} sentences in {1e3 * (time.perf_counter() - started):.0f} ms:"
+    )
+    for question in NEW_QUESTIONS:
+        show_answer(classifier, question)
+    classifier.partial_fit(NEW_QUESTIONS[1:], [NEW_INTENT])
+    print(f"\nCorrected: {NEW_QUESTIONS[1]!r} means {NEW_INTENT!r}.")
+    show_answer(classifier, NEW_QUESTIONS[1])
+    classifier.remove_classes([NEW_INTENT])
+    print(f"\nForgot {NEW_INTENT!r}.")
+    show_answer(classifier, NEW_QUESTIONS[1])
 
 
 # Other classifiers
@@ -257,6 +277,10 @@ def show_learning(classifier: TextClassifier) -> None:
 
 def compare(seed: int = 0) -> list[dict[str, Any]]:
     """Return the error, training time and query time of several classifiers, one row for each."""
+    from sklearn.feature_extraction.text import TfidfVectorizer
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline, make_union
+    from sklearn.svm import LinearSVC
 
     def words_and_characters() -> Any:
         return make_union(
@@ -304,6 +328,8 @@ def main(arguments: list[str] | None = None) -> None:
     given = parser.parse_args(arguments)
     text = " ".join(given.request)
     if given.compare:
+        from tabulate import tabulate
+
         print(tabulate(compare(), headers="keys", floatfmt=("", ".3f", ".1f", ".0f")))
         return
     if not text:

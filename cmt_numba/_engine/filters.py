@@ -16,6 +16,7 @@ T = TypeVar("T")
 
 _MOST_REMEMBERED = 8
 _ROWS_WORTH_CODES, _MANY_CANDIDATES = 2, 1024  # rows to compare, or candidates, that are worth preparing codes
+_MANY_ROWS = 16
 _SPARSE = 64  # with fewer marks per slot, sorting is faster than scanning the marks
 
 
@@ -75,6 +76,11 @@ class Filter:
         self._mask = slots, mask
         return mask
 
+    @property
+    def is_coded(self) -> bool:
+        """Whether the codes of the candidates are used."""
+        return self._coded is not None
+
     def coded(self, state: State, n_rows: int) -> CodedCandidates | None:
         """Return the codes of the candidates, or None if preparing them does not pay for so many rows.
 
@@ -82,10 +88,12 @@ class Filter:
         """
         assert self._found is not None
         slots, coded = self._found[1], self._coded
-        if coded is not None and coded[0] is slots:
+        if coded is not None and coded[0] is slots and (n_rows < _MANY_ROWS or slots.size > _MANY_CANDIDATES):
             return coded[1]
         self._n_asked += n_rows
         worth_it = self._n_asked >= _ROWS_WORTH_CODES or slots.size >= _MANY_CANDIDATES
+        if n_rows >= _MANY_ROWS and slots.size <= _MANY_CANDIDATES:  # a matrix product takes less
+            worth_it = False
         if state.parameters.sparse or state.parameters.coded or slots.size == 0 or not worth_it:
             return None
         made = coded_candidates(state, slots)

@@ -39,6 +39,7 @@ from .filters import Filter
 from .forest import Forest
 
 _ROWS_AT_ONCE = 64  # answered in one step by one thread
+_FEW_MEMORIES, _ROWS_IN_A_LARGE_BLOCK = 1024, 512
 _ROWS_IN_A_BLOCK, _MEMORIES_IN_A_BLOCK = 64, 8192  # of a matrix product; changes wait for a block
 
 
@@ -254,11 +255,17 @@ def scan_dense(forest: Forest, rows: Rows, k: int, among: Filter | None, *, ties
     The forest may change between blocks of rows. Candidates of a filter that is used repeatedly are compared by codes
     first, which breaks ties differently, unless ties matter.
     """
-    hits = unexplored(rows.n_rows, k)
-    by_codes = among is not None and not ties_matter
-    for first, stop in spans(rows.n_rows, _ROWS_IN_A_BLOCK):
-        block = rows.between(first, stop) if stop - first < rows.n_rows else rows
-        forest.lock.read(partial(_scan_block, forest, block, among, hits.between(first, stop), by_codes))
+    n_rows = rows.n_rows
+    hits, by_codes = unexplored(n_rows, k), among is not None and not ties_matter
+    if n_rows <= _ROWS_IN_A_BLOCK:
+        forest.lock.read(partial(_scan_block, forest, rows, among, hits, by_codes))
+        return hits
+    n_at_once = _ROWS_IN_A_BLOCK
+    if among is not None and among.ids.size <= _FEW_MEMORIES:
+        n_at_once = _ROWS_IN_A_LARGE_BLOCK
+    for first, stop in spans(n_rows, n_at_once):
+        block = rows.between(first, stop), among, hits.between(first, stop), by_codes
+        forest.lock.read(partial(_scan_block, forest, *block))
     return hits
 
 
@@ -277,22 +284,23 @@ def _scan_block(forest: Forest, rows: Rows, among: Filter | None, hits: Hits, by
     theta, k = state.scorer.theta, hits.ids.shape[1]
     if theta.size > 0:
         asked = asked * (np.float32(1.0) + theta)
-    best_slots = np.full((rows.n_rows, k), NONE, np.int64)
-    best_scores = np.full((rows.n_rows, k), -np.inf, np.float32)
+    best_slots, best_scores = np.empty((rows.n_rows, 0), np.int64), np.empty((rows.n_rows, 0), np.float32)
     for start in range(0, n, _MEMORIES_IN_A_BLOCK):
         stop = min(start + _MEMORIES_IN_A_BLOCK, n)
         here = np.arange(start, stop) if slots is None else slots[start:stop]
         scores = asked @ as_matrix(stored_rows(state, slice(start, stop) if slots is None else here)).T
-        better = np.flatnonzero((scores > best_scores[:, -1:]).any(axis=0))  # few, except in the first block
-        scores, here = scores[:, better], here[better]
+        if best_scores.shape[1] == k:
+            better = np.flatnonzero((scores > best_scores[:, -1:]).any(axis=0))  # few
+            scores, here = scores[:, better], here[better]
         if here.size > k:  # the best of the block
             columns = np.argpartition(scores, here.size - k, axis=1)[:, here.size - k :]
             scores, some = np.take_along_axis(scores, columns, axis=1), here[columns]
         else:
             some = np.broadcast_to(here, scores.shape)
-        scores, some = np.concatenate([best_scores, scores], axis=1), np.concatenate([best_slots, some], axis=1)
+        if best_scores.size > 0:
+            scores, some = np.concatenate([best_scores, scores], axis=1), np.concatenate([best_slots, some], axis=1)
         order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
         best_scores, best_slots = np.take_along_axis(scores, order, axis=1), np.take_along_axis(some, order, axis=1)
-    there = best_slots != NONE
-    hits.ids[:] = np.where(there, state.keys.ids[np.where(there, best_slots, 0)], NONE)
-    hits.scores[:] = best_scores
+    if best_scores.size > 0:
+        hits.ids[:, : best_slots.shape[1]] = state.keys.ids[best_slots]
+        hits.scores[:, : best_slots.shape[1]] = best_scores

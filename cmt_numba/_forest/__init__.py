@@ -110,7 +110,20 @@ from .rows import (
     row_of,
     squared_length,
 )
-from .scorer import Probe, ScorerLoss, aim_probe, gathered_dot, new_probe, probed_dot, room_for_probe, score, value_of
+from .scorer import (
+    Probe,
+    ScorerLoss,
+    aim_probe,
+    clear_probe,
+    gathered_dot,
+    new_probe,
+    new_probes,
+    probe_at,
+    probed_dot,
+    room_for_probe,
+    score,
+    value_of,
+)
 from .search import query_rows
 from .sparse_weights import copy_heavy_cells, find_cell, locate_or_insert_cells, request_cells, table_bits, table_start
 from .state import (

@@ -39,6 +39,7 @@ from .index_search import LabelBounds, label_bounds, rank_listed
 from .inference_weights import Digest, common_labels, new_digest
 from .invariants.labels import check_duals, check_example_frame, check_examples, check_head, check_head_frame
 from .invariants.ridge import check_expectation, check_expectation_frame
+from .inverted_index import list_by_feature
 from .label_scorers import (
     HEAD_LOSSES,
     NEGLIGIBLE,
@@ -67,7 +68,16 @@ from .landmarks import ROWS_ASKED, ScorerLists, best_listed, dense_scorers, list
 from .lessons import CandidateSearch, HeadLesson, find_shortlists
 from .list_search import Landmarks, Scorers, search_lists
 from .multiclass_svm import N_COMPETITORS, lacks_gaps, learn_labels, margin_wanted, measure_gaps, new_duals
-from .products import AllScorers, all_above, all_scorers, best_of_all, exact_scores_of_all, top_of_all, unscaled_rows
+from .products import (
+    AllScorers,
+    all_above,
+    all_scorers,
+    best_few,
+    best_of_all,
+    exact_scores_of_all,
+    top_of_all,
+    unscaled_rows,
+)
 from .ridge import (
     Expectation,
     ExpectationParameters,
@@ -80,4 +90,4 @@ from .ridge import (
 from .search import FoundLabels, Questions, SearchEffort, all_of
 from .shortlists import new_shortlists
 from .solved_labels import Training, learn_afresh, learn_memberships
-from .stored_duals import StoredDuals, duals_of_slots, no_stored_duals, resume, trim_duals, with_duals
+from .stored_duals import N_STORED, StoredDuals, duals_of_slots, no_stored_duals, resume, trim_duals, with_duals

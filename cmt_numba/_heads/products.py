@@ -229,6 +229,39 @@ def best_two(scores, best, largest, second):
         best[i], largest[i], second[i] = at, most, next_most
 
 
+@kernel
+def best_few(scores, labels, values):
+    """Write the best labels of each row of scores, of equal scores the first, and their scores, the best first.
+
+    As many as ``labels`` has columns, which are at most as many as ``scores`` has.
+    """
+    n_labels, k = scores.shape[1], labels.shape[1]
+    n_in_tiles = n_labels - n_labels % TILE
+    for i in range(scores.shape[0]):
+        of_row, found, best = scores[i], labels[i], values[i]
+        best[:] = -np.float32(np.inf)
+        found[:] = 0
+        n_found, first = 0, 0
+        while first < n_labels:
+            marks, last = np.int64(0), min(first + TILE, n_labels)
+            if first < n_in_tiles:
+                marks = marks_of(of_row, first, best[k - 1])
+            for j in range(first, last):
+                if first < n_in_tiles:
+                    if marks == 0:
+                        break
+                    j = first + first_of(marks)
+                    marks &= marks - 1
+                if n_found < k or of_row[j] > best[k - 1]:
+                    at = min(n_found, k - 1)
+                    while at > 0 and best[at - 1] < of_row[j]:
+                        best[at], found[at] = best[at - 1], found[at - 1]
+                        at -= 1
+                    best[at], found[at] = of_row[j], j
+                    n_found = min(n_found + 1, k)
+            first += TILE
+
+
 def best_of_all(scorers: AllScorers, rows: Rows, lengths: np.ndarray | None = None) -> np.ndarray:
     """Return the best label of each row, of several the first: int64. ``lengths`` are those of rows not scaled."""
     labels = np.empty(rows.n_rows, np.int64)

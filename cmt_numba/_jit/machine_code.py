@@ -10,12 +10,14 @@ was compiled for; otherwise it is compiled. Numba checks its own version and tha
 variable ``CMT_NUMBA_SHIPPED=0`` the wheel's code is ignored, as ``cmt_numba.warmup`` does.
 """
 
+from __future__ import annotations
+
 import hashlib
 import os
 from contextlib import suppress
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from numba import config
 from numba.core.caching import FunctionCache, IndexDataCacheFile
@@ -53,6 +55,27 @@ def stamp_of(path: str | os.PathLike[str]) -> str:
     return hashlib.sha256(b"".join(map(_digest, (*_FOUNDATIONS[:n_below], room)))).hexdigest()
 
 
+class _NoFolder:
+    """The cache folder of a kernel where no folder can be written."""
+
+    def __init__(self, function: Any) -> None:
+        self._line = function.__code__.co_firstlineno
+
+    @classmethod
+    def from_function(cls, function: Any, _path: str) -> _NoFolder:
+        return cls(function)
+
+    def get_disambiguator(self) -> str:
+        return str(self._line)
+
+    def get_cache_path(self) -> str:
+        return os.devnull
+
+
+class _CacheEntries(FunctionCache._impl_class):  # type: ignore[misc, valid-type]
+    _locator_classes: ClassVar[list[Any]] = [*FunctionCache._impl_class._locator_classes, _NoFolder]
+
+
 class KernelCache(FunctionCache):  # type: ignore[misc]
     """The machine code of one kernel on disk.
 
@@ -64,6 +87,7 @@ class KernelCache(FunctionCache):  # type: ignore[misc]
         The kernel as Python.
     """
 
+    _impl_class = _CacheEntries
     _cache_path = property(lambda self: self._impl.locator.get_cache_path())
 
     def __init__(self, function: Any) -> None:
@@ -112,11 +136,14 @@ class KernelCache(FunctionCache):  # type: ignore[misc]
         return None
 
     def _save_overload(self, sig: Any, data: Any) -> None:
+        if isinstance(self._impl.locator, _NoFolder):
+            return
         try:
             super()._save_overload(sig, data)
         except Exception:  # a damaged index: write a new one
-            self.flush()
-            super()._save_overload(sig, data)
+            with suppress(OSError):  # a full disk: the next process compiles again
+                self.flush()
+                super()._save_overload(sig, data)
 
 
 def _can_run(target: tuple[str, str, str], compiled: tuple[str, str, str]) -> bool:

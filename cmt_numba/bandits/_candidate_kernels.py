@@ -1,98 +1,39 @@
-"""Kernels of bandits over very many actions: linear models of all actions in one table, candidates, and choices.
-
-The weight of a feature for an action is the cell ``hash(action) + feature`` of the table, as in feature hashing
-(Weinberger et al., 2009). Each weight has a variance of its own, and they are learned by the steps of a Kalman filter
-that ignores covariances, as in AROW (Crammer, Kulesza and Dredze, 2009): a decision takes time proportional to the
-features of the context that are present.
-
-A decision among some dozens of candidates takes some microseconds of arithmetic. As a series of calls of NumPy it would
-take a hundred.
-"""
+"""Kernels that find the candidates of :class:`CMTBandit`, and draw actions by their probabilities."""
 
 from typing import NamedTuple
 
 import numpy as np
 
-from .._forest import mix
-from .._jit import by_reference, by_value, empty, inner, inner_called, kernel, release
+from .._forest import clear_probe, dot, probe_at
+from .._jit import by_reference, by_value, empty, inner, inner_called, kernel, release, zeros
+from ._reward_kernels import (
+    OF_MAP,
+    OF_SIMILARITY,
+    aim,
+    aim_map,
+    doubt,
+    expected,
+    learn_reward,
+    new_context_probe,
+    new_room,
+    place_of,
+    predict,
+    solve_stack,
+    spread,
+)
 
 
-class WeightTable(NamedTuple):
-    """The weights of all actions."""
+class ExplorationWeights(NamedTuple):
+    """How much uncertainty counts."""
 
-    cells: np.ndarray  # float32 (cells, 2), a power of two: weights, and sums of squares of the features learned
-    ridge: np.ndarray  # float64 (1,)
-
-
-def new_table(n_bits: int, ridge: float) -> WeightTable:
-    """Return a table without rewards."""
-    return WeightTable(np.zeros((1 << n_bits, 2), np.float32), np.array([ridge]))
-
-
-@inner
-def _cell(rows, base, place, first, mask):
-    """Return the cell of an entry of a row, for the action that is hashed to ``base``."""
-    feature = np.uint64(rows.indices[place]) if rows.sparse else np.uint64(place - first)
-    return np.int64((base + feature) & mask)
-
-
-@inner
-def expect(table, rows, row, base, mask):
-    """Return the mean and the variance of the reward of an action."""
-    mean, variance = 0.0, 0.0
-    first = rows.offsets[row]
-    for place in range(first, rows.offsets[row + 1]):
-        cell, x = _cell(rows, base, place, first, mask), np.float64(rows.values[place])
-        mean += x * table.cells[cell, 0]
-        variance += x * x / (table.ridge[0] + table.cells[cell, 1])
-    return mean, variance
-
-
-@kernel
-def learn_rewards(table, rows, of_pairs, actions, rewards):
-    """Learn the rewards of pairs of a row and an action, one after the other."""
-    table = by_reference(table)
-    rows = by_reference(rows)
-    mask = np.uint64(table.cells.shape[0] - 1)
-    for i in range(actions.size):
-        base, row = mix(np.uint64(actions[i])), of_pairs[i]
-        mean, variance = expect(table, rows, row, base, mask)
-        step = (rewards[i] - mean) / (1.0 + variance)
-        first = rows.offsets[row]
-        for place in range(first, rows.offsets[row + 1]):
-            cell, x = _cell(rows, base, place, first, mask), np.float64(rows.values[place])
-            table.cells[cell, 0] += np.float32(step * x / (table.ridge[0] + table.cells[cell, 1]))
-            table.cells[cell, 1] += np.float32(x * x)
-
-
-N_SCORES = 2
-"""Scores that memories gave to an action: by its keys, and by contexts in which it was rewarded."""
-
-N_DESCRIBED = 6
-
-
-class KnownActions(NamedTuple):
-    """The actions that are known, and their rewards by slot. There is a slot more than actions, without rewards."""
-
-    ordered: np.ndarray  # int64 (n_actions,), ascending
-    slots: np.ndarray  # int64 (n_actions,), of these
-    counts: np.ndarray  # int64 (slots,)
-    sums: np.ndarray  # float64 (slots,)
-
-
-class RidgeWeights(NamedTuple):
-    """The ridge regression of rewards on what describes a pair, and how much uncertainty counts."""
-
-    weights: np.ndarray  # float64 (N_DESCRIBED,)
-    inverse: np.ndarray  # float64 (N_DESCRIBED, N_DESCRIBED)
     alpha: float  # of the standard deviation of the ridge regression
-    beta: float  # of that of the linear model of the action
+    beta: float  # of that of the models of the action and of keys
 
 
 class OfferedActions(NamedTuple):
     """Which actions are candidates in any case: all that are allowed if they are few, or some in turn.
 
-    Those allowed for row ``i`` are ``offsets[i] .. offsets[i + 1]``. Without offsets all that are known are allowed.
+    Those allowed for row ``i`` are ``offsets[i] .. offsets[i + 1]``. Without offsets all known actions are allowed.
     """
 
     most: int  # actions that are few
@@ -103,193 +44,226 @@ class OfferedActions(NamedTuple):
     ascending: np.ndarray  # int64 (pairs,), the same in ascending order in each row
 
 
-class ProposedMemories(NamedTuple):
-    """What a memory proposes: ids of keys, each of which leads to an action."""
+class ProposedActions(NamedTuple):
+    """The ids that a memory proposes, each of which stands for an action."""
 
     ids: np.ndarray  # int64 (keys,), ascending
     actions: np.ndarray  # int64 (keys,)
     hits: np.ndarray  # int64 (rows, k), ids, or NONE
-    scores: np.ndarray  # float32 (rows, k)
 
 
 class ActionCandidates(NamedTuple):
-    """The candidates of rows. Those of a row lie side by side, and ascend."""
+    """The candidates of rows. Those of a row are adjacent, in ascending order."""
 
     offsets: np.ndarray  # int64 (rows + 1,)
     actions: np.ndarray  # int64 (pairs,)
-    scores: np.ndarray  # float64 (pairs, N_SCORES), by keys and by rewarded contexts; 0 where not proposed
-    means: np.ndarray  # float64 (pairs,), the reward expected
+    means: np.ndarray  # float64 (pairs,), the expected reward
     deviations: np.ndarray  # float64 (pairs,)
     bounds: np.ndarray  # float64 (pairs,), upper confidence bounds
 
 
 @inner
-def _place(ordered, first, stop, value):
-    """Return where a value is between ``first`` and ``stop``, where values ascend, or ``stop`` if it is not."""
-    low, high = first, stop
-    if first < stop:
-        near = first + value - ordered[first]  # where it is if there are no gaps
-        if first <= near < stop and ordered[near] == value:
-            return near
-    while low < high:
-        middle = (low + high) // 2
-        if ordered[middle] < value:
-            low = middle + 1
-        else:
-            high = middle
-    return low if low < stop and ordered[low] == value else stop
-
-
-@inner_called
-def _describe(table, rows, known, row, action, described):
-    """Write the mean of the linear model of an action, its mean reward, and what falls with the number of its rewards.
-
-    Returns the variance of the first. An action that is not known is as one without rewards.
-    """
-    table = by_reference(table)
-    rows = by_reference(rows)
-    known = by_reference(known)
-    mask = np.uint64(table.cells.shape[0] - 1)
-    described[0], variance = expect(table, rows, row, mix(np.uint64(action)), mask)
-    n = known.ordered.size
-    place = _place(known.ordered, 0, n, action)
-    slot = known.slots[place] if place < n else n
-    count = np.float64(1 + known.counts[slot])
-    described[1] = known.sums[slot] / count
-    described[2] = 1.0 / np.sqrt(count)
-    described[5] = 1.0
-    return variance
-
-
-@kernel
-def describe_pairs(table, rows, known, of_pairs, actions, scores, described):
-    """Write what describes each pair of a row and an action: see ``_describe``, the scores of the action, and 1."""
-    table = by_reference(table)
-    rows = by_reference(rows)
-    known = by_reference(known)
-    for i in range(actions.size):
-        _describe(by_value(table), by_value(rows), by_value(known), of_pairs[i], actions[i], described[i])
-        for j in range(N_SCORES):
-            described[i, 3 + j] = scores[i, j]
-
-
-@inner
-def _add(found, end, action, column, score):
-    """Append a candidate with a score, if the column is not negative, or without."""
-    found.actions[end] = action
-    for j in range(N_SCORES):
-        found.scores[end, j] = score if j == column else 0.0
-
-
-@inner
-def _add_offered(actions, a, b, offered, found, end):
-    """Append candidates among the actions ``a .. b``; return where they end."""
+def _add_offered(known, offered, n_tried, row, found):
+    """Write the actions that are candidates in any case; return how many, and how many are allowed."""
+    a, b, actions = np.int64(0), known.ordered.size, known.ordered
+    if offered.offsets.size > 0:
+        a, b, actions = offered.offsets[row], offered.offsets[row + 1], offered.actions
     few = b - a <= offered.most
-    for i in range(b - a if few else offered.n_tried):
-        _add(found, end, actions[a + (i if few else (offered.turn + i) % (b - a))], -1, 0.0)
-        end += 1
-    return end
+    n = b - a if few else min(n_tried, b - a)
+    for i in range(n):
+        found[i] = actions[a + (i if few else (offered.turn + i) % (b - a))]
+    return n, b - a
 
 
 @inner
-def _add_proposals(proposed, column, row, offered, found, end):
-    """Append the candidates that a memory proposes; return where they end."""
+def _add_proposed(proposed, row, offered, found, end):
+    """Append the allowed actions that a memory proposes; return where they end."""
     restricted = offered.offsets.size > 0
     a, b = (offered.offsets[row], offered.offsets[row + 1]) if restricted else (np.int64(0), np.int64(0))
     for j in range(proposed.hits.shape[1]):
         if proposed.hits[row, j] >= 0:
-            place = _place(proposed.ids, 0, proposed.ids.size, proposed.hits[row, j])
-            action = proposed.actions[place]
-            if not restricted or _place(offered.ascending, a, b, action) < b:
-                _add(found, end, action, column, np.float64(max(proposed.scores[row, j], np.float32(0.0))))
+            action = proposed.actions[place_of(proposed.ids, 0, proposed.ids.size, proposed.hits[row, j])]
+            if not restricted or place_of(offered.ascending, a, b, action) < b:
+                found[end] = action
                 end += 1
     return end
 
 
 @inner
-def _sort(found, first, end):
-    """Sort candidates by their actions (Shell, 1959)."""
+def _sort_distinct(actions, n):
+    """Sort actions (Shell, 1959) and keep each once; return how many are left."""
     gap = 1
-    while gap < (end - first) // 3:
+    while gap < n // 3:
         gap = 3 * gap + 1
     while gap > 0:
-        for i in range(first + gap, end):
-            action, left, right = found.actions[i], found.scores[i, 0], found.scores[i, 1]
-            j = i
-            while j >= first + gap and found.actions[j - gap] > action:
-                found.actions[j] = found.actions[j - gap]
-                found.scores[j, 0], found.scores[j, 1] = found.scores[j - gap, 0], found.scores[j - gap, 1]
+        for i in range(gap, n):
+            action, j = actions[i], i
+            while j >= gap and actions[j - gap] > action:
+                actions[j] = actions[j - gap]
                 j -= gap
-            found.actions[j], found.scores[j, 0], found.scores[j, 1] = action, left, right
+            actions[j] = action
         gap //= 3
-
-
-@inner
-def _merge_equal(found, first, end):
-    """Keep each candidate once, with the best of its scores; return where they end."""
-    kept = first
-    for i in range(first, end):
-        if kept > first and found.actions[i] == found.actions[kept - 1]:
-            for j in range(N_SCORES):
-                found.scores[kept - 1, j] = max(found.scores[kept - 1, j], found.scores[i, j])
-        else:
-            found.actions[kept] = found.actions[i]
-            found.scores[kept, 0], found.scores[kept, 1] = found.scores[i, 0], found.scores[i, 1]
+    kept = 0
+    for i in range(n):
+        if kept == 0 or actions[i] != actions[kept - 1]:
+            actions[kept] = actions[i]
             kept += 1
     return kept
 
 
 @inner
-def _weigh(ridge, described, variance, found, i):
-    """Write what is expected of a candidate."""
-    mean, spread = 0.0, 0.0
-    for j in range(N_DESCRIBED):
-        mean += ridge.weights[j] * described[j]
-        product = 0.0
-        for k in range(N_DESCRIBED):
-            product += ridge.inverse[j, k] * described[k]
-        spread += described[j] * product
-    spread = max(spread, 0.0)
-    found.means[i] = mean
-    found.deviations[i] = np.sqrt(ridge.alpha * ridge.alpha * spread + ridge.beta * ridge.beta * variance)
-    found.bounds[i] = mean + ridge.alpha * np.sqrt(spread) + ridge.beta * np.sqrt(variance)
+def _list_candidates(known, offered, by_key, by_context, row, found):
+    """Write the candidates of a row; return how many they are, and how many actions are allowed."""
+    n, n_allowed = _add_offered(known, offered, offered.n_tried, row, found)
+    if n < n_allowed:
+        n = _add_proposed(by_key, row, offered, found, n)
+        n = _add_proposed(by_context, row, offered, found, n)
+        if n == 0:
+            n, n_allowed = _add_offered(known, offered, 1, row, found)
+    return _sort_distinct(found, n), n_allowed
+
+
+@inner_called
+def _predict_row(state, keys, known, rows, row, actions, n_further, probe, room):
+    state = by_reference(state)
+    keys = by_reference(keys)
+    known = by_reference(known)
+    rows = by_reference(rows)
+    aim(state, keys, rows, row, probe, room)
+    predict(state, keys, known, rows, row, actions, n_further, probe, room)
 
 
 @kernel
-def find_candidates(table, rows, known, ridge, offered, by_key, by_context, found):
+def find_candidates(state, keys, known, rows, exploration, offered, by_key, by_context, most, probe_room, found):
     """Write the candidates of rows, those offered and those proposed, and what is expected of each.
 
-    ``found`` must have room for all. Returns how many there are.
+    A row has at most ``most`` candidates, and ``found`` must have room for all. ``probe_room`` is that of
+    ``room_for_probe``. Returns how many candidates there are.
     """
-    table = by_reference(table)
-    rows = by_reference(rows)
+    state = by_reference(state)
+    keys = by_reference(keys)
     known = by_reference(known)
-    ridge = by_reference(ridge)
+    rows = by_reference(rows)
     offered = by_reference(offered)
     by_key = by_reference(by_key)
     by_context = by_reference(by_context)
-    found = by_reference(found)
-    described = empty(N_DESCRIBED, np.float64)
-    end = 0
+    probes, room = new_context_probe(rows, keys, probe_room), new_room(state, most)
+    probe = probe_at(probes, 0)
+    solve_stack(state, room)
+    alpha, beta, end = exploration.alpha, exploration.beta, 0
     for row in range(rows.offsets.size - 1):
-        first = end
-        found.offsets[row] = first
-        if offered.offsets.size > 0:
-            end = _add_offered(offered.actions, offered.offsets[row], offered.offsets[row + 1], offered, found, end)
-        else:
-            end = _add_offered(known.ordered, 0, known.ordered.size, offered, found, end)
-        end = _add_proposals(by_key, 0, row, offered, found, end)
-        end = _add_proposals(by_context, 1, row, offered, found, end)
-        _sort(found, first, end)
-        end = _merge_equal(found, first, end)
-        for i in range(first, end):
-            variance = _describe(by_value(table), by_value(rows), by_value(known), row, found.actions[i], described)
-            for j in range(N_SCORES):
-                described[3 + j] = found.scores[i, j]
-            _weigh(ridge, described, variance, found, i)
+        found.offsets[row] = end
+        actions = found.actions[end : end + most]
+        n, n_allowed = _list_candidates(known, offered, by_key, by_context, row, actions)
+        n_further = n_allowed - n if keys.ordered.size == 0 else 0
+        _predict_row(
+            by_value(state), by_value(keys), by_value(known), by_value(rows), row, actions[:n], n_further, probe, room
+        )
+        for i in range(n):
+            mean = expected(room, i)
+            of_stack, of_models = alpha * spread(room, i), beta * doubt(room, i, mean)
+            found.means[end + i] = mean
+            found.deviations[end + i] = np.sqrt(of_stack * of_stack + of_models * of_models)
+            found.bounds[end + i] = mean + of_stack + of_models
+        end += n
     found.offsets[rows.offsets.size - 1] = end
-    release(described)
+    if probe_room.shape[0] == 1:
+        clear_probe(probe, rows.indices)
+    release((probes, room))
     return end
+
+
+@kernel
+def learn_rewards(state, keys, known, rows, chosen, rewards, offered, by_key, by_context, most, probe_room):
+    """Learn the rewards of the actions ``chosen`` in rows, one after the other.
+
+    A row has at most ``most`` candidates besides. ``chosen`` must be known.
+    """
+    state = by_reference(state)
+    keys = by_reference(keys)
+    known = by_reference(known)
+    rows = by_reference(rows)
+    offered = by_reference(offered)
+    by_key = by_reference(by_key)
+    by_context = by_reference(by_context)
+    probes, room, found = (
+        new_context_probe(rows, keys, probe_room),
+        new_room(state, most + 1),
+        zeros(most + 1, np.int64),
+    )
+    probe = probe_at(probes, 0)
+    for row in range(rows.offsets.size - 1):
+        n, n_allowed = _list_candidates(known, offered, by_key, by_context, row, found)
+        found[n] = chosen[row]
+        n = _sort_distinct(found, n + 1)
+        n_further = n_allowed - n if keys.ordered.size == 0 else 0
+        solve_stack(state, room)
+        actions = found[:n]
+        _predict_row(
+            by_value(state), by_value(keys), by_value(known), by_value(rows), row, actions, n_further, probe, room
+        )
+        place = place_of(actions, 0, n, chosen[row])
+        learn_reward(state, keys, known, rows, row, actions, place, rewards[row], probe, room)
+    if probe_room.shape[0] == 1:
+        clear_probe(probe, rows.indices)
+    release((probes, room, found))
+
+
+@inner
+def _sink(scores, places, n):
+    """Restore a heap whose root may be out of place; the worst is at the root, and of equal scores the later place."""
+    i = 0
+    while True:
+        worst = i
+        for child in (2 * i + 1, 2 * i + 2):
+            if child < n and (
+                scores[child] < scores[worst] or (scores[child] == scores[worst] and places[child] > places[worst])
+            ):
+                worst = child
+        if worst == i:
+            return
+        scores[i], scores[worst] = scores[worst], scores[i]
+        places[i], places[worst] = places[worst], places[i]
+        i = worst
+
+
+@kernel
+def scan_keys(state, keys, rows, first_key, hits):
+    """Write the keys from ``first_key`` on that suit each row best, by similarity and by the map.
+
+    Reads all of these keys. ``hits``, int64 (rows, k), must be NONE; the order of those found is not specified.
+    """
+    state = by_reference(state)
+    keys = by_reference(keys)
+    rows = by_reference(rows)
+    rows_of_keys, k = keys.rows, hits.shape[1]
+    d, n = rows_of_keys.n_features, rows_of_keys.offsets.size - 1
+    room, query, scores = new_room(state, 0), zeros(d, np.float32), empty(k, np.float32)
+    width = max(1, state.map.shape[2])
+    similarity, mapped = np.float32(state.scales[OF_SIMILARITY]), np.float32(state.scales[OF_MAP])
+    for row in range(rows.offsets.size - 1):
+        aim_map(state, rows, row, room)
+        for j in range(d):
+            query[j] = mapped * room.mapped[0, j % width] if state.map.size > 0 else np.float32(0.0)
+        first = rows.offsets[row]
+        if keys.comparable:
+            for place in range(first, rows.offsets[row + 1]):
+                query[np.int64(rows.indices[place]) if rows.sparse else place - first] += (
+                    similarity * rows.values[place]
+                )
+        scores[:] = -np.inf
+        for key in range(first_key, n):
+            a, b = rows_of_keys.offsets[key], rows_of_keys.offsets[key + 1]
+            score = np.float32(0.0)
+            if rows_of_keys.sparse:
+                for place in range(a, b):
+                    score += rows_of_keys.values[place] * query[rows_of_keys.indices[place]]
+            else:
+                score = dot(rows_of_keys.values, a, query, 0, d)
+            if score > scores[0]:
+                scores[0], hits[row, 0] = score, key
+                _sink(scores, hits[row], k)
+    release((room, query, scores))
 
 
 @kernel

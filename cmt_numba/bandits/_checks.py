@@ -7,16 +7,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse
 
-from .._forest import MOST_FEATURES as MOST_ROW_FEATURES
-from .._forest import Rows, normalize_rows
-from .._validation import check_rows, check_seed, unmasked
+from .._validation import check_seed, unmasked
 
 LARGEST = 1e30
 """Bound of the absolute values of contexts, features and rewards. Their squares must be finite."""
 
 MOST_ACTIONS = 2**31 - 1
-
-_REAL, _WHOLE = (np.dtype(np.float64), np.dtype(np.float32)), (np.dtype(np.int32), np.dtype(np.int64))
 
 MOST_FEATURES = 10_000
 """Bound of the features of contexts: a linear policy keeps a matrix of their products for each action."""
@@ -110,56 +106,6 @@ def check_contexts(contexts: Any, n_features: int | None) -> np.ndarray:
     if n_features is not None and array.shape[1] != n_features:
         raise ValueError(f"contexts must have {n_features} features like those before, not {array.shape[1]}")
     return array
-
-
-def check_unit_rows(X: Any, n_features: int | None, sparse: bool | None) -> Rows:
-    """Return contexts or keys as unit-length rows, in the form and of the width given unless they are None.
-
-    Canonical sparse matrices, as vectorizers make them, are checked here: to check and convert a few rows, SciPy takes
-    longer than a decision.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As :func:`~cmt_numba._validation.check_rows` does.
-    """
-    if sparse is not False and type(X) in (scipy.sparse.csr_array, scipy.sparse.csr_matrix):
-        rows = _tidy_rows(X.data, X.indices, X.indptr, X.shape)
-        if rows is not None and rows.n_features == (n_features or rows.n_features):
-            return rows
-    return check_rows(X, sparse=sparse, n_features=n_features)
-
-
-def _tidy_rows(values: Any, indices: Any, offsets: Any, shape: tuple[int, ...]) -> Rows | None:
-    """Return the rows of a matrix in canonical CSR form, or None if it is not in this form or not valid."""
-    arrays = (values, indices, offsets)
-    if len(shape) != 2 or not all(type(array) is np.ndarray and array.ndim == 1 for array in arrays):
-        return None
-    if values.dtype not in _REAL or indices.dtype != np.int32 or offsets.dtype not in _WHOLE:
-        return None
-    n = values.size
-    if offsets.size != shape[0] + 1 or shape[0] == 0 or indices.size != n or offsets[0] != 0 or offsets[-1] != n:
-        return None
-    if n == 0 or shape[1] > MOST_ROW_FEATURES:
-        return None
-    offsets = offsets.astype(np.int64)
-    rising = indices[1:] > indices[:-1]
-    if shape[0] == 1:
-        if indices[0] < 0 or indices[-1] >= shape[1]:
-            return None
-    elif indices.min() < 0 or indices.max() >= shape[1] or (offsets[1:] < offsets[:-1]).any():
-        return None
-    else:
-        starts = offsets[1:-1]
-        rising[starts[(starts > 0) & (starts < n)] - 1] = True
-    if not rising.all():
-        return None
-    unit = np.empty(n, np.float32)
-    with np.errstate(over="ignore"):
-        single = values.astype(np.float32)
-    if not single.all() or normalize_rows(single, offsets, 0, shape[0], unit) >= 0:
-        return None
-    return Rows(unit, indices.copy(), offsets, shape[1], True)
 
 
 def count_rows(contexts: Any) -> int:

@@ -7,82 +7,89 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from .._change import changes_in_one_step
-from .._forest import MOST_FEATURES, NONE, WORTH_KEEPING, Rows, require, room_for_probe
+from .._forest import MOST_FEATURES, NO_ROOM, NONE, WORTH_KEEPING, Rows, require, room_for_probe
 from .._jit import keeps_interpreter
-from .._validation import Constraint, Integer, OneOf, Optional, Real
-from ..persistence import Contents, as_part, of_part, take
+from .._validation import Constraint, Integer, OneOf, Optional, Real, check_rows
+from ..persistence import Contents, as_part, take
 from ..tree import OPTIONS, ContextualMemoryTree
 from ._base import OF_ALL, Chosen, Policy, distinct
 from ._candidate_kernels import (
-    N_DESCRIBED,
-    N_SCORES,
     ActionCandidates,
-    KnownActions,
+    ExplorationWeights,
     OfferedActions,
-    ProposedMemories,
-    RidgeWeights,
-    WeightTable,
-    describe_pairs,
+    ProposedActions,
     find_candidates,
     learn_rewards,
-    new_table,
 )
-from ._checks import Choices, check_actions, check_choices, check_propensities, check_rewards, check_unit_rows
-from ._kernels import ActionPairs
-from ._memory import ActionMemory, Pending
-from ._models import Means, RewardModels, checked
+from ._checks import Choices, check_actions, check_choices, check_propensities, check_rewards
+from ._memory import ActionKeys, ContextMemory, Pending
+from ._models import Means, check_definite, checked
 from ._policies import RIDGE, SCALE
+from ._reward_kernels import (
+    FIRST_SCALES,
+    MAP_WIDTH,
+    N_PREDICTIONS,
+    STACK_RIDGE,
+    ActionKeyTable,
+    KnownActions,
+    RewardState,
+)
 from ._rules import draw, greedy, rows_of, thompson
 
 _ALL = np.empty(0, np.int64)  # in place of the actions that are allowed
-_OF_CELLS = ("weights", "squares")  # the columns of the table, by their names in files
+_NOTHING = ProposedActions(_ALL, _ALL, np.empty((0, 0), np.int64))
 _ROWS_AT_ONCE = 2048
-_ALLOWED_AT_ONCE = 1 << 20
-_LARGEST_BLOCK = 256  # of rows that learn from the same state
-_SHARE_OF_BLOCK = 20  # blocks are at most this part of the rewards before
+_CANDIDATES_AT_ONCE = 1 << 20
+_FEW = 4  # times ``n_candidates``: so many actions are all candidates
+_FEW_OFFERED = 2048  # the same of actions that the caller allows
 _LARGEST_CELL = 1e9  # in files; rewards lie in [0, 1] and contexts have length 1
-_KNOWN = 0.95  # score of an action by its rewarded contexts from which on another one tells nothing
+_KNOWN = 0.95  # similarity to a rewarded context of the same action from which on another one tells nothing
+_OF_CELLS = ("weights", "squares", "choices", "curvatures")  # the columns of the table, by their names in files
+_OF_OLD_CELLS = _OF_CELLS[:2]  # of versions without choices
+_OLD_FEATURES = (1, 3, 4, 2, None, 5)  # the predictions that the regression of those versions had
 
 
 class CMTBandit(Policy):
-    """Choose among any number of actions, in time logarithmic in their number.
+    """Choose among any number of actions.
 
-    Two trees propose candidates: one over the keys of actions, if they have keys, and one over contexts in which
-    actions were rewarded. Some actions that are tried in turn join them. If there are no more actions than
-    ``n_candidates``, all are candidates. A model then estimates the reward of each candidate from
+    If there are at most ``4 * n_candidates`` actions, all are candidates for each decision. Otherwise the candidates
+    are the actions whose keys suit the context best, actions that were rewarded in similar contexts, which a tree
+    finds, and some that are tried in turn. A model then estimates the reward of each candidate from
 
-    - a linear model of the context for each action, all of them in one table (``_hashed_weights.py``),
-    - the mean reward of the action, and the number of its rewards,
-    - the scores of the two trees.
+    - the similarity of context and key, which is computed for every candidate with a key,
+    - linear models of the context for each action,
+    - a bilinear map from contexts to keys, which have features of their own or those of contexts,
+    - the mean reward of the action, and the number of its rewards.
 
-    It is a ridge regression on these shared features, as in LinUCB; the candidate with the largest upper confidence
-    bound is chosen, or one by Thompson sampling. With probability ``epsilon`` the choice is uniform over all actions
-    allowed. The candidates depend on the past alone, so the propensities are exact.
+    It chooses the candidate with the largest upper confidence bound, or samples one (Thompson). With probability
+    ``epsilon`` the choice is uniform over all actions allowed. The candidates depend on the past alone, so the
+    propensities are exact.
 
-    A reward of 0.5 or more stores the context as a further key of the action and trains the routers to lead there.
+    A reward of 0.5 or more stores the context with its action.
 
     Parameters
     ----------
     n_actions : int, optional
         The actions 0 .. n_actions - 1 are known from the start, without keys. By default there are none.
     n_candidates : int, default 64
-        ActionCandidates for each decision, half of them from each tree.
+        Candidates for each decision, half of them by keys and half by rewarded contexts.
     n_tried : int, default 4
-        Further candidates for each decision, taken in turn from all actions.
+        Further candidates for each decision, taken in turn from all actions. None are needed if all actions have keys
+        that are compared with contexts.
     exploration : {"ucb", "thompson"}, default "ucb"
         Choose by upper confidence bounds, or with the probability of being best.
     alpha : float, default 0.1
         How much the uncertainty of the ridge regression counts.
-    beta : float, default 0.3
-        How much the uncertainty of the linear model of the action counts.
+    beta : float, default 0.12
+        How much the uncertainty of the linear model of the action and of the map counts.
     epsilon : float in [0, 1], default 0.0
         Probability of choosing uniformly. Logs for off-policy evaluation need a value above 0.
-    regularization : float, default 0.3
-        The ridge of the linear models of actions. Contexts have length 1.
+    regularization : float, default 0.1
+        The ridge of the linear models of actions and of the map. Contexts and keys have length 1.
     n_bits : int, default 20
-        The table of these models has ``2 ** n_bits`` cells of 8 bytes.
+        The table of the linear models has ``2 ** n_bits`` cells of 16 bytes.
     n_trees : int, default 4
-        Trees over the same keys.
+        Trees over the same rewarded contexts.
     n_probes : int, optional
         Leaves searched in all trees together; by default 1 for each tree.
     max_memories : int, default 100000
@@ -134,9 +141,9 @@ class CMTBandit(Policy):
         n_tried: int = 4,
         exploration: str = "ucb",
         alpha: float = 0.1,
-        beta: float = 0.3,
+        beta: float = 0.12,
         epsilon: float = 0.0,
-        regularization: float = 0.3,
+        regularization: float = 0.1,
         n_bits: int = 20,
         n_trees: int = 4,
         n_probes: int | None = None,
@@ -164,17 +171,22 @@ class CMTBandit(Policy):
         self._means = Means()
         self._means.reserve(self._ids.size)
         self._model = self._means
-        self._table: WeightTable = new_table(options["n_bits"], float(options["regularization"]))
-        self._shared_model = RewardModels(0, N_DESCRIBED, 1.0)
-        seeds = self._generator.integers(0, 2**63, 2).tolist()
-        self._by_key, self._by_context = (
-            ActionMemory(
-                ContextualMemoryTree(
-                    options["n_trees"], max_memories=most, eviction="oldest", n_threads=1, random_state=seed
-                )
-            )
-            for seed, most in zip(seeds, (None, options["max_memories"]), strict=True)
+        self._state = RewardState(
+            np.zeros((1 << options["n_bits"], len(_OF_CELLS)), np.float32),
+            np.array([float(options["regularization"])]),
+            FIRST_SCALES.copy(),
+            np.zeros((2, 0), np.float32),
+            np.zeros((2, 0, 0), np.float32),
+            np.eye(N_PREDICTIONS) * STACK_RIDGE,
+            np.zeros(N_PREDICTIONS),
         )
+        seed = self._generator.integers(0, 2**63, 2).tolist()[1]
+        self._keys = ActionKeys()
+        most = options["max_memories"]
+        tree = ContextualMemoryTree(
+            options["n_trees"], max_memories=most, eviction="oldest", n_threads=1, random_state=seed
+        )
+        self._by_context = ContextMemory(tree, most)
         self._pending = Pending(options["max_pending"])
         self._width: int | None = None
         self._sparse = False
@@ -185,7 +197,7 @@ class CMTBandit(Policy):
 
     @property
     def n_features(self) -> int | None:
-        """Features of contexts and keys, or None if there have been none."""
+        """Features of contexts, or None if there have been none."""
         return self._width
 
     @property
@@ -202,7 +214,9 @@ class CMTBandit(Policy):
         actions : int or array-like of int, shape (k,)
             Distinct actions, not known yet: integers from 0 on.
         keys : array-like or sparse matrix, shape (k, n_features), optional
-            A key of each, in the space of contexts: an action is proposed in contexts that are similar to its key.
+            A key of each. If keys have as many features as contexts, they are taken for the same features, and an
+            action is proposed in contexts that are similar to its key. Otherwise only rewards tell which keys suit a
+            context.
 
         Returns
         -------
@@ -215,18 +229,17 @@ class CMTBandit(Policy):
         """
         new = self._new(actions)
         if keys is not None:
-            rows = self._rows(keys)
+            rows = self._rows_of_keys(keys)
             if rows.n_rows != new.size:
-                raise ValueError(f"keys must be one for each of the {new.size} actions, not {rows.n_rows}")
-            self._see(rows)
-            self._by_key.store(rows, new)
+                raise ValueError(f"keys must be one for each of the {new.size} actions, got {rows.n_rows}")
+            self._keys.store(rows, new)
         self._enter(new, None)
         return self
 
     def _forget(self, gone: np.ndarray, slots: np.ndarray) -> None:
         super()._forget(gone, slots)
-        for memory in self._memories:
-            memory.forget(gone)
+        self._keys.forget(gone)
+        self._by_context.forget(gone)
         self._pending.forget(gone)
 
     # Choosing
@@ -258,29 +271,26 @@ class CMTBandit(Policy):
         choices = self._checked_choices(actions, rows.n_rows)
         uniforms, blocks = self._generator.random((3, rows.n_rows)), self._blocks(rows.n_rows, choices)
         if len(blocks) == 1:
-            chosen, propensities, scores = self._drawn(rows, choices, uniforms)
+            chosen, propensities = self._drawn(rows, choices, uniforms)
         else:
             parts = [
                 self._drawn(rows.between(a, b), None if choices is None else choices.part(a, b), uniforms[:, a:b])
                 for a, b in blocks
             ]
-            chosen, propensities, scores = (np.concatenate(column) for column in zip(*parts, strict=True))
-        # An interrupt here leaves nothing worse than decisions that are never rewarded.
+            chosen, propensities = (np.concatenate(column) for column in zip(*parts, strict=True))
         self._see(rows)
         self._turn += rows.n_rows * self._options["n_tried"]
-        return Chosen(chosen, propensities, self._pending.enter(rows, chosen, scores))
+        return Chosen(chosen, propensities, self._pending.enter(rows, chosen))
 
-    def _drawn(
-        self, rows: Rows, choices: Choices | None, uniforms: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return an action for each row, its probability, and the scores that memories gave to it.
+    def _drawn(self, rows: Rows, choices: Choices | None, uniforms: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return an action for each row, and its probability.
 
         The three numbers in [0, 1) of each row draw a candidate, whether the choice is uniform, and the action then.
         """
         candidates = self._candidates(rows, choices)
         probabilities = self._rule(candidates, candidates.offsets)
         drawn = draw(probabilities, candidates.offsets, uniforms[0])
-        actions, propensities, scores = candidates.actions[drawn], probabilities[drawn], candidates.scores[drawn]
+        actions, propensities = candidates.actions[drawn], probabilities[drawn]
         epsilon = self._options["epsilon"]
         if epsilon > 0.0:
             propensities = self._mixed(propensities, self._ids.size if choices is None else choices.sizes)
@@ -288,10 +298,9 @@ class CMTBandit(Policy):
                 own = self._ordered if choices is None else choices.actions[slice(*choices.offsets[i : i + 2])]
                 actions[i] = own[int(uniforms[2, i] * own.size)]
                 span = slice(*candidates.offsets[i : i + 2])
-                same = np.flatnonzero(candidates.actions[span] == actions[i])
-                propensities[i] = self._mixed(probabilities[span][same].sum(), own.size)
-                scores[i] = candidates.scores[span][same[0]] if same.size else 0.0
-        return actions, propensities, scores
+                same = probabilities[span][candidates.actions[span] == actions[i]]
+                propensities[i] = self._mixed(same.sum(), own.size)
+        return actions, propensities
 
     def _probabilities(self, contexts: Any, actions: Any) -> np.ndarray:
         rows = self._rows(contexts)
@@ -311,17 +320,43 @@ class CMTBandit(Policy):
             answer.reshape(-1)[part.places] = self._mixed(probabilities, part.sizes[rows_of(part.offsets)])
         return answer
 
-    @property
-    def _memories(self) -> tuple[ActionMemory, ActionMemory]:
-        return self._by_key, self._by_context
-
     def _rows(self, X: Any) -> Rows:
-        """Return contexts or keys as rows of the form of earlier ones."""
-        return check_unit_rows(X, self._width, None if self._width is None else self._sparse)
+        """Return contexts as rows of the form of earlier ones, or of keys that have as many features."""
+        if self._width is not None:
+            return check_rows(X, sparse=self._sparse, n_features=self._width)
+        rows, keys = check_rows(X), self._keys.rows
+        if len(self._keys) > 0 and rows.n_features == keys.n_features and rows.sparse != keys.sparse:
+            return check_rows(X, sparse=keys.sparse)
+        return rows
+
+    def _rows_of_keys(self, X: Any) -> Rows:
+        """Return keys as rows of the form of earlier ones, or of contexts that have as many features."""
+        if len(self._keys) > 0:
+            return check_rows(X, sparse=self._keys.rows.sparse, n_features=self._keys.rows.n_features)
+        rows = check_rows(X)
+        if rows.n_features == self._width and rows.sparse != self._sparse:
+            return check_rows(X, sparse=self._sparse)
+        return rows
 
     def _see(self, rows: Rows) -> None:
-        """Remember the width of rows, and whether they are sparse."""
-        self._width, self._sparse = rows.n_features, rows.sparse
+        """Remember the form of contexts."""
+        if self._width is None:
+            self._width, self._sparse = rows.n_features, rows.sparse
+        self._state, self._keys.table = self._fitted(rows)
+
+    def _fitted(self, rows: Rows) -> tuple[RewardState, ActionKeyTable]:
+        """Return the models of keys and the keys, made ready for the first contexts, if they are not yet."""
+        state, keys = self._state, self._keys.table
+        if len(self._keys) == 0 or state.map.size + state.similarity.size > 0:
+            return state, keys
+        comparable = _share_features(rows, keys.rows)
+        d, width = rows.n_features, keys.rows.n_features
+        n_mapped = 0 if comparable and rows.sparse else min(width, MAP_WIDTH)
+        state = state._replace(
+            map=np.zeros((2, min(d, MAP_WIDTH) if n_mapped > 0 else 0, n_mapped), np.float32),
+            similarity=np.zeros((2, width if comparable else 0), np.float32),
+        )
+        return state, keys._replace(comparable=comparable)
 
     def _mixed(self, probabilities: Any, sizes: Any) -> Any:
         """Return probabilities after mixing with the uniform choice."""
@@ -337,57 +372,81 @@ class CMTBandit(Policy):
 
     def _blocks(self, n_rows: int, choices: Choices | None) -> list[tuple[int, int]]:
         """Return spans of rows that are processed at a time."""
-        if choices is None and n_rows <= _ROWS_AT_ONCE:
-            return [(0, n_rows)]
-        widest = 1 if choices is None else int(choices.sizes.max())
-        step = max(1, min(_ROWS_AT_ONCE, _ALLOWED_AT_ONCE // widest))
+        step = max(1, min(_ROWS_AT_ONCE, _CANDIDATES_AT_ONCE // self._most_candidates(choices)))
         return [(first, min(first + step, n_rows)) for first in range(0, n_rows, step)]
 
-    def _candidates(self, rows: Rows, choices: Choices | None) -> ActionCandidates:
-        """Return the candidates of rows, among the choices of each or, by default, among all actions known."""
-        proposed = self._proposed(rows)
-        offered, most = self._offered(rows.n_rows, choices)
-        for part in proposed:
-            most += part.hits.size
-        room = np.empty((3 + N_SCORES, most))
-        found = ActionCandidates(
-            np.empty(rows.n_rows + 1, np.int64), np.empty(most, np.int64), room[3:].reshape(most, N_SCORES), *room[:3]
-        )
-        linear, options = self._shared_model.linear, self._options
-        ridge = RidgeWeights(linear.shared, linear.shared_inverse, float(options["alpha"]), float(options["beta"]))
-        n = find_candidates(self._table, rows, self._known(), ridge, offered, *proposed, found)
-        return ActionCandidates(found.offsets, *(column[:n] for column in found[1:]))
+    def _few(self, choices: Choices | None) -> int:
+        """Return how many actions are all candidates."""
+        few = _FEW * int(self._options["n_candidates"])
+        return few if choices is None else max(few, _FEW_OFFERED)
 
-    def _proposed(self, rows: Rows) -> list[ProposedMemories]:
-        """Return the memories that both trees propose for rows."""
-        k, n_probes = self._n_proposed, self._options["n_probes"]
-        if rows.n_rows > 1 or self._width is None:  # from then on all rows are as wide
-            return [memory.propose(rows, k, n_probes) for memory in self._memories]
-        try:
-            room = self._rooms.pop()
-        except IndexError:
-            room = room_for_probe(rows)
-        proposed = [memory.propose(rows, k, n_probes, room) for memory in self._memories]
-        self._rooms.append(room)
-        return proposed
+    def _most_candidates(self, choices: Choices | None) -> int:
+        """Return how many candidates a row may have."""
+        few, widest = self._few(choices), self._widest(choices)
+        return widest if widest <= few else max(few, self._n_tried + 3 * self._n_proposed)
+
+    def _widest(self, choices: Choices | None) -> int:
+        """Return how many actions a row may choose from."""
+        return self._ids.size if choices is None else int(choices.sizes.max())
+
+    @property
+    def _n_tried(self) -> int:
+        """Number of candidates that are tried in turn: none if their keys tell which are worth it."""
+        keys = self._keys
+        return 0 if keys.table.comparable and len(keys) == self._ids.size else int(self._options["n_tried"])
 
     @property
     def _n_proposed(self) -> int:
-        """Number of memories that each tree proposes."""
+        """Number of candidates by keys, and by rewarded contexts."""
         return -(-int(self._options["n_candidates"]) // 2)
 
-    def _offered(self, n_rows: int, choices: Choices | None) -> tuple[OfferedActions, int]:
-        """Return the actions offered to rows, and the number of candidates among them."""
-        most, n_tried = self._options["n_candidates"], max(1, self._options["n_tried"])
+    def _candidates(self, rows: Rows, choices: Choices | None) -> ActionCandidates:
+        """Return the candidates of rows, among the choices of each or, by default, among all actions known."""
+        most = self._most_candidates(choices)
+        found = ActionCandidates(
+            np.empty(rows.n_rows + 1, np.int64),
+            np.empty(rows.n_rows * most, np.int64),
+            *np.empty((3, rows.n_rows * most)),
+        )
+        options = self._options
+        offered, room = self._offered(choices), self._take_room(rows)
+        state, keys = self._fitted(rows)
+        proposed = self._proposed(state, keys, rows, choices, room)
+        exploration = ExplorationWeights(float(options["alpha"]), float(options["beta"]))
+        n = find_candidates(state, keys, self._known(), rows, exploration, offered, *proposed[:2], most, room, found)
+        self._give_room(room)
+        return ActionCandidates(found.offsets, *(column[:n] for column in found[1:]))
+
+    def _take_room(self, rows: Rows) -> np.ndarray:
+        """Return room for the search of a single row, which takes longer to make than the search."""
+        if rows.n_rows > 1 or self._width is None:  # from then on all rows are as wide
+            return NO_ROOM
+        try:
+            return self._rooms.pop()
+        except IndexError:
+            return room_for_probe(rows)
+
+    def _give_room(self, room: np.ndarray) -> None:
+        if room.size > 0:
+            self._rooms.append(room)
+
+    def _proposed(
+        self, state: RewardState, keys: ActionKeyTable, rows: Rows, choices: Choices | None, room: np.ndarray
+    ) -> tuple[ProposedActions, ProposedActions, np.ndarray | None]:
+        """Return the actions that keys and rewarded contexts propose, and the scores of contexts."""
+        if self._widest(choices) <= self._few(choices):
+            return _NOTHING, _NOTHING, None
+        k = self._n_proposed
+        by_context, scores = self._by_context.propose(rows, k, self._options["n_probes"], room)
+        return self._keys.propose(state, keys, rows, k), by_context, scores
+
+    def _offered(self, choices: Choices | None) -> OfferedActions:
+        """Return the actions offered to rows."""
         if choices is None:
-            size = self._ids.size
-            return OfferedActions(most, self._turn, n_tried, _ALL, _ALL, _ALL), n_rows * (
-                size if size <= most else n_tried
-            )
-        offsets, sizes = choices.offsets, choices.sizes
+            return OfferedActions(self._few(None), self._turn, self._n_tried, _ALL, _ALL, _ALL)
+        offsets = choices.offsets
         ascending = np.sort(codes_of(rows_of(offsets), choices.actions)) & 0xFFFFFFFF
-        n_offered = int(np.where(sizes <= most, sizes, n_tried).sum())
-        return OfferedActions(most, self._turn, n_tried, offsets, choices.actions, ascending), n_offered
+        return OfferedActions(self._few(choices), self._turn, self._n_tried, offsets, choices.actions, ascending)
 
     def _known(self) -> KnownActions:
         return KnownActions(self._ordered, self._order, self._means.counts, self._means.sums)
@@ -433,8 +492,8 @@ class CMTBandit(Policy):
         if unknown:
             raise KeyError(f"ids must be of decisions without a reward: {unknown[0]} is none")
         assert self._width is not None
-        rows, actions, scores = self._pending.take(given, self._width, self._sparse)
-        self._learn(rows, actions, scores, values)
+        rows, actions = self._pending.take(given, self._width, self._sparse)
+        self._learn(rows, actions, values)
         self._pending.drop(given)
         return self
 
@@ -471,91 +530,151 @@ class CMTBandit(Policy):
         if propensities is not None:
             check_propensities(np.atleast_1d(propensities), rows.n_rows)
         self._see(rows)
-        k, n_probes = self._n_proposed, self._options["n_probes"]
-        scores = np.column_stack([memory.scores_of(rows, chosen, k, n_probes) for memory in self._memories])
-        self._learn(rows, chosen, scores, values)
+        self._learn(rows, chosen, values)
         return self
 
-    def _learn(self, rows: Rows, actions: np.ndarray, scores: np.ndarray, rewards: np.ndarray) -> None:
-        slots, first = self._slots_of(actions), 0
-        new = distinct(actions[slots == NONE])
+    def _learn(self, rows: Rows, actions: np.ndarray, rewards: np.ndarray) -> None:
+        new = distinct(actions[self._slots_of(actions) == NONE])
         if new.size > 0:
             self._enter(new, None)
-            slots = self._slots_of(actions)
-        while first < rows.n_rows:
-            stop = min(rows.n_rows, first + max(1, min(_LARGEST_BLOCK, self.n_rewards // _SHARE_OF_BLOCK)))
-            span, of_pairs = slice(first, stop), np.arange(first, stop)
-            shared = np.empty((stop - first, N_DESCRIBED))
-            describe_pairs(self._table, rows, self._known(), of_pairs, actions[span], scores[span], shared)
-            self._shared_model.learn(_shared_pairs(shared), rewards[span])
-            learn_rewards(self._table, rows, of_pairs, actions[span], rewards[span])
-            self._means.learn(ActionPairs(shared, of_pairs, slots[span], shared), rewards[span])
-            self._n_rewards += stop - first
-            first = stop
-        best = np.flatnonzero(rewards >= WORTH_KEEPING)
-        if best.size > 0:
-            self._by_key.teach(rows.take(best), actions[best])
-        best = best[scores[best, 1] < _KNOWN]
-        if best.size > 0:
-            self._by_context.store(rows.take(best), actions[best])
+        most, room = self._most_candidates(None), self._take_room(rows)
+        known, best = self._known(), rewards >= WORTH_KEEPING
+        for first in range(0, rows.n_rows, _ROWS_AT_ONCE):
+            span = slice(first, min(first + _ROWS_AT_ONCE, rows.n_rows))
+            some = rows if rows.n_rows <= _ROWS_AT_ONCE else rows.between(span.start, span.stop)
+            by_key, by_context, scores = self._proposed(self._state, self._keys.table, some, None, room)
+            offered = self._offered(None)
+            learn_rewards(
+                *(self._state, self._keys.table, known, some, actions[span], rewards[span], offered),
+                *(by_key, by_context, most, room),
+            )
+            if scores is not None and scores.size > 0:
+                same = self._by_context.actions_of(by_context.hits) == actions[span, None]
+                best[span] &= ~(same & (scores >= _KNOWN)).any(axis=1)
+        self._give_room(room)
+        self._n_rewards += rows.n_rows
+        if best.all():
+            self._by_context.store(rows, actions)
+        elif best.any():
+            kept = np.flatnonzero(best)
+            self._by_context.store(rows.take(kept), actions[kept])
 
     # Files and pickles
 
     def _contents(self) -> Contents:
         plain = super()._contents()
-        by_key, key_arrays = self._by_key.put("by_key")
         by_context, context_arrays = self._by_context.put("by_context")
-        next_id, pending_arrays = self._pending.put()
+        next_id, pending_arrays = self._pending.put(self._width or 0, self._sparse)
+        keys = self._keys.rows
         fields = plain.fields | {
-            "by_key": by_key,
             "by_context": by_context,
             "next_id": next_id,
             "sparse": self._sparse,
             "width": self._width,
+            "keys": {"width": keys.n_features, "sparse": keys.sparse, "comparable": self._keys.table.comparable},
             "turn": self._turn,
             "n_features": None,
         }
-        arrays = plain.arrays | key_arrays | context_arrays | pending_arrays
-        arrays |= as_part("table", {name: self._table.cells[:, i] for i, name in enumerate(_OF_CELLS)})
-        return Contents(plain.kind, fields, arrays | as_part("shared", self._shared_model.arrays(0)))
+        arrays = plain.arrays | self._keys.put() | context_arrays | pending_arrays
+        arrays |= as_part("table", {name: self._state.cells[:, i] for i, name in enumerate(_OF_CELLS)})
+        return Contents(plain.kind, fields, arrays | as_part("model of keys", self._models_of_keys()))
+
+    def _models_of_keys(self) -> dict[str, np.ndarray]:
+        state = self._state
+        return {
+            "scales": state.scales,
+            "similarity": state.similarity,
+            "map": state.map,
+            "matrix": state.matrix,
+            "target": state.target,
+        }
 
     @classmethod
     def _made_of(cls, contents: Contents) -> Self:
         fields, arrays = contents.fields, contents.arrays
         n_bits = take(fields, "options", dict).get("n_bits")
         cls._constraints["n_bits"].check("n_bits", n_bits)
-        for name in _OF_CELLS:  # before room is made
+        is_old = "by_key" in fields
+        for name in _OF_OLD_CELLS if is_old else _OF_CELLS:  # before room is made
             checked(arrays, f"table.{name}", (1 << n_bits,), np.dtype(np.float32), _LARGEST_CELL)
         bandit = super()._made_of(contents)
         width = take(fields, "width", int, type(None))
         require(width is None or 1 <= width <= MOST_FEATURES, "width must be that of contexts")
         bandit._width, bandit._sparse = width, take(fields, "sparse", bool)
-        for memory, name in ((bandit._by_key, "by_key"), (bandit._by_context, "by_context")):
-            memory.restore(name, fields.get(name), arrays, bandit._ids)
-            form = memory.tree.n_features, fields[name].get("sparse")
-            require(form in ((None, None), (width, bandit._sparse)), f"keys of {name} must have the form of contexts")
+        bandit._by_context.restore("by_context", fields.get("by_context"), arrays, bandit._ids)
+        form = bandit._by_context.tree.n_features, fields["by_context"].get("sparse")
+        require(form in ((None, None), (width, bandit._sparse)), "rewarded contexts must have the form of contexts")
         for name in ("next_id", "turn"):
             require(0 <= take(fields, name, int) < 2**62, f"{name} must not be negative")
         bandit._turn = fields["turn"]
         bandit._pending.restore(fields["next_id"], arrays, width or 0, bandit._sparse)
-        cells = bandit._table.cells
-        for i, name in enumerate(_OF_CELLS):
+        cells = bandit._state.cells
+        for i, name in enumerate(_OF_OLD_CELLS if is_old else _OF_CELLS):
             cells[:, i] = arrays[f"table.{name}"]
-        require(bool(np.all(cells[:, 1] >= 0)), "squares must not be negative")
-        bandit._shared_model = RewardModels.read(of_part("shared", arrays), 0, 0, N_DESCRIBED, 1.0)
+        require(bool(np.all(cells[:, 1::2] >= 0)), "squares must not be negative")
+        if is_old:
+            bandit._restore_old(fields, arrays)
+        else:
+            bandit._restore_keys(fields, arrays)
         return bandit
+
+    def _restore_keys(self, fields: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
+        """Restore keys and the models of keys from a file."""
+        form = take(fields, "keys", dict)
+        width, sparse = take(form, "width", int), take(form, "sparse", bool)
+        require(0 <= width <= MOST_FEATURES, "the width of keys must be in range")
+        self._keys.restore(arrays, self._ids, width, sparse)
+        comparable = take(form, "comparable", bool)
+        require(not comparable or (width, sparse) == (self._width, self._sparse), "keys must be like contexts")
+        self._keys.table = self._keys.table._replace(comparable=comparable)
+        shapes = {name: array.shape for name, array in self._models_of_keys().items()}
+        for name in ("map", "similarity"):
+            require(f"model of keys.{name}" in arrays, f"there must be a {name}")
+            shapes[name] = arrays[f"model of keys.{name}"].shape
+        d = min(self._width or 0, MAP_WIDTH), min(width, MAP_WIDTH)
+        require(shapes["map"] in ((2, 0, 0), (2, *d)), "the map must fit contexts and keys")
+        require(shapes["similarity"] == (2, width if comparable else 0), "similarities must fit keys")
+        require(
+            len(self._keys) == 0 or self._width is None or comparable or shapes["map"][1] > 0, "there must be a map"
+        )
+        self._state = self._state._replace(
+            **{
+                name: checked(arrays, f"model of keys.{name}", shapes[name], own.dtype, _LARGEST_CELL)
+                for name, own in self._models_of_keys().items()
+            }
+        )
+        state = self._state
+        require(bool(np.all(state.map[1:] >= 0) and np.all(state.similarity[1:] >= 0)), "squares must not be negative")
+        require(bool(np.all(state.scales >= 1.0)), "scales must be at least 1")
+        check_definite("matrix", state.matrix[None] - 0.5 * STACK_RIDGE * np.eye(N_PREDICTIONS))
+
+    def _restore_old(self, fields: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
+        """Restore keys and the regression from a file of a version that kept keys in trees and had no map."""
+        memory = ContextMemory(self._by_context.tree)
+        memory.restore("by_key", fields["by_key"], arrays, self._ids)
+        self._keys.take_over(memory)
+        weights = checked(arrays, "shared.shared", (len(_OLD_FEATURES),), np.dtype(np.float64))
+        matrix = checked(arrays, "shared.shared_matrix", (len(_OLD_FEATURES),) * 2, np.dtype(np.float64))
+        check_definite("shared_matrix", matrix[None])
+        old = [i for i, new in enumerate(_OLD_FEATURES) if new is not None]
+        new = [of_new for of_new in _OLD_FEATURES if of_new is not None]
+        self._state.matrix[np.ix_(new, new)] += matrix[np.ix_(old, old)]
+        own = np.zeros(N_PREDICTIONS)
+        own[new] = weights[old]
+        self._state.target[:] = self._state.matrix @ own
+
+
+def _share_features(rows: Rows, keys: Rows) -> bool:
+    """Return whether contexts and keys have the same features, as far as the first contexts tell."""
+    if (rows.n_features, rows.sparse) != (keys.n_features, keys.sparse):
+        return False
+    return not rows.sparse or bool(np.isin(rows.indices, keys.indices).any())
 
 
 def codes_of(rows: np.ndarray, actions: np.ndarray) -> np.ndarray:
     """Return a number for each pair of a row and an action, in the order of rows."""
     codes: np.ndarray = (rows.astype(np.int64) << 32) | actions
     return codes
-
-
-def _shared_pairs(shared: np.ndarray) -> ActionPairs:
-    """Return pairs for a model that has shared features only."""
-    n = shared.shape[0]
-    return ActionPairs(np.empty((1, 0)), np.zeros(n, np.int64), np.zeros(n, np.int64), shared)
 
 
 def _unit_rewards(rewards: Any, n_rows: int) -> np.ndarray:

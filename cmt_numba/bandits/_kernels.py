@@ -76,6 +76,15 @@ def _dot(x, y):
 
 
 @inner_called
+def _quadratic(matrix, x):
+    """Return ``x^T matrix x`` for a symmetric matrix, of which it reads a half."""
+    total = 0.0
+    for i in range(x.size):
+        total += x[i] * (2.0 * _dot(matrix[i, :i], x[:i]) + matrix[i, i] * x[i])
+    return total
+
+
+@inner_called
 def _unexplained(regressed, x, z, u):
     """Write what contexts do not explain of shared features: ``z - regressed^T x``."""
     for j in range(z.size):
@@ -108,16 +117,13 @@ def score_pairs(linear, pairs, means, variances):
     linear = by_reference(linear)
     pairs = by_reference(pairs)
     k = linear.shared.size
-    gain = empty(pairs.contexts.shape[1], np.float64)
-    u, shared_gain = empty(k, np.float64), empty(k, np.float64)
+    u = empty(k, np.float64)
     for i in range(pairs.slots.size):
         x, slot = pairs.contexts[pairs.rows[i]], pairs.slots[i]
-        _multiply(linear.inverses[slot], x, gain)
         _unexplained(linear.regressed[slot], x, pairs.shared[i], u)
-        _multiply(linear.shared_inverse, u, shared_gain)
         means[i] = _dot(linear.offsets[slot], x) + _dot(linear.shared, u)
-        variances[i] = max(_dot(gain, x) + _dot(shared_gain, u), 0.0)
-    release((gain, u, shared_gain))
+        variances[i] = max(_quadratic(linear.inverses[slot], x) + _quadratic(linear.shared_inverse, u), 0.0)
+    release(u)
 
 
 @kernel

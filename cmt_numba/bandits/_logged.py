@@ -50,7 +50,7 @@ class LogModel(NamedTuple):
 
 def combine(method: str, rewards: np.ndarray, shares: np.ndarray) -> np.ndarray:
     """Return the scores of actions by a method."""
-    scores = {"classification": shares, "regression": rewards, "sum": rewards + shares}
+    scores: dict[str, np.ndarray] = {"classification": shares, "regression": rewards, "sum": rewards + shares}
     return scores[method] if method in scores else np.maximum(rewards, _LEAST_REWARD) * shares
 
 

@@ -1,4 +1,4 @@
-"""The memory of a bandit: keys of actions in trees, and decisions that wait for a reward."""
+"""The memory of a bandit: keys of actions, rewarded contexts in a tree, and decisions that wait for a reward."""
 
 from __future__ import annotations
 
@@ -6,37 +6,190 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._engine import insert_rows, teach_rows
-from .._forest import NO_ROOM, NONE, UNRESTRICTED, Query, Rows, query_rows, require, resized
+from .._engine import insert_rows
+from .._forest import NO_ROOM, NONE, UNRESTRICTED, Query, Rows, query_rows, require, resized, stored_rows
+from .._heads import Digest, LabelAnswers, all_of, label_bounds, list_by_feature, rank_listed
 from ..persistence import as_part, of_part, read_array
 from ..tree import ContextualMemoryTree
-from ._candidate_kernels import N_SCORES, ProposedMemories
+from ._candidate_kernels import ProposedActions, scan_keys
 from ._checks import MOST_ACTIONS
-from ._models import Arrays, checked
+from ._models import Arrays
+from ._reward_kernels import ActionKeyTable, RewardState
 
 _EMPTY = np.empty(0, np.int32)
-_LARGEST_SCORE = 1e9  # in files: more than a scorer gives to a key of length 1
 _NO_SEED = np.uint64(0)  # for rows that do not explore
+_SHARE_OF_INDEX = 8  # keys that are not in the index are at most this part of those that are
 
 
-class ActionMemory:
-    """A tree whose memories stand for actions.
+def rows_of_arrays(name: str, arrays: Arrays, n_features: int, sparse: bool) -> Rows:
+    """Return the rows of a file. Raises InvariantError or ValueError unless they have length 1, or 0."""
+    lengths = read_array(f"{name}.lengths", arrays, np.int64)
+    values = read_array(f"{name}.values", arrays, np.float32)
+    indices = read_array(f"{name}.indices", arrays, np.int32)
+    require(bool(np.all((lengths >= 0) & (lengths <= n_features))), f"rows of {name} must not be too long")
+    require(int(lengths.sum()) == values.size, f"rows of {name} must have as many values as they are long")
+    ends = np.cumsum(lengths)
+    if sparse:
+        require(indices.size == values.size, f"rows of {name} must have as many indices as values")
+        require(bool(np.all((indices >= 0) & (indices < n_features))), f"indices of {name} must be in range")
+        rises = np.diff(indices.astype(np.int64), prepend=-1) > 0
+        rises[(ends - lengths)[lengths > 0]] = True
+        require(bool(rises.all()), f"the indices of a row of {name} must ascend")
+    else:
+        require(n_features > 0 or lengths.size == 0, f"rows of {name} must have features")
+        require(bool(np.all(lengths == n_features)) and indices.size == 0, f"rows of {name} must be of full length")
+    squares = np.add.reduceat(np.append(values.astype(np.float64) ** 2, 0.0), ends - lengths) * (lengths > 0)
+    require(bool(np.all(squares < 1.01)), f"rows of {name} must have length 1, or 0")
+    return Rows(values, indices, np.concatenate([[0], ends]).astype(np.int64), n_features, sparse)
+
+
+def arrays_of_rows(name: str, rows: Rows) -> Arrays:
+    """Return the arrays of rows for a file."""
+    return {
+        f"{name}.values": rows.values,
+        f"{name}.indices": rows.indices,
+        f"{name}.lengths": np.diff(rows.offsets),
+    }
+
+
+def joined_rows(parts: list[Rows], n_features: int, sparse: bool) -> Rows:
+    """Return the rows of several parts."""
+    lengths = [np.diff(part.offsets) for part in parts]
+    return Rows(
+        np.concatenate([np.empty(0, np.float32), *(part.values for part in parts)]),
+        np.concatenate([_EMPTY, *(part.indices for part in parts)]),
+        np.concatenate([[0], np.cumsum(np.concatenate([_EMPTY, *lengths]))]).astype(np.int64),
+        n_features,
+        sparse,
+    )
+
+
+class ActionKeys:
+    """The keys of actions, and the searches among them."""
+
+    def __init__(self) -> None:
+        none, rows = np.empty(0, np.int64), Rows(np.empty(0, np.float32), _EMPTY, np.zeros(1, np.int64), 0, False)
+        self.table = ActionKeyTable(rows, none, none, False)
+        self._set(none, rows)
+
+    def _set(self, actions: np.ndarray, rows: Rows) -> None:
+        self._index: Any = None
+        self._n_indexed = 0
+        self._replace(actions, rows)
+
+    def _replace(self, actions: np.ndarray, rows: Rows) -> None:
+        places = np.argsort(actions)
+        self.actions, self.table = actions, ActionKeyTable(rows, actions[places], places, self.table.comparable)
+        self._all = np.arange(actions.size)
+
+    def __len__(self) -> int:
+        return int(self.actions.size)
+
+    @property
+    def rows(self) -> Rows:
+        """The keys, in the order in which they came."""
+        return self.table.rows
+
+    def store(self, rows: Rows, actions: np.ndarray) -> None:
+        """Store keys of new actions."""
+        parts = [self.rows, rows] if len(self) > 0 else [rows]
+        self._replace(np.concatenate([self.actions, actions]), joined_rows(parts, rows.n_features, rows.sparse))
+
+    def forget(self, actions: np.ndarray) -> None:
+        """Remove the keys of actions."""
+        gone = np.isin(self.actions, actions)
+        if gone.any():
+            self._set(self.actions[~gone], self.rows.take(np.flatnonzero(~gone)))
+
+    def propose(self, state: RewardState, keys: ActionKeyTable, rows: Rows, k: int) -> ProposedActions:
+        """Return the ``k`` actions whose keys suit each row best: by their similarity, or by the map.
+
+        Sparse keys in the space of contexts are found by an inverted index, any others by reading all of them.
+        """
+        k = min(k, len(self))
+        hits = np.full((rows.n_rows, k), NONE, np.int64)
+        if k > 0:
+            if keys.comparable and keys.rows.sparse:
+                n_indexed = self._rank(rows, hits)
+                hits = self._with_recent(state, keys, rows, hits, n_indexed)
+            else:
+                scan_keys(state, keys, rows, 0, hits)
+        return ProposedActions(self._all, self.actions, hits)
+
+    def _rank(self, rows: Rows, hits: np.ndarray) -> int:
+        """Write the keys in the index that are most similar to each row; return how many it has."""
+        n = len(self)
+        if self._index is None or n - self._n_indexed > self._n_indexed // _SHARE_OF_INDEX:
+            keys = self.rows
+            digest = Digest(keys.offsets, keys.indices, keys.values, np.empty((0, 0), np.uint16))
+            postings = list_by_feature(digest, np.ones(keys.values.size, np.bool_), keys.n_features)
+            self._index = postings, digest, label_bounds(postings, np.zeros(n, np.float32))
+            self._n_indexed = n
+        n_rows = rows.n_rows
+        scores, counts = np.empty(hits.shape, np.float32), np.empty((2, n_rows), np.int64)
+        rank_listed(*self._index, all_of(rows, rows), LabelAnswers(hits, scores, counts[0], counts[1]))
+        return self._n_indexed
+
+    def _with_recent(
+        self, state: RewardState, keys: ActionKeyTable, rows: Rows, hits: np.ndarray, n_indexed: int
+    ) -> np.ndarray:
+        """Add hits among the keys that the index does not have, and among all for rows that share no feature."""
+        if n_indexed < len(self):
+            recent = np.full((rows.n_rows, min(hits.shape[1], len(self) - n_indexed)), NONE, np.int64)
+            scan_keys(state, keys, rows, n_indexed, recent)
+            hits = np.concatenate([hits, recent], axis=1)
+        missed = np.flatnonzero((hits == NONE).all(axis=1))
+        if missed.size > 0:
+            found = np.full((missed.size, hits.shape[1]), NONE, np.int64)
+            scan_keys(state, keys, rows.take(missed), 0, found)
+            hits[missed] = found
+        return hits
+
+    def put(self) -> Arrays:
+        """Return the arrays for a file."""
+        return {"keys.actions": self.actions} | arrays_of_rows("keys", self.rows)
+
+    def restore(self, arrays: Arrays, known: np.ndarray, n_features: int, sparse: bool) -> None:
+        """Restore the keys of a file. Raises an error if they are no keys of known actions."""
+        actions = read_array("keys.actions", arrays, np.int64)
+        rows = rows_of_arrays("keys", arrays, n_features, sparse)
+        require(rows.n_rows == actions.size, "there must be an action for each key")
+        require(np.unique(actions).size == actions.size, "actions must have one key each")
+        require(bool(np.all(np.isin(actions, known))), "the actions of keys must be known")
+        self._set(actions, rows)
+
+    def take_over(self, memory: ContextMemory) -> None:
+        """Store the keys that a bandit of an earlier version kept in trees."""
+        if memory.tree.n_memories > 0:
+            ids = memory.tree.ids
+            actions = memory.actions_of(ids)
+            first = np.unique(actions, return_index=True)[1]
+            state = memory.tree._forest.state
+            assert state is not None
+            self._set(actions[first], stored_rows(state, memory.tree._forest.slots_of(ids[first])))
+
+
+class ContextMemory:
+    """Contexts in which actions were rewarded, in trees. They are inserted when they are first searched for.
 
     Parameters
     ----------
     tree : ContextualMemoryTree
-        The tree, empty.
+        The trees, empty.
+    most : int, optional
+        Contexts that are kept.
     """
 
-    def __init__(self, tree: ContextualMemoryTree) -> None:
-        self.tree = tree
+    def __init__(self, tree: ContextualMemoryTree, most: int | None = None) -> None:
+        self.tree, self._most = tree, most
+        self._waiting: list[tuple[Rows, np.ndarray]] = []
+        self._n_waiting = 0
         self._set(np.empty(0, np.int64), np.empty(0, np.int64))
 
     def _set(self, ids: np.ndarray, actions: np.ndarray) -> None:
         """Replace the memories by others: ids, which ascend, and actions. A bounded tree may have evicted some."""
         self._n = ids.size
         self._of_ids, self._of_actions = ids, actions
-        self._by_action: np.ndarray | None = None  # places in the order of actions
 
     @property
     def _ids(self) -> np.ndarray:
@@ -47,52 +200,54 @@ class ActionMemory:
         return self._of_actions[: self._n]
 
     def store(self, rows: Rows, actions: np.ndarray) -> None:
-        """Store keys of actions."""
+        """Store contexts of actions."""
+        self._waiting.append((rows, actions))
+        self._n_waiting += actions.size
+        while self._most is not None and self._n_waiting - self._waiting[0][1].size >= self._most:
+            self._n_waiting -= self._waiting.pop(0)[1].size
+
+    def settle(self) -> None:
+        """Insert the contexts that wait."""
+        if not self._waiting:
+            return
+        parts = [rows for rows, _ in self._waiting]
+        rows = joined_rows(parts, parts[0].n_features, parts[0].sparse)
+        actions = np.concatenate([of_part for _, of_part in self._waiting])
         n = self._n + rows.n_rows
         if n > self._of_ids.size:
             self._of_ids, self._of_actions = (resized(array, 2 * n, 0) for array in (self._of_ids, self._of_actions))
         self._of_ids[self._n : n], self._of_actions[self._n : n] = insert_rows(self.tree._forest, rows), actions
-        self._n, self._by_action = n, None
+        self._n, self._waiting, self._n_waiting = n, [], 0
         if n > 2 * self.tree.n_memories:
             self._keep(np.isin(self._ids, self.tree.ids))
 
-    def propose(self, rows: Rows, k: int, n_probes: int | None, room: np.ndarray = NO_ROOM) -> ProposedMemories:
-        """Return the ``k`` best memories of each row. See ``room_for_probe``."""
+    def propose(
+        self, rows: Rows, k: int, n_probes: int | None, room: np.ndarray = NO_ROOM
+    ) -> tuple[ProposedActions, np.ndarray]:
+        """Return the ``k`` best memories of each row, and their scores. See ``room_for_probe``."""
+        self.settle()
         state = self.tree._forest.fitting_state(rows)
         shape = (rows.n_rows, 0 if state is None else min(k, self.tree.n_memories))
         ids, scores = np.empty(shape, np.int64), np.empty(shape, np.float32)
         if state is not None and shape[1] > 0:
-            # The kernel is called as the tree's own method does: for a single row its steps, threads and progress bar
-            # take longer than the search. Only the bandit changes the tree, and it does not while it proposes.
+            # The kernel is called directly: for a single row the steps, threads and progress bar of the tree's own
+            # method take longer than the search. Only the bandit changes the tree, and not while it proposes.
             ids.fill(NONE)
             scores.fill(-np.inf)
             query = Query(rows, 0, rows.n_rows, n_probes or state.parameters.n_trees, 0.0, _NO_SEED, room)
             query_rows(self.tree._forest.view(state), query, UNRESTRICTED, ids, scores)
-        return ProposedMemories(self._ids, self._actions, ids, scores)
+        return ProposedActions(self._ids, self._actions, ids), scores
 
-    def scores_of(self, rows: Rows, actions: np.ndarray, k: int, n_probes: int | None) -> np.ndarray:
-        """Return the best score of an action among the ``k`` best memories of each row, 0 if it is not among them."""
-        proposed = self.propose(rows, k, n_probes)
-        found = proposed.hits != NONE
-        places = np.minimum(np.searchsorted(proposed.ids, proposed.hits), self._n - 1)
-        same = found & (proposed.actions[places] == actions[:, None]) if proposed.hits.size else found
-        result: np.ndarray = np.where(same, proposed.scores, np.float32(0)).max(axis=1, initial=0.0)
-        return result.astype(np.float64)
-
-    def teach(self, rows: Rows, actions: np.ndarray) -> None:
-        """Train the routers to lead rows to the first key of an action; rows of actions without a key are left out."""
+    def actions_of(self, ids: np.ndarray) -> np.ndarray:
+        """Return the actions of memories; NONE stands for none."""
         if self._n == 0:
-            return
-        if self._by_action is None:
-            self._by_action = np.argsort(self._actions, kind="stable")
-        places = np.searchsorted(self._actions, actions, sorter=self._by_action)
-        places = self._by_action[np.minimum(places, self._n - 1)]
-        known = self._actions[places] == actions
-        if np.any(known):
-            teach_rows(self.tree._forest, rows.take(np.flatnonzero(known)), self._ids[places[known]])
+            return np.full(ids.shape, NONE, np.int64)
+        places = np.minimum(np.searchsorted(self._ids, ids), self._n - 1)
+        return np.where(ids != NONE, self._actions[places], NONE)
 
     def forget(self, actions: np.ndarray) -> None:
-        """Remove all keys of actions."""
+        """Remove all contexts of actions."""
+        self.settle()
         gone = np.isin(self._actions, actions)
         stored = self._ids[gone & np.isin(self._ids, self.tree.ids)]
         if stored.size > 0:
@@ -104,6 +259,7 @@ class ActionMemory:
 
     def put(self, name: str) -> tuple[Any, Arrays]:
         """Return the JSON and the arrays for a file."""
+        self.settle()
         fields, arrays = self.tree._contents()
         return fields, as_part(name, arrays) | {f"{name} ids": self._ids, f"{name} actions": self._actions}
 
@@ -124,7 +280,6 @@ class _Decision(NamedTuple):
     values: np.ndarray  # of the context, float32
     indices: np.ndarray  # int32, empty if it is dense
     action: int
-    scores: tuple[float, ...]
 
 
 class Pending:
@@ -138,7 +293,7 @@ class Pending:
     def __len__(self) -> int:
         return len(self._decisions)
 
-    def enter(self, rows: Rows, actions: np.ndarray, scores: np.ndarray) -> np.ndarray:
+    def enter(self, rows: Rows, actions: np.ndarray) -> np.ndarray:
         """Return the ids of new decisions, one for each row."""
         ids = np.arange(self.next_id, self.next_id + actions.size)
         first = max(0, actions.size - self._most)
@@ -146,25 +301,18 @@ class Pending:
             del self._decisions[next(iter(self._decisions))]
         self.next_id += actions.size
         for i in range(first, actions.size):
-            span = slice(rows.offsets[i], rows.offsets[i + 1])
-            indices = rows.indices[span].copy() if rows.sparse else _EMPTY
-            self._decisions[int(ids[i])] = _Decision(
-                rows.values[span].copy(), indices, int(actions[i]), tuple(scores[i].tolist())
-            )
+            self._decisions[int(ids[i])] = _decision_of(rows, i, int(actions[i]))
         return ids
 
     def unknown(self, ids: np.ndarray) -> list[int]:
         """Return those ids that are not pending."""
         return [int(i) for i in ids if int(i) not in self._decisions]
 
-    def take(self, ids: np.ndarray, n_features: int, sparse: bool) -> tuple[Rows, np.ndarray, np.ndarray]:
-        """Return the contexts, actions and scores of decisions."""
+    def take(self, ids: np.ndarray, n_features: int, sparse: bool) -> tuple[Rows, np.ndarray]:
+        """Return the contexts and the actions of decisions."""
         decisions = [self._decisions[int(i)] for i in ids]
-        return (
-            _joined(decisions, n_features, sparse),
-            np.array([decision.action for decision in decisions], np.int64),
-            np.array([decision.scores for decision in decisions]).reshape(-1, N_SCORES),
-        )
+        actions = np.array([decision.action for decision in decisions], np.int64)
+        return _rows_of(decisions, n_features, sparse), actions
 
     def drop(self, ids: np.ndarray) -> None:
         """Forget decisions."""
@@ -176,57 +324,34 @@ class Pending:
         gone = set(actions.tolist())
         self._decisions = {i: decision for i, decision in self._decisions.items() if decision.action not in gone}
 
-    def put(self) -> tuple[int, Arrays]:
+    def put(self, n_features: int, sparse: bool) -> tuple[int, Arrays]:
         """Return the next id and the arrays for a file."""
         decisions = list(self._decisions.values())
-        rows = _joined(decisions, 0, True)
-        return self.next_id, {
+        rows = _rows_of(decisions, n_features, sparse)
+        return self.next_id, arrays_of_rows("pending", rows) | {
             "pending.ids": np.array(list(self._decisions), np.int64),
-            "pending.values": rows.values,
-            "pending.indices": rows.indices,
-            "pending.lengths": np.diff(rows.offsets),
             "pending.actions": np.array([decision.action for decision in decisions], np.int64),
-            "pending.scores": np.array([decision.scores for decision in decisions]).reshape(-1, N_SCORES),
         }
 
     def restore(self, next_id: int, arrays: Arrays, n_features: int, sparse: bool) -> None:
         """Restore the decisions of a file. Raises InvariantError or ValueError if it holds none."""
-        ids, lengths, actions = (
-            read_array(f"pending.{name}", arrays, np.int64) for name in ("ids", "lengths", "actions")
-        )
-        values = read_array("pending.values", arrays, np.float32)
-        indices = read_array("pending.indices", arrays, np.int32)
-        scores = checked(arrays, "pending.scores", (ids.size, N_SCORES), np.dtype(np.float64), _LARGEST_SCORE)
+        ids, actions = (read_array(f"pending.{name}", arrays, np.int64) for name in ("ids", "actions"))
+        rows = rows_of_arrays("pending", arrays, n_features, sparse)
         require(ids.size <= self._most, "there must not be more decisions than max_pending")
         require(bool(np.all(np.diff(ids) > 0)) and bool(np.all((ids >= 0) & (ids < next_id))), "ids must ascend")
-        require(lengths.size == ids.size == actions.size, "there must be a context for each decision")
-        require(bool(np.all((lengths >= 0) & (lengths <= n_features))), "contexts must not be too long")
-        require(int(lengths.sum()) == values.size, "contexts must have as many values as they are long")
+        require(rows.n_rows == ids.size == actions.size, "there must be a context for each decision")
         require(bool(np.all((actions >= 0) & (actions <= MOST_ACTIONS))), "actions must be in range")
-        ends = np.cumsum(lengths)
-        if sparse:
-            require(indices.size == values.size, "contexts must have as many indices as values")
-            require(bool(np.all((indices >= 0) & (indices < n_features))), "indices must be in range")
-            rises = np.diff(indices.astype(np.int64), prepend=-1) > 0
-            rises[(ends - lengths)[lengths > 0]] = True
-            require(bool(rises.all()), "the indices of a context must ascend")
-        else:
-            require(n_features > 0 or ids.size == 0, "contexts must have features")
-            require(bool(np.all(lengths == n_features)) and indices.size == 0, "contexts must be of full length")
-        squares = np.add.reduceat(np.append(values.astype(np.float64) ** 2, 0.0), ends - lengths) * (lengths > 0)
-        require(bool(np.all(squares < 1.01)), "contexts must have length 1, or 0")
-        for i in range(ids.size):
-            span = slice(int(ends[i] - lengths[i]), int(ends[i]))
-            self._decisions[int(ids[i])] = _Decision(
-                values[span].copy(),
-                indices[span].copy() if sparse else _EMPTY,
-                int(actions[i]),
-                tuple(scores[i].tolist()),
-            )
+        for i, (decision, action) in enumerate(zip(ids.tolist(), actions.tolist(), strict=True)):
+            self._decisions[decision] = _decision_of(rows, i, action)
         self.next_id = next_id
 
 
-def _joined(decisions: list[_Decision], n_features: int, sparse: bool) -> Rows:
+def _decision_of(rows: Rows, i: int, action: int) -> _Decision:
+    span = slice(rows.offsets[i], rows.offsets[i + 1])
+    return _Decision(rows.values[span].copy(), rows.indices[span].copy() if rows.sparse else _EMPTY, action)
+
+
+def _rows_of(decisions: list[_Decision], n_features: int, sparse: bool) -> Rows:
     lengths = [decision.values.size for decision in decisions]
     values = np.concatenate([np.empty(0, np.float32), *(decision.values for decision in decisions)])
     indices = np.concatenate([_EMPTY, *(decision.indices for decision in decisions)])

@@ -188,7 +188,7 @@ class RewardModels:
             checked(arrays, name, shape, dtype, limits.get(name, _LARGEST_SUM))
         require(bool(np.all(arrays["counts"] >= 0)), "counts must not be negative")
         for name in ("matrices", "shared_matrix"):
-            _check_definite(name, arrays[name] if name == "matrices" else arrays[name][None])
+            check_definite(name, arrays[name] if name == "matrices" else arrays[name][None])
         models = cls(d, k, regularization)
         models.reserve(n_slots)
         for name in shapes:
@@ -220,7 +220,7 @@ def _inverse(matrix: np.ndarray, least: float) -> np.ndarray:
     return inverse
 
 
-def _check_definite(name: str, matrices: np.ndarray) -> None:
+def check_definite(name: str, matrices: np.ndarray) -> None:
     """Raise InvariantError unless matrices are symmetric and positive definite, but for rounding."""
     if matrices.size == 0:
         return

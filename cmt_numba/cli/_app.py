@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from .. import evaluation
     from ..formats import Batch, ReadOptions, Source
 
-_EXPECTED = (ValueError, TypeError, OSError, ImportError, MemoryError)  # what unusable input raises
+_EXPECTED = (ValueError, TypeError, OSError, ImportError, MemoryError)  # raised for invalid input
 
 
 class _Commands(TyperGroup):
@@ -40,7 +40,7 @@ class _Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except (typer.Abort, BrokenPipeError):
-            raise  # the user, or the reader of the output, has gone
+            raise  # the user or the reader of the output has gone away
         except Exception as error:
             if ctx.params.get("traceback") or hasattr(error, "exit_code"):  # Typer handles its own exceptions
                 raise
@@ -122,7 +122,7 @@ def fit(
             metavar="SHARE",
             min=0.0,
             max=0.5,
-            help="Fraction of rows to hold out of a first model and test it on, to show its quality; 0 for none.",
+            help="Fraction of rows on which a first model, trained on the others, is tested; 0 skips the test.",
         ),
     ] = 0.1,
     progress: given.Progress = None,
@@ -208,7 +208,7 @@ def evaluate(
         ),
     ] = None,
     holdout: Annotated[
-        float, typer.Option("--holdout", metavar="SHARE", help="Fraction of rows to test on, without --test.")
+        float, typer.Option("--holdout", metavar="SHARE", help="Fraction of rows to test on if there is no --test.")
     ] = 0.2,
     data_format: given.FormatOption = None,
     task: given.TaskOption = None,
@@ -278,7 +278,9 @@ def evaluate(
     result: evaluation.ProgressiveResult | evaluation.BatchResult
     if progressive:
         if ray is not None:
-            raise ValueError("--ray cannot be used with --progressive, which learns row after row; leave it out")
+            raise ValueError(
+                "--ray cannot be used with --progressive, which learns one row after another; leave it out"
+            )
         if test is not None:
             raise ValueError("--test cannot be used with --progressive, which tests on the rows of DATA; leave it out")
         sizes = partial(evaluation.next_batch_size, most=batch_size)
@@ -441,7 +443,7 @@ def warmup(
     ] = None,
     progress: given.Progress = None,
 ) -> None:
-    """Compile now what the first calls would compile, as in the build of an image.
+    """Compile the kernels ahead of time, for example while an image is built.
 
     ```sh
     cmt-numba warmup

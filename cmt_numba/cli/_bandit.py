@@ -29,6 +29,7 @@ class Estimation(StrEnum):
 class Interval(StrEnum):
     """Kinds of confidence intervals."""
 
+    betting = "betting"
     bernstein = "bernstein"
     chernoff = "chernoff"
     bootstrap = "bootstrap"
@@ -62,7 +63,12 @@ def evaluate(
     reward: Annotated[str, typer.Option("--reward", metavar="COLUMN", rich_help_panel=_COLUMNS)] = "reward",
     propensity: Annotated[
         str | None,
-        typer.Option("--propensity", metavar="COLUMN", help="Without it they are estimated.", rich_help_panel=_COLUMNS),
+        typer.Option(
+            "--propensity",
+            metavar="COLUMN",
+            help="Column with the propensities; without it they are estimated.",
+            rich_help_panel=_COLUMNS,
+        ),
     ] = None,
     context: Annotated[
         list[str] | None,
@@ -75,18 +81,22 @@ def evaluate(
     ] = None,
     allowed: Annotated[
         str | None,
-        typer.Option("--allowed", metavar="COLUMN", help="Lists of allowed actions.", rich_help_panel=_COLUMNS),
+        typer.Option(
+            "--allowed", metavar="COLUMN", help="Column with lists of the allowed actions.", rich_help_panel=_COLUMNS
+        ),
     ] = None,
     estimation: Annotated[
         Estimation, typer.Option("--estimate", help="How to estimate propensities that were not logged.")
     ] = Estimation.frequency,
-    tau: Annotated[float, typer.Option("--tau", help="Smallest propensity; smaller ones count as this.")] = 0.0,
+    tau: Annotated[float, typer.Option("--tau", help="Lower limit for propensities.")] = 0.0,
     threshold: Annotated[float, typer.Option("--threshold", help="Largest weight of the switch estimator.")] = 10.0,
     train: Annotated[
-        float, typer.Option("--train", metavar="SHARE", help="Share of the rows on which a named policy is trained.")
+        float, typer.Option("--train", metavar="SHARE", help="Fraction of the rows on which a named policy is trained.")
     ] = 0.5,
     interval: Annotated[Interval, typer.Option("--interval", help="Kind of interval.")] = Interval.bootstrap,
-    confidence: Annotated[float, typer.Option("--confidence", metavar="P", help="Of the intervals.")] = 0.95,
+    confidence: Annotated[
+        float, typer.Option("--confidence", metavar="P", help="Confidence level of the intervals.")
+    ] = 0.95,
     least: Annotated[float, typer.Option("--least", help="Least possible reward.")] = 0.0,
     largest: Annotated[float, typer.Option("--largest", help="Largest possible reward.")] = 1.0,
     seed: given.Seed = 0,

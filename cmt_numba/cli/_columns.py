@@ -1,4 +1,4 @@
-"""Keys of texts and of the rows of tables: what each kind of column becomes, and how model files hold that."""
+"""Features of texts and of table rows, and how model files store the transformers that make them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ KIND = ColumnTransformer.__name__
 
 
 def new_vectorizer(keys: TextKeys, *, task: str | None, jobs: int, seed: int) -> Any:
-    """Return a vectorizer that is not fitted."""
+    """Return an unfitted vectorizer."""
     if keys is TextKeys.words:
         return TfidfVectorizer(sublinear_tf=True, dtype=np.float32)
     if keys is TextKeys.characters:
@@ -43,16 +43,16 @@ def new_vectorizer(keys: TextKeys, *, task: str | None, jobs: int, seed: int) ->
     subword = SubwordVectors(min_count=1, pooling="sif", n_jobs=jobs, random_state=seed)
     if keys is TextKeys.subword:
         return subword
-    several = task == "multilabel"  # which a classifier with one class for each text cannot learn from
+    several = task == "multilabel"  # FastTextClassifier takes one class for each text
     return HybridVectorizer(dense=subword if several else FastTextClassifier(n_jobs=jobs, random_state=seed))
 
 
 def new_columns(kinds: Sequence[str]) -> Any:
-    """Return a transformer, not fitted, of data frames with columns of these kinds.
+    """Return an unfitted transformer of data frames with columns of these kinds.
 
-    Numbers are scaled to mean 0 and variance 1, and missing ones become 0; categories are one-hot, and unknown ones
-    nothing; texts become tf-idf of their words. If there are other columns, words that occur in one row only are left
-    out, because a classifier would memorise its training rows by them.
+    Numbers are scaled to mean 0 and variance 1, and missing ones become 0; categories become one-hot columns, all 0 for
+    unknown ones; texts become tf-idf of their words. If there are other columns, words that occur in one row only are
+    left out, because a classifier would memorise its training rows by them.
     """
     found = kinds_of(kinds)
     numbers, categories = (
@@ -82,11 +82,11 @@ def keys_of_rows(X: Any, options: ReadOptions) -> tuple[Any, Any]:
         return X, None
     columns = new_columns(options.kinds)
     try:
-        with np.errstate(invalid="ignore"):  # of numbers that are all missing there is no mean
+        with np.errstate(invalid="ignore"):  # a column of missing numbers has no mean
             return columns.fit_transform(X), columns
     except ValueError as error:
         hint = "leave a column of text out with --ignore, or choose its kind with --kind"
-        raise ValueError(f"the columns cannot be made features: {error}; {hint}") from error
+        raise ValueError(f"the columns cannot be turned into features: {error}; {hint}") from error
 
 
 def texts_of_rows(X: Any, options: ReadOptions) -> list[str] | None:
@@ -108,7 +108,7 @@ def _scaled(scaler: Any) -> Pipeline:
 
 
 def contents_of_columns(columns: Any) -> Contents:
-    """Return what a fitted transformer of :func:`new_columns` is in a file."""
+    """Return the file contents of a fitted transformer of :func:`new_columns`."""
     fields: dict[str, Any] = {"sparse": bool(columns.sparse_output_), "texts": {}}
     arrays: dict[str, np.ndarray] = {}
     for name, part, chosen in columns.transformers_:
@@ -126,16 +126,16 @@ def contents_of_columns(columns: Any) -> Contents:
 
 
 def columns_of(contents: Contents) -> Any:
-    """Return the transformer of a file.
+    """Return the transformer that file contents describe.
 
     Raises
     ------
     InvariantError, ValueError
-        If there is none.
+        If they describe none.
     """
     fields, arrays = contents.fields, contents.arrays
     parts: list[Any] = []
-    row: dict[str, list[Any]] = {}  # a row that all parts can transform
+    row: dict[str, list[Any]] = {}  # one row, to fit each part to
     if "numbers" in fields:
         names = _names(fields, "numbers")
         parts.append(("number", FrozenEstimator(_scaled(_scaler(names, arrays))), names))
@@ -158,7 +158,7 @@ def columns_of(contents: Contents) -> Any:
 
 
 def n_columns(columns: Any) -> int:
-    """Return how many features the keys of rows have."""
+    """Return the number of features that a transformer makes."""
     return max(int(part.stop) for part in columns.output_indices_.values())
 
 

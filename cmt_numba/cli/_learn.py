@@ -46,21 +46,23 @@ def learn(
 
 
 def learn_in_batches(estimator: Any, batches: Stream) -> Any:
-    """Return an estimator that has learned all batches of a file, one after the other."""
+    """Train an estimator on the batches of a file, one after another, and return it."""
     for X, y in batches.pairs():
         estimator.partial_fit(X, y)
     return estimator
 
 
 def held_out_pairs(learn_rows: Callable[[Batch], Model], rows: Batch, share: float, seed: int) -> list[tuple[str, Any]]:
-    """Return names and values of the quality on a share of the rows, for a model that has learned the others."""
+    """Return the quality of a model on a fraction of the rows after training on the others, as names and values."""
     n = rows.X.shape[0]
     if round(share * n) < _FEWEST_HELD_OUT:
         return []
     X, X_held, y, y_held = train_test_split(rows.X, rows.y, test_size=share, random_state=seed)
     model = learn_rows(Batch(X, y, n))
     X_held = model.rows(X_held)
-    found = held_out_metrics(model.options.task, model.estimator, X_held, y_held, model.estimator.predict(X_held), y)
+    found = held_out_metrics(
+        model.options.task or "multiclass", model.estimator, X_held, y_held, model.estimator.predict(X_held), y
+    )
     names = [name for name in _SHOWN if name in found]
     return [
         ("rows held out to measure this", y_held.shape[0]),

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Format(StrEnum):
-    """The formats that there are readers for."""
+    """Formats of data files."""
 
     svmlight = "svmlight"
     xc = "xc"
@@ -67,7 +67,7 @@ class RivalName(StrEnum):
 
 
 WORDS = "cmt_numba.words"
-"""Where the context of a command keeps the words of the command line."""
+"""Key of the command line in the context of a command."""
 
 _reading = partial(typer.Option, rich_help_panel="How to read the data")
 _learning = partial(typer.Option, rich_help_panel="How to train")
@@ -105,7 +105,7 @@ Kinds = Annotated[
     _reading(
         "--kind",
         metavar="COLUMN=KIND",
-        help="Kind of a column of a table: text, category or number; by default shown by its values. May be repeated.",
+        help="Kind of a column of a table: text, category or number; by default found from its values. Repeatable.",
     ),
 ]
 Text = Annotated[
@@ -126,9 +126,12 @@ Ignore = Annotated[
 Labels = Annotated[
     Path | None, _reading("--labels", metavar="FILE", help="File with the labels of a scipy.sparse matrix.")
 ]
-Trees = Annotated[int | None, _learning("--trees", metavar="N", min=1, help="Trees; by default chosen by data.")]
+Trees = Annotated[
+    int | None, _learning("--trees", metavar="N", min=1, help="Number of trees; by default chosen from the data.")
+]
 Probes = Annotated[
-    int | None, _learning("--probes", metavar="N", min=1, help="Leaves searched; by default chosen by data.")
+    int | None,
+    _learning("--probes", metavar="N", min=1, help="Number of leaves to search; by default chosen from the data."),
 ]
 Passes = Annotated[
     int | None,
@@ -221,7 +224,8 @@ def new_estimator(
 ) -> Any:
     """Return an unfitted estimator for data that is read with these options.
 
-    Classes of tables with numbers or categories overlap more than those of texts, which the logistic loss is better at.
+    Classes in tables of numbers or categories overlap more than classes of texts, and the logistic loss handles overlap
+    better.
 
     Raises
     ------

@@ -55,7 +55,7 @@ def _is_same_file(one: Path, other: Path) -> bool:
 def _status(path: Path) -> os.stat_result | None:
     try:
         return os.fstat(sys.stdout.fileno()) if path == _STANDARD_OUTPUT else path.stat()
-    except (OSError, ValueError):  # missing, or a standard output that is no file
+    except (OSError, ValueError):  # missing, or standard output is not a file
         return None
 
 

@@ -64,7 +64,7 @@ def answers(model: Model, batches: Stream, k: int | None) -> Iterator[Answer]:
             labels, scores = estimator.top_classes(X, k or 1)
         names = estimator.classes_
         for places, values in zip(labels, scores.tolist(), strict=True):
-            n_found = int(np.count_nonzero(places != NONE))  # the best come first
+            n_found = int(np.count_nonzero(places != NONE))  # best first
             yield Answer(row, names[places[:n_found]].tolist(), values[:n_found])
             row += 1
 

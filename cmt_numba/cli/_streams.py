@@ -42,7 +42,7 @@ class Stream:
             self._bar.update(batch.position - self._bar.n)
 
     def note(self, metrics: dict[str, float]) -> None:
-        """Show the first of these measures next to the bar."""
+        """Show the first of these metrics next to the bar."""
         name = next(name for name in metrics if name != "n_examples")
         self._measures = {name: f"{metrics[name]:.4f}"}
 
@@ -72,6 +72,6 @@ def read_all(source: Source, progress: bool | None) -> Batch:
 
 
 def _bar(source: Source, name: str, progress: bool | None, *, leave: bool = True) -> Any:
-    hidden = None if progress is None else not progress  # None: shown only on a terminal
+    hidden = None if progress is None else not progress  # None: only on a terminal
     options = {"unit": source.unit, "unit_scale": True, "disable": hidden, "leave": leave, "file": sys.stderr}
     return tqdm(total=source.extent, desc=name, **options)

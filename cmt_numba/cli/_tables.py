@@ -21,7 +21,7 @@ def show_pairs(console: Console, title: str, pairs: Iterable[tuple[str, Any]]) -
     """Print a table of names and values."""
     table = Table(show_header=False)
     for name, value in pairs:
-        if isinstance(value, list):  # counts by place, of which most are 0
+        if isinstance(value, list):  # a histogram, mostly zeros
             value = ", ".join(f"{place}: {format_value(n)}" for place, n in enumerate(value) if n)
         table.add_row(name, Text(printable(format_value(value))))
     print_table(console, title, table)

@@ -88,6 +88,8 @@ def _check_classes(model: ClassificationModel, d: int, thorough: bool) -> None:
             check_example_frame(examples)
         n_examples, weights = int(examples.keys.totals[N_MEMORIES]), model.example_weights
         _check_weights("examples", None if weights is None else weights[:n_examples], n_examples)
+        lengths = model.example_lengths
+        _check_weights("lengths of examples", None if lengths is None else lengths[:n_examples], n_examples)
         if model.duals is not None:
             check_duals(model.duals, n_examples, n_labels, thorough=thorough)
     if thorough:

@@ -5,7 +5,8 @@ labels that it competes with, and nothing takes back what is too much. So labels
 error stays above that of one ``fit``. Therefore a few stored examples are learned again with each new one, half of them
 of labels that compete with the new ones, each from its stored dual variables. Whenever the number of examples has
 grown by a share, the head starts again from the means of all examples, and is trained on all of them. The work for n
-examples, in any number of batches, is that of a constant number of passes.
+examples, in any number of batches, is that of a constant number of passes. Where that would take long, and examples
+come a few at a time, more stored examples are learned again with each new one instead, so that no call takes long.
 """
 
 from __future__ import annotations
@@ -20,10 +21,11 @@ import numpy as np
 
 from .._change import in_own_thread
 from .._engine import remove_ids, renumber
-from .._forest import N_MEMORIES, NEXT_ID, NONE, Rows, no_hits, rescaled
+from .._forest import N_MEMORIES, NEXT_ID, NONE, Hits, Rows, no_hits, rescaled
 from .._heads import (
     HEAD_LOSSES,
     N_COMPETITORS,
+    N_STORED,
     ExampleParameters,
     Head,
     HeadLesson,
@@ -72,11 +74,13 @@ from ._calibration import (
     logits_per_margin,
     positions_in,
 )
+from ._choice import Choice, choose, resolved
 from ._feature_weights import add_counts, count_features, seem_cut_off
 from ._input import ExampleBatch, joined_weights, taken, total_weights, weighted
 from ._label_index import MOST_TRAINED_ALONE_DENSE, LabelIndex, LabelOptions, means_of
 from ._labels import are_among, check_expected, distinct_classes, in_one_type
-from ._votes import weights_of_votes
+from ._neighbors import NeighborTable, nearest, new_table
+from ._votes import count_votes, weights_of_votes
 
 PASSES_ONLINE = 2
 """Passes over a batch and the earlier examples learned with it. More would fit the head to these few."""
@@ -84,6 +88,9 @@ PASSES_ONLINE = 2
 _REPLAYED = 8  # earlier examples that are learned again with each new one
 _GROWTH = 0.25  # of the number of examples, after which all are learned again: each is, five times on average
 _FEW_ROWS = 64  # to be learned together
+_MOST_AT_ONCE = 1000  # examples, all of which can be learned again in some 20 ms
+_LARGE_BATCH = 16  # so small a part of all examples is worth learning all again
+_SWEPT = 16  # other examples that are learned again with each new one, where all are not
 _FEWEST = 16  # new examples, below which the online steps suffice
 _EVICTED_AT_ONCE = 1 / 16  # of the maximum number of examples: forgetting takes time in proportion to all
 
@@ -102,7 +109,9 @@ class ClassificationOptions(LabelOptions, Protocol):
     learning_rate: float
     store_examples: bool
     max_examples: int | None
-    n_neighbors: int
+    method: str
+    metric: str
+    n_neighbors: int | str
     weights: str
     feature_weights: str
 
@@ -169,6 +178,10 @@ class ClassificationModel:
         The number of examples when all were last learned.
     calibration : ndarray of float64, shape (1,)
         What a margin is worth as logits; NaN until it is learned. Readers learn it.
+    example_lengths : ndarray of float32 or None
+        Lengths of stored examples before they were scaled, with room for more; None while all were 1.
+    choice : Choice or None
+        What was chosen for parameters that are "auto"; None before a file of an earlier version learns.
     has_warned : bool
         Whether it has warned of rows that seem to have lost features.
     """
@@ -182,7 +195,10 @@ class ClassificationModel:
         self.duals: StoredDuals | None = None
         self.n_measured = self.n_relearned = 0
         self.calibration = np.full(1, np.nan)
+        self.example_lengths: np.ndarray | None = None
+        self.choice: Choice | None = None
         self.has_warned = False
+        self._table: tuple[StoredExamples, NeighborTable] | None = None
 
     @classmethod
     def new(cls, options: ClassificationOptions, rows: Rows, n_classes: int) -> ClassificationModel:
@@ -203,7 +219,8 @@ class ClassificationModel:
         model.example_weights, model.duals = known.get("_example_weights"), known.get("_duals")
         model.n_measured, model.n_relearned = known["_n_measured"], known.get("_n_relearned", 0)
         model.calibration = known.get("_calibration", model.calibration)
-        index.feature_weights = known.get("_feature_weights")
+        index.feature_weights, model.choice = known.get("_feature_weights"), known.get("_choice")
+        model.example_lengths = known.get("_example_lengths")
         return model
 
     def attributes(self) -> dict[str, Any]:
@@ -217,6 +234,8 @@ class ClassificationModel:
             "_duals": self.duals,
             "_calibration": self.calibration,
             "_feature_weights": self.index.feature_weights,
+            "_example_lengths": self.example_lengths,
+            "_choice": self.choice,
             "_label_of_class": self.label_of_class,
             "_class_of_label": self.class_of_label,
         }
@@ -256,7 +275,7 @@ class ClassificationModel:
 
     def learn(self, batch: ExampleBatch, places: ClassPlaces, options: ClassificationOptions, *, afresh: bool) -> None:
         """Make classes known and learn examples; ``batch.y`` says where their classes are among those of the batch."""
-        given, _, ids, weights = batch
+        given, weights = batch.rows, batch.weights
         index, n_rows, n_passes, slots = self.index, given.n_rows, options.n_head_passes, None
         is_first = index.n_labels == 0
         if is_first:
@@ -270,8 +289,9 @@ class ClassificationModel:
         if not is_first and index.feature_weights is not None and not (self.has_warned or known.all()):
             self._warn_if_cut_off(given.take(np.flatnonzero(~known)))
         if index.examples is not None:
-            slots = self._store(given, labels, ids, weights)
-            if self._learn_again_if_due(options):
+            slots = self._store(batch, labels)
+            if not self._spreads_work(n_rows) and self._learn_again_if_due(options):
+                self._choose(options)
                 return
         index.begin_training()
         if self._has_means() and known.any():
@@ -280,16 +300,23 @@ class ClassificationModel:
             index.head = count_in_means(index.head, counted, labels[known])
         if not listed:
             index.teach_routers(index.questions(rows).routed, labels, options, afresh=afresh)
+        n_swept = 0
         if index.examples is not None and n_passes > 0 and self.n_relearned > 0:
             competing = self._competing(rows, labels, options)
-            given, labels, slots = replayed(index.examples, n_rows, competing, index.orders)
+            n_swept = _SWEPT * n_rows if self._spreads_work(n_rows) else 0
+            given, labels, slots = replayed(index.examples, n_rows, competing, index.orders, n_swept)
+            n_swept = slots.size - 1 - int(slots.argmax())
             rows = index.weighed(given)
             n_passes, weights = min(n_passes, PASSES_ONLINE), taken(self.example_weights, slots)
         if n_passes > 0:
-            self._train_head(index.questions(rows), labels, n_passes, weights, slots, options)
+            self._train_head(index.questions(rows), labels, n_passes, weights, slots, options, n_swept)
+        if n_swept > 0 and _n_times_grown(self.n_stored) > _n_times_grown(self.n_stored - n_rows):
+            self.calibration = np.full(1, np.nan)
         index.end_training(n_rows)
         self.n_relearned = self.n_relearned or n_rows
-        if index.examples is None and index.feature_weights is not None and not is_first:
+        if is_first:
+            self._choose(options)
+        elif index.examples is None and index.feature_weights is not None:
             index.feature_weights = add_counts(index.feature_weights, options.feature_weights, given, batch.weights)
 
     def _warn_if_cut_off(self, rows: Rows) -> None:
@@ -311,7 +338,7 @@ class ClassificationModel:
 
         Classes that have rows but no memory yet are inserted in random order, each under its mean example.
         """
-        (rows, y, _, weights), (classes, added, found), index = batch, places, self.index
+        (rows, y, _, weights, _), (classes, added, found), index = batch, places, self.index
         label_of_class, class_of_label = self.label_of_class, self.class_of_label
         if added.size > 0:
             label_of_class = np.insert(label_of_class, added, NONE)
@@ -349,12 +376,14 @@ class ClassificationModel:
             index.weight_of_label = np.pad(index.weight_of_label, (0, n_new))
             np.add.at(index.weight_of_label, labels, 1.0 if weights is None else weights)
 
-    def _store(self, rows: Rows, labels: np.ndarray, ids: np.ndarray | None, weights: np.ndarray | None) -> np.ndarray:
+    def _store(self, batch: ExampleBatch, labels: np.ndarray) -> np.ndarray:
         """Store examples; return their slots."""
+        rows, _, ids, weights, lengths = batch
         examples = with_room_for_examples(self.stored(), rows, self.index.n_labels)
         self.index.examples = examples
         n_stored, next_id = (int(examples.keys.totals[total]) for total in (N_MEMORIES, NEXT_ID))
         self.example_weights = joined_weights(self.example_weights, n_stored, weights, rows.n_rows)
+        self.example_lengths = joined_weights(self.example_lengths, n_stored, lengths, rows.n_rows)
         append_examples(examples.lists, rows, labels)
         if ids is not None:
             give_ids(examples.lists, ids, max(next_id, int(ids.max(initial=-1)) + 1))
@@ -386,10 +415,19 @@ class ClassificationModel:
         self.calibration = np.full(1, np.nan)
         return True
 
+    def _spreads_work(self, n_rows: int) -> bool:
+        """Return whether some examples are learned again with each new one, instead of all at times.
+
+        So it is where a few examples come at a time, and it would take long to learn all.
+        """
+        is_long = self.n_stored > _MOST_AT_ONCE and n_rows * _LARGE_BATCH < self.n_stored
+        return is_long and self.index.scores_all and self._has_means()
+
     def has_much_due(self, n_rows: int, options: ClassificationOptions) -> bool:
         """Return whether learning this number of rows entails much more work than the rows themselves."""
         n_examples = self.n_stored + n_rows
         learns_again = options.n_head_passes > 0 and self.n_stored > 0 and is_due(n_examples, self.n_relearned)
+        learns_again = learns_again and not self._spreads_work(n_rows)
         evicts = options.max_examples is not None and n_examples > options.max_examples
         return learns_again or evicts or self.index.has_much_due(n_rows)
 
@@ -428,6 +466,16 @@ class ClassificationModel:
         learner.train_from_means(index.weighed(rows), labels, weights, options)
         return learner
 
+    def _choose(self, options: ClassificationOptions) -> None:
+        """Choose how to answer where parameters are "auto"."""
+
+        def predict(slots: np.ndarray, asked: Rows) -> np.ndarray:
+            rows, labels = all_examples(self.stored())
+            learner = self.trained_on(rows.take(slots), labels[slots], taken(self.example_weights, slots), options)
+            return learner.best_labels(asked, 1, options).labels[:, 0]
+
+        self.choice = choose(self.index.examples, self.example_lengths, self.index.n_labels, options, predict)
+
     def _competing(self, rows: Rows, labels: np.ndarray, options: ClassificationOptions) -> np.ndarray:
         """Return the labels that compete for these rows, which have these labels; one as often as for rows."""
         index, shape = self.index, (rows.n_rows, N_COMPETITORS)
@@ -448,8 +496,12 @@ class ClassificationModel:
         weights: np.ndarray | None,
         slots: np.ndarray | None,
         options: ClassificationOptions,
+        n_swept: int = 0,
     ) -> None:
-        """Train the head in passes over rows; ``slots`` are those of the stored examples that they are, if they are."""
+        """Train the head in passes over rows; ``slots`` are those of the stored examples that they are, if they are.
+
+        The last ``n_swept`` rows are only held apart from the competitors that they have.
+        """
         index, n_rows = self.index, labels.size
         n_examples = int(index.n_of_label.sum()) if slots is None else self.n_stored
         if n_examples > 2 * self.n_measured:
@@ -472,8 +524,13 @@ class ClassificationModel:
                 search, index.head, HeadLesson(questions, order, labels, shortlists, n_pass == 0), duals
             )
 
-        if index.scores_all and n_rows <= _FEW_ROWS:  # in one call, since calls take longer than the rows
+        if index.scores_all and (n_swept > 0 or n_rows <= _FEW_ROWS):
+            # In one call, since calls take longer than the rows.
+            n_sought = n_rows - n_swept
+            sought = questions.rows.between(0, n_sought)
+            lesson = HeadLesson(all_of(sought, sought), np.arange(n_sought), labels, shortlists[:n_sought], True)
             find_shortlists(search, index.head, lesson, lesson.order, in_own_thread)
+            shortlists[n_sought:, 1 : 1 + N_STORED] = duals.competitors[n_sought:, :N_STORED]
             index.head = learn(1, np.concatenate([index.orders.permutation(n_rows) for _ in range(n_passes)]))
             index.prune()
         else:
@@ -525,6 +582,7 @@ class ClassificationModel:
         label_of_class[class_of_label] = np.arange(kept.size)
         model = ClassificationModel(fewer, self.classes[left], label_of_class, class_of_label)
         model.example_weights, model.duals, model.calibration = self.example_weights, self.duals, self.calibration
+        model.example_lengths, model.choice, model.has_warned = self.example_lengths, self.choice, self.has_warned
         if index.examples is not None:
             head = self._forget_examples(model, head, slots, number, kept.size)
         fewer.head = as_ready_as(head, index.head, index.lightest_listed)
@@ -532,7 +590,8 @@ class ClassificationModel:
         n_gone = int(index.n_of_label.sum() - fewer.n_of_label.sum())
         model.n_measured = min(self.n_measured, int(fewer.n_of_label.sum()))
         model.n_relearned = max(1, self.n_relearned - 2 * n_gone) if self.n_relearned > 0 else 0
-        model._learn_again_if_due(options)
+        if model._learn_again_if_due(options):
+            model._choose(options)
         return model
 
     def _forget_examples(
@@ -552,7 +611,7 @@ class ClassificationModel:
         stays = np.flatnonzero(stays)
         if index.weight_of_label is not None:  # subtracting large weights would leave nothing of small ones
             index.weight_of_label = total_weights(number[label_of[stays]], taken(weights, stays), n_labels)
-        fewer.example_weights = taken(weights, stays)
+        fewer.example_weights, fewer.example_lengths = taken(weights, stays), taken(self.example_lengths, stays)
         fewer.duals = None if self.duals is None else duals_of_slots(self.duals, stays, number)
         index.examples = with_only_examples(examples, stays, number[label_of[stays]], n_labels)
         return head
@@ -607,24 +666,45 @@ class ClassificationModel:
         found, scores, *_ = self.best_labels(rows, min(MOST_RANKED, self.index.n_labels), options)
         return logits_per_margin(scores, positions_in(found, labels), margin_wanted(self.index.head))
 
-    def nearest_examples(self, rows: Rows, k: int, options: ClassificationOptions) -> tuple[np.ndarray, np.ndarray]:
-        """Return the ids of the ``k`` best stored examples of each row, and their scores."""
+    def nearest_slots(
+        self, rows: Rows, lengths: np.ndarray, k: int, options: ClassificationOptions
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return the slots of the ``k`` nearest stored examples of each row, and their distances.
+
+        ``lengths`` are those of the rows before they were scaled.
+        """
+        choice, examples = resolved(options, self.choice), self.stored()
+        if choice.method != "scored_neighbors":
+            return nearest(self._neighbor_table(choice.metric), rows, lengths, k)
+        hits = self._scored_examples(rows, k, options)
+        slots, found = np.full(hits.ids.shape, NONE), hits.ids != NONE
+        slots[found] = slots_of_examples(examples, hits.ids[found])
+        return slots, 1.0 - hits.scores
+
+    def _neighbor_table(self, metric: str) -> NeighborTable:
+        """Return the stored examples laid out for comparisons, until others are stored."""
+        examples, kept = self.stored(), self._table
+        stored, _ = all_examples(examples)
+        is_kept = kept is not None and kept[0] is examples and kept[1].squares.size == stored.n_rows
+        if kept is None or not is_kept or kept[1].metric != metric:
+            lengths = None if self.example_lengths is None else self.example_lengths[: stored.n_rows]
+            kept = self._table = examples, new_table(stored, lengths, metric)
+        return kept[1]
+
+    def _scored_examples(self, rows: Rows, k: int, options: ClassificationOptions) -> Hits:
+        """Return the ``k`` best stored examples of each row by the mean of cosine and score of the example's label."""
         hits, examples, index = no_hits(rows.n_rows, k), self.stored().lists, self.index
         best = self.best_labels(rows, min(index.n_labels, k + _LABELS_SCANNED), options)
         index.in_threads(rows, partial(rows_of_labels, examples, rows, best, _LABELS_SCANNED, hits))
-        return hits.ids, hits.scores
+        return hits
 
-    def votes(self, rows: Rows, options: ClassificationOptions) -> np.ndarray:
+    def votes(self, rows: Rows, lengths: np.ndarray, options: ClassificationOptions) -> np.ndarray:
         """Return the votes of the nearest stored examples for each class: float64, shape (n_rows, n_classes)."""
-        ids, scores = self.nearest_examples(rows, options.n_neighbors, options)
-        votes, examples = np.zeros((rows.n_rows, self.classes.size)), self.stored()
-        row, rank = np.nonzero(ids != NONE)
-        slots = np.full(ids.shape, NONE)
-        slots[row, rank] = slots_of_examples(examples, ids[row, rank])
-        classes = self.class_of_label[examples.label_of[slots[row, rank]]]
-        weights = weights_of_votes(options.weights, scores, rows, all_examples(examples)[0], slots)
-        np.add.at(votes, (row, classes), weights[row, rank])
-        return votes
+        slots, distances = self.nearest_slots(rows, lengths, resolved(options, self.choice).n_neighbors, options)
+        examples = self.stored()
+        classes = np.where(slots == NONE, NONE, self.class_of_label[examples.label_of[slots]])
+        weights = weights_of_votes(options.weights, 1.0 - distances, rows, all_examples(examples)[0], slots)
+        return count_votes(classes, weights, self.classes.size)
 
 
 def is_due(n_examples: int, n_learned: int) -> bool:
@@ -635,14 +715,20 @@ def is_due(n_examples: int, n_learned: int) -> bool:
     return n_learned > 0 and n_examples - n_learned >= max(_FEWEST, _GROWTH * n_learned)
 
 
+def _n_times_grown(n_examples: int) -> int:
+    """Return how often a single example must have become more by a quarter until there are so many."""
+    return int(np.log(max(1, n_examples)) / np.log(1.0 + _GROWTH))
+
+
 def replayed(
-    examples: StoredExamples, n_new: int, competing: np.ndarray, generator: np.random.Generator
+    examples: StoredExamples, n_new: int, competing: np.ndarray, generator: np.random.Generator, n_swept: int = 0
 ) -> tuple[Rows, np.ndarray, np.ndarray]:
     """Return the newest ``n_new`` examples after others drawn from those before, and the labels and slots of all.
 
     Half of the others are drawn from all examples. The other half are drawn by how much labels compete, which is how
-    often they are among those ``competing``: first one of these and then one of the label's examples. It takes time in
-    proportion to what is drawn, however many examples and labels there are.
+    often they are among those ``competing``: first one of these and then one of the label's examples. Behind the newest
+    are up to ``n_swept`` more, drawn from all. It takes time in proportion to what is drawn, however many examples and
+    labels there are.
     """
     n = int(examples.keys.totals[N_MEMORIES])
     n_old, slots = n - n_new, np.arange(n - n_new, n)
@@ -654,5 +740,7 @@ def replayed(
         )
         if of_competing[0] == NONE:  # no label that competes had come before: then all are drawn from all
             of_competing = (numbers[:, 0] * n_old).astype(np.int64)
-        slots = np.concatenate([np.unique(np.concatenate([of_all, of_competing])), slots])
+        drawn = np.unique(np.concatenate([of_all, of_competing]))
+        swept = np.unique((generator.random(n_swept) * n_old).astype(np.int64))
+        slots = np.concatenate([drawn, slots, swept[~are_among(drawn, swept)]])
     return some_examples(examples, slots), examples.label_of[slots].astype(np.int64), slots

@@ -17,7 +17,7 @@ from .._heads import (
 )
 from .._jit import keeps_interpreter
 from .._validation import (
-    MOST_WANTED,
+    Checked,
     Constraint,
     Flag,
     Integer,
@@ -32,6 +32,7 @@ from .._validation import (
 )
 from ..tree import OPTIONS, ContextualMemoryTree
 from ._base import FIT_ONLY, OF_ALL, PASSES, MemoryEstimator, changes_model
+from ._choice import AUTO, METHODS, Choice, check_n_neighbors, resolved
 from ._classification_model import ClassificationModel, place_classes
 from ._durable import folder_of
 from ._explanations import Explanation, explanations
@@ -45,7 +46,10 @@ from ._input import (
     warn_of_scales,
 )
 from ._labels import check_classes, in_one_type
+from ._neighbors import METRICS, row_lengths
 from ._votes import VOTES
+
+_UNIT = 1e-6  # difference from 1 of the lengths of rows that were scaled in float32
 
 
 class ClassifiedExamples(NamedTuple):
@@ -66,40 +70,37 @@ def classified_examples(classifier: CMTClassifier) -> ClassifiedExamples | None:
     return ClassifiedExamples(rows, model.class_of_label[labels], keys.ids[: labels.size], int(keys.totals[NEXT_ID]))
 
 
-METHODS = ("head", "neighbors")
-
-
 class CMTClassifier(ClassifierMixin, MemoryEstimator):
     """A classifier over very many classes: a forest of Contextual Memory Trees with a one-against-some head.
 
-    The forest's memories are the classes, each under the mean of its first examples. Routers are taught the way to
-    each example's class, so that a new example reaches, in time logarithmic in the number of classes, a few leaves
-    with the candidate classes; a linear scorer for each of these decides. Both learn online:
-    ``partial_fit`` takes new examples, and new classes, at any time.
+    Each class has a linear scorer, which starts as the mean of its examples and learns to beat the classes with the
+    next highest scores. A forest finds the candidates among very many classes in time logarithmic in their number: its
+    memories are the classes, and its routers learn the way to the class of each example. ``partial_fit`` takes new
+    examples and new classes at any time.
 
-    Up to 8,192 classes of dense examples, and 1,024 of sparse ones if they have few features, are all scored by matrix
-    products: that errs least, and for batches of rows it is faster than any search. More classes of dense examples are
-    kept in lists of similar ones, and a row is scored against the lists nearest to it. Trees are searched for sparse
-    examples of more classes, for neighbors, and whenever ``n_probes`` or ``n_candidates`` is set.
+    Up to 8,192 classes of dense examples, and 1,024 of sparse ones, are all scored by matrix products, which makes the
+    fewest errors and is faster than a search. More classes of dense examples are kept in lists of similar ones, and a
+    row is scored against the nearest lists. Trees are searched for more classes of sparse examples, and whenever
+    ``n_probes`` or ``n_candidates`` is set. With fewer classes they are grown only when they are first searched, or by
+    ``fit`` if ``n_trees``, ``n_probes`` or ``leaf_multiplier`` is given.
 
     Parameters
     ----------
     n_trees : int, optional
         Trees of the forest. More trees find the right class more often and take longer. By default 2 for sparse
         examples, whose classes are also found by their rare features, 8 for dense ones, 12 where the classes have 16
-        dense examples or more on average, and 1 for more than 50,000 classes of one dense example each, for which it is
-        not searched.
+        dense examples or more on average, and 1 for more than 50,000 classes of one dense example each, which are not
+        searched by trees.
     n_probes : int, optional
-        Leaves searched in all trees together. Where trees are searched, by default one for each tree with sparse
-        examples, three for two trees with dense ones, and as many again for each time that there are twice as many
-        classes as a thousand. Once ``fit`` has listed all classes of sparse examples in the head's index, trees are by
-        default searched only for rows that have no feature listed, or after examples that are not listed yet.
+        Leaves searched in all trees together. Where trees are searched, the default is one for each tree with sparse
+        examples, and 1.5 with dense ones, times the number of doublings of the classes beyond 512. Once ``fit`` has
+        listed all classes of sparse examples in the inverted index, trees are by default searched only for rows without
+        a listed feature, or after examples that are not listed yet.
     n_candidates : int, optional
-        Maximum number of candidates: classes that are scored for a row, with all of their weights. Fewer are faster and
-        less accurate. Where trees are searched, by default those of the leaves reached, at most a fifth of all and less
-        where there are thousands, and for sparse rows the best 16, or 1 in 64, of as many that are met in the lists of
-        the head's index, which has the classes by feature. Where this index finds the best of all by itself, those that
-        may be the best. It can be set at any time, for learning does not depend on it.
+        Maximum number of candidates: classes that are scored for a row with all of their weights. Fewer are faster and
+        less accurate. Where trees are searched, the default is all classes of the leaves reached, at most a fifth of
+        all and less with thousands, and for sparse rows the best 16, or 1 in 64, of as many classes from the inverted
+        index. It can be set at any time, because learning does not depend on it.
     n_router_passes : int, default 2
         Number of passes over the examples that teach the routers, at most 10,000. With 0 the trees are unsupervised,
         as they are where ``fit`` gets one sparse example of each class.
@@ -122,15 +123,22 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         the mean counts for less, and the margin is softer.
     learning_rate : float, default 5.0
         AdaGrad step of the other losses, relative to the sum of an example's absolute values.
-    method : {"head", "neighbors"}, default "head"
-        Whether ``predict`` answers with the head's best class, or lets the nearest memories vote.
-    n_neighbors : int, default 5
-        Number of memories that vote, at most 1,000,000.
-    weights : {"uniform", "score", "cosine", "gaussian", "laplacian"}, default "uniform"
-        Whether each memory has one vote, or as much as its score, which is learned, or as a similarity of its key and
-        the row, both of unit length: "gaussian" is ``exp(-d**2 / (2 * h**2))`` of the Euclidean distance ``d``, and
-        "laplacian" ``exp(-d / h)`` of the city block distance; ``h`` is the median of the distances of the memories
-        that vote for the row. Memories are found by their scores in any case.
+    method : {"head", "neighbors", "scored_neighbors", "auto"}, default "head"
+        How rows are classified. "head" takes the class with the highest score. "neighbors" takes a vote of the nearest
+        stored examples, which are found exactly, as scikit-learn's ``KNeighborsClassifier`` does. With
+        "scored_neighbors" those examples vote whose cosine and whose class's score are highest in the mean. "auto" lets
+        ``fit`` choose between "head" and "neighbors" by the error on held-out examples, and again whenever all examples
+        are learned again. It considers neighbors for dense rows of at most 1,024 classes.
+    n_neighbors : int or "auto", default 5
+        Number of examples that vote, at most 1,000,000. "auto" chooses it by the error on held-out examples.
+    metric : {"euclidean", "cosine", "auto"}, default "euclidean"
+        Distance that "neighbors" are found by, and by :meth:`kneighbors` unless the method is "scored_neighbors".
+        "auto" chooses it by the error on held-out examples.
+    weights : {"uniform", "distance", "score", "cosine", "gaussian", "laplacian"}, default "uniform"
+        Weight of the vote of an example: 1, the inverse of its distance, its score (only with "scored_neighbors"), or a
+        similarity of the example and the row, both scaled to unit length: "gaussian" is ``exp(-d**2 / (2 * h**2))`` of
+        the Euclidean distance ``d``, and "laplacian" ``exp(-d / h)`` of the city block distance; ``h`` is the median of
+        the distances of the examples that vote for the row.
     leaf_multiplier : float, optional
         ``c``: a leaf of a tree of ``n`` classes holds at most ``c * log2(n)``. By default 2 for dense examples and 1
         for sparse ones, less where ``fit`` sees few classes.
@@ -140,10 +148,10 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         How many classes each tree reroutes after each class inserted: at most 10,000. None where ``fit`` gets one
         sparse example of each class.
     store_examples : bool, default True
-        Whether to keep all examples. ``kneighbors`` and ``method="neighbors"`` need them, and ``partial_fit`` learns
-        some of them again beside new ones, and all once there are a quarter more: so it ends near ``fit`` on all, and
-        classes without new examples do not fade. Without them memory grows with the classes and their features, not
-        with the examples, and a stream may be of any length. What counts is the value when the first are learned.
+        Whether to keep all examples. ``kneighbors`` and ``method="neighbors"`` need them. ``partial_fit`` learns some
+        of them again with each new one, and large batches all of them once a quarter is new. So its result comes near
+        to ``fit`` on all, and classes without new examples do not fade. Without stored examples, memory grows with the
+        classes and their features only, and a stream may have any length. Takes effect at the first examples.
     max_examples : int, optional
         Maximum number of stored examples. When there would be more, the oldest are forgotten as by :meth:`remove`, and
         with them classes that have no others: a sixteenth of the maximum at once, so that each costs little time.
@@ -178,8 +186,9 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         "feature_weights": OneOf(FEATURE_WEIGHTS),
         "loss": OneOf(tuple(HEAD_LOSSES)),
         "learning_rate": Real(0.0, 1e6, above=True),
-        "method": OneOf(METHODS),
-        "n_neighbors": Integer(1, MOST_WANTED),
+        "method": OneOf((AUTO, *METHODS)),
+        "n_neighbors": Checked(check_n_neighbors, 'int or "auto"'),
+        "metric": OneOf((AUTO, *METRICS)),
         "weights": OneOf(VOTES),
         "max_examples": Optional(Integer(1)),
     }
@@ -198,7 +207,8 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         aggressiveness: float = 1.0,
         learning_rate: float = 5.0,
         method: str = "head",
-        n_neighbors: int = 5,
+        n_neighbors: int | str = 5,
+        metric: str = "euclidean",
         weights: str = "uniform",
         leaf_multiplier: float | None = None,
         alpha: float = 0.9,
@@ -227,6 +237,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         self.learning_rate = learning_rate
         self.method = method
         self.n_neighbors = n_neighbors
+        self.metric = metric
         self.weights = weights
         self.max_examples = max_examples
 
@@ -271,7 +282,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         warn_of_scales(X)
         weights = check_sample_weight(sample_weight, rows.n_rows)
         ids = check_example_ids(example_ids, rows.n_rows, None, stored=self.store_examples)
-        batch = present(ExampleBatch(rows, np.asarray(y), ids, weights))
+        batch = present(ExampleBatch(rows, np.asarray(y), ids, weights, self._lengths_to_store(X)))
         places, of_rows = place_classes(None, batch.y, expected)
         model = ClassificationModel.new(self, batch.rows, places.classes.size)
         model.learn(batch._replace(y=of_rows), places, self, afresh=afresh)
@@ -319,7 +330,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         rows = check_rows(X, sparse=self._model.index.is_sparse)
         weights = check_sample_weight(sample_weight, rows.n_rows)
         ids = check_example_ids(example_ids, rows.n_rows, examples, stored=examples is not None)
-        batch = present(ExampleBatch(rows, np.asarray(y), ids, weights))
+        batch = present(ExampleBatch(rows, np.asarray(y), ids, weights, self._lengths_to_store(X)))
         places, of_rows = place_classes(self._model.classes, batch.y, expected)
 
         def learn(model: ClassificationModel) -> ClassificationModel:
@@ -329,8 +340,12 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         return self._change_model("partial_fit", rows.n_rows, learn)
 
     def _check_combinations(self) -> None:
-        if self.method == "neighbors" and not self.store_examples:
-            raise ValueError("method='neighbors' needs stored examples: pass store_examples=True, or method='head'")
+        if self.method in ("neighbors", "scored_neighbors") and not self.store_examples:
+            raise ValueError(
+                f"method={self.method!r} needs stored examples: pass store_examples=True, or method='head'"
+            )
+        if self.weights == "score" and self.method in ("neighbors", "auto"):
+            raise ValueError("weights='score' needs method='scored_neighbors': the nearest examples have no scores")
         if self.max_examples is not None and not self.store_examples:
             raise ValueError("max_examples is of stored examples: pass store_examples=True, or max_examples=None")
 
@@ -451,11 +466,9 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         """
         if reject_below is not None:
             return self._predict_or_reject(X, check_real("reject_below", reject_below, 0.0, 1.0), reject_label)
-        if self.method == "neighbors":
-            rows = self._checked(X)
-            votes = self._model.votes(rows, self)
-            return self._model.classes[votes.argmax(axis=1)]
         X, model = self._checked_matrix(X), self._model
+        if self._votes_decide():
+            return model.classes[self._votes(X).argmax(axis=1)]
         labels = model.index.best_label(X, self)
         return model.classes[model.class_of_label[labels]]
 
@@ -518,7 +531,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         Returns
         -------
         ndarray of float64, shape (n, n_classes), or (n,) if there are two classes
-            Scores of the head, or votes with ``method="neighbors"``. Classes that were no candidates get 1 less than
+            Scores of the head, or votes if neighbors decide. Classes that were no candidates get 1 less than
             the lowest score of any that was. Of two classes, by how much the second is ahead.
 
         Raises
@@ -528,11 +541,11 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         TypeError, ValueError
             If ``X`` cannot be used.
         """
-        rows = self._checked(X)
-        if self.method == "neighbors":
-            scores = self._model.votes(rows, self)
+        X = self._checked_matrix(X)
+        if self._votes_decide():
+            scores = self._votes(X)
         else:
-            scores = self._model.class_scores(rows, self)
+            scores = self._model.class_scores(self._as_rows(X), self)
             reached = np.isfinite(scores)
             scores[~reached] = min(float(scores[reached].min(initial=0.0)), 0.0) - 1.0
         return scores[:, 1] - scores[:, 0] if self._model.classes.size == 2 else scores
@@ -544,7 +557,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
 
         With ``method="head"`` the softmax of the scores of the classes reached, times a number that says what they are
         worth (temperature scaling; Guo et al., 2017). That is learned by :meth:`calibrate` when it is first needed, if
-        examples are stored and their classes have more than one. With ``method="neighbors"`` the share of the votes.
+        examples are stored and their classes have more than one. Where neighbors decide, the share of the votes.
         Classes not reached have probability 0.
 
         Parameters
@@ -564,11 +577,11 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         TypeError, ValueError
             If ``X`` cannot be used.
         """
-        rows = self._checked(X)
-        if self.method == "neighbors":
-            votes = self._model.votes(rows, self)
+        X = self._checked_matrix(X)
+        if self._votes_decide():
+            votes = self._votes(X)
             return votes / votes.sum(axis=1, keepdims=True)
-        return self._model.probabilities(self._model.class_scores(rows, self), self)
+        return self._model.probabilities(self._model.class_scores(self._as_rows(X), self), self)
 
     def calibrate(self, X: Any = None, y: Any = None) -> Self:
         """Learn how sure the classifier is: what its scores are worth as probabilities.
@@ -663,24 +676,27 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
     @keeps_interpreter
     @reads
     def kneighbors(self, X: Any, n_neighbors: int | None = None, return_distance: bool = True) -> Any:
-        """Return the nearest memories of each row, by their cosine and by what the head says of their class.
+        """Return the nearest stored examples of each row, by ``metric``.
+
+        They are exact unless the method is "scored_neighbors": then examples are ranked by the mean of their cosine and
+        the score of their class.
 
         Parameters
         ----------
         X : array-like or sparse matrix, shape (n, n_features)
             Queries.
         n_neighbors : int, optional
-            Memories wanted for each row, at most 1,000,000; by default the parameter of this name.
+            Examples wanted for each row, at most 1,000,000; by default the parameter of this name.
         return_distance : bool, default True
             Whether to return distances too.
 
         Returns
         -------
-        neigh_dist : ndarray of float32, shape (n, n_neighbors)
-            Learned distances: 1 minus the mean of the cosine and the score of the memory's class. Infinite where
-            fewer memories were reached. Only with ``return_distance``.
+        neigh_dist : ndarray of float64, shape (n, n_neighbors)
+            Distances, the nearest first: Euclidean, or 1 minus the cosine, or 1 minus the score. Infinite where there
+            are fewer examples. Only with ``return_distance``.
         neigh_ind : ndarray of int64, shape (n, n_neighbors)
-            The memories' ids, -1 for none: their positions among all examples ever given to ``fit`` and
+            The ids of the examples, -1 for none: their positions among all examples ever given to ``fit`` and
             ``partial_fit``, or the ``example_ids`` that were given for them.
 
         Raises
@@ -690,10 +706,29 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         TypeError, ValueError
             If an argument cannot be used, or examples were not stored.
         """
-        k = check_wanted("n_neighbors", self.n_neighbors if n_neighbors is None else n_neighbors, 0)
-        rows = self._checked(X)
-        ids, scores = self._model.nearest_examples(rows, k, self)
-        return (1.0 - scores, ids) if return_distance else ids
+        X = self._checked_matrix(X)
+        wanted = self._choice().n_neighbors if n_neighbors is None else n_neighbors
+        model, k = self._model, check_wanted("n_neighbors", wanted, 0)
+        slots, distances = model.nearest_slots(self._as_rows(X), row_lengths(X), k, self)
+        ids = np.where(slots == NONE, NONE, model.stored().keys.ids[slots])
+        return (distances, ids) if return_distance else ids
+
+    def _choice(self) -> Choice:
+        """Return how the classifier answers, with what ``fit`` chose where parameters are "auto"."""
+        return resolved(self, self._model.choice)
+
+    def _votes_decide(self) -> bool:
+        """Return whether neighbors vote."""
+        return self.method != "head" and self._choice().method != "head"
+
+    def _votes(self, X: Any) -> np.ndarray:
+        """Return the votes for each class, for rows that have been checked."""
+        return self._model.votes(self._as_rows(X), row_lengths(X), self)
+
+    def _lengths_to_store(self, X: Any) -> np.ndarray | None:
+        """Return the lengths of examples, or None if all are 1 or examples are not stored."""
+        lengths = row_lengths(X) if self.store_examples else np.ones(1)
+        return None if np.all(np.abs(lengths - 1.0) < _UNIT) else lengths
 
     @property
     def forest_(self) -> ContextualMemoryTree:
@@ -711,7 +746,10 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         return self._model.index.examples
 
     def _checked(self, X: Any) -> Rows:
-        return check_rows(self._checked_matrix(X), sparse=self._model.index.is_sparse)
+        return self._as_rows(self._checked_matrix(X))
+
+    def _as_rows(self, X: Any) -> Rows:
+        return check_rows(X, sparse=self._model.index.is_sparse)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -14,6 +14,7 @@ import scipy.sparse
 
 from .._forest import N_COUNTERS, arrays_of, invariants, numbers_of, put_together, require, writeable
 from .._heads import Expectation, Head, StoredDuals, StoredExamples, trim_duals
+from .._validation import MOST_WANTED
 from ..persistence import (
     Contents,
     as_part,
@@ -33,11 +34,13 @@ from ..persistence import (
 )
 from ..tree import ContextualMemoryTree
 from ._checks import MOST_ROWS, check_model
+from ._choice import METHODS, Choice
 from ._classification_model import ClassificationModel
 from ._feature_weights import MOST_WEIGHTED, FeatureWeights
 from ._input import trim_weights
 from ._memories import FurtherKeyWorth, Memories
 from ._multilabel_model import MultilabelModel
+from ._neighbors import METRICS
 from ._retrieval_model import RetrievalModel
 from ._values import Components, DistinctVectors, ValueStore
 
@@ -156,6 +159,22 @@ class _FeatureWeights:
         counts = np.zeros(width, np.float32)
         counts[features] = found
         return FeatureWeights(counts, n_rows, is_used)
+
+
+class _Choices:
+    """A method, a metric and a number of neighbors."""
+
+    def put(self, name: str, value: Choice) -> tuple[Any, Arrays]:
+        return list(value), {}
+
+    def get(self, name: str, field: Any, arrays: Arrays, *, thorough: bool) -> Choice:
+        if type(field) is not list or len(field) != 3:
+            raise ValueError(f"{name} must be a method, a metric and a number")
+        method = _Choice(*METHODS).get(name, field[0], arrays, thorough=thorough)
+        metric = _Choice(*METRICS).get(name, field[1], arrays, thorough=thorough)
+        number = _Number().get(name, field[2], arrays, thorough=thorough)
+        require(1 <= number <= MOST_WANTED, f"{name} must have at least one neighbor")
+        return Choice(method, metric, number)
 
 
 class _Calibration:
@@ -341,6 +360,8 @@ _KINDS: dict[str, dict[str, _Store]] = {
         "_weight_of_label": _Optional(_Array(np.float64)),
         "_example_weights": _Optional(_Array(np.float32, trim_weights)),
         "_duals": _Optional(_Structure(StoredDuals, trim_duals)),
+        "_example_lengths": _Optional(_Array(np.float32, trim_weights)),
+        "_choice": _Optional(_Choices()),
         "_calibration": _Calibration(),
         "_feature_weights": _Optional(_FeatureWeights()),
         "_label_of_class": _Array(np.int64),
@@ -386,6 +407,8 @@ _NOT_ALWAYS = {
     "_without_trees",
     "_calibration",
     "_feature_weights",
+    "_example_lengths",
+    "_choice",
     "threshold_",
     "_names",
     "_worth",
@@ -422,7 +445,7 @@ def _pickled_apart(kind: str) -> dict[str, _Store]:
     apart: dict[str, _Store] = {}
     for name, store in _KINDS[kind].items():
         inner = store._store if isinstance(store, _Optional) else store
-        if isinstance(inner, _Structure | _Components | _Distinct | _FurtherKeys | _FeatureWeights):
+        if isinstance(inner, _Structure | _Components | _Distinct | _FurtherKeys | _FeatureWeights | _Choices):
             apart[name] = inner
         elif isinstance(inner, _Memories):
             apart[name] = _Memories(_Values(pickled=True))

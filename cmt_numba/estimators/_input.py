@@ -56,6 +56,7 @@ class ExampleBatch(NamedTuple):
     y: np.ndarray  # the class of each
     ids: np.ndarray | None  # by which they can be removed; None for the next ones
     weights: np.ndarray | None  # float32, above 0
+    lengths: np.ndarray | None = None  # float32: of the rows before they were scaled; None if all are 1
 
 
 def check_sample_weight(sample_weight: Any, n_rows: int) -> np.ndarray | None:
@@ -92,9 +93,8 @@ def present(batch: ExampleBatch) -> ExampleBatch:
     if weights is None or weights.all():
         return batch
     kept = np.flatnonzero(weights)
-    return ExampleBatch(
-        batch.rows.take(kept), batch.y[kept], None if batch.ids is None else batch.ids[kept], weights[kept]
-    )
+    others = (taken(part, kept) for part in (batch.ids, weights, batch.lengths))
+    return ExampleBatch(batch.rows.take(kept), batch.y[kept], *others)
 
 
 def present_values(

@@ -1,13 +1,13 @@
-"""What the vote of a memory weighs: by its score, or by a similarity of its key."""
+"""Weights of the votes of neighbors, by distance, by score, or by a similarity of keys."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from .._forest import Rows, as_matrix
+from .._forest import NONE, Rows, as_matrix
 
 _KERNELS = ("gaussian", "laplacian")
-VOTES = ("uniform", "score", "cosine", *_KERNELS)
+VOTES = ("uniform", "distance", "score", "cosine", *_KERNELS)
 """The ways that votes are weighed."""
 
 _LEAST = 1e-6  # of a vote: what is found counts
@@ -22,7 +22,7 @@ def weights_of_votes(kind: str, scores: np.ndarray, rows: Rows, stored: Rows, sl
     kind : str
         One of ``VOTES``.
     scores : ndarray of float32, shape (n_rows, k)
-        The memories' scores.
+        The memories' scores: 1 minus their distances.
     rows, stored : Rows
         What was asked for, and all memories; of unit length.
     slots : ndarray of int64, shape (n_rows, k)
@@ -32,12 +32,30 @@ def weights_of_votes(kind: str, scores: np.ndarray, rows: Rows, stored: Rows, sl
     weights = np.ones(slots.shape)
     if kind == "score":
         weights = scores.astype(np.float64)
+    elif kind == "distance":
+        return _inverse(1.0 - scores.astype(np.float64))
     elif kind != "uniform":
         weights = np.zeros(slots.shape)
         weights[there] = _compared(kind, rows, stored, np.nonzero(there)[0], slots[there])
     if kind in _KERNELS:
         weights = _kernel(kind, np.where(there, weights, np.inf))
     return np.where(there, np.maximum(weights, _LEAST), 0.0)
+
+
+def count_votes(classes: np.ndarray, weights: np.ndarray, n_classes: int) -> np.ndarray:
+    """Return the votes for each class: float64, shape (n_rows, n_classes); voters of class NONE are none."""
+    votes = np.zeros((classes.shape[0], n_classes))
+    row, rank = np.nonzero(classes != NONE)
+    np.add.at(votes, (row, classes[row, rank]), weights[row, rank])
+    return votes
+
+
+def _inverse(distances: np.ndarray) -> np.ndarray:
+    """Return the inverse of distances; where some are 0, these count 1 and others nothing."""
+    with np.errstate(divide="ignore"):
+        weights = 1.0 / distances
+    is_same = np.isinf(weights)
+    return np.where(is_same.any(axis=1, keepdims=True), is_same.astype(np.float64), weights)
 
 
 def _compared(kind: str, rows: Rows, stored: Rows, of_rows: np.ndarray, slots: np.ndarray) -> np.ndarray:

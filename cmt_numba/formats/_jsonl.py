@@ -1,4 +1,4 @@
-"""Tables of JSON objects, one a line."""
+"""Tables of JSON objects, one per line."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ROWS_OF_NAMES = 1000
 
 
 class JsonlSource(TableSource):
-    """A file with a JSON object a line, whose fields are columns: text, numbers, or lists of numbers.
+    """A file with one JSON object per line, whose fields are columns: text, numbers, or lists of numbers.
 
     The columns are the fields of the first thousand lines. A field that is null or left out has no value.
     """
@@ -79,7 +79,7 @@ class JsonlSource(TableSource):
         try:
             row = json.loads(line)
             if rb"\ud" in line.lower():
-                json.dumps(row, ensure_ascii=False).encode()  # halves of characters cannot be encoded
+                json.dumps(row, ensure_ascii=False).encode()  # lone surrogates cannot be encoded
         except (ValueError, RecursionError) as error:
             raise FormatError(self.path, f"is not JSON: {' '.join(str(error).split())}", line=number) from None
         if type(row) is not dict:

@@ -14,7 +14,7 @@ from ._text import FormatError
 
 KINDS = ("number", "category", "text")
 
-_MOST_WORDS = 5  # of a category, in the mean
+_MOST_WORDS = 5  # mean number in a category
 
 
 def kinds_of(given: Sequence[str]) -> dict[str, str]:
@@ -38,7 +38,7 @@ class KindsOfColumns:
     """The kinds of the columns of a file: those given, and the others by their values.
 
     A column is of numbers if all its values are. Otherwise it is of categories if, in the rows where that shows first,
-    a value occurs at least twice and has at most five words, in the mean. All other columns are text.
+    a value occurs at least twice and has at most five words on average. All other columns are text.
 
     Parameters
     ----------
@@ -65,7 +65,7 @@ class KindsOfColumns:
         self.unknown = [name for name in columns if name not in self._kinds]
 
     def look_at(self, frame: Any) -> None:
-        """Take note of the values of more rows."""
+        """Take more rows into account."""
         for name in self.unknown:
             if self._kinds.get(name, "number") == "number":
                 self._kinds[name] = _kind_of(frame[name])
@@ -74,7 +74,9 @@ class KindsOfColumns:
         """Return the kinds of all columns as ``column=kind``, or None if some hold lists of numbers."""
         lists = [name for name in self._columns if self._kinds[name] == "lists"]
         if lists and self._any_given:
-            raise FormatError(self._path, f"column {lists[0]!r} holds lists, beside which columns cannot have kinds")
+            raise FormatError(
+                self._path, f"column {lists[0]!r} holds lists; columns have kinds only in tables without lists"
+            )
         return None if lists else tuple(f"{name}={self._kinds[name]}" for name in self._columns)
 
 
@@ -95,7 +97,7 @@ def as_numbers(column: Any) -> np.ndarray:
         to_numeric = partial(import_module("pandas").to_numeric, errors="coerce")
         try:
             column = to_numeric(column)
-        except OverflowError:  # an integer beyond float64, which text can express as infinity
+        except OverflowError:  # too large for float64; as text it becomes infinity
             column = to_numeric(column.map(str))
     numbers: np.ndarray = column.to_numpy(np.float64, na_value=np.nan)
     return numbers

@@ -122,9 +122,9 @@ class Source(ABC):
     unit : {"B", "row"}
         The unit of ``extent`` and of the positions of batches.
     block_bytes : int
-        About how many bytes of text are read and parsed at a time.
+        Approximate number of bytes of text that are read and parsed at a time.
     rows_in_a_chunk : int
-        At most how many rows of a table or an array are read at a time.
+        Largest number of rows of a table or an array that are read at a time.
     """
 
     format: ClassVar[str]

@@ -77,7 +77,7 @@ class TableSource(Source):
     def _frames(self, columns: list[str], n_rows: int, unparsed: Collection[str]) -> Iterator[tuple[Any, int]]:
         """Yield columns as data frames of up to ``n_rows`` rows, with the position in the file.
 
-        Text in the columns ``unparsed`` is left as it is, also if it is a number.
+        Text in the columns ``unparsed`` stays text, even if it is a number.
         """
 
     def _feature_columns(self, names: list[str], label: str) -> tuple[str, ...]:

@@ -42,7 +42,7 @@ class FormatError(ValueError):
 
 
 class LineBlock(NamedTuple):
-    """A number of whole lines.
+    """Consecutive whole lines.
 
     Attributes
     ----------

@@ -11,8 +11,6 @@ from ..bandits.evaluation import Evaluation
 from ._figures import FIRST, SECOND, Drawing, drawing
 from ._page import PageTable, require_libraries, write_page
 
-_EXACT = ("bernstein", "chernoff")
-
 
 def intervals_of(
     result: Evaluation, method: str = "bootstrap", confidence: float = 0.95, random_state: Any = 0
@@ -23,10 +21,10 @@ def intervals_of(
     ----------
     result : Evaluation
         The evaluation.
-    method : {"bernstein", "chernoff", "bootstrap", "normal"}, default "bootstrap"
+    method : {"betting", "bernstein", "chernoff", "bootstrap", "normal"}, default "bootstrap"
         See :meth:`~cmt_numba.bandits.evaluation.Estimate.interval`.
     confidence : float, default 0.95
-        Of the intervals.
+        Confidence level of the intervals.
     random_state : int, default 0
         Seed of the bootstrap.
 
@@ -37,7 +35,7 @@ def intervals_of(
     """
     rows = []
     for name, found in result.estimates.items():
-        used = "bootstrap" if method in _EXACT and found.bounds is None else method
+        used = method if found.has_interval(method) else "bootstrap"
         low, high = found.interval(used, confidence=confidence, random_state=random_state)
         rows.append({"estimator": name, "value": found.value, "low": low, "high": high, "interval": used})
     return rows
@@ -64,7 +62,7 @@ def write_bandit_report(
     interval : {"bernstein", "chernoff", "bootstrap", "normal"}, default "bootstrap"
         Kind of intervals; the bootstrap stands in where a bound does not hold.
     confidence : float, default 0.95
-        Of the intervals.
+        Confidence level of the intervals.
     title : str, default "Off-policy evaluation"
         Heading, such as the name of the policy and of the log.
     command : str, optional
@@ -135,7 +133,7 @@ def _estimates(result: Evaluation, rows: list[dict[str, Any]], confidence: float
 
 
 def _weights(result: Evaluation) -> Drawing:
-    """Draw which share of all weight the rows of the largest weights have."""
+    """Draw the share of the total weight that the rows with the largest weights have."""
     weights = np.sort(result.estimates["ips"].weights)[::-1]
     total = float(weights.sum()) or 1.0
     shares = np.concatenate([[0.0], np.cumsum(weights) / total])

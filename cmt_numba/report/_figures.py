@@ -24,7 +24,7 @@ _ON_THE_PAGE = {
 }
 _SIZE = (4.1, 2.9)  # inches
 _WIDE = (10.0, 3.9)
-_BARS = 60  # at most; with more values, several share a bar
+_BARS = 60  # largest number of bars; with more values, several share one
 _NEAR = 0.03  # fraction of an axis within which labels would overlap
 _LOGARITHMIC_FROM = 30  # ratio of the largest to the smallest value
 
@@ -105,7 +105,7 @@ def error_by_shots(result: ProgressiveResult) -> Drawing:
 def error_by_time(result: BatchResult) -> Drawing:
     """Draw the main measure against the time of a query for different numbers of leaves, and that of rivals.
 
-    A line joins the points that none beats in both, from left to right.
+    A line joins the points that no other point beats in both.
     """
     name = next(name for name in result.by_probes if name not in ("n_probes", "us_per_query"))
     probes, values, us = (np.array(result.by_probes[key]) for key in ("n_probes", name, "us_per_query"))

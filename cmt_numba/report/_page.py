@@ -16,7 +16,7 @@ _LIBRARIES = ("numba", "numpy", "scipy", "scikit-learn")
 
 
 class PageTable(NamedTuple):
-    """A table: its rows, and names of its columns if it has any."""
+    """A table: its rows and, if it has any, the names of its columns."""
 
     caption: str
     rows: Sequence[Sequence[str]]

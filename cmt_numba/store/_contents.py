@@ -210,7 +210,7 @@ class StoreContents:
         self.check_open()
         search = self.search
         state = search.tree._forest.state
-        X = as_rows(X)
+        X = X if getattr(X, "ndim", 0) == 2 else as_rows(X)
         if state is None:
             return check_matrix(X)
         X = check_matrix(X, n_features=state.parameters.n_features - search.space.n_more)

@@ -345,7 +345,7 @@ class MemoryStore:
                 break
         if tree._forest.eviction.minds_queries:
             note_returned(tree._forest, found.ids)
-        if contents.efforts.are_under_way:
+        if contents.efforts.under_way:
             contents.efforts.measure_part(X.shape[0])
         return results
 

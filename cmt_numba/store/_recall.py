@@ -12,6 +12,7 @@ import scipy.sparse
 
 from .._engine import Filter
 from .._forest import WORTH_A_CANDIDATE, WORTH_A_LEAF
+from .._jit import keeping_interpreter
 from ._search import Effort, StoreSearch
 
 N_EXACT = 4096
@@ -40,17 +41,14 @@ class Efforts:
     ----------
     are_new : bool
         Whether efforts were measured that have not been written.
+    under_way : dict
+        The measurements under way, by what they measure.
     """
 
     def __init__(self, written: Any = None) -> None:
         self.are_new = False
         self._measured: dict[tuple[int, float, float], Effort] = {} if written is None else _read(written)
-        self._under_way: dict[tuple[int, float, float], Measurement] = {}
-
-    @property
-    def are_under_way(self) -> bool:
-        """Whether a measurement is under way."""
-        return bool(self._under_way)
+        self.under_way: dict[tuple[int, float, float], Measurement] = {}
 
     def known(self) -> tuple[Effort, ...]:
         """Return all efforts that were measured."""
@@ -59,7 +57,7 @@ class Efforts:
     def forget(self) -> None:
         """Forget all efforts."""
         self._measured.clear()
-        self._under_way.clear()
+        self.under_way.clear()
 
     def written(self) -> str:
         """Return the efforts as JSON."""
@@ -72,7 +70,8 @@ class Efforts:
         if among is not None:
             n_candidates = among.ids.size
             share = min(1.0, n_candidates / max(1, n))  # memories may have been deleted since the filter was made
-        if n_candidates <= max(N_EXACT, k) or target >= 1.0 or (among is not None and search.are_few(n_candidates)):
+        are_few = n_candidates <= max(N_EXACT, k) or (among is not None and search.are_few(n_candidates, share))
+        if are_few or target >= 1.0:
             return Effort(k, share, target, None, 1.0, n)
         k = 1 << (k - 1).bit_length()
         if share < 1.0:
@@ -80,20 +79,24 @@ class Efforts:
         effort = self._measured.get((k, share, target))
         if effort is not None and effort.n_memories / 2 < n < effort.n_memories * 2:
             return effort
-        if (k, share, target) not in self._under_way:
-            self._under_way[k, share, target] = _measured(search, k, share, target)
+        if (k, share, target) not in self.under_way:
+            self.under_way[k, share, target] = _measured(search, k, share, target)
         return _safe_effort(search, k, share, target, n_candidates, effort)
 
     def measure_part(self, n_rows: int) -> None:
         """Do a part of a measurement that is under way, or several after a batch of many rows."""
-        for _ in range(1 + n_rows // _ROWS_OF_A_PART):
+        with keeping_interpreter(_ROWS_IN_A_PART):  # so many rows that kernels release it
+            self._measure_parts(1 + n_rows // _ROWS_OF_A_PART)
+
+    def _measure_parts(self, n: int) -> None:
+        for _ in range(n):
             try:
-                key, measurement = self._under_way.popitem()  # so no other thread does the same part
+                key, measurement = self.under_way.popitem()  # so no other thread does the same part
             except KeyError:
                 return
             try:
                 next(measurement)
-                self._under_way[key] = measurement
+                self.under_way[key] = measurement
             except StopIteration as done:
                 self._measured[key] = done.value
                 self.are_new = True
@@ -101,7 +104,7 @@ class Efforts:
     def measure(self, search: StoreSearch, k: int, target: float, among: Filter | None) -> Effort:
         """Return the effort for ``k`` neighbours of the candidates, and finish all measurements for that."""
         self.of(search, k, target, among)
-        while self._under_way:
+        while self.under_way:
             self.measure_part(0)
         return self.of(search, k, target, among)
 

@@ -20,6 +20,7 @@ from ._records import Record, Records
 _FASTER = 4  # how much faster many rows are compared with dense memories by matrix products
 _MANY_ROWS = 16
 _MEMORIES_FOR_A_ROW = 256  # whose codes are laid out in the time that comparing by codes saves for a row
+_MOST_CELLS_OF_SHARE = 1 << 20  # the same, times the share of the memories that they are
 _MOST_CELLS_COMPARED = 6 << 20  # codes of candidates
 _MORE = 8  # candidates than wanted, so that those that keys rank otherwise than vectors are among them
 _MORE_BY_COSINE = 2  # whose order keys change only where cosines are nearly equal
@@ -183,26 +184,29 @@ class StoreSearch:
         Candidates are compared by their keys first. Where others than those found may be better, as far as the keys can
         tell, all are compared by their vectors.
         """
-        n = self.tree.n_memories if among is None else among.ids.size
-        ids, scores = np.full((rows.n_rows, k), NONE, np.int64), np.full((rows.n_rows, k), -np.inf)
-        left = np.arange(rows.n_rows)
-        first = _MORE if self.space.n_more > 0 else _MORE_BY_COSINE
-        for more in (first, _WIDER * (k + _MORE)):
-            if more > first and self._cached() is not None:
-                break  # comparing all takes less
-            some = rows if left.size == rows.n_rows else rows.take(left)
-            wanted = max(k, min(n, k + more))
-            found = self._scan(some, wanted, among)
-            ids[left], scores[left] = ranked = self._ranked(Q[left], some, found, k, _SCAN_ERROR)
-            if wanted >= n or self.is_coded():
-                return NearestMemories(ids, scores)
-            last = found.scores[:, -1]
-            limits = self.space.limits(Q[left], last[:, None], self._with_weights(_SCAN_ERROR))[:, 0]
-            left = left[~(limits < ranked.scores[:, -1]) & (last > -np.inf)]
-            if left.size == 0:
-                return NearestMemories(ids, scores)
-        ids[left], scores[left] = self._compared(Q[left], rows.take(left), k, among)
-        return NearestMemories(ids, scores)
+        n = self.tree._forest.n_memories if among is None else among.ids.size
+        more = _MORE if self.space.n_more > 0 else _MORE_BY_COSINE
+        best, left = self._nearest_by_keys(Q, rows, k, n, more, among)
+        if left.size > 0 and self._cached() is None:  # otherwise comparing all takes less
+            some = self._nearest_by_keys(Q[left], rows.take(left), k, n, _WIDER * (k + _MORE), among)
+            best.ids[left], best.scores[left] = some[0]
+            left = left[some[1]]
+        if left.size > 0:
+            best.ids[left], best.scores[left] = self._compared(Q[left], rows.take(left), k, among)
+        return best
+
+    def _nearest_by_keys(
+        self, Q: Any, rows: Rows, k: int, n: int, more: int, among: Filter | None
+    ) -> tuple[NearestMemories, np.ndarray]:
+        """Return the best ``k`` of the ``k + more`` best by keys, and the rows for which others may be better."""
+        wanted = max(k, min(n, k + more))
+        found, error = self._scan(rows, wanted, among)
+        best = self._ranked(Q, rows, found, k, error)
+        if wanted >= n or self.is_coded():
+            return best, _NO_ROWS
+        last = found.scores[:, -1]
+        limits = self.space.limits(Q, last[:, None], self._with_weights(error))[:, 0]
+        return best, np.flatnonzero(~(limits < best.scores[:, -1]) & (last > -np.inf))
 
     def read(self, ids: np.ndarray) -> tuple[GivenVectors, list[Record], bool]:
         """Return the vectors of those ids that are stored, their records, and whether all are exactly as given.
@@ -255,12 +259,16 @@ class StoreSearch:
         there = slots != NONE
         return there, stored_units(self.tree._forest.allocated(), slots[there])
 
-    def are_few(self, n_candidates: int) -> bool:
-        """Return whether all candidates of a filter are compared in less time than a search along links takes."""
+    def are_few(self, n_candidates: int, share: float = 0.0) -> bool:
+        """Return whether comparing the candidates of a filter takes less time than a search along links.
+
+        The larger the ``share`` of the memories that the filter leaves, the sooner such a search ends.
+        """
         state = self.tree._forest.state
         if state is None or state.parameters.sparse or state.parameters.coded:
             return False
-        return n_candidates * state.parameters.n_features <= _MOST_CELLS_COMPARED
+        n_cells = n_candidates * state.parameters.n_features
+        return n_cells <= _MOST_CELLS_COMPARED and n_cells * share <= _MOST_CELLS_OF_SHARE
 
     def is_coded(self) -> bool:
         """Return whether nothing is kept of vectors but codes. Then these are what is searched for."""
@@ -365,18 +373,19 @@ class StoreSearch:
                 ids[first + row, :k], scores[first + row, :k] = vectors.ids[candidates[best]], exact[best]
         return NearestMemories(ids, scores)
 
-    def _scan(self, rows: Rows, k: int, among: Filter | None) -> NearestMemories:
-        """Return the best of all candidates, by their keys."""
+    def _scan(self, rows: Rows, k: int, among: Filter | None) -> tuple[NearestMemories, float]:
+        """Return the best of all candidates, by their keys, and the error of their scores."""
         tree = self.tree
         if not rows.sparse:
             if among is None and self.are_few(tree._forest.n_memories):
                 among = self._every_candidate(rows.offsets.size - 1)
-            return NearestMemories(*scan_dense(tree._forest, rows, k, among, ties_matter=False)[:2])
+            found = NearestMemories(*scan_dense(tree._forest, rows, k, among, ties_matter=False)[:2])
+            return found, _SCAN_ERROR if among is None or not among.is_coded else _SEARCH_ERROR
         hits = unexplored(rows.n_rows, k)
         n_leaves = (tree.n_memories if among is None else among.ids.size) // WORTH_A_LEAF + 1  # so that all are scored
         every = Filter(tree.ids) if among is None else among
         tree._lock.read(partial(search_among, tree._forest, rows, Reach(n_leaves), every, hits))
-        return NearestMemories(hits.ids, hits.scores)
+        return NearestMemories(hits.ids, hits.scores), _SCAN_ERROR
 
     def _every_candidate(self, n_rows: int) -> Filter | None:
         """Return a filter that leaves all memories, if enough rows are compared with them before they change."""

@@ -82,6 +82,8 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
         The classes, sorted.
     n_texts_ : int
         The number of stored texts.
+    ids_ : list of str or int
+        Their ids, in the order in which they were learned.
 
     Examples
     --------
@@ -500,6 +502,11 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
     def n_texts_(self) -> int:
         """The number of stored texts."""
         return len(self._fitted().stored)
+
+    @property
+    def ids_(self) -> list[Any]:
+        """The ids of the stored texts, in the order in which they were learned."""
+        return list(self._fitted().stored.ids)
 
     def _fitted(self) -> TextModel:
         if self._model is None:

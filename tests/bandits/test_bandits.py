@@ -12,8 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import norm
 
-from cmt_numba._forest.rows import Rows
-from cmt_numba._validation import check_rows
 from cmt_numba.bandits import (
     UCB1,
     EpsilonGreedy,
@@ -29,19 +27,6 @@ from cmt_numba.bandits import (
     load_policy,
 )
 from cmt_numba.bandits import _models as models
-from cmt_numba.bandits._candidate_kernels import (
-    N_DESCRIBED,
-    N_SCORES,
-    ActionCandidates,
-    KnownActions,
-    OfferedActions,
-    ProposedMemories,
-    RidgeWeights,
-    WeightTable,
-    find_candidates,
-    learn_rewards,
-    new_table,
-)
 from cmt_numba.bandits._rules import draw
 from cmt_numba.bandits.evaluation import Log
 from cmt_numba.persistence import FileFormatError
@@ -187,51 +172,6 @@ def test_inverses_are_computed_anew_when_they_are_off(monkeypatch: pytest.Monkey
         mine = actions == a
         exact = np.linalg.solve(np.eye(3) * 1e-4 + X[mine].T @ X[mine], X[mine].T @ rewards[mine])
         np.testing.assert_allclose(X @ linear.offsets[a], X @ exact, atol=1e-3)
-
-
-# Weights of very many actions
-
-
-def expected(table: WeightTable, rows: Rows, actions: np.ndarray) -> np.ndarray:
-    """Return the means and the variances of the rewards of one action for each row."""
-    n, none = actions.size, np.empty(0, np.int64)
-    found = ActionCandidates(
-        np.empty(n + 1, np.int64), np.empty(n, np.int64), np.empty((n, N_SCORES)), *np.empty((3, n))
-    )
-    known = KnownActions(none, none, np.zeros(1, np.int64), np.zeros(1))
-    ridge = RidgeWeights(np.eye(N_DESCRIBED)[0], np.zeros((N_DESCRIBED, N_DESCRIBED)), 0.0, 1.0)
-    offered = OfferedActions(1, 0, 1, np.arange(n + 1), actions, actions)
-    nothing = ProposedMemories(none, none, np.empty((n, 0), np.int64), np.empty((n, 0), np.float32))
-    assert find_candidates(table, rows, known, ridge, offered, nothing, nothing, found) == n
-    return np.stack([found.means, found.deviations**2])
-
-
-def test_weights_are_learned_by_a_diagonal_kalman_filter():
-    rows = check_rows(np.random.default_rng(0).normal(size=(50, 6)))
-    rewards, actions = np.random.default_rng(1).random(50), np.full(50, 17)
-    table = new_table(12, 0.5)
-    learn_rewards(table, rows, np.arange(50), actions, rewards)
-    mean, precision = np.zeros(6), np.full(6, 0.5)
-    for x, reward in zip(rows.values.reshape(50, 6).astype(float), rewards, strict=True):
-        variance = x / precision @ x
-        mean = mean + (reward - mean @ x) / (1 + variance) * x / precision
-        precision = precision + x * x
-    X = rows.values.reshape(50, 6).astype(float)
-    means, variances = expected(table, rows, actions)
-    np.testing.assert_allclose(means, X @ mean, atol=1e-5)
-    np.testing.assert_allclose(variances, (X * X / precision).sum(axis=1), rtol=1e-5)
-    assert np.all(expected(table, rows, actions + 1)[0] == 0)  # another action has learned nothing
-
-
-def test_weights_of_sparse_rows_are_those_of_dense_rows():
-    X = np.random.default_rng(2).normal(size=(30, 20)) * (np.random.default_rng(3).random((30, 20)) < 0.3)
-    dense, sparse = check_rows(X), check_rows(scipy.sparse.csr_array(X))
-    found = []
-    for rows in (dense, sparse):
-        table = new_table(12, 0.5)
-        learn_rewards(table, rows, np.arange(30), np.arange(30) % 3, np.linspace(0, 1, 30))
-        found.append(expected(table, rows, np.arange(30) % 3))
-    np.testing.assert_allclose(found[0], found[1], rtol=1e-5, atol=1e-6)
 
 
 # Of all policies

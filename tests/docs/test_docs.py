@@ -26,7 +26,8 @@ def test_every_room_is_named():
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
 def test_links_lead_to_files(path: Path):
-    links = re.findall(r"\]\((?!https?:)([^)#]+)", path.read_text(encoding="utf-8"))
+    prose = re.sub(r"^```.*?^```", "", path.read_text(encoding="utf-8"), flags=re.M | re.S)
+    links = re.findall(r"\]\((?!https?:)([^)#]+)", prose)
     assert [link for link in links if not (path.parent / link).exists()] == []
 
 
@@ -36,6 +37,23 @@ def test_scripts_and_modules_exist(path: Path):
     text = path.read_text(encoding="utf-8")
     paths = re.findall(r"`((?:tests|asv_benchmarks|examples|docs)/[\w./]+)`", text)
     assert [name for name in paths if not (ROOT / name).exists()] == []
+
+
+BANNED = (
+    *("inference weights", "list of the index", "exploration record", "for as long as", "as many again"),
+    *("half as much again", "what goes", "what comes"),
+)
+
+
+def test_banned_words_are_those_of_the_glossary():
+    table = (ROOT / "docs/glossary.md").read_text(encoding="utf-8").partition("## Words we do not use")[2]
+    assert [word for word in BANNED if word not in table] == []
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_pages_use_the_words_of_the_glossary(path: Path):
+    text = " ".join(path.read_text(encoding="utf-8").partition("## Words we do not use")[0].lower().split())
+    assert [word for word in BANNED if re.search(rf"\b{word}\b", text)] == []
 
 
 def _named(path: str) -> Any:

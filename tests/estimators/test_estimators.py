@@ -142,13 +142,14 @@ def test_probabilities():
 @FORMS
 def test_neighbours_are_found_and_vote(form: Any):
     X, y = classes_of_views(10, 4, 0.3)
-    classifier = CMTClassifier(n_neighbors=4, **FEW).partial_fit(form(X[:25]), y[:25]).partial_fit(form(X[25:]), y[25:])
+    options = {"method": "scored_neighbors", "n_neighbors": 4, **FEW}
+    classifier = CMTClassifier(**options).partial_fit(form(X[:25]), y[:25]).partial_fit(form(X[25:]), y[25:])
     distances, ids = classifier.kneighbors(form(X))
     assert ids.shape == distances.shape == (40, 4)
     assert (np.diff(distances, axis=1) >= 0).all()
     assert np.mean(ids[:, 0] == np.arange(40)) > 0.9
     np.testing.assert_array_equal(ids, classifier.kneighbors(form(X), return_distance=False))
-    voters = clone(classifier).set_params(method="neighbors").fit(form(X), y)
+    voters = clone(classifier).fit(form(X), y)
     proba = voters.predict_proba(form(X))
     votes = np.zeros((40, 10))
     ids = voters.kneighbors(form(X), return_distance=False)
@@ -233,7 +234,7 @@ def test_the_estimator_is_found_by_name():
         ({"aggressiveness": 0.0}, "aggressiveness must be above"),
         ({"learning_rate": 0.0}, "learning_rate must be above"),
         ({"method": "votes"}, "method must be one of"),
-        ({"weights": "distance"}, "weights must be one of"),
+        ({"weights": "nearness"}, "weights must be one of"),
         ({"n_neighbors": 0}, "n_neighbors must be between"),
         ({"leaf_multiplier": 0.0}, "leaf_multiplier must be above"),
     ],
@@ -271,7 +272,7 @@ def test_fewer_candidates_can_be_asked_for_at_any_time(sparse: bool):
 def test_parameters_set_after_fit_are_checked():
     X, y = classes_of_views(3, 2, 0.1)
     classifier = CMTClassifier(**FEW).fit(X, y)
-    for options in ({"n_probes": 0}, {"weights": "distance"}, {"method": "votes"}):
+    for options in ({"n_probes": 0}, {"weights": "nearness"}, {"method": "votes"}):
         with pytest.raises(ValueError, match=next(iter(options))):
             CMTClassifier.set_params(pickle.loads(pickle.dumps(classifier)), **options).predict(X)
 

@@ -141,12 +141,12 @@ def test_a_classifier_of_many_classes_uses_lists():
     assert every is not None
     asked, stored = (as_matrix(check_rows(some)) for some in (queries, X[:n]))
     nearness = (asked @ stored.T + (asked @ every.weights)[:, classifier._model.label_of_class]) / 2.0
-    distances, ids = classifier.kneighbors(queries, 3)
+    distances, ids = classifier.set_params(method="scored_neighbors").kneighbors(queries, 3)
     assert np.mean(ids[:, 0] == nearness.argmax(axis=1)) > 0.95
     biases = 0.0 if every.biases is None else every.biases[classifier._model.label_of_class[ids]] / 2.0
     expected = np.take_along_axis(nearness, ids, axis=1) + biases
     np.testing.assert_allclose(1.0 - distances, expected, atol=1e-4)
-    proba = classifier.predict_proba(queries[:20])
+    proba = classifier.set_params(method="head").predict_proba(queries[:20])
     np.testing.assert_array_equal(proba.argmax(axis=1), classes[:20, 0])
     np.testing.assert_allclose(proba.sum(axis=1), 1.0)
     # New classes are in the lists, whether or not the scorers have been made ready to be read.

@@ -11,7 +11,7 @@ from conftest import needs_jit
 from cmt_numba import CMTClassifier, CMTRetriever
 from cmt_numba._forest.state import NONE
 from cmt_numba._heads.examples import MOST_DRAWN_FROM, all_examples, draw_of_labels
-from cmt_numba.estimators._classification_model import replayed
+from cmt_numba.estimators._classification_model import ClassificationModel, replayed
 from cmt_numba.estimators._memories import appended
 
 N, N_CLASSES = 60_000, 20
@@ -113,3 +113,24 @@ def test_columns_grow_behind_what_is_in_use():
     np.testing.assert_array_equal(branch, [[0, 1, 2, 3, 7], [0, 2, 4, 6, 7]])
     np.testing.assert_array_equal(longest, [np.arange(9), np.arange(9) * 2])
     np.testing.assert_array_equal(longer, [np.arange(4), np.arange(4) * 2])
+
+
+@needs_jit
+def test_many_examples_are_not_all_learned_again_at_once(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch):
+    X, y = rng.normal(size=(1500, 4)) + 3.0 * np.eye(4)[np.arange(1500) % 4], np.arange(1500) % 4
+    classifier = CMTClassifier(random_state=0).fit(X[:1100], y[:1100])
+    n_learned: list[int] = []
+    train_head = ClassificationModel._train_head
+
+    def note(self: Any, questions: Any, *args: Any) -> None:
+        n_learned.append(questions.rows.n_rows)
+        train_head(self, questions, *args)
+
+    monkeypatch.setattr(ClassificationModel, "_train_head", note)
+    for i in range(1100, 1400):
+        classifier.partial_fit(X[[i]], y[[i]])
+    assert max(n_learned) <= 32
+    assert min(n_learned) > 8
+    classifier.partial_fit(X[1400:], y[1400:])  # so many that it is worth learning all
+    assert n_learned[-1] == 1500
+    classifier.check_invariants()

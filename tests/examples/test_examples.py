@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import random
 import re
 from pathlib import Path
 from typing import Any
@@ -13,72 +12,45 @@ from conftest import ROOT, load_script, needs_jit
 
 
 @pytest.fixture(scope="module")
-def finder():
-    for package in ("emoji", "platformdirs", "tabulate"):
+def home():
+    for package in ("hassil", "home_assistant_intents", "platformdirs", "tabulate"):
         pytest.importorskip(package)
-    return load_script("examples/find_emoji.py")
+    return load_script("examples/smart_home.py")
 
 
-def test_normalize(finder):
-    assert finder.normalize(":1st_place_medal:") == "1st place medal"
-    assert finder.normalize("  Man\N{RIGHT SINGLE QUOTATION MARK}s  SHOE") == "mans shoe"
-    assert finder.normalize("pi\N{LATIN SMALL LETTER N WITH TILDE}ata, X-RAY!") == "pinata x ray"
-    assert finder.normalize(" ?! ") == ""
-
-
-def test_emoji_names(finder):
-    names = finder.emoji_names()
-    assert len(names) > 1800
-    assert {"crying cat", "gato llorando", "weinende katze"} <= set(names["\N{CRYING CAT FACE}"])
-    assert next(iter(names["\N{CRYING CAT FACE}"])) == "crying cat"
-    assert all(name for of_one in names.values() for name in of_one)
-    assert "\N{WAVING HAND SIGN}\N{EMOJI MODIFIER FITZPATRICK TYPE-3}" not in names
-
-
-def test_misspell_changes_one_place(finder):
-    rng = random.Random(0)
-    for _ in range(200):
-        misspelt = finder.misspell("aabb", rng)
-        assert misspelt != "aabb"
-        assert 3 <= len(misspelt) <= 5
+def test_requests_are_made_of_templates(home):
+    requests = home.read_requests()
+    assert len(requests) > 5000
+    assert len({request.intent for request in requests}) > 40
+    assert all(request.text.strip() for request in requests)
+    assert not any(set(request.text) & set("{}<>|") for request in requests)
+    known, asked = home.split_by_template(requests)
+    assert len(known) + len(asked) == len(requests)
+    assert not {request.template for request in known} & {request.template for request in asked}
 
 
 @needs_jit
-def test_find_emoji(finder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
-    """The classifier learns, errs less than what it is compared with, stays in its folder, and is corrected."""
-    some = dict(list(finder.emoji_names().items())[:120])
-    monkeypatch.setattr(finder, "emoji_names", lambda: some)
-    results = []
-    learn = finder.learn
-    monkeypatch.setattr(finder, "learn", lambda *given, **more: results.append(learn(*given, **more)))
-    small = ["--cache", str(tmp_path / "cache/emoji"), "--picks", "800", "--asked", "400", "--without-linear"]
-    finder.main([*small, "crying", "cat"])
-    assert len(results) == 1
-    *others, ours = results[0]
-    assert [other.search for other in others] == ["BM25"] * 2 + ["exact search"] * 2 + ["class means"]
-    assert ours.search == "CMTClassifier"
-    printed = capsys.readouterr()
-    errors = [float(re.split(r" {2,}", line)[2]) for line in printed.out.splitlines() if " names " in line[:40]]
-    assert len(errors) == 6
-    assert errors[-1] < min(errors[:-1]) + 0.02
-    assert "which is new" in printed.out
-    assert "learning 120 names" in printed.err
+def test_smart_home(home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    """What was asked is answered first; then it learns, is corrected and forgets, and it stays in its folder."""
+    some = [
+        request for request in home.read_requests() if request.intent in ("start timer", "media next", "turn on: light")
+    ]
+    monkeypatch.setattr(home, "read_requests", lambda seed=0: some)
+    folder = ["--folder", str(tmp_path / "home")]
+    home.main([*folder, "start", "a", "timer", "for", "ten", "minutes"])
+    first = capsys.readouterr().out
+    answer = first.index("start timer")
+    assert answer < first.index("Learned a new intent") < first.index("Corrected") < first.index("Forgot")
+    assert "start the dishwasher" in first[first.index("Learned a new intent") : first.index("Corrected")]
+    assert "start the dishwasher" not in first[first.index("Forgot") :]
 
-    finder.main([*small, "--means", "\N{GHOST}", "qqq", "xyzzy"])
-    assert '"qqq xyzzy" means \N{GHOST}' in capsys.readouterr().out
-    finder.main([*small, "--count", "1", "qqq", "xyzzy"])
-    assert "ghost" in capsys.readouterr().out
-    assert len(results) == 1  # later runs have not learned again
+    home.main([*folder, "--means", "brew coffee", "qqq", "xyzzy"])
+    home.main([*folder, "qqq", "xyzzy"])
+    later = capsys.readouterr().out
+    assert "Learned" not in later
+    assert "brew coffee" in later
     with pytest.raises(SystemExit):
-        finder.main([*small, "?!"])
-
-
-def test_linear_model(finder):
-    labels = np.array(["cat", "dog"] * 5)
-    rows = finder.feature_rows([f"{label} {i}" for i, label in enumerate(labels)])
-    answers, learned, per_query = finder.linear_model(rows, labels, rows)
-    np.testing.assert_array_equal(answers, labels)
-    assert min(learned, per_query) >= 0
+        home.main(folder)
 
 
 @needs_jit

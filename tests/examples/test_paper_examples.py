@@ -467,8 +467,20 @@ def test_what_a_search_learns_from(script: Script):
     assert np.mean(learning.first_answers(texts) == np.arange(200)) > 0.5
 
 
+def test_texts_are_normalized(script: Script):
+    normalize = script("feedback_search").normalize
+    assert normalize(":1st_place_medal:") == "1st place medal"
+    assert normalize("  Man\N{RIGHT SINGLE QUOTATION MARK}s  SHOE") == "mans shoe"
+    assert normalize("pi\N{LATIN SMALL LETTER N WITH TILDE}ata, X-RAY!") == "pinata x ray"
+    assert normalize(" ?! ") == ""
+
+
 def test_what_users_remember(script: Script):
-    search, rng = script("find_emoji"), random.Random(0)
+    search, rng = script("feedback_search"), random.Random(0)
+    for _ in range(200):
+        misspelt = search.misspell("aabb", rng)
+        assert misspelt != "aabb"
+        assert 3 <= len(misspelt) <= 5
     words = ["one", "three", "seven", "eight", "nine", "eleven", "twelve", "fifteen"]
     texts = {search.remember(" ".join(words), rng) for _ in range(100)}
     assert len(texts) > 30

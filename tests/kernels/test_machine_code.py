@@ -3,6 +3,7 @@
 import ast
 import json
 import os
+import pickle
 import shutil
 import subprocess
 import sys
@@ -160,3 +161,28 @@ def test_code_runs_where_all_its_features_are():
     assert machine_code._can_run(newer, older)
     assert not machine_code._can_run(older, newer)
     assert not machine_code._can_run(("arm64-darwin", "apple-m1", "+avx2,+avx512f"), older)
+
+
+@needs_jit
+def test_machine_code_of_another_numba_is_not_used(package: Path):
+    first = draw(package)
+    for index in (package.parent / "cache").rglob("*.nbi"):
+        with index.open("rb") as file:
+            pickle.load(file)  # the version of numba
+            rest = file.read()
+        index.write_bytes(pickle.dumps("0.1.0") + rest)
+    assert draw(package) == first
+    assert draw(package) == {**first, "loaded": 1}
+
+
+@needs_jit
+def test_kernels_work_where_nothing_can_be_written(package: Path):
+    nowhere = {"NUMBA_CACHE_DIR": "", "HOME": os.devnull, "XDG_CACHE_HOME": f"{os.devnull}/cache"}
+    for room in ("_jit", "_forest"):
+        (package / room / "__pycache__").touch()  # a file, so that there can be no folder of that name
+    first = draw(package, **nowhere)
+    assert draw(package, **nowhere) == first
+    draw(package)  # compiles what a wheel would bring
+    [files] = (package.parent / "cache").iterdir()
+    shutil.copytree(files, package / "_compiled" / "_forest")
+    assert draw(package, **nowhere) == {**first, "loaded": 1}

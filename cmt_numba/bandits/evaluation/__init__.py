@@ -25,18 +25,19 @@ from ._estimators import (
     self_normalized_doubly_robust,
     switch,
 )
-from ._evaluate import Evaluation, evaluate, target_probabilities
+from ._evaluate import Evaluation, PolicyComparison, evaluate, target_probabilities
 from ._logs import Log, read_log, read_log_in_batches
 from ._nuisances import estimate_propensities, estimate_rewards
 from ._replay import Replay, replay
 
-for _public in (Estimate, Evaluation, Log, Replay):
+for _public in (Estimate, Evaluation, Log, PolicyComparison, Replay):
     _public.__module__ = __name__
 
 __all__ = [
     "Estimate",
     "Evaluation",
     "Log",
+    "PolicyComparison",
     "Replay",
     "direct_method",
     "doubly_robust",

@@ -12,6 +12,7 @@ from .._checks import check_rewards, generator_of, numbers
 from . import _intervals
 from ._intervals import METHODS
 
+_THRESHOLDS = 20  # that are compared
 _LEAST = 1e-100  # propensity; the squares of larger weights would overflow
 
 
@@ -31,6 +32,8 @@ class Estimate:
         The importance weight of each row.
     bounds : tuple of float, or None
         The least and the largest value that a row could contribute; None if terms are not independent.
+    reward_range : tuple of float, or None
+        The least and the largest possible reward. Intervals are clipped to it.
     """
 
     name: str
@@ -38,8 +41,10 @@ class Estimate:
     terms: np.ndarray
     weights: np.ndarray
     bounds: tuple[float, float] | None
+    reward_range: tuple[float, float] | None = None
     _parts: tuple[np.ndarray, np.ndarray] | None = None  # numerators and denominators, if it is a ratio of means
     _offsets: np.ndarray | None = None  # terms whose mean is added to that ratio
+    _sides: tuple[np.ndarray, np.ndarray] | None = None  # terms from 0 on: of the value above the range, and below it
 
     @property
     def effective_sample_size(self) -> float:
@@ -59,13 +64,19 @@ class Estimate:
 
         Parameters
         ----------
-        method : {"bernstein", "chernoff", "bootstrap", "normal"}, default "bernstein"
-            - "bernstein": the empirical Bernstein bound, which holds for any number of rows and is narrow where terms
-              vary little.
+        method : {"betting", "bernstein", "chernoff", "bootstrap", "normal"}, default "bernstein"
+            - "betting": excludes values by the capital of a gambler. Holds for any number of rows, and mostly is the
+              narrowest that does.
+            - "bernstein": the empirical Bernstein bound. Holds for any number of rows.
             - "chernoff": the relative-entropy Chernoff bound, which holds for any number of rows and is narrow where
-              the value is close to a bound. Strehl et al. (2010) use it on [0, 1 / tau].
+              the value is close to a bound. Strehl et al. (2010) use it on [0, 1 / tau]. Needs ``bounds``.
             - "bootstrap": percentiles over resampled rows, right for many rows.
             - "normal": the central limit theorem, right for many rows.
+
+            The first two bound the value from below by the weighted rewards, and from above by the weighted amounts
+            that were missing from the largest reward, so no weight is too large for them. With ``tau`` they still hold
+            for the value itself. An interval as wide as ``reward_range`` says nothing: get more rows, or a policy
+            closer to that of the log.
         confidence : float between 0 and 1, default 0.95
             Probability with which the interval should hold the value.
         n_resamples : int, default 1000
@@ -89,6 +100,62 @@ class Estimate:
         n_resamples = check_integer("n_resamples", n_resamples, 1)
         if self.terms.size < 2:
             raise ValueError("an interval needs at least two rows")
+        low, high = sorted(
+            self._unclipped(method, confidence, n_resamples, random_state)
+        )  # bounds of wrong weights cross
+        least, most = (-np.inf, np.inf) if self.reward_range is None else self.reward_range
+        return float(np.clip(low, least, most)), float(np.clip(high, least, most))
+
+    def has_interval(self, method: str) -> bool:
+        """Return whether this estimator has intervals by a method."""
+        if method in ("betting", "bernstein") and self._sides is not None:
+            return True
+        return method in ("bootstrap", "normal") or (method != "betting" and self.bounds is not None)
+
+    def confidence_sequence(self, confidence: float = 0.95) -> np.ndarray:
+        """Return betting intervals after each row, which all hold together with this probability.
+
+        So one may look at the interval after every row, and stop when it is narrow enough.
+
+        Parameters
+        ----------
+        confidence : float between 0 and 1, default 0.95
+            Probability with which all intervals should hold the value.
+
+        Returns
+        -------
+        ndarray of float64, shape (n, 2)
+            The lower and upper bound after each row.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If ``confidence`` cannot be used, or this estimator has no such intervals.
+        """
+        error = (1.0 - check_real("confidence", confidence, 0.0, 1.0, above=True)) / 2.0
+        if error == 0.0:
+            raise ValueError("confidence must be below 1: no interval is certain to hold the value")
+        below, above = self._checked_sides("betting")
+        assert self.reward_range is not None
+        low, high = self.reward_range
+        lower, upper = (_intervals.betting_below(terms, error) for terms in (below, above))
+        return np.column_stack([low + (high - low) * lower, high - (high - low) * upper])
+
+    def _checked_sides(self, method: str) -> tuple[np.ndarray, np.ndarray]:
+        if self._sides is None:
+            raise ValueError(f'the {method} bound does not hold for {self.name}: use method="bootstrap"')
+        return self._sides
+
+    def _unclipped(self, method: str, confidence: float, n_resamples: int, random_state: Any) -> tuple[float, float]:
+        if method == "betting":
+            low, high = self.confidence_sequence(confidence)[-1].tolist()
+            return low, high
+        if method == "bernstein" and self._sides is not None:
+            below, above = self._sides
+            assert self.reward_range is not None
+            error, (low, high) = (1.0 - confidence) / 2.0, self.reward_range
+            lower, upper = (_intervals.bernstein_below(terms, error) for terms in (below, above))
+            return low + (high - low) * lower, high - (high - low) * upper
         if method == "bootstrap":
             rng = generator_of(random_state, "bootstrap")
             offsets = np.zeros(self.terms.size) if self._offsets is None else self._offsets
@@ -171,17 +238,22 @@ def inverse_propensity(
     rewards = check_rewards(rewards, weights.size)
     low, high = _checked_range(reward_range, rewards)
     largest = _largest_weight(propensities, tau)
-    terms = weights * rewards
-    return _estimate("inverse propensity", terms, weights, (min(low * largest, 0.0), max(high * largest, 0.0)))
+    terms, bounds = weights * rewards, (min(low * largest, 0.0), max(high * largest, 0.0))
+    sides = _weighted_sides(weights, rewards, (low, high))
+    return Estimate("inverse propensity", float(terms.mean()), terms, weights, bounds, (low, high), _sides=sides)
 
 
-def self_normalized(rewards: Any, propensities: Any, target: Any, *, tau: float = 0.0) -> Estimate:
+def self_normalized(
+    rewards: Any, propensities: Any, target: Any, *, tau: float = 0.0, reward_range: tuple[float, float] | None = None
+) -> Estimate:
     """Return the self-normalised inverse propensity score. It is 0 if no row has a weight.
 
     Parameters
     ----------
     rewards, propensities, target, tau
         As of :func:`inverse_propensity`.
+    reward_range : tuple of float, optional
+        The least and the largest possible reward, for intervals that hold for any number of rows.
 
     Returns
     -------
@@ -193,9 +265,15 @@ def self_normalized(rewards: Any, propensities: Any, target: Any, *, tau: float 
         If an argument cannot be used.
     """
     weights = importance_weights(propensities, target, tau)
-    above = weights * check_rewards(rewards, weights.size)
+    rewards = check_rewards(rewards, weights.size)
+    above, its_range, sides = weights * rewards, None, None
+    if reward_range is not None:
+        its_range = _checked_range(reward_range, rewards)
+        sides = _weighted_sides(weights, rewards, its_range)
     terms = above / (weights.mean() or 1.0)
-    return Estimate("self-normalised", float(terms.mean()), terms, weights, None, (above, weights))
+    return Estimate(
+        "self-normalised", float(terms.mean()), terms, weights, None, its_range, (above, weights), _sides=sides
+    )
 
 
 def direct_method(expected_of_target: Any, *, reward_range: tuple[float, float] = (0.0, 1.0)) -> Estimate:
@@ -222,7 +300,7 @@ def direct_method(expected_of_target: Any, *, reward_range: tuple[float, float] 
         raise ValueError("expected_of_target must have at least one entry")
     low, high = _checked_range(reward_range, np.empty(0))
     bounds = (min(low, float(terms.min())), max(high, float(terms.max())))
-    return _estimate("direct method", terms, np.ones(terms.size), bounds)
+    return Estimate("direct method", float(terms.mean()), terms, np.ones(terms.size), bounds, (low, high))
 
 
 def doubly_robust(
@@ -257,11 +335,18 @@ def doubly_robust(
     """
     rewards, weights, errors, base = _corrections(rewards, propensities, target, expected, expected_of_target, tau)
     bounds = _corrected_bounds(reward_range, rewards, errors, base, _largest_weight(propensities, tau))
-    return _estimate("doubly robust", base + weights * errors, weights, bounds)
+    return _corrected("doubly robust", base + weights * errors, weights, rewards, bounds, reward_range)
 
 
 def self_normalized_doubly_robust(
-    rewards: Any, propensities: Any, target: Any, expected: Any, expected_of_target: Any, *, tau: float = 0.0
+    rewards: Any,
+    propensities: Any,
+    target: Any,
+    expected: Any,
+    expected_of_target: Any,
+    *,
+    tau: float = 0.0,
+    reward_range: tuple[float, float] | None = None,
 ) -> Estimate:
     """Return the doubly robust estimate whose weights are divided by their mean.
 
@@ -269,6 +354,8 @@ def self_normalized_doubly_robust(
     ----------
     rewards, propensities, target, expected, expected_of_target, tau
         As of :func:`doubly_robust`.
+    reward_range : tuple of float, optional
+        The least and the largest possible reward, to which intervals are clipped.
 
     Returns
     -------
@@ -279,11 +366,12 @@ def self_normalized_doubly_robust(
     TypeError, ValueError
         If an argument cannot be used.
     """
-    _, weights, errors, base = _corrections(rewards, propensities, target, expected, expected_of_target, tau)
+    rewards, weights, errors, base = _corrections(rewards, propensities, target, expected, expected_of_target, tau)
+    its_range = None if reward_range is None else _checked_range(reward_range, rewards)
     above = weights * errors
     terms = base + above / (weights.mean() or 1.0)
     name = "self-normalised doubly robust"
-    return Estimate(name, float(terms.mean()), terms, weights, None, (above, weights), base)
+    return Estimate(name, float(terms.mean()), terms, weights, None, its_range, (above, weights), base)
 
 
 def switch(
@@ -293,7 +381,7 @@ def switch(
     expected: Any,
     expected_of_target: Any,
     *,
-    threshold: float = 10.0,
+    threshold: float | None = None,
     reward_range: tuple[float, float] = (0.0, 1.0),
 ) -> Estimate:
     """Return the doubly robust estimate that trusts the model alone where weights are above a threshold.
@@ -302,8 +390,9 @@ def switch(
     ----------
     rewards, propensities, target, expected, expected_of_target, reward_range
         As of :func:`doubly_robust`.
-    threshold : float, default 10.0
-        The largest weight that counts.
+    threshold : float, optional
+        The largest weight that counts. By default the one with the least estimated mean squared error (Wang, Agarwal
+        and Dudik, 2017): a smaller threshold has less variance and more bias. No interval shows this bias.
 
     Returns
     -------
@@ -314,15 +403,51 @@ def switch(
     TypeError, ValueError
         If an argument cannot be used.
     """
-    threshold = check_real("threshold", threshold, 0.0, 1e18)
+    if threshold is not None:
+        threshold = check_real("threshold", threshold, 0.0, 1e18)
     rewards, weights, errors, base = _corrections(rewards, propensities, target, expected, expected_of_target, _LEAST)
-    weights = np.where(weights <= threshold, weights, 0.0)
-    bounds = _corrected_bounds(reward_range, rewards, errors, base, threshold)
-    return _estimate("switch", base + weights * errors, weights, bounds)
+    if threshold is None:
+        threshold = tuned_threshold(weights, errors, base)
+    kept = np.where(weights <= threshold, weights, 0.0)
+    bounds = _corrected_bounds(reward_range, rewards, errors, base, min(threshold, float(weights.max())))
+    return _corrected("switch", base + kept * errors, kept, rewards, bounds, reward_range)
 
 
-def _estimate(name: str, terms: np.ndarray, weights: np.ndarray, bounds: tuple[float, float]) -> Estimate:
-    return Estimate(name, float(terms.mean()), terms, weights, bounds)
+def tuned_threshold(weights: np.ndarray, errors: np.ndarray, base: np.ndarray) -> float:
+    """Return the threshold of :func:`switch` with the least estimated mean squared error.
+
+    The bias is estimated by the mean of the corrections that are left out.
+    """
+    corrections, some = weights * errors, weights[weights > 0.0]
+    thresholds = [0.0, *np.quantile(some, np.linspace(0.05, 1.0, _THRESHOLDS)).tolist()] if some.size else [0.0]
+    squares = []
+    for threshold in thresholds:
+        kept = np.where(weights <= threshold, corrections, 0.0)
+        bias = float((corrections - kept).mean())
+        squares.append(float((base + kept).var()) / weights.size + bias**2)
+    return thresholds[int(np.argmin(squares))]
+
+
+def _corrected(
+    name: str,
+    terms: np.ndarray,
+    weights: np.ndarray,
+    rewards: np.ndarray,
+    bounds: tuple[float, float],
+    reward_range: tuple[float, float],
+) -> Estimate:
+    """Return an estimate by a model and its corrections."""
+    its_range = _checked_range(reward_range, rewards)
+    return Estimate(name, float(terms.mean()), terms, weights, bounds, its_range)
+
+
+def _weighted_sides(
+    weights: np.ndarray, rewards: np.ndarray, reward_range: tuple[float, float]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return terms whose means are, at most, the shares of the range below and above the value."""
+    low, high = reward_range
+    shares = (rewards - low) / (high - low)
+    return weights * shares, weights * (1.0 - shares)
 
 
 def _largest_weight(propensities: Any, tau: float) -> float:

@@ -10,7 +10,11 @@ from scipy.special import ndtri
 
 _LEAST, _MOST = 1e-300, 1.0 - 1e-16  # probabilities whose logarithms are finite
 
-METHODS = ("bernstein", "chernoff", "bootstrap", "normal")
+METHODS = ("betting", "bernstein", "chernoff", "bootstrap", "normal")
+
+_CELLS_AT_ONCE = 1 << 20
+_GRID = 400  # means that are tested
+_MOST_BET = 0.75  # of what a bet may lose
 
 
 def normal(values: np.ndarray, confidence: float) -> tuple[float, float]:
@@ -19,12 +23,51 @@ def normal(values: np.ndarray, confidence: float) -> tuple[float, float]:
     return float(values.mean()) - half, float(values.mean()) + half
 
 
+def bernstein_below(values: np.ndarray, error: float) -> float:
+    """Return a lower bound of the mean of values from 0 on by the empirical Bernstein bound (Maurer and Pontil, 2009).
+
+    Values above the cube root of their number are clipped to it, which keeps the bound valid: their mean only sinks.
+    """
+    n, log = values.size, math.log(2.0 / error)
+    most = n ** (1.0 / 3.0)
+    clipped = np.minimum(values, most)
+    half = math.sqrt(2.0 * float(clipped.var(ddof=1)) * log / n) + 7.0 * most * log / (3.0 * (n - 1))
+    return max(float(clipped.mean()) - float(half), 0.0)
+
+
 def bernstein(values: np.ndarray, low: float, high: float, confidence: float) -> tuple[float, float]:
     """Return the interval of the empirical Bernstein bound, for values in ``[low, high]`` (Maurer and Pontil, 2009)."""
     n, log = values.size, math.log(4.0 / (1.0 - confidence))  # half of the error probability on each side
     half = math.sqrt(2.0 * float(values.var(ddof=1)) * log / n) + 7.0 * (high - low) * log / (3.0 * (n - 1))
     mean = float(values.mean())
     return max(mean - half, low), min(mean + half, high)
+
+
+def betting_below(values: np.ndarray, error: float) -> np.ndarray:
+    """Return lower bounds of the mean of values from 0 on after each of them, which all hold together: float64.
+
+    For each possible mean a gambler bets that values are larger. Its capital exceeds ``1 / error`` at any time with
+    probability at most ``error`` if the mean is right, so means with more capital are excluded (Waudby-Smith and
+    Ramdas, Estimating means of bounded random variables by betting, 2024). Values need no upper bound.
+    """
+    n = values.size
+    seen = np.arange(n)
+    before = (0.5 + np.concatenate([[0.0], np.cumsum(values)[:-1]])) / (seen + 1.0)  # the mean so far
+    squares = np.concatenate([[0.0], np.cumsum((values - before) ** 2)[:-1]])
+    variances = (0.25 + squares) / (seen + 1.0)
+    bounds = np.zeros(n)
+    grid = np.linspace(0.0, 1.0, _GRID + 1)[1:]
+    step = max(1, _CELLS_AT_ONCE // n)
+    for first in range(0, grid.size, step):
+        means = grid[first : first + step, None]
+        apart = before - means
+        bets = np.clip(apart / (variances + apart**2), 0.0, _MOST_BET / means)
+        capital = np.maximum.accumulate(np.cumsum(np.log1p(bets * (values - means)), axis=1), axis=1)
+        excluded = np.logical_and.accumulate(capital > math.log(1.0 / error), axis=0)  # and all smaller means
+        if first > 0:
+            excluded &= bounds >= grid[first - 1]
+        bounds = np.where(excluded.any(axis=0), means[excluded.sum(axis=0) - 1, 0], bounds)
+    return bounds
 
 
 def chernoff(values: np.ndarray, low: float, high: float, confidence: float) -> tuple[float, float]:

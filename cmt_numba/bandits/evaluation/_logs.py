@@ -48,6 +48,9 @@ class Log:
         occur.
     times : array-like, shape (n,), optional
         When the decisions were made; they must not decrease.
+    arms : sequence, optional
+        The names of the actions 0, 1, 2, ... If ``actions`` are strings, their names in ascending order, with those in
+        ``allowed``; actions are then numbered.
 
     Raises
     ------
@@ -61,8 +64,20 @@ class Log:
     propensities: Any = None
     allowed: Any = None
     times: Any = None
+    arms: Any = None
 
     def __post_init__(self) -> None:
+        if self.arms is None and _are_names(self.actions):
+            others = [] if self.allowed is None else [np.ravel(row) for row in _as_rows(self.allowed)]
+            names = np.unique(np.concatenate([np.ravel(self.actions), *others]).astype(str))
+            object.__setattr__(self, "arms", tuple(names.tolist()))
+        if self.arms is not None:
+            object.__setattr__(self, "arms", tuple(self.arms))
+            object.__setattr__(self, "actions", self.numbers_of(self.actions))
+            if self.allowed is not None and np.ndim(self.allowed) < 2 and not any(np.ndim(row) for row in self.allowed):
+                object.__setattr__(self, "allowed", self.numbers_of(self.allowed))
+            elif self.allowed is not None:
+                object.__setattr__(self, "allowed", [self.numbers_of(row) for row in self.allowed])
         actions = check_actions(self.actions)
         n = actions.size
         columns: dict[str, Any] = {"actions": actions, "rewards": check_rewards(self.rewards, n)}
@@ -90,6 +105,22 @@ class Log:
     def __len__(self) -> int:
         return int(self.actions.size)
 
+    def numbers_of(self, actions: Any) -> np.ndarray:
+        """Return actions by number, whether they are given by number or by name.
+
+        Raises
+        ------
+        ValueError
+            If a name is not one of ``arms``.
+        """
+        if not _are_names(actions):
+            return np.asarray(actions)
+        places = {str(name): i for i, name in enumerate(self.arms or ())}
+        unknown = [name for name in np.ravel(actions) if str(name) not in places]
+        if unknown:
+            raise ValueError(f"actions must be numbers, or names in arms, which {unknown[0]!r:.40} is not")
+        return np.array([places[str(name)] for name in np.ravel(actions)], np.int64)
+
     def choices(self) -> Choices:
         """Return the actions allowed in each row."""
         return check_choices(self.allowed, len(self))
@@ -108,7 +139,7 @@ class Log:
             allowed = self.allowed if for_all else self.allowed[rows]
         else:
             allowed = [self.allowed[i] for i in np.arange(len(self))[rows]]
-        return Log(self.actions[rows], self.rewards[rows], allowed=allowed, **parts)
+        return Log(self.actions[rows], self.rewards[rows], allowed=allowed, arms=self.arms, **parts)
 
     def allowed_between(self, first: int, stop: int) -> Any:
         """Return the actions allowed in the rows ``first .. stop``, as ``act`` takes them."""
@@ -213,13 +244,25 @@ def _lists(name: str, column: Any) -> np.ndarray:
     return np.array(rows)
 
 
-def read_log(path: str | os.PathLike[str], **columns: Any) -> Log:
-    """Return the log in a file.
+def _are_names(actions: Any) -> bool:
+    """Return whether actions are given by name."""
+    return np.asarray(actions).dtype.kind in "UO" and all(isinstance(name, str) for name in np.ravel(actions))
+
+
+def _as_rows(allowed: Any) -> list[Any]:
+    """Return the rows of allowed actions, or all of them as one."""
+    rows = list(allowed)
+    return rows if any(np.ndim(row) for row in rows) else [rows]
+
+
+def read_log(path: Any, **columns: Any) -> Log:
+    """Return the log in a file or a data frame.
 
     Parameters
     ----------
-    path : path-like
-        A file in Parquet, CSV or JSONL (a JSON object in each line), by its suffix; text may be gzipped.
+    path : path-like or DataFrame
+        A file in Parquet, CSV or JSONL (a JSON object in each line), by its suffix; text may be gzipped. Or a data
+        frame, see :meth:`Log.from_frame`.
     **columns
         The names of the columns, see :meth:`Log.from_frame`.
 
@@ -236,6 +279,8 @@ def read_log(path: str | os.PathLike[str], **columns: Any) -> Log:
     OSError
         If the file cannot be read.
     """
+    if hasattr(path, "columns"):
+        return Log.from_frame(path, **columns)
     return Log.from_frame(import_module("pandas").concat(list(_frames(path, 1 << 16)), ignore_index=True), **columns)
 
 

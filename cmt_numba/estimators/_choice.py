@@ -1,0 +1,131 @@
+"""The choice between head and neighbors, and of the neighbors' metric and number, by held-out error."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from .._forest import NONE, Rows
+from .._heads import StoredExamples, all_examples
+from .._validation import MOST_WANTED, check_integer
+from ._calibration import FEWEST_HELD_OUT, held_out
+from ._input import filled
+from ._neighbors import METRICS, nearest, new_table
+from ._votes import count_votes, weights_of_votes
+
+AUTO = "auto"
+METHODS = ("head", "neighbors", "scored_neighbors")
+
+_NEIGHBORS_TRIED = (1, 3, 5, 10, 20)
+_MOST_EXAMPLES = 10_000  # that the choice is made with
+_MOST_LABELS = 1024  # with more, linear scorers are better and neighbors slower
+_MOST_SPLITS = 5  # of the examples, until enough have been held out
+_ENOUGH_HELD_OUT = 1500
+
+
+class Choice(NamedTuple):
+    """How a classifier answers."""
+
+    method: str = "head"
+    metric: str = "euclidean"
+    n_neighbors: int = 5
+
+
+class ChoiceOptions(Protocol):
+    """The parameters of a classifier that say how it answers."""
+
+    method: str
+    metric: str
+    n_neighbors: int | str
+    weights: str
+
+
+def check_n_neighbors(value: int | str) -> int | str:
+    """Return a number of neighbors, or "auto"."""
+    if isinstance(value, str) and value == AUTO:
+        return value
+    return check_integer("n_neighbors", value, 1, MOST_WANTED)
+
+
+def resolved(options: ChoiceOptions, chosen: Choice | None) -> Choice:
+    """Return what the parameters say, and what was chosen where they say "auto"."""
+    chosen = chosen or Choice()
+    return Choice(
+        chosen.method if options.method == AUTO else options.method,
+        chosen.metric if options.metric == AUTO else options.metric,
+        chosen.n_neighbors if isinstance(options.n_neighbors, str) else options.n_neighbors,
+    )
+
+
+def choose(
+    examples: StoredExamples | None,
+    lengths: np.ndarray | None,
+    n_labels: int,
+    options: ChoiceOptions,
+    predict: Callable[[np.ndarray, Rows], np.ndarray],
+) -> Choice:
+    """Return the choice with the lowest error on stored examples that are held out.
+
+    Without enough of them, it is what :class:`Choice` has by default. Of equal errors the head's wins.
+
+    Parameters
+    ----------
+    examples : StoredExamples or None
+        The stored examples.
+    lengths : ndarray of float32 or None
+        Their lengths before they were scaled; None if all were 1.
+    n_labels : int
+        The number of labels.
+    options : ChoiceOptions
+        The parameters.
+    predict : callable
+        Returns the labels that a head predicts for rows, after learning the examples in some slots.
+    """
+    by_default = resolved(options, None)
+    if examples is None or AUTO not in (options.method, options.metric, options.n_neighbors):
+        return by_default
+    rows, labels = all_examples(examples)
+    if options.method == AUTO and (rows.sparse or n_labels > _MOST_LABELS):
+        return by_default
+    lengths, errors, n_held_out = filled(lengths, labels.size), Counter[Choice](), 0
+    for seen, apart in _splits(labels):
+        if options.method == AUTO:
+            errors[by_default] += int(np.count_nonzero(predict(seen, rows.take(apart)) != labels[apart]))
+        errors.update(_errors_of_neighbors(rows, labels, lengths, seen, apart, options))
+        n_held_out += apart.size
+        if n_held_out >= _ENOUGH_HELD_OUT:
+            break
+    return by_default if n_held_out < FEWEST_HELD_OUT else min(errors, key=errors.__getitem__)
+
+
+def _splits(labels: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield slots to learn and slots to hold out, of at most 10,000 examples or one of each label."""
+    needed = np.unique(labels, return_index=True)[1]  # a label needs one example to learn
+    order = np.random.default_rng(0).permutation(labels.size)
+    some = np.union1d(needed, order[: max(0, _MOST_EXAMPLES - needed.size)])
+    for seed in range(_MOST_SPLITS):
+        apart, seen = held_out(some.size, seed, never=np.searchsorted(some, needed))
+        if apart.size > 0:
+            yield some[seen], some[apart]
+
+
+def _errors_of_neighbors(
+    rows: Rows, labels: np.ndarray, lengths: np.ndarray, seen: np.ndarray, apart: np.ndarray, options: ChoiceOptions
+) -> dict[Choice, int]:
+    """Return the number of errors that votes of some examples make on others, for each choice that is possible."""
+    learned, asked, errors = rows.take(seen), rows.take(apart), {}
+    method = "neighbors" if options.method == AUTO else options.method
+    numbers = _NEIGHBORS_TRIED if isinstance(options.n_neighbors, str) else (options.n_neighbors,)
+    for metric in METRICS if options.metric == AUTO else (options.metric,):
+        table = new_table(learned, lengths[seen], metric)
+        found, distances = nearest(table, asked, lengths[apart], max(numbers))
+        for k in numbers:
+            first = found[:, :k]
+            weights = weights_of_votes(options.weights, 1.0 - distances[:, :k], asked, learned, first)
+            voters = np.where(first == NONE, NONE, labels[seen][first])
+            best = count_votes(voters, weights, int(labels.max()) + 1).argmax(axis=1)
+            errors[Choice(method, metric, k)] = int(np.count_nonzero(best != labels[apart]))
+    return errors

@@ -1,0 +1,148 @@
+"""Exact nearest neighbors among stored examples, by Euclidean distance or cosine.
+
+All distances of a block of rows come from one matrix product, and a kernel picks the nearest examples. Products of
+dense rows are of float32, so a few more examples than wanted are picked, and ranked by distances in float64.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .._forest import NONE, Rows, as_matrix
+from .._heads import best_few
+
+METRICS = ("euclidean", "cosine")
+
+_SCORES_AT_ONCE = 1 << 21  # of a block of rows, 8 MB
+_VALUES_AT_ONCE = 1 << 20  # of pairs that are compared in float64
+_FURTHER = 8  # examples picked beyond those wanted
+_MOST_PICKED = 128  # by the kernel, which keeps them sorted: more are found sooner by partitioning
+_ROUNDING = 2.0**-20  # relative to the squared lengths of two rows: squared distances closer than this are equal
+
+
+class NeighborTable(NamedTuple):
+    """Examples as they are compared with rows."""
+
+    metric: str
+    keys: Any  # float32 (n, n_features), dense or CSR: of unit length for cosines, otherwise centred if dense
+    columns: Any  # the same transposed, for products
+    squares: np.ndarray  # float32 (n,): squared lengths of keys
+    center: np.ndarray | None  # float32 (n_features,)
+
+
+def row_lengths(X: Any) -> np.ndarray:
+    """Return the Euclidean length of each row of a dense or CSR matrix as float32, and 1 for rows of zeros."""
+    if isinstance(X, np.ndarray):
+        squares = np.einsum("ij,ij->i", X, X, dtype=np.float64)
+    else:
+        n_rows, values = X.shape[0], X.data.astype(np.float64)
+        squares = np.bincount(np.repeat(np.arange(n_rows), np.diff(X.indptr)), values * values, n_rows)
+    return np.sqrt(np.where(squares > 0.0, squares, 1.0)).astype(np.float32)
+
+
+def new_table(stored: Rows, lengths: np.ndarray | None, metric: str) -> NeighborTable:
+    """Return a table of examples of unit length, whose lengths were ``lengths``, or 1 if that is None."""
+    keys: Any = as_matrix(stored)
+    if metric == "cosine":
+        ones = np.ones(stored.n_rows, np.float32)
+        return NeighborTable(metric, keys, keys.T if not stored.sparse else keys.T.tocsr(), ones, None)
+    keys, center = _scaled(keys, lengths), None
+    if not stored.sparse:
+        center = keys.mean(axis=0, dtype=np.float64).astype(np.float32)
+        keys = keys - center
+    squares = np.asarray((keys * keys).sum(axis=1), np.float32).ravel()
+    return NeighborTable(metric, keys, keys.T if not stored.sparse else keys.T.tocsr(), squares, center)
+
+
+def nearest(table: NeighborTable, rows: Rows, lengths: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the positions of the ``k`` nearest examples of each row, and their distances, the nearest first.
+
+    Of equal distances the first example comes first.
+
+    Parameters
+    ----------
+    table : NeighborTable
+        The examples.
+    rows : Rows
+        Rows of unit length.
+    lengths : ndarray of float32, shape (n_rows,)
+        What their lengths were.
+    k : int
+        Examples wanted.
+
+    Returns
+    -------
+    positions : ndarray of int64, shape (n_rows, k)
+        NONE where there are fewer examples.
+    distances : ndarray of float64, shape (n_rows, k)
+        Euclidean distances, or 1 minus the cosine; infinite for none.
+    """
+    n_rows, n_found = rows.n_rows, min(k, table.squares.size)
+    positions, distances = np.full((n_rows, k), NONE), np.full((n_rows, k), np.inf)
+    queries: Any = as_matrix(rows)
+    if table.metric == "euclidean":
+        queries = _scaled(queries, lengths)
+    if table.center is not None:
+        queries = queries - table.center
+    n_picked = min(n_found + _FURTHER, table.squares.size)
+    for first, scores in _blocks(table, queries):
+        span = slice(first, first + scores.shape[0])
+        picked, values = _pick(scores, n_picked)
+        apart, rounding = _squared_distances(table, queries[span], picked, values)
+        order = np.lexsort((picked, np.round(apart / rounding)), axis=1)[:, :n_found]
+        found = np.take_along_axis(apart, order, axis=1)
+        if rows.sparse:
+            found = np.where(found < rounding, 0.0, found)  # equal rows
+        positions[span, :n_found] = np.take_along_axis(picked, order, axis=1)
+        distances[span, :n_found] = np.sqrt(found) if table.metric == "euclidean" else found / 2.0
+    return positions, distances
+
+
+def _scaled(matrix: Any, lengths: np.ndarray | None) -> Any:
+    if lengths is None or np.all(lengths == 1.0):
+        return matrix
+    return matrix * lengths[:, None] if isinstance(matrix, np.ndarray) else matrix.multiply(lengths[:, None]).tocsr()
+
+
+def _blocks(table: NeighborTable, queries: Any) -> Iterator[tuple[int, np.ndarray]]:
+    """Yield for blocks of rows a number for each example, the larger the nearer, and the first row of the block."""
+    length = max(1, _SCORES_AT_ONCE // max(1, table.squares.size))
+    for first in range(0, queries.shape[0], length):
+        products = queries[first : first + length] @ table.columns
+        scores = products if isinstance(products, np.ndarray) else products.toarray()
+        if table.metric == "euclidean":
+            scores -= 0.5 * table.squares
+        yield first, np.ascontiguousarray(scores)
+
+
+def _pick(scores: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the positions of the ``n`` largest scores of each row, and these scores."""
+    if n > _MOST_PICKED:
+        picked = np.argpartition(scores, scores.shape[1] - n, axis=1)[:, scores.shape[1] - n :]
+        return picked, np.take_along_axis(scores, picked, axis=1)
+    picked, values = np.empty((scores.shape[0], n), np.int64), np.empty((scores.shape[0], n), np.float32)
+    best_few(scores, picked, values)
+    return picked, values
+
+
+def _squared_distances(
+    table: NeighborTable, queries: Any, picked: np.ndarray, values: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the squared distances of rows and examples picked for them, and how much they may be off in each row."""
+    of_picked = table.squares[picked]
+    if not isinstance(queries, np.ndarray):
+        squares = np.asarray(queries.multiply(queries).sum(axis=1), np.float64).reshape(-1, 1)
+        products = values + 0.5 * of_picked if table.metric == "euclidean" else values
+        apart = np.maximum(squares + of_picked - 2.0 * products, 0.0)
+        return apart, _ROUNDING * (squares + of_picked.max(axis=1, keepdims=True))
+    squares = np.einsum("ij,ij->i", queries, queries, dtype=np.float64)[:, None]
+    apart = np.empty(picked.shape)
+    length = max(1, _VALUES_AT_ONCE // max(1, picked.shape[1] * queries.shape[1]))
+    for first in range(0, picked.shape[0], length):
+        span = slice(first, first + length)
+        gaps = table.keys[picked[span]].astype(np.float64) - queries[span, None, :]
+        apart[span] = np.einsum("ijk,ijk->ij", gaps, gaps)
+    return apart, _ROUNDING * (squares + of_picked.max(axis=1, keepdims=True))

@@ -1,0 +1,114 @@
+"""The reward model of ``CMTBandit`` learns as a plain implementation of its formulas does."""
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+from cmt_numba.bandits import CMTBandit
+from cmt_numba.bandits._reward_kernels import (
+    CONSTANT,
+    EXPECTED_VALUE,
+    MEAN,
+    N_PREDICTIONS,
+    NOVELTY,
+    PRIOR,
+    PROBABILITY,
+    SIMILARITY,
+    STACK_RIDGE,
+)
+
+N_ACTIONS, N_FEATURES, RIDGE = 5, 6, 0.1
+
+
+class PlainModel:
+    """The same model with a weight for each action and feature, and keys in the space of contexts or none."""
+
+    def __init__(self, keys: np.ndarray | None) -> None:
+        shape = N_ACTIONS, N_FEATURES
+        self.keys, self.scale = keys, 8.0
+        self.value, self.value_precision = np.zeros(shape), np.full(shape, RIDGE)
+        self.choice, self.choice_precision = np.zeros(shape), np.full(shape, RIDGE * (1 if keys is None else 3))
+        self.tuned, self.squares = np.zeros(N_FEATURES), np.zeros(N_FEATURES)
+        self.counts, self.sums = np.zeros(N_ACTIONS), np.zeros(N_ACTIONS)
+        self.matrix, self.target = np.eye(N_PREDICTIONS) * STACK_RIDGE, np.zeros(N_PREDICTIONS)
+
+    def predict(self, x: np.ndarray) -> np.ndarray:
+        predictions = np.zeros((N_ACTIONS, N_PREDICTIONS))
+        predictions[:, EXPECTED_VALUE] = self.value @ x
+        predictions[:, MEAN] = self.sums / (1 + self.counts)
+        predictions[:, NOVELTY] = 1 / np.sqrt(1 + self.counts)
+        predictions[:, CONSTANT] = 1
+        logits = self.choice @ x
+        if self.keys is not None:
+            predictions[:, SIMILARITY] = self.keys @ x
+            logits += self.scale * predictions[:, SIMILARITY] + (self.keys * x) @ self.tuned
+        predictions[:, PROBABILITY] = np.exp(logits - logits.max()) / np.exp(logits - logits.max()).sum()
+        return predictions
+
+    @property
+    def weights(self) -> np.ndarray:
+        weights: np.ndarray = PRIOR + np.linalg.solve(self.matrix, self.target)
+        return weights
+
+    def means(self, X: np.ndarray) -> np.ndarray:
+        return np.concatenate([self.predict(x) @ self.weights for x in X])
+
+    def learn(self, x: np.ndarray, action: int, reward: float) -> None:
+        predictions, weights = self.predict(x), self.weights
+        own, p = predictions[action], predictions[:, PROBABILITY]
+        others = np.delete(weights * own, EXPECTED_VALUE).sum()
+        self.matrix += np.outer(own, own)
+        self.target += (reward - PRIOR @ own) * own
+        variance = x / self.value_precision[action] @ x
+        step = (reward - others - own[EXPECTED_VALUE]) / (1 + variance)
+        self.value[action] += step * x / self.value_precision[action]
+        self.value_precision[action] += x * x
+        right, wrong = -p, p * p[action] / max(1 - p[action], 0.02)
+        right[action], wrong[action] = 1 - p[action], -p[action]
+        gradients = reward * right + (1 - reward) * wrong
+        for a in np.flatnonzero(np.abs(gradients) >= 1e-3):
+            curvature = max(p[a] * (1 - p[a]), 1e-4) * (1.0 if a == action else reward)
+            step = gradients[a] / (1 + curvature * (x / self.choice_precision[a] @ x))
+            self.choice[a] += step * x / self.choice_precision[a]
+            self.choice_precision[a] += curvature * x * x
+            if self.keys is not None:
+                slopes = gradients[a] * self.keys[a] * x
+                self.squares += slopes * slopes
+                self.tuned += np.where(slopes != 0, slopes / np.sqrt(1e-3 + self.squares), 0.0)
+        of_similarity = gradients[np.abs(gradients) >= 1e-3] @ predictions[np.abs(gradients) >= 1e-3, SIMILARITY]
+        self.scale = max(1.0, self.scale + 0.1 * of_similarity)
+        self.counts[action] += 1
+        self.sums[action] += reward
+
+
+def unit_rows(n: int, seed: int) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    rows = rng.random((n, N_FEATURES)) * (rng.random((n, N_FEATURES)) < 0.6)
+    rows[:, 0] += 0.1
+    return (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
+
+
+@pytest.mark.parametrize("with_keys", [False, True])
+def test_sparse_rows_are_learned_as_by_a_plain_implementation(with_keys: bool):
+    keys, X, rng = unit_rows(N_ACTIONS, 0), unit_rows(60, 1), np.random.default_rng(2)
+    bandit, plain = CMTBandit(N_ACTIONS, n_bits=16, random_state=0), PlainModel(keys if with_keys else None)
+    if with_keys:
+        bandit = CMTBandit(n_bits=16, random_state=0)
+        bandit.add_actions(np.arange(N_ACTIONS), scipy.sparse.csr_array(keys))
+    actions, rewards = rng.integers(0, N_ACTIONS, 60), rng.random(60).round()
+    sparse = scipy.sparse.csr_array(X)
+    bandit.learn(sparse, actions, rewards)
+    for x, action, reward in zip(X.astype(float), actions, rewards, strict=True):
+        plain.learn(x, action, reward)
+    found = bandit._candidates(bandit._rows(sparse), None)
+    np.testing.assert_allclose(found.means, plain.means(X.astype(float)), atol=1e-4)
+
+
+def test_dense_contexts_are_learned_as_sparse_ones():
+    X, rng = unit_rows(40, 1), np.random.default_rng(2)
+    actions, rewards = rng.integers(0, N_ACTIONS, 40), rng.random(40)
+    means = []
+    for rows in (X, scipy.sparse.csr_array(X)):
+        bandit = CMTBandit(N_ACTIONS, n_bits=16, random_state=0).learn(rows, actions, rewards)
+        means.append(bandit._candidates(bandit._rows(rows), None).means)
+    np.testing.assert_allclose(*means, atol=1e-5)

@@ -1,0 +1,107 @@
+"""Nearest examples of a classifier, and the choice between neighbors and the head."""
+
+import pickle
+
+import numpy as np
+import pytest
+import scipy.sparse
+from sklearn.datasets import load_digits, make_moons
+from sklearn.neighbors import KNeighborsClassifier
+
+from cmt_numba import CMTClassifier
+
+
+@pytest.fixture(scope="module")
+def digits():
+    X, y = load_digits(return_X_y=True)
+    return X[:500], y[:500], X[500:800], y[500:800]
+
+
+def curved(n, seed=0):
+    X, y = make_moons(n, noise=0.15, random_state=seed)
+    return X + 1.0, y
+
+
+@pytest.mark.parametrize("form", [np.asarray, scipy.sparse.csr_array], ids=["dense", "sparse"])
+@pytest.mark.parametrize(
+    "options", [{}, {"metric": "cosine"}, {"weights": "distance"}, {"n_neighbors": 1}, {"n_neighbors": 150}], ids=str
+)
+def test_neighbors_answer_as_in_scikit_learn(digits, form, options):
+    X, y, queries, _ = digits
+    ours = CMTClassifier(method="neighbors", random_state=0, **options).fit(form(X), y)
+    theirs = KNeighborsClassifier(**options).fit(X, y)
+    distances, ids = ours.kneighbors(form(queries))
+    expected, nearest = theirs.kneighbors(queries)
+    np.testing.assert_allclose(distances, expected, rtol=1e-3, atol=1e-5)
+    assert np.mean([np.isin(*pair).mean() for pair in zip(ids, nearest, strict=True)]) > 0.99  # the rest are ties
+    assert np.mean(ours.predict(form(queries)) == theirs.predict(queries)) > 0.99
+    np.testing.assert_allclose(ours.predict_proba(form(X)).sum(axis=1), 1.0)
+
+
+def test_equal_examples_have_distance_zero_and_come_in_order():
+    X = np.array([[3.0, 4.0], [0.0, 2.0], [3.0, 4.0], [0.0, 0.0]])
+    for form in (np.asarray, scipy.sparse.csr_array):
+        classifier = CMTClassifier(random_state=0).fit(form(X), ["a", "b", "c", "d"])
+        distances, ids = classifier.kneighbors(form(X[:1]), 5)
+        assert ids[0].tolist() == [0, 2, 1, 3, -1]
+        np.testing.assert_allclose(distances[0], [0.0, 0.0, np.sqrt(13.0), 5.0, np.inf], rtol=1e-5)
+
+
+def test_neighbors_follow_what_is_learned_and_removed(digits, tmp_path):
+    X, y, queries, _ = digits
+    classifier = CMTClassifier(method="neighbors", random_state=0)
+    for some in np.array_split(np.arange(500), 4):
+        classifier.partial_fit(X[some], y[some])
+    classifier.remove(np.arange(0, 500, 5))
+    left = np.flatnonzero(np.arange(500) % 5)
+    theirs = KNeighborsClassifier().fit(X[left], y[left])
+    _, ids = classifier.kneighbors(queries)
+    assert np.mean(ids == left[theirs.kneighbors(queries)[1]]) > 0.97
+    classifier.save(tmp_path / "classifier")
+    for other in (CMTClassifier.load(tmp_path / "classifier"), pickle.loads(pickle.dumps(classifier))):
+        other.check_invariants()
+        np.testing.assert_array_equal(other.kneighbors(queries)[1], ids)
+
+
+def test_the_method_is_chosen_by_held_out_error():
+    X, y = curved(400)
+    queries, wanted = curved(300, seed=1)
+    chosen = CMTClassifier(method="auto", random_state=0).fit(X, y)
+    neighbors = CMTClassifier(method="neighbors", random_state=0).fit(X, y)
+    np.testing.assert_array_equal(chosen.predict(queries), neighbors.predict(queries))
+    assert chosen.score(queries, wanted) > 0.9 > CMTClassifier(random_state=0).fit(X, y).score(queries, wanted)
+
+    # A plane through the origin divides the classes, in too many dimensions for neighbors.
+    rng = np.random.default_rng(0)
+    X, plane = rng.normal(size=(400, 30)), rng.normal(size=30)
+    queries, X, y = X[300:], X[:300], X[:300] @ plane > 0.0
+    chosen = CMTClassifier(method="auto", random_state=0).fit(X, y)
+    head = CMTClassifier(random_state=0).fit(X, y)
+    np.testing.assert_array_equal(chosen.predict_proba(queries), head.predict_proba(queries))
+
+
+def test_the_choice_is_made_again_and_is_kept_in_folders(tmp_path):
+    X, y = curved(400)
+    options = {"method": "auto", "n_neighbors": "auto", "metric": "auto"}
+    with CMTClassifier.open(tmp_path / "folder", random_state=0, **options) as one:
+        one.partial_fit(X[:10], y[:10])
+        assert one._choice().method == "head"
+        one.partial_fit(X[10:200], y[10:200]).partial_fit(X[200:], y[200:])
+        answers, choice = one.predict(X), one._choice()
+        assert choice.method == "neighbors"
+    with CMTClassifier.open(tmp_path / "folder") as other:
+        assert other._choice() == choice
+        np.testing.assert_array_equal(other.predict(X), answers)
+
+
+def test_impossible_combinations_are_refused(digits):
+    X, y, *_ = digits
+    for options, message in (
+        ({"method": "neighbors", "weights": "score"}, "needs method='scored_neighbors'"),
+        ({"method": "neighbors", "store_examples": False}, "needs stored examples"),
+        ({"n_neighbors": "many"}, "n_neighbors"),
+        ({"n_neighbors": 0}, "n_neighbors"),
+        ({"metric": "hamming"}, "metric"),
+    ):
+        with pytest.raises((TypeError, ValueError), match=message):
+            CMTClassifier(**options).fit(X, y)
