@@ -25,7 +25,7 @@ from cmt_numba.journal import AlreadyOpenError, DurableTree, JournalError
 from cmt_numba.rewards import LabelEquality
 
 READING = {
-    *("check_invariants", "close", "leaves", "load", "save", "snapshot", "sync"),
+    *("check_invariants", "close", "leaves", "load", "plot", "save", "snapshot", "sync"),
     *("depth", "ids", "n_features", "n_memories", "nbytes", "path", "sequence", "synced_sequence"),
 }
 
