@@ -78,11 +78,11 @@ class Filter:
 
     @property
     def is_coded(self) -> bool:
-        """Whether the codes of the candidates are used."""
+        """Whether codes of the candidates were prepared."""
         return self._coded is not None
 
     def coded(self, state: State, n_rows: int) -> CodedCandidates | None:
-        """Return the codes of the candidates, or None if preparing them does not pay for so many rows.
+        """Return the codes of the candidates for comparing ``n_rows`` rows; None if it is faster without codes.
 
         Call :meth:`slots` first, in the same read.
         """

@@ -252,8 +252,8 @@ def _propensities(
 def scan_dense(forest: Forest, rows: Rows, k: int, among: Filter | None, *, ties_matter: bool = True) -> Hits:
     """Return the best ``k`` of all memories of a forest, or of those in ``among``, for dense rows.
 
-    The forest may change between blocks of rows. Candidates of a filter that is used repeatedly are compared by codes
-    first, which breaks ties differently, unless ties matter.
+    Changes of the forest may happen between blocks of rows. If ties do not matter, the candidates of a filter may be
+    compared by codes first, which breaks ties differently.
     """
     n_rows = rows.n_rows
     hits, by_codes = unexplored(n_rows, k), among is not None and not ties_matter

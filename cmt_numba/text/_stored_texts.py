@@ -121,7 +121,7 @@ class StoredTexts:
         """Return the texts at some positions, under other labels."""
         made = StoredTexts()
         made.texts, made.ids = ([kept[i] for i in positions] for kept in (self.texts, self.ids))
-        made.slots, made.labels, made.hashed = self.slots[positions], labels, self.features_at(positions)
+        made.slots, made.labels, made.hashed = self.slots[positions], labels.copy(), self.features_at(positions)
         made.slot_of = dict(zip(made.ids, made.slots.tolist(), strict=True))
         made.encoded = None if self.encoded is None else self.encoded[positions]
         made.next_slot = self.next_slot

@@ -170,8 +170,12 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
 
     def _check_labels(self, y: Any, n_texts: int) -> np.ndarray:
         check_unmixed("y", y)
-        check_targets(y)
-        labels = column_or_1d(label_array("y", y))
+        labels = label_array("y", y)
+        if (
+            labels.ndim != 1 or labels.dtype.kind not in "biuU"
+        ):  # scikit-learn's checks take longer than to learn a text
+            check_targets(y)
+            labels = column_or_1d(labels)
         if labels.size != n_texts:
             raise ValueError(f"y must have a class for each text: there are {n_texts} texts and {labels.size} classes")
         return labels
@@ -216,7 +220,7 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
         stored = model.stored.only(np.arange(len(model.stored)), model.stored.labels)
         y = np.concatenate([known[stored.labels], labels])
         stored.append(listed, checked, np.zeros(len(listed), np.int64), hashed, vectors)
-        self._swap_in(TextModel.learned(stored, y, copy.deepcopy(model.generator)))
+        self._swap_in(model.learned_again(stored, y))
 
     def remove(self, ids: Any) -> Self:
         """Forget texts, and classes that have no others.
@@ -258,7 +262,7 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
         kept = np.delete(np.arange(len(model.stored)), positions)
         y = model.classes[model.stored.labels[kept]]
         stored = model.stored.only(kept, model.stored.labels[kept])
-        self._swap_in(TextModel.learned(stored, y, copy.deepcopy(model.generator)))
+        self._swap_in(model.learned_again(stored, y))
 
     def remove_classes(self, labels: Any) -> Self:
         """Forget classes, with their texts.

@@ -263,7 +263,7 @@ def test_memory_is_bounded():
     ids = bandit.act(scipy.sparse.csr_array(X[:30])).ids
     assert bandit.n_pending == 10
     bandit.reward(ids[20:], np.ones(10))
-    with pytest.raises(KeyError, match=f"{ids[19]} is none"):
+    with pytest.raises(KeyError, match=f"got {ids[19]}"):
         bandit.reward(ids[19], [1.0])
 
 
@@ -361,9 +361,9 @@ def test_bad_input_is_refused_before_anything_has_changed(experienced: CMTBandit
         (lambda: bandit.learn(x, [1], [-0.5]), r"\[0, 1\]"),
         (lambda: bandit.learn(x, [1, 2], [0.5]), "one for each"),
         (lambda: bandit.learn(x, [99], [0.5], [0.0]), "above 0"),
-        (lambda: bandit.add_actions(3), "3 is"),
+        (lambda: bandit.add_actions(3), "new, got 3"),
         (lambda: bandit.add_actions([50, 51], x), "one for each"),
-        (lambda: bandit.remove_actions([1, 77]), "no 77"),
+        (lambda: bandit.remove_actions([1, 77]), "known, got 77"),
     ):
         with pytest.raises((KeyError, TypeError, ValueError), match=message):
             call()
