@@ -24,9 +24,9 @@ from ._records import TABLES, MemoryDatabase, Records
 from ._results import UnreadPayloads
 from ._search import NewKeys, StoreSearch
 
-_EFFORTS = "efforts"  # the name of a fact
-_KIND = "MemoryStore"  # of files
-_VERSION = 2  # of the facts. Version 1 has no digits, and lengths only for the cosine
+_EFFORTS = "efforts"  # name of a fact
+_KIND = "MemoryStore"  # the kind of files
+_VERSION = 2  # version of the facts. Version 1 has no digits, and lengths only for the cosine
 _NEW = {"n_reroutes": 1, "scorer_learning_rate": 0.01, "n_links": 24}  # options of a new tree, unless given
 _TREES, _TREES_WITHOUT_LINKS = 2, 4  # with links, trees only provide the start, so more do not help
 
@@ -203,7 +203,7 @@ class StoreContents:
             self.alone(lambda: None)  # waits until all keys are computed
 
     def check_form(self, X: Any) -> Any:
-        """Return vectors or queries as float32, in the form of those stored; they may hold anything.
+        """Return vectors or queries as float32, dense or sparse like those stored. Values are not checked.
 
         A single vector is a row.
         """

@@ -26,7 +26,7 @@ class PreparedFilter:
 
     def __init__(self, condition: Condition | None, keys: list[Key]) -> None:
         self._condition, self._keys = condition, keys
-        self._found: tuple[int, Filter] | None = None  # the version of the store, and the candidates
+        self._found: tuple[int, Filter] | None = None  # version of the store, and candidates
 
     def _ids(self, records: Records) -> np.ndarray:
         if self._condition is not None:
@@ -50,10 +50,12 @@ class FilterCache:
     """The filters of recent queries of a store."""
 
     def __init__(self) -> None:
-        self.warns = True  # of fields that no payload has
-        self._version = -1  # of the store
+        self.warns = True  # whether to warn of fields that no payload has
+        self._version = -1  # of the store when the conditions were evaluated
         self._by_condition: dict[Condition, Filter] = {}
-        self._of_lists: list[tuple[Any, list[Any], int, Filter]] = []  # lists, copies, versions; the last first
+        self._of_lists: list[
+            tuple[Any, list[Any], int, Filter]
+        ] = []  # (list, copy, version, candidates), the latest first
         self._of_arrays: ArrayCache[Filter] = ArrayCache()
 
     def find(self, where: Any, contents: StoreContents) -> Filter | None:

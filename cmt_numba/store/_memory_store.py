@@ -40,8 +40,8 @@ from ._search import Effort, NearestMemories, StoreSearch
 from ._writing import set_fields, write_memories
 
 _VECTORS_CHECKED_AT_ONCE = 10_000
-_N_COMPETITORS = 9  # of a memory that was rewarded alone
-_MOST_TRIES = 5  # of a query, where memories are added or deleted meanwhile
+_N_COMPETITORS = 9  # results that compete with a memory rewarded alone
+_MOST_TRIES = 5  # of a query while memories are added or deleted
 
 
 class MemoryStore:

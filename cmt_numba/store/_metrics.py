@@ -30,7 +30,7 @@ _MOST_OUTSIDE = 0.05  # share of the vectors that may be beyond it
 _CENTRED = 0.5  # a centre must shorten the vectors to this share; otherwise it only costs precision
 _DIGITS = 2.0**-22  # relative error of a vector that is computed from its key
 _DOUBLE = 2.0**-42  # relative error of float64 products, generously
-_CELLS_AT_ONCE = 1 << 22  # of vectors compared one by one
+_CELLS_AT_ONCE = 1 << 22  # cells of vectors that are compared one by one
 
 
 class KeySpace(ABC):

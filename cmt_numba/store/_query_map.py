@@ -28,11 +28,11 @@ _PRIOR = 1.0  # ratio of the prior to the mean square of a feature
 _KEPT = 0.999  # decay of old trials with each new one, because maps improve
 _DEVIATIONS = 2.0  # standard errors by which the likelihood must gain
 _TOLERATED = 1.0  # standard errors by which the first answers may get worse
-_FEWEST = 20  # trials
+_FEWEST = 20  # held-out queries before others are mapped
 _TINY = np.float32(1e-38)
 _ROWS_IN_A_BLOCK = 256  # tried with the same maps
 _HELD_OUT = 0.25
-_N_COLUMNS = 5  # of the trials
+_N_COLUMNS = 5  # of ``trials``
 
 
 class RewardedQueries(NamedTuple):

@@ -21,7 +21,7 @@ N_EXACT = 4096
 _FEWEST_ASKED, _MOST_ASKED = 128, 1024  # stored vectors to search for
 _MAY_BE_MISSED = 25  # neighbours that a search may miss, at least
 _SHARE_STORED = 1 / 3  # weight of the search that may visit the vector itself; less for few neighbours
-_N_HALVED = 2  # how often the interval between an effort that is enough and half of it is halved
+_N_HALVED = 2  # halvings of the interval below a sufficient effort
 _SAFE = 0.4  # until the measurement is done, the breadth is this times k / (1 - target)
 _CELLS_IN_A_PART, _ROWS_IN_A_PART = 3 << 20, 64  # cells and rows that are compared in one part
 _CANDIDATES_IN_A_PART, _LEAVES_IN_A_PART = 4096, 256  # of all rows that are searched in one part
@@ -85,7 +85,7 @@ class Efforts:
 
     def measure_part(self, n_rows: int) -> None:
         """Do one part of the measurements under way, or several after a large batch."""
-        with keeping_interpreter(_ROWS_IN_A_PART):  # so many rows that kernels release it
+        with keeping_interpreter(_ROWS_IN_A_PART):  # for so many rows, kernels release the lock
             self._measure_parts(1 + n_rows // _ROWS_OF_A_PART)
 
     def _measure_parts(self, n: int) -> None:

@@ -20,7 +20,7 @@ from ._where import Condition, extract, field_path
 _RECORDS = "CREATE TABLE records (id INTEGER PRIMARY KEY, key NOT NULL UNIQUE, payload TEXT, norm REAL)"
 _VECTORS = "CREATE TABLE vectors (id INTEGER PRIMARY KEY, digits BLOB NOT NULL)"  # not in stores of version 1
 _FACTS = "CREATE TABLE facts (name TEXT PRIMARY KEY, value)"
-_INDEX = "field "  # what the names of indexes on fields begin with; the path follows
+_INDEX = "field "  # prefix of the names of indexes on fields; the path follows
 _PATH = re.compile(r'\$(\."[^"\\]+")+')
 _FIXED = {
     ("table", "records", "records", _RECORDS),
@@ -29,7 +29,7 @@ _FIXED = {
     ("index", "sqlite_autoindex_facts_1", "facts", None),
 }
 _VECTORS_ROW = ("table", "vectors", "vectors", _VECTORS)
-_AT_ONCE = 10_000  # rows that iterating fetches
+_AT_ONCE = 10_000  # rows fetched at once
 _FEW = 64  # up to so many ids, a list in the statement is faster than a JSON parameter
 _ROOM = 1.5  # growth factor of arrays
 _AS_LONG = 16  # records that are read in the time of one lookup
@@ -270,7 +270,7 @@ class Summary(NamedTuple):
 
     n: int
     sum_of_ids: int
-    n_norms: int  # records that have one
+    n_norms: int  # records with a norm
     least_norm: float | None
     most_norm: float | None
 
@@ -321,7 +321,7 @@ class Records:
         return NamedMemories(ids, keys[places], ids, kinds[places])
 
     def keep_keys(self) -> KeyTable:
-        """Read all keys into arrays, unless that was done."""
+        """Return the table of all keys, which is read on first use."""
         table = self._table
         if table is None:
             with self._reading:
@@ -408,7 +408,9 @@ class Records:
             raise ValueError("its keys are not all strings or all integers")
         if not are_payloads:
             raise ValueError("it has payloads that are not text")
-        if n_norms > 0 and not (isinstance(most, float) and 0.0 < least <= most < math.inf):  # numbers are before text
+        if n_norms > 0 and not (
+            isinstance(most, float) and 0.0 < least <= most < math.inf
+        ):  # SQLite sorts numbers before text
             raise ValueError("it has vectors whose lengths are not positive numbers")
         return Summary(n, sum_of_ids, n_norms, least, most)
 

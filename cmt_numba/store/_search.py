@@ -27,7 +27,7 @@ _MORE_BY_COSINE = 2  # extra candidates where keys rank differently only if cosi
 _WIDER = 16  # factor for a second try if these may not be enough
 _SCAN_ERROR, _SEARCH_ERROR = 2.0**-19, 2.0**-22  # of products of unit vectors: four and two times the measured errors
 _TOLERATED = 1e-4  # relative error of scores that are computed from keys
-_PAIRS_AT_ONCE = 1 << 22  # of queries and vectors
+_PAIRS_AT_ONCE = 1 << 22  # pairs of queries and vectors
 _NO_ROWS = np.empty(0, np.int64)
 _MOST_TRIES = 3  # for reading vectors that change meanwhile
 
