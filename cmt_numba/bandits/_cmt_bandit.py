@@ -553,6 +553,9 @@ class CMTBandit(Policy):
             if scores is not None and scores.size > 0:
                 same = self._by_context.actions_of(by_context.hits) == actions[span, None]
                 best[span] &= ~(same & (scores >= _KNOWN)).any(axis=1)
+            if self._keys.table.comparable and by_key.hits.size > 0:
+                same = (by_key.hits != NONE) & (by_key.actions[by_key.hits] == actions[span, None])
+                best[span] &= ~same.any(axis=1)  # keys will propose the action again
         self._give_room(room)
         self._n_rewards += rows.n_rows
         if best.all():

@@ -67,11 +67,11 @@ def _values_of(ids: np.ndarray, how: dict[str, Any], arrays: dict[str, np.ndarra
 
 
 UPGRADES: dict[int, Callable[[Contents], Contents]] = {2: _with_bound, 3: _without_removed}
-"""Functions that upgrade contents to a version, from 2 on, from the version before it."""
+"""Functions that upgrade contents to a version from the previous one, by version."""
 
 
 def upgraded(contents: Contents, upgrades: Mapping[int, Callable[[Contents], Contents]] = UPGRADES) -> Contents:
-    """Return contents upgraded to the last version that there are ``upgrades`` to."""
+    """Return contents upgraded by all ``upgrades``."""
     for version in range(contents.version + 1, max(upgrades) + 1):
         contents = upgrades[version](contents)
     return contents

@@ -1,4 +1,4 @@
-"""The bandit over any number of actions: exact propensities, delayed rewards, learning, files, and checks."""
+"""Tests of CMTBandit: candidates, propensities, delayed rewards, learning, files, and validation."""
 
 import copy
 import json
@@ -34,7 +34,7 @@ def bandit_of(sparse: bool = True, with_keys: bool = True, **options: Any) -> CM
 
 
 def run(bandit: CMTBandit, n_rounds: int, seed: int = 0, sparse: bool = True, n_rows: int = 3) -> list[Any]:
-    """Ask with noisy keys of actions, and reward the action itself; return what was chosen."""
+    """Act on noisy keys, reward the action whose key it is, and return the choices."""
     rng, chosen = np.random.default_rng(seed), []
     for _ in range(n_rounds):
         wanted = rng.integers(0, N_ACTIONS, n_rows)
@@ -278,7 +278,7 @@ def test_removed_actions_are_never_chosen_again(experienced: CMTBandit):
     assert not np.isin(bandit.act(keys()).actions, gone).any()
     assert bandit.probabilities(keys()).shape == (N_ACTIONS, N_ACTIONS - 5)
     assert len(bandit._keys) == N_ACTIONS - 5
-    with pytest.raises(KeyError, match="none"):
+    with pytest.raises(KeyError, match="without a reward"):
         bandit.reward(decisions.ids[decisions.actions == gone[0]], np.ones(np.sum(decisions.actions == gone[0])))
     bandit.add_actions(gone, keys()[gone])
     np.testing.assert_allclose(bandit.probabilities(keys()).sum(axis=1), 1.0)
@@ -317,6 +317,7 @@ def test_a_loaded_bandit_goes_on_as_the_one_saved(sparse: bool, tmp_path: Path):
 def test_damaged_files_are_refused(experienced: CMTBandit, tmp_path: Path):
     bandit = copy.deepcopy(experienced)
     bandit.act(keys()[:4])
+    bandit.learn(keys()[:5], np.arange(15, 20), np.ones(5))  # their keys do not propose these actions
     contents = bandit._contents()
     arrays = contents.arrays
     for name, value, message in (

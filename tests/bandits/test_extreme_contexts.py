@@ -1,4 +1,4 @@
-"""Policies keep their promises for contexts and rewards of any size that they accept."""
+"""Policies stay valid for contexts and rewards of any accepted magnitude."""
 
 import itertools
 from pathlib import Path
