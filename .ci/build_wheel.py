@@ -1,9 +1,9 @@
 """Build a wheel that contains compiled kernels: python .ci/build_wheel.py [OUT].
 
-Run it in an environment that holds the package's dependencies and ``wheel``, on the system and with the Python version
-that the wheel is for. Users of the wheel with the same version of Numba wait for no compiler; for all others the wheel
-works like the pure one. The kernels are compiled for BASELINE, so that the wheel also serves older processors; where a
-processor lacks one of the features, kernels are compiled as usual.
+Run it in an environment with the package's dependencies and ``wheel``, on the operating system and Python version that
+the wheel is for. Users with the same version of Numba do not wait for the compiler; for others the wheel works like the
+pure one. The kernels are compiled for BASELINE, so the wheel also serves older processors. Where a processor lacks one
+of its features, kernels are compiled as usual.
 """
 
 import hashlib
@@ -29,11 +29,11 @@ BASELINE = {
 
 
 def run(*command: object, **environment: str) -> None:
-    """Run a command; show what it prints only if it fails."""
+    """Run a command, and show its output only if it fails."""
     words = [str(word) for word in command]
     done = subprocess.run(
         words,
-        cwd=tempfile.gettempdir(),  # where there is no other copy of the package to import
+        cwd=tempfile.gettempdir(),  # a folder without another copy of the package
         env={**os.environ, **environment},
         capture_output=True,
         text=True,
@@ -44,7 +44,7 @@ def run(*command: object, **environment: str) -> None:
 
 
 def compile_kernels(unpacked: Path, work: Path) -> None:
-    """Compile all kernels of an unpacked wheel, and put the machine code next to them."""
+    """Compile all kernels of an unpacked wheel into its folder ``_compiled``."""
     machine = {"aarch64": "arm64", "AMD64": "x86_64"}.get(platform.machine(), platform.machine())
     name, features = BASELINE[machine]
     cache = work / "cache"

@@ -209,7 +209,7 @@ FIRST = 5
 KINDS: dict[str, dict[str, Any]] = {
     "plain": {},
     "learned": {},
-    "all edits": {"transposition": 1.0, "contextual": True, "symmetric": False},
+    "all edits": {"contextual": True, "symmetric": False},
 }
 """Options of edit distances. All but the plain one are learned."""
 
@@ -324,7 +324,8 @@ def check_kernels(alphabet: list[str], n_pairs: int) -> float:
         words = ["".join(rng.choice(alphabet, size)) for size in rng.integers(0, 12, 2 * n)]
         costs = np.ones((len(alphabet) + 1,) * 2) if equal else rng.uniform(0.5, 1.0, (len(alphabet) + 1,) * 2)
         np.fill_diagonal(costs, 0.0)
-        distance = EditDistance(alphabet, gap_opening=opening or None, local=end, symmetric=False)
+        options = {"gap_opening": opening or None, "local": end, "transposition": None}
+        distance = EditDistance(alphabet, symmetric=False, **options)
         distance.pairwise(["a"], ["b"])
         distance.costs_ = costs
         found, of_words = distance.paired(words[:n], words[n:]), [[codes[letter] for letter in word] for word in words]
@@ -352,7 +353,7 @@ OPENING, LOCAL = 1.5, 2.0
 
 def uniform_kernels(alphabet: list[str]) -> Iterator[tuple[str, Pairwise]]:
     """Yield ways to compute the distance of each of some words from each of others, where all edits cost the same."""
-    plain = EditDistance(alphabet)
+    plain = EditDistance(alphabet, transposition=None)
     yield "ours, all pairs", plain.pairwise
     yield "ours, pairs of a list", lambda asked, words: plain.paired(*paired(asked, words)).reshape(len(asked), -1)
     if find_spec("rapidfuzz"):
@@ -371,7 +372,7 @@ def paired(asked: list[str], words: list[str]) -> tuple[list[str], list[str]]:
 
 def nearest_kernels(alphabet: list[str]) -> Iterator[tuple[str, Pairwise]]:
     """Yield ways to find the least distance of each of some words from others."""
-    plain = EditDistance(alphabet)
+    plain = EditDistance(alphabet, transposition=None)
     yield "ours, nearest", lambda asked, words: plain.nearest(asked, words)[1][:, 0]
     if find_spec("rapidfuzz"):
         from rapidfuzz.distance import Levenshtein
@@ -387,7 +388,7 @@ def nearest_kernels(alphabet: list[str]) -> Iterator[tuple[str, Pairwise]]:
 def weighted_kernels(alphabet: list[str], opening: float, local: float) -> Iterator[tuple[str, Pairwise]]:
     """Yield ways to compute distances with a cost for each pair of letters."""
     options = {"gap_opening": opening or None, "local": local or None, "symmetric": not local}
-    our_searches = EditDistance(alphabet, deletion=1.0, **options)
+    our_searches = EditDistance(alphabet, deletion=1.0, transposition=None, **options)
     our_searches.pairwise(["a"], ["b"])
     our_searches.costs_ = costs = random_costs(len(alphabet), local)
     yield "ours", our_searches.pairwise
@@ -475,7 +476,7 @@ def misspellings(options: argparse.Namespace) -> None:
 
     Prints for each engine the share of queries whose word comes first, or is among the first five, the distances
     computed for a query, and microseconds for it: processor time on one thread. "all edits" are costs of each
-    direction, with exchanges of neighbours, and by the symbol before (``--kinds``). Kernels are compiled before. Needs
+    direction, and by the symbol before (``--kinds``). Kernels are compiled before. Needs
     tabulate, and rapidfuzz, symspellpy and biopython for their rows, which are left out otherwise.
 
     ``--kernels`` prints how many pairs a second are compared instead: of each query with 1,000 words, or with all of
@@ -542,7 +543,7 @@ def ruled(alphabet: list[Symbol]) -> EditDistance:
     likely = second[:, None] // (SECOND_NUMBERS // 3) == second // (SECOND_NUMBERS // 3)
     pairs = np.where(likely, np.maximum(steps, 1), 20)
     gaps = np.append(np.where(second < 3, 2, 20), 0)
-    distance = EditDistance(alphabet)
+    distance = EditDistance(alphabet, transposition=None)
     costs = np.vstack([np.hstack([pairs, gaps[:-1, None]]), gaps])
     np.fill_diagonal(costs, 0)
     distance.costs_ = costs
@@ -584,7 +585,7 @@ def pruning(options: argparse.Namespace) -> None:
         distances = {"from the rules": ruled(alphabet)}
         for plan, rounds in plans.items():
             distances[plan] = EditDistance(
-                alphabet, featured=True, efficiency=options.efficiency, random_state=fold, **rounds
+                alphabet, featured=True, transposition=None, efficiency=options.efficiency, random_state=fold, **rounds
             ).fit(targets, [queries[i] for i in known], answers[known])
             errors.setdefault(plan, []).append(distances[plan].errors_)
         wanted = [queries[i] for i in asked]

@@ -92,7 +92,7 @@ def compare_codes(n: int, n_features: int) -> None:
     rows: list[list[Any]] = []
 
     def note(name: str, size: float, built: float, search: Callable[[], Any]) -> None:
-        search()  # measures what it takes
+        search()  # has code compiled
         found, seconds = timed(search)
         rows.append([name, recall(found, true), size, 1e6 * seconds / len(true), built])
 
@@ -103,6 +103,7 @@ def compare_codes(n: int, n_features: int) -> None:
         _, seconds = timed(lambda: (store.add(range(n), data.stored), store.compact()))  # noqa: B023
         size = store._contents.tree.nbytes / n
         for target in (0.95, 0.995, 1.0):
+            store.calibrate(K, target_recall=target)
             search = lambda: store.query(data.asked, K, target_recall=target).keys  # noqa: B023, E731
             note(f'store, keep="{keep}", {target}', size, seconds, search)
     if find_spec("hnswlib"):
@@ -144,7 +145,7 @@ def compare_sparse(folder: Path, n: int) -> None:
         return np.asarray(asked[row].multiply(keys[found.reshape(-1)]).sum(axis=1)).reshape(found.shape)
 
     def note(name: str, search: Callable[[Any], Any]) -> None:
-        search(asked[:1])  # measures what it takes
+        search(asked[:1])  # has code compiled
         found, seconds = timed(lambda: search(asked))
         _, single = timed(lambda: [search(asked[i : i + 1]) for i in range(200)])
         least = scores[:, -1:] * (1.0 - 1e-5)
@@ -156,6 +157,7 @@ def compare_sparse(folder: Path, n: int) -> None:
     scores = score(true)
     note("product", lambda some: best_by_product(some, keys, K))
     for target in (0.9, 0.95, 0.98, 1.0):
+        store.calibrate(K, target_recall=target)
         note(f"store, {target}", lambda some: store.query(some, K, target_recall=target).keys)  # noqa: B023
     if find_spec("nmslib"):
         import nmslib  # type: ignore[import-not-found]
@@ -189,8 +191,9 @@ def compare_changes(n: int, n_features: int) -> None:
 
     def note(when: str) -> None:
         true = store.query(data.asked, K, target_recall=1.0).keys
+        effort = store.calibrate(K)
         found = store.query(data.asked, K).keys
-        rows.append([when, recall(found, true), float("nan"), store.recall[-1].breadth])
+        rows.append([when, recall(found, true), float("nan"), effort.breadth])
         if graph is not None:
             graph.set_ef(20)
             rows[-1][2] = recall(graph.knn_query(data.asked, K, num_threads=1)[0], true)
@@ -353,17 +356,17 @@ def compare_rewards(folder: Path, n: int, rate: float | None) -> None:
     argument("--parts", nargs="+", choices=PARTS),
 )
 def compare(options: argparse.Namespace) -> None:
-    """Compare ``MemoryStore`` with hnswlib and faiss: recall at 10 against time, changes, filters, and rewards.
+    """Compare ``MemoryStore`` with hnswlib, faiss and NumPy: recall at 10 and time, filters, changes and rewards.
 
     Expects ``omniglot_background/hog.npz`` as ``shared/labelled_sets.py`` says, ``packages/summaries.jsonl.gz`` as
     ``shared/texts.py`` does, ``flickr8k/images.jsonl.gz`` as ``texts.py rerankers`` does, and ``coil100/mobilenet.npz``
     and ``flickr8k/mobilenet.npz`` with features ``X``. Recall and filters: clustered vectors, and features of pictures
-    of which every tenth is asked. Sparse: package summaries as vectors of BM25, beside nmslib's graph and a sparse
-    product. Codes: clustered vectors that are kept in full, and as 8-bit codes alone. Changes: recall after every
-    vector has been replaced and half of them have been deleted. Single: changes of one vector at a time. Rewards:
-    package summaries, and captions of pictures; 2,000 queries are rewarded, and others are asked, which an index
-    answers as before. Times are of the processor, on one thread, in microseconds for each query of a batch. Needs
-    tabulate; without hnswlib or faiss their rows are left out.
+    of which every tenth is a query. Sparse: package summaries as BM25 vectors, compared with nmslib's graph and a
+    sparse product. Codes: clustered vectors kept in full, and as 8-bit codes only. Changes: recall after every vector
+    has been replaced and half of them have been deleted. Single: changes of one vector at a time. Rewards: package
+    summaries and captions of pictures; 2,000 queries are rewarded, and results of others are measured. Times are
+    processor time on one thread, in microseconds per query of a batch. Needs tabulate; without hnswlib or faiss their
+    rows are left out.
     """
     parts = options.parts or list(PARTS)
     if "recall" in parts or "filters" in parts:
@@ -632,6 +635,43 @@ def waits(options: argparse.Namespace) -> None:
             table.append([name, what, seconds, times.size, *shown])
             print(table[-1], flush=True)
     headers = ["", "learned meanwhile", "seconds", "answers", "p50 ms", "p99", "longest"]
+    print(tabulate(table, headers, floatfmt=".2f"))
+
+
+@commands.add(
+    argument("--n", type=int, default=100_000, help="clustered vectors"),
+    argument("--features", type=int, default=384),
+)
+def first(options: argparse.Namespace) -> None:
+    """Measure the first queries of a new store and of one loaded from a file, after other stores had all code compiled.
+
+    "Longest" is the longest of the 200 queries that follow, which measure the recall in parts.
+    """
+    data, table = clustered(options.n, options.features), list[list[Any]]()
+    payloads = [{"n": i % 7} for i in range(options.n)]
+
+    def use(store: MemoryStore, name: str) -> None:
+        calls: dict[str, Callable[[], Any]] = {
+            "first query": lambda: store.query(data.asked[0], K),
+            "target 0.995": lambda: store.query(data.asked[0], K, target_recall=0.995),
+            "filter, half": lambda: store.query(data.asked[0], K, where={"n": {"ge": 4}}),
+            "filter, a seventh": lambda: store.query(data.asked[0], K, where={"n": 3}),
+        }
+        row: list[Any] = [name, *(1e3 * timed(call)[1] for call in calls.values())]
+        times = [1e3 * timed(lambda: store.query(asked, K))[1] for asked in data.asked[:200]]  # noqa: B023
+        table.append([*row, max(times), float(np.median(times))])
+
+    with tempfile.TemporaryDirectory() as folder:
+        for n, name in ((min(5000, options.n), "small"), (options.n, "all")):
+            file = Path(folder) / name
+            store = MemoryStore(random_state=0, n_threads=1)
+            store.add(range(n), data.stored[:n], payloads[:n])
+            use(store, f"new, {n}")
+            store.save(file)
+            use(MemoryStore.load(file), f"loaded, {n}")
+            use(MemoryStore.load(file, mmap=True), f"mapped, {n}")
+    headers = ["store", "first query", "target 0.995", "filter, half", "a seventh", "longest", "median"]
+    print(f"milliseconds of processor time, {options.features} features; the first stores compile\n")
     print(tabulate(table, headers, floatfmt=".2f"))
 
 

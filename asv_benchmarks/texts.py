@@ -1,5 +1,7 @@
 """Compare searches of texts: BM25, trees, classifiers, learned weights of terms, re-ranking."""
 
+from __future__ import annotations
+
 from shared.commands import DATA, Commands, argument, timed  # before libraries that read the number of threads
 
 # isort: split
@@ -8,7 +10,9 @@ import gzip
 import json
 import resource
 import statistics
+import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from copy import deepcopy
 from importlib.util import find_spec
@@ -22,14 +26,16 @@ from shared.labelled_sets import MOST_QUERIES, read_lines
 from shared.products import best_by_product
 from shared.texts import TEXT_SETS, TOKEN, Texts, bible, packages
 from sklearn.feature_extraction.text import HashingVectorizer, TfidfTransformer, TfidfVectorizer
-from sklearn.linear_model import Ridge
-from sklearn.pipeline import make_pipeline
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.metrics import roc_auc_score
+from sklearn.pipeline import make_pipeline, make_union
 from sklearn.preprocessing import StandardScaler, normalize
+from sklearn.svm import LinearSVC
 from tabulate import tabulate
 
 from cmt_numba import CMTClassifier, CMTRetriever, ContextualMemoryTree
 from cmt_numba.reranking import Reranker
-from cmt_numba.text import BM25Vectorizer
+from cmt_numba.text import BM25Vectorizer, FastTextClassifier, TextClassifier
 
 commands = Commands(__doc__)
 
@@ -473,6 +479,156 @@ def rerankers(options: argparse.Namespace) -> None:
             rows.append([name, *row])
             print(rows[-1], flush=True)
     print(tabulate(rows, headers, "github", floatfmt=".3f"))
+
+
+class Taught(NamedTuple):
+    """Texts with classes: to learn from, to ask, and questions out of scope."""
+
+    texts: list[str]
+    labels: np.ndarray
+    queries: list[str]
+    answers: np.ndarray
+    others: list[str]
+
+    def shots(self, n: int | None, seed: int) -> Taught:
+        """Return at most ``n`` texts of each class, in another order."""
+        order: Any = np.random.default_rng(seed).permutation(len(self.texts))
+        if n is not None:
+            seen: Counter[Any] = Counter()
+            order = [i for i in order if (seen.update([self.labels[i]]) or seen[self.labels[i]]) <= n]
+        return self._replace(texts=[self.texts[i] for i in order], labels=self.labels[order])
+
+    def of_classes(self, kept: np.ndarray) -> Taught:
+        """Return the texts of some classes."""
+        here, asked = np.isin(self.labels, kept), np.isin(self.answers, kept)
+        texts = [self.texts[i] for i in np.flatnonzero(here)]
+        queries = [self.queries[i] for i in np.flatnonzero(asked)]
+        return self._replace(texts=texts, labels=self.labels[here], queries=queries, answers=self.answers[asked])
+
+
+def taught(folder: Path) -> Taught:
+    """Return the texts of a folder."""
+    train, test = (read_lines(folder / f"{part}.jsonl.gz") for part in ("train", "test"))
+    chosen = np.random.default_rng(0).permutation(len(test))[:MOST_QUERIES]
+    test = [test[i] for i in chosen]
+    out = read_lines(folder / "oos.jsonl.gz") if (folder / "oos.jsonl.gz").exists() else []
+    parts = [[line["text"] for line in lines] for lines in (train, test, out)]
+    labels, answers = (np.array([line["label"] for line in lines]) for lines in (train, test))
+    return Taught(parts[0], labels, parts[1], answers, parts[2])
+
+
+def rival_classifiers() -> dict[str, Callable[[], Any]]:
+    """Return what makes each rival: linear models and FastTextClassifier, on words and with characters."""
+    words = {"sublinear_tf": True, "token_pattern": TOKEN}
+
+    def both() -> Any:
+        characters = TfidfVectorizer(analyzer="char_wb", ngram_range=(3, 5), sublinear_tf=True)
+        return make_union(TfidfVectorizer(**words), characters)
+
+    return {
+        "LinearSVC, words": lambda: make_pipeline(TfidfVectorizer(**words), LinearSVC()),
+        "LinearSVC, and characters": lambda: make_pipeline(both(), LinearSVC()),
+        "logistic, words": lambda: make_pipeline(TfidfVectorizer(**words), LogisticRegression(C=10.0)),
+        "logistic, and characters": lambda: make_pipeline(both(), LogisticRegression(C=10.0)),
+        "FastTextClassifier, words": lambda: FastTextClassifier(max_n=0, random_state=0),
+        "FastTextClassifier": lambda: FastTextClassifier(random_state=0),
+    }
+
+
+def calibration_error(classifier: Any, texts: list[str], answers: np.ndarray) -> float:
+    """Return the expected calibration error, in ten bins of the highest probability."""
+    proba = classifier.predict_proba(texts)
+    sure, right = proba.max(axis=1), classifier.classes_[proba.argmax(axis=1)] == answers
+    bins = np.minimum((10 * sure).astype(int), 9)
+    return float(sum(abs((sure[bins == b] - right[bins == b]).sum()) for b in range(10)) / sure.size)
+
+
+def out_of_scope(classifier: Any, data: Taught) -> float:
+    """Return the area under the curve of the highest probability, of questions in scope against others."""
+    sure = [classifier.predict_proba(texts).max(axis=1) for texts in (data.queries, data.others)]
+    return float(roc_auc_score(np.repeat([1, 0], [len(part) for part in sure]), np.concatenate(sure)))
+
+
+def live_error(learner: Callable[[], Any], data: Taught, n_later: int) -> list[float]:
+    """Return errors on classes that come later, one text after the other, and if all are learned at once.
+
+    After each of them the error on the classes known before.
+    """
+    classes = np.random.default_rng(1).permutation(np.unique(data.labels))
+    later, known = data.of_classes(classes[:n_later]), data.of_classes(classes[n_later:])
+    live, refit = learner().fit(known.texts, known.labels), learner().fit(data.texts, data.labels)
+    for text, label in zip(later.texts, later.labels, strict=True):
+        live.partial_fit([text], [label])
+    pairs = [(part, one) for part in (later, known) for one in (live, refit)]
+    return [float(np.mean(one.predict(part.queries) != part.answers)) for part, one in pairs]
+
+
+@commands.add(
+    argument("folders", type=Path, nargs="+", help="each with train.jsonl.gz and test.jsonl.gz"),
+    argument("--shots", nargs="+", default=["5", "20", "all"], help="texts of each class"),
+    argument("--seeds", type=int, default=3),
+    argument("--encoder", choices=["use"]),
+    argument("--alone", action="store_true", help="leave rivals out"),
+    argument("--later", type=int, help="classes that come later; by default a fifth"),
+)
+def classifier(options: argparse.Namespace) -> None:
+    """Compare ``TextClassifier`` with linear models and ``FastTextClassifier``, on words and with characters.
+
+    The folders have lines ``{"text": ..., "label": ...}`` and may have questions out of scope, ``oos.jsonl.gz``.
+
+    Prints errors, the mean over seeds, seconds to fit and microseconds to answer one text: processor time on one
+    thread. For ``TextClassifier`` also the calibration error, microseconds to learn one text, megabytes of the file,
+    the area under the curve for questions out of scope and, with the fewest shots, errors on classes that come later,
+    text by text, beside those of a classifier that has learned all at once. Needs tabulate.
+    """
+    ours = {"TextClassifier": lambda: TextClassifier(random_state=0)}
+    if options.encoder:
+        ours[f"TextClassifier, {options.encoder}"] = lambda: TextClassifier(options.encoder, random_state=0)
+    learners = ours if options.alone else ours | rival_classifiers()
+    for folder in options.folders:
+        data, rows, further = taught(folder), [], []
+        n_later = options.later or np.unique(data.labels).size // 5
+        for name, learner in learners.items():
+            learner().fit(data.texts[:N_WARMING], data.labels[:N_WARMING]).predict(data.queries[:1])  # compiles
+            row: list[Any] = [name]
+            for shots in options.shots:
+                n = None if shots == "all" else int(shots)
+                fitted = [fit_timed(learner, data.shots(n, seed)) for seed in range(1 if n is None else options.seeds)]
+                row.append(np.mean([np.mean(one.predict(data.queries) != data.answers) for one, _ in fitted]))
+                row.append(np.mean([seconds for _, seconds in fitted]))
+                if name in ours:
+                    further.append([name, shots, *facts(fitted[0][0], data)])
+            rows.append([*row, 1e6 * seconds_of_each(fitted[0][0].predict, [[text] for text in data.queries])])
+        headers = [h for shots in options.shots for h in (f"{shots} shots", "fit, s")]
+        print(f"\n{folder.name}\n", tabulate(rows, ["", *headers, "one, us"], "github", floatfmt=".3f"), sep="\n")
+        names = ["", "shots", "calibration error", "out of scope", "file, MB", "learn one, us"]
+        print("\n", tabulate(further, names, "github", floatfmt=".3f"), sep="", flush=True)
+        few = data.shots(int(options.shots[0]), 0)
+        live = [[name, *live_error(learner, few, n_later)] for name, learner in ours.items()]
+        names = ["", "later, live", "later, all at once", "others, live", "others, all at once"]
+        print("\n", tabulate(live, names, "github", floatfmt=".3f"), sep="", flush=True)
+
+
+def fit_timed(learner: Callable[[], Any], data: Taught) -> tuple[Any, float]:
+    """Return a fitted classifier, and the seconds that it took."""
+    return timed(lambda: learner().fit(data.texts, data.labels))
+
+
+def seconds_of_each(work: Callable[..., Any], *arguments: list[Any]) -> float:
+    """Return the mean seconds of a call, over the first arguments."""
+    calls = list(zip(*arguments, strict=True))[:N_WARMING]
+    return timed(lambda: [work(*given) for given in calls])[1] / len(calls)
+
+
+def facts(classifier: Any, data: Taught) -> list[float]:
+    """Return calibration error, out-of-scope detection, size and time to learn of a fitted classifier."""
+    auc = out_of_scope(classifier, data) if data.others else np.nan
+    with tempfile.NamedTemporaryFile() as file:
+        classifier.save(file.name)
+        size = Path(file.name).stat().st_size
+    error = calibration_error(classifier, data.queries, data.answers)
+    learned = seconds_of_each(classifier.partial_fit, [[text] for text in data.queries], data.answers[:, None].tolist())
+    return [error, auc, size / 1e6, 1e6 * learned]
 
 
 main = commands.main

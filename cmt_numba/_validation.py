@@ -1,6 +1,6 @@
-"""Checks and casts of everything that users pass in; every error about an argument is raised here.
+"""Checks and conversions of arguments.
 
-Kernels have no bounds checks: they see only what these functions let through.
+Kernels have no bounds checks, so every array passes through these functions first.
 """
 
 from collections.abc import Callable
@@ -25,10 +25,10 @@ from ._forest import (
 )
 
 MOST_WANTED = 1_000_000
-"""Memories, or labels, for each row: answers have room for all that are asked for. Or as many as there are."""
+"""Most memories or labels that a query may ask for, or all if more are stored: the answer has room for them."""
 
 MOST_REROUTES = 10_000
-"""After each memory: they are one step with its insertion, for which others wait."""
+"""Most reroutes for each inserted memory. They are part of its step, for which readers wait."""
 
 MOST_PASSES = 10_000
 
@@ -44,7 +44,7 @@ _EMPTY_INDICES = np.empty(0, np.int32)
 _INTEGERS = (int, np.integer)
 _REALS = (int, float, np.integer, np.floating)
 
-_SCALED_ROWS_WORTH_A_THREAD = 4096  # scaling fewer takes less than starting a thread
+_SCALED_ROWS_WORTH_A_THREAD = 4096  # scaling fewer takes less time than starting a thread
 
 
 def check_rows(X: Any, *, sparse: bool | None = None, n_features: int | None = None, n_threads: int = 1) -> Rows:
@@ -55,19 +55,19 @@ def check_rows(X: Any, *, sparse: bool | None = None, n_features: int | None = N
     X : array-like or scipy.sparse matrix or array, shape (n_rows, n_features)
         Real numbers.
     sparse : bool, optional
-        The form wanted; by default the form that ``X`` has.
+        Whether to return sparse rows; by default as ``X`` is.
     n_features : int, optional
-        The width required.
+        The required width.
     n_threads : int, default 1
-        Threads that may work on it.
+        Maximum number of threads.
 
     Raises
     ------
     TypeError
         If ``X`` does not hold real numbers.
     ValueError
-        If ``X`` has not two dimensions, is empty, has the wrong width, holds a NaN, an infinity or a value too large
-        for float32, or is a sparse matrix whose indices are broken.
+        If ``X`` does not have two dimensions, is empty, has the wrong width, holds NaN, infinity or a value too large
+        for float32, or is a sparse matrix with invalid indices.
     """
     if is_plain(X, n_features):
         if type(X) is np.ndarray and not sparse:
@@ -78,17 +78,17 @@ def check_rows(X: Any, *, sparse: bool | None = None, n_features: int | None = N
 
 
 def is_plain(X: Any, n_features: int | None = None) -> bool:
-    """Return whether rows are floats in the form that kernels take, so that only NaN and infinity remain to be found.
+    """Return whether rows need no conversion, so that only NaN and infinity remain to be checked.
 
-    It takes some microseconds. Other rows may be as good: the slower checks convert or refuse them.
+    It takes about a microsecond. Rows for which it returns False may be valid: the full checks convert or refuse them.
 
     Parameters
     ----------
     X : Any
-        True is returned only for float32 or float64 in a C-contiguous array or a canonical CSR matrix, with int32
-        indices, and with at least one row.
+        Plain are C-contiguous arrays and canonical CSR matrices with int32 indices, of float32 or float64, with at
+        least one row.
     n_features : int, optional
-        The width required.
+        The required width.
     """
     kind = type(X)
     if kind is not np.ndarray and kind not in _CSR:
@@ -115,7 +115,7 @@ def is_plain(X: Any, n_features: int | None = None) -> bool:
 
 
 def unit_rows(X: Any, *, sparse: bool | None = None, n_threads: int = 1) -> Rows:
-    """Return what :func:`check_matrix` has returned as rows. Raises ValueError if it is not finite in float32."""
+    """Convert the result of :func:`check_matrix` to unit-length rows. Raises ValueError if it is not finite."""
     is_sparse = not isinstance(X, np.ndarray)
     if sparse if sparse is not None else is_sparse:
         X = X if is_sparse else scipy.sparse.csr_array(X)
@@ -126,12 +126,12 @@ def unit_rows(X: Any, *, sparse: bool | None = None, n_threads: int = 1) -> Rows
 
 
 def check_matrix(X: Any, *, n_features: int | None = None) -> Any:
-    """Return keys or queries as they are but in float32: as an array, or in canonical CSR form if they are sparse.
+    """Return keys or queries as a float32 array, or in canonical CSR form if they are sparse.
 
     Raises
     ------
     TypeError, ValueError
-        As :func:`check_rows` does, but values that are not finite in float32 pass.
+        As for :func:`check_rows`, but values that are not finite are accepted.
     """
     if type(X) is np.ndarray and is_plain(X, n_features):
         return _as_float32(X)
@@ -163,24 +163,24 @@ def check_matrix(X: Any, *, n_features: int | None = None) -> Any:
 
 
 def sound(X: Any) -> Any:
-    """Return what was given for ``X`` as it is or, if it is sparse, in CSR form, for what would trust its indices.
+    """Return ``X`` unchanged or, if it is sparse, in CSR form with valid indices.
 
     Raises
     ------
     ValueError
-        If it is a sparse matrix whose indices are broken, or a masked array.
+        If it is a masked array, or a sparse matrix with invalid indices.
     """
     unmasked("X", X)
     return _as_csr(X) if scipy.sparse.issparse(X) else X
 
 
 def unmasked(name: str, value: Any) -> Any:
-    """Return an array-like as it is, for what would take no notice of a mask.
+    """Return an array-like unchanged if it has no masked entries.
 
     Raises
     ------
     ValueError
-        If it is a masked array with masked entries: what lies below the mask would be taken for real.
+        If it has masked entries: the values below the mask would be taken for real.
     """
     if type(value) is not np.ndarray and np.ma.is_masked(value):
         raise ValueError(f"{name} must have no masked entries: fill them in or leave them out")
@@ -203,16 +203,16 @@ def _sparse_rows(values: np.ndarray, indices: np.ndarray, offsets: np.ndarray, w
 
 
 def _as_csr(X: Any) -> scipy.sparse.csr_array:
-    """Return a sparse matrix of any format as CSR, refusing broken indices.
+    """Return a sparse matrix of any format as CSR, refusing invalid indices.
 
-    Scipy looks at indices only when asked to: converting broken ones, like using them, could go out of bounds.
+    SciPy checks indices only on request. Converting or using invalid ones could go out of bounds.
     """
     try:
         checked = X.format in ("csr", "csc", "bsr")
         if checked:
             if X.indices.dtype.kind != "i" or X.indptr.dtype.kind != "i":
                 raise ValueError("its indices must be signed integers")
-            X = type(X)(X)  # the check may tidy up the matrix, so it gets a copy
+            X = type(X)(X)  # the check may modify the matrix
             X.check_format(full_check=True)
         elif X.format == "coo":
             X = scipy.sparse.coo_array((X.data, X.coords), X.shape)  # checks
@@ -221,7 +221,7 @@ def _as_csr(X: Any) -> scipy.sparse.csr_array:
         elif X.format == "lil" and list(map(len, X.rows)) != list(map(len, X.data)):
             raise ValueError("its rows must have as many values as indices")
         if X.format != "lil" and X.dtype.kind in "iub":
-            X = X.astype(np.float64)  # scipy adds up the values of a cell in their own type, which may overflow
+            X = X.astype(np.float64)  # SciPy sums duplicates in their own type, which may overflow
         X = scipy.sparse.csr_array(X)
         if not checked:
             X.check_format(full_check=True)
@@ -238,7 +238,7 @@ def _as_float32(values: np.ndarray) -> np.ndarray:
 
 
 def _for_kernels(array: Any, dtype: type) -> np.ndarray:
-    """Return the array in the one memory layout that kernels are compiled for."""
+    """Return the array in the memory layout that kernels are compiled for."""
     ready: np.ndarray = np.asarray(array, dtype=dtype, order="C")
     return ready if ready.flags.writeable else ready.copy()
 
@@ -268,7 +268,7 @@ def check_ids(ids: Any) -> np.ndarray:
     TypeError
         If they are not integers.
     ValueError
-        If they have more than one dimension, are none at all, or one is named twice.
+        If they have more than one dimension, are empty, or are not distinct.
     """
     given = _as_ids(ids)
     if given.size > 1:
@@ -279,7 +279,7 @@ def check_ids(ids: Any) -> np.ndarray:
 
 
 def check_memory_ids(ids: Any, n_rows: int) -> np.ndarray:
-    """Return one memory id for each of ``n_rows`` rows, as int64. Raises TypeError or ValueError if they are not."""
+    """Return one memory id for each of ``n_rows`` rows, as int64. Raises TypeError or ValueError for other ids."""
     given = _as_ids(ids)
     if given.size != n_rows:
         raise ValueError(f"ids must be one for each of the {n_rows} rows of X, not {given.size}")
@@ -287,7 +287,7 @@ def check_memory_ids(ids: Any, n_rows: int) -> np.ndarray:
 
 
 def check_groups(groups: Any, n: int) -> np.ndarray:
-    """Return the number of a group for each of ``n`` ids, as int64. Raises TypeError or ValueError if they are not."""
+    """Return one group number for each of ``n`` ids, as int64. Raises TypeError or ValueError for other groups."""
     if (given := _as_ids(groups, "groups")).size != n:
         raise ValueError(f"groups must be one for each of the {n} ids, not {given.size}")
     return given
@@ -317,19 +317,19 @@ def check_known(ids: np.ndarray, slots: np.ndarray, name: str = "ids") -> None:
 
 
 class Among(NamedTuple):
-    """The memories that a query is filtered by."""
+    """The memories that a query may return."""
 
     ids: np.ndarray  # int64
-    may_have_gone: bool  # as a mask's may; those that are listed may not
+    may_have_gone: bool  # True for a mask; listed memories must be stored
 
 
 def check_among(among: Any) -> Among:
-    """Return the memories that an argument lists by their ids, or marks by a mask.
+    """Return the memories that ``among`` lists by their ids or marks in a mask.
 
     Raises
     ------
     TypeError, ValueError
-        If it is neither.
+        If it is neither a list of ids nor a mask.
     """
     given = _as_array("among", among)
     if given.ndim != 1:
@@ -344,14 +344,14 @@ def check_among(among: Any) -> Among:
 
 
 def check_rewards(rewards: Any, ids: np.ndarray) -> np.ndarray:
-    """Return rewards as a float32 array of two dimensions, one column for each of the first memories of each row.
+    """Return rewards as float32, with a column for each of the first memories of a row.
 
     Raises
     ------
     TypeError
         If they are not real numbers.
     ValueError
-        If they do not fit the hits, or one is NaN or outside [0, 1].
+        If their shape does not fit the hits, or one is NaN or outside [0, 1].
     """
     rewards = _as_array("rewards", rewards)
     if rewards.dtype.kind not in "fiub":
@@ -364,14 +364,14 @@ def check_rewards(rewards: Any, ids: np.ndarray) -> np.ndarray:
 
 
 def check_hits(hits: Any, n_rows: int, state: State | None) -> Hits:
-    """Return the answers of a query to ``n_rows`` rows of a forest in a given state.
+    """Return the answers of a query for ``n_rows`` rows, as this forest could have given them.
 
     Raises
     ------
     TypeError
-        If they are not a query's answers.
+        If they are not ``Hits``.
     ValueError
-        If they are for another number of rows, or hold a record that no query of the forest has made.
+        If they are for another number of rows, or hold an exploration record that no query of the forest could make.
     """
     if not isinstance(hits, Hits) or not isinstance(hits.exploration, Exploration):
         raise TypeError(f"hits must be the return value of query, not {type(hits).__name__}")
@@ -414,7 +414,7 @@ def _are_as_returned(hits: Hits, n_rows: int) -> bool:
 
 
 def _as_integers(name: str, values: Any, dtype: type) -> np.ndarray:
-    """Return an array of integers of a type. Whole floats pass: tables with missing entries hold those."""
+    """Return an array of integers of a type. Whole floats are accepted: tables with missing entries hold them."""
     given = _as_array(name, values)
     if given.dtype == dtype:
         return _for_kernels(given, dtype)
@@ -445,7 +445,7 @@ def _as_array(name: str, values: Any) -> np.ndarray:
 
 
 def _could_be(state: State, exploration: Exploration) -> bool:
-    """Return whether queries could have explored like this: kernels follow the trees, nodes and sides named."""
+    """Return whether queries could have explored like this. Kernels use these trees, nodes and sides as indices."""
     tree, node = exploration.tree, exploration.node
     if not ((~tree).any() or (~node).any()):  # NONE everywhere
         return True
@@ -471,17 +471,17 @@ def check_integer(name: str, value: Any, least: int, most: int = 2**31 - 1) -> i
 
 
 def check_wanted(name: str, value: Any, n_stored: int) -> int:
-    """Return how many of the memories or labels stored are wanted for each row."""
+    """Return the number of memories or labels wanted for each row."""
     return check_integer(name, value, 1, max(MOST_WANTED, n_stored))
 
 
 def check_passes(name: str, value: Any, least: int) -> int:
-    """Return how often to go through examples."""
+    """Return a number of passes over examples."""
     return check_integer(name, value, least, MOST_PASSES)
 
 
 def check_real(name: str, value: Any, least: float, most: float, *, above: bool = False) -> float:
-    """Return a real argument from ``least`` (or, with ``above``, from just above it) to ``most``."""
+    """Return a real argument from ``least`` to ``most``; with ``above``, greater than ``least``."""
     if not isinstance(value, _REALS) or isinstance(value, bool):
         raise TypeError(f"{name} must be a real number, not {value!r}")
     if not least <= value <= most or (above and value == least) or not np.isfinite(value):
@@ -491,21 +491,21 @@ def check_real(name: str, value: Any, least: float, most: float, *, above: bool 
 
 
 def check_choice(name: str, value: Any, choices: tuple[str, ...]) -> int:
-    """Return the number of a named option."""
+    """Return the position of a named choice."""
     if not isinstance(value, str) or value not in choices:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, not {value!r}")
     return choices.index(value)
 
 
 class Constraint(Protocol):
-    """The values that an option may have. As a string, their type as docstrings state it."""
+    """The values that an option may have. Its string is their type, as in docstrings."""
 
     def check(self, name: str, value: Any) -> Any:
         """Return the value of the option ``name``, or raise TypeError or ValueError."""
 
 
 def check_parameters(owner: Any, constraints: dict[str, Constraint]) -> None:
-    """Check the attributes of an object that constraints are given for."""
+    """Check the constrained attributes of an object."""
     for name, constraint in constraints.items():
         constraint.check(name, getattr(owner, name))
 
@@ -525,7 +525,7 @@ class Integer(NamedTuple):
 
 
 class Real(NamedTuple):
-    """Real numbers from ``least`` (or, with ``above``, from just above it) to ``most``."""
+    """Real numbers from ``least`` to ``most``; with ``above``, greater than ``least``."""
 
     least: float
     most: float
@@ -540,7 +540,7 @@ class Real(NamedTuple):
 
 
 class OneOf(NamedTuple):
-    """Some strings."""
+    """One of several strings."""
 
     choices: tuple[str, ...]
 
@@ -579,13 +579,13 @@ class Optional(NamedTuple):
 
 
 class Checked(NamedTuple):
-    """The values that a function takes without an error."""
+    """The values that a function accepts without an error."""
 
     function: Callable[[Any], Any]
     type: str
 
     def check(self, name: str, value: Any) -> Any:
-        """Return the value of an option as it is."""
+        """Return the value of an option unchanged."""
         self.function(value)
         return value
 
@@ -594,17 +594,16 @@ class Checked(NamedTuple):
 
 
 def check_jobs(n_jobs: Any) -> int | None:
-    """Return the number of threads that scikit-learn's ``n_jobs`` asks for; None means as many as numba uses."""
+    """Return the number of threads for scikit-learn's ``n_jobs``; None means as many as Numba uses."""
     if n_jobs is None:
         return 1
     return None if n_jobs == -1 else check_integer("n_jobs", n_jobs, 1)
 
 
 def label_array(name: str, labels: Any) -> np.ndarray:
-    """Return labels as an array that keeps each of them.
+    """Return labels as an array without changing any.
 
-    NumPy's arrays of strings drop NUL characters from the ends of their entries: lists with such strings become arrays
-    of objects.
+    NumPy's string arrays drop trailing NUL characters, so lists with such strings become arrays of objects.
     """
     array = np.asarray(unmasked(name, labels))
     if array.dtype.kind == "U" and not hasattr(labels, "dtype"):

@@ -75,12 +75,12 @@ def hamming(Y: Any, predicted: Any) -> float:
     Parameters
     ----------
     Y, predicted : array-like or sparse matrix, shape (n, n_labels)
-        Not 0 where a row has a label, and where it was said to have it.
+        Not 0 for the labels that a row has, and for those that were predicted.
 
     Raises
     ------
     TypeError, ValueError
-        If these are not two matrices of numbers of the same shape, of at least one row.
+        If the arguments are not two matrices of numbers of the same shape, of at least one row.
     """
     Y, predicted = _same_shape(Y, predicted)
     return float((Y.nnz + predicted.nnz - 2 * Y.multiply(predicted).nnz) / Y.shape[0])
@@ -92,7 +92,7 @@ def f1(Y: Any, predicted: Any, average: str = "micro") -> float:
     Parameters
     ----------
     Y, predicted : array-like or sparse matrix, shape (n, n_labels)
-        Not 0 where a row has a label, and where it was said to have it.
+        Not 0 for the labels that a row has, and for those that were predicted.
     average : {"micro", "samples"}, default "micro"
         ``"micro"`` weights all labels of all rows equally. ``"samples"`` averages over rows the F1 of the two label
         sets, which is 1 if both are empty.
@@ -100,7 +100,7 @@ def f1(Y: Any, predicted: Any, average: str = "micro") -> float:
     Raises
     ------
     TypeError, ValueError
-        If these are not two matrices of numbers of the same shape, of at least one row.
+        If the arguments are not two matrices of numbers of the same shape, of at least one row.
     """
     check_choice("average", average, F1_AVERAGES)
     Y, predicted = _same_shape(Y, predicted)
@@ -117,7 +117,7 @@ def precision_at(Y: Any, ranked: Any, k: int, *, inverse_propensities: Any = Non
     Parameters
     ----------
     Y : array-like or sparse matrix, shape (n, n_labels)
-        Not 0 where a row has a label.
+        Not 0 for the labels that a row has.
     ranked : array-like of int, shape (n, at least k)
         Labels (columns of ``Y``) by row, the best first, -1 for none.
     k : int
@@ -147,7 +147,7 @@ def ndcg_at(Y: Any, ranked: Any, k: int, *, inverse_propensities: Any = None) ->
     Parameters
     ----------
     Y : array-like or sparse matrix, shape (n, n_labels)
-        Not 0 where a row has a label.
+        Not 0 for the labels that a row has.
     ranked : array-like of int, shape (n, at least k)
         Labels (columns of ``Y``) by row, the best first, -1 for none.
     k : int
@@ -179,7 +179,7 @@ def inverse_propensities(Y: Any, a: float = 0.55, b: float = 1.5) -> np.ndarray:
     Parameters
     ----------
     Y : array-like or sparse matrix, shape (n, n_labels)
-        Not 0 where a training row has a label.
+        Not 0 for the labels that a training row has.
     a, b : float
         Parameters of the data set; the authors use 0.5 and 0.4 for Wikipedia, 0.6 and 2.6 for Amazon, and 0.55 and 1.5
         for most other data.

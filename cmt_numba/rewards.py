@@ -16,7 +16,7 @@ from ._jit import kernel
 from ._validation import check_rows, label_array
 
 Reward = Callable[[np.ndarray, np.ndarray], np.ndarray]
-"""Takes positions of rows, int64 (n,), and ids, int64 (n, k), -1 for none; returns rewards in [0, 1], (n, k)."""
+"""A function of the positions of rows, int64 (n,), and ids, int64 (n, k), -1 for none. It returns rewards, (n, k)."""
 
 
 class LabelEquality:
@@ -61,7 +61,7 @@ class LabelF1:
     Raises
     ------
     TypeError, ValueError
-        If these are not two matrices of numbers with the same number of columns.
+        If the arguments are not two matrices of numbers with the same number of columns.
     """
 
     def __init__(self, of_memories: Any, of_rows: Any) -> None:
@@ -90,7 +90,7 @@ class ValueCosine:
     Raises
     ------
     TypeError, ValueError
-        If these are not two matrices of finite numbers with the same number of columns.
+        If the arguments are not two matrices of finite numbers with the same number of columns.
     """
 
     def __init__(self, of_memories: Any, of_rows: Any) -> None:

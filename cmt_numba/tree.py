@@ -56,28 +56,28 @@ __all__ = ["KIND", "OPTIONS", "ContextualMemoryTree"]
 KIND = "ContextualMemoryTree"
 """The kind of object that files of trees hold."""
 
-_LEAVES_OF_EACH = 4  # of each tree that ``learn`` searches by default
+_LEAVES_OF_EACH = 4  # leaves of each tree that ``learn`` searches by default
 
 
 class ContextualMemoryTree:
     """A Contextual Memory Tree, or a forest of them over one store of memories.
 
-    Memories are keys (feature vectors) with an id; what an id stands for is the caller's. Keys are scaled to unit
-    length when they come in, so only their direction counts. They are inserted, found, removed and reorganised one by
-    one in time logarithmic in their number, and rewards for the memories returned teach the trees where to look and
-    the scorer what to return (Sun et al., Contextual Memory Trees, ICML 2019).
+    A memory is a key (a feature vector) with an id; the caller decides what the id stands for. Keys are scaled to unit
+    length, so only their direction counts. Each memory is inserted, found, removed or moved in time logarithmic in the
+    number of memories. Rewards for the memories returned teach the trees where to search and the scorer what to return
+    (Sun et al., Contextual Memory Trees, ICML 2019).
 
-    Any number of threads may use a tree at once. Changes (all that inserts, removes, moves or learns) are made one
-    after the other, in the order in which they were called for, and in steps of some milliseconds. Between two steps
-    other threads read (query, count and so on): they see what the steps so far have made of the tree, and the last
-    rows of a large batch may see more of them than the first. A tree may be pickled or saved while it is used, and
-    used on both sides of a fork, which waits until changes under way are complete.
+    Any number of threads may use a tree at the same time. Changes (inserts, removals, moves, learning) are made one
+    after another, in the order of their calls, in steps of some milliseconds. Other threads read between two steps.
+    They see the effect of all steps so far, so the last rows of a large batch of queries may see more steps than the
+    first. A tree may be pickled or saved while it is used. It may be used on both sides of a fork, which waits for the
+    current change.
 
     Parameters
     ----------
     n_trees : int, default 1
-        Trees over the same memories, each grown with its own random draws. One is the paper's tree; each further tree
-        costs as much again to insert and finds much of what the others miss.
+        Number of trees over the same memories, each with its own random draws. One tree is the paper's. The time of an
+        insert is proportional to the number of trees; each tree finds much of what the others miss.
     alpha : float in (0, 1], default 0.9
         How strongly routers balance the two sides of a node.
     leaf_multiplier : float, default 4.0
@@ -92,44 +92,46 @@ class ContextualMemoryTree:
         AdaGrad step of the routers, relative to the sum of a key's absolute values. With "mira" the cap on a step
         (``C``): the largest factor by which a row is added to a router.
     sure_margin : float, default 0.75
-        Margin from which on searches follow a router without looking at the other side. Routers learn to answer -1 or
-        1 for keys, and less for queries that share only some of a key's features. Large ones find more, more slowly.
+        Margin above which searches follow a router without considering the other side. Routers learn margins of -1 or 1
+        for keys, and have smaller ones for queries that share only some features with a key. With a larger value
+        searches find more and take longer.
     scorer_loss : {"ranking", "mira", "regression", "contrast"}, default "contrast"
-        What the scorer learns from rewards. All but "regression" compare two memories of a row: the one with the
-        highest reward, and of those with a lower reward the one with the highest score.
+        Loss that the scorer minimises. All except "regression" compare two memories of a row: the one with the highest
+        reward, and the one with the highest score of those with a lower reward.
 
-        - "contrast" is "ranking", and learns from rewards of a single memory for each row, too: the memory is compared
-          with the best other one, as if that had reward 0, and if its reward is 1, routers are taught to lead to it.
+        - "contrast" is "ranking", and also learns from the reward of a single memory for each row: the memory is
+          compared with the best other one, as if that had reward 0. If its reward is 1, routers learn to lead to it.
         - "ranking" takes AdaGrad steps on a logistic loss of the difference of the scores, times that of the rewards.
-          From rewards of a single memory it learns nothing; a warning says so once.
-        - "mira" makes the smallest change of the scorer that orders the two by a small margin; else as "ranking".
+          It learns nothing from the reward of a single memory; a warning says so once.
+        - "mira" makes the smallest change of the scorer that ranks the two by a small margin; otherwise as "ranking".
         - "regression" is the paper's: AdaGrad steps on the squared difference between score and reward.
     scorer_learning_rate : float, default 0.1
         AdaGrad step of the scorer. With "mira" the cap on a step is proportional to it.
     max_memories : int, optional
-        Maximum number of memories; unlimited by default. Before an insert that would exceed it, the excess is removed.
+        Largest number of memories; unlimited by default. An insert that would exceed it evicts memories first.
         Batches larger than an eighth of it are inserted in parts.
     eviction : {"least_recently_returned", "oldest", "random"}, default "least_recently_returned"
-        Which memories are removed then:
+        Which memories are evicted:
 
-        - "least_recently_returned": those that were not returned for the longest time, by :meth:`query` or by the
-          queries of :meth:`learn`. Rows count one after the other, and the worst memory of a row counts first. An
-          insert or a replacement counts as a return. This policy takes 8 bytes for each memory.
+        - "least_recently_returned": those that queries, also those of :meth:`learn`, have not returned for the
+          longest time. Rows count in order, and within a row the worst memory counts first. An insert or a replacement
+          counts as a return. This policy takes 8 bytes for each memory.
         - "oldest": those inserted first; "random": any.
     n_links : int, default 0
-        Link each dense memory with up to so many near ones, at most 512: queries with a ``breadth`` follow the links (a
-        navigable graph; Malkov and Yashunin, 2018) and soon find nearly all of the nearest memories. 24 is enough for
-        most. Links take ``4 * n_links`` bytes, and 50 to 200 microseconds for each insert. Sparse keys have none.
+        Number of links from each dense memory to near ones, at most 512. Queries with a ``breadth`` follow the links (a
+        navigable graph; Malkov and Yashunin, 2018) and soon find nearly all of the nearest memories. 24 is usually
+        enough. Links take ``4 * n_links`` bytes for each memory, and 50 to 200 microseconds for each insert. Sparse
+        keys have none.
     keep : {"all", "codes"}, default "all"
-        "codes" keeps dense keys as 8-bit codes alone, in a fifth of the room. Codes stand for keys that differ a little
-        from those inserted; trees, scores and learning go by them. Sparse keys are kept in full.
+        What is stored of dense keys. "codes" stores only 8-bit codes, in a fifth of the memory. Decoded keys differ
+        slightly from the inserted ones, and trees, scores and learning use them. Sparse keys are always stored in full.
     n_threads : int, optional
-        Number of threads for batches; by default as many as numba uses (``NUMBA_NUM_THREADS``, or one for each
-        processor). Answers and trees do not depend on it.
+        Number of threads for batches; by default as many as Numba uses (``NUMBA_NUM_THREADS``, or the number of
+        processors). Answers and trees do not depend on it.
     random_state : int or numpy.random.SeedSequence, optional
-        Seed. The same seed and calls give the same trees and answers, bit for bit, on any number of threads. On a
-        processor with other vector instructions sums are added up in another order: scores and weights may then differ
-        in their last digits, and so may the tree, wherever a router is that undecided about a memory.
+        Seed. The same seed and calls give the same trees and answers, bit for bit, with any number of threads. A
+        processor with other vector instructions adds numbers in another order: scores and weights may then differ in
+        their last digits, and trees may differ where a router is almost undecided.
 
     Attributes
     ----------
@@ -178,7 +180,7 @@ class ContextualMemoryTree:
     def _lock(self) -> ReadWriteLock:
         return self._forest.lock
 
-    # What it holds
+    # Contents
 
     @property
     def n_memories(self) -> int:
@@ -245,46 +247,45 @@ class ContextualMemoryTree:
         """
         return plot_forest(self._forest)
 
-    @changes  # nothing, but other changes must wait
+    @changes  # changes nothing, but other changes must wait
     def check_invariants(self) -> None:
         """Check all invariants of the trees, the key store, the links and the eviction policy.
 
         Raises
         ------
         InvariantError
-            If one is violated. Unless memory was overwritten from outside, this is a bug.
+            If an invariant is violated. This is a bug, unless other code has overwritten memory.
         """
         self._forest.check()
 
-    # What it does
+    # Operations
 
     @keeps_interpreter
     def insert(self, X: Any, *, progress: bool = False) -> np.ndarray:
         """Insert memories (INSERT, Algorithm 4), in the order of the rows.
 
-        Other threads see the memories of a large insert come step by step.
+        Other threads see a large insert step by step.
 
         Parameters
         ----------
         X : array-like or scipy.sparse matrix or array, shape (n, n_features)
-            Keys: real, finite numbers. Whether the first keys are dense or sparse decides how all keys are stored;
-            later ones of the other form are converted.
+            Keys: real, finite numbers. The form of the first keys, dense or sparse, is that of all stored keys; later
+            keys are converted.
         progress : bool, default False
             Show a progress bar.
 
         Returns
         -------
         ndarray of int64, shape (n,)
-            The new memories' ids: 0, 1, 2, ... in order of insertion, never used again. If there are more rows than
-            there may be memories, the first have gone already.
+            The ids of the new memories: 0, 1, 2, ... in order of insertion, never reused. If there are more rows than
+            ``max_memories``, the first ones have been evicted already.
 
         Raises
         ------
         TypeError, ValueError
             If ``X`` cannot be used as keys; nothing has changed then.
         MemoryError
-            If memory runs out; the memories stored before are still there, except those forgotten to make room. Those
-            of ``X`` are not.
+            If memory runs out. None of ``X`` is stored then; earlier memories are, except evicted ones.
         """
         return insert_rows(self._forest, self._forest.check_rows(X), progress)
 
@@ -309,31 +310,32 @@ class ContextualMemoryTree:
         k : int, default 1
             Memories to return for each row: at most 1,000,000, or ``n_memories`` if that is more.
         n_probes : int, optional
-            Leaves to search in all trees together, those on the surest paths first; with at least ``n_trees``, each
-            tree's best leaf among them. By default one leaf in each tree. More find more and take longer.
+            Number of leaves to search in all trees together, those on the surest paths first. With at least
+            ``n_trees``, the best leaf of each tree is among them. By default one leaf in each tree. More leaves find
+            more and take longer.
         epsilon : float in [0, 1], default 0.0
-            Probability with which a row explores: it draws a tree and a place on its path there, and either takes a
-            random side at that node or draws random memories in the leaf.
+            Probability with which a row explores: it draws a tree and a place on its path, and either takes a random
+            side of that node or draws random memories of the leaf.
         breadth : int, optional
-            Begin with the leaves and then follow the links between memories, keeping so many candidates, at least
-            ``k``. More find more and take longer. The memories must be linked, see ``n_links``; where keys are sparse
-            this changes nothing. By default no links are followed.
+            Number of candidates to keep while following links from the memories of the leaves, at least ``k``. More
+            candidates find more and take longer. The tree must have links, see ``n_links``; with sparse keys this has
+            no effect. By default no links are followed.
         among : array-like of int, or of bool, optional
-            Filter: the ids of the candidate memories, or a mask whose entry ``i`` says whether id ``i`` is a candidate.
-            Ids beyond the end of a mask, and those of removed memories, are no candidates. The search skips subtrees
-            without candidates, and goes on beyond ``n_probes`` leaves until it has found ``k``. With fewer than about
-            a hundred candidates for each of ``n_probes``, all of them are scored. With a ``breadth`` it follows the
-            links first: a filter that leaves a tenth needs ten times the ``breadth``. Rows for which links lead to
-            fewer candidates than chance would have it are compared with all of them. An array that comes again is
-            prepared once, until it or the tree changes. Changes by other threads wait until all rows are answered.
+            Filter: the ids of the candidates, or a mask whose entry ``i`` says whether id ``i`` is a candidate. Ids
+            beyond the end of a mask and removed ids are not candidates. The search skips subtrees without candidates,
+            and continues beyond ``n_probes`` leaves until it has found ``k``. With fewer than about a hundred
+            candidates for each of ``n_probes``, all of them are scored. With a ``breadth`` links are followed first: a
+            filter that a tenth of the memories pass needs ten times the ``breadth``. Rows for which links lead to fewer
+            candidates than chance would are compared with all candidates. An array that is passed again is prepared
+            once, until it or the tree changes. Changes by other threads wait until all rows are answered.
         progress : bool, default False
             Show a progress bar.
 
         Returns
         -------
         ShownHits
-            Ids, scores, the record of exploration, and as ``propensities`` how probable each was to be shown. Equal
-            scores are ordered at random, anew after every reroute.
+            Ids, scores, the record of exploration, and ``propensities``, the probabilities that memories are shown.
+            Equal scores are ordered at random, differently after each reroute.
 
         Raises
         ------
@@ -379,9 +381,9 @@ class ContextualMemoryTree:
     ) -> None:
         """Learn from the rewards of a query's answers (UPDATE, Algorithm 3).
 
-        A row that explored an internal node teaches that node's router; any other teaches the scorer. With a reward for
-        only the first memory of each row, see ``scorer_loss``. Then every tree reroutes ``n_reroutes`` memories.
-        At the end dense keys may be moved, which is not in the paper.
+        A row that explored an internal node trains that node's router; any other row trains the scorer. For rewards of
+        only the first memory of each row, see ``scorer_loss``. After each row every tree reroutes ``n_reroutes``
+        memories. At the end dense keys may be moved, which is not in the paper.
 
         Parameters
         ----------
@@ -390,14 +392,13 @@ class ContextualMemoryTree:
         hits : Hits
             The return value of :meth:`query`. Memories and nodes that were removed since are skipped.
         rewards : array-like, shape (n,) or (n, k)
-            Rewards in [0, 1] of each row's first memory, or of each memory. Those where ``hits.ids`` is -1 do not
-            count.
+            Rewards in [0, 1] of each row's first memory, or of each memory. They are ignored where ``hits.ids`` is -1.
         key_learning_rate : float in [0, 1], default 0.0
-            How far a dense key, which has length 1, moves at most at a time, for a row that explored no internal node
-            (sixteen rows are one time): keys of memories with a high reward towards the row, those of others away from
-            it (relevance feedback on stored vectors: Brauen, 1971; neighbourhood components analysis: Goldberger et
-            al., 2005). Keys keep unit length, and what was inserted is not kept beside them. Memories stay in their
-            leaves until they are rerouted. With 0 keys stay as they are; sparse keys always do.
+            The longest step of a dense key, which has length 1, for each sixteen rows. Rows that explored no internal
+            node move keys of memories with a high reward towards them, and the other keys away (relevance feedback on
+            stored vectors: Brauen, 1971; neighbourhood components analysis: Goldberger et al., 2005). Keys keep unit
+            length, and the inserted keys are lost. Memories stay in their leaves until they are rerouted. With 0 keys
+            do not move; sparse keys never do.
         progress : bool, default False
             Show a progress bar.
 
@@ -421,19 +422,19 @@ class ContextualMemoryTree:
     def teach(self, X: Any, ids: Any, *, n_passes: int = 1, afresh: bool = False, progress: bool = False) -> None:
         """Teach the routers which memory each row belongs to (UPDATE, Algorithm 3, where the right memory is known).
 
-        At every node above a row's memory the router learns to send the row to the memory's side, in every tree. So
-        a memory is found by what belongs to it even where it is little like its key.
+        In every tree, each router above a row's memory learns to send the row to the memory's side. So rows find the
+        memories that they belong to, even if they are not similar to their keys.
 
         Parameters
         ----------
         X : array-like or scipy.sparse matrix or array, shape (n, n_features)
-            Rows like the queries to come.
+            Rows that are similar to later queries.
         ids : array-like of int, shape (n,)
             Ids of the stored memories that the rows belong to.
         n_passes : int, default 1
-            Number of passes over the rows, each in another random order; at most 10,000.
+            Number of passes over the rows, each in a new random order; at most 10,000.
         afresh : bool, default False
-            Reset the routers first, for rows that cover all memories. Memories stay in their leaves.
+            Reset the routers first, if the rows cover all memories. Memories stay in their leaves.
         progress : bool, default False
             Show a progress bar.
 
@@ -465,34 +466,34 @@ class ContextualMemoryTree:
     ) -> float:
         """Query, reward and update repeatedly: the supervised protocol of the paper (section 4).
 
-        Each pass goes through the rows in a new random order, in blocks: query a block of rows, reward the memories
-        found, update the trees and the scorer, and :meth:`teach` the routers the way to memories of reward 1.
+        Each pass visits the rows in a new random order, in blocks: query a block of rows, reward the memories found,
+        update the trees and the scorer, and :meth:`teach` the routers to lead to memories of reward 1.
 
-        Rewards also move dense keys, see ``key_learning_rate``: towards rows that had found what they looked for, so
-        that rows like these find it more easily. A memory is still found by the key that it came with, as a rule.
+        Rewards also move dense keys, see ``key_learning_rate``, towards rows that found the right memories, so that
+        similar rows find them more easily. As a rule, a memory is still found by its original key.
 
-        Memories that had reward 1 for the same row, and the row's own, belong together. Once the passes of this call
-        have joined a third of all memories into groups, each pass ends with :meth:`rebuild`, which builds the trees
-        anew around the groups. A group of more than half of the memories does not count towards the third.
+        Memories that had reward 1 for the same row, and the row's own, form a group. Once this call has joined a third
+        of all memories into groups, each pass ends with :meth:`rebuild` around the groups. A group of more than half of
+        the memories does not count.
 
         Parameters
         ----------
         X : array-like or scipy.sparse matrix or array, shape (n, n_features)
-            Rows like the queries to come; the stored keys themselves if there are no others.
+            Rows that are similar to later queries, or the stored keys themselves.
         reward : callable
-            One of :mod:`cmt_numba.rewards`, or a function of your own of the positions of some rows of ``X``, int64
-            (n,), and the ids found for them, int64 (n, k), -1 for none. It returns rewards in [0, 1], (n, k).
+            One of :mod:`cmt_numba.rewards`, or a function ``reward(rows, ids)`` of the positions of some rows of ``X``,
+            int64 (n,), and the ids found for them, int64 (n, k), -1 for none. It returns rewards in [0, 1], (n, k).
         own_ids : array-like of int, shape (n,), optional
-            Where rows are stored themselves: their memories' ids, which are left out of their answers, for a row that
-            finds itself learns nothing. -1 for a row that is not stored.
+            The ids of rows that are stored themselves, which are left out of their answers, since a row that finds
+            itself learns nothing. -1 for a row that is not stored.
         k : int, default 10
-            Memories rewarded for each row: fewer than 1,000,000.
+            Number of memories to reward for each row, below 1,000,000.
         n_probes : int, optional
-            Leaves to search; by default four for each tree, and at least eight.
+            Number of leaves to search; by default four for each tree, and at least eight.
         epsilon : float in [0, 1], default 0.1
-            Share of the rows that explore, and so teach routers.
+            Probability with which a row explores, and so trains a router.
         key_learning_rate : float in [0, 1], default 0.3
-            How far rewards move dense keys, see :meth:`update`. With 0 all keys stay as they were inserted.
+            The longest step of dense keys, see :meth:`update`. With 0 keys do not move.
         n_passes : int, default 1
             Number of passes over the rows, at most 10,000.
         progress : bool, default False
@@ -501,12 +502,13 @@ class ContextualMemoryTree:
         Returns
         -------
         float
-            The mean reward of the first memories of the last pass, before what they taught; 0.0 for a row without.
+            The mean reward of the first memories in the last pass, before learning from them; 0.0 for rows without a
+            memory.
 
         Raises
         ------
         TypeError, ValueError
-            If an argument or a reward cannot be used; the block at hand has changed nothing then.
+            If an argument or a reward cannot be used. The current block has changed nothing then.
         MemoryError
             If memory runs out. The trees are valid and hold every memory, but some rows may not have been learned.
         """
@@ -514,7 +516,7 @@ class ContextualMemoryTree:
         how = Supervision(
             reward,
             None if own_ids is None else check_memory_ids(own_ids, rows.n_rows),
-            check_integer("k", k, 1, MOST_WANTED - 1),  # with its own memory a row asks for one more
+            check_integer("k", k, 1, MOST_WANTED - 1),  # one more than wanted, for the row's own memory
             max(8, _LEAVES_OF_EACH * self._forest.n_trees) if n_probes is None else n_probes,
             epsilon,
             check_real("key_learning_rate", key_learning_rate, 0.0, 1.0),
@@ -535,7 +537,7 @@ class ContextualMemoryTree:
         Parameters
         ----------
         ids : int or array-like of int, shape (n,)
-            Ids of stored memories, each named once.
+            Distinct ids of stored memories.
 
         Raises
         ------
@@ -549,14 +551,14 @@ class ContextualMemoryTree:
     @keeps_interpreter
     @changes
     def replace(self, ids: Any, X: Any, *, progress: bool = False) -> None:
-        """Give memories other keys: REMOVE and INSERT (Algorithms 6 and 4) in every tree, but their ids stay.
+        """Replace the keys of memories: REMOVE and INSERT (Algorithms 6 and 4) in every tree. Ids stay.
 
         Parameters
         ----------
         ids : int or array-like of int, shape (n,)
-            Ids of stored memories, each named once.
+            Distinct ids of stored memories.
         X : array-like or scipy.sparse matrix or array, shape (n, n_features)
-            Their keys from now on.
+            Their new keys.
         progress : bool, default False
             Show a progress bar.
 
@@ -568,9 +570,8 @@ class ContextualMemoryTree:
             If ``ids`` are not distinct integers, one for each row, or ``X`` cannot be used as keys; nothing has changed
             then.
         MemoryError
-            If memory runs out. The trees are valid and hold every memory, all with the old keys or all with the new
-            ones. With the new ones some may still lie where the old ones belonged, until they are rerouted or replaced
-            again.
+            If memory runs out. The trees are valid and hold every memory, all with their old keys or all with the new
+            ones. In the second case some memories may remain in their old leaves until they are rerouted.
         """
         rows = self._forest.check_rows(X)
         ids = check_ids(check_memory_ids(ids, rows.n_rows))
@@ -592,23 +593,23 @@ class ContextualMemoryTree:
 
     @changes
     def rebuild(self, ids: Any, groups: Any, *, progress: bool = False) -> None:
-        """Build the trees anew, from the root down, so that memories which belong together lie together.
+        """Rebuild the trees from the root down, so that groups of memories stay together.
 
-        Balanced 2-means over the mean keys of the groups halves the memories of a node, its router is trained to tell
-        the halves apart, and each memory then goes where the router sends it, until leaves are small enough (as label
-        trees are built: Prabhu et al., 2018, Parabel; Yu et al., 2022, XR-Linear). A group is divided only when it is
-        alone in a node, or where a router errs. Later inserts, updates and reroutes go on from these trees.
+        Balanced 2-means over the mean keys of the groups halves the memories of a node, its router is trained to
+        separate the halves, and each memory follows the router, until leaves are small enough (like label trees:
+        Prabhu et al., 2018, Parabel; Yu et al., 2022, XR-Linear). A group is divided only if it is alone in a node, or
+        if a router errs. Later inserts, updates and reroutes continue with these trees.
 
-        Keys, ids, scorer and links stay as they are. Until all trees are complete queries find the old ones, and an
-        interrupt leaves those. This takes about as long as inserting all memories, and as much memory again as the
-        trees, and as keys in full if they are sparse or kept as codes.
+        Keys, ids, scorer and links do not change. Queries use the old trees until all new ones are complete, and an
+        interrupt keeps the old ones. This takes about as long as inserting all memories. It needs memory for a second
+        set of trees, and for full keys if keys are sparse or stored as codes.
 
         Parameters
         ----------
         ids : array-like of int, shape (n,)
-            Ids of stored memories, each named once. Those that are not named are each a group of their own.
+            Distinct ids of stored memories. All other memories are groups of their own.
         groups : array-like of int, shape (n,)
-            The number of the group that each belongs to, for example its class.
+            The number of each memory's group, for example its class.
         progress : bool, default False
             Show a progress bar.
 
@@ -628,29 +629,28 @@ class ContextualMemoryTree:
     def compact(self, *, copies: bool = True) -> None:
         """Store memories in the order in which searches read them, for faster queries. Answers do not change.
 
-        Do so after many inserts and before many queries. Later changes disturb the order gradually.
+        Use this after many inserts and before many queries. Later changes gradually disturb the order.
 
         Parameters
         ----------
         copies : bool, default True
-            Give each tree but the first a copy, in its own order, of the 8-bit codes of dense keys that searches read
-            first. This takes ``n_features + 8`` bytes for each memory and copy. Leaves that change do not use it any
-            more.
+            Give each tree except the first its own copy of the 8-bit codes of dense keys, in the order of its leaves.
+            This takes ``n_features + 8`` bytes for each memory and copy. Leaves that change no longer use it.
 
         Raises
         ------
         MemoryError
-            If memory runs out; nothing has changed then. Compaction takes as much memory again as the keys do.
+            If memory runs out; nothing has changed then. Compaction needs memory for a second copy of the keys.
         """
         compact_memories(self._forest, bool(copies))
 
     # Files, pickles and copies
 
-    @changes  # nothing, but other changes must wait
+    @changes  # changes nothing, but other changes must wait
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the trees, their memories and all that they have learned to a file.
+        """Write the trees, their memories and everything learned to a file.
 
-        An existing file is replaced when the new one is complete, so that a crash leaves one or the other. See
+        An existing file is replaced when the new one is complete, so a crash leaves one of the two. See
         :mod:`cmt_numba.persistence` for the format.
 
         Parameters
@@ -673,17 +673,16 @@ class ContextualMemoryTree:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], mmap: bool = False) -> Self:
-        """Return the tree that :meth:`save` has written. It goes on exactly as the saved one would.
+        """Return the tree that :meth:`save` has written. It continues exactly as the saved tree would.
 
         Parameters
         ----------
         path : path-like
             The file.
         mmap : bool, default False
-            Map the file into memory instead of reading it. This takes no time, whatever the size of the file, and
-            processes that map the same file share its memory. What a process changes is copied first, so it does not
-            reach the file. Only the header is checked for damage. Map only files that you trust, and do not change
-            them in place.
+            Map the file into memory instead of reading it. This takes milliseconds for any size of file, and processes
+            that map the same file share its memory. Changed pages are copied and never reach the file. Only the header
+            is checked for damage. Map only files that you trust, and do not modify them in place.
 
         Raises
         ------
@@ -707,14 +706,14 @@ class ContextualMemoryTree:
         return tree
 
     def _set_up(self, fields: dict[str, Any]) -> None:
-        """Become an empty tree with the options in a file."""
+        """Initialise an empty tree with the options in a file."""
         n_threads = take(fields, "n_threads", int, type(None))
         ContextualMemoryTree.__init__(self, **take(fields, "options", dict), n_threads=n_threads, random_state=0)
 
     def _contents(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         return contents_of(self._forest)
 
-    @changes  # nothing, but other changes must wait
+    @changes  # changes nothing, but other changes must wait
     def __getstate__(self) -> dict[str, Any]:
         fields, arrays = self._contents()
         return {"fields": fields, "arrays": {name: array.copy() for name, array in arrays.items()}}
@@ -723,9 +722,9 @@ class ContextualMemoryTree:
         self._set_up(state["fields"])
         restore_pickled(self._forest, state["fields"], state["arrays"])
 
-    @changes  # nothing, but other changes must wait
+    @changes  # changes nothing, but other changes must wait
     def _twin(self) -> ContextualMemoryTree:
-        """Return a tree that continues exactly as this one would, and shares nothing with it."""
+        """Return an independent copy, which continues exactly as this tree would."""
         twin = ContextualMemoryTree.__new__(ContextualMemoryTree)
         twin._forest = self._forest.copy()
         return twin

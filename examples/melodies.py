@@ -130,7 +130,7 @@ def learned(songs: list[Song], n_examples: int, rng: np.random.Generator, **opti
     """Return an edit distance whose costs are learned from singers of some songs."""
     answers = rng.permutation(len(songs))[:n_examples]
     queries = encoded([sung(songs[i], rng) for i in answers])
-    distance = EditDistance(NOTE_SYMBOLS, featured=True, random_state=0, **options)
+    distance = EditDistance(NOTE_SYMBOLS, transposition=None, featured=True, random_state=0, **options)
     return distance.fit(encoded(songs), queries, answers)
 
 
@@ -140,7 +140,7 @@ def evaluate(songs: list[Song], n_examples: int, n_queries: int) -> list[tuple[A
     kept = [songs[i] for i in order]
     asked = [sung(song, np.random.default_rng(2 + i)) for i, song in enumerate(kept[-n_queries:])]
     answers, queries, targets = np.arange(len(kept) - n_queries, len(kept)), encoded(asked), encoded(kept)
-    plain = EditDistance(NOTE_SYMBOLS)
+    plain = EditDistance(NOTE_SYMBOLS, transposition=None)
     distances = {"nothing learned": plain}
     for plan, rounds in PLANS.items():
         distances[plan] = learned(kept[:-n_queries], n_examples, np.random.default_rng(0), **rounds)

@@ -1,7 +1,7 @@
 """Changes of objects that many threads use: the lock, its steps, interrupts, and worker threads.
 
-A change waits for its turn, is made in steps that leave the object readable, and is undone if it fails. Objects in
-folders have a journal besides (:mod:`cmt_numba.journal`).
+A change waits for its turn, is made in steps that leave the object readable, and is undone if it fails. Changes of
+objects in folders are also journaled (:mod:`cmt_numba.journal`).
 """
 
 from .interrupts import defer_interrupts, end_step, undone_by, uninterrupted

@@ -1,8 +1,8 @@
-"""Interrupts (Ctrl-C) that wait for the end of a step.
+"""Interrupts (Ctrl-C) deferred to the end of a step.
 
-Python raises ``KeyboardInterrupt`` in the main thread between any two instructions. While a change is under way, the
-interrupt is noted instead, and raised at the end of the current step, which takes some milliseconds, or at the end of
-the change. So nothing is ever left half done, and what undoes the steps before runs to its end.
+Python raises ``KeyboardInterrupt`` in the main thread between any two instructions. During a change the interrupt is
+noted instead, and raised at the end of the current step, some milliseconds later, or at the end of the change. So no
+step is left half done, and undoing earlier steps is not interrupted.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-# What the main thread has deferred; no other thread is ever interrupted.
-_handler: Callable[[int, Any], Any] | None = None  # what receives an interrupt; None while none is deferred
-_came = False  # whether one has come
-_n_kept = 0  # calls of ``uninterrupted`` that are under way
+# The state of the main thread; no other thread is interrupted.
+_handler: Callable[[int, Any], Any] | None = None  # the handler to call; None unless interrupts are deferred
+_came = False  # whether an interrupt has come
+_n_kept = 0  # nested calls of ``uninterrupted``
 
 
 def defer_interrupts(work: Callable[[], T]) -> T:
-    """Call ``work`` and return its result. An interrupt is raised by :func:`end_step`, or when ``work`` has ended."""
+    """Call ``work`` and return its result. Interrupts are raised by :func:`end_step`, or when ``work`` ends."""
     global _handler
     if _handler is not None or get_ident() != main_thread().ident:
         return work()
@@ -43,13 +43,13 @@ def defer_interrupts(work: Callable[[], T]) -> T:
 
 
 def end_step() -> None:
-    """Raise the interrupt that has come during a step, if any, unless the work under way is :func:`uninterrupted`."""
+    """Raise an interrupt that came during a step, except within :func:`uninterrupted`."""
     if _came and _handler is not None and _n_kept == 0 and get_ident() == main_thread().ident:
         _raise_noted(_handler)
 
 
 def uninterrupted(work: Callable[..., T], *args: Any, **kwargs: Any) -> T:
-    """Return what ``work`` returns of the arguments. An interrupt that comes meanwhile is raised later."""
+    """Call ``work`` with the arguments and return its result. An interrupt is raised afterwards."""
     if get_ident() != main_thread().ident:
         return work(*args, **kwargs)
 
@@ -66,7 +66,7 @@ def uninterrupted(work: Callable[..., T], *args: Any, **kwargs: Any) -> T:
 
 @contextmanager
 def undone_by(undo: Callable[[], object]) -> Iterator[None]:
-    """If the block fails or is interrupted, call ``undo``, which is not interrupted."""
+    """Call ``undo``, without interrupts, if the block fails or is interrupted."""
     try:
         yield
     except BaseException:

@@ -5,8 +5,8 @@ in a readable state. Changes are made one at a time, in the order of their arriv
 
 Queries take tens of microseconds and come from many threads, so they share no lock: each thread holds a lock of its
 own while it reads. A step closes a gate, where new readers wait, and then waits until no thread reads. A reader looks
-at the gate while it holds its own lock, so either the step waits for it or it sees the closed gate. If a thread reads
-for long, the gate opens again for the others, and the step tries again with more patience.
+at the gate while it holds its own lock, so either the step waits for it or it sees the closed gate. If a thread
+keeps reading, the gate opens again for the others, and the step retries with more patience.
 
 Between its steps a change needs the interpreter, which busy readers give back only every few milliseconds. So readers
 *hold back*: a thread that wants to read during a change waits for its end, but for some milliseconds at most. Nothing
@@ -40,8 +40,8 @@ _LONGEST_DRAIN = 0.1  # before that
 _LONGEST_WORK = 0.01  # of a change, before its next step lets in readers that wait
 _PAUSE_RATIO = 2.0  # of the length of the hold before
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.001, 0.1
-_LEAST_PATIENCE = 0.01  # with a thread that still reads when the gate is closed
-_LOOK = 0.0002  # between looks at threads that still read
+_LEAST_PATIENCE = 0.01  # with a thread that is still reading when the gate is closed
+_LOOK = 0.0002  # between checks of threads that are still reading
 
 
 class _Turn:
@@ -85,7 +85,7 @@ class ReadWriteLock:
     instant : Lock
         Protects data that readers change too. It is held only for very short operations.
     n_steps : int
-        How many steps have begun: as long as it stays the same, the object has not changed.
+        Number of steps so far. While it stays the same, the object does not change.
     """
 
     def __init__(self, *, is_outer: bool = False) -> None:
@@ -140,7 +140,7 @@ class ReadWriteLock:
         return reading
 
     def _hold_back(self, hold: Lock) -> None:
-        """Wait for the end of a hold, but not beyond its time."""
+        """Wait for the end of a hold, up to its time limit."""
         seconds = self._held_until - time.perf_counter()
         if seconds > 0.0 and hold.locked():
             self._kept_waiting = True
@@ -179,12 +179,12 @@ class ReadWriteLock:
         return self._changer == get_ident() and self._turn.lock.locked()
 
     def has_other_readers(self) -> bool:
-        """Return whether another thread has read that is still there."""
+        """Return whether another living thread has read."""
         own = getattr(self._local, "reading", None)
         return any(reading not in (None, own) for reading in (known() for known in self._readers))
 
     def _hold_readers(self) -> None:
-        """Have readers hold back as soon as they have had their turn, and wait for those that read."""
+        """Make readers hold back once they have had their turn, and wait for those that are reading."""
         now = time.perf_counter()
         if now < self._open_until:
             time.sleep(self._open_until - now)
@@ -198,7 +198,7 @@ class ReadWriteLock:
         self._held_until = self._held_since + _LONGEST_HOLD
 
     def let_in(self) -> None:
-        """Have no reader hold back before the next step of the change of the calling thread, if it makes one."""
+        """Let readers in until the next step, if the calling thread is making a change."""
         hold = self._hold
         if hold is None or not self.is_changing():
             return
@@ -214,7 +214,7 @@ class ReadWriteLock:
         if not self.is_changing():
             return self.change(partial(self.step, work))
         if self._gate is not None and self._gate.locked():
-            return work()  # as part of the step under way
+            return work()  # part of the current step
         if time.perf_counter() > self._held_since + _LONGEST_WORK:
             self.let_in()
         while True:
@@ -236,7 +236,7 @@ class ReadWriteLock:
         return result
 
     def _wait_for_readers(self) -> bool:
-        """Wait until no thread reads, and return True; return False if one reads on for too long."""
+        """Wait until no thread reads. Return False if patience runs out first."""
         reading = [lock for known in self._readers if (lock := known()) is not None and lock.locked()]
         n_left, latest = len(reading) + 1, 0.0
         while reading:
@@ -282,7 +282,7 @@ def changes(method: Method) -> Method:
 def changes_in_one_step(method: Method) -> Method:
     """Run a method of an object with a ``_lock`` as a change of a single step.
 
-    An interrupt during the step is raised when it has been made.
+    An interrupt during the step is raised after it.
     """
 
     @wraps(method)
@@ -330,7 +330,7 @@ def _before_fork() -> None:
         _releases.extend(lock.seize(patient=False) for lock in set(_locks).difference(locks))
         if None not in _releases:
             return
-        _listing.release()  # a new object is being changed already: start again
+        _listing.release()  # another new object is being changed: start again
         _let_go()
 
 

@@ -19,7 +19,7 @@ _MOST_GROWTH = 4.0  # largest ratio of the lengths of successive steps
 
 
 class Pace(NamedTuple):
-    """How long steps are."""
+    """The length of steps."""
 
     first: int = 16  # rows of the first step
     seconds: float = 0.004  # of each further step
@@ -53,7 +53,7 @@ def workers(n_threads: int) -> Iterator[Workers]:
 
 
 def in_own_thread(function: Callable[[Any], T], items: Sequence[Any]) -> list[T]:
-    """Return the function's result for each item; these are the workers of a single thread."""
+    """Return the function's result for each item, computed in the calling thread."""
     return list(map(function, items))
 
 
@@ -114,9 +114,9 @@ def progress_bar(n: int | None, unit: str, shown: bool) -> AbstractContextManage
 
 
 def with_progress(steps: Sequence[T], unit: str, shown: bool) -> Iterator[T]:
-    """Yield some steps one after the other, and show a bar of those completed, if ``shown``.
+    """Yield the steps, with a progress bar if ``shown``.
 
-    An interrupt that is deferred is raised between them.
+    A deferred interrupt is raised between steps.
     """
     with progress_bar(len(steps), unit, shown) as report:
         for step in steps:
@@ -134,7 +134,7 @@ def _bar(n: int | None, unit: str) -> Iterator[Callable[[int], Any]]:
 
 
 def _report_nothing(_amount: int) -> None:
-    """Take note of completed work that no bar shows."""
+    """Ignore completed work: no bar is shown."""
 
 
 _NO_BAR = nullcontext(_report_nothing)

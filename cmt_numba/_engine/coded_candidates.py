@@ -1,4 +1,4 @@
-"""Candidates of a filter as 8-bit codes side by side, for filters that come again."""
+"""The candidates of a filter as 8-bit codes, laid out so that several are compared at once."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from .._forest import NONE, Hits, Rows, State
 from .._heads import CodedLists, Landmarks, Scorers, coded_lists, search_lists
 from .._jit import FEATURES_OF_A_WORD, TILE, Tiles
 
-_ZERO = 64  # the code of a query's 0: its codes have 7 bits and no sign
-_TILES_AT_ONCE = 1 << 7  # so many that what is copied stays in a cache
+_ZERO = 64  # the code of 0 in a query, whose codes have 7 bits and no sign
+_TILES_AT_ONCE = 1 << 7  # a copy of so many stays in a cache
 _NO_BIASES = np.empty(0, np.float32)
 
 
@@ -24,7 +24,7 @@ class CodedCandidates(NamedTuple):
 
 
 def coded_candidates(state: State, slots: np.ndarray) -> CodedCandidates:
-    """Return the codes of the dense keys in some slots, which rise."""
+    """Return the codes of the dense keys in some slots, in ascending order."""
     d, n_tiles = state.parameters.n_features, -(-slots.size // TILE)
     n_groups = -(-d // FEATURES_OF_A_WORD)
     labels = np.full(n_tiles * TILE, NONE)
@@ -51,12 +51,12 @@ def coded_candidates(state: State, slots: np.ndarray) -> CodedCandidates:
 
 @lru_cache(maxsize=16)
 def _everywhere(n_features: int) -> CodedLists:
-    """Return the landmark of a list that all rows reach."""
+    """Return a landmark that all rows reach."""
     return coded_lists(np.zeros((1, n_features), np.float32), None, np.zeros(1, np.int64), 1, _ZERO)
 
 
 class _Found(NamedTuple):
-    """Answers as the kernel writes them."""
+    """Results as the kernel writes them."""
 
     labels: np.ndarray  # int64 (rows, k): slots
     scores: np.ndarray  # float32 (rows, k)
@@ -65,7 +65,7 @@ class _Found(NamedTuple):
 
 
 def search_coded(state: State, candidates: CodedCandidates, rows: Rows, hits: Hits) -> None:
-    """Write the best of the candidates for rows into ``hits``, as the forest is read."""
+    """Write the best candidates for rows into ``hits``. Call it while the forest is read."""
     n, k = hits.ids.shape
     d, theta, lengths = rows.n_features, state.scorer.theta, None
     values, offsets = rows.values[rows.offsets[0] : rows.offsets[-1]], rows.offsets - rows.offsets[0]

@@ -11,16 +11,16 @@ from ..persistence import check_state, state_of, tree_contents
 from .forest import Forest, kernel_parameters
 
 _FORMER = {"n_links": 0, "keep": "all"}
-"""Options that files leave out, so that without them they are as those of versions that did not have them."""
+"""Options that are omitted from files at these values, which were implied before the options existed."""
 
 
 def contents_of(forest: Forest) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Return the fields and the arrays of a forest for a file, while no other thread changes it."""
+    """Return the fields and the arrays of a forest for a file. No other thread may change it meanwhile."""
     options = {name: value for name, value in forest.options.items() if _FORMER.get(name) != value}
     state = forest.state
     if state is None:
         return tree_contents(options, forest.n_threads, forest.streams, None)
-    with forest.lock.instant:  # queries that explore or are noted by the policy go on while the forest is saved
+    with forest.lock.instant:  # queries may draw random numbers or notify the policy meanwhile
         state = state._replace(streams=state.streams.copy())
         noted = forest.eviction.contents(state) | forest.links.contents(state)
     fields, arrays = tree_contents(options, forest.n_threads, forest.streams, state)
@@ -35,7 +35,7 @@ def restore(
     Raises
     ------
     InvariantError, TypeError, ValueError
-        If these are not the contents of a forest with its options.
+        If the contents do not belong to a forest with these options.
     """
     _take_state(forest, fields, arrays)
     if forest.state is not None:

@@ -1,4 +1,4 @@
-"""Filters that are used by several queries, and prepared once for as long as nothing changes."""
+"""Filters that several queries use, prepared once until the forest changes."""
 
 from __future__ import annotations
 
@@ -17,45 +17,45 @@ T = TypeVar("T")
 _MOST_REMEMBERED = 8
 _ROWS_WORTH_CODES, _MANY_CANDIDATES = 2, 1024  # rows to compare, or candidates, that are worth preparing codes
 _MANY_ROWS = 16
-_SPARSE = 64  # slots for each that is marked, from which on sorting them takes less time than looking through marks
+_SPARSE = 64  # with fewer marks per slot, sorting is faster than scanning the marks
 
 
 class Filter:
-    """The memories with some ids, as candidates of searches.
+    """The candidates of searches, given by their ids.
 
-    Its methods are called while the forest is read.
+    Call the methods only while reading the forest.
 
     Parameters
     ----------
     ids : ndarray of int64, shape (n,)
         The ids.
     may_have_gone : bool, default True
-        Whether ids may be those of memories that are not stored; these are no candidates.
+        Whether ids of memories that are not stored are ignored. Otherwise they raise KeyError.
     """
 
     def __init__(self, ids: np.ndarray, may_have_gone: bool = True) -> None:
         self.ids = ids
         self._may_have_gone = may_have_gone
-        self._found: tuple[int, np.ndarray] | None = None  # the number of steps so far, and the slots
-        self._marked: tuple[np.ndarray, Restriction] | None = None  # the slots, and all places above them
-        self._mask: tuple[np.ndarray, np.ndarray] | None = None  # the slots, and whether each slot is one
+        self._found: tuple[int, np.ndarray] | None = None  # the number of steps then, and the slots
+        self._marked: tuple[np.ndarray, Restriction] | None = None  # the slots, and the filter for kernels
+        self._mask: tuple[np.ndarray, np.ndarray] | None = None  # the slots, and a mask of them
         self._coded: tuple[np.ndarray, CodedCandidates] | None = None  # the slots, and their codes
         self._n_asked = 0  # rows that were compared with all candidates
 
     def slots(self, find: Callable[[np.ndarray], np.ndarray], n_steps: int) -> np.ndarray:
-        """Return the slots in rising order.
+        """Return the slots in ascending order.
 
         Parameters
         ----------
         find : callable
             Returns the slots of ids.
         n_steps : int
-            The number of steps by which the forest has changed so far.
+            The number of steps of the forest so far.
 
         Raises
         ------
         KeyError
-            If an id is not stored that must be.
+            If an id is not stored, unless ``may_have_gone``.
         """
         found = self._found
         if found is None or found[0] != n_steps:
@@ -66,7 +66,7 @@ class Filter:
         return found[1]
 
     def mask(self, state: State) -> np.ndarray:
-        """Return whether each slot is a candidate's. :meth:`slots` must have been called since the last step."""
+        """Return a mask of the candidates by slot. Call :meth:`slots` first, in the same read."""
         assert self._found is not None
         slots, kept, size = self._found[1], self._mask, state.leaf_of.shape[1]
         if kept is not None and kept[0] is slots and kept[1].size == size:
@@ -78,13 +78,13 @@ class Filter:
 
     @property
     def is_coded(self) -> bool:
-        """Whether the codes of the candidates are used."""
+        """Whether codes of the candidates were prepared."""
         return self._coded is not None
 
     def coded(self, state: State, n_rows: int) -> CodedCandidates | None:
-        """Return the codes of the candidates for a number of rows; None if it takes less to do without.
+        """Return the codes of the candidates for comparing ``n_rows`` rows; None if it is faster without codes.
 
-        :meth:`slots` must have been called since the last step.
+        Call :meth:`slots` first, in the same read.
         """
         assert self._found is not None
         slots, coded = self._found[1], self._coded
@@ -101,7 +101,7 @@ class Filter:
         return made
 
     def restriction(self, state: State) -> Restriction:
-        """Return the filter for kernels. :meth:`slots` must have been called since the last step."""
+        """Return the filter for kernels. Call :meth:`slots` first, in the same read."""
         assert self._found is not None
         slots, marked = self._found[1], self._marked
         sizes = (state.leaf_of.shape[1], state.nodes.shape, state.leaves.shape)
@@ -115,7 +115,7 @@ class Filter:
 
 
 def _sorted(slots: np.ndarray) -> np.ndarray:
-    """Return slots in rising order, each once."""
+    """Return the distinct slots in ascending order."""
     end = int(slots.max(initial=-1)) + 1
     if end > _SPARSE * slots.size:
         return np.unique(slots)
@@ -125,22 +125,22 @@ def _sorted(slots: np.ndarray) -> np.ndarray:
 
 
 class ArrayCache(Generic[T]):
-    """Objects made from the most recent arrays, for when an array comes again with the same contents."""
+    """A cache of objects by the arrays that they were made from."""
 
     def __init__(self) -> None:
         self._made: tuple[tuple[Any, np.ndarray, object, T], ...] = ()  # the array, a copy, the version; the last first
 
     def of(self, given: Any, version: object, make: Callable[[], T]) -> T:
-        """Return what ``make`` returns, or has returned for this array and version.
+        """Return the cached object for an array and a version, or the result of ``make``.
 
         Parameters
         ----------
         given : object
-            An array; of other objects nothing is remembered.
+            The array. Nothing is cached for other objects.
         version : object
-            That of all else that what is made depends on.
+            The version of everything else that the object depends on.
         make : callable
-            Makes it of what is given.
+            Makes the object.
         """
         if type(given) is not np.ndarray or given.dtype == object:
             return make()

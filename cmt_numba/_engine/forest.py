@@ -1,4 +1,4 @@
-"""``Forest``: the state of a forest of memories, its lock, its random streams, and how work on it is divided."""
+"""``Forest``: the state of a forest, its lock, its random streams, and its division of work among threads."""
 
 from __future__ import annotations
 
@@ -41,11 +41,12 @@ from .options import ROUTER_LOSSES, SCORER_LOSSES
 P = ParamSpec("P")
 T = TypeVar("T")
 
+_FIRST_ROWS, _FIRST_INSERTS = 16, 128  # of a first step; an insert into one tree takes about 20 us
 _ROWS_WORTH_A_THREAD = 64  # below this, starting a thread costs more than it saves
 
 
 class QueryJournal(Protocol):
-    """The journal of a forest in a folder, as queries see it."""
+    """The part of a journal that queries use."""
 
     def draw_word(self) -> int:
         """Return 64 bits of the random stream for queries. The draw is journaled."""
@@ -55,13 +56,13 @@ class QueryJournal(Protocol):
 
 
 TreeWork = Callable[[Any, TreeRange], int]
-"""Work on some trees of a forest's view: returns DONE, or which array is full; it can then be called again."""
+"""Work on some trees of a view. It returns DONE, or the array that is full; it can then be called again."""
 
 
 class Forest:
     """A forest of trees over one store of memories. The functions of this package work on it.
 
-    Its rows have unit length, and the form and the width of the keys stored.
+    They expect rows of unit length, of the form and width of the stored keys.
 
     Parameters
     ----------
@@ -77,7 +78,7 @@ class Forest:
     n_trees : int
         The number of trees.
     lock : ReadWriteLock
-        Readers read within it, and changes take their steps within it.
+        The lock for reads and steps.
     state : State or None
         All arrays; None before the first insert, which sets the form and the width of keys. See :meth:`put`.
     eviction, links
@@ -85,13 +86,13 @@ class Forest:
     filters : ArrayCache
         Filters of recent queries.
     pace : Pace
-        How long the steps of a change are.
+        The length of steps.
     journal : QueryJournal or None
-        The journal of a forest in a folder.
+        The journal, if the forest is in a folder.
     last_evicted : ndarray of int64
-        The ids of the memories that the last insert has evicted.
+        The ids of the memories that the last insert evicted.
     evicts : ndarray of int64, or None
-        While a journal is replayed, the ids of the memories to evict. Otherwise None: the policy chooses.
+        The ids of the memories to evict while a journal is replayed; otherwise None, and the policy chooses.
     """
 
     def __init__(self, options: dict[str, Any], n_threads: int | None, streams: np.ndarray) -> None:
@@ -99,8 +100,8 @@ class Forest:
         self.n_trees = int(options["n_trees"])
         self.lock = ReadWriteLock()
         self.filters: ArrayCache[Filter] = ArrayCache()
-        self.pace = Pace()
-        self.has_warned = False  # that an update teaches nothing
+        self.pace = Pace(max(_FIRST_ROWS, _FIRST_INSERTS // self.n_trees))
+        self.has_warned = False  # of updates that teach nothing
         self.journal: QueryJournal | None = None
         self.last_evicted = np.empty(0, np.int64)
         self.evicts: np.ndarray | None = None
@@ -120,13 +121,13 @@ class Forest:
     def n_memories(self) -> int:
         """Number of memories stored."""
         state = self.state
-        return 0 if state is None else int(state.keys.totals.item(N_MEMORIES))
+        return 0 if state is None else state.keys.totals.item(N_MEMORIES)
 
     @property
     def next_id(self) -> int:
         """The id of the next memory."""
         state = self.state
-        return 0 if state is None else int(state.keys.totals.item(NEXT_ID))
+        return 0 if state is None else state.keys.totals.item(NEXT_ID)
 
     @property
     def nbytes(self) -> int:
@@ -183,14 +184,14 @@ class Forest:
     # Rows
 
     def check_rows(self, X: Any) -> Rows:
-        """Return rows of the form and the width of the keys stored. Raises TypeError or ValueError if ``X`` is none."""
+        """Return ``X`` as rows of the form and width of the stored keys. Raises TypeError or ValueError."""
         if self.state is None:
             return check_rows(X, n_threads=self.most_threads())
         parameters = self.state.parameters
         return check_rows(X, sparse=parameters.sparse, n_features=parameters.n_features, n_threads=self.most_threads())
 
     def unit_rows(self, X: Any) -> Rows:
-        """Return a matrix that ``check_matrix`` has returned as rows."""
+        """Return the result of ``check_matrix`` as rows."""
         state = self.state
         sparse = None if state is None else state.parameters.sparse
         return unit_rows(X, sparse=sparse, n_threads=self.most_threads())
@@ -198,8 +199,7 @@ class Forest:
     def fitting_state(self, rows: Rows) -> State | None:
         """Return the state if its keys have the form and the width of the rows, else None.
 
-        A first insert that failed since the rows were validated has left no state, and the next one may have made a
-        state for keys of another width.
+        Another thread may have made the first insert, or a first insert may have failed, since the rows were validated.
         """
         state = self.state
         if state is None:
@@ -210,7 +210,7 @@ class Forest:
     # The state
 
     def allocated(self) -> State:
-        """Return the state, which exists."""
+        """Return the state, which must exist."""
         assert self.state is not None
         return self.state
 
@@ -219,13 +219,13 @@ class Forest:
         return new_state(kernel_parameters(self.options, rows.n_features, rows.sparse), self.streams)
 
     def put(self, state: State, eviction: Eviction | None = None, links: Linkage | None = None) -> None:
-        """Replace the state and, where all memories have other slots, what knows memories by their slots."""
+        """Replace the state, and with it the policy and the links if memories have moved to other slots."""
         if state is not self.state:
             self.state, self.eviction, self.links = state, eviction or self.eviction, links or self.links
-            self._view = None  # it would keep the arrays of the former state
+            self._view = None  # it refers to the arrays of the former state
 
     def view(self, state: State | None = None) -> Any:
-        """Return the forest as kernels receive it, made once for each state."""
+        """Return the forest in the form that kernels take, cached for each state."""
         state = state or self.state
         known = self._view
         if known is None or known[0] is not state:
@@ -234,13 +234,13 @@ class Forest:
         return known[1]
 
     def finisher(self) -> Any:
-        """Return the address of the function that finishes steps, for kernels that move memories."""
+        """Return the address of the kernel that finishes steps, for kernels that move memories."""
         if self._finisher is None:
             self._finisher = finisher_of(self.allocated().parameters, self.view())
         return self._finisher
 
     def copy(self) -> Forest:
-        """Return a forest that continues exactly as this one would, and shares nothing with it.
+        """Return an independent copy, which continues exactly as this forest would.
 
         No other thread may change it meanwhile.
         """
@@ -281,7 +281,7 @@ class Forest:
     ) -> None:
         """Call ``step(run, start, stop)`` for spans of the rows ``0 .. n``, of which ``n_new`` are new memories.
 
-        Other threads read between the steps. Large arrays grow there as well, because that takes too long for a step.
+        Other threads read between the steps. Large arrays also grow between steps, since copying them takes long.
         """
         n_memories = self.n_memories + n_new
         if self.is_one_step(n, progress):
@@ -297,11 +297,11 @@ class Forest:
                 report(stop - start)
 
     def on_each_tree(self, work: TreeWork, run: Workers, n_memories: int | None = None) -> None:
-        """Do ``work`` on every tree, and allocate more room whenever a tree runs out of it.
+        """Do ``work`` on every tree, and allocate larger arrays when they are full.
 
-        A tree writes only to memory of its own, so trees run in parallel; in one thread all in one call. Arrays grow
-        while no tree runs, and have room for ``n_memories`` if that is given. If this fails, memories that were being
-        moved are put back, so that readers find all of them.
+        Each tree writes only to its own memory, so trees run in parallel; a single thread takes all of them in one
+        call. Arrays grow while no tree runs, for ``n_memories`` if given. If this fails, memories that were being moved
+        are put back, so that readers find all of them.
         """
         n_trees = self.n_trees
         waiting = [TreeRange(0, n_trees)] if run is in_own_thread else [TreeRange(t, t + 1) for t in range(n_trees)]
@@ -315,12 +315,12 @@ class Forest:
             raise
 
     def undo_moves(self) -> None:
-        """Put back the memory of each tree that a failure has left on its way."""
+        """Put back memories that were being moved when a failure occurred."""
         undo_moves(self.view())
 
 
 def changes(function: Callable[Concatenate[Forest, P], T]) -> Callable[Concatenate[Forest, P], T]:
-    """Decorate a function that changes the forest which is its first argument: changes are made one at a time."""
+    """Run a function as a change of the forest that is its first argument."""
 
     @wraps(function)
     def changing(forest: Forest, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -330,7 +330,7 @@ def changes(function: Callable[Concatenate[Forest, P], T]) -> Callable[Concatena
 
 
 def kernel_parameters(options: dict[str, Any], n_features: int, sparse: bool) -> Parameters:
-    """Return the options of a forest as kernels take them, for keys of a form and width."""
+    """Return the options of a forest in the form that kernels take, for keys of a form and width."""
     named = {name: value for name, value in options.items() if name in Parameters._fields}
     return Parameters(
         **named

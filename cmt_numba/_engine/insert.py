@@ -24,7 +24,7 @@ from .._validation import check_ids
 from .forest import Forest, changes
 from .reorganise import link_slots, remove_ids
 
-_INSERTS_TO_FILL = 8  # of a bounded tree, at least: what routers know would be lost if all memories went at once
+_INSERTS_TO_FILL = 8  # parts: routers would forget everything if all memories left at once
 _REMOVALS_IN_A_STEP = 1000
 _NO_IDS = np.empty(0, np.int64)
 
@@ -47,13 +47,13 @@ def insert_rows(
     progress : bool, default False
         Show a progress bar.
     n_reroutes : int, optional
-        Replaces the forest's own.
+        Reroutes after each memory; by default the option of the forest.
     """
     was_empty, first_id, most = forest.state is None, forest.next_id, forest.options["max_memories"]
     n, n_rows, forest.last_evicted = forest.n_memories, rows.n_rows, _NO_IDS
     if most is None and n + n_rows > MOST_MEMORIES:
         raise ValueError(f"X must have at most {MOST_MEMORIES - n} rows, not {n_rows}: the forest is full")
-    if not was_empty and forest.fitting_state(rows) is None:  # since rows were checked, another thread came first
+    if not was_empty and forest.fitting_state(rows) is None:  # another thread has made the first insert since
         rows = forest.check_rows(as_matrix(rows))
     with undone_by(forest.clear if was_empty else partial(_take_back_ids, forest, first_id)):
         if was_empty:
@@ -72,7 +72,7 @@ def insert_rows(
 
 
 def _evict(forest: Forest, n: int) -> None:
-    """Remove ``n`` memories, which the eviction policy chooses, or the journal that is replayed."""
+    """Remove ``n`` memories, chosen by the eviction policy or listed by the journal that is replayed."""
     with forest.lock.instant:
         chosen = forest.eviction.choose(forest.allocated(), n)
     if forest.evicts is not None:
@@ -105,12 +105,12 @@ def _append_rows(forest: Forest, rows: Rows, progress: bool, n_reroutes: int | N
     forest.in_steps(n_rows, "insert", progress, insert, n_rows)
     if is_linked:
         link_slots(forest, np.arange(first, first + n_rows), progress)
-    if n_rows > first:  # seldom enough for the copying not to count
+    if n_rows > first:  # so rarely that the cost of copying is negligible
         forest.put(trimmed(forest.allocated()))
 
 
 def _take_back_ids(forest: Forest, first_id: int) -> None:
-    """Remove the memories with ids from ``first_id`` on, and give their ids again unless others were evicted."""
+    """Remove the memories with ids from ``first_id`` on. Their ids are reused unless other memories were evicted."""
     n, ids = forest.n_memories, forest.ids()
     new = np.flatnonzero(ids >= first_id)
     are_last = new.size == forest.next_id - first_id and np.array_equal(new, np.arange(n - new.size, n))
@@ -121,9 +121,9 @@ def _take_back_ids(forest: Forest, first_id: int) -> None:
 
 @changes
 def roll_back(forest: Forest, first: int | None = None) -> None:
-    """Remove the memories in slots from ``first`` on, which were inserted last, and all that are not in every tree.
+    """Remove the memories in slots from ``first`` on, which were inserted last, and those that are not in every tree.
 
-    Their ids are given again. What routers have learned from them stays.
+    Their ids are reused. Routers keep what they have learned from them.
     """
     if forest.state is None:
         return

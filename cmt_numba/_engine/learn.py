@@ -1,4 +1,4 @@
-"""Learning from rewards (UPDATE, Algorithm 3) and from the right memories of rows."""
+"""Learn from rewards (UPDATE, Algorithm 3), and from known right memories."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from .forest import Forest, changes
 from .query import Reach, search
 from .reorganise import link_slots
 
-_ROWS_AT_ONCE = 16  # that move keys; those after them see where the keys are now
+_ROWS_AT_ONCE = 16  # that move keys; later rows see the moved keys
 
 
 @changes
@@ -67,7 +67,7 @@ def update_rows(
 
 
 def warn_if_in_vain(forest: Forest, hits: Hits, rewards: np.ndarray) -> None:
-    """Warn, once, if an update with these rewards teaches nothing."""
+    """Warn once if updates with such rewards teach nothing."""
     loss = forest.options["scorer_loss"]
     learns = loss in ("contrast", "regression") or rewards.shape[1] > 1
     if learns or forest.has_warned or forest.n_memories == 0 or np.any(hits.exploration.node != NONE):
@@ -83,12 +83,12 @@ def warn_if_in_vain(forest: Forest, hits: Hits, rewards: np.ndarray) -> None:
 
 @changes
 def set_scorer(forest: Forest, weights: np.ndarray, squares: np.ndarray) -> None:
-    """Replace the weights that the scorer has learned, and the sums of squares of their gradients.
+    """Replace the learned weights of the scorer and the sums of squares of their gradients.
 
     Raises
     ------
     ValueError
-        If these are not finite numbers, one for each feature, or there are no memories; nothing has changed then.
+        If the arrays are not one finite number for each feature, or there are no memories; nothing has changed then.
     """
     state = forest.state
     if state is None:
@@ -146,7 +146,7 @@ def teach_rows(
         for t in range(forest.n_trees):
             forest.lock.step(partial(forget_routes, forest.view(), t))
     seed = forest.draw_word()
-    orders = np.random.Generator(np.random.PCG64(seed)) if rows.n_rows > 1 else None  # to make one takes 30 us
+    orders = np.random.Generator(np.random.PCG64(seed)) if rows.n_rows > 1 else None  # making one takes 30 us
     for _ in range(n_passes):
         order = np.zeros(1, np.int64) if orders is None else orders.permutation(rows.n_rows)
         lesson = RouterLesson(rows, order, slots)

@@ -38,22 +38,22 @@ from .coded_candidates import search_coded
 from .filters import Filter
 from .forest import Forest
 
-_ROWS_AT_ONCE = 64  # so few that dividing them among steps or threads costs more than it saves
+_ROWS_AT_ONCE = 64  # answered in one step by one thread
 _FEW_MEMORIES, _ROWS_IN_A_LARGE_BLOCK = 1024, 512
-_ROWS_IN_A_BLOCK, _MEMORIES_IN_A_BLOCK = 64, 8192  # of a matrix product; changes wait while a block of rows is answered
+_ROWS_IN_A_BLOCK, _MEMORIES_IN_A_BLOCK = 64, 8192  # of a matrix product; changes wait for a block
 
 
 class Reach(NamedTuple):
-    """How far searches go.
+    """The extent of a search.
 
     Attributes
     ----------
     n_leaves : int
         Leaves to search in all trees together.
     breadth : int, default 0
-        Candidates to keep while links are followed; with 0, or where there are no links, none are followed.
+        Candidates to keep while following links. With 0, or without links, none are followed.
     left_out : ndarray of int64, shape (n_rows,), optional
-        The id of a memory that the search for each row does not visit along links.
+        The id of a memory that each row's search along links does not visit.
     """
 
     n_leaves: int
@@ -160,9 +160,9 @@ def search(
 def search_among(
     forest: Forest, rows: Rows, reach: Reach, among: Filter, hits: Hits, *, progress: bool = False
 ) -> None:
-    """Write the best of some memories for rows into ``hits``, while nothing changes: called as the forest is read.
+    """Write the best of the memories in ``among`` into ``hits``. Call this within a read of the forest.
 
-    Where links lead to fewer candidates than chance would, rows are not answered.
+    Rows for which links lead to fewer candidates than chance would are left unanswered.
     """
     state = forest.fitting_state(rows)
     chosen = among.slots(forest.slots_of, forest.lock.n_steps)
@@ -194,7 +194,7 @@ def search_among(
 
 
 def _search_fully_among(forest: Forest, rows: Rows, reach: Reach, among: Filter, hits: Hits, progress: bool) -> None:
-    """Search as :func:`search_among` does, and compare rows with all candidates where links lead to few."""
+    """Do :func:`search_among`, then compare the unanswered rows with all candidates."""
     search_among(forest, rows, reach, among, hits, progress=progress)
     wanted = min(hits.ids.shape[1], among.slots(forest.slots_of, forest.lock.n_steps).size)
     if reach.breadth > 0 and forest.links.are_there and wanted > 0:
@@ -215,7 +215,7 @@ def _follow_links(
     chosen: np.ndarray,
     hits: Hits,
 ) -> None:
-    """Write the answers to the rows ``first .. stop`` along the links; none to rows with fewer than ``least``."""
+    """Search along the links for the rows ``first .. stop``. Rows with fewer than ``least`` candidates are left out."""
     avoided = NO_SLOTS if reach.left_out is None else forest.slots_of(reach.left_out[first:stop])
     values, ids, scores = rows.values, hits.ids, hits.scores
     if stop - first < ids.shape[0]:
@@ -227,7 +227,7 @@ def _follow_links(
 def _propensities(
     forest: Forest, rows: Rows, ids: np.ndarray, n_leaves: int, epsilon: float, n_steps: int
 ) -> np.ndarray:
-    """Return the probability that a query shows each memory in ``ids``, if there have been no further steps."""
+    """Return the probability that a query shows each memory. Raises RuntimeError if the trees have changed."""
     shown = np.zeros(ids.shape)
 
     def find(first: int, stop: int) -> None:
@@ -246,14 +246,14 @@ def _propensities(
     return shown
 
 
-# All candidates, by matrix products
+# Exhaustive search by matrix products
 
 
 def scan_dense(forest: Forest, rows: Rows, k: int, among: Filter | None, *, ties_matter: bool = True) -> Hits:
     """Return the best ``k`` of all memories of a forest, or of those in ``among``, for dense rows.
 
-    Changes of the forest may come between blocks of rows. Unless ties matter, candidates of a filter that comes again
-    are compared by codes first, which breaks ties otherwise.
+    Changes of the forest may happen between blocks of rows. If ties do not matter, the candidates of a filter may be
+    compared by codes first, which breaks ties differently.
     """
     n_rows = rows.n_rows
     hits, by_codes = unexplored(n_rows, k), among is not None and not ties_matter

@@ -1,4 +1,4 @@
-"""Removing, replacing, rerouting and rebuilding: changes of where memories lie."""
+"""Remove, replace and reroute memories, rebuild trees, and compact the storage."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from .forest import Forest, changes
 
 @changes
 def remove_ids(forest: Forest, ids: np.ndarray) -> None:
-    """Remove memories, each named once (REMOVE, Algorithm 6). Raises KeyError if one is not stored."""
+    """Remove the memories with these distinct ids (REMOVE, Algorithm 6). Raises KeyError if one is not stored."""
     forest.known_slots(ids)
 
     def remove(start: int, stop: int) -> None:
@@ -44,9 +44,9 @@ def remove_ids(forest: Forest, ids: np.ndarray) -> None:
 
 @changes
 def replace_rows(forest: Forest, ids: np.ndarray, rows: Rows, progress: bool = False) -> None:
-    """Give memories, each named once, the keys in ``rows``. Raises KeyError if one is not stored.
+    """Replace the keys of memories with distinct ids. Raises KeyError if one is not stored.
 
-    Few memories get their keys and their new leaves in one step. With many, all keys are written first.
+    A few memories are rewritten and moved in one step. For many, all keys are written first.
     """
     slots = forest.known_slots(ids)
     if rows.sparse:
@@ -75,7 +75,7 @@ def replace_rows(forest: Forest, ids: np.ndarray, rows: Rows, progress: bool = F
 
 
 def link_slots(forest: Forest, slots: np.ndarray, progress: bool = False) -> None:
-    """Link memories that are new, in the order of their slots, or have other keys now."""
+    """Link memories: new ones in the order of their slots, or those whose keys have changed."""
 
     def link(_run: Workers, start: int, stop: int) -> None:
         forest.links.link(forest.view(), slots[start:stop])
@@ -94,7 +94,7 @@ def reroute_memories(forest: Forest, n: int, progress: bool = False) -> None:
         def move_memories(view: Any, trees: TreeRange) -> int:
             counters = forest.allocated().counters
             begin_reroutes(counters, Turn(trees, at, stop, finisher))
-            # To insert up to the slots that the trees have reached is to do the reroutes that are due.
+            # All slots are inserted already, so this only makes the reroutes that are due.
             return int(insert_slots(view, trees, counters[trees.first, COUNT], 0, finisher))
 
         forest.on_each_tree(move_memories, run)
@@ -106,7 +106,7 @@ def reroute_memories(forest: Forest, n: int, progress: bool = False) -> None:
 def rebuild_trees(forest: Forest, ids: np.ndarray, groups: np.ndarray, progress: bool = False) -> None:
     """Build the trees anew and keep groups of memories together. Raises KeyError if an id is not stored.
 
-    Memories that are not named are groups of their own. The new trees are swapped in when all are complete.
+    Other memories are groups of their own. The new trees are swapped in when all are complete.
     """
     slots, before = forest.known_slots(ids), forest.allocated()
     group = np.arange(forest.n_memories)
@@ -129,7 +129,7 @@ def compact_memories(forest: Forest, copies: bool) -> None:
     state = compacted(before, copies=copies)
 
     def swap_in() -> None:
-        # All in one assignment, whatever comes in between: policy and links know memories by their slots.
+        # One assignment swaps all in: the policy and the links refer to memories by slot.
         moved = forest.eviction.moved(before, state), forest.links.moved(before, state)
         forest.put(state, *moved)
 
@@ -138,7 +138,7 @@ def compact_memories(forest: Forest, copies: bool) -> None:
 
 @changes
 def renumber(forest: Forest) -> np.ndarray:
-    """Let the id of each memory be its slot, as if no other had been there; return the ids before."""
+    """Change the id of each memory to its slot; return the former ids."""
     state = forest.allocated()
     former = forest.ids()
     keys = with_ids(state.keys, np.arange(forest.n_memories))

@@ -12,19 +12,19 @@ from .._change import progress_bar, spans
 from .._forest import NONE, Rows, as_matrix, joined, rewarded_memories, rewarded_pairs, without_own
 from .._validation import check_rewards
 
-_ROWS_IN_A_BLOCK = 256  # that see the same trees
-_WORTH_REBUILDING = 1 / 3  # of the memories that rewards must have joined before the trees are built anew
+_ROWS_IN_A_BLOCK = 256  # answered by the same trees
+_WORTH_REBUILDING = 1 / 3  # share of memories that rewards must have joined into groups
 
 
 class Supervision(NamedTuple):
-    """How to learn.
+    """The parameters of learning.
 
     Attributes
     ----------
     reward : callable
         Returns the rewards of the ids found for some rows, see :class:`~cmt_numba.rewards.Reward`.
     own_ids : ndarray of int64, shape (n_rows,), or None
-        The ids of the rows' own memories, -1 for none; they are left out of the answers.
+        The ids of the rows' own memories, which are left out of the answers; -1 for none.
     k, n_probes, epsilon
         Of each query.
     key_learning_rate : float
@@ -45,7 +45,7 @@ class Supervision(NamedTuple):
 def learn_in_passes(tree: Any, rows: Rows, how: Supervision, orders: np.random.Generator, progress: bool) -> float:
     """Go through the rows in random orders, block by block; return the mean reward of the last pass.
 
-    Queries and updates are calls of the tree's public methods, so that each is a change of its own.
+    Queries and updates call the tree's public methods, so each update is a change of its own.
     """
     own_ids = np.full(rows.n_rows, NONE, np.int64) if how.own_ids is None else how.own_ids
     matrix, n_wanted = as_matrix(rows), how.k + (how.own_ids is not None)
@@ -60,7 +60,7 @@ def learn_in_passes(tree: Any, rows: Rows, how: Supervision, orders: np.random.G
                 rewards = check_rewards(how.reward(block, hits.ids), hits.ids)
                 tree.update(queries, hits, rewards, key_learning_rate=how.key_learning_rate)
                 taught, best = rewarded_memories(hits, own, rewards)
-                with suppress(KeyError):  # a memory has been removed meanwhile
+                with suppress(KeyError):  # another thread has removed a memory
                     if taught.size > 0:
                         tree.teach(queries[taught], best)
                 found_together.append(rewarded_pairs(hits, own, rewards))
@@ -74,9 +74,9 @@ def learn_in_passes(tree: Any, rows: Rows, how: Supervision, orders: np.random.G
 
 
 def _rebuild_if_worthwhile(tree: Any, ids: np.ndarray, groups: np.ndarray) -> None:
-    """Build the trees anew if enough memories have been joined into groups.
+    """Rebuild the trees if rewards have joined enough memories into groups.
 
-    A group of more than half of the memories, of which rewards say too little, does not count.
+    A group of more than half of the memories says too little, and does not count.
     """
     stored = np.isin(ids, tree.ids)
     ids, groups = ids[stored], groups[stored]

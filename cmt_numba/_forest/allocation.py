@@ -1,8 +1,8 @@
 """Growing the arrays of a :class:`~cmt_numba._forest.state.State`.
 
-Kernels never allocate: they stop before an array would overflow and say which one, and the functions here return a
-state with more room. Arrays double, but never past what the rows still to come are likely to need, so that a large
-insert does not end with half of its memory unused.
+Kernels never allocate: they stop before an array would overflow and return which one, and the functions here return a
+state with a larger array. Arrays double, but not beyond the expected need of the remaining rows, so that a large insert
+does not leave half of the memory unused.
 """
 
 from typing import Any
@@ -16,7 +16,6 @@ from .state import (
     CELLS_WANTED,
     COUNT,
     FREE_TABLES,
-    LEAVES_END,
     LEAVES_FULL,
     N_MEMORIES,
     NEXT_ID,
@@ -36,18 +35,18 @@ from .state import (
 )
 
 _SMALLEST = 16
-_GENTLE = 1.25  # growth by this factor still makes the copying per row a constant
+_GENTLE = 1.25  # the smallest growth factor; copying per row is still constant
 
 SPARE = 1.1
-"""An array that a large insert fills is made so many times as large as it is expected to need, at most."""
+"""Largest ratio of the size of an array after a large insert to the size that it was expected to need."""
 
 WORTH_GROWING_BEFORE = 1 << 22
-"""Bytes of arrays that grow before they are full: from here on copying takes some milliseconds."""
+"""Arrays of so many bytes grow before they are full, since copying them takes milliseconds."""
 
-_SPARE_CELLS = 1 / 20  # of the tables, below which they grow before they are full
+_SPARE_CELLS = 1 / 20  # share of the tables; with fewer free cells they grow
 
 MOST_CELLS = 2 ** (31 + SMALLEST_TABLE_BITS)
-"""Of the tables of one tree: int32 tells where they start, see ``sparse_weights.py``."""
+"""Of the tables of one tree, whose starts are int32; see ``sparse_weights.py``."""
 
 
 def resized(array: np.ndarray, size: int, axis: int) -> np.ndarray:
@@ -70,7 +69,7 @@ def larger(state: State, capacity: int, needed: int, n_memories: int) -> int:
 def with_room_for_keys(state: State, n_rows: int, n_cells: int) -> State:
     """Return a state that can take ``n_rows`` more memories, whose sparse keys have ``n_cells`` cells in all.
 
-    It is the same object if there is room: searches keep what they read of it.
+    If there is room, it is the same object.
     """
     codes, leaf_of, members = state.codes, state.leaf_of, state.members
     keys = keys_with_room(state.parameters, state.keys, n_rows, n_cells, coded=state.parameters.coded)
@@ -119,7 +118,7 @@ def _rebuilt_slot_table(ids: np.ndarray, n: int) -> np.ndarray:
 
 
 def with_ids(keys: KeyArrays, ids: np.ndarray) -> KeyArrays:
-    """Return keys that are the same memories under other ids, each given once; those after them follow the largest."""
+    """Return the keys under other, distinct ids. The next id follows the largest."""
     totals, all_ids = keys.totals.copy(), keys.ids.copy()
     all_ids[: ids.size] = ids
     totals[NEXT_ID] = ids.max(initial=-1) + 1
@@ -137,13 +136,13 @@ def fill_slot_table(table, ids):
 
 
 def with_room_for_cells(keys: KeyArrays, n_cells: int) -> KeyArrays:
-    """Return keys whose cells lie together in slot order, with room for ``n_cells`` more and some time to come."""
+    """Return keys whose cells are contiguous in slot order, with room for ``n_cells`` more and some growth."""
     n, live = int(keys.totals[N_MEMORIES]), int(keys.totals[VALUES_LIVE])
     return with_cells(keys, np.arange(n), max(live + n_cells, int(_GENTLE * live)))
 
 
 def with_cells(keys: KeyArrays, slots: np.ndarray, size: int) -> KeyArrays:
-    """Return keys with room for ``size`` cells, where slot ``i`` is what slot ``slots[i]`` was before."""
+    """Return keys with room for ``size`` cells, where slot ``i`` is the former slot ``slots[i]``."""
     moved = keys._replace(
         values=np.empty(size, np.float32),
         indices=np.empty(size, np.int32),
@@ -157,7 +156,7 @@ def with_cells(keys: KeyArrays, slots: np.ndarray, size: int) -> KeyArrays:
 
 @kernel
 def copy_cells(target, source, slots):
-    """Copy sparse keys one behind the other.
+    """Copy sparse keys contiguously.
 
     Reads ``source``; writes the cells and spans of ``target``, which must have room.
     """
@@ -172,13 +171,10 @@ def copy_cells(target, source, slots):
 
 
 def with_more(state: State, status: int, n_memories: int) -> State:
-    """Return a state with more of what a kernel's ``status`` says is full. It will soon hold ``n_memories``."""
-    if status == NODES_FULL:
-        size = state.nodes.shape[1]
-        return with_nodes(state, larger(state, size, size + 1, n_memories))
-    if status == LEAVES_FULL:
-        size = state.leaves.shape[1]
-        return with_leaves(state, larger(state, size, size + 1, n_memories))
+    """Return a state with a larger array in place of the full one that ``status`` names, for ``n_memories``."""
+    if status in (NODES_FULL, LEAVES_FULL):
+        size = max(state.nodes.shape[1], state.leaves.shape[1] - 1)
+        return _with_places(state, larger(state, size, size + 1, n_memories))
     assert status == TABLES_FULL, status
     cells, wanted = most_cells_in_use(state), int(state.counters[:, CELLS_WANTED].max())
     size = larger(state, cells, cells + wanted, n_memories)
@@ -186,22 +182,20 @@ def with_more(state: State, status: int, n_memories: int) -> State:
 
 
 def with_spare_room(state: State, n_rows: int, n_memories: int) -> State:
-    """Return a state whose large arrays are not likely to become full by a change that moves ``n_rows`` memories.
+    """Return a state whose large arrays have room for a change of ``n_rows`` memories, most likely.
 
-    It is to hold ``n_memories`` before long.
+    The forest will soon hold ``n_memories``.
     """
-    of_nodes = state.nodes.nbytes + state.routers.weights.nbytes
-    of_leaves, of_tables = state.members.nbytes, state.routers.table.nbytes
-    if max(of_nodes, of_leaves, of_tables) < WORTH_GROWING_BEFORE:
+    of_places = state.nodes.nbytes + state.routers.weights.nbytes + state.members.nbytes
+    of_tables = state.routers.table.nbytes
+    if max(of_places, of_tables) < WORTH_GROWING_BEFORE:
         return state
-    n_moved = n_rows * (1 + state.parameters.n_reroutes)  # any of which may divide a leaf
+    n_moved = n_rows * (1 + state.parameters.n_reroutes)  # each may split a leaf
     most = np.maximum.reduce(state.counters)
-    nodes_end, leaves_end, tables_end = most.item(NODES_END), most.item(LEAVES_END), most.item(TABLES_END)
-    n_nodes, n_leaves, n_cells = state.nodes.shape[1], state.leaves.shape[1], state.routers.table.shape[1]
-    if n_nodes < nodes_end + n_moved and of_nodes >= WORTH_GROWING_BEFORE:
-        state = with_nodes(state, larger(state, n_nodes, nodes_end + n_moved, n_memories))
-    if n_leaves < leaves_end + n_moved and of_leaves >= WORTH_GROWING_BEFORE:
-        state = with_leaves(state, larger(state, n_leaves, leaves_end + n_moved, n_memories))
+    nodes_end, tables_end = most.item(NODES_END), most.item(TABLES_END)
+    n_nodes, n_cells = state.nodes.shape[1], state.routers.table.shape[1]
+    if n_nodes < nodes_end + n_moved and of_places >= WORTH_GROWING_BEFORE:
+        state = _with_places(state, larger(state, n_nodes, nodes_end + n_moved, n_memories))
     if n_cells < (1.0 + _SPARE_CELLS) * tables_end and of_tables >= WORTH_GROWING_BEFORE:
         cells = most_cells_in_use(state)
         size = larger(state, cells, cells, n_memories)
@@ -210,16 +204,14 @@ def with_spare_room(state: State, n_rows: int, n_memories: int) -> State:
 
 
 def trimmed(state: State) -> State:
-    """Return a state whose trees have given back room that they did not come to need.
+    """Return a state without the excess room of a large insert.
 
-    Leaves of a balanced tree fill, and split, at about the same time, so what was reserved for a large insert can be
-    nearly twice too much.
+    The leaves of a balanced tree fill and split at about the same time, so up to twice as much may have been reserved
+    as is needed.
     """
-    nodes_end, leaves_end = (int(state.counters[:, end].max()) for end in (NODES_END, LEAVES_END))
+    nodes_end = int(state.counters[:, NODES_END].max())
     if state.nodes.shape[1] > SPARE * nodes_end + _SMALLEST:
-        state = with_nodes(state, int(SPARE * nodes_end))
-    if state.leaves.shape[1] > SPARE * leaves_end + _SMALLEST:
-        state = with_leaves(state, int(SPARE * leaves_end))
+        state = _with_places(state, int(SPARE * nodes_end))
     cells = most_cells_in_use(state)
     if state.routers.table.shape[1] > SPARE * cells + _SMALLEST:
         state = with_tables(state, int(SPARE * cells))
@@ -230,10 +222,15 @@ def with_nodes(state: Any, size: int) -> Any:
     """Return a forest, or a head, with room for ``size`` nodes, or labels."""
     old = state.nodes.shape[1]
     nodes, routers = resized(state.nodes, size, 1), state.routers
-    nodes[:, old:] = 0  # in every field: never freed, and without a table
+    nodes[:, old:] = 0  # every field, so generation 0 and no table
     if not state.parameters.sparse:
         routers = routers._replace(weights=resized(routers.weights, size * 2 * state.parameters.n_features, 1))
     return state._replace(nodes=nodes, routers=routers)
+
+
+def _with_places(state: State, size: int) -> State:
+    """Return a forest with room for ``size`` nodes in each tree, and for the leaves below them."""
+    return with_leaves(with_nodes(state, size), size + 1)
 
 
 def with_leaves(state: State, size: int) -> State:
@@ -242,18 +239,18 @@ def with_leaves(state: State, size: int) -> State:
 
 
 def most_cells_in_use(state: Any) -> int:
-    """Return how many cells the tables of any one tree, or of a head, take, without the freed ones."""
+    """Return the number of cells of the tables in use, of the tree that has the most, or of a head."""
     bits = state.nodes["table_bits"].astype(np.int64)
     return int(np.where(bits > 0, 1 << bits, 0).sum(axis=1).max())
 
 
 def with_tables(state: Any, size: int) -> Any:
-    """Return a forest, or a head, with room for ``size`` cells of tables, where the tables lie together.
+    """Return a forest, or a head, with room for ``size`` cells, whose tables are contiguous.
 
     Raises
     ------
     MemoryError
-        If these are more than can be addressed.
+        If so many cells cannot be addressed.
     """
     if size > MOST_CELLS:
         raise MemoryError(f"a tree's routers cannot have more than {MOST_CELLS} cells in all, but {size} are wanted")
@@ -270,7 +267,7 @@ def with_tables(state: Any, size: int) -> Any:
 
 @kernel
 def copy_tables(models, source):
-    """Move tables from ``source`` into the models' own array, one behind the other.
+    """Copy tables from ``source`` into the models' own array contiguously.
 
     Reads ``source``; writes the table, the nodes and the counters of ``models``, which must have room.
     """

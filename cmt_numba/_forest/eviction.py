@@ -47,35 +47,35 @@ class Eviction:
             find_slots(keys, asked, slots)
             found = np.concatenate([found, asked[slots != NONE]])
             first, n_asked = first + n_asked, 2 * n_asked
-        self._lowest = int(found[0])  # it has yet to go
+        self._lowest = int(found[0])  # it is still stored
         return found[:n]
 
     def inserted(self, state: State, first: int) -> None:
-        """Take note of new memories, in slots ``first`` and above."""
+        """Note new memories, in slots ``first`` and above."""
 
     def returned(self, state: State, ids: np.ndarray) -> None:
-        """Take note of memories returned: int64, shape (n, k), the best first, NONE for none."""
+        """Note the memories that queries have returned: int64 (n, k), the best first, NONE for none."""
 
     def taken_back(self, first: int) -> None:
-        """Take note that the memories in slots ``first`` and above, as far as they are known, are to go again."""
+        """Forget the memories in slots ``first`` and above, whose insert failed."""
 
     def moved(self, old: State, new: State) -> Eviction:
-        """Return the policy that goes on where all memories have other slots; this one stays as it is."""
+        """Return a policy for a state where all memories have other slots; this one stays unchanged."""
         return self
 
     def check(self, state: State) -> None:
-        """Raise InvariantError if what the policy keeps does not fit the forest."""
+        """Raise InvariantError if the policy does not fit the forest."""
 
     def contents(self, state: State) -> dict[str, np.ndarray]:
-        """Return what must be in a file."""
+        """Return the arrays for a file."""
         return {}
 
     def restore(self, arrays: dict[str, np.ndarray], state: State) -> None:
-        """Go on from what a file holds. Raises InvariantError if that is not what must be there."""
+        """Continue from the arrays of a file. Raises InvariantError if they are invalid."""
 
 
 class RandomEviction(Eviction):
-    """Forgets memories drawn uniformly, from the forest's own randomness."""
+    """Evicts memories drawn uniformly from the forest's random stream for queries."""
 
     def choose(self, state: State, n: int) -> np.ndarray:
         """Return ids drawn without replacement (Floyd's algorithm)."""
@@ -88,7 +88,7 @@ class RandomEviction(Eviction):
 
 
 class LeastRecentlyReturned(Eviction):
-    """Forgets the memories that no query has returned for the longest time; to be inserted counts as to be returned."""
+    """Evicts the memories that no query has returned for the longest time. An insert counts as a return."""
 
     minds_queries = True
 
@@ -107,16 +107,16 @@ class LeastRecentlyReturned(Eviction):
         return state.keys.ids[slots]
 
     def inserted(self, state: State, first: int) -> None:
-        """List new memories as the last ones."""
+        """Append new memories to the list."""
         put_last(self._with_room(state), np.arange(first, state.keys.totals[N_MEMORIES]))
 
     def returned(self, state: State, ids: np.ndarray) -> None:
-        """List memories as the last ones: row after row, and the best of each row behind the others."""
+        """Move memories to the end of the list: row after row, and the best of each row last."""
         asked = np.ascontiguousarray(ids[:, ::-1]).reshape(-1)
         slots = np.full(asked.size, NONE, np.int64)
         find_slots(state.keys, asked, slots)
         slots = slots[(slots != NONE) & (slots < self.recency.before.size)]
-        listed = self.recency.before[slots] != NOT_LISTED  # memories on their way in or out are not
+        listed = self.recency.before[slots] != NOT_LISTED  # memories that are being inserted or removed are not
         put_last(self.recency, slots[listed])
 
     def taken_back(self, first: int) -> None:
@@ -124,7 +124,7 @@ class LeastRecentlyReturned(Eviction):
         take_out(self.recency, first + np.flatnonzero(self.recency.before[first:] != NOT_LISTED))
 
     def moved(self, old: State, new: State) -> Eviction:
-        """Return a policy that calls all memories by their new slots."""
+        """Return a policy with the new slots of all memories."""
         order = self._order(old)
         moved_to = np.empty_like(order)
         find_slots(new.keys, old.keys.ids[order], moved_to)
@@ -146,7 +146,7 @@ class LeastRecentlyReturned(Eviction):
         self.recency = new_recency(order, state.keys.ids.size)
 
     def _with_room(self, state: State) -> Recency:
-        """Return the list with room for as many memories as the forest has."""
+        """Return the list with room for all memories of the forest."""
         recency, capacity = self.recency, state.keys.ids.size
         old = recency.before.size
         if old < capacity:
@@ -156,7 +156,7 @@ class LeastRecentlyReturned(Eviction):
         return recency
 
     def _complete(self, state: State) -> Recency:
-        """Return the list of all memories: those that a broken-off insert has left without a place come last."""
+        """Return the list of all memories. Those of an incomplete insert are appended."""
         n = int(state.keys.totals[N_MEMORIES])
         if self.recency.totals[LENGTH] < n:
             recency = self._with_room(state)

@@ -42,7 +42,7 @@ def path(trees, routers, t, place, n_steps, x):
 
 @inner
 def _explore_row(trees, routers, keys, codes, scorer, best, probe, rows, row, stream, exploration):
-    """Draw a tree and a place on the row's path there; take a random side at it, or random memories of the leaf."""
+    """Draw a tree and a place on the row's path; take a random side of a node, or random memories of a leaf."""
     x = row_of(rows, row)
     aim_weighted_probe(probe, x, scorer)
     best.n_found[0] = 0
@@ -81,11 +81,11 @@ def _draw_members(trees, keys, best, probe, t, leaf, stream):
 
 @kernel
 def explore_rows(view, query, hits):
-    """QUERY those of the rows ``first .. stop`` that explore, writing answers and records into the rows of ``hits``.
+    """Answer those of the rows ``first .. stop`` that explore (QUERY), and record what they explored.
 
-    A row's random draws come from ``seed`` and its number, so rows may be divided among calls in any way.
+    The draws of a row depend only on ``seed`` and its number, so rows may be divided among calls in any way.
 
-    Reads everything but ``hits``, which it writes.
+    Writes ``hits``.
     """
     forest = by_reference(view)
     trees, routers, keys = forest.trees, forest.routers, forest.keys

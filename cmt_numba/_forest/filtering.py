@@ -1,8 +1,8 @@
 """Kernels: searches restricted to some of the memories.
 
-A restricted search must not go where none of these memories is. So before it begins every place above one of them is
-marked, from the leaves up, which takes time in proportion to their number. Routers are then asked only where both ways
-lead to some of them. If they are so few that to search takes longer than to score them all, that is done.
+A restricted search skips subtrees without candidates. Before it begins, every place above a candidate is marked, from
+the leaves up, in time proportional to the number of candidates. Routers are evaluated only where both sides have
+candidates. If scoring all candidates takes less time than a search, all of them are scored.
 """
 
 import math
@@ -18,21 +18,21 @@ from .scorer import aim_weighted_probe, new_probe, score
 from .state import LEFT, NONE, RIGHT, State
 from .topology import child_of, parent_of
 
-_KEYS_AHEAD = 8  # that are asked for while one is scored
+_KEYS_AHEAD = 8  # prefetched while one is scored
 WORTH_A_LEAF = 128
-"""Memories that can be scored in the time that it takes to reach a leaf and look through it."""
+"""Number of memories that can be scored in the time of reaching and scanning a leaf."""
 
 WORTH_A_CANDIDATE = 8
-"""Memories that a search along links looks at for each candidate that it keeps."""
+"""Number of memories that a search along links compares for each candidate that it keeps."""
 
-_DEVIATIONS = 3.0  # by which fewer candidates must be left than are expected, for it not to be chance
+_DEVIATIONS = 3.0  # how far below its expectation a number must be not to be due to chance
 
 
 class Restriction(NamedTuple):
-    """The memories that are candidates of a search; without any entries all of them are."""
+    """The candidates of a search. If the arrays are empty, all memories are candidates."""
 
     slots: np.ndarray  # bool (memories,): whether the memory is a candidate
-    nodes: np.ndarray  # bool (trees, nodes): whether any does that lies below
+    nodes: np.ndarray  # bool (trees, nodes): whether a candidate is below
     leaves: np.ndarray  # bool (trees, leaves)
 
 
@@ -41,21 +41,21 @@ UNRESTRICTED = Restriction(np.empty(0, np.bool_), np.empty((0, 0), np.bool_), np
 
 
 def are_few(slots: np.ndarray, n_leaves: int, breadth: int) -> bool:
-    """Return whether to score the memories in some slots takes no longer than a search of so many leaves or links."""
+    """Return whether scoring all memories in ``slots`` takes no longer than a search."""
     return slots.size <= n_leaves * WORTH_A_LEAF + breadth * WORTH_A_CANDIDATE
 
 
 def least_left(breadth: int, share: float) -> int:
-    """Return how many of its candidates a search has left at least if a filter leaves as many near a row as elsewhere.
+    """Return the least number of candidates that pass a filter if it is independent of the distance to the row.
 
-    Where it has fewer left, what the filter leaves lies farther away than the search has gone. ``share`` is that of all
-    memories which the filter leaves.
+    If fewer pass, the memories that pass lie farther away than the search has gone. ``share`` is the share of all
+    memories that pass.
     """
     return int(share * breadth - _DEVIATIONS * math.sqrt(share * (1.0 - share) * breadth))
 
 
 def restriction_to(state: State, slots: np.ndarray) -> Restriction:
-    """Return the filter that leaves only the memories in some slots."""
+    """Return the filter whose candidates are the memories in some slots."""
     restriction = Restriction(
         np.zeros(state.leaf_of.shape[1], np.bool_),
         np.zeros(state.nodes.shape, np.bool_),
@@ -91,7 +91,7 @@ def _leads_anywhere(restriction, t, place):
 
 @inner
 def take_only_way(trees, frontier, restriction):
-    """Go on from the node at hand without asking its router if all candidates are on one side."""
+    """Pass the current node without its router if all candidates are on one side."""
     if restriction.slots.size == 0:
         return False
     here = frontier.here[0]
@@ -110,7 +110,7 @@ def take_only_way(trees, frontier, restriction):
 
 @inner
 def leave_out_others(restriction, best):
-    """Leave out those memories of a leaf that are no candidates."""
+    """Drop the memories of a leaf that are not candidates."""
     if restriction.slots.size == 0:
         return
     n = 0

@@ -1,10 +1,10 @@
-"""Kernels: which leaves a row reaches, best-first in several trees.
+"""Kernels: best-first search for leaves in several trees.
 
-A search keeps a frontier of places ordered by cost and always goes on from the cheapest. The cost of a place is what
-its path fell short of: at each node a router that speaks for the side taken with ``sure_margin`` or more adds nothing,
-one that is undecided adds ``sure_margin``, one that speaks against it adds more. So a path of sure decisions beats one
-that began a little better and then met routers that do not know the query. With a single leaf of a single tree this is
-the plain descent of PATH (Algorithm 1).
+A search keeps a frontier of places ordered by cost and always continues from the cheapest. Each router on the path to a
+place adds to its cost: nothing if it favours the side taken by a margin of ``sure_margin`` or more, ``sure_margin`` if
+it is undecided, and more if it favours the other side. So a path of sure decisions beats one that began slightly better
+and then met routers that are unsure about the query. With a ``sure_margin`` of 0 the first leaf is that of the
+plain descent, PATH (Algorithm 1).
 """
 
 from typing import NamedTuple
@@ -23,25 +23,25 @@ HERE = np.dtype(
     [
         ("first", np.int64),  # the heap is the entries from here ...
         ("end", np.int64),  # ... to here
-        ("n_reached", np.int64),  # paths begun so far
-        ("patience", np.int64),  # routers to go until the path is followed to its end, wherever it leads
-        ("tree", np.int64),  # where the path at hand has come to
+        ("n_reached", np.int64),  # paths started so far
+        ("patience", np.int64),  # routers until the path is followed to its end
+        ("tree", np.int64),  # the end of the current path
         ("place", np.int64),
-        ("cost", np.float32),  # of the path at hand
+        ("cost", np.float32),  # of the current path
     ],
     align=True,
 )
-"""Where a search stands."""
+"""The state of a search."""
 
 
 ENTRY = np.dtype([("cost", np.float32), ("tree", np.int32), ("place", np.int32)])
-"""A place to go on from."""
+"""A place to continue from."""
 
 
 class Frontier(NamedTuple):
-    """A binary heap of places to go on from, the cheapest first, and the path at hand.
+    """A binary heap of places, the cheapest first, and the current path.
 
-    Searches that are made side by side each have a frontier of their own: then both arrays have one axis more.
+    For several searches at a time, both arrays have a further axis.
     """
 
     heap: np.ndarray  # ENTRY (places,)
@@ -59,7 +59,7 @@ def new_frontiers(trees, n):
 
 @inner_allocating
 def new_frontier(n_places):
-    """Return a frontier of up to so many places."""
+    """Return a frontier with room for so many places."""
     return Frontier(empty(n_places, ENTRY), empty(1, HERE))
 
 
@@ -85,7 +85,7 @@ def _move(frontier, source, target):
 
 @inner
 def push(frontier, cost, tree, place):
-    """Put an entry on the heap: it rises past dearer ones."""
+    """Push an entry on the heap."""
     here, heap = frontier.here[0], frontier.heap
     first, i = here["first"], here["end"]
     here["end"] += 1
@@ -100,7 +100,7 @@ def push(frontier, cost, tree, place):
 
 @inner
 def _replace_top(frontier, cost, tree, place):
-    """Put an entry in the place of the heap's first: it sinks past cheaper ones."""
+    """Replace the first entry of the heap."""
     here, heap = frontier.here[0], frontier.heap
     first, end = here["first"], here["end"]
     i = first
@@ -119,7 +119,7 @@ def _replace_top(frontier, cost, tree, place):
 
 @inner
 def _go_to_top(frontier):
-    """Go on from the heap's first entry, which is still to be taken off or replaced."""
+    """Continue from the first entry of the heap. The caller removes or replaces it."""
     here, top = frontier.here[0], frontier.heap[frontier.here[0]["first"]]
     here["cost"] = top["cost"]
     here["tree"] = top["tree"]
@@ -128,7 +128,7 @@ def _go_to_top(frontier):
 
 @inner
 def take_cheapest(frontier):
-    """Take the cheapest entry off the heap and go on from there."""
+    """Pop the cheapest entry and continue from it."""
     _go_to_top(frontier)
     frontier.here[0]["end"] -= 1
     last = frontier.heap[frontier.here[0]["end"]]
@@ -137,7 +137,7 @@ def take_cheapest(frontier):
 
 @inner
 def _change_to_cheapest(frontier):
-    """Put the place at hand back and go on from the cheapest one."""
+    """Push the current place and continue from the cheapest one."""
     here = frontier.here[0]
     cost, tree, place = here["cost"], here["tree"], here["place"]
     _go_to_top(frontier)
@@ -146,7 +146,7 @@ def _change_to_cheapest(frontier):
 
 @inner
 def begin_search(frontier):
-    """Make a frontier ready for another row."""
+    """Reset a frontier for another row."""
     here = frontier.here[0]
     here["first"] = 0
     here["end"] = 0
@@ -155,12 +155,12 @@ def begin_search(frontier):
 
 @inner
 def begin_path(trees, frontier, n_leaves, patience, unfinished):
-    """Begin the path to the leaf that is the most promising of those not yet reached; False after ``n_leaves``.
+    """Begin the path to the most promising leaf not yet reached; return False after ``n_leaves``.
 
-    Where the search is ``unfinished`` by then it goes on until there are no more leaves.
+    An ``unfinished`` search continues until there are no more leaves.
 
-    With at least a leaf for every tree, each tree gives its best leaf first: a second tree's opinion is worth more
-    than a second leaf of the first. ``patience`` is for how many routers the path may change, see :func:`pass_router`.
+    With at least one leaf for each tree, each tree's best leaf comes first: the best leaf of a second tree is worth
+    more than a second leaf of the first. ``patience`` is explained in :func:`pass_router`.
     """
     here, n_trees = frontier.here[0], trees.counters.shape[0]
     n_reached = here["n_reached"]
@@ -183,7 +183,7 @@ def begin_path(trees, frontier, n_leaves, patience, unfinished):
 
 @inner
 def _merge_heaps(frontier):
-    """Make one heap of all entries."""
+    """Turn all entries into one heap."""
     here = frontier.here[0]
     end = here["end"]
     here["first"] = 0
@@ -195,11 +195,11 @@ def _merge_heaps(frontier):
 
 @inner
 def pass_router(trees, routers, frontier, x):
-    """Let the router of the place at hand, which is no leaf, send a row on.
+    """Route a row at the current node.
 
-    Where no router is sure of anything, the cheapest places would keep changing between many half-way paths. So after
-    ``patience`` routers the path at hand is followed to its end. Give as many as there are memories to look at in the
-    leaf: then finding it never costs more than a small multiple of scanning it.
+    If no router is sure, the cheapest place keeps changing between many unfinished paths. So after ``patience``
+    routers the current path is followed to its end. With as many routers as a leaf has memories, finding a leaf never
+    costs more than a small multiple of scanning it.
     """
     here, sure = frontier.here[0], np.float32(trees.sure_margin)
     t, place = here["tree"], here["place"]
@@ -215,7 +215,7 @@ def pass_router(trees, routers, frontier, x):
 
 @inner
 def prefetch_here(trees, frontier):
-    """Ask for the node that a search has come to, or for the leaf and its members."""
+    """Prefetch the current node, or the current leaf and its members."""
     t, place = frontier.here[0]["tree"], frontier.here[0]["place"]
     if place >= 0:
         prefetch(trees.nodes[t], place)
@@ -227,13 +227,13 @@ def prefetch_here(trees, frontier):
 
 @inner
 def prefetch_router(routers, frontier, x):
-    """Ask for what the router of the node that a search has come to will read for a row."""
+    """Prefetch what the router of the current node reads for a row."""
     prefetch_weights(routers, frontier.here[0]["tree"], frontier.here[0]["place"], x)
 
 
 @inner
 def reach_next(trees, routers, frontier, x, n_leaves, patience):
-    """Return the tree and the leaf that are the most promising of those not yet reached; NONE after ``n_leaves``."""
+    """Return the tree and the number of the most promising leaf not yet reached; NONE after ``n_leaves``."""
     if not begin_path(trees, frontier, n_leaves, patience, False):
         return NONE, NONE
     here = frontier.here[0]

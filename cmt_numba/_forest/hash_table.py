@@ -1,8 +1,8 @@
-"""Kernels: open addressing with linear probing, the one kind of hash table that there is here.
+"""Kernels: hash tables with open addressing and linear probing.
 
-The size of a table is a power of two. An entry lies in the first cell that was free from its *home* on, the cell that
-its hash names; a search goes on from there until it has found the entry or an empty cell. Tables of one kind hold their
-features themselves, those of the other kind hold places, at which an array beside them holds what was entered.
+The size of a table is a power of two. An entry is in the first cell that was free, starting from its *home*, the cell
+of its hash; a search probes from there until it finds the entry or an empty cell. Some tables hold features. Others
+hold places, positions in an array with the entries.
 """
 
 import numpy as np
@@ -23,8 +23,8 @@ def hash_feature(feature, bits):
 def hash_number(number, size):
     """Return a cell of a table of ``size`` cells, a power of two, for an id or a slot.
 
-    These are given out in order. Left as they are, they would fill a table without a gap, and to take one out would
-    mean to look at all that follow.
+    Consecutive ids without hashing would fill a table without gaps, and removing one would mean looking at all that
+    follow.
     """
     return (((number * _FACTOR) & 0x7FFFFFFF) * size) >> 31
 
@@ -48,7 +48,7 @@ def find_feature(cells, start, bits, feature):
 
 @inner
 def find_place(table, entered, wanted, home):
-    """Return the cell of the place where ``entered`` holds what is wanted or, complemented, the empty cell for it."""
+    """Return the cell of the place where ``entered`` has the number or, complemented, the empty cell for it."""
     mask = table.size - 1
     cell = home
     while table[cell] != NONE:
@@ -70,5 +70,5 @@ def enter_place(table, place, home):
 
 @inner
 def belongs_before(cell, home, gap, mask):
-    """Return whether an entry must move from its cell up into a gap, lest searches for it break off there."""
+    """Return whether an entry must move from its cell into a gap, so that searches still find it."""
     return ((cell - home) & mask) >= ((cell - gap) & mask)

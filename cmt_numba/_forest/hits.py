@@ -1,4 +1,4 @@
-"""What a query asks, what it answers, and what is learned from it."""
+"""Queries, their answers, and rewards for them."""
 
 from collections.abc import Callable, Iterator
 from typing import Any, Literal, NamedTuple, Self
@@ -11,30 +11,30 @@ from scipy.sparse.csgraph import connected_components
 from .rows import Rows
 from .state import NONE, RIGHT
 
-WORTH_KEEPING = 0.5  # a reward, from which on a query is stored as a further key of what it was rewarded for
-WORTH_FINDING = 1.0  # a reward, from which on routers learn the way to a memory: less is seldom the best there is
+WORTH_KEEPING = 0.5  # the least reward for which a query is stored as a further key
+WORTH_FINDING = 1.0  # the least reward for which routers learn the path to a memory; a lower one is seldom the best
 
 NO_ROOM = np.empty((0, 0), np.float32)
-"""In place of room for a probe."""
+"""Stands for no scratch space for a probe."""
 
 _PUBLIC_MODULE = "cmt_numba"
-"""Where pickles find the classes, wherever these are defined."""
+"""The module under which pickles find the classes."""
 
 
 class Query(NamedTuple):
-    """What kernels are asked: the rows ``first .. stop``, and how to search for their answers."""
+    """The rows ``first .. stop`` of a query, and the parameters of the search."""
 
     rows: Rows
     first: int
     stop: int
-    n_leaves: int  # to reach in all trees together
+    n_leaves: int  # in all trees together
     epsilon: float  # probability with which a row explores
-    seed: np.uint64  # of what rows draw that explore
+    seed: np.uint64  # of the draws of rows that explore
     room: np.ndarray = NO_ROOM  # see room_for_probe
 
 
 class Exploration(NamedTuple):
-    """What a query explored, one entry a row: the record that ``update`` learns routers from.
+    """The record of exploration of a query, with one entry for each row. ``update`` trains routers on it.
 
     Attributes
     ----------
@@ -43,7 +43,7 @@ class Exploration(NamedTuple):
     node : ndarray of int32, shape (n,)
         The internal node where a side was drawn; -1 where there was none, or where memories were drawn in a leaf.
     generation : ndarray of int32, shape (n,)
-        Tells the node from a later one that was given the same number.
+        Distinguishes the node from later ones with the same number.
     side : ndarray of int8, shape (n,)
         The side drawn: 0 left, 1 right, -1 none.
     probability : ndarray of float32, shape (n,)
@@ -61,7 +61,7 @@ Exploration.__module__ = _PUBLIC_MODULE
 
 
 class Explored(NamedTuple):
-    """What one row of a query explored.
+    """The record of exploration of one row.
 
     Attributes
     ----------
@@ -94,7 +94,7 @@ class Hits(NamedTuple):
     scores : ndarray of float32, shape (n, k)
         The scorer's values; ``-inf`` where there is no memory.
     exploration : Exploration
-        What each row explored, for :meth:`ContextualMemoryTree.update`.
+        The record of exploration, for :meth:`ContextualMemoryTree.update`.
     """
 
     ids: NDArray[np.int64]
@@ -102,7 +102,7 @@ class Hits(NamedTuple):
     exploration: Exploration
 
     def explored(self, row: int) -> Explored | None:
-        """Return what a row explored; None if it did not."""
+        """Return what a row explored, or None."""
         tree, node, _, side, probability = (column[row].item() for column in self.exploration)
         if tree == NONE:
             return None
@@ -120,13 +120,13 @@ Hits.__module__ = _PUBLIC_MODULE
 
 
 class ShownHits(Hits):
-    """The answers to a query, row by row, and the probability with which each was shown.
+    """The answers to a query, and the probability that each memory was shown.
 
     ``hits[i]`` is the answer to row ``i`` alone; a slice, a mask or an array of positions gives the answers to these
     rows. All of these can be passed to :meth:`ContextualMemoryTree.update` with the rows that they belong to. Iterating
-    goes through the rows, and ``len`` is their number.
+    yields the answers to the rows, and ``len`` is their number.
 
-    Copies that are made of parts, and those loaded from pickles, know the probabilities if they were read before.
+    Parts, copies and pickles have the probabilities only if these were read before.
     """
 
     _found: np.ndarray | Callable[[], np.ndarray] | None = None
@@ -162,14 +162,14 @@ class ShownHits(Hits):
 
     @classmethod
     def of(cls, hits: Hits, found: np.ndarray | Callable[[], np.ndarray]) -> Self:
-        """Return hits with propensities, or with a function that finds them when they are asked for."""
+        """Return hits with propensities, or with a function that computes them when they are first read."""
         shown = cls(hits.ids, hits.scores, hits.exploration)
         shown._found = found
         return shown
 
     @property
     def propensities(self) -> np.ndarray:
-        """The probability that the memory is among those shown to its row, over all that exploration may draw.
+        """The probability that each memory is shown to its row, over all draws of exploration.
 
         This is float64 of shape (n, k), 0 where there is no memory. With ``k=1`` it is the probability of the choice,
         as off-policy evaluation needs it. The probabilities of all memories that may be shown to a row sum to the
@@ -196,11 +196,11 @@ ShownHits.__module__ = _PUBLIC_MODULE
 
 
 UNEXPLORED = Exploration(*(np.empty(0, dtype) for dtype in (np.int32, np.int32, np.int32, np.int8, np.float32)))
-"""In place of a record of exploration, for kernels that neither read nor write it."""
+"""Stands for a record of exploration in kernels that do not use it."""
 
 
 class Feedback(NamedTuple):
-    """Rows that were asked, what they were answered, and what the answers were worth."""
+    """Rows of a query, their answers, and the rewards."""
 
     rows: Rows
     hits: Hits
@@ -221,27 +221,30 @@ def no_hits(n: int, k: int) -> Hits:
 
 
 def unexplored(n: int, k: int) -> Hits:
-    """Return room for what kernels find that read and write no exploration."""
-    ids, scores = np.empty((n, k), np.int64), np.empty((n, k), np.float32)  # for a single row np.full takes three times
-    ids.fill(-1)  # NONE as an int, which is quicker
+    """Return arrays for the answers to ``n`` queries, without a record of exploration."""
+    ids, scores = (
+        np.empty((n, k), np.int64),
+        np.empty((n, k), np.float32),
+    )  # np.full takes three times as long for a single row
+    ids.fill(-1)  # NONE as an int, which is faster
     scores.fill(-np.inf)
     return Hits(ids, scores, UNEXPLORED)
 
 
 def _filled(shape: int, value: float, dtype: type) -> np.ndarray:
-    """Return what np.full does, in a third of the time for a single row. Filling with an int is quicker than others."""
+    """Return a filled array like np.full, in a third of the time for a single row."""
     array: np.ndarray = np.empty(shape, dtype)
     array.fill(value)
     return array
 
 
 def certain(ids: np.ndarray) -> np.ndarray:
-    """Return the propensities of what a query without exploration has found."""
+    """Return the propensities of the answers to a query without exploration."""
     return (ids != NONE).astype(np.float64)
 
 
 def partly_drawn(pool: Hits, k: int, epsilon: float, generator: np.random.Generator) -> ShownHits:
-    """Return the first ``k`` of each row or, with probability ``epsilon``, ``k`` that are drawn from the whole row."""
+    """Return the first ``k`` of each row or, with probability ``epsilon``, ``k`` drawn from the whole row."""
     n, width = pool.ids.shape
     there = pool.ids != NONE
     order = np.argsort(np.where(there, generator.random((n, width)), np.inf), axis=1, kind="stable")
@@ -255,7 +258,7 @@ def partly_drawn(pool: Hits, k: int, epsilon: float, generator: np.random.Genera
 
 
 def are_among(ids: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Return which ids, (n, k), are among the others of their row, (n, m). NONE is not."""
+    """Return whether each id, (n, k), is among the others of its row, (n, m). NONE is not."""
     span = max(ids.max(initial=0), others.max(initial=0)) + 1
     rows = np.arange(ids.shape[0], dtype=np.int64)[:, None] * span
     codes = (others + rows)[others != NONE]
@@ -284,11 +287,11 @@ def with_runners_up(hits: Hits, others: Hits) -> Hits:
 
 
 def rewarded_memories(hits: Hits, own_ids: np.ndarray, rewards: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the rows with a memory that is worth finding, and that memory, which their routers are to lead to.
+    """Return the rows with a memory that is worth finding, and the memory that routers learn to lead them to.
 
-    It is the first stored of those with the highest reward and the row's own, ``own_ids``, which is NONE where the row
-    is not stored. For were two memories sent each where the other is, they would only change places; as it is, those
-    that are worth something to each other come together.
+    It is the oldest of the memories with the highest reward and the row's own, ``own_ids``, which is NONE for rows that
+    are not stored. If each of two memories were sent to the other, they would only swap places; with this rule they
+    come together.
     """
     there = hits.ids != NONE
     highest = np.where(there, rewards, np.float32(0.0)).max(axis=1, initial=0.0)
@@ -301,9 +304,9 @@ def rewarded_memories(hits: Hits, own_ids: np.ndarray, rewards: np.ndarray) -> t
 
 
 def rewarded_pairs(hits: Hits, own_ids: np.ndarray, rewards: np.ndarray) -> np.ndarray:
-    """Return which memories are worth finding for the same row, as pairs of ids, int64 (n, 2).
+    """Return pairs of memories that are worth finding for the same row, int64 (n, 2).
 
-    Each such memory comes with the row's own or, where the row is not stored, with the first of them.
+    Each such memory is paired with the row's own or, if the row is not stored, with the first of them.
     """
     worth = (hits.ids != NONE) & (rewards >= WORTH_FINDING)
     rows, columns = np.nonzero(worth)
@@ -313,7 +316,7 @@ def rewarded_pairs(hits: Hits, own_ids: np.ndarray, rewards: np.ndarray) -> np.n
 
 
 def joined(pairs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the ids in pairs of memories, each once, and for each the first of those that pairs join it with."""
+    """Return the distinct ids in the pairs, and for each the first id of its connected component."""
     ids, ends = np.unique(pairs, return_inverse=True)
     ends = ends.reshape(-1, 2)
     graph = scipy.sparse.coo_array((np.ones(len(ends), np.bool_), (ends[:, 0], ends[:, 1])), (ids.size, ids.size))

@@ -1,9 +1,9 @@
 """Kernels: INSERT, INSERTLEAF, REMOVE and REROUTE (Algorithms 4 to 7).
 
-A kernel may find an array full while a memory is on its way down. It then notes where the memory stands in the tree's
-counters (``MOVING_SLOT``, ``MOVING_PLACE``) and returns; once there is more room it is called again and the memory goes
-on from there, so nothing is done twice and growth leaves no trace in the tree. If there will be no more room,
-:func:`undo_moves` puts things back.
+A kernel may find an array full while it moves a memory down a tree. It then notes the position of the memory in the
+tree's counters (``MOVING_SLOT``, ``MOVING_PLACE``) and returns. When there is more room, it is called again and
+continues from there, so nothing is done twice and growth leaves no trace in the tree. If no memory can be allocated,
+:func:`undo_moves` undoes the move.
 """
 
 from typing import Any, NamedTuple
@@ -76,12 +76,12 @@ from .topology import (
     take_node,
 )
 
-_SPLIT_PASSES = 5  # how often a fresh router sees the memories of a split leaf before it parts them
+_SPLIT_PASSES = 5  # over the memories of a split leaf, to train the new router
 
 
 @inner
 def balance(n_left, n_right):
-    """Return log n_left - log n_right, each count one larger so that an empty side is finite."""
+    """Return log n_left - log n_right, with 1 added to each count so that empty sides are finite."""
     return np.log((n_left + 1.0) / (n_right + 1.0))
 
 
@@ -89,7 +89,7 @@ def balance(n_left, n_right):
 def _teach(parameters, trees, routers, t, node, x, work):
     """Train a node's router on a key as INSERT does (Algorithm 4, lines 2 to 4) and return its side.
 
-    The key has been located. The label is the side that the router leans to unless that side has grown too heavy.
+    The key has been located. The label is the side that the router favours, unless that side is too heavy.
     """
     record, alpha = trees.nodes[t, node], parameters.alpha
     margin = located_margin(routers, t, node, x, work)
@@ -105,7 +105,7 @@ def _teach(parameters, trees, routers, t, node, x, work):
 def _split(view, t, leaf, work):
     """Turn a full leaf into an internal node above two leaves (Algorithm 5, lines 3 to 7).
 
-    Returns what is full if there is no room, with nothing changed.
+    Returns which array is full if there is no room, and changes nothing then.
     """
     forest = by_reference(view)
     trees, routers, keys = forest.trees, forest.routers, forest.keys
@@ -136,7 +136,7 @@ def _split(view, t, leaf, work):
 
 @inner_merged
 def _take_node_above(trees, routers, t, left, right):
-    """Return a new internal node that hangs where leaf ``left`` did, above the leaves ``left`` and ``right``."""
+    """Return a new internal node in the place of the leaf ``left``, with the children ``left`` and ``right``."""
     node = take_node(trees, t)
     reset_model(routers, t, node)
     put_in_place_of(trees, t, ~left, node)
@@ -154,10 +154,10 @@ def _share_out(trees, routers, keys, t, node):
     size = np.int64(trees.leaves[t, left]["size"])
     n_right, lowest, highest = _sides_of_members(trees, routers, keys, t, node, left)
     if n_right == 0 or n_right == size:
-        # The router sends all one way: move its threshold to the middle.
+        # The router sends all to one side: move its threshold to the middle.
         trees.nodes[t, node]["bias"] -= (lowest + highest) / 2
         n_right, _, _ = _sides_of_members(trees, routers, keys, t, node, left)
-    # No router can part the same key from itself, nor keys whose margins rounding makes the same: any halves will do.
+    # No router can separate equal keys, or keys whose rounded margins are equal: divide them alternately.
     alike = n_right == 0 or n_right == size
     trees.leaves[t, left]["size"] = 0
     for i in range(size):
@@ -189,7 +189,7 @@ def _member_margin(trees, routers, keys, t, node, leaf, i):
 def _insert_from(view, forest, t, slot, place, n, work):
     """INSERT (Algorithm 4) from ``place`` on, in a tree of ``n`` memories with this one.
 
-    Returns DONE, or what is full, with the place reached in the tree's counters.
+    Returns DONE, or which array is full, with the place reached in the tree's counters.
     """
     trees, routers = forest.trees, forest.routers
     x = key_of(forest.keys, slot)
@@ -203,7 +203,7 @@ def _insert_from(view, forest, t, slot, place, n, work):
             side = _teach(forest.parameters, trees, routers, t, place, x, work)
             below = trees.nodes[t, place]["below"]
             if limit == 1 and below[side] == 1 and below[RIGHT - side] == 0:
-                side = RIGHT - side  # splitting a leaf of one memory would only put it below another empty leaf
+                side = RIGHT - side  # splitting a leaf of one memory would only make an empty sibling
             below[side] += 1
             place = child_of(trees, t, place, side)
         elif trees.leaves[t, ~place]["size"] < limit:
@@ -220,9 +220,9 @@ def _insert_from(view, forest, t, slot, place, n, work):
 
 @inner
 def begin_move(trees, keys, t, slot, moved_from):
-    """Set a memory on its way from the root; the leaf that it was taken out of, if any, stays until it has arrived."""
+    """Start moving a memory from the root. Its former leaf, if any, stays until the memory has arrived."""
     counters = trees.counters
-    following = peek_below(trees.streams, t, counters[t, COUNT])  # what the next reroute will most likely draw
+    following = peek_below(trees.streams, t, counters[t, COUNT])  # the most likely draw of the next reroute
     prefetch(trees.leaf_of[t], following)
     prefetch_key(keys, following)
     counters[t, MOVING_SLOT] = slot
@@ -232,9 +232,9 @@ def begin_move(trees, keys, t, slot, moved_from):
 
 @inner_merged
 def _begin_reroute(trees, keys, t):
-    """REROUTE (Algorithm 7): take a memory drawn uniformly out of its leaf and send it down from the root.
+    """REROUTE (Algorithm 7): take a uniformly drawn memory out of its leaf and move it down from the root.
 
-    The leaf it came from stays until the memory has arrived, so that it can be put back.
+    The former leaf stays until the memory has arrived, so that the move can be undone.
     """
     slot = random_below(trees.streams, t, trees.counters[t, COUNT])
     leaf = np.int64(trees.leaf_of[t, slot])
@@ -245,7 +245,7 @@ def _begin_reroute(trees, keys, t):
 
 @inner_merged
 def _collapse_if_empty(trees, routers, t, leaf):
-    """Let an emptied leaf and its parent disappear: the leaf's sibling takes the parent's place."""
+    """Free an empty leaf and its parent: the leaf's sibling takes the parent's place."""
     node = parent_of(trees, t, ~leaf)
     if trees.leaves[t, leaf]["size"] > 0 or node == NONE:
         return
@@ -258,7 +258,7 @@ def _collapse_if_empty(trees, routers, t, leaf):
 
 @inner_merged
 def _finish_move(view, forest, t, work):
-    """Send the moving memory on its way; return DONE when it has arrived, or what is full."""
+    """Continue moving the memory; return DONE when it has arrived, or which array is full."""
     counters = forest.trees.counters
     slot, leaf = counters[t, MOVING_SLOT], counters[t, MOVED_FROM]
     n = counters[t, COUNT] + (leaf == NONE)
@@ -274,7 +274,7 @@ def _finish_move(view, forest, t, work):
 
 @inner_shared
 def _finish_step(view, t, work):
-    """Finish the move under way and the reroutes that are due; return DONE or what is full."""
+    """Finish the current move and the reroutes that are due; return DONE, or which array is full."""
     forest = by_reference(view)
     counters = forest.trees.counters
     while True:
@@ -291,11 +291,11 @@ def _finish_step(view, t, work):
 
 
 _addresses: dict[Any, Any] = {}
-"""Of :func:`_finish_step`, by what decides for which types of arguments it is compiled."""
+"""Addresses of :func:`_finish_step`, by the types of arguments that it is compiled for."""
 
 
 def finisher_of(parameters: Parameters, view: Any) -> Any:
-    """Return the address of the function that finishes the steps of a forest, for :func:`finish_step`."""
+    """Return the address of the compiled ``_finish_step`` for a forest, an argument of :func:`finish_step`."""
     kinds = parameters.sparse, parameters.coded, *map(type, parameters)
     if kinds not in _addresses:
         work = Workspace(np.empty(0, np.int64), np.empty(0, np.float32))
@@ -305,7 +305,7 @@ def finisher_of(parameters: Parameters, view: Any) -> Any:
 
 @inner
 def finish_step(finisher, view, t, work):
-    """Finish the move under way and the reroutes that are due; return DONE or what is full."""
+    """Finish the current move and the reroutes that are due; return DONE, or which array is full."""
     return call_at(finisher, (view, t, work))
 
 
@@ -313,8 +313,8 @@ def finish_step(finisher, view, t, work):
 def insert_slots(view, some, stop, n_reroutes, finisher):
     """INSERT the memories up to slot ``stop`` into ``some`` trees, each followed by ``n_reroutes`` reroutes.
 
-    Reads the keys; writes the shape and the routers of these trees. Returns DONE, or what is full; it can then be
-    called again.
+    Reads the keys; writes the shape and the routers of these trees. Returns DONE, or which array is full; it can then
+    be called again.
     """
     forest = by_reference(view)
     trees, keys = forest.trees, forest.keys
@@ -334,16 +334,16 @@ def insert_slots(view, some, stop, n_reroutes, finisher):
 
 
 class Turn(NamedTuple):
-    """The rows that some trees are to learn from next."""
+    """The next rows that some trees learn from."""
 
     some: TreeRange
-    at: np.ndarray  # int64 (trees,): the row that each tree continues with; kernels move it on
+    at: np.ndarray  # int64 (trees,): the next row of each tree; kernels advance it
     stop: int  # the row to stop at
     finisher: Any  # see :func:`finisher_of`
 
 
 def begin_reroutes(counters: np.ndarray, turn: Turn) -> None:
-    """Let trees owe a reroute for each row of their turn, which the next call of :func:`insert_slots` does."""
+    """Make one reroute due for each row of a turn. The next call of :func:`insert_slots` makes them."""
     some = slice(turn.some.first, turn.some.stop)
     counters[some, REROUTES_LEFT] += turn.stop - turn.at[some]
     turn.at[some] = turn.stop
@@ -351,7 +351,7 @@ def begin_reroutes(counters: np.ndarray, turn: Turn) -> None:
 
 @kernel
 def undo_moves(view):
-    """Undo the step under way in each tree: put a rerouted memory back, forget one that was being inserted.
+    """Undo the current move in each tree: put a rerouted memory back, drop one that was being inserted.
 
     Writes the shape of the trees.
     """
@@ -376,7 +376,7 @@ def _undo_move(trees, t):
 
 @inner
 def forget_above(trees, routers, keys, t, place):
-    """Let routers above a place from which a memory has gone forget, each once half of what it had has gone."""
+    """Let routers above a place forget absent features, each once half of its memories have been removed."""
     node = parent_of(trees, t, place)
     while node != NONE:
         record = trees.nodes[t, node]
@@ -389,7 +389,7 @@ def forget_above(trees, routers, keys, t, place):
 
 @inner
 def _remove_slot(trees, routers, keys, t, slot, last):
-    """REMOVE (Algorithm 6) a memory from a tree, and call the memory ``last`` by the slot that this frees."""
+    """REMOVE (Algorithm 6) a memory from a tree, and give the freed slot to the memory ``last``."""
     leaf = np.int64(trees.leaf_of[t, slot])
     take_member(trees, t, leaf, slot)
     add_to_counts(trees, t, ~leaf, -1)
@@ -404,7 +404,7 @@ def _remove_slot(trees, routers, keys, t, slot, last):
 
 @kernel
 def withdraw_slots(view, first):
-    """REMOVE the memories in slots ``first`` and above, which came last, from all trees; free their ids.
+    """REMOVE the memories in slots ``first`` and above, the newest ones, from all trees; free their ids.
 
     Writes the trees and the keys.
     """
@@ -423,7 +423,7 @@ def withdraw_slots(view, first):
 def remove_memories(view, recency, near, ids):
     """REMOVE memories from every tree, from the key store and from the order in which they were returned.
 
-    They have no links. Writes everything but ``ids``.
+    They must have no links. Writes all arrays except ``ids``.
     """
     forest = by_reference(view)
     trees, routers, keys, codes = forest.trees, forest.routers, forest.keys, forest.codes

@@ -1,4 +1,4 @@
-"""The store of keys: what Python reads of it, and kernels."""
+"""The store of keys: reading it from Python, and kernels."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ _CODES_IN_A_LINE = 64
 
 
 def stored_rows(state: State, slots: Any) -> Rows:
-    """Return the keys in some slots, an array or a slice: copies, but of dense keys in full in a slice."""
+    """Return the keys in some slots, an array or a slice. A slice of dense keys is a view, all else copies."""
     keys, d = state.keys, state.parameters.n_features
     if state.parameters.sparse:
         spans = keys.spans[slots]
@@ -43,13 +43,13 @@ def key_of(keys, slot):
 
 @inner
 def prefetch_span(keys, slot):
-    """Ask for where a sparse key is."""
+    """Prefetch the position of a sparse key."""
     prefetch(keys.spans[slot], 0)
 
 
 @inner
 def prefetch_key(keys, slot):
-    """Ask for a stored key."""
+    """Prefetch a stored key."""
     z, step = key_of(keys, slot), _CODES_IN_A_LINE if keys.coded else _CELLS_IN_A_LINE
     for i in range(z.a, z.b, step):
         prefetch(z.values, i)
@@ -78,14 +78,14 @@ def find_slot(keys, memory_id):
 
 @kernel
 def find_slots(keys, ids, slots):
-    """Write the slot of each id, NONE where there is no such memory."""
+    """Write the slot of each id, or NONE if it is not stored."""
     for i in range(ids.size):
         slots[i] = find_slot(keys, ids[i])
 
 
 @inner
 def erase_id(keys, memory_id):
-    """Take an id out of the slot table, moving later entries of its run up so that no search breaks off early."""
+    """Remove an id from the slot table, and move later entries of its run up so that searches still find them."""
     table, mask = keys.slot_table, keys.slot_table.size - 1
     gap = _cell_of(keys, memory_id)
     cell = gap
@@ -179,7 +179,7 @@ def overwrite_key(keys, slot, rows, row):
 
 @inner
 def drop_key(keys, slot):
-    """Forget the key of ``slot`` and move the last memory's key there. Codes are moved by others."""
+    """Remove the key of ``slot`` and move the last memory's key there. The caller moves codes."""
     last = keys.totals[N_MEMORIES] - 1
     erase_id(keys, keys.ids[slot])
     if keys.sparse:
@@ -199,5 +199,5 @@ def drop_key(keys, slot):
 
 @inner
 def longest_key(keys):
-    """Return the most cells that one key has taken."""
+    """Return the largest number of cells of any key so far."""
     return keys.totals[LONGEST]

@@ -1,11 +1,10 @@
-"""Kernels: looking through the memories of a leaf for the best.
+"""Kernels: scanning the memories of a leaf for the best.
 
-This goes in three steps. Each asks for what the next one will read, so that a search which is put aside between them
-does not wait for memory.
+A scan has three steps. Each prefetches what the next one reads, so that a search that is interleaved with others does
+not wait for memory.
 
-Ties are broken at random, by a hash of the memory's id and of the first tree's random state: the same memory wins in
-every leaf and every tree, another one may after the next insert or reroute, and the answers to a batch do not depend
-on how its rows are divided among threads.
+Ties are broken at random, by a hash of the memory's id and the random state of the first tree. The same memory wins in
+every leaf and tree until the next insert or reroute, and answers do not depend on how rows are divided among threads.
 """
 
 from typing import NamedTuple
@@ -21,19 +20,19 @@ from .state import NONE
 
 
 class Best(NamedTuple):
-    """The ``k`` best memories found for a row so far, the best first; and the leaf that is being looked through.
+    """The ``k`` best memories found for a row so far, the best first, and the leaf that is being scanned.
 
-    Searches that are made side by side each have their own: then all arrays have one axis more, the first.
+    For several searches at a time, all arrays have a further first axis.
     """
 
     scores: np.ndarray  # float32 (k,)
     ties: np.ndarray  # uint64 (k,): decides between equal scores
     slots: np.ndarray  # int64 (k,)
-    n_found: np.ndarray  # int64 (1,): how many entries there are
+    n_found: np.ndarray  # int64 (1,): number of entries
     waiting: np.ndarray  # int64 (width of a leaf,): slots of the leaf's memories that are still to be scored
-    bounds: np.ndarray  # float32 (width of a leaf,): the most that each of them can score
-    n_waiting: np.ndarray  # int64 (1,): how many these are
-    floors: np.ndarray  # float32 (k,): scores that so many memories of the leaf reach, the highest first
+    bounds: np.ndarray  # float32 (width of a leaf,): upper bounds of their scores
+    n_waiting: np.ndarray  # int64 (1,): number of these memories
+    floors: np.ndarray  # float32 (k,): the highest lower bounds of scores in the leaf, descending
 
 
 @inner_allocating
@@ -84,7 +83,7 @@ def new_best(k, width):
 
 @inner
 def offer(best, value, tie, slot):
-    """Put a memory among the best if it belongs there."""
+    """Insert a memory among the best if its score is high enough."""
     scores, ties, slots = best.scores, best.ties, best.slots
     i = best.n_found[0]
     if i < scores.size:
@@ -105,13 +104,13 @@ def offer(best, value, tie, slot):
 
 @inner
 def offer_memory(trees, keys, best, value, slot):
-    """Put the memory in a slot among the best if it belongs there."""
+    """Insert the memory in a slot among the best if its score is high enough."""
     offer(best, value, mix(mix(trees.streams[0]) ^ np.uint64(keys.ids[slot])), slot)
 
 
 @inner
 def meet_members(trees, keys, codes, best, t, leaf):
-    """List the memories of a leaf, and ask for their codes or, if keys are sparse, for where the keys are."""
+    """List the memories of a leaf, and prefetch their codes or the positions of their sparse keys."""
     record = trees.leaves[t, leaf]
     scattered = record["packed"] == NONE
     best.n_waiting[0] = record["size"]
@@ -126,10 +125,10 @@ def meet_members(trees, keys, codes, best, t, leaf):
 
 @inner
 def weigh_members(trees, keys, codes, best, probe, t, leaf):
-    """Leave out those memories of the leaf whose codes show that they are not among the best; ask for others' keys."""
+    """Drop the memories whose codes show that they are not among the best; prefetch the keys of the others."""
     if not keys.sparse:
         record = trees.leaves[t, leaf]
-        in_full = best.n_waiting[0] == record["size"]  # otherwise the codes' order is not that of what is left
+        in_full = best.n_waiting[0] == record["size"]  # otherwise codes do not match the remaining memories
         _bound_scores(codes, best, probe, t, np.int64(record["packed"]) if in_full else NONE)
         _drop_hopeless(best)
     for i in range(best.n_waiting[0]):
@@ -138,7 +137,7 @@ def weigh_members(trees, keys, codes, best, probe, t, leaf):
 
 @inner
 def _bound_scores(codes, best, probe, t, packed):
-    """Write the most that each memory can score, and to ``floors`` the highest of the least that they score."""
+    """Write the upper bound of each score, and the highest lower bounds into ``floors``."""
     d = codes.n_features
     scattered = packed == NONE
     values = codes.values if scattered else codes.packed_values[t - 1]
@@ -154,7 +153,7 @@ def _bound_scores(codes, best, probe, t, packed):
 
 @inner
 def _enter_floor(floors, value):
-    """Put a value into a falling list in the place of the last one."""
+    """Insert a value into a descending list, whose last value is dropped."""
     i = floors.size - 1
     while i > 0 and floors[i - 1] < value:
         floors[i] = floors[i - 1]
@@ -164,7 +163,7 @@ def _enter_floor(floors, value):
 
 @inner
 def _drop_hopeless(best):
-    """Leave out the memories that cannot be among the best."""
+    """Drop the memories that cannot be among the best."""
     last = best.scores.size - 1
     bar = best.floors[last]
     if best.n_found[0] > last:
@@ -180,7 +179,7 @@ def _drop_hopeless(best):
 
 @inner
 def _is_new(trees, best, slot):
-    """Return whether a memory is not among the best yet: another tree may have led to it too."""
+    """Return whether a memory is not among the best yet. Another tree may have led to it, too."""
     if trees.counters.shape[0] > 1:
         for i in range(best.n_found[0]):
             if best.slots[i] == slot:
@@ -190,7 +189,7 @@ def _is_new(trees, best, slot):
 
 @inner
 def score_members(trees, keys, best, probe):
-    """Score the memories left of the leaf, and keep the best."""
+    """Score the remaining memories of the leaf, and keep the best."""
     last = best.scores.size - 1
     for i in range(best.n_waiting[0]):
         slot = best.waiting[i]
@@ -201,7 +200,7 @@ def score_members(trees, keys, best, probe):
 
 @inner
 def scan_leaf(trees, keys, codes, best, probe, t, leaf):
-    """Look through a leaf in one go."""
+    """Scan a leaf."""
     meet_members(trees, keys, codes, best, t, leaf)
     weigh_members(trees, keys, codes, best, probe, t, leaf)
     score_members(trees, keys, best, probe)

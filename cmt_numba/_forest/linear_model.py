@@ -1,10 +1,10 @@
-"""Kernels: linear models that learn online: the routers of nodes, the scorers of labels.
+"""Kernels: linear models that learn online, the routers of nodes and the scorers of labels.
 
-A forest has a linear model for each internal node, a head has one for each label. Both lay them out alike, as
-:class:`~cmt_numba._forest.state.LinearModels`, and what is here works on either: ``node`` is an internal node of tree
-``t``, or a label of the head's only row ``t`` 0.
+A forest has a linear model for each internal node, a head has one for each label. Both are
+:class:`~cmt_numba._forest.state.LinearModels`: ``node`` is an internal node of tree ``t``, or a label of a head, whose
+only tree ``t`` is 0.
 
-A dense model holds a weight for every feature; those of a sparse one are in ``sparse_weights.py``.
+A dense model has a weight for every feature; ``sparse_weights.py`` has the weights of sparse models.
 """
 
 from typing import NamedTuple
@@ -18,14 +18,14 @@ from .rows import dot, squared_length
 from .sparse_weights import find_cell, locate_or_insert_cells, release_table, reset_cells, table_start
 from .state import DONE, NONE
 
-_CELLS_IN_A_LOOKUP = 24  # so many cells of a table can be gone through in the time of one look-up
+_CELLS_IN_A_LOOKUP = 24  # cells of a table that are read in the time of one look-up
 _WEIGHTS_IN_A_LINE = 16  # of a cache, which has 64 bytes
 
 
 class Workspace(NamedTuple):
-    """Room for what is worked out about one row at one node."""
+    """Scratch space for one row at one node."""
 
-    cells: np.ndarray  # int64: where the model's weight for each feature of the row lies (sparse)
+    cells: np.ndarray  # int64: the cell of the weight of each feature of the row (sparse)
     steps: np.ndarray  # float32: the AdaGrad step of each weight
 
 
@@ -43,7 +43,7 @@ def dense_start(models, node):
 
 @inner
 def reset_model(models, t, node):
-    """Give ``node``, which has no table, a model that answers 0 everywhere."""
+    """Give ``node``, which has no table, a model with weights of 0."""
     models.nodes[t, node]["bias"] = 0.0
     models.nodes[t, node]["bias_square"] = 0.0
     if not models.sparse:
@@ -53,7 +53,7 @@ def reset_model(models, t, node):
 
 @inner
 def reset_weights(models, t, node):
-    """Let the model of ``node`` answer 0 everywhere again."""
+    """Reset the weights of the model of ``node`` to 0."""
     reset_model(models, t, node)
     if models.sparse and models.nodes[t, node]["table_bits"] > 0:
         reset_cells(models, t, node)
@@ -61,14 +61,14 @@ def reset_weights(models, t, node):
 
 @inner
 def release_model(models, t, node):
-    """Let others have the storage of a node's model."""
+    """Free the storage of a node's model."""
     if models.sparse:
         release_table(models, t, node)
 
 
 @inner_merged
 def locate_or_insert(models, t, node, x, work):
-    """Make a model ready to train on a row: find its weights, giving new features a weight of 0.
+    """Find the weights of a row's features in a model, and give new features a weight of 0.
 
     Returns DONE, or TABLES_FULL, with nothing changed, if the model's table must grow and there is no room. Dense
     models need no search.
@@ -78,7 +78,7 @@ def locate_or_insert(models, t, node, x, work):
 
 @inner
 def prefetch_weights(models, t, node, x):
-    """Ask for the weights that :func:`margin_of` will read for row ``x``."""
+    """Prefetch the weights that :func:`margin_of` reads for row ``x``."""
     if not models.sparse:
         start = dense_start(models, node)
         for i in range(start, start + models.n_features, _WEIGHTS_IN_A_LINE):
@@ -108,8 +108,8 @@ def margin_of(models, t, node, x):
 def _sparse_margin(models, t, node, x, first, stop):
     """Return the contribution of up to 64 cells of a sparse row.
 
-    Cells of a table seldom lie in a cache. So the first loop asks for one cell for each feature and decides nothing,
-    which lets the processor wait for all of them at once; the second looks further for those few that collided.
+    Cells of a table are seldom in a cache. So the first loop reads one cell for each feature without branches, which
+    lets the processor wait for all of them at once; the second loop continues the probes of the few that collided.
     """
     table = models.table
     bits, start = np.int64(models.nodes[t, node]["table_bits"]), table_start(models, t, node)
@@ -134,7 +134,7 @@ def _sparse_margin(models, t, node, x, first, stop):
 
 @inner_fastmath
 def _sum_over_cells(table, by_feature):
-    """Return the dot product of a table with a row spread out by feature."""
+    """Return the dot product of a table with a row indexed by feature."""
     total = np.float32(0.0)
     for cell in range(table.size):
         total += by_feature[max(np.int64(table[cell]["feature"]), 0)] * table[cell]["weight"]
@@ -145,8 +145,8 @@ def _sum_over_cells(table, by_feature):
 def probed_margin(models, t, node, probe, x):
     """Return g(x) like :func:`margin_of`, for a row that ``probe`` has been aimed at.
 
-    Where the row has few features fewer than the table has cells, going through all cells in turn is faster: each
-    look-up in a table that is seldom used waits for memory.
+    If the table has few more cells than the row has features, reading all cells in order is faster, since each look-up
+    waits for memory.
     """
     bits = np.int64(models.nodes[t, node]["table_bits"])
     if not models.sparse or bits == 0:
@@ -217,7 +217,7 @@ def add_row(models, t, node, x, work, amount):
 
 @inner
 def add_to_sum(models, t, node, x, work, amount):
-    """Add ``amount`` times row ``x``, which the model has located, to the sum in the place of its accumulators."""
+    """Add ``amount`` times row ``x``, which the model has located, to the sum stored as its accumulators."""
     amount = np.float32(amount)
     if models.sparse:
         table = models.table[t]
@@ -231,7 +231,7 @@ def add_to_sum(models, t, node, x, work, amount):
 
 @inner
 def located_sum(models, t, node, x, work):
-    """Return the dot product of the sum in the place of a model's accumulators with row ``x``, which it has located."""
+    """Return the dot product of row ``x``, which the model has located, with the sum stored as its accumulators."""
     if not models.sparse:
         d = models.n_features
         return x.scale * dot(models.weights[t], dense_start(models, node) + d, x.values, x.a, d)
@@ -243,7 +243,7 @@ def located_sum(models, t, node, x, work):
 
 @inner
 def add_sum(models, t, node, amount):
-    """Add ``amount`` times the sum in the place of a model's accumulators to its weights."""
+    """Add ``amount`` times the sum stored as a model's accumulators to its weights."""
     if models.sparse:
         table, bits = models.table, np.int64(models.nodes[t, node]["table_bits"])
         start = table_start(models, t, node)
@@ -260,8 +260,8 @@ def add_sum(models, t, node, amount):
 def passive_aggressive_step(models, t, node, x, work, label, error, most):
     """Move the margin of a located row ``x`` by ``error`` towards ``label`` by the smallest change of the model.
 
-    The row is added to the weights, and ``label`` to the bias, at most ``most`` times. Returns by how much the margin
-    has become larger.
+    The row is added to the weights, and ``label`` to the bias, at most ``most`` times. Returns the
+    increase of the margin.
     """
     size = squared_length(x) + np.float32(1.0)
     amount = np.float32(label * min(most, error / size))
@@ -276,7 +276,7 @@ def adagrad_step(models, t, node, x, work, slope, rate, farthest):
 
     ``rate`` is relative to the sum of the row's magnitudes: AdaGrad's first steps move every weight by the rate, so the
     margin by the rate times that sum, and dividing by it makes one rate fit rows of twenty features and of a thousand.
-    The margin moves by at most ``farthest``. Returns by how much it has become smaller.
+    The margin moves by at most ``farthest``. Returns its decrease.
     """
     rate = np.float32(rate / (1.0 + _norm_1(x)))
     slope = np.float32(slope)

@@ -1,14 +1,14 @@
 """Kernels: searches along the links between near memories.
 
-A search begins with the members of a leaf and always goes on from the nearest memory that it has not been to: it looks
-at all that are linked with it, and keeps the nearest ones found so far as candidates. It ends when it has been to all
-candidates. How many it keeps, its *breadth*, decides how much it finds (Malkov and Yashunin, 2018; Fu et al., 2019).
+A search begins with the members of a leaf and keeps the nearest memories found so far as candidates. It repeatedly
+visits the nearest candidate not yet visited, and compares all memories linked with it. It ends when all candidates have
+been visited. The number of candidates, the *breadth*, determines the recall (Malkov and Yashunin, 2018; Fu et al.,
+2019).
 
-With a filter a search goes along the same links, and returns those of its candidates that the filter leaves. Where it
-leaves fewer than must be, what it leaves is far from the query, and the search has not gone there.
+With a filter, a search follows the same links and returns the candidates that pass. If too few pass, the memories that
+pass are far from the query, where the search has not gone.
 
-Candidates are compared by their codes. Only those that may be among the best by what their codes say are compared by
-their keys.
+Candidates are compared by their codes. Keys are read only for those whose codes allow them to be among the best.
 """
 
 from typing import NamedTuple
@@ -27,11 +27,11 @@ from .state import NONE
 _BITS = 32  # in a word of ``Walk.met``
 _MOST_NOTED = 1 << 12  # words of ``Walk.met`` that are cleared one by one
 _LINKS_IN_A_LINE = 16  # a line of a cache has 64 bytes
-_AHEAD = 4  # candidates whose keys are asked for before they are read
+_AHEAD = 4  # candidates whose keys are prefetched
 
 # Entries of ``Walk.totals``.
 N_FOUND = 0  # candidates
-_N_NOTED = 1  # words of ``Walk.met`` that may not be 0; no more are noted than ``Walk.noted`` has room for
+_N_NOTED = 1  # words of ``Walk.met`` that may differ from 0, as far as ``Walk.noted`` has room for them
 
 
 ALL = np.empty(0, np.bool_)
@@ -44,20 +44,20 @@ NO_SLOTS = np.empty(0, np.int64)
 class Walk(NamedTuple):
     """The candidates of a search, the nearest first, and the memories that it has met."""
 
-    scores: np.ndarray  # float32 (breadth,): of the codes, but for the scale of the query
+    scores: np.ndarray  # float32 (breadth,): from the codes, without the scale of the query
     slots: np.ndarray  # int64 (breadth,)
-    left: np.ndarray  # bool (breadth,): whether the search has been there
+    left: np.ndarray  # bool (breadth,): whether it has been visited
     met: np.ndarray  # uint32 (words,): a bit for each slot
     noted: np.ndarray  # int64 (words to clear,)
-    ahead: np.ndarray  # int64 (links of a memory,): those at hand
+    ahead: np.ndarray  # int64 (links of a memory,): links of the visited memory
     values: np.ndarray  # float32 (2, links of a memory and one more)
     totals: np.ndarray  # int64 (2,)
 
 
 @inner_allocating
 def new_walk(near, breadth):
-    """Return room for one search after the other."""
-    n_words = near.shape[0] // _BITS + 1  # wherever links lead to
+    """Return scratch space for searches, one at a time."""
+    n_words = near.shape[0] // _BITS + 1  # for all slots with links
     return Walk(
         empty(breadth, np.float32),
         empty(breadth, np.int64),
@@ -72,7 +72,7 @@ def new_walk(near, breadth):
 
 @inner
 def begin_walk(walk):
-    """Make ready for another search."""
+    """Reset the scratch space for another search."""
     n_noted = walk.totals[_N_NOTED]
     if n_noted > walk.noted.size:
         walk.met[:] = 0
@@ -85,7 +85,7 @@ def begin_walk(walk):
 
 @inner
 def is_met_first(walk, slot):
-    """Return whether a search meets a memory for the first time, which it now has."""
+    """Mark a memory as met; return whether this is the first time."""
     word, bit = slot // _BITS, np.uint32(1) << np.uint32(slot % _BITS)
     met = walk.met[word]
     if met & bit != 0:
@@ -101,16 +101,16 @@ def is_met_first(walk, slot):
 
 @inner
 def prefetch_links(near, slot):
-    """Ask for what a memory is linked with."""
+    """Prefetch the links of a memory."""
     for i in range(0, near.shape[1], _LINKS_IN_A_LINE):
         prefetch(near[slot], i)
 
 
 @inner
 def weigh_candidate(codes, walk, asked, start, slot):
-    """Put a memory among the candidates if it belongs there, and return its place; their number if it does not.
+    """Insert a memory among the candidates if it is near enough. Return its place, or the number of candidates.
 
-    What is asked for is the code from ``start`` on.
+    The code of the query begins at ``start``.
     """
     d = codes.n_features
     value = product_of_codes(asked, start, codes.values, slot * d, d) * codes.marks[slot]["scale"]
@@ -135,7 +135,7 @@ def weigh_candidate(codes, walk, asked, start, slot):
 
 @inner
 def follow_links(codes, near, walk, asked, start):
-    """Go on from the candidates until the search has been to all of them."""
+    """Visit candidates until all have been visited."""
     at = np.int64(0)
     while at < walk.totals[N_FOUND]:
         if walk.left[at]:
@@ -153,7 +153,7 @@ def follow_links(codes, near, walk, asked, start):
                 n_ahead += 1
         while at < walk.totals[N_FOUND] and walk.left[at]:
             at += 1
-        if at < walk.totals[N_FOUND]:  # where the search goes on unless it finds nearer ones now
+        if at < walk.totals[N_FOUND]:  # visited next unless nearer ones are found
             prefetch_links(near, walk.slots[at])
         for i in range(n_ahead):
             at = min(at, weigh_candidate(codes, walk, asked, start, walk.ahead[i]))
@@ -161,7 +161,7 @@ def follow_links(codes, near, walk, asked, start):
 
 @inner
 def _enter_leaves(trees, routers, codes, frontiers, walk, n_leaves, x, asked):
-    """Let a search begin with the members of the most promising leaves."""
+    """Begin a search with the members of the most promising leaves."""
     frontier = frontier_at(frontiers, 0)
     begin_search(frontier)
     while True:
@@ -200,7 +200,7 @@ def _score_candidates(trees, keys, codes, walk, best, probe, chosen, scale, dist
 
 @inner
 def _are_enough(walk, chosen, least):
-    """Return whether a search has as many candidates that may be returned as it must."""
+    """Return whether enough candidates pass the filter."""
     if chosen.size == 0:
         return walk.totals[N_FOUND] >= least
     n_left = 0
@@ -214,15 +214,13 @@ def _are_enough(walk, chosen, least):
 def query_links(view, near, rows, reach, chosen, left_out, ids, scores):
     """QUERY dense rows along the links, writing their answers into ``ids`` and ``scores``, int64 and float32 (n, k).
 
-    ``near`` has the slots that each memory is linked with, NONE behind them: int32 (places, links of a memory). In
-    ``rows`` are rows of unit length, one behind the other. ``chosen`` says of each place whether its memory may be
-    returned: without any entries all may. ``reach`` is how many leaves to begin with, how many candidates to keep at
-    least, and how many of them there must be that may be returned: where there are fewer, rows stay as they are.
-    ``left_out`` has the slot of a memory that each row is view for without, or NONE: the search does not go there.
-    Without any entries none is.
+    ``near`` has the slots that each memory is linked with, followed by NONE: int32 (slots, links of a memory). ``rows``
+    are contiguous rows of unit length. ``chosen`` is a mask of the slots that may be returned, or empty. ``reach`` is
+    the number of leaves to begin with, the least number of candidates to keep, and the least number that must pass the
+    mask: rows with fewer are left unanswered. ``left_out`` has for each row the slot of a memory that is not visited,
+    or NONE; it may be empty.
 
-    What it is handed is as flat as can be: to take tuples of arrays apart takes longer than some searches.
-    Reads everything but ``ids`` and ``scores``.
+    Arguments are flat because unboxing tuples of arrays takes longer than some searches. Writes ``ids`` and ``scores``.
     """
     forest = by_reference(view)
     trees, routers, keys = forest.trees, forest.routers, forest.keys

@@ -1,11 +1,12 @@
-"""Kernels: links between near memories, kept while memories come, change and go.
+"""Kernels: links between near memories, maintained while memories are inserted, changed and removed.
 
-A memory is linked with near ones that lie in different directions: of those that a search finds, the nearest first, one
-is left out if it is nearer to one that is linked already (the relative neighbourhood graph; Malkov and Yashunin, 2018).
+A memory is linked with near ones in different directions. The memories that a search finds are tried in the order of
+their distances; one is left out if it is nearer to a memory that is linked already (the relative neighbourhood graph;
+Malkov and Yashunin, 2018).
 
-Links are symmetric, so that whoever is linked with a memory is known to it, and can be told when it goes or moves to
-another slot. A memory that has no room for one link more gives up its farthest link to one that is nearer to another
-one linked with it. What was linked with a memory that goes is linked with each other.
+Links are symmetric, so the links to a memory are known when it is removed or moves to another slot. A memory without
+room for another link drops its farthest link to a memory that is nearer to another linked one. The neighbours of a
+removed memory are linked with each other.
 """
 
 import numpy as np
@@ -16,13 +17,13 @@ from .quantization import prefetch_code, product_of_codes
 from .rng import mix
 from .state import NONE
 
-_N_DRAWN = 8  # memories that a search begins with besides those of its leaves
-_FEWEST = 2  # links that each memory keeps, whatever others would give up
+_N_DRAWN = 8  # random memories that a search begins with, in addition to those of its leaves
+_FEWEST = 2  # links that each memory keeps
 
 
 @inner
 def count_links(near, slot):
-    """Return with how many memories one is linked."""
+    """Return the number of links of a memory."""
     n = 0
     while n < near.shape[1] and near[slot, n] != NONE:
         n += 1
@@ -41,7 +42,7 @@ def _are_linked(near, slot, other):
 
 @inner
 def _drop_link(near, slot, other):
-    """Let ``other`` not be among the links of a slot any more, which are as many as before but for it."""
+    """Remove ``other`` from the links of a slot."""
     last = count_links(near, slot) - 1
     for i in range(last + 1):
         if near[slot, i] == other:
@@ -52,27 +53,27 @@ def _drop_link(near, slot, other):
 
 @inner
 def _link(near, slot, other):
-    """Link two memories that have room for it."""
+    """Link two memories. Both must have room."""
     near[slot, count_links(near, slot)] = other
     near[other, count_links(near, other)] = slot
 
 
 @inner
 def _closeness(codes, slot, other):
-    """Return how near ``other`` is to a slot: comparable with those of other memories to the same slot."""
+    """Return the closeness of ``other`` to a slot, comparable among memories for the same slot."""
     d = codes.n_features
     return product_of_codes(codes.values, slot * d, codes.values, other * d, d) * codes.marks[other]["scale"]
 
 
 @inner
 def _linked_or(near, slot, i, new):
-    """Return link ``i`` of a slot, or ``new`` behind the last one."""
+    """Return link ``i`` of a slot, or ``new`` after the last one."""
     return np.int64(near[slot, i]) if i < near.shape[1] else new
 
 
 @inner
 def _is_covered(codes, near, walk, slot, at, new):
-    """Return whether the link ``at``, or ``new``, is nearer to one that is nearer to the slot than to the slot."""
+    """Return whether the link ``at``, or ``new``, is nearer to a link that is nearer to the slot than to the slot."""
     other = _linked_or(near, slot, at, new)
     value = walk.values[0, at]
     own = value / codes.marks[other]["scale"] * codes.marks[slot]["scale"]
@@ -84,9 +85,9 @@ def _is_covered(codes, near, walk, slot, at, new):
 
 @inner
 def _make_room(codes, near, walk, slot, new):
-    """Let a slot that has as many links as may be give one up for the sake of ``new``. Returns whether it has.
+    """Drop a link of a slot without room, to make room for ``new``. Return whether one was dropped.
 
-    It is the farthest one that is covered by another, else the farthest one. It may turn out to be ``new`` itself.
+    It is the farthest link that is covered by another, or else the farthest. This may be ``new`` itself.
     """
     n, victim = near.shape[1], NONE
     for i in range(n):
@@ -115,7 +116,7 @@ def _make_room(codes, near, walk, slot, new):
 
 @inner
 def _begin_at(trees, codes, near, walk, slot, start):
-    """Let the search for what is near a slot begin with the members of its leaves, and with some others."""
+    """Begin the search for neighbours of a slot with the members of its leaves and some random memories."""
     for t in range(trees.counters.shape[0]):
         leaf = np.int64(trees.leaf_of[t, slot])
         for i in range(trees.leaves[t, leaf]["size"]):
@@ -133,7 +134,7 @@ def _begin_at(trees, codes, near, walk, slot, start):
 
 @inner
 def _link_slot(trees, codes, near, walk, slot):
-    """Link a memory, which has no links, with near ones."""
+    """Link a memory without links with near ones."""
     start, scale, n_links = slot * codes.n_features, codes.marks[slot]["scale"], near.shape[1]
     begin_walk(walk)
     is_met_first(walk, slot)
@@ -168,7 +169,7 @@ def _is_covered_by_chosen(codes, walk, n_chosen, other, value):
 
 @inner
 def _unlink_slot(codes, near, walk, slot):
-    """Take a memory's links away, and link those that had them with each other."""
+    """Remove a memory's links, and link its neighbours with each other."""
     n = count_links(near, slot)
     for i in range(n):
         prefetch_links(near, np.int64(near[slot, i]))
@@ -194,7 +195,7 @@ def _unlink_slot(codes, near, walk, slot):
 
 @kernel
 def link_slots(view, near, breadth, slots):
-    """Link memories with those near their keys, in place of the links that they have.
+    """Replace the links of memories by links with those near their keys.
 
     New memories must be linked in the order of their slots.
     Reads the trees and the codes; writes the links.
@@ -210,7 +211,7 @@ def link_slots(view, near, breadth, slots):
 
 @kernel
 def unlink_slots(view, near, slots):
-    """Take memories' links away, and link those that had them with each other.
+    """Remove the links of memories, and link their neighbours with each other.
 
     Writes the links.
     """
@@ -223,7 +224,7 @@ def unlink_slots(view, near, slots):
 
 @inner
 def move_links(near, source, target):
-    """Let the memory in one slot be in another, whose own has no links; nothing where memories are not linked."""
+    """Move the links of a memory to another slot, which has none. Without links this does nothing."""
     if near.shape[0] <= source or source == target:
         return
     for i in range(near.shape[1]):

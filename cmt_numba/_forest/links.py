@@ -1,6 +1,6 @@
-"""Links between the memories of a forest, which tells them what happens to its memories.
+"""Links between the memories of a forest.
 
-What links take is their own: a forest without them keeps nothing and compiles nothing for them.
+A forest without links stores nothing and compiles nothing for them.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from .linking import link_slots, unlink_slots
 from .state import N_MEMORIES, NONE, State
 
 _BREADTH_PER_LINK = 4
-"""Candidates of the search for what a memory is to be linked with. More take longer and find little more later."""
+"""Candidates of the search for memories to link, for each link. More take longer and hardly improve searches."""
 
 MOST_LINKS = 512
-"""Of a memory."""
+"""Largest number of links of a memory."""
 
 _NEAR = "links.near"  # in files
 
@@ -31,11 +31,11 @@ class Linkage:
     Parameters
     ----------
     n_links : int
-        With how many others a memory is linked at most; 0 for no links. Sparse keys have no codes, and no links.
+        Most links of a memory; 0 for none. Sparse keys have no codes, and so no links.
     """
 
     def __init__(self, n_links: int) -> None:
-        # The slots that each memory is linked with, NONE behind them; no rows where memories are not linked.
+        # The slots that each memory is linked with, followed by NONE; no rows if memories are not linked.
         self.near = np.empty((0, n_links), np.int32)
 
     @property
@@ -49,7 +49,7 @@ class Linkage:
         return self.near.nbytes
 
     def make_room(self, state: State) -> None:
-        """Have room for the links of as many memories as the forest has room for."""
+        """Make room for the links of all memories that the forest has room for."""
         old, capacity = self.near.shape[0], state.keys.ids.size
         if self.near.shape[1] > 0 and not state.parameters.sparse and old < capacity:
             near = resized(self.near, capacity, 0)
@@ -57,16 +57,16 @@ class Linkage:
             self.near = near
 
     def link(self, view: Any, slots: np.ndarray) -> None:
-        """Link memories, new ones in the order of their slots or those that have other keys now."""
+        """Link memories: new ones in the order of their slots, or those whose keys have changed."""
         link_slots(view, self.near, _BREADTH_PER_LINK * self.near.shape[1], slots)
 
     def unlink(self, view: Any, slots: np.ndarray) -> None:
-        """Take memories' links away before they are removed."""
+        """Remove the links of memories before the memories are removed."""
         if self.are_there:
             unlink_slots(view, self.near, slots)
 
     def taken_back(self, first: int) -> None:
-        """Drop all links of memories in slots ``first`` and above, which are to go again."""
+        """Remove the links of the memories in slots ``first`` and above, whose insert failed."""
         if self.are_there:
             rows = np.flatnonzero((self.near[:first] >= first).any(axis=1))
             some = self.near[rows]
@@ -75,7 +75,7 @@ class Linkage:
             self.near[first:] = NONE
 
     def moved(self, old: State, new: State) -> Linkage:
-        """Return the links where all memories have other slots."""
+        """Return the links for a state where all memories have other slots."""
         linkage = Linkage(self.near.shape[1])
         if self.are_there:
             n = int(old.keys.totals[N_MEMORIES])
@@ -97,18 +97,18 @@ class Linkage:
         require(enough or self.near.shape[1] == 0 or state.parameters.sparse, "memories must have links each")
 
     def contents(self, state: State) -> dict[str, np.ndarray]:
-        """Return what must be in a file."""
+        """Return the arrays for a file."""
         return {_NEAR: self.near[: int(state.keys.totals[N_MEMORIES])]} if self.are_there else {}
 
     def restore(self, arrays: dict[str, np.ndarray], state: State, *, thorough: bool, values: bool = True) -> None:
-        """Go on from what a file holds; what it holds of each memory is validated only if ``thorough``.
+        """Continue from the arrays of a file. Each memory's links are validated only if ``thorough``.
 
-        Without ``values`` no more is validated than that all links are with memories.
+        Without ``values`` only the targets of links are validated.
 
         Raises
         ------
         InvariantError
-            If that is not what must be there.
+            If the arrays are invalid.
         """
         if self.near.shape[1] == 0 or state.parameters.sparse:
             require(_NEAR not in arrays, "there are links, but there must be none")

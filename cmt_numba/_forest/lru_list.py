@@ -1,6 +1,6 @@
-"""Kernels: in which order memories were last returned, a doubly linked list through their slots.
+"""Kernels: the order in which memories were last returned, a doubly linked list of their slots.
 
-Every step takes constant time for each memory that it is about.
+Every operation takes constant time for each memory.
 """
 
 from typing import Annotated, NamedTuple
@@ -23,8 +23,8 @@ NOT_LISTED = np.int32(-2)
 class Recency(NamedTuple):
     """The list. Slots that are not in it have NOT_LISTED for both neighbours.
 
-    What is listed is a memory: the kernel that removes memories takes them out. Of new memories those may be missing
-    whose insert is under way or was broken off.
+    All listed slots are memories: the kernel that removes memories removes them here, too. Memories whose insert is not
+    complete may be missing.
     """
 
     before: Annotated[np.ndarray, kind_of(np.int32, "places")]  # the slot returned just before, NONE for the first one
@@ -33,7 +33,7 @@ class Recency(NamedTuple):
 
 
 def new_recency(order: np.ndarray, capacity: int) -> Recency:
-    """Return a list of all slots in ``order``, with room for so many."""
+    """Return a list of the slots in ``order``, with room for ``capacity`` slots."""
     recency = Recency(
         before=np.full(capacity, NOT_LISTED, np.int32),
         after=np.full(capacity, NOT_LISTED, np.int32),
@@ -48,7 +48,7 @@ def new_recency(order: np.ndarray, capacity: int) -> Recency:
 
 @inner
 def _let_follow(recency, slot, following):
-    """Let slot ``following`` come right after ``slot``; NONE stands for what is beyond either end of the list."""
+    """Make slot ``following`` the successor of ``slot``. NONE stands for either end of the list."""
     if slot == NONE:
         recency.totals[FIRST] = following
     else:
@@ -69,7 +69,7 @@ def _unlink(recency, slot):
 
 @inner
 def _rename(recency, old, new):
-    """Let slot ``new`` stand where ``old`` stood."""
+    """Rename slot ``old`` to ``new``."""
     before, after = np.int64(recency.before[old]), np.int64(recency.after[old])
     _let_follow(recency, before, new)
     _let_follow(recency, new, after)
@@ -84,7 +84,7 @@ def _is_listed(recency, slot):
 
 @inner
 def take_out_slot(recency, slot, last):
-    """Take a slot out of the list and call slot ``last`` by it; what is not listed stays so."""
+    """Remove a slot from the list, and rename slot ``last`` to it. Unlisted slots stay unlisted."""
     if _is_listed(recency, slot):
         _unlink(recency, slot)
     if slot != last and _is_listed(recency, last):
@@ -93,7 +93,7 @@ def take_out_slot(recency, slot, last):
 
 @kernel
 def put_last(recency, slots):
-    """List slots as the last ones, one after another, wherever they stood before; NONE is passed over.
+    """Move slots to the end of the list, one after another, or append them. NONE is skipped.
 
     Writes ``recency``.
     """
@@ -110,7 +110,7 @@ def put_last(recency, slots):
 
 @kernel
 def take_out(recency, slots):
-    """Take slots out of the list.
+    """Remove slots from the list.
 
     Writes ``recency``.
     """

@@ -1,16 +1,15 @@
 """Moving dense keys by rewards.
 
-What a memory should be found by may differ from the key that it came with. So rewards of the memories found for a row
-move their keys: those of memories that were worth much towards the row, those of others away from it (relevance
-feedback on stored vectors: Brauen, 1971, in The SMART Retrieval System; learning vector quantization: Kohonen, 1995).
+The best key for a memory may differ from the one that it was inserted with. So rewards for the memories found for a
+row move their keys: those with high rewards towards the row, the others away from it (relevance feedback on stored
+vectors: Brauen, 1971, in The SMART Retrieval System; learning vector quantization: Kohonen, 1995).
 
-With ``p`` a softmax of the scores of a row's memories, and ``r`` what their rewards exceed the lowest one by, each key
+With ``p`` the softmax of the scores of a row's memories, and ``r`` their rewards minus the lowest one, each key
 takes a step of ``p * r / sum(p * r) - p`` times the row: the gradient of ``log(sum(p * r))`` by its score. For rewards
-of 0 and 1 this is neighbourhood components analysis (Goldberger et al., 2005). Nothing moves where the highest score is
-far ahead and has the highest reward. However many rows ask for the same memory at a time, its key moves by the rate at
-most.
+of 0 and 1 this is neighbourhood components analysis (Goldberger et al., 2005). Nothing moves if the highest score is
+far ahead and has the highest reward. A key moves by at most the rate, whatever the number of rows in a batch.
 
-Sums are those of NumPy's own loops and of SciPy's, which do not depend on threads.
+Sums are computed by loops of NumPy and SciPy that do not depend on threads.
 """
 
 import numpy as np
@@ -21,37 +20,37 @@ from .rows import Rows, as_matrix
 from .state import NONE, State
 
 _STEEPNESS = 20.0  # of the softmax, per unit of the score
-_LEAST_CHANCE = 1e-30  # so low only where scores differ by more than 3, which those of keys hardly do
-_TINY = np.float32(1e-6)  # shorter than a moved key gets, unless it meets its opposite
+_LEAST_CHANCE = 1e-30  # reached only if scores differ by more than 3, which is rare
+_TINY = np.float32(1e-6)  # below the length of any moved key, unless it meets its opposite
 
 
 def moved_keys(
     state: State, rows: Rows, slots: np.ndarray, rewards: np.ndarray, rate: float
 ) -> tuple[np.ndarray, Rows]:
-    """Return which memories move, and their new keys, of unit length.
+    """Return the memories that move, and their new keys of unit length.
 
     Parameters
     ----------
     state : State
-        Of dense keys.
+        The state, with dense keys.
     rows : Rows
-        Rows that were asked.
+        The rows of the query.
     slots : ndarray of int64, shape (n, k)
         The memories found for each, NONE where there is none.
     rewards : ndarray of float32, shape (n, k)
-        What they were worth.
+        Their rewards.
     rate : float
         The longest step of a key, whose length is 1.
 
     Returns
     -------
     tuple of (ndarray of int64, Rows)
-        Slots, in rising order, and as many keys.
+        Slots in ascending order, and their keys.
     """
     there = slots != NONE
     most = np.where(there, rewards, 0.0).max(axis=1, initial=0.0)
     least = np.where(there, rewards, 1.0).min(axis=1, initial=1.0)
-    some = np.flatnonzero(most > least)  # other rows say nothing of which memory is better
+    some = np.flatnonzero(most > least)  # other rows do not compare memories
     asked, there, worth = as_matrix(rows.take(some)), there[some], (most - least)[some, None]
     moved, which = np.unique(slots[some][there], return_inverse=True)
     at = np.zeros(there.shape, np.int64)
@@ -85,7 +84,7 @@ def _scores(state: State, asked: np.ndarray, keys: np.ndarray, at: np.ndarray) -
 
 
 def _chances(scores: np.ndarray, there: np.ndarray) -> np.ndarray:
-    """Return how probable it is of each memory, by its score, to be the right one of its row."""
+    """Return the softmax of the scores of each row."""
     logits = np.where(there, _STEEPNESS * scores, -np.inf)
     chances = np.exp(logits - logits.max(axis=1, keepdims=True, initial=-np.finfo(np.float64).max))
     shares: np.ndarray = chances / np.maximum(chances.sum(axis=1, keepdims=True), _LEAST_CHANCE)

@@ -1,12 +1,12 @@
-"""Laying trees anew, so that memories which belong together lie together.
+"""Rebuild trees around groups of memories that belong together.
 
-Online, a tree sees one memory after the other and cannot know which will turn out to belong together. Once rewards have
-told, its nodes can be divided from the root down like the labels of a tree of labels (Parabel, Prabhu et al., 2018;
-XR-Linear, Yu et al., 2022): balanced 2-means over the mean keys of the groups halves each node, its router is trained
-to tell the halves apart, and each memory follows the router, so that it is found by its own key.
+An online tree receives one memory after another and cannot know which will belong together. When rewards have shown
+it, the tree can be built from the root down like a label tree (Parabel, Prabhu et al., 2018; XR-Linear, Yu et al.,
+2022): balanced 2-means over the mean keys of the groups halves each node, its router is trained to separate the halves,
+and each memory follows the router, so that its own key finds it.
 
-Everything is built beside the old trees, so that an interrupt or running out of memory changes nothing. Sums are those
-of NumPy's own loops and of SciPy's, which do not depend on threads.
+New trees are complete before they replace the old ones, so an interrupt or running out of memory changes nothing. Sums
+are computed by loops of NumPy and SciPy that do not depend on threads.
 """
 
 from typing import Any, NamedTuple
@@ -38,15 +38,15 @@ from .teaching import RouterLesson, teach_trees
 
 _PASSES = 5  # of a router over the memories of its node
 _ROUNDS = 10  # of 2-means, at most
-_LEAST_SHARE = 0.25  # of a node's memories that its router must send to either side, or else the groups decide
+_LEAST_SHARE = 0.25  # of a node's memories; if its router sends fewer to a side, the groups decide
 _TINY = np.float32(1e-20)  # in place of a length of 0
-_ROWS_AT_ONCE = 4096  # between two of which an interrupt is noticed
+_ROWS_AT_ONCE = 4096  # between checks for interrupts
 
 _leaf_limit = as_python(leaf_limit)
 
 
 class _Part(NamedTuple):
-    """Memories that are to lie below one place, and where that hangs."""
+    """Memories below one place, and the position of the place."""
 
     slots: np.ndarray
     parent: int
@@ -54,7 +54,7 @@ class _Part(NamedTuple):
 
 
 def without_trees(state: State) -> State:
-    """Return a state that shares keys, scorer and random numbers with this one, and has room for trees as large."""
+    """Return a state with empty trees that shares keys, scorer and random streams with this one."""
     n_trees, nodes, counters = state.parameters.n_trees, np.zeros_like(state.nodes), state.counters.copy()
     nodes["generation"] = state.nodes["generation"]
     nodes["parent"] = np.arange(1, nodes.shape[1] + 1)
@@ -107,7 +107,7 @@ def with_tree(state: State, t: int, rows: Rows, groups: np.ndarray, generator: n
 
 
 def _next_node(state: State, t: int) -> int:
-    """Return the next node to take: all from there on are free."""
+    """Return the next unused node. All nodes from there on are free."""
     free = int(state.counters[t, FREE_NODE])
     return int(state.counters[t, NODES_END]) if free == NONE else free
 
@@ -120,7 +120,7 @@ def _take_nodes(state: State, t: int, end: int) -> None:
 
 
 def _with_room(state: State, t: int, n_nodes: int, n_leaves: int) -> State:
-    """Return a state with room for so many more nodes, two leaves below each of them, and so many further leaves."""
+    """Return a state with room for so many more nodes with two leaves each, and for further leaves."""
     nodes_end = _next_node(state, t) + n_nodes
     leaves_end = int(state.counters[t, LEAVES_END]) + n_leaves + 2 * n_nodes
     if state.nodes.shape[1] < nodes_end:
@@ -131,7 +131,7 @@ def _with_room(state: State, t: int, n_nodes: int, n_leaves: int) -> State:
 
 
 def _hang(state: State, t: int, place: int, part: _Part) -> None:
-    """Hang a place where the part belongs."""
+    """Attach a place at the position of a part."""
     if part.parent == NONE:
         state.counters[t, ROOT] = place
     else:
@@ -149,7 +149,7 @@ def _hang_leaf(state: State, t: int, part: _Part) -> None:
 
 
 def _halves(rows: Rows, groups: np.ndarray, slots: np.ndarray, generator: np.random.Generator) -> np.ndarray:
-    """Return which of some memories belong to the right half, by balanced spherical 2-means over their groups' means.
+    """Return whether each memory belongs to the right half, by balanced spherical 2-means over the means of groups.
 
     Neither half is empty, and no group is divided unless it is the only one.
     """
@@ -178,7 +178,7 @@ def _halves(rows: Rows, groups: np.ndarray, slots: np.ndarray, generator: np.ran
 
 
 def _means(keys: Any, group: np.ndarray, n: int) -> Any:
-    """Return the mean directions of ``n`` groups of keys; sparse ones with the features that there are alone."""
+    """Return the mean directions of ``n`` groups of keys. Sparse means have only the features that occur."""
     members = scipy.sparse.csr_array((np.ones(group.size, np.float32), (group, np.arange(group.size))))
     means = members @ keys
     if scipy.sparse.issparse(keys):
@@ -210,9 +210,9 @@ def _with_routers(
     sides: list[np.ndarray],
     generator: np.random.Generator,
 ) -> State:
-    """Return the state with routers for the nodes from ``first`` on, which tell the sides of parts apart.
+    """Return the state with trained routers for the nodes from ``first`` on, which separate the sides of parts.
 
-    For the while each node is a root above two leaves, which hold the memories of its sides.
+    During training each node is a root above two leaves, which hold the memories of its sides.
     """
     nodes = np.arange(first, first + len(parts))
     left = int(state.counters[t, LEAVES_END]) + 2 * np.arange(len(parts), dtype=np.int64)
@@ -236,7 +236,7 @@ def _with_routers(
 
 
 def _margins(state: State, t: int, node: int, rows: Rows, slots: np.ndarray) -> np.ndarray:
-    """Return what the router of a node says of some memories."""
+    """Return the margins of a node's router for some memories."""
     keys, d = rows.take(slots), rows.n_features
     bias: np.ndarray = np.full(slots.size, state.nodes["bias"][t, node])
     if not rows.sparse:
@@ -245,7 +245,7 @@ def _margins(state: State, t: int, node: int, rows: Rows, slots: np.ndarray) -> 
         return bias
     start = int(state.nodes["table_start"][t, node]) << SMALLEST_TABLE_BITS
     cells = state.routers.table[t, start : start + (1 << int(state.nodes["table_bits"][t, node]))]
-    cells = cells[np.argsort(cells["feature"])]  # those that are empty first; each feature of the keys is there
+    cells = cells[np.argsort(cells["feature"])]  # empty cells first; every feature of the keys is present
     weights = cells["weight"][np.searchsorted(cells["feature"], keys.indices)]
     row_of_cell = np.repeat(np.arange(slots.size), np.diff(keys.offsets))
     return bias + np.bincount(row_of_cell, weights * keys.values, slots.size)

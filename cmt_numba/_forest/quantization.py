@@ -1,11 +1,11 @@
-"""Kernels: a dense key in a quarter of the room, which is all that most searches read of it.
+"""Kernels: 8-bit codes of dense keys, which are all that most searches read.
 
-What a search waits for is memory. So each dense key is stored once more as 8-bit integers: a *code*, times a scale of
-its own, is the key up to an *error*, the length of the difference. The inequality of Cauchy and Schwarz then bounds a
-key's score from what its code scores, and only keys whose bound reaches the best scores found so far are read in full.
-Answers are the same as without codes.
+Searches are limited by memory bandwidth. So each dense key is also stored as 8-bit integers, its *code*. The code times
+a scale differs from the key by a vector whose length is the *error*. By the Cauchy-Schwarz inequality, the score of the
+code and the error bound the score of the key. Only keys whose bound reaches the best scores so far are read in full,
+and answers are the same as without codes.
 
-Where keys are kept as codes alone, what a code stands for is the key, scaled to unit length again.
+If only codes are stored, the key is the code times the scale, which has unit length again.
 """
 
 import numpy as np
@@ -14,7 +14,7 @@ from .._jit import inner, inner_fastmath, prefetch
 
 _LARGEST = np.float32(127.0)
 _LINE = 64  # bytes of a cache line
-_CELLS_OF_A_SUM = 1 << 16  # products of codes, whose sum an int32 holds
+_CELLS_OF_A_SUM = 1 << 16  # products of codes whose sum fits int32
 
 
 @inner_fastmath
@@ -27,7 +27,7 @@ def _largest_of(values):
 
 @inner_fastmath
 def _encode(values, codes, scale):
-    """Write the codes of a key and return its squared distance from what they stand for."""
+    """Write the code of a key, and return the squared distance of the decoded key."""
     total = np.float32(0.0)
     inverse = np.float32(1.0) / scale
     for i in range(values.size):
@@ -40,20 +40,20 @@ def _encode(values, codes, scale):
 
 @inner
 def _rounding(n_features):
-    """Return how far sums of so many products may be off, for a query of length 1: a generous bound."""
+    """Return a generous bound of the rounding error of so many products, for a query of length 1."""
     return np.float32(1e-6 + 1e-8 * n_features)
 
 
 @inner
 def scale_for(values):
-    """Return what the codes of some values are to be multiplied by."""
+    """Return the scale for the code of some values."""
     scale = _largest_of(values) / _LARGEST
     return scale if scale > 0.0 else np.float32(1.0)
 
 
 @inner
 def encode(values, codes, scale):
-    """Write the codes of some values and return their distance from what they stand for."""
+    """Write the code of some values, and return the distance of the decoded values."""
     return np.sqrt(_encode(values, codes, scale))
 
 
@@ -78,7 +78,7 @@ def _squared_length_of(codes):
 
 @inner
 def write_code(keys, slot, values):
-    """Store a key of unit length as its code alone, in a store that keeps codes. What it stands for has that length."""
+    """Store a key of unit length as its code, in a store without full keys. The decoded key has unit length."""
     d = keys.n_features
     a, b = slot * d, (slot + 1) * d
     _encode(values, keys.values[a:b], scale_for(values))
@@ -99,7 +99,7 @@ def move_code(codes, source, target):
 
 @inner
 def prefetch_code(codes, slot):
-    """Ask for a key's code."""
+    """Prefetch a key's code."""
     d = codes.n_features
     for i in range(slot * d, (slot + 1) * d, _LINE):
         prefetch(codes.values, i)
@@ -116,7 +116,7 @@ def _coded_dot(values, codes):
 
 @inner
 def coded_score(values, marks, at, probe, d):
-    """Return what the code number ``at`` says of its key's score, and by how much the score may differ from it."""
+    """Return the score of code number ``at``, and a bound of its difference from the score of the key."""
     mark = marks[at]
     value = mark["scale"] * _coded_dot(probe.values, values[at * d : (at + 1) * d])
     return value, mark["error"] * probe.length[0]
@@ -132,7 +132,7 @@ def _sum_of_products(codes, others):
 
 @inner
 def product_of_codes(codes, a, others, b, d):
-    """Return the dot product of the codes from ``a`` on and of others from ``b`` on, ``d`` of each."""
+    """Return the dot product of ``d`` entries of codes from ``a`` and of others from ``b``."""
     total = np.float32(0.0)
     for first in range(0, d, _CELLS_OF_A_SUM):
         stop = min(first + _CELLS_OF_A_SUM, d)

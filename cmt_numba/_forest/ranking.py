@@ -1,10 +1,10 @@
-"""Kernels: what the scorer learns from how the rewards of a row's memories compare.
+"""Kernels: pairwise training of the scorer.
 
-Most rewards are 0, so a scorer that is regressed on them learns to say 0. To return the right memory first, it need not
-know what any memory is worth, only which of two is worth more. So of a row's memories a *pair* teaches it: the *right*
-one, which has the highest reward, and the *wrong* one, which of those with a lower reward it is most likely to return
-instead. The *gap*, by which the right one's score is the higher, is linear in the scorer's weights; its gradient is the
-query times the difference of the two keys, feature by feature.
+Most rewards are 0, so regression on them teaches the scorer to predict 0. To return the right memory first, it need not
+predict rewards, only compare them. So each row teaches it with a *pair* of memories: the *right* one, which has the
+highest reward, and the *wrong* one, which has the highest score of those with a lower reward. The *gap* between their
+scores is linear in the scorer's weights; its gradient is the elementwise product of the query and the difference of the
+two keys.
 """
 
 from typing import NamedTuple
@@ -18,17 +18,19 @@ from .rows import row_of
 from .scorer import ScorerLoss, aim_probe, aim_weighted_probe, score, value_of
 from .state import NONE
 
-_STEEPNESS = 4.0  # logits per unit of the gap: a pair that is well in order teaches less; any from 1 to 8 will do
-_MARGIN = 0.2  # the gap that MIRA asks for, per unit of the difference between the rewards
-_AGGRESSIVENESS = 10.0  # the cap on MIRA's step, in learning rates: so one rate does for MIRA and AdaGrad
-_LEAST_WEIGHT = np.float32(-1.0)  # where a feature counts for nothing; below, sharing it would count against a memory
-_TINY = np.float32(1e-20)  # keeps 0 / 0 away where a square is too small for a float32
+_STEEPNESS = 4.0  # logits per unit of the gap: clear pairs teach less; values from 1 to 8 work equally well
+_MARGIN = 0.2  # the gap that MIRA requires, per unit of the difference of the rewards
+_AGGRESSIVENESS = 10.0  # the cap on MIRA's step, in learning rates, so that one rate suits MIRA and AdaGrad
+_LEAST_WEIGHT = np.float32(
+    -1.0
+)  # at this weight a feature does not count; below it, sharing the feature would lower a score
+_TINY = np.float32(1e-20)  # avoids 0 / 0 where a square underflows float32
 
 
 class Comparison(NamedTuple):
-    """Room for what is worked out about the memories of one row."""
+    """Scratch space for the memories of one row."""
 
-    slots: np.ndarray  # int64 (k,): NONE where the memory has gone
+    slots: np.ndarray  # int64 (k,): NONE if the memory was removed
     scores: np.ndarray  # float32 (k,)
     features: np.ndarray  # int64: those in which the two memories of the pair differ
     gradient: np.ndarray  # float32: of the gap, by weights of these features
@@ -52,7 +54,7 @@ def _score_memories(keys, scorer, probe, rows, row, hits, comparison):
 
 @inner
 def _find_right(comparison, rewards, row):
-    """Return which memory has the highest reward, of equal ones the highest score; NONE if all have gone."""
+    """Return the memory with the highest reward, of equal ones that with the highest score; NONE if all are removed."""
     right = NONE
     for i in range(comparison.slots.size):
         if comparison.slots[i] == NONE:
@@ -68,7 +70,7 @@ def _find_right(comparison, rewards, row):
 
 @inner
 def _find_wrong(comparison, rewards, row, right):
-    """Return which memory with a lower reward than the right one has the highest score; NONE if there is none."""
+    """Return the memory with the highest score of those with a lower reward than the right one, or NONE."""
     wrong = NONE
     for i in range(comparison.slots.size):
         if comparison.slots[i] == NONE or rewards[row, i] >= rewards[row, right]:
@@ -80,11 +82,11 @@ def _find_wrong(comparison, rewards, row, right):
 
 @inner
 def _find_gradient(keys, probe, right, wrong, comparison):
-    """Write the gap's gradient, by features, for the probe's unweighted query; return its number of entries."""
+    """Write the gradient of the gap for the probe's unweighted query; return its number of entries."""
     z, other = key_of(keys, right), key_of(keys, wrong)
     n = 0
     if keys.sparse:
-        i, j = z.a, other.a  # keys list their features in rising order, so both are gone through side by side
+        i, j = z.a, other.a  # features are in ascending order, so one pass merges both keys
         while i < z.b or j < other.b:
             feature = np.int64(min(_feature_at(z, i), _feature_at(other, j)))
             difference = np.float32(0.0)
@@ -104,13 +106,13 @@ def _find_gradient(keys, probe, right, wrong, comparison):
 
 @inner
 def _feature_at(x, i):
-    """Return the feature of cell ``i`` of a sparse row; after the last, one that is larger than all."""
+    """Return the feature of cell ``i`` of a sparse row, or a larger one than all after the last cell."""
     return np.int64(x.indices[i]) if i < x.b else np.int64(1 << 31)
 
 
 @inner
 def _enter(comparison, n, feature, slope):
-    """Append an entry to the gradient, which has ``n``, if it is not 0; return how many it has then."""
+    """Append an entry to the gradient, unless it is 0; return the new number of entries."""
     if slope == 0.0:
         return n
     comparison.features[n] = feature
@@ -135,7 +137,7 @@ def _descend(parameters, scorer, comparison, n, slope):
 def _widen(parameters, scorer, comparison, n, shortfall):
     """Widen the gap by ``shortfall`` by the smallest change of the weights (MIRA, the passive-aggressive step).
 
-    The step is capped, for two memories that hardly differ would take a huge one.
+    The step is capped, because it would be huge for two memories that hardly differ.
     """
     total = np.float32(0.0)
     for i in range(n):
@@ -151,7 +153,7 @@ def _widen(parameters, scorer, comparison, n, shortfall):
 
 @inner
 def train_on_pair(parameters, keys, scorer, probe, feedback, row, comparison):
-    """Train the scorer to tell a row's right memory from its wrong one, if it has such a pair."""
+    """Train the scorer on the pair of a row, if it has one."""
     rows, rewards = feedback.rows, feedback.rewards
     _score_memories(keys, scorer, probe, rows, row, feedback.hits, comparison)
     right = _find_right(comparison, rewards, row)

@@ -1,8 +1,8 @@
-"""Kernels: other keys for memories that stay.
+"""Kernels: replace the keys of memories.
 
-A memory with another key leaves its leaf as REMOVE (Algorithm 6) would have it and goes down from the root as INSERT
-(Algorithm 4) would send it, in every tree, but keeps its id and its slot. It may stand in any leaf, so all keys are
-written first, and what fails after that leaves each memory in a leaf, its old one or its new one.
+A memory with a new key leaves its leaf as in REMOVE (Algorithm 6) and moves down from the root as in INSERT (Algorithm
+4), in every tree, but keeps its id and slot. All keys are written first. A failure after that leaves each memory in a
+valid leaf, its old one or its new one.
 """
 
 import numpy as np
@@ -20,7 +20,7 @@ from .topology import add_to_counts, take_member
 def overwrite_keys(view, slots, rows):
     """Store unit-length rows as the keys of some slots; the caller has made room.
 
-    Writes the keys and the codes, and in the trees which leaves have copies of codes.
+    Writes the keys, the codes, and the leaves, whose copies of codes become void.
     """
     forest = by_reference(view)
     trees, keys, codes = forest.trees, forest.keys, forest.codes
@@ -35,11 +35,10 @@ def overwrite_keys(view, slots, rows):
 
 @kernel
 def reinsert_slots(view, turn, slots):
-    """REMOVE and INSERT memories in the trees whose turn it is, by their numbers, and reroute after each.
+    """REMOVE and INSERT memories in the trees of a turn, and reroute after each.
 
-    Moves ``turn.at`` on.
-    Reads the keys; writes the trees and their routers, of these trees alone. Returns DONE, or what is
-    full; it can then be called again.
+    Advances ``turn.at``. Reads the keys; writes these trees and their routers. Returns DONE, or which array is full; it
+    can then be called again.
     """
     forest = by_reference(view)
     trees, routers, keys = forest.trees, forest.routers, forest.keys

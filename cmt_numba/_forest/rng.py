@@ -1,6 +1,6 @@
 """Kernels: seeded random streams (SplitMix64), one 64-bit word of state each.
 
-Every tree draws from a stream of its own, so a tree grows the same way whatever other trees or threads do. Numba's
+Every tree draws from its own stream, so its growth does not depend on other trees or threads. Numba's
 hidden global generator is never used: it is seeded per thread and cannot be saved.
 """
 
@@ -42,7 +42,7 @@ def random_below(streams, i, n):
 
 @inner
 def peek_below(streams, i, n):
-    """Return what :func:`random_below` will return next, without advancing the stream."""
+    """Return the next result of :func:`random_below` without advancing the stream."""
     return np.int64(((mix(streams[i] + _GOLDEN_GAMMA) >> _SHIFT_32) * np.uint64(n)) >> _SHIFT_32)
 
 

@@ -1,4 +1,4 @@
-"""Kernels: the router of an internal node: what it is trained towards, and what it forgets."""
+"""Kernels: training the router of an internal node, and forgetting features."""
 
 from enum import IntEnum
 
@@ -13,22 +13,22 @@ from .topology import first_leaf, next_leaf
 
 
 class RouterLoss(IntEnum):
-    """What a router learns from the sides that it should have taken."""
+    """The loss that routers minimise."""
 
     SQUARED = 0
     LOGISTIC = 1
     MIRA = 2
 
 
-_CLOSE_ENOUGH = 0.1  # a smaller error teaches a router nothing new, so it costs no step
+_CLOSE_ENOUGH = 0.1  # a router makes no step for a smaller error
 
 
 @inner
 def forget_absent(trees, routers, keys, t, node):
-    """Let the node's router forget the features that no memory below it has any more.
+    """Remove from a node's router the features that no memory below it has any more.
 
-    So the routers of a sparse tree whose memories come and go for ever stay as large as its memories make them. Dense
-    routers do the same, because the answers must not depend on how keys are written down.
+    So the size of sparse routers is bounded while memories are inserted and removed for ever. Dense routers do the
+    same, since answers must not depend on the form of keys.
     """
     if keys.sparse:
         drop_absent_cells(trees, routers, keys, t, node)
@@ -40,7 +40,7 @@ def forget_absent(trees, routers, keys, t, node):
 def _reset_absent_weights(trees, routers, keys, t, node):
     """Set the weights of features that are 0 in all memories below the node to 0.
 
-    For the while the other features are marked by the sign of their accumulators, which are never negative.
+    The other features are marked temporarily by the sign of their accumulators, which are never negative.
     """
     start, d = dense_start(routers, node), keys.n_features
     weights = routers.weights[t, start : start + d]
@@ -74,7 +74,7 @@ def train_router(parameters, routers, t, node, x, work, margin, label, importanc
     """
     loss, rate = parameters.router_loss, parameters.router_learning_rate
     if loss == RouterLoss.MIRA:
-        error = 1.0 - label * margin  # of a margin past the label negative: nothing is wrong with it
+        error = 1.0 - label * margin  # negative if the margin is past the label, which is fine
         if error < _CLOSE_ENOUGH or importance == 0.0:
             return margin
         return margin + passive_aggressive_step(routers, t, node, x, work, label, min(importance, 1.0) * error, rate)

@@ -1,4 +1,4 @@
-"""Rows of keys and queries, scaled to unit length: what kernels read."""
+"""Rows of keys and queries, scaled to unit length, in the form that kernels read."""
 
 from typing import Any, NamedTuple
 
@@ -12,7 +12,7 @@ UNSCALED = np.float32(1.0)
 
 
 class Rows(NamedTuple):
-    """Unit-length rows as kernels take them: row ``i`` is the span ``offsets[i] .. offsets[i + 1]``."""
+    """Unit-length rows. Row ``i`` is the span ``offsets[i] .. offsets[i + 1]``."""
 
     values: np.ndarray  # float32
     indices: np.ndarray  # int32, empty if the rows are dense
@@ -22,7 +22,7 @@ class Rows(NamedTuple):
 
     @property
     def n_rows(self) -> int:
-        """How many rows there are."""
+        """Number of rows."""
         return self.offsets.size - 1
 
     def between(self, first: int, stop: int) -> "Rows":
@@ -52,14 +52,14 @@ def as_matrix(rows: Rows) -> Any:
 class Row(NamedTuple):
     """A key or a query, called ``x`` in kernels: the cells ``a .. b`` of flat arrays, times ``scale``.
 
-    A span and not a slice, which would cost a reference count for each row.
+    This is a span and not a slice, which would cost a reference count for each row.
     """
 
-    values: np.ndarray  # float32, or int8 where keys are kept as codes
+    values: np.ndarray  # float32, or int8 if only codes are stored
     indices: np.ndarray  # int32, empty if the row is dense
     a: int
     b: int
-    scale: np.float32  # 1 but for codes, which only dense keys have
+    scale: np.float32  # 1 except for codes
 
 
 @inner
@@ -96,9 +96,9 @@ def normalize_rows(values, offsets, first, stop, unit):
 
 @kernel
 def is_canonical(indices, offsets, width):
-    """Return whether CSR rows are sound: offsets from 0 to the end, and rising indices from 0 to ``width`` in each row.
+    """Return whether CSR rows are canonical: ascending offsets, and ascending indices below ``width`` in each row.
 
-    Python must have seen to it that there are offsets.
+    ``offsets`` must not be empty.
     """
     end = np.int64(0)
     if offsets[0] != 0 or offsets[offsets.size - 1] != indices.size:
@@ -120,9 +120,9 @@ def is_canonical(indices, offsets, width):
 
 
 def rescaled(rows: Rows) -> Rows:
-    """Return rows scaled to unit length once more, which can change the last bit of a value.
+    """Return rows scaled to unit length again, which can change the last bit of a value.
 
-    Files and seeds of earlier versions depend on it: there, estimators scaled rows before the forest did so again.
+    Results for a seed depend on it: estimators of earlier versions scaled rows, and then the forest did so again.
     """
     unit = np.empty_like(rows.values)
     normalize_rows(rows.values, rows.offsets, 0, rows.n_rows, unit)
@@ -131,7 +131,7 @@ def rescaled(rows: Rows) -> Rows:
 
 @inner
 def longest_row(rows, first, stop):
-    """Return the most cells in any of the rows ``first .. stop``."""
+    """Return the largest number of cells of the rows ``first .. stop``."""
     longest = 0
     for row in range(first, stop):
         longest = max(longest, rows.offsets[row + 1] - rows.offsets[row])
@@ -140,7 +140,7 @@ def longest_row(rows, first, stop):
 
 @inner
 def _largest(values, n):
-    """Return the ``n``-th largest of some values, which it rearranges (Hoare's FIND)."""
+    """Return the ``n``-th largest value, and reorder the values (Hoare's FIND)."""
     low, high, wanted = 0, values.size - 1, n - 1
     while low < high:
         pivot, i, j = values[(low + high) // 2], low, high
@@ -166,7 +166,7 @@ def _largest(values, n):
 
 @kernel
 def keep_heaviest(rows, n, values, indices, offsets):
-    """Copy the ``n`` heaviest cells of each sparse row, in their order; return how many cells there are in all.
+    """Copy the ``n`` heaviest cells of each sparse row in their order; return the total number of cells.
 
     Writes ``values``, ``indices`` and ``offsets``, which must have room.
     """
@@ -194,7 +194,7 @@ def keep_heaviest(rows, n, values, indices, offsets):
 @inner_fastmath
 def dot(x, a, y, c, n):
     """Return the dot product of ``n`` cells of ``x`` from ``a`` and of ``y`` from ``c``."""
-    left, right = x[a : a + n], y[c : c + n]  # indexed from 0 on, which the compiler can turn into vectors
+    left, right = x[a : a + n], y[c : c + n]  # indexed from 0, which the compiler can vectorise
     total = np.float32(0.0)
     for i in range(n):
         total += np.float32(left[i]) * np.float32(right[i])

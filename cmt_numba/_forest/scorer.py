@@ -1,7 +1,7 @@
 """Kernels: the global scorer f(x, z), linear over the normalised elementwise product of query and key.
 
-f starts as cosine similarity: it weighs each feature's product by 1 plus a learned weight theta. A query is first made
-ready as a :class:`Probe`, because it meets many keys.
+f starts as the cosine similarity. It weights the product of each feature by 1 plus a learned weight theta. A query is
+prepared as a :class:`Probe`, because it is compared with many keys.
 """
 
 from enum import IntEnum
@@ -19,7 +19,7 @@ from .state import NONE
 
 
 class ScorerLoss(IntEnum):
-    """What the scorer learns from rewards."""
+    """The loss that the scorer minimises."""
 
     RANKING = 0
     MIRA = 1
@@ -27,14 +27,14 @@ class ScorerLoss(IntEnum):
     CONTRAST = 3
 
 
-_WIDEST_DIRECT = 1 << 18  # features; what is read of so many float32 still fits the second-level cache
+_WIDEST_DIRECT = 1 << 18  # features; so many float32 fit the second-level cache
 
 
 PROBE_CELL = np.dtype([("feature", np.int32)])
 
 
 class Probe(NamedTuple):
-    """A query's values by feature, made ready for many dot products with stored keys.
+    """A query's values by feature, prepared for many dot products with stored keys.
 
     Direct: ``values`` has one entry a feature. Hashed, for sparse keys too wide for that: ``features`` and ``values``
     are an open-addressing table of the query's features, which stays small however wide the keys are.
@@ -42,13 +42,13 @@ class Probe(NamedTuple):
 
     values: np.ndarray  # float32
     features: np.ndarray  # PROBE_CELL, NONE where empty; no entries if the probe is direct
-    aimed: np.ndarray  # int64 (3,): the span of the row in hand, and the size of its table as a power of two
-    length: np.ndarray  # float32 (1,): Euclidean, of what the values are
+    aimed: np.ndarray  # int64 (3,): the span of the current row, and the binary logarithm of the size of its table
+    length: np.ndarray  # float32 (1,): the Euclidean length of the values
 
 
 @inner
 def _table_bits(n_cells):
-    """Return the size of a table that is at most a quarter full, so that most searches end at the first cell."""
+    """Return the size of a table that is at most a quarter full, so that most probes end at the first cell."""
     bits = 4
     while (1 << bits) < 4 * n_cells:
         bits += 1
@@ -56,17 +56,17 @@ def _table_bits(n_cells):
 
 
 def room_for_probe(rows: Rows) -> np.ndarray:
-    """Return an array of zeros for ``Query.room``, for rows that are looked for one by one, or one without entries.
+    """Return an array of zeros for ``Query.room``, for single rows, or an empty array.
 
-    To clear an entry for each feature takes longer than the search of a row with few. Searches leave zeros behind, so
-    that one array serves any number of them, one after the other.
+    Clearing an entry for each feature takes longer than searching for a row with few features. Searches restore the
+    zeros, so one array serves many searches in turn.
     """
     return np.zeros((1, rows.n_features), np.float32) if rows.sparse and rows.n_features <= _WIDEST_DIRECT else NO_ROOM
 
 
 @inner_allocating
 def new_probes(rows, first, stop, n, room):
-    """Return ``n`` probes for the rows ``first .. stop``: all arrays have one axis more, the first.
+    """Return ``n`` probes for the rows ``first .. stop``; all arrays have a further first axis.
 
     Direct probes take zeros for their values from ``room``, if that has as many rows.
     """
@@ -102,7 +102,7 @@ def new_dense_probe(d):
 
 @inner
 def clear_probe(probe, indices):
-    """Make the values of a direct probe of a sparse row zero again, given the features of all rows."""
+    """Reset the values of a direct probe of a sparse row to zero."""
     if probe.features.size == 0 and indices.size > 0:
         for i in range(probe.aimed[0], probe.aimed[1]):
             probe.values[indices[i]] = 0.0
@@ -110,7 +110,7 @@ def clear_probe(probe, indices):
 
 @inner
 def aim_probe(probe, x):
-    """Make ``probe`` ready for a row, always of the same rows."""
+    """Prepare ``probe`` for one of its rows."""
     hashed, sparse = probe.features.size > 0, x.indices.size > 0
     if hashed:
         probe.aimed[2] = _table_bits(x.b - x.a)
@@ -136,7 +136,7 @@ def aim_probe(probe, x):
 
 @inner
 def aim_weighted_probe(probe, x, scorer):
-    """Make ``probe`` ready for a row like :func:`aim_probe`, its features weighted by 1 plus theta."""
+    """Prepare ``probe`` for a row like :func:`aim_probe`, with features weighted by 1 plus theta."""
     aim_probe(probe, x)
     theta = scorer.theta
     if theta.size == 0:
@@ -159,7 +159,7 @@ def _cell_for(probe, feature):
 
 @inner
 def value_of(probe, feature):
-    """Return what the probe holds for a feature."""
+    """Return the value of a feature in the probe."""
     if probe.features.size == 0:
         return probe.values[feature]
     cell = _cell_for(probe, feature)
@@ -168,7 +168,7 @@ def value_of(probe, feature):
 
 @inner_fastmath
 def gathered_dot(by_feature, indices, values):
-    """Return the dot product of a row spread out by feature and a sparse one."""
+    """Return the dot product of a row indexed by feature and a sparse row."""
     total = np.float32(0.0)
     for i in range(indices.size):
         total += by_feature[indices[i]] * values[i]

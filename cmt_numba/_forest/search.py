@@ -1,8 +1,8 @@
 """Kernels: QUERY without exploration (Algorithm 2), generalised to several leaves of several trees.
 
-A search reads a node only to learn which node to read next, so by itself it would spend most of its time waiting for
-memory. Therefore several rows are under way at once, each in a *lane* of its own. A lane takes one short step, asks for
-what its next step will read, and lets the others take theirs meanwhile.
+A single search would spend most of its time waiting for memory, since each node must be read to find the next one. So
+several rows are searched in turns, each in its own *lane*. A lane takes one short step, prefetches what its next step
+reads, and yields to the other lanes.
 """
 
 from typing import NamedTuple
@@ -27,12 +27,12 @@ from .rows import row_of
 from .scorer import Probe, aim_weighted_probe, clear_probe, new_probes, probe_at
 
 _MOST_LANES = 8
-_CELLS_OF_PROBES = 1 << 17  # float32 of all lanes' probes that lie in the second-level cache beside other things
+_CELLS_OF_PROBES = 1 << 17  # float32 of all lanes' probes that fit the second-level cache with other data
 
-# What a lane does next.
+# The next step of a lane.
 _BEGIN = 0  # with a row
-_CHOOSE = 1  # where to go on from
-_ASK = 2  # where a router keeps its weights for a sparse row is written in the node
+_CHOOSE = 1  # choose where to continue
+_ASK = 2  # read the node, which has the position of the weights for a sparse row
 _ROUTE = 3
 _MEET = 4
 _WEIGH = 5
@@ -41,7 +41,7 @@ _REST = 7  # there are no more rows
 
 
 class SearchLanes(NamedTuple):
-    """Rows that are looked for side by side."""
+    """Searches that take turns."""
 
     frontiers: Frontier
     probes: Probe
@@ -66,7 +66,7 @@ def _new_lanes(trees, query, k):
 
 @inner
 def _begin_row(scorer, lanes, lane, rows, row):
-    """Let a lane begin with a row."""
+    """Begin a row in a lane."""
     lanes.row[lane] = row
     aim_weighted_probe(probe_at(lanes.probes, lane), row_of(rows, row), scorer)
     best_at(lanes.bests, lane).n_found[0] = 0
@@ -76,7 +76,7 @@ def _begin_row(scorer, lanes, lane, rows, row):
 
 @inner
 def _look_ahead(trees, routers, lanes, lane, frontier, x):
-    """Decide what a lane does next at the place that it has come to, and ask for what that will read."""
+    """Choose the next step of a lane at its current place, and prefetch what it reads."""
     prefetch_here(trees, frontier)
     if frontier.here[0]["place"] < 0:
         lanes.step[lane] = _MEET
@@ -89,7 +89,7 @@ def _look_ahead(trees, routers, lanes, lane, frontier, x):
 
 @inner
 def _take_step(trees, routers, keys, codes, lanes, lane, query, restriction, ids, scores):
-    """Take a lane's next step with the row that it has begun with."""
+    """Take the next step of a lane with its row."""
     frontier, best, probe = frontier_at(lanes.frontiers, lane), best_at(lanes.bests, lane), probe_at(lanes.probes, lane)
     here, step, x = frontier.here[0], lanes.step[lane], row_of(query.rows, lanes.row[lane])
     arrived = False
@@ -151,13 +151,12 @@ def _answer_rows(view, lanes, query, restriction, ids, scores):
 
 @kernel
 def query_rows(view, query, restriction, ids, scores):
-    """QUERY those of the rows ``first .. stop`` that do not explore, writing their answers into the others.
+    """Answer those of the rows ``first .. stop`` that do not explore (QUERY).
 
-    These are the same rows of ``ids`` and ``scores``, int64 and float32 (n, k).
-    With a ``restriction`` a search goes on beyond ``n_leaves`` until it has found as many memories as it shall. Rows do
-    not depend on each other, nor on how they are divided among calls.
+    With a ``restriction`` a search goes beyond ``n_leaves`` until it has found ``k`` memories. Answers do not depend on
+    the division of rows among calls.
 
-    Reads everything but ``ids`` and ``scores``.
+    Writes the same rows of ``ids`` and ``scores``, int64 and float32 (n, k).
     """
     forest = by_reference(view)
     lanes = _new_lanes(forest.trees, query, ids.shape[1])

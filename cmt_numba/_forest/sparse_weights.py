@@ -1,11 +1,11 @@
-"""Kernels: where the weights of sparse routers are kept.
+"""Kernels: storage of the weights of sparse routers.
 
-Each router has an open-addressing table of its own for the features it has met, so that the memory of sparse routers
-follows what was touched. Tables grow by doubling inside one array a tree. A freed table goes on a list by its size and
-is used again; when the array is full, ``allocation.py`` moves all tables together.
+Each router has its own open-addressing table of the features that it has met, so sparse routers take no memory for
+other features. Tables grow by doubling within one array for each tree. Freed tables are listed by size and reused; when
+the array is full, ``allocation.py`` makes all tables contiguous.
 
-The size of a table is a power of two, named by its exponent, and no smaller than ``SMALLEST_TABLE_BITS`` says. So
-tables start at multiples of the smallest one, and counted in those a start fits 32 bits.
+The size of a table is a power of two, stored as its exponent, at least ``SMALLEST_TABLE_BITS``. So tables start at
+multiples of the smallest size, and their starts in these units fit 32 bits.
 """
 
 import numpy as np
@@ -28,7 +28,7 @@ def table_bits(n_features):
 
 @inner
 def request_cells(models, t, wanted):
-    """Return DONE if ``wanted`` cells are free, else TABLES_FULL, having noted that they are wanted."""
+    """Return DONE if ``wanted`` cells are free. Otherwise note the number and return TABLES_FULL."""
     if models.counters[t, TABLES_END] + wanted <= models.table.shape[1]:
         return DONE
     models.counters[t, CELLS_WANTED] = wanted
@@ -43,7 +43,7 @@ def table_start(models, t, node):
 
 @inner
 def release_table(models, t, node):
-    """Put the node's table, if it has one, on the list of free tables of its size."""
+    """Add the node's table, if it has one, to the list of free tables of its size."""
     record = models.nodes[t, node]
     bits = np.int64(record["table_bits"])
     if bits > 0:
@@ -74,7 +74,7 @@ def _take_table(models, t, bits):
 
 @inner
 def _empty_cells(table, t, start, bits):
-    """Empty cells. Their weights are 0, so that a sum over all cells of a table need not ask which are empty."""
+    """Empty cells. Their weights are 0, so sums over all cells need no check for empty ones."""
     for cell in range(start, start + (1 << bits)):
         table[t, cell]["feature"] = NONE
         table[t, cell]["weight"] = 0.0
@@ -118,7 +118,7 @@ def _copy_cell(table, t, source, target):
 
 @inner
 def locate_or_insert_cells(models, t, node, x, cells):
-    """Write where the router's weight for each feature of the row lies, giving new features a weight of 0.
+    """Write the cell of each feature of the row, and give new features a weight of 0.
 
     Returns DONE, or TABLES_FULL, with nothing changed, if the router's table must grow and there is no room.
     """
@@ -164,9 +164,9 @@ def _count_heavy_cells(table, t, start, size, lightest):
 
 @inner
 def copy_heavy_cells(target, source, t, node, share):
-    """Give a node of ``target``, which has none, the table that it has in ``source``, without its negligible weights.
+    """Copy a node's table from ``source`` to ``target``, which has none, without weights below a share of the largest.
 
-    These are smaller than ``share`` of the table's largest. There must be room.
+    There must be room.
     """
     record, old = target.nodes[t, node], source.table
     start, size = table_start(source, t, node), 1 << np.int64(source.nodes[t, node]["table_bits"])
@@ -188,9 +188,9 @@ def copy_heavy_cells(target, source, t, node, share):
 
 @inner
 def drop_absent_cells(trees, models, keys, t, node):
-    """Take the features that no memory below the node has out of its table.
+    """Remove the features that no memory below the node has from its table.
 
-    For the while the features that stay are marked by the sign of their accumulators, which are never negative.
+    Features to keep are marked temporarily by the sign of their accumulators, which are never negative.
     """
     record, table = trees.nodes[t, node], models.table
     if record["table_bits"] == 0:
@@ -216,7 +216,7 @@ def drop_absent_cells(trees, models, keys, t, node):
 
 @inner
 def _erase_cell(models, t, node, gap):
-    """Empty a cell of the node's table, moving later entries of its run up so that no search breaks off early."""
+    """Empty a cell of the node's table, and move later entries of its run up so that searches still find them."""
     table, start = models.table, table_start(models, t, node)
     bits = np.int64(models.nodes[t, node]["table_bits"])
     mask = (1 << bits) - 1

@@ -1,9 +1,8 @@
 """The whole state of a forest as arrays, and their meaning.
 
-Every array has one owner and one meaning, and all of them together are a :class:`State`. Kernels are handed those that
-they use, as a few named tuples: :class:`Trees`, :class:`LinearModels`, :class:`KeyStore`, :class:`CodeStore`. Arrays
-that belong to trees have the tree as their first axis, so each tree lives in a slab of its own and several trees can
-grow at once without touching each other's memory.
+Every array has one owner and one meaning; together they are a :class:`State`. Kernels receive the arrays that they use
+as a few named tuples: :class:`Trees`, :class:`LinearModels`, :class:`KeyStore`, :class:`CodeStore`. Arrays of trees
+have the tree as their first axis, so several trees can grow at the same time without sharing memory.
 
 A *slot* is a memory's row in the key store: slots are always ``0 .. n_memories - 1``, because a removal moves the
 last memory into the gap. A *place* is an internal node (``place >= 0``) or a leaf (``place < 0``, leaf ``~place``).
@@ -16,7 +15,7 @@ import numpy as np
 from .._jit import Known, held, inner_exported, known
 from .structures import kind_of
 
-# Typed, because numba would compile a function anew for every Python integer that it is called with.
+# Typed, because Numba would compile a function for every Python integer that it is called with.
 NONE = np.int64(-1)
 """No node, no leaf, no memory: the end of every list."""
 
@@ -24,7 +23,7 @@ LEFT = np.int64(0)
 RIGHT = np.int64(1)
 
 ONLY_TREE = np.int64(0)
-"""The tree of a head, which lays out its labels like the nodes of a forest of one tree."""
+"""The tree of a head, whose labels are stored like the nodes of a forest of one tree."""
 
 MOST_FEATURES = 2**31 - 1
 """Feature indices are int32."""
@@ -32,7 +31,7 @@ MOST_FEATURES = 2**31 - 1
 MOST_MEMORIES = 2**31 - 1
 """Slots are int32."""
 
-# Columns of ``State.counters``, one row a tree.
+# Columns of ``State.counters``, which has a row for each tree.
 ROOT = 0  # place of the root
 COUNT = 1  # memories in the tree: exactly the slots 0 .. COUNT - 1
 NODES_END = 2  # internal nodes ever used: rows below it are live or on the free list
@@ -41,7 +40,7 @@ LEAVES_END = 4
 FREE_LEAF = 5  # head of the list of freed leaves, linked through their parents
 TABLES_END = 6  # router storage ever used, in cells
 CELLS_WANTED = 7  # with TABLES_FULL: how much router storage must be free to go on
-REROUTES_LEFT = 8  # the step under way, see ``insert_remove.py``
+REROUTES_LEFT = 8  # the current step, see ``insert_remove.py``
 MOVING_SLOT = 9
 MOVING_PLACE = 10
 MOVED_FROM = 11
@@ -50,17 +49,17 @@ N_TABLE_SIZES = 32
 N_COUNTERS = FREE_TABLES + N_TABLE_SIZES
 
 UNUSED_COUNTERS = {12: 0, 13: -1}
-"""Columns of the counters that former versions used, with what files hold there."""
+"""Columns of the counters that former versions used, with their values in files."""
 
 # Entries of ``KeyArrays.totals``.
 N_MEMORIES = 0
 NEXT_ID = 1
 VALUES_END = 2  # cells of ``KeyArrays.values`` ever used (sparse keys)
 VALUES_LIVE = 3  # cells of ``KeyArrays.values`` that belong to a memory (sparse keys)
-LONGEST = 4  # most cells that one key has taken
+LONGEST = 4  # largest number of cells of any key so far
 N_TOTALS = 5
 
-# What a kernel answers. Anything but DONE says which arrays must grow before it can go on.
+# The status of a kernel. Except for DONE, it names the array that must grow.
 DONE = 0
 NODES_FULL = 1
 LEAVES_FULL = 2
@@ -70,7 +69,7 @@ SMALLEST_TABLE_BITS = 4
 
 
 class Parameters(NamedTuple):
-    """What is fixed for a forest's life, passed to kernels by value."""
+    """The fixed parameters of a forest, passed to kernels by value."""
 
     n_trees: int
     n_features: int
@@ -83,13 +82,13 @@ class Parameters(NamedTuple):
     sure_margin: float
     scorer_loss: int
     scorer_learning_rate: float
-    coded: bool = False  # whether dense keys are kept as codes alone
+    coded: bool = False  # whether only the codes of dense keys are stored
 
 
 class KeyArrays(NamedTuple):
     """The key store: unit-length float32 keys by slot, and the map from ids to slots.
 
-    Where keys are kept as codes alone, ``values`` is empty.
+    ``values`` is empty if only codes are stored.
 
     A dense key is ``values[slot * n_features : (slot + 1) * n_features]``; ``indices`` and ``spans`` are empty.
     A sparse key is the cells ``spans[slot, 0] .. spans[slot, 1]`` of ``values`` and ``indices``.
@@ -111,12 +110,12 @@ NODE = np.dtype(
         ("parent", np.int32),
         ("generation", np.int32),  # how often the row has been freed
         ("examples", np.int64),  # memories that INSERT has trained the router on
-        ("mistakes", np.int64),  # of those, routed against their label after training
+        ("mistakes", np.int64),  # of these, routed against their label after training
         ("bias", np.float32),  # of the router
         ("bias_square", np.float32),
         ("departed", np.int32),  # memories removed from below since the router last forgot
         ("table_start", np.int32),  # a sparse router's table, see ``sparse_weights.py``
-        ("table_bits", np.int32),  # 0 where there is none, as in every row that is not in use
+        ("table_bits", np.int32),  # 0 without a table, as in all unused rows
         ("table_used", np.int32),
     ],
     align=True,
@@ -124,10 +123,10 @@ NODE = np.dtype(
 """An internal node: 64 bytes, a single cache line for everything but the router's weights."""
 
 LEAF = np.dtype([("size", np.int32), ("parent", np.int32), ("packed", np.int32)])
-"""A leaf, but for its memories. ``packed`` is where its codes begin in ``State.packed``, NONE if they are not there."""
+"""A leaf without its members. ``packed`` is the start of its codes in ``State.packed``, or NONE."""
 
 WEIGHT_CELL = np.dtype([("feature", np.int32), ("weight", np.float32), ("square", np.float32)])
-"""A sparse router's weight for one feature, with its AdaGrad accumulator: one cache line serves all three."""
+"""A sparse router's weight for one feature and its AdaGrad accumulator, in one cache line."""
 
 
 class Routers(NamedTuple):
@@ -150,23 +149,23 @@ class Scorer(NamedTuple):
 
 
 CODE_MARKS = np.dtype([("scale", np.float32), ("error", np.float32)])
-"""What a code is to be multiplied by, and how far it then is from its key: see ``quantization.py``."""
+"""The scale of a code, and its distance from the key; see ``quantization.py``."""
 
 
 _NO_MARKS = np.empty(0, CODE_MARKS)
 
 
 class Codes(NamedTuple):
-    """Dense keys once more, as 8-bit integers; both arrays are empty if keys are sparse."""
+    """8-bit codes of dense keys. Both arrays are empty if keys are sparse."""
 
     values: Annotated[np.ndarray, kind_of(np.int8, "cells of codes")]
     marks: Annotated[np.ndarray, kind_of(CODE_MARKS, "codes")]
 
 
 class Packed(NamedTuple):
-    """Copies of the codes in the order of each tree's leaves, as far as these have not changed since.
+    """Copies of the codes in the order of each tree's leaves, for leaves that have not changed since.
 
-    There are none for the first tree, in whose order the memories lie themselves: see ``compaction.py``.
+    The first tree needs none: memories are stored in its order, see ``compaction.py``.
     """
 
     values: Annotated[np.ndarray, kind_of(np.int8, "further trees", "cells of packed codes")]
@@ -174,21 +173,21 @@ class Packed(NamedTuple):
 
 
 class Trees(NamedTuple):
-    """What kernels are handed of the shape of all trees: arrays of a :class:`State`, and what searches go by."""
+    """The shape of all trees: arrays of a :class:`State`, and the margin that searches use."""
 
-    nodes: np.ndarray  # NODE (trees, nodes): their links and counts; what models own is in :class:`LinearModels`
+    nodes: np.ndarray  # NODE (trees, nodes): links and counts; :class:`LinearModels` owns the other fields
     leaves: np.ndarray  # LEAF (trees, leaves)
     members: np.ndarray  # int32 (trees, leaves, width)
     leaf_of: np.ndarray  # int32 (trees, capacity)
     counters: np.ndarray  # int64 (trees, N_COUNTERS)
     streams: np.ndarray  # uint64 (trees + 1,)
-    sure_margin: float  # from here on a router is sure
+    sure_margin: float  # the margin from which on a router is sure
 
 
 class LinearModels(NamedTuple):
-    """Linear models that learn online: the routers of a forest, one for each node, or a head's, one for each label.
+    """Linear models that learn online: the routers of a forest, or the scorers of a head's labels.
 
-    Of a node's record they own ``bias``, ``bias_square`` and the fields of the table, of the counters those of tables.
+    They own ``bias``, ``bias_square`` and the fields of the table in node records, and the counters of tables.
     """
 
     n_features: int
@@ -228,7 +227,7 @@ class CodeStore(NamedTuple):
 
 
 class ForestView(NamedTuple):
-    """What kernels receive of a forest: the parts of its state, each with what kernels know of its form."""
+    """A forest in the form that kernels receive."""
 
     parameters: Parameters
     trees: Trees
@@ -246,7 +245,7 @@ class TreeRange(NamedTuple):
 
 
 class State(NamedTuple):
-    """All there is to a forest: what grows, and what is saved. Kernels are handed the parts that they touch."""
+    """All arrays of a forest. Kernels receive the parts that they use."""
 
     parameters: Parameters
     keys: KeyArrays
@@ -259,7 +258,9 @@ class State(NamedTuple):
     routers: Routers
     scorer: Scorer
     counters: Annotated[np.ndarray, kind_of(np.int64, "trees", N_COUNTERS)]
-    streams: Annotated[np.ndarray, kind_of(np.uint64, "streams")]  # one random stream a tree, the last for queries
+    streams: Annotated[
+        np.ndarray, kind_of(np.uint64, "streams")
+    ]  # a random stream for each tree, and the last for queries
 
     @property
     def trees(self) -> Trees:
@@ -274,15 +275,15 @@ class State(NamedTuple):
         return linear_models(self)
 
     def view(self) -> Any:
-        """Return the forest as kernels receive it: valid until the state is another."""
+        """Return the forest in the form that kernels receive. It is valid for this state only."""
         parameters, codes = self.parameters, self.codes
         keys = key_store(parameters, self.keys, codes if parameters.coded else None)
         code_store = CodeStore(parameters.n_features, *codes, *self.packed)
-        return held(ForestView(parameters, self.trees, self.models, keys, code_store, self.scorer))
+        return held(ForestView(parameters, self.trees, linear_models(self), keys, code_store, self.scorer))
 
 
 def key_store(parameters: Any, keys: KeyArrays, codes: Codes | None = None) -> KeyStore:
-    """Return a key store of a forest or of examples; ``codes`` if dense keys are kept as codes alone."""
+    """Return the key store of a forest or of examples. Pass ``codes`` if only codes are stored."""
     if codes is not None:
         keys = keys._replace(values=codes.values)
     form = parameters.n_features, known(parameters.sparse), known(codes is not None)
@@ -299,7 +300,7 @@ def linear_models(state: Any) -> LinearModels:
 
 @inner_exported
 def leaf_limit(leaf_multiplier, n):
-    """Return how many memories a leaf may hold in a tree of ``n``: c log2(n), at least 1."""
+    """Return the largest number of memories in a leaf of a tree of ``n``: c log2(n), at least 1."""
     if n < 2:
         return 1
     return max(1, int(leaf_multiplier * np.log2(n)))
@@ -318,12 +319,12 @@ def new_keys() -> KeyArrays:
 
 
 def new_scorer() -> Scorer:
-    """Return a scorer that has learned nothing: the cosine."""
+    """Return an untrained scorer, the cosine."""
     return Scorer(theta=np.empty(0, np.float32), squares=np.empty(0, np.float32))
 
 
 def no_packed(trees: int) -> Packed:
-    """Return what stands for no packed codes."""
+    """Return empty packed codes."""
     return Packed(values=np.empty((trees - 1, 0), np.int8), marks=np.empty((trees - 1, 0), CODE_MARKS))
 
 
@@ -354,7 +355,7 @@ def new_state(parameters: Parameters, streams: np.ndarray) -> State:
 
 
 def count_bytes(state: State) -> int:
-    """Return the bytes that the state's arrays have allocated."""
+    """Return the allocated bytes of the state's arrays."""
     total = 0
     for part in state:
         arrays = part if isinstance(part, tuple) else (part,)

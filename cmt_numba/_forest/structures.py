@@ -1,6 +1,6 @@
-"""Named tuples of arrays, taken apart and put together again: what every store of arrays here is made of.
+"""Conversions between nested named tuples of arrays and flat dictionaries.
 
-A field is an array, a number or another such tuple, and is named by its path: ``"keys.values"``.
+A field is an array, a number or another such tuple. Its name is its path, for example ``"keys.values"``.
 """
 
 from collections.abc import Mapping
@@ -21,13 +21,13 @@ class ArrayKind(NamedTuple):
 
 
 def kind_of(dtype: Any, *axes: str | int) -> ArrayKind:
-    """Return a kind of arrays: what a field's type is annotated with."""
+    """Return the kind of an array, for the annotation of a field."""
     return ArrayKind(np.dtype(dtype), axes)
 
 
 @cache
 def layout_of(kind: type[tuple[Any, ...]]) -> Mapping[str, ArrayKind]:
-    """Return of what kind each array of a structure is, by its path, in order."""
+    """Return the kind of each array of a structure by its path, in order."""
     layout: dict[str, ArrayKind] = {}
     for name, hint in get_type_hints(kind, include_extras=True).items():
         if get_args(hint):
@@ -62,12 +62,12 @@ def numbers_of(structure: Any, prefix: str = "") -> dict[str, bool | int | float
 def put_together(
     kind: type[Structure], arrays: dict[str, np.ndarray], numbers: dict[str, Any], prefix: str = ""
 ) -> Structure:
-    """Return a structure of the arrays and numbers that carry the paths of its fields.
+    """Return a structure made of the arrays and numbers with the paths of its fields.
 
     Raises
     ------
     ValueError
-        If there is none for a field, or it is a number of another kind than the field's.
+        If one is missing, or a number has the wrong type.
     """
     values: dict[str, Any] = {}
     for name, hint in _hints_of(kind).items():
@@ -84,7 +84,7 @@ def put_together(
 
 
 def _is_structure(hint: Any) -> bool:
-    """Return whether a type is a named tuple of arrays. ``NDArray`` is no class, from Python 3.12 on."""
+    """Return whether a type is a named tuple of arrays. From Python 3.12 on, ``NDArray`` is not a class."""
     return isinstance(hint, type) and issubclass(hint, tuple)
 
 
@@ -102,9 +102,9 @@ def _number(kind: type, value: Any, path: str) -> Any:
 
 
 def writeable(value: Any) -> Any:
-    """Return an array or a structure with copies of those arrays that must not be written to; all else as it is.
+    """Return an array or a structure with copies of read-only arrays; other values unchanged.
 
-    Some unpicklers give such arrays, for which kernels would have to be compiled anew.
+    Some unpicklers return read-only arrays, for which kernels would have to be compiled again.
     """
     if isinstance(value, np.ndarray) and not value.flags.writeable:
         return value.copy()

@@ -1,8 +1,8 @@
 """Kernels: UPDATE of routers when the right memory is known.
 
-Algorithm 3 learns a router's better side from the reward of a side drawn at random. When it is known which memory is
-right, the reward of both sides is known, and at every node above that memory: 1 on its side, 0 on the other. So each
-of these routers learns the right side at once, without exploring.
+Algorithm 3 learns a router's better side from the reward of a randomly drawn side. If the right memory is known, the
+rewards of both sides of every node above it are known: 1 on its side, 0 on the other. So all these routers learn the
+right side at once, without exploration.
 """
 
 from typing import NamedTuple
@@ -27,9 +27,9 @@ class RouterLesson(NamedTuple):
 
 @inner
 def _teach_row(parameters, trees, routers, t, lesson, row, at, work):
-    """Teach the routers above a row's memory to send the row its way; go on from the place ``at[t, 1]``.
+    """Teach the routers above a row's memory to route the row to it, from the place ``at[t, 1]`` upwards.
 
-    A router that sends the row the right way by a margin of 1 or more learns nothing. Returns DONE or what is full.
+    A router with a margin of 1 or more for the right side learns nothing. Returns DONE or TABLES_FULL.
     """
     x, place = row_of(lesson.rows, row), at[t, 1]
     if place == NONE:
@@ -53,9 +53,9 @@ def _teach_row(parameters, trees, routers, t, lesson, row, at, work):
 def teach_trees(view, some, lesson, at, stop):
     """Teach ``some`` trees the rows of a lesson, each from number ``at[t, 0]`` up to ``stop``.
 
-    ``at``, int64 of shape (trees, 2), says where each tree is to go on from, and is moved on: the number of a row, and
-    the place above which its routers have still to learn, NONE for the leaf. Writes the routers of these trees. Returns
-    DONE, or TABLES_FULL; it can then be called again.
+    ``at``, int64 of shape (trees, 2), is the progress of each tree, and is advanced: the number of the row, and the
+    place above which routers have yet to learn it, NONE for the leaf. Writes the routers of these trees. Returns DONE,
+    or TABLES_FULL; it can then be called again.
     """
     forest = by_reference(view)
     rows = lesson.rows
@@ -73,9 +73,9 @@ def teach_trees(view, some, lesson, at, stop):
 
 @kernel
 def forget_routes(view, t):
-    """Let all routers of tree ``t`` forget what they have learned, so that they can be taught afresh.
+    """Reset all routers of tree ``t``.
 
-    Writes the routers of tree ``t`` alone.
+    Writes the routers of tree ``t``.
     """
     forest = by_reference(view)
     for node in range(forest.trees.counters[t, NODES_END]):

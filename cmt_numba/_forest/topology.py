@@ -1,4 +1,4 @@
-"""Kernels: the shape of a tree. Taking and freeing nodes and leaves, linking them, counting what is below."""
+"""Kernels: the shape of a tree: allocating, freeing and linking nodes and leaves, and counting memories below."""
 
 import numpy as np
 
@@ -8,21 +8,21 @@ from .state import FREE_LEAF, FREE_NODE, LEAVES_END, LEFT, NODES_END, NONE, RIGH
 
 @inner
 def has_node(trees, t):
-    """Return whether an internal node can be taken."""
+    """Return whether a node is free."""
     counters = trees.counters
     return counters[t, FREE_NODE] != NONE or counters[t, NODES_END] < trees.nodes.shape[1]
 
 
 @inner
 def has_leaf(trees, t):
-    """Return whether a leaf can be taken."""
+    """Return whether a leaf is free."""
     counters = trees.counters
     return counters[t, FREE_LEAF] != NONE or counters[t, LEAVES_END] < trees.leaves.shape[1]
 
 
 @inner
 def take_node(trees, t):
-    """Return an internal node with nothing below it; its router is still to be reset."""
+    """Take a free node, with nothing below it, and return it. The caller resets its router."""
     counters, nodes = trees.counters, trees.nodes
     node = counters[t, FREE_NODE]
     if node != NONE:
@@ -40,7 +40,7 @@ def take_node(trees, t):
 
 @inner
 def take_leaf(trees, t):
-    """Return an empty leaf."""
+    """Take a free leaf, empty it, and return it."""
     counters, leaves = trees.counters, trees.leaves
     leaf = counters[t, FREE_LEAF]
     if leaf != NONE:
@@ -85,13 +85,13 @@ def child_of(trees, t, node, side):
 
 @inner
 def side_of(trees, t, node, place):
-    """Return on which side of ``node`` its child ``place`` hangs."""
+    """Return the side of ``node`` on which its child ``place`` is."""
     return LEFT if child_of(trees, t, node, LEFT) == place else RIGHT
 
 
 @inner
 def set_parent(trees, t, place, node):
-    """Name ``node`` as the parent of ``place``."""
+    """Set ``node`` as the parent of ``place``."""
     if place >= 0:
         trees.nodes[t, place]["parent"] = node
     else:
@@ -100,7 +100,7 @@ def set_parent(trees, t, place, node):
 
 @inner
 def put_in_place_of(trees, t, old, new):
-    """Hang ``new`` where ``old`` hangs."""
+    """Replace ``old`` by ``new`` below its parent, or as the root."""
     node = parent_of(trees, t, old)
     set_parent(trees, t, new, node)
     if node == NONE:
@@ -142,7 +142,7 @@ def next_leaf(trees, t, top, leaf):
 
 @inner
 def add_member(trees, t, leaf, slot):
-    """Put a memory into a leaf that has room."""
+    """Add a memory to a leaf that has room."""
     leaves = trees.leaves
     trees.members[t, leaf, leaves[t, leaf]["size"]] = slot
     leaves[t, leaf]["size"] += 1
@@ -152,7 +152,7 @@ def add_member(trees, t, leaf, slot):
 
 @inner
 def position_in_leaf(trees, t, leaf, slot):
-    """Return where in its leaf a memory stands."""
+    """Return the position of a memory in its leaf."""
     members = trees.members
     position = 0
     while members[t, leaf, position] != slot:
@@ -162,7 +162,7 @@ def position_in_leaf(trees, t, leaf, slot):
 
 @inner
 def take_member(trees, t, leaf, slot):
-    """Take a memory out of its leaf."""
+    """Remove a memory from its leaf."""
     leaves = trees.leaves
     position = position_in_leaf(trees, t, leaf, slot)
     leaves[t, leaf]["size"] -= 1

@@ -1,4 +1,4 @@
-"""Kernels: UPDATE (Algorithm 3). Rewards teach the scorer, and the routers of nodes that a query explored."""
+"""Kernels: UPDATE (Algorithm 3): train the scorer, and the routers of explored nodes, on rewards."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ def update_scorer(view: Any, scorer_loss: int, feedback: Any) -> None:
 def learn_rewards(view, feedback):
     """Train the scorer towards each reward.
 
-    Left out are memories that have gone, and rows that explored an internal node: their rewards are the router's.
+    Removed memories are skipped, and so are rows that explored an internal node: their rewards train the router.
 
     Writes the scorer.
     """
@@ -40,9 +40,9 @@ def learn_rewards(view, feedback):
 
 @kernel
 def learn_order(view, feedback):
-    """Train the scorer to put each row's memories in the order of their rewards.
+    """Train the scorer to rank each row's memories by their rewards.
 
-    What is left out, and what is written, is as in :func:`learn_rewards`.
+    The same memories and rows are skipped as in :func:`learn_rewards`. Writes the scorer.
     """
     forest = by_reference(view)
     n_rows = feedback.rows.offsets.size - 1
@@ -89,7 +89,7 @@ def _route_better(parameters, trees, routers, t, feedback, row, work):
 
 @inner
 def _explored(trees, t, row, exploration):
-    """Return whether a row explored a node of tree ``t`` that is still there."""
+    """Return whether a row explored a node of tree ``t`` that still exists."""
     node = np.int64(exploration.node[row])
     if exploration.tree[row] != t or node == NONE:
         return False
@@ -98,11 +98,10 @@ def _explored(trees, t, row, exploration):
 
 @kernel
 def update_trees(view, turn, feedback):
-    """UPDATE the trees whose turn it is: routers where rows explored them, and reroutes after each row.
+    """UPDATE the trees of a turn: train explored routers, and reroute after each row.
 
-    Moves ``turn.at`` on. Records of nodes that have gone are passed over.
-    Reads the keys; writes the shape and the routers of these trees. Returns DONE, or what is full; it can then be
-    called again.
+    Advances ``turn.at``. Records of removed nodes are skipped. Reads the keys; writes the shape and the routers of
+    these trees. Returns DONE, or which array is full; it can then be called again.
     """
     forest = by_reference(view)
     parameters, trees, routers, keys = forest.parameters, forest.trees, forest.routers, forest.keys

@@ -1,13 +1,12 @@
-"""Kernels: what a multi-label head learns: of each candidate label, whether the row has it.
+"""Kernels: training of multi-label heads, one binary support vector machine per label.
 
-Every label is a linear support vector machine of its own with squared slack, whose bias is the weight of one more
-feature. It starts at 0 and is solved in the dual, by one row after another in closed form, over the rows that it learns
-from (see ``hard_negatives.py``). A row has a label if its score is positive; scores are asked to lie 1 away from 0. The
-weight of a row is a factor of its ``C``.
+Each label has a linear support vector machine with squared slack, whose bias is the weight of one more feature. It
+starts at 0 and is solved in the dual by coordinate ascent, one row at a time in closed form, over the rows that it is
+paired with (see ``hard_negatives.py``). A row has a label if its score is positive; the margin is 1. The weight of a
+row multiplies its ``C``.
 
-All other rows share no telling feature with the label's own, so the label's score of them is its bias. They count as
-rows without features, and as they are all alike, a single dual variable stands for them. Without them a rare label
-would not learn that it is rare.
+All other rows are treated as rows without features, whose score is the bias. As they are all alike, they share a single
+dual variable. Without them a rare label would not learn that it is rare.
 """
 
 from typing import NamedTuple
@@ -31,31 +30,31 @@ from .._jit import by_reference, empty, inner, inner_allocating, kernel, prefetc
 from .dual_ascent import dual_step
 
 _SOFTNESS = 0.5  # 1 / (2 C), as linear support vector machines have it by default
-_SOFTEST = 1e10  # with the least weight of a row, its softness is finite in float32
-_CLOSE_ENOUGH = 1e-4  # a smaller step is none
-_FARTHEST = 0.003  # a sweep whose longest step is shorter is the last one
-_ROWS_AHEAD = 6  # asked for before they are read
-_CELLS_IN_A_LINE = 16  # of a cache, which has 64 bytes
-_SWEEPS_TO_CHECK = 5  # one in so many looks at all rows, the others at those that the last one learned from
+_SOFTEST = 1e10  # so that the softness of rows with the least weight is finite in float32
+_CLOSE_ENOUGH = 1e-4  # smaller steps are skipped
+_FARTHEST = 0.003  # stop after a sweep whose longest step is shorter
+_ROWS_AHEAD = 6  # prefetched
+_CELLS_IN_A_LINE = 16  # cells in a cache line of 64 bytes
+_SWEEPS_TO_CHECK = 5  # every fifth sweep checks all rows, the others those that changed in the last one
 
 
 class Duties(NamedTuple):
-    """What is asked of labels by all rows together."""
+    """Parameters and dual variables that all tasks share."""
 
-    softness: float  # so much less than the margin is asked for, for each dual variable, of a row of weight 1
-    n_known: int  # labels that have learned from other rows before; scorers of further ones are sums of rows in hand
-    weights: np.ndarray  # float32 (rows,): of the rows in hand
-    totals: np.ndarray  # float64 (labels,): of all rows; those that a label does not learn from have no features
-    of_others: np.ndarray  # float32 (labels,): the dual variables of all of those together
+    softness: float  # slack for each unit of the dual variable of a row of weight 1
+    n_known: int  # labels that have learned before; scorers of later ones are sums of the current rows
+    weights: np.ndarray  # float32 (rows,): weights of the current rows
+    totals: np.ndarray  # float64 (labels,): total weight of all rows, including those without features
+    of_others: np.ndarray  # float32 (labels,): the dual variable of the rows without features
 
 
 class LabelTask(NamedTuple):
-    """The labels ``first .. stop`` are to be solved, by at most so many sweeps over the rows of each."""
+    """Labels ``first .. stop`` to solve, with at most ``n_sweeps`` sweeps over the rows of each."""
 
     first: int
     stop: int
     n_sweeps: int
-    share: float  # of its largest weight: a label keeps no new weights that are smaller
+    share: float  # new weights below this share of a label's largest weight are dropped
 
 
 class Solved(NamedTuple):
@@ -68,29 +67,29 @@ class Solved(NamedTuple):
 
 
 class Bench(NamedTuple):
-    """Room to solve one label after another. Features are numbered as they occur in the rows in hand."""
+    """Buffers to solve one label after another. Features are numbered as they occur in the current rows."""
 
-    features: np.ndarray  # int32: which feature of the head each one is
-    weights: np.ndarray  # float32, of the label in hand
-    met: np.ndarray  # int32: the last label that had a weight of the feature
-    touched: np.ndarray  # int32: the features that the label in hand has had weights of
-    n_touched: np.ndarray  # int64 (1,): how many these are; all other weights are 0
-    active: np.ndarray  # int64: the entries of the pairs that still learn
-    learning: np.ndarray  # int64: room for those that will after the sweep in hand
-    softness: np.ndarray  # float32 (rows,): the less, the more a row weighs
-    stream: np.ndarray  # uint64 (1,): of random numbers
+    features: np.ndarray  # int32: the feature of the head that each stands for
+    weights: np.ndarray  # float32: weights of the current label
+    met: np.ndarray  # int32: the last label that had a weight for the feature
+    touched: np.ndarray  # int32: features that the current label has weights for
+    n_touched: np.ndarray  # int64 (1,): their number; all other weights are 0
+    active: np.ndarray  # int64: entries of pairs that still change
+    learning: np.ndarray  # int64: buffer for those of the next sweep
+    softness: np.ndarray  # float32 (rows,): smaller for rows of larger weight
+    stream: np.ndarray  # uint64 (1,): state of the random numbers
 
 
 def new_duties(aggressiveness: float, weights: np.ndarray, totals: np.ndarray, n_known: int) -> Duties:
-    """Return the duties of labels that nothing has been learned from."""
+    """Return the parameters for labels that have learned nothing yet."""
     of_others = np.zeros(totals.size, np.float32)
     return Duties(min(_SOFTNESS / aggressiveness, _SOFTEST), n_known, weights, totals.astype(np.float64), of_others)
 
 
 def numbered_afresh(rows: Rows) -> tuple[Rows, np.ndarray]:
-    """Return sparse rows with their features numbered as they occur, and the features: int32.
+    """Return sparse rows whose features are renumbered by occurrence, and the original features: int32.
 
-    Where there are no more features than cells, they keep their numbers.
+    Features keep their numbers if there are no more features than cells.
     """
     if not rows.sparse:
         return rows, np.empty(0, np.int32)
@@ -126,7 +125,7 @@ def _prepare(bench, duties):
 
 @inner
 def _prefetch_row(rows, row):
-    """Ask for a sparse row that is read soon: rows come in no order, and waiting for them takes longer than a score."""
+    """Prefetch a sparse row: rows are read in random order, and waiting for one takes longer than scoring it."""
     a, b = rows.offsets[row], rows.offsets[row + 1]
     for i in range(a, b if rows.sparse else a, _CELLS_IN_A_LINE):
         prefetch(rows.values, i)
@@ -154,7 +153,7 @@ def _add(bench, x, amount):
 
 @inner
 def _touch(bench, x, label):
-    """List those features of a row, if it is sparse, that a label has had no weights of."""
+    """List the features of a sparse row that the label has no weights for yet."""
     n_touched = bench.n_touched[0]
     for i in range(x.a, x.b if x.indices.size > 0 else x.a):
         feature = x.indices[i]
@@ -167,7 +166,7 @@ def _touch(bench, x, label):
 
 @inner
 def _load(models, bench, rows, pairs, label, first, stop):
-    """Lay those of a label's weights on the bench that the rows that it is paired with have features of."""
+    """Copy to the bench the weights of a label for features of the rows that it is paired with."""
     if not models.sparse:
         start = dense_start(models, label)
         for i in range(bench.weights.size):
@@ -185,7 +184,7 @@ def _load(models, bench, rows, pairs, label, first, stop):
 
 @inner
 def _clear(bench, sparse):
-    """Let all weights on the bench be 0 again."""
+    """Reset all weights on the bench to 0."""
     if sparse:
         for i in range(bench.n_touched[0]):
             bench.weights[bench.touched[i]] = 0.0
@@ -196,7 +195,7 @@ def _clear(bench, sparse):
 
 @inner
 def _add_up(bench, rows, pairs, label, first, stop):
-    """Lay the weights that a label's pairs have given it on the bench, and return its bias but for other rows' part."""
+    """Sum a label's pairs into weights on the bench; return its bias without the part of rows without features."""
     bias = np.float32(0.0)
     for pair in range(first, stop):
         ahead = min(pair + _ROWS_AHEAD, stop - 1)
@@ -213,7 +212,7 @@ def _add_up(bench, rows, pairs, label, first, stop):
 
 @inner
 def _keep(models, bench, label, duties, share, solved, end):
-    """Write a label's weights behind the ``end`` there are: those that are not negligible or were there before."""
+    """Append a label's weights after entry ``end``, except new ones that are negligible."""
     if not models.sparse:
         for i in range(bench.weights.size):
             solved.weights[end + i] = bench.weights[i]
@@ -236,7 +235,7 @@ def _keep(models, bench, label, duties, share, solved, end):
 
 @inner
 def _hold_others_off(bias, label, others, duties):
-    """Return the bias that keeps all rows without features as far below 0 as the margin asks for."""
+    """Return the bias after a dual step for the rows without features."""
     softness = np.float32(duties.softness / others)
     short = np.float32(1.0) + bias - softness * duties.of_others[label]
     change = dual_step(short, np.float32(1.0) + softness, duties.of_others[label])
@@ -248,8 +247,8 @@ def _hold_others_off(bias, label, others, duties):
 def _learn_pair(bench, rows, pairs, pair, label, bias, of_others):
     """Take the dual step of a pair; return the new bias and the step.
 
-    ``of_others`` is the dual variable of all rows without features. As long as it can take back what the step does to
-    the bias, which it will at once, the bias does not help the step.
+    ``of_others`` is the dual variable of the rows without features. While it can compensate what the step does to the
+    bias, which it does immediately, the bias does not count in the curvature.
     """
     x = row_of(rows, pairs.rows[pair])
     sign = np.float32(1.0) if pairs.has[pair] else np.float32(-1.0)
@@ -257,7 +256,7 @@ def _learn_pair(bench, rows, pairs, pair, label, bias, of_others):
     short = np.float32(1.0) - sign * (_score(bench, x) + bias) - softness * weight
     if short <= 0.0 and weight == 0.0:
         return bias, np.float32(0.0)
-    curvature = squared_length(x) + np.float32(1.0) + softness  # the bias is one feature more
+    curvature = squared_length(x) + np.float32(1.0) + softness  # the bias is one more feature
     change = dual_step(short, curvature - np.float32(1.0), weight)
     if np.abs(change) > of_others:
         change = dual_step(short, curvature, weight)
@@ -272,12 +271,12 @@ def _learn_pair(bench, rows, pairs, pair, label, bias, of_others):
 
 @inner
 def _sweep(bench, rows, pairs, label, first, n_active, checking, bias, others, duties):
-    """Go once through the active pairs, or if ``checking`` through ``n_active`` pairs from ``first`` on.
+    """Sweep once over the active pairs or, if ``checking``, over ``n_active`` pairs from ``first`` on.
 
-    Returns the new bias, the longest step and how many pairs still learn.
+    Returns the new bias, the longest step and the number of pairs that still change.
 
-    The order is another one in each sweep: in any fixed one it takes many more sweeps. The ``i``-th is number
-    ``factor * i + offset`` modulo a power of two, which with an odd factor comes to each number once.
+    Each sweep has another order, because a fixed one takes many more sweeps. The ``i``-th pair is number ``factor * i +
+    offset`` modulo a power of two, which visits each number once if the factor is odd.
     """
     mask = np.int64(1)
     while mask < n_active:
@@ -307,7 +306,7 @@ def _sweep(bench, rows, pairs, label, first, n_active, checking, bias, others, d
 
 @inner
 def _solve(bench, rows, pairs, label, first, stop, bias, duties, n_sweeps):
-    """Solve a label whose weights lie on the bench; return its bias."""
+    """Solve the label whose weights are on the bench; return its bias."""
     others, n_active = duties.totals[label], 0
     for pair in range(first, stop):
         others -= duties.weights[pairs.rows[pair]]
@@ -324,7 +323,7 @@ def _solve(bench, rows, pairs, label, first, stop, bias, duties, n_sweeps):
 
 @inner
 def _solve_label(models, bench, rows, pairs, label, duties, task, solved, end):
-    """Solve a label, and write its scorer behind the ``end`` entries there are. Returns how many there are then."""
+    """Solve a label and append its scorer after entry ``end``; return the new number of entries."""
     first, stop = pairs.offsets[label], pairs.offsets[label + 1]
     if label < duties.n_known:
         bias = np.float32(models.nodes[0, label]["bias"])
@@ -340,9 +339,9 @@ def _solve_label(models, bench, rows, pairs, label, duties, task, solved, end):
 
 @kernel
 def solve_labels(models, rows, features, pairs, duties, task, solved):
-    """Solve the labels of a task, each by itself, over the rows that it is paired with; others are left out.
+    """Solve the labels of a task, each over the rows that it is paired with.
 
-    Number ``i`` of the features of sparse ``rows`` is the head's ``features[i]``.
+    Feature ``i`` of sparse ``rows`` is feature ``features[i]`` of the head.
 
     Reads the models. Writes ``solved``, and the weights of ``pairs`` and ``duties`` of these labels, so several threads
     may solve several tasks at once.

@@ -1,4 +1,4 @@
-"""Kernels: one against some. What the head says of the candidate labels of a row."""
+"""Kernels: scores of the candidate labels of rows."""
 
 from typing import Any, NamedTuple
 
@@ -15,12 +15,12 @@ class LabelAnswers(NamedTuple):
 
     labels: np.ndarray  # int64 (rows, k)
     scores: np.ndarray  # float32 (rows, k)
-    n_scored: np.ndarray  # int64 (rows,): labels that the head has scored with all their weights
-    n_met: np.ndarray  # int64 (rows,): labels found, in leaves and in the lists of the index, and the common ones
+    n_scored: np.ndarray  # int64 (rows,): labels scored with all their weights
+    n_met: np.ndarray  # int64 (rows,): labels met in leaves and in the index, and common ones
 
 
 class Listing(NamedTuple):
-    """Labels of rows, one behind the other: a row's end at its entry of ``ends``."""
+    """Labels of rows in one array: those of a row end at its entry of ``ends``."""
 
     ends: np.ndarray  # int64 (rows,)
     labels: np.ndarray  # int64
@@ -30,7 +30,7 @@ class Listing(NamedTuple):
 class LabelCandidates(NamedTuple):
     """The candidate labels of a row, each once, and their scores."""
 
-    labels: np.ndarray  # int64 (most + n_right,): right labels count even where they were not reached
+    labels: np.ndarray  # int64 (most + n_right,): with room for right labels that were not found
     scores: np.ndarray  # float32, of each
     n_found: np.ndarray  # int64 (1,)
     probe: Probe  # aimed at the row
@@ -38,7 +38,7 @@ class LabelCandidates(NamedTuple):
 
 @inner_allocating
 def new_candidates(rows, most, n_right):
-    """Return room for ``most`` candidates of any of the rows, and for ``n_right`` labels that were not reached."""
+    """Return buffers for ``most`` candidates of a row, and ``n_right`` right labels that may not be among them."""
     return LabelCandidates(
         empty(most + n_right, np.int64),
         empty(most + n_right, np.float32),
@@ -49,7 +49,7 @@ def new_candidates(rows, most, n_right):
 
 @inner
 def take_candidates(found, i, candidates):
-    """Take over the labels found for entry ``i``."""
+    """Copy the labels found for entry ``i``."""
     first = found.ends[i - 1] if i > 0 else np.int64(0)
     candidates.n_found[0] = found.ends[i] - first
     for j in range(candidates.n_found[0]):
@@ -58,7 +58,7 @@ def take_candidates(found, i, candidates):
 
 @inner
 def score_candidates(head, candidates, n_common, x):
-    """Score a row's candidates, of which the first ``n_common`` are common."""
+    """Score a row's candidates, the first ``n_common`` of which are common labels."""
     aim_probe(candidates.probe, x)
     n_scored = score_common(head, x, candidates.scores[:n_common])
     for i in range(n_scored, candidates.n_found[0]):
@@ -67,7 +67,7 @@ def score_candidates(head, candidates, n_common, x):
 
 @inner
 def place_of(candidates, label):
-    """Return where a label stands among a row's candidates, adding it, without a score, if it was not reached."""
+    """Return the position of a label among a row's candidates; append it, without a score, if it is missing."""
     n_found = candidates.n_found[0]
     for i in range(n_found):
         if candidates.labels[i] == label:
@@ -79,7 +79,7 @@ def place_of(candidates, label):
 
 @inner
 def score_with_right(head, candidates, found, i, x, label):
-    """Score the candidates of an entry and its right label; return where that stands among them.
+    """Score the candidates of an entry and its right label; return the position of the right label.
 
     Writes the scores of ``found``.
     """
@@ -94,7 +94,7 @@ def score_with_right(head, candidates, found, i, x, label):
 
 @inner
 def best_of(candidates, excluded):
-    """Return where the candidate of the highest score stands, leaving out one; NONE if there is no other."""
+    """Return the position of the candidate with the highest score except ``excluded``; NONE if there is no other."""
     best = NONE
     for i in range(candidates.n_found[0]):
         if i != excluded and (best == NONE or candidates.scores[i] > candidates.scores[best]):
@@ -104,7 +104,7 @@ def best_of(candidates, excluded):
 
 @inner
 def drop_candidate(candidates, i):
-    """Take a candidate out."""
+    """Remove a candidate."""
     last = candidates.n_found[0] - 1
     candidates.labels[i] = candidates.labels[last]
     candidates.scores[i] = candidates.scores[last]
@@ -113,7 +113,7 @@ def drop_candidate(candidates, i):
 
 @inner
 def _score_row(head, rows, found, i, room, answers):
-    """Score the candidates of entry ``i`` where they are, and write the best of them."""
+    """Score the candidates of entry ``i`` in place, and write the best."""
     labels, scores, row = answers.labels, answers.scores, found.rows[i]
     first = found.ends[i - 1] if i > 0 else np.int64(0)
     stop = found.ends[i]
@@ -133,7 +133,7 @@ def score_found(head, rows, found, answers):
     """Score the labels found for some of the rows, and write the best of each row, the best first, to ``answers``.
 
     Writes the scores of ``found``, and the labels and scores of ``answers``. If ``answers`` has columns, the labels of
-    ``found`` are in another order afterwards, and not all of them are left.
+    ``found`` are scrambled.
     """
     head = by_reference(head)
     room = new_candidates(rows, 0, 0)
@@ -152,7 +152,7 @@ def scored_candidates(
 ) -> Any:
     """Yield the candidate labels of the rows ``first .. stop`` with their scores, some rows at a time.
 
-    Writes the best labels and their scores to ``answers``. Each time the arrays that were yielded are written over.
+    Writes the best labels and their scores to ``answers``. Each step overwrites the arrays of the previous one.
     """
     order = np.arange(questions.first, questions.stop)
     for found in candidates_of(trees, routers, head, questions, order, effort):
@@ -163,9 +163,9 @@ def scored_candidates(
 def score_labels(
     trees: Any, routers: Any, head: Any, questions: Questions, effort: SearchEffort, answers: LabelAnswers
 ) -> None:
-    """Write the best labels of the rows ``first .. stop``, their scores and how many labels were scored and met.
+    """Write the best labels of the rows ``first .. stop``, their scores and the numbers of labels scored and met.
 
-    Writes ``answers`` and nothing else.
+    Writes only ``answers``.
     """
     for found in scored_candidates(trees, routers, head, questions, effort, answers):
         answers.n_scored[found.rows] = np.diff(found.ends, prepend=0)
@@ -175,9 +175,9 @@ def score_labels(
 def list_hard_negatives(
     trees: Any, routers: Any, head: Any, questions: Questions, effort: SearchEffort, labels: np.ndarray
 ) -> None:
-    """Write the candidate labels of the rows ``first .. stop``, but for common ones, then NONE.
+    """Write the candidate labels of the rows ``first .. stop`` except common ones, padded with NONE.
 
-    ``labels``, int32 of shape (rows, most), is all that it writes.
+    Writes only ``labels``, int32 of shape (rows, most).
     """
     order = np.arange(questions.first, questions.stop)
     for found in candidates_of(trees, routers, head, questions, order, effort):
@@ -191,10 +191,9 @@ def list_hard_negatives(
 def list_labels(
     trees: Any, routers: Any, head: Any, questions: Questions, effort: SearchEffort, lowest: float, listing: Listing
 ) -> int:
-    """List the labels of a score above ``lowest`` of the rows from ``first`` on, in no order, as long as there is room.
+    """List the labels with scores above ``lowest`` of the rows from ``first`` on, unsorted, while there is room.
 
-    Writes ``listing`` and nothing else. Returns the row that it got to, which there was no room for, or ``stop`` if all
-    are listed.
+    Writes only ``listing``. Returns the first row that there was no room for, or ``stop``.
     """
     end = 0
     for found in scored_candidates(trees, routers, head, questions, effort):

@@ -1,7 +1,7 @@
-"""Dense vectors in lists, as 8-bit codes laid out to be multiplied with a few rows at a time.
+"""Dense vectors in lists, as 8-bit codes laid out for products with a few rows at a time.
 
-A search compares by codes, and multiplies in full only with vectors that may be among the best by what their codes say
-(Cauchy and Schwarz): what it returns is the same as without codes.
+A search compares codes, and computes full products only with vectors whose upper bound (Cauchy-Schwarz) shows that they
+may be among the best. So its results are the same as without codes.
 """
 
 from typing import NamedTuple
@@ -11,38 +11,38 @@ import numpy as np
 from .._forest import NONE
 from .._jit import FEATURES_OF_A_WORD, LARGEST_CODE, TILE, Tiles
 
-_CODED_AT_ONCE = 1 << 22  # values
+_CODED_AT_ONCE = 1 << 22  # values coded at once
 _LARGEST = np.float32(LARGEST_CODE)
 _MIDDLE = 64
-_ROUNDING, _ROUNDING_EACH = 1e-6, 1e-8  # of sums of products and for each product, relative to the length of a vector
-_LEAST = 1e-30  # that a score may be off
+_ROUNDING, _ROUNDING_EACH = 1e-6, 1e-8  # error of sums, and per product, relative to the length of a vector
+_LEAST = 1e-30  # least error of a score
 
 
 class CodedLists(NamedTuple):
-    """Vectors, in tiles of 32: list ``j`` has the tiles ``starts[j] .. starts[j + 1]``, the last of which has gaps."""
+    """Vectors in tiles of 32: list ``j`` has the tiles ``starts[j] .. starts[j + 1]``, the last one padded."""
 
     starts: np.ndarray  # int64 (n_lists + 1,)
-    labels: np.ndarray  # int64 (32 * n_tiles,), in rising order in each list, NONE in gaps
-    tiles: Tiles  # what is added makes of the score of the codes the most that it can be; minus infinity in gaps
-    longest: float  # of the vectors that codes stand for
-    zero: int  # the code of a row's 0
+    labels: np.ndarray  # int64 (32 * n_tiles,): rising in each list, NONE for padding
+    tiles: Tiles  # with error terms that turn scores into upper bounds; minus infinity for padding
+    longest: float  # greatest length of the decoded vectors
+    zero: int  # the code that stands for 0 in a row
 
     @property
     def sizes(self) -> np.ndarray:
-        """How many vectors each list has: int64, shape (n_lists,)."""
+        """The number of vectors in each list: int64, shape (n_lists,)."""
         ends = np.concatenate([[0], np.cumsum(self.labels != NONE)])[self.starts * TILE]
         return np.diff(ends)
 
 
 def zero_for(rows: np.ndarray) -> int:
-    """Return the code of a row's 0 that suits rows like these: codes have no sign, but values may have one."""
+    """Return the code for 0 that suits rows like these: codes are unsigned, but values may be negative."""
     return _MIDDLE if rows.min(initial=0.0) < 0.0 else 0
 
 
 def coded_lists(
     vectors: np.ndarray, biases: np.ndarray | None, list_of: np.ndarray, n_lists: int, zero: int
 ) -> CodedLists:
-    """Return vectors in the lists that ``list_of`` names.
+    """Return vectors in lists; ``list_of`` has the list of each.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ def coded_lists(
     list_of : ndarray of int64, shape (n,)
     n_lists : int
     zero : int
-        The code of a 0 of the rows that will be asked.
+        The code for 0 in the rows to search for.
     """
     n, d = vectors.shape
     sizes = np.bincount(list_of, minlength=n_lists)

@@ -1,4 +1,4 @@
-"""Examples by label: what a classifier keeps so that it can answer with memories as well as with labels."""
+"""Stored examples of a classifier, with a list of the examples of each label."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ from .candidates import LabelAnswers, best_of, drop_candidate, new_candidates, t
 from .search import FoundLabels
 
 MOST_DRAWN_FROM = 256
-"""Examples of a label, its newest, which :func:`draw_of_labels` draws from: to walk past them takes microseconds."""
+"""The newest examples of a label that :func:`draw_of_labels` draws from: walking past more takes too long."""
 
 
 class ExampleParameters(NamedTuple):
-    """What is fixed for the life of a store of examples."""
+    """Parameters that never change during the life of a store of examples."""
 
     n_features: int
     sparse: bool
@@ -66,7 +66,7 @@ class StoredExamples(NamedTuple):
 
     @property
     def lists(self) -> ExampleLists:
-        """What kernels are handed."""
+        """The arrays for kernels."""
         return ExampleLists(key_store(self.parameters, self.keys), self.label_of, self.next_of, self.first_of)
 
 
@@ -77,7 +77,7 @@ def new_examples(parameters: ExampleParameters) -> StoredExamples:
 
 
 def with_room_for_examples(examples: StoredExamples, rows: Rows, n_labels: int) -> StoredExamples:
-    """Return a store with room for one more example for each of the rows, of labels below ``n_labels``."""
+    """Return a store with room for the rows as further examples, of labels below ``n_labels``."""
     keys = keys_with_room(examples.parameters, examples.keys, rows.n_rows, rows.values.size)
     first_of, old = examples.first_of, examples.first_of.size
     if n_labels > old:
@@ -90,7 +90,7 @@ def with_room_for_examples(examples: StoredExamples, rows: Rows, n_labels: int) 
 
 
 def all_examples(examples: StoredExamples) -> tuple[Rows, np.ndarray]:
-    """Return all examples stored, which share memory with the store, and their labels as int64."""
+    """Return all stored examples, which share memory with the store, and their labels as int64."""
     keys, n = examples.keys, int(examples.keys.totals[N_MEMORIES])
     d, sparse = examples.parameters.n_features, examples.parameters.sparse
     if sparse:
@@ -103,9 +103,9 @@ def all_examples(examples: StoredExamples) -> tuple[Rows, np.ndarray]:
 
 
 def some_examples(examples: StoredExamples, slots: np.ndarray) -> Rows:
-    """Return copies of the examples in some slots, in this order, in time that does not depend on how many others are.
+    """Return copies of the examples in some slots, in this order.
 
-    That cannot be had from all of them: for sparse examples alone the offsets of all must be made.
+    Unlike :func:`all_examples`, it takes no time for the offsets of all sparse examples.
     """
     keys, d = examples.keys, examples.parameters.n_features
     if not examples.parameters.sparse:
@@ -123,7 +123,7 @@ def all_slots(examples: StoredExamples) -> np.ndarray:
 
 
 def slots_of_examples(examples: StoredExamples, ids: np.ndarray) -> np.ndarray:
-    """Return where examples are, NONE for those that are not stored."""
+    """Return the slots of examples, NONE for those that are not stored."""
     slots = np.empty(ids.size, np.int64)
     find_slots(examples.keys, ids, slots)
     return slots
@@ -132,7 +132,7 @@ def slots_of_examples(examples: StoredExamples, ids: np.ndarray) -> np.ndarray:
 def with_only_examples(
     examples: StoredExamples, slots: np.ndarray, labels: np.ndarray, n_labels: int
 ) -> StoredExamples:
-    """Return a store of some of the examples, given in their order, with these labels; they keep their ids."""
+    """Return a store of the examples in some sorted slots, with new labels and their old ids."""
     rows = all_examples(examples)[0].take(slots)
     fewer = with_room_for_examples(new_examples(examples.parameters), rows, n_labels)
     append_examples(fewer.lists, rows, labels)
@@ -140,7 +140,7 @@ def with_only_examples(
 
 
 def with_example_ids(examples: StoredExamples, ids: np.ndarray, next_id: int) -> StoredExamples:
-    """Return the same examples under other ids, below ``next_id``, which is the next that is given out."""
+    """Return the same examples with other ids; ``next_id`` is the id of the next example."""
     keys = with_ids(examples.keys, ids)
     keys.totals[NEXT_ID] = next_id
     return examples._replace(keys=keys)
@@ -148,7 +148,7 @@ def with_example_ids(examples: StoredExamples, ids: np.ndarray, next_id: int) ->
 
 @kernel
 def append_examples(examples, rows, labels):
-    """Store one more example for each of the rows, for which there is room, and list them by their labels.
+    """Append the rows as examples, for which there is room, to the store and to the lists of their labels.
 
     Writes ``examples``.
     """
@@ -162,9 +162,9 @@ def append_examples(examples, rows, labels):
 
 @kernel
 def give_ids(examples, ids, next_id):
-    """Give the newest examples, as many as there are ids, these ids; ``next_id`` is that of the next one to come.
+    """Give the newest examples these ids, which must be new and distinct; ``next_id`` is the id of the next example.
 
-    Each is given once, and no other example has it. Writes the keys.
+    Writes the keys.
     """
     keys = examples.keys
     n = keys.totals[N_MEMORIES]
@@ -179,20 +179,19 @@ def give_ids(examples, ids, next_id):
 
 @kernel
 def draw_of_labels(examples, labels, numbers, n_old, newest, slots):
-    """Write the slots of examples drawn from before slot ``n_old``, each of one of the labels that have such examples.
+    """Draw examples from slots before ``n_old``, each of a label drawn from the sorted ``labels``.
 
-    The ``numbers``, in [0, 1), say of which of the ``labels`` an example is, which are sorted, and which of its
-    examples it is: one drawn from a share of them of the same length. So that it takes no longer for labels of very
-    many examples, only the newest are drawn from.
+    The ``numbers``, in [0, 1), decide which label and which of its examples is drawn. Only the newest examples of a
+    label are drawn from, so that labels with very many take no longer.
 
-    Writes ``slots``, NONE if there are none, and ``labels`` and ``newest``, which has room for as many.
+    Writes ``slots``, NONE if there is no example, and uses ``labels`` and ``newest``, of equal size, as buffers.
     """
     n_labels, last, slot = 0, NONE, NONE
     for i in range(labels.size):
         label = labels[i]
         if label != last:
             slot = np.int64(examples.first_of[label]) if label < examples.first_of.size else NONE
-            while slot >= n_old:  # never where it is NONE
+            while slot >= n_old:  # false for NONE
                 slot = np.int64(examples.next_of[slot])
             last = label
         if slot != NONE:
@@ -213,10 +212,7 @@ def draw_of_labels(examples, labels, numbers, n_old, newest, slots):
 
 @inner
 def _scan_label(examples, best, probe, label, label_score):
-    """Score the examples of a label, if there was memory for any.
-
-    The score is the mean of an example's cosine and of what the head says of the label.
-    """
+    """Offer all examples of a label, with the mean of an example's cosine and the label's score."""
     slot = np.int64(examples.first_of[label]) if label < examples.first_of.size else NONE
     while slot != NONE:
         offer(best, (score(examples.keys, probe, slot) + label_score) / np.float32(2.0), np.uint64(slot), slot)
@@ -243,7 +239,7 @@ def _nearest_row(examples, rows, found, i, candidates, best, n_labels):
 def find_examples(examples, rows, found, n_labels, hits):
     """Write the best examples of the best ``n_labels`` labels found for some of the rows into ``hits``.
 
-    More labels are looked at where these have too few examples. Writes ``hits`` and nothing else.
+    Examples of further labels are scored only if these labels have too few. Writes only ``hits``.
     """
     candidates = new_candidates(rows, found.most, 0)
     best = new_best(hits.ids.shape[1], 0)
@@ -256,9 +252,9 @@ def find_examples(examples, rows, found, n_labels, hits):
 def rows_of_labels(
     examples: ExampleLists, rows: Rows, answers: LabelAnswers, n_labels: int, hits: Hits, first: int, stop: int
 ) -> None:
-    """Write the best examples of the best ``n_labels`` of the labels answered for the rows ``first .. stop``.
+    """Write the best examples of the best ``n_labels`` labels of the rows ``first .. stop`` into ``hits``.
 
-    More labels are looked at where these have too few examples. Writes ``hits`` and nothing else.
+    Examples of further labels are scored only if these labels have too few. Writes only ``hits``.
     """
     labels, scores = answers.labels[first:stop], answers.scores[first:stop]
     found, n_each = labels != NONE, np.count_nonzero(labels != NONE, axis=1)

@@ -1,7 +1,7 @@
 """Kernels: the pairs of labels and rows that a multi-label head learns from, listed label by label.
 
-A label is paired with the rows that have it, and with its *hard negatives*: the rows that it is a candidate of though
-they do not have it. Each pair has a dual variable, its weight in the label's scorer.
+A label is paired with the rows that have it and with its *hard negatives*: rows without it for which it is a candidate.
+Each pair has a dual variable, the weight of the row in the label's scorer.
 """
 
 from collections.abc import Iterator
@@ -14,20 +14,20 @@ from .._jit import kernel
 from .inference_weights import offsets_of
 
 _PAIRS_IN_A_BLOCK = 1 << 20
-_ROWS_COUNTED = 4096  # at once
+_ROWS_COUNTED = 4096  # rows whose labels are counted at once
 
 
 class ExamplePairs(NamedTuple):
-    """Label ``l`` is paired with the rows of the entries ``offsets[l] .. offsets[l + 1]``, each only once."""
+    """Pairs of labels and rows: label ``l`` has the distinct rows of the entries ``offsets[l] .. offsets[l + 1]``."""
 
     offsets: np.ndarray  # int64 (labels + 1,)
     rows: np.ndarray  # int32
-    has: np.ndarray  # bool: the row has the label
-    weights: np.ndarray  # float32: what the row has added to the label's scorer, or taken from it
+    has: np.ndarray  # bool: whether the row has the label
+    weights: np.ndarray  # float32: the weight of the row in the label's scorer, negative if it lacks the label
 
 
 def pair_with_answers(rows: np.ndarray, labels: np.ndarray, n_labels: int) -> ExamplePairs:
-    """Return pairs for as many labels, of which ``labels[i]`` is one that row ``rows[i]`` has."""
+    """Return the pairs of ``n_labels`` labels with the rows that have them: row ``rows[i]`` has label ``labels[i]``."""
     by_label = np.argsort(labels, kind="stable")
     n = labels.size
     offsets = offsets_of(np.bincount(labels, minlength=n_labels))
@@ -47,27 +47,27 @@ def pair_with_all(answers: ExamplePairs, labels: np.ndarray, n_rows: int) -> Exa
 
 
 def pairs_that_count(pairs: ExamplePairs) -> ExamplePairs:
-    """Return copies of the pairs of rows that have the label, and of those that have a weight."""
+    """Return copies of the pairs whose row has the label or whose weight is not 0."""
     counted = np.flatnonzero(pairs.has | (pairs.weights > 0.0))
     offsets = np.searchsorted(counted, pairs.offsets)
     return ExamplePairs(offsets, pairs.rows[counted], pairs.has[counted], pairs.weights[counted])
 
 
 def joined(parts: list[ExamplePairs]) -> ExamplePairs:
-    """Return the pairs of parts of different labels, whose labels rise from part to part."""
+    """Concatenate pairs of different labels, which rise from part to part."""
     offsets = np.stack([part.offsets for part in parts]).sum(axis=0)
     return ExamplePairs(offsets, *(np.concatenate(arrays) for arrays in list(zip(*parts, strict=True))[1:]))
 
 
 class HardNegatives(NamedTuple):
-    """Label ``l`` is a candidate of the rows of the entries ``offsets[l] .. offsets[l + 1]``, some of which have it."""
+    """Candidate labels by label: ``l`` is one of the rows of the entries ``offsets[l] .. offsets[l + 1]``."""
 
     offsets: np.ndarray  # int64 (labels + 1,)
     rows: np.ndarray  # int32
 
 
 def by_label(candidates: np.ndarray, order: np.ndarray, n_labels: int) -> HardNegatives:
-    """Return candidate labels label by label; ``candidates`` has a row for each row, with NONE after the last label."""
+    """Return candidates grouped by label; ``candidates`` has the labels of each row, then NONE."""
     counts = np.zeros(n_labels, np.int64)
     for first in range(0, order.size, _ROWS_COUNTED):
         some = candidates[first : first + _ROWS_COUNTED]
@@ -79,7 +79,7 @@ def by_label(candidates: np.ndarray, order: np.ndarray, n_labels: int) -> HardNe
 
 
 class LabelBlock(NamedTuple):
-    """The pairs of the labels ``first .. stop``; the pairs have none of other labels."""
+    """The pairs of the labels ``first .. stop``, and no others."""
 
     first: int
     stop: int
@@ -94,9 +94,9 @@ def one_block(pairs: ExamplePairs) -> list[LabelBlock]:
 def pair_with_hard_negatives(
     pairs: ExamplePairs, found: HardNegatives, n_rows: int, most: int = _PAIRS_IN_A_BLOCK
 ) -> Iterator[LabelBlock]:
-    """Yield the pairs, and those of labels with their hard negatives that are not among them, in blocks of labels.
+    """Yield the pairs, with further pairs for hard negatives, in blocks of labels.
 
-    A block has up to ``most`` pairs, or one label. All together take several times the memory of those that count.
+    A block has up to ``most`` pairs, or one label: all blocks together would take several times the memory.
     """
     n_before, first = pairs.offsets + found.offsets, 0
     last, paired_with = n_before.size - 1, np.full(n_rows, NONE, np.int64)
@@ -115,7 +115,7 @@ def pair_with_hard_negatives(
 
 @kernel
 def sort_by_label(candidates, order, ends, rows):
-    """Write each label's rows in the given order, from ``ends[label]`` on."""
+    """Append each row to the rows of its labels, from ``ends[label]`` on."""
     for row in order:
         for i in range(candidates.shape[1]):
             label = candidates[row, i]
@@ -127,9 +127,9 @@ def sort_by_label(candidates, order, ends, rows):
 
 @kernel
 def merge_pairs(pairs, found, first, stop, paired_with, merged):
-    """Write the pairs of each label and then those with its hard negatives that are not among them.
+    """Write the pairs of each label, and then its hard negatives that have no pair yet.
 
-    ``paired_with`` holds no label from ``first`` on. Writes that, and ``merged``.
+    ``paired_with`` is a buffer that holds no label from ``first`` on. Writes ``paired_with`` and ``merged``.
     """
     end = 0
     for label in range(first, stop):

@@ -1,11 +1,11 @@
-"""Kernels: the best labels of a row out of the inverted index alone, without a search of trees.
+"""Kernels: exact search for the best labels of a row in the inverted index, without trees.
 
-Lists are gone through one after the other, those that can add most for their length first, and within a list the
-heaviest weights come first. What the rest can add to any label bounds what labels can score that were not met. As soon
-as that is less than the score of the best label met, no further label need be met (MaxScore; Turtle and Flood, 1995).
-Of the labels met only those are scored in full that may still be the best. In the lists that are left then, which are
-long, most labels stand far below the heaviest: texts of many words, for instance, weigh each of them less. How heavy a
-label's weights are at most, as shares of the heaviest of their lists, bounds what these can add to it.
+Posting lists are read one after the other, first those that can add most for their length; each is sorted by weight,
+the heaviest first. The lists that are left bound the score of any label not met yet. Once this bound is below the score
+of the best label met, no further label needs to be met (MaxScore; Turtle and Flood, 1995). Of the labels met, only
+those that may still be the best are scored in full. In the remaining lists, which are long, most labels weigh far less
+than the heaviest one. Each label therefore has a tighter bound: its largest weight in long lists as a share of the
+heaviest weight there.
 
 The bounds hold where the index lists all weights.
 """
@@ -18,27 +18,27 @@ from .._forest import NONE, Probe, aim_probe, gathered_dot, longest_row, new_pro
 from .._jit import by_reference, empty, inner, inner_allocating, inner_merged, kernel, release, zeros
 from .inverted_index import Postings, add_to_met, keep_best_labels, next_list
 
-_MOST_LISTS = 64  # that a row goes through
-_RUN = 128  # entries of a list after which it is decided whether to go on
-_SHARE_MET = 0.5  # a list that is longer than this share of the labels met is worth a look at the best of them
-_ENTRIES_IN_A_LABEL = 24  # of lists are read in the time that it takes to find a label's weights
-_ROUNDING = np.float32(1e-5)  # of the sum of all bounds
-_LABELS_IN_A_ROW = 12  # are looked at in the time that it takes to look at one of a list
+_MOST_LISTS = 64  # read for a row
+_RUN = 128  # entries read before checking whether to go on
+_SHARE_MET = 0.5  # before reading a list longer than this share of the labels met, score the best of them
+_ENTRIES_IN_A_LABEL = 24  # entries read in the time that it takes to look up the weights of a label
+_ROUNDING = np.float32(1e-5)  # relative to the sum of all bounds
+_LABELS_IN_A_ROW = 12  # sums read in sequence in the time of one random access
 _BLOCK = 64  # labels whose sums are compared together
-_LONG_LISTS = 64  # times the length of a long list are more than all labels
+_LONG_LISTS = 64  # a list is long if it has more than this part of all labels
 
 
 class LabelBounds(NamedTuple):
-    """What bounds the scores of labels beside the index."""
+    """Bounds on the scores of labels."""
 
     biases: np.ndarray  # float32 (labels,)
-    highest: np.float32  # of the biases
-    # float32 (labels,): the largest share that a label's weight in a long list is of the heaviest weight there
+    highest: np.float32  # the largest bias
+    # float32 (labels,): largest share of a label's weight in the heaviest weight of a long list
     shares: np.ndarray
 
 
 def label_bounds(postings: Postings, biases: np.ndarray) -> LabelBounds:
-    """Return the bounds of labels that an index lists, with these biases."""
+    """Return the bounds of the labels of an index, which have these biases."""
     lengths = np.diff(postings.offsets)
     of_long = np.repeat(lengths * _LONG_LISTS > biases.size, lengths)
     heaviest = np.repeat(postings.weights[postings.offsets[:-1][lengths > 0]], lengths[lengths > 0])[of_long]
@@ -48,23 +48,23 @@ def label_bounds(postings: Postings, biases: np.ndarray) -> LabelBounds:
 
 
 class _Rest(NamedTuple):
-    """What lists can add at most to a label's score that have not been gone through, or not to their ends."""
+    """The most that unread parts of lists can add to a label's score."""
 
-    short: np.float32  # the short lists, and the ends of all
-    long: np.float32  # the others, to a label that is the heaviest in each of them
+    short: np.float32  # by short lists and by partly read ones
+    long: np.float32  # by unread long lists, if the label is the heaviest in each
 
 
 class _IndexRoom(NamedTuple):
-    """Room for the search of one row after the other."""
+    """Buffers for the search of one row after the other."""
 
-    bounds: np.ndarray  # float32 (longest row,): what the list of each of the row's features can add at most
-    priorities: np.ndarray  # float32 (longest row,): of those lists; 0 once they have been gone through
-    sums: np.ndarray  # float32 (labels,): what the index says of each label met; 0 for others
-    labels: np.ndarray  # int64 (labels + _RUN,): those met
-    kept: np.ndarray  # int64 (labels + _RUN,): of those met, the ones that may be among the best
-    scores: np.ndarray  # float32 (labels + _RUN,): of those kept that are scored in full, which come first
+    bounds: np.ndarray  # float32 (longest row,): the most that the list of each feature can add
+    priorities: np.ndarray  # float32 (longest row,): of these lists; 0 once read
+    sums: np.ndarray  # float32 (labels,): partial score of each label met; 0 for others
+    labels: np.ndarray  # int64 (labels + _RUN,): labels met
+    kept: np.ndarray  # int64 (labels + _RUN,): labels met that may be among the best
+    scores: np.ndarray  # float32 (labels + _RUN,): scores of the kept labels that are scored in full, which come first
     probe: Probe  # aimed at the row
-    n_scored: np.ndarray  # int64 (1,): how often a label has been scored for the row
+    n_scored: np.ndarray  # int64 (1,): labels scored in full for the row
 
 
 @inner_allocating
@@ -89,7 +89,7 @@ def _is_long(length, n_labels):
 
 @inner_merged
 def _set_bounds(postings, room, x):
-    """Write what each list can add at most, 0 for those that cannot add anything, and return what all can."""
+    """Write the most that each list can add, at least 0; return the sum."""
     bounds, priorities = room.bounds, room.priorities
     short, long = np.float32(0.0), np.float32(0.0)
     for i in range(x.b - x.a):
@@ -107,7 +107,7 @@ def _set_bounds(postings, room, x):
 
 @inner
 def _without(rest, bound, unread, is_long):
-    """Return what is left once a list has been gone through, but for ``unread``, which its end can add."""
+    """Return the bounds after reading a list, the unread end of which can add ``unread``."""
     if is_long:
         return _Rest(rest.short + unread, rest.long - bound)
     return _Rest(rest.short + unread - bound, rest.long)
@@ -115,9 +115,9 @@ def _without(rest, bound, unread, is_long):
 
 @inner
 def _meet(postings, entry, end, value, least, room, n_found):
-    """Add a list's entries to the sums of their labels as long as they add more than ``least``.
+    """Add a list's entries to the sums of their labels while they add more than ``least``.
 
-    Returns how many labels have been met, and the entry that it got to.
+    Returns the number of labels met, and the first unread entry.
     """
     sums, labels = room.sums, room.labels
     while entry < end and n_found < labels.size and value * postings.weights[entry] > least:
@@ -147,7 +147,7 @@ def _score(digest, biases, room, label):
 
 @inner
 def _score_best(digest, biases, labels, room, n):
-    """Put those ``n`` of some labels first that have the greatest sums, and score them; return how many they are."""
+    """Move the ``n`` labels with the largest sums to the front and score them; return their number."""
     n_kept = keep_best_labels(labels, room.sums, n)
     for i in range(n_kept):
         room.scores[i] = _score(digest, biases, room, labels[i])
@@ -156,7 +156,7 @@ def _score_best(digest, biases, labels, room, n):
 
 @inner
 def _score_of_rank(scores, n, k):
-    """Return the ``k``-th highest of ``n`` scores, minus infinity if they are fewer."""
+    """Return the ``k``-th highest of ``n`` scores, minus infinity if there are fewer."""
     for i in range(n):
         n_above = n_alike = np.int64(0)
         for j in range(n):
@@ -169,18 +169,18 @@ def _score_of_rank(scores, n, k):
 
 @inner
 def _keep(labels, sums, shares, lowest, rest, kept):
-    """Write the labels that may reach a score to ``kept``, which may be the same array; return their number."""
+    """Write the labels that may reach a score to ``kept``, which may be the input array; return their number."""
     n_kept, least = np.int64(0), lowest - rest.short
     for i in range(labels.size):
         label = labels[i]
         kept[n_kept] = label
-        n_kept += np.int64(sums[label] + shares[label] * rest.long >= least)  # no branch: it would be mispredicted
+        n_kept += np.int64(sums[label] + shares[label] * rest.long >= least)  # branchless
     return n_kept
 
 
 @inner
 def _is_worth_all(room, n):
-    """Return whether going through all sums, one behind the other, is faster than through those of ``n`` labels."""
+    """Return whether reading all sums in sequence is faster than reading those of ``n`` labels."""
     return n * _LABELS_IN_A_ROW > room.sums.size
 
 
@@ -194,7 +194,7 @@ def _any_from(sums, lowest):
 
 @inner
 def _label_of_largest(sums):
-    """Return the label of the largest of all sums, which is above 0."""
+    """Return the label with the largest sum, which is above 0."""
     best, largest = np.int64(0), sums[0]
     for first in range(0, sums.size, _BLOCK):
         some = sums[first : first + _BLOCK]
@@ -207,15 +207,15 @@ def _label_of_largest(sums):
 
 @inner
 def _go_through_lists(postings, digest, of_labels, room, x, k):
-    """Meet all labels that may be among the ``k`` best, and keep those that still may be.
+    """Read lists until all labels that may be among the ``k`` best have been met, and keep those that still may be.
 
-    Returns how many have been met, how many are kept, and what the lists can add at most to their sums.
+    Returns the numbers of labels met and kept, and the most that unread lists can add to their sums.
     """
     biases, highest, shares = of_labels.biases, of_labels.highest, of_labels.shares
     rest = _set_bounds(postings, room, x)
     cost_of_a_label = digest.features.size // biases.size + _ENTRIES_IN_A_LABEL
     lowest, n_found, meeting = np.float32(-np.inf), np.int64(0), True
-    candidates = room.labels[:0]  # those met as long as labels are met, then those kept
+    candidates = room.labels[:0]  # the labels met while lists are read, then those kept
     for _ in range(_MOST_LISTS):
         i = next_list(room.priorities, x.b - x.a)
         if i == NONE:
@@ -249,7 +249,7 @@ def _go_through_lists(postings, digest, of_labels, room, x, k):
 
 @inner
 def _write_best(room, n, row, answers):
-    """Write the labels of the highest of ``n`` scores, the best first; of labels of one score the first comes first."""
+    """Write the labels of the highest of ``n`` scores, the best first; of equal scores the lowest label first."""
     labels, scores = answers.labels, answers.scores
     for rank in range(min(labels.shape[1], n)):
         best = rank
@@ -291,11 +291,11 @@ def _rank_row(postings, digest, of_labels, questions, room, row, answers):
 
 @kernel
 def rank_listed(postings, digest, of_labels, questions, answers):
-    """Write the best labels that the index lists for the rows ``first .. stop``, how many were scored and how many met.
+    """Write the best labels of the rows ``first .. stop``, and how many were scored and met.
 
-    ``digest`` and ``of_labels``, the bounds of labels, are of the scorers all of whose weights the index lists.
+    The index must list all weights of the scorers that ``digest`` and ``of_labels``, the bounds, belong to.
 
-    Writes ``answers`` and nothing else; where fewer labels were met than are wanted, the rest is left as it is.
+    Writes only ``answers``; if fewer labels are met than wanted, the remaining entries stay as they are.
     """
     postings = by_reference(postings)
     digest = by_reference(digest)

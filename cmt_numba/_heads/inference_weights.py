@@ -1,7 +1,7 @@
-"""Kernels: the head's scorers once more, laid out to be read: what holds them otherwise is made to be changed.
+"""Kernels: a read-only copy of the head's scorers, laid out for fast scoring.
 
-Weights of sparse scorers become lists without gaps. Those of dense scorers keep the upper half of their bits
-(bfloat16), which is half of what has to be read and exact to a 500th of each weight.
+Sparse scorers become lists without gaps. Dense scorers are stored as bfloat16, which halves the memory traffic at a
+relative error of at most 1/500.
 """
 
 from typing import Annotated, NamedTuple
@@ -22,11 +22,11 @@ from .._forest import (
 )
 from .._jit import by_reference, empty, inner, inner_fastmath, kernel, release
 
-_ROUNDED_AT_ONCE = 1 << 20  # weights
+_ROUNDED_AT_ONCE = 1 << 20  # weights rounded at once
 
 
 class Digest(NamedTuple):
-    """All scorers, of a sparse head or of a dense one; of no labels where there is no digest.
+    """A read-only copy of all scorers of a sparse or dense head; empty if there is none.
 
     The weights of sparse label ``l`` are the entries ``offsets[l] .. offsets[l + 1]``.
     """
@@ -38,17 +38,17 @@ class Digest(NamedTuple):
 
     @property
     def n_labels(self) -> int:
-        """How many labels' sparse scorers there are."""
+        """The number of labels with sparse scorers."""
         return self.offsets.size - 1
 
 
 def offsets_of(counts: np.ndarray) -> np.ndarray:
-    """Return where the lists of so many entries each begin, one behind the other, and where the last one ends."""
+    """Return the offsets of consecutive lists with these numbers of entries, and the end of the last."""
     return np.concatenate([np.zeros(1, np.int64), np.cumsum(counts, dtype=np.int64)])
 
 
 def new_digest(n_cells: np.ndarray) -> Digest:
-    """Return a digest to be filled in of sparse scorers with so many cells."""
+    """Return an empty digest for sparse scorers with these numbers of cells."""
     offsets = offsets_of(n_cells)
     features, weights = np.empty(offsets[-1], np.int32), np.empty(offsets[-1], np.float32)
     return Digest(offsets, features, weights, np.empty((0, 0), np.uint16))
@@ -66,14 +66,14 @@ def digest_of(weights: np.ndarray) -> Digest:
 class Common(NamedTuple):
     """Labels so frequent that they are candidates for every row, and their sparse scorers by feature.
 
-    Feature ``f`` has the entries ``offsets[f] .. offsets[f + 1]``. What every row asks is answered together: only the
-    weights that the row has a feature for are read.
+    Feature ``f`` has the entries ``offsets[f] .. offsets[f + 1]``. All common labels are scored together, and only the
+    weights of the row's features are read.
     """
 
     labels: Annotated[np.ndarray, kind_of(np.int64, "common labels")]
-    # one entry where the scorers are not laid out
+    # one entry if the scorers are not laid out
     offsets: Annotated[np.ndarray, kind_of(np.int64, "offsets of common labels")]
-    # of an entry's label in ``labels``
+    # position of an entry's label in ``labels``
     places: Annotated[np.ndarray, kind_of(np.int32, "entries of common labels")]
     weights: Annotated[np.ndarray, kind_of(np.float32, "entries of common labels")]
 
@@ -91,13 +91,13 @@ def laid_out(common: Common, digest: Digest, n_features: int) -> Common:
 
 
 def no_digest() -> Digest:
-    """Return what stands for no digest."""
+    """Return an empty digest."""
     return new_digest(np.empty(0, np.int64))
 
 
 @kernel
 def list_cells(models, digest):
-    """Fill in the digest of sparse models.
+    """Copy the cells of sparse models to a digest.
 
     Writes the features and weights of ``digest``.
     """
@@ -116,7 +116,7 @@ def list_cells(models, digest):
 
 @kernel
 def enter_lists(models, digest):
-    """Give models that have no tables the weights of a digest. There must be room.
+    """Copy the weights of a digest to models without tables, which must have room.
 
     Writes the models.
     """
@@ -145,7 +145,7 @@ def _halved_dot(values, halves):
 
 @inner
 def digested_margin(digest, label, probe):
-    """Return a scorer's margin, but for its bias, of the row that a probe has been aimed at."""
+    """Return a scorer's margin without its bias for the row of a probe."""
     if digest.halves.size > 0:
         return _halved_dot(probe.values, digest.halves[label])
     a, b = digest.offsets[label], digest.offsets[label + 1]

@@ -1,10 +1,10 @@
-"""Kernels: an inverted index of the head's sparse scorers: which labels weigh a feature most.
+"""Kernels: an inverted index of the head's sparse scorers.
 
-Routers follow the features that many labels share. What tells a short text apart is often a word or two that hardly any
-other label has, and no router above it need have met them. The index finds these labels at once: it lists, for every
-feature, the labels that weigh it, the heaviest first, and a row goes through the lists of its rarest heavy features
-until it has met as many labels as it may. Rivals see to it that scorers have negative weights too; those say little
-about a row, so a list holds only weights of the sign that the feature's weights have on the whole.
+Routers follow features that many labels share, but a short text is often identified by one or two rare words, which no
+router may know. The index lists for each feature the labels with a weight for it, the heaviest first. A search reads
+the lists of a row's rarest heavy features until it has met enough labels. Training against competitors also gives
+scorers weights of the other sign. They say little about a row, so a list holds only weights of the sign that most of
+the feature's weights have.
 """
 
 from typing import Annotated, NamedTuple
@@ -16,34 +16,34 @@ from .._forest import NONE, kind_of
 from .._jit import inner
 from .inference_weights import Digest, offsets_of
 
-_MOST_LISTS = 32  # that a row goes through
-_CELLS_AT_ONCE = 1 << 20  # are compared
+_MOST_LISTS = 32  # read for a row
+_CELLS_AT_ONCE = 1 << 20  # cells compared at once
 
 
 class Postings(NamedTuple):
     """The weights of sparse scorers by feature; feature ``f`` has the entries ``offsets[f] .. offsets[f + 1]``.
 
-    It may be older than the scorers: labels and weights that are new are not listed.
+    It may be older than the scorers, and then lacks new labels and weights.
     """
 
-    # one entry where there is no index
+    # one entry if there is no index
     offsets: Annotated[np.ndarray, kind_of(np.int64, "offsets of the index")]
     labels: Annotated[np.ndarray, kind_of(np.int32, "entries of the index")]
     weights: Annotated[np.ndarray, kind_of(np.float32, "entries of the index")]
-    n_labels: int  # that the head had
+    n_labels: int  # of the head when it was indexed
 
 
 def no_postings() -> Postings:
-    """Return an index that lists nothing."""
+    """Return an empty index."""
     return Postings(np.zeros(1, np.int64), np.empty(0, np.int32), np.empty(0, np.float32), 0)
 
 
 def heavy_cells(
     digest: Digest, lightest: float, excluded: np.ndarray, *, cells_at_once: int = _CELLS_AT_ONCE
 ) -> np.ndarray:
-    """Return which cells of a digest are neither 0 nor below ``lightest`` times the largest of the same label: bool.
+    """Return which cells of a digest are not 0 and at least ``lightest`` times their label's largest: bool.
 
-    Those of the labels ``excluded`` are left out.
+    It is false for cells of the labels ``excluded``.
     """
     heavy, left_out = np.zeros(digest.weights.size, np.bool_), np.zeros(digest.n_labels, np.bool_)
     left_out[excluded] = True
@@ -63,11 +63,11 @@ def heavy_cells(
 def list_by_feature(
     digest: Digest, listed: np.ndarray, n_features: int, *, cells_at_once: int = _CELLS_AT_ONCE
 ) -> Postings:
-    """Return the index of the cells of a digest that are to be ``listed``, bool, none of which is 0.
+    """Return an index of the cells of a digest that are ``listed``, bool, none of which is 0.
 
-    Of ``listed`` those stay true that the index has: the others have the sign that fewer weights of their feature have.
+    Clears ``listed`` for cells with the sign that fewer weights of their feature have, which the index leaves out.
     """
-    parts = [slice(*span) for span in spans(listed.size, cells_at_once)]  # all at once would take much memory
+    parts = [slice(*span) for span in spans(listed.size, cells_at_once)]  # to limit memory
     totals = np.zeros(n_features)
     for part in parts:
         np.add.at(totals, digest.features[part][listed[part]], digest.weights[part][listed[part]].astype(np.float64))
@@ -78,7 +78,7 @@ def list_by_feature(
     n_of_label = np.diff(np.searchsorted(cells, digest.offsets))
     features, weights = digest.features[cells], digest.weights[cells]
     del cells
-    # By feature, and of a feature the heaviest first: the bits of floats that are not negative rise with them.
+    # By feature, the heaviest first: non-negative floats sort like their bits.
     keys = features.astype(np.uint64)
     keys <<= np.uint64(32)
     keys |= ~np.abs(weights).view(np.uint32)
@@ -91,7 +91,7 @@ def list_by_feature(
 
 @inner
 def lists_any(postings, x):
-    """Return whether some label is listed for a row, under a weight of the right sign."""
+    """Return whether a label is listed for a feature of a row, with a weight of the sign of its value."""
     for i in range(x.a, x.b):
         first = postings.offsets[x.indices[i]]
         if first < postings.offsets[x.indices[i] + 1] and x.values[i] * postings.weights[first] > 0.0:
@@ -101,7 +101,7 @@ def lists_any(postings, x):
 
 @inner
 def _set_priorities(postings, priorities, x):
-    """Let heavy cells come before light ones, and short lists before long ones."""
+    """Set the priorities of lists: heavy cells and short lists first."""
     for i in range(x.b - x.a):
         feature, value = x.indices[x.a + i], x.values[x.a + i]
         first = postings.offsets[feature]
@@ -112,7 +112,7 @@ def _set_priorities(postings, priorities, x):
 
 @inner
 def next_list(priorities, n_cells):
-    """Return the cell whose list comes next, NONE after the last one."""
+    """Return the cell with the next list, NONE after the last."""
     next_cell, highest = NONE, np.float32(0.0)
     for i in range(n_cells):
         if priorities[i] > highest:
@@ -124,8 +124,8 @@ def next_list(priorities, n_cells):
 def _go_through(postings, entry, end, value, sums, labels, n_found):
     """Add ``value`` times the weights of a list's entries to the sums of their labels.
 
-    Returns how many labels are found then, and the entry that it got to. Stops where ``labels`` is full. There is
-    always room for as many labels as there are entries in a run, so that the loop over a run need not decide anything.
+    Returns the number of labels found, and the first unread entry. Stops when ``labels`` is full. There is always room
+    for the labels of a run of entries, so the loop over a run needs no check.
     """
     while entry < end and n_found < labels.size:
         run_end = min(end, entry + labels.size - n_found)
@@ -141,21 +141,20 @@ def _go_through(postings, entry, end, value, sums, labels, n_found):
 
 @inner
 def add_to_met(postings, entry, end, value, sums):
-    """Add a list's entries to the sums of the labels that have been met."""
+    """Add a list's entries to the sums of labels that have been met."""
     for i in range(entry, end):
         label = np.int64(postings.labels[i])
-        met = np.float32(sums[label] != 0.0)  # no branch, which would be mispredicted half of the time
+        met = np.float32(sums[label] != 0.0)  # without a branch, which would be mispredicted half of the time
         sums[label] += met * value * postings.weights[i]
 
 
 @inner
 def meet_labels(postings, priorities, x, sums, labels, n_found, n_further):
-    """Append the labels that row ``x`` meets to the ``n_found`` there are, until ``labels`` is full.
+    """Append the labels that row ``x`` meets after the first ``n_found``, until ``labels`` is full.
 
-    Then ``n_further`` entries of lists are gone through that only add to the labels met: those whose other features
-    come first would be taken for worse than they are. Labels whose entry in ``sums`` is not 0 are known already.
-    ``priorities`` is room for as many cells as the row has. Returns how many labels there are then, and leaves what the
-    lists say of each in ``sums``.
+    Then ``n_further`` entries are read that only add to labels met, so that the order of lists matters less. Labels
+    whose entry in ``sums`` is not 0 are known already. ``priorities`` is a buffer with an entry for each cell of the
+    row. Returns the number of labels, and leaves their partial scores in ``sums``.
     """
     _set_priorities(postings, priorities, x)
     for _ in range(_MOST_LISTS):
@@ -174,10 +173,9 @@ def meet_labels(postings, priorities, x, sums, labels, n_found, n_further):
 
 @inner
 def _sift_down(heap, sums, i):
-    """Let the label at place ``i`` of a heap, the one of the smallest sum on top, sink to where it belongs.
+    """Restore the heap below place ``i``; the label with the smallest sum is on top.
 
-    Not the heap of ``_forest/frontier.py``, whose entries hold what they are ordered by: this one orders labels where
-    they are by sums that lie elsewhere, so that no room is needed and nothing is copied.
+    Unlike the heap of ``_forest/frontier.py`` it orders labels in place, by sums in another array.
     """
     label = heap[i]
     while True:
@@ -195,7 +193,7 @@ def _sift_down(heap, sums, i):
 
 @inner
 def keep_best_labels(labels, sums, n_kept):
-    """Keep the labels of the greatest sums, put them first, and return how many they are."""
+    """Move the labels with the largest sums to the front and return their number."""
     if labels.size <= n_kept:
         return labels.size
     heap = labels[:n_kept]

@@ -1,12 +1,11 @@
 """The one-against-some head: a linear scorer for each label, trained against the candidates of an example.
 
-A label's scorer starts as the mean of its examples, scaled to length 1, so the head begins as the cosine to that mean,
-and learns from there. With MIRA, which needs no accumulators, their place is taken by the sums of the labels' examples:
-so as further examples come the mean in a scorer can follow them, whatever else the scorer has learned.
+A label's scorer starts as the mean of its examples, scaled to length 1, so initial scores are cosines. MIRA needs no
+AdaGrad accumulators; their place holds the sums of the labels' examples. With further examples the mean inside a scorer
+moves, and what the scorer has learned otherwise stays.
 
-Sparse scorers that nothing is learned from for a while can do without what they learn in: they lie in the lists of the
-digest alone, which take a third of the memory of tables, and tables are made of these when they learn again. The sums
-of examples are lost with the tables.
+Sparse scorers learn in hash tables. Between trainings they can be stored in the lists of the digest alone, which take a
+third of the memory; tables are rebuilt before they learn again. The sums of examples are lost with the tables.
 """
 
 from __future__ import annotations
@@ -71,7 +70,7 @@ from .inverted_index import Postings, heavy_cells, list_by_feature, no_postings
 
 
 class HeadLoss(IntEnum):
-    """What a head learns from its candidates, by number in files. 2 was the squared loss, which is no longer there."""
+    """Losses by their numbers in files. Number 2 was the squared loss, which has been removed."""
 
     SOFTMAX = 0
     LOGISTIC = 1
@@ -79,16 +78,16 @@ class HeadLoss(IntEnum):
 
 
 NEGLIGIBLE = 0.04
-"""Share of the largest weight of a rare label: smaller ones are forgotten."""
+"""Weights of rare labels below this share of the largest one are dropped."""
 
-_SHORTEST = np.float32(1e-6)  # squared, relative to what was added: a shorter sum of examples is rounding errors
-_CELLS_IN_A_LOOKUP = 12  # so many cells of a digest can be gone through in the time of one look-up in a table
+_SHORTEST = np.float32(1e-6)  # squared length relative to the terms: a shorter sum of examples is rounding error
+_CELLS_IN_A_LOOKUP = 12  # cells of a digest that can be read in the time of one table lookup
 
 HEAD_LOSSES = {loss.name.lower(): int(loss) for loss in HeadLoss}
 
 
 class HeadParameters(NamedTuple):
-    """What is fixed for a head's life."""
+    """Parameters that never change during the life of a head."""
 
     n_features: int
     sparse: bool
@@ -97,7 +96,7 @@ class HeadParameters(NamedTuple):
 
 
 class LabelScorers(NamedTuple):
-    """A head as kernels are handed it, to find labels for rows, to score them and to learn from them."""
+    """The parts of a head that kernels need to find and score labels."""
 
     models: LinearModels
     digest: Digest
@@ -128,7 +127,7 @@ class Head(NamedTuple):
 
     @property
     def scorers(self) -> LabelScorers:
-        """What kernels are handed that score candidates."""
+        """The parts for kernels that score candidates."""
         parameters = self.parameters
         return LabelScorers(
             self.models, self.digest, self.postings, self.common, self.gaps, parameters.loss, parameters.learning_rate
@@ -152,10 +151,10 @@ def new_head(parameters: HeadParameters) -> Head:
 
 
 def with_labels(head: Head, rows: Rows, lengths: np.ndarray | None = None) -> Head:
-    """Return a head with a scorer for one more label for each of the rows, which it starts as.
+    """Return a head with one more label for each of the rows, whose scorer starts as the row.
 
-    The rows are means, scaled to length 1; ``lengths``, float32, are those of the sums of examples that they came from,
-    by default of single ones. The head given stays as it is, should the new labels come to nothing.
+    The rows are means of unit length; ``lengths``, float32, are those of the sums of examples, by default 1. The input
+    head is not changed, so that a failed insertion can be undone.
     """
     head = head._replace(counters=head.counters.copy())
     lengths = np.ones(rows.n_rows, np.float32) if lengths is None else lengths
@@ -169,16 +168,13 @@ def with_labels(head: Head, rows: Rows, lengths: np.ndarray | None = None) -> He
 
 
 def with_more_cells(head: Head) -> Head:
-    """Return a head with twice as many cells for sparse scorers, and as many as are wanted."""
+    """Return a head with twice as many cells for sparse scorers, or more if more are wanted."""
     used, wanted = int(head.counters[0, TABLES_END]), int(head.counters[0, CELLS_WANTED])
     return with_tables(head, max(2 * used, used + wanted))
 
 
 def without_room(models: LinearModels) -> LinearModels:
-    """Return models that learn as those given do, in the same arrays, except that they cannot be given larger tables.
-
-    So threads can train different labels at once.
-    """
+    """Return models that share all arrays but cannot get larger tables, so that threads can train different labels."""
     counters = models.counters.copy()
     counters[:, TABLES_END] = models.table.shape[1]
     counters[:, FREE_TABLES:] = NONE
@@ -186,9 +182,9 @@ def without_room(models: LinearModels) -> LinearModels:
 
 
 def count_in_means(head: Head, rows: Rows, labels: np.ndarray) -> Head:
-    """Count rows, of these labels, among the examples of the means that scorers start from; return the head.
+    """Add rows to the means that the scorers of their labels contain; return the head, a new one if it had to grow.
 
-    It is the head given, unless that had to grow. Only with MIRA.
+    Only for MIRA.
     """
     at = np.zeros(1, np.int64)
     while move_means(head.models, rows, labels, at) != DONE:
@@ -197,11 +193,11 @@ def count_in_means(head: Head, rows: Rows, labels: np.ndarray) -> Head:
 
 
 def without_negligible_weights(head: Head) -> Head:
-    """Return a sparse head whose scorers have lost the weights that make no difference.
+    """Return a sparse head without negligible weights.
 
-    What a label has learned from its competitors is spread thinly over many features, which makes its table several
-    times larger, and slower to go through, than what decides. Common labels lose none: they have learned from all rows,
-    and many small weights together tell where they are.
+    Competitors give a label small weights for many features, which make its table several times larger and slower
+    without changing answers. Common labels keep all weights: they have learned from all rows, and their many small
+    weights matter together.
     """
     size = int(head.counters[0, TABLES_END])
     pruned = head._replace(
@@ -215,17 +211,14 @@ def without_negligible_weights(head: Head) -> Head:
     shares = np.full(pruned.nodes.shape[1], NEGLIGIBLE, np.float32)
     shares[head.common.labels] = 0.0
     copy_labels(pruned.models, head.models, shares)
-    # In place: a copy would need the memory of a third table beside the two there are.
+    # In place: a copy would need the memory of a third table.
     room = min(int(SPARE * pruned.counters[0, TABLES_END]), head.routers.table.shape[1])
     pruned.routers.table.resize((1, room), refcheck=False)
     return pruned
 
 
 def with_only(head: Head, labels: np.ndarray) -> Head:
-    """Return a head of some of a head's labels, numbered in this order, which shares no memory with it.
-
-    It may learn, and has no index.
-    """
+    """Return a head of some of the labels, numbered in this order. It shares no memory, may learn, and has no index."""
     n_labels, d = int(head.counters[0, NODES_END]), head.parameters.n_features
     counters, routers = head.counters.copy(), head.routers
     counters[0, NODES_END] = labels.size
@@ -248,14 +241,14 @@ def with_only(head: Head, labels: np.ndarray) -> Head:
 
 
 def as_ready_as(head: Head, other: Head, lightest: float) -> Head:
-    """Return a head with an index, and ready to be read, where another one is so."""
+    """Return a head with a digest and an index if the other head has them."""
     if other.digest.n_labels > 0:
         head = with_digest(head)
     return with_index(head, lightest) if other.postings.n_labels > 0 else head
 
 
 def weights_of_labels(head: Head, labels: np.ndarray) -> np.ndarray | scipy.sparse.csr_array:
-    """Return the scorers of some labels as rows of a matrix, sparse like the head. Their biases are not in it."""
+    """Return the scorers of some labels, without biases, as rows of a matrix, sparse like the head."""
     n_labels, d = int(head.counters[0, NODES_END]), head.parameters.n_features
     if not head.parameters.sparse:
         weights: np.ndarray = head.routers.weights[0, : n_labels * 2 * d].reshape(n_labels, 2 * d)[labels, :d]
@@ -265,12 +258,12 @@ def weights_of_labels(head: Head, labels: np.ndarray) -> np.ndarray | scipy.spar
 
 
 def is_in_lists(head: Head) -> bool:
-    """Return whether the scorers of a sparse head lie in the lists of its digest alone."""
+    """Return whether a sparse head has scorers in the lists of its digest but no tables."""
     return head.digest.features.size > 0 and head.counters[0, TABLES_END] == 0
 
 
 def with_lists(head: Head, digest: Digest) -> Head:
-    """Return a sparse head of so many labels whose scorers lie in these lists alone."""
+    """Return a sparse head with scorers in the lists of ``digest`` and without tables."""
     nodes, counters = head.nodes.copy(), head.counters.copy()
     nodes["table_bits"], nodes["table_used"] = 0, 0
     counters[0, [TABLES_END, CELLS_WANTED]] = 0
@@ -280,14 +273,14 @@ def with_lists(head: Head, digest: Digest) -> Head:
 
 
 def with_means_in_lists(head: Head, means: Rows) -> Head:
-    """Return a sparse head without labels with a scorer for each of the rows, in lists alone."""
+    """Return an empty sparse head extended by a scorer for each of the rows, in lists without tables."""
     head = with_nodes(head, means.n_rows)
     head.counters[0, NODES_END] = means.n_rows
     return with_lists(head, no_digest()._replace(offsets=means.offsets, features=means.indices, weights=means.values))
 
 
 def with_lists_of(head: Head, labels: np.ndarray) -> Head:
-    """Return a sparse head whose scorers lie in lists alone, of which all but those of some labels are empty."""
+    """Return a sparse head with lists and without tables, where all labels but ``labels`` have empty lists."""
     n_cells = np.zeros(int(head.counters[0, NODES_END]), np.int64)
     n_cells[labels] = np.diff(head.digest.offsets)[labels]
     digest = new_digest(n_cells)
@@ -298,12 +291,12 @@ def with_lists_of(head: Head, labels: np.ndarray) -> Head:
 
 
 def without_tables(head: Head) -> Head:
-    """Return a head without the tables of its scorers, which lie in the lists of its digest; a dense one as it is."""
+    """Return a sparse head without tables if its digest has its scorers; otherwise the head itself."""
     return with_lists(head, head.digest) if head.digest.features.size > 0 and not is_in_lists(head) else head
 
 
 def cells_of_tables(head: Head) -> int:
-    """Return how many cells the tables of a sparse head take, or will take when it learns again."""
+    """Return the number of cells in the tables of a sparse head, or of the tables it needs to learn again."""
     return int(_sizes_of_tables(head.digest).sum() if is_in_lists(head) else head.counters[0, TABLES_END])
 
 
@@ -316,7 +309,7 @@ def _sizes_of_tables(digest: Digest) -> np.ndarray:
 
 
 def without_digest(head: Head) -> Head:
-    """Return a head that may learn."""
+    """Return a head without digest, which may learn."""
     if is_in_lists(head):
         size = int(SPARE * cells_of_tables(head))
         head = head._replace(
@@ -329,7 +322,7 @@ def without_digest(head: Head) -> Head:
 
 
 def with_digest(head: Head) -> Head:
-    """Return a head with a digest, which holds until it learns again."""
+    """Return a head with a digest, which is valid until it learns again."""
     n_labels, d = int(head.counters[0, NODES_END]), head.parameters.n_features
     if not head.parameters.sparse:
         weights = head.routers.weights[0, : n_labels * 2 * d].reshape(n_labels, 2 * d)
@@ -344,7 +337,7 @@ def with_digest(head: Head) -> Head:
 
 
 def with_index(head: Head, lightest: float = 0.0) -> Head:
-    """Return a head whose index of all but the common labels is up to date; dense heads have none.
+    """Return a head with an up-to-date index of all labels but the common ones; dense heads have no index.
 
     Weights below ``lightest`` times the largest of the same label are not listed.
     """
@@ -357,7 +350,7 @@ def with_index(head: Head, lightest: float = 0.0) -> Head:
 
 @inner
 def score_label(head, label, probe, x):
-    """Return what the head says of a label for row ``x``, at which ``probe`` has been aimed."""
+    """Return a label's score for row ``x``, which ``probe`` is aimed at."""
     digest, in_tables = head.digest, head.models.table.size > 0
     if (digest.features.size == 0 and digest.halves.size == 0) or (probe.features.size > 0 and in_tables):
         return probed_margin(head.models, ONLY_TREE, label, probe, x)
@@ -370,10 +363,7 @@ def score_label(head, label, probe, x):
 
 @inner
 def score_common(head, x, scores):
-    """Write what the head says of the common labels for row ``x``, if this can be said of all at once.
-
-    Returns of how many it has been.
-    """
+    """Write the scores of the common labels for row ``x`` if they are laid out; return the number of scores."""
     common = head.common
     if not head.models.sparse or common.offsets.size == 1:
         return 0
@@ -388,7 +378,7 @@ def score_common(head, x, scores):
 
 @kernel
 def copy_labels(target, source, shares):
-    """Copy all labels' scorers but for weights below a label's share of its largest.
+    """Copy all scorers without weights below a label's share of its largest.
 
     Reads ``source``; writes the models of ``target``, which must have room.
     """
@@ -403,7 +393,7 @@ def copy_labels(target, source, shares):
 def _start_label(models, sums, rows, lengths, row, label, work):
     x = row_of(rows, row)
     reset_model(models, ONLY_TREE, label)
-    models.nodes[0, label]["table_bits"] = 0  # whatever an attempt that was given up has left there
+    models.nodes[0, label]["table_bits"] = 0  # an earlier attempt may have failed
     models.nodes[0, label]["table_used"] = 0
     if locate_or_insert(models, ONLY_TREE, label, x, work) != DONE:
         return TABLES_FULL
@@ -416,10 +406,10 @@ def _start_label(models, sums, rows, lengths, row, label, work):
 
 @kernel
 def start_labels(models, sums, rows, lengths, first):
-    """Start the scorers of the labels from ``first`` on, except those that have been.
+    """Start the scorers of the labels from ``first`` on that have not been started yet.
 
-    ``sums`` says whether they keep the sums of their examples. Returns DONE, or TABLES_FULL; it can then be called
-    again.
+    ``sums`` says whether they keep the sums of their examples. Returns DONE, or TABLES_FULL: call it again with larger
+    tables.
     Writes the models.
     """
     models = by_reference(models)
@@ -437,10 +427,10 @@ def start_labels(models, sums, rows, lengths, first):
 
 @inner
 def _move_mean(models, rows, row, label, work):
-    """Count one more example in the mean that a scorer starts from.
+    """Add an example to the mean that a scorer contains.
 
-    The squared length of the sum of examples is kept where an accumulator of the bias would be. Returns DONE, or
-    TABLES_FULL, with nothing changed, if there is no room for the features of the row.
+    The squared length of the sum of examples is stored in place of the bias's accumulator. Returns DONE, or
+    TABLES_FULL, with nothing changed, if the table has no room for the features of the row.
     """
     x = row_of(rows, row)
     if locate_or_insert(models, ONLY_TREE, label, x, work) != DONE:
@@ -448,7 +438,7 @@ def _move_mean(models, rows, row, label, work):
     old, size = models.nodes[0, label]["bias_square"], squared_length(x)
     new = old + np.float32(2.0) * located_sum(models, ONLY_TREE, label, x, work) + size
     if new <= _SHORTEST * max(old, size):
-        new = np.float32(0.0)  # examples that cancel out have no mean
+        new = np.float32(0.0)  # examples that cancel each other have no mean
     if new > 0.0:
         scale = np.float32(1.0) / np.sqrt(new)
         shrunk = scale - np.float32(1.0) / np.sqrt(old) if old > 0.0 else scale
@@ -463,9 +453,9 @@ def _move_mean(models, rows, row, label, work):
 
 @kernel
 def move_means(models, rows, labels, at):
-    """Count the rows in the means of their labels, going on from row ``at[0]``, which it moves on.
+    """Add the rows from ``at[0]`` on to the means of their labels, and advance ``at[0]``.
 
-    Returns DONE, or TABLES_FULL; it can then be called again.
+    Returns DONE, or TABLES_FULL: call it again with larger tables.
     Writes the models.
     """
     models = by_reference(models)
@@ -483,7 +473,7 @@ def move_means(models, rows, labels, at):
 
 @kernel
 def forget_labels(models, first):
-    """Let the scorers of the labels from ``first`` on answer 0 everywhere, and give up their tables.
+    """Reset the scorers of the labels from ``first`` on to 0, and free their tables.
 
     Writes the models.
     """

@@ -1,7 +1,7 @@
-"""Kernels: pairs of a label and a row, label by label.
+"""Kernels: scores and updates of many pairs of a label and a row, grouped by label.
 
-All pairs of a label are taken together, so that its scorer is fetched from memory once. Different labels share nothing
-that is written, so they are divided among threads, and what comes out does not depend on how.
+Pairs of a label are handled together, so that its scorer is fetched from memory once. Labels are divided among threads,
+which write nothing in common, so results do not depend on the division.
 """
 
 from itertools import pairwise
@@ -28,17 +28,17 @@ from .label_scorers import Head, with_more_cells, without_room
 
 
 class PairsByLabel(NamedTuple):
-    """Label ``labels[i]`` has the pairs ``at[i] .. ends[i]``; those before have been dealt with."""
+    """Pairs by label: ``labels[i]`` has the pairs ``at[i] .. ends[i]`` left to handle."""
 
     labels: np.ndarray  # int64
     at: np.ndarray  # int64
     ends: np.ndarray  # int64
     rows: np.ndarray  # int64, of each pair
-    values: np.ndarray  # float32, of each pair: a score, or how much of the row the scorer is to learn
+    values: np.ndarray  # float32, of each pair: its score, or the multiple of the row to add to the scorer
 
 
 def sorted_by_label(labels: np.ndarray, rows: np.ndarray, values: np.ndarray) -> tuple[PairsByLabel, np.ndarray]:
-    """Return pairs by label, those of a label in the order given, and which of the pairs given each is."""
+    """Return pairs grouped by label, in a stable order, and the original position of each."""
     small = labels.size > 0 and labels.max() < 1 << 16
     order = np.argsort(labels.astype(np.uint16) if small else labels, kind="stable")  # NumPy sorts 16 bits by radix
     labels = labels[order]
@@ -48,7 +48,7 @@ def sorted_by_label(labels: np.ndarray, rows: np.ndarray, values: np.ndarray) ->
 
 
 def _shares(pairs: PairsByLabel, n_threads: int) -> list[tuple[int, int]]:
-    """Divide the labels into spans of about as many pairs, one for each thread."""
+    """Divide the labels into one span for each thread, with about equal numbers of pairs."""
     n_each = pairs.rows.size / n_threads
     bounds = np.searchsorted(pairs.ends, [round(i * n_each) for i in range(1, n_threads)]).tolist()
     return list(pairwise([0, *bounds, pairs.ends.size]))
@@ -68,10 +68,10 @@ def score_pairs(models, rows, pairs, first, stop):
 
 @kernel
 def learn_pairs(models, rows, pairs, first, stop):
-    """Let the labels ``first .. stop`` learn from their pairs, in turn, as far as there is room.
+    """Add the rows of pairs to the scorers of the labels ``first .. stop``, as far as there is room.
 
-    Writes the models of these labels, and where they have got to, so several threads may train several labels at once.
-    Returns DONE, or TABLES_FULL if there was no room for what some of them learn.
+    Writes the models of these labels and their positions ``at``, so several threads may train different labels at once.
+    Returns DONE, or TABLES_FULL if some tables lack room.
     """
     models = by_reference(models)
     work, status = new_workspace(longest_row(rows, 0, rows.offsets.size - 1)), DONE
@@ -90,7 +90,7 @@ def learn_pairs(models, rows, pairs, first, stop):
 def scores_of(
     head: Head, rows: Rows, labels: np.ndarray, of_rows: np.ndarray, n_threads: int, run: Workers
 ) -> np.ndarray:
-    """Return what a head without a digest says of pairs of a label and a row: float32."""
+    """Return the scores of pairs of a label and a row, for a head without digest: float32."""
     scores = np.empty(labels.size, np.float32)
     pairs, order = sorted_by_label(labels, of_rows, scores)
     models = head.models
@@ -100,10 +100,10 @@ def scores_of(
 
 
 def with_rows_added(head: Head, rows: Rows, pairs: PairsByLabel, n_threads: int, run: Workers) -> Head:
-    """Add rows to the scorers of their labels; return the head, which is another if it grew."""
+    """Add rows to the scorers of their labels; return the head, a new one if it grew."""
 
     def learn(share: tuple[int, int]) -> int:
-        # Threads cannot take room from the same array: labels that need some are left for later.
+        # Threads cannot allocate tables in one array: labels that need larger ones are trained afterwards.
         return int(learn_pairs(without_room(head.models), rows, pairs, *share))
 
     if any(status != DONE for status in run(learn, _shares(pairs, n_threads))):

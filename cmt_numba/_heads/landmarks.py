@@ -1,8 +1,8 @@
-"""An inverted file of dense scorers: labels in lists by similar scorers, each list with a landmark in its middle.
+"""An inverted file of dense scorers: lists of labels with similar scorers, each around a landmark.
 
-A row is compared with all landmarks, and searched for in those lists whose landmark is not much farther from it than
-the nearest one (``list_search.py``). The lists are made by spherical k-means. How much farther is decided by rows like
-those that will come: each should find the label that scores best for it, its own left out.
+A row is compared with all landmarks, and those lists are searched whose landmark is not much farther from it than the
+nearest one (``list_search.py``). The lists come from spherical k-means. How much farther is calibrated on sample rows:
+nearly all should find the label with the best score apart from their own.
 """
 
 from collections.abc import Callable
@@ -17,30 +17,30 @@ from .coded_lists import CodedLists, coded_lists, zero_for
 from .label_scorers import Head
 from .list_search import Landmarks, Scorers, search_lists
 
-_LISTS = 4.0  # times the root of the number of labels
-_LABELS_OF_A_LIST = 40  # that k-means looks at
-_ROUNDS = 6  # of k-means
+_LISTS = 4.0  # lists: this times the square root of the number of labels
+_LABELS_OF_A_LIST = 40  # per list in the sample for k-means
+_ROUNDS = 6  # iterations of k-means
 _SHARE_FOUND = 0.996
-_COPIED_AT_ONCE = 1 << 23  # values
+_COPIED_AT_ONCE = 1 << 23  # values copied at once
 _SHORTEST = np.float32(1e-30)
 
 ROWS_ASKED = 8192
-"""Rows that decide which lists are searched."""
+"""Sample rows for the calibration."""
 
 Share = Callable[[Callable[[int, int], Any]], None]
-"""What has all rows worked on, some at a time."""
+"""Calls a function with spans of rows until all are done."""
 
 
 class ScorerLists(NamedTuple):
     """Scorers in lists."""
 
     landmarks: Landmarks
-    sizes: np.ndarray  # int64 (n_lists,), of the lists
-    biases: np.ndarray  # float32, one for each label, or none at all
+    sizes: np.ndarray  # int64 (n_lists,): labels in each list
+    biases: np.ndarray  # float32, one for each label, or empty
 
 
 def dense_scorers(head: Head, biases: np.ndarray | None = None) -> Scorers:
-    """Return the scorers of a dense head, where they are. Biases are read from the head unless they are given."""
+    """Return the scorers of a dense head, which share its memory. Biases are read from the head by default."""
     n_labels, d = int(head.counters[0, NODES_END]), head.parameters.n_features
     if biases is None:
         biases = np.ascontiguousarray(head.nodes["bias"][0, :n_labels])
@@ -54,15 +54,15 @@ def vectors_of(scorers: Scorers, n_features: int) -> np.ndarray:
 
 
 def listed(scorers: Scorers, asked: np.ndarray, own: np.ndarray) -> ScorerLists:
-    """Return dense scorers in lists; the same for the same scorers and rows.
+    """Return dense scorers in lists, deterministically.
 
     Parameters
     ----------
     scorers : Scorers
     asked : ndarray of float32, shape (n, n_features)
-        Rows of unit length. Of these, all but a few find the best label that is not their own.
+        Sample rows of unit length. All but a few of them will find the best label other than their own.
     own : ndarray of int64, shape (n,)
-        Their labels, NONE where it is not known.
+        Their labels, NONE if unknown.
     """
     vectors = vectors_of(scorers, asked.shape[1])
     n_labels = vectors.shape[0]
@@ -92,7 +92,7 @@ def _in_one_list(vectors: np.ndarray, zero: int) -> CodedLists:
 
 
 def scaled(vectors: np.ndarray) -> np.ndarray:
-    """Return vectors of unit length, as far as they have any."""
+    """Return vectors scaled to unit length; zeros stay zeros."""
     lengths = np.sqrt(np.einsum("ij,ij->i", vectors, vectors))
     units: np.ndarray = vectors / np.maximum(lengths, _SHORTEST)[:, None]
     return units
@@ -119,7 +119,7 @@ def _best_for(lists: ScorerLists, scorers: Scorers, units: np.ndarray, k: int) -
 def _gap_that_finds(
     every: ScorerLists, centers: np.ndarray, list_of: np.ndarray, scorers: Scorers, asked: np.ndarray, own: np.ndarray
 ) -> float:
-    """Return the gap with which nearly all of the rows asked find the label that scores best for them."""
+    """Return the gap at which nearly all sample rows find their best label."""
     first, second = _best_for(every, scorers, asked, 2).T
     best = np.where((first == own) & (second != NONE), second, first)
     near = asked @ centers.T
@@ -127,9 +127,9 @@ def _gap_that_finds(
 
 
 def best_listed(lists: ScorerLists, scorers: Scorers, rows: Rows, k: int, share: Share) -> LabelAnswers:
-    """Return the ``k`` best labels of each row in the lists that it reaches, NONE and minus infinity where fewer are.
+    """Return the ``k`` best labels of each row in the lists that it reaches, padded with NONE and minus infinity.
 
-    ``n_scored`` says how many labels these lists have.
+    ``n_scored`` is the number of labels in these lists.
     """
     n = rows.n_rows
     answers = LabelAnswers(

@@ -1,4 +1,4 @@
-"""What a head is to learn, and the shortlists of candidates that it learns it from."""
+"""Training of a head on rows with labels, from shortlists of candidates."""
 
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -14,11 +14,11 @@ from .search import FoundLabels, Questions, candidates_of, entries_of
 from .shortlists import shorten, shortlist_best, shortlisted
 
 _ROWS_AT_ONCE = 1024
-_WORTH_A_LAYOUT = 64  # rows: for fewer it takes longer to lay sparse scorers out than to look their weights up
+_WORTH_A_LAYOUT = 64  # rows: for fewer, laying out sparse scorers takes longer than looking up weights
 
 
 class CandidateSearch(NamedTuple):
-    """Where candidates of rows are searched for, how far, and in how many threads; without trees among all labels."""
+    """How to search for candidates of rows, and in how many threads. Without trees all labels are scored."""
 
     trees: Any
     routers: Any
@@ -27,13 +27,13 @@ class CandidateSearch(NamedTuple):
 
 
 class HeadLesson(NamedTuple):
-    """Row ``order[i]`` has the label ``labels[order[i]]``."""
+    """Rows to learn, in this order, with their labels."""
 
     questions: Questions
     order: np.ndarray  # int64
     labels: np.ndarray  # int64 (rows,)
-    shortlists: np.ndarray  # int32 (rows, 1 + labels): the right label, and others
-    searching: bool  # for candidates, and not content with the shortlists
+    shortlists: np.ndarray  # int32 (rows, 1 + others): the right label, then other candidates
+    searching: bool  # whether to search for candidates, or use the shortlists
 
 
 def find_shortlists(
@@ -41,7 +41,7 @@ def find_shortlists(
 ) -> np.ndarray | None:
     """Search for the candidates of some rows, int64, in several threads, and write their shortlists.
 
-    Returns the scores of these, as :func:`shorten` does; None if they are the best of all labels.
+    Returns their scores as :func:`shorten` does, or None if all labels were scored.
     """
     if search.trees is None:
         _find_best_of_all(head, lesson, rows)
@@ -62,7 +62,7 @@ def find_shortlists(
 def _find_best_of_all(head: Head, lesson: HeadLesson, order: np.ndarray) -> None:
     """Write the shortlists of some rows from the scores of all labels."""
     scorers, rows = all_scorers(head, in_tables=order.size < _WORTH_A_LAYOUT), lesson.questions.rows
-    assert scorers is not None  # a head that learns has tables
+    assert scorers is not None  # tables exist while a head learns
     if order.size == rows.n_rows:
         order = np.arange(rows.n_rows)
     else:
@@ -74,10 +74,10 @@ def _find_best_of_all(head: Head, lesson: HeadLesson, order: np.ndarray) -> None
 def learn_in_turn(
     search: CandidateSearch, head: Head, lesson: HeadLesson, learn: Callable[[Head, FoundLabels, np.ndarray], int]
 ) -> Head:
-    """Have ``learn`` train a head on one row of a lesson after the other; return it, or another one if it grew.
+    """Train a head on the rows of a lesson in turn with ``learn``; return the head, a new one if it grew.
 
-    ``learn`` is handed rows with their candidates, which it scores. It moves an array of one number on with each row
-    that it has learned, and returns DONE, or TABLES_FULL.
+    ``learn`` receives rows with candidates, which it scores, and an array of one number that it advances with each row
+    it has learned. It returns DONE, or TABLES_FULL.
     """
     at = np.zeros(1, np.int64)
     while at[0] < lesson.order.size:

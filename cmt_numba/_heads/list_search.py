@@ -1,9 +1,8 @@
 """Kernels: the best labels of dense rows in lists of similar scorers.
 
-Rows are searched for in blocks. Each row of a block is compared with the landmarks of all lists, and reaches those
-whose landmark is not much farther from it than the nearest one. Then the block goes through the lists, one after the
-other, and each list is multiplied with those rows that reach it. All of this is done with codes, whose products are
-integers, so a row's answer does not depend on the rows beside it.
+Rows are searched in blocks. Each row of a block is compared with the landmarks of all lists, and reaches those lists
+whose landmark is not much farther from it than the nearest one. Then each list is multiplied with the rows that reach
+it. All products are of 8-bit codes and exact integers, so a row's answer does not depend on other rows of its block.
 """
 
 from typing import NamedTuple
@@ -31,46 +30,46 @@ from .._jit import (
 )
 from .coded_lists import CodedLists
 
-_REACHED_AT_ONCE = 1 << 22  # lists, by all rows of a block together
-_KEPT_AT_ONCE = 1 << 20  # rows and labels wanted
+_REACHED_AT_ONCE = 1 << 22  # lists reached by all rows of a block together
+_KEPT_AT_ONCE = 1 << 20  # rows times labels wanted
 _MOST_ROWS = 4096
-_LONGEST = np.float32(1 << 23)  # times the root of the number of features: no sum of products exceeds an int32
+_LONGEST = np.float32(1 << 23)  # times the square root of the number of features: no sum of products exceeds an int32
 _SLACK = np.float32(1e-6)
-_LEAST = np.finfo(np.float32).min  # of the scores of lists: less is that of a gap between them
-_WAITING = 64  # rows
-_PREFETCHED = 256  # values of a scorer that are asked for in advance
-_LINE = 64  # bytes
+_LEAST = np.finfo(np.float32).min  # score of a list: padding has less
+_WAITING = 64  # rows at once
+_PREFETCHED = 256  # values of a scorer that are prefetched
+_LINE = 64  # bytes in a cache line
 
 
 class Landmarks(NamedTuple):
-    """Scorers in lists, and what tells which of the lists are searched."""
+    """Landmarks of lists, and the gap that decides which lists are searched."""
 
     near: CodedLists  # the landmarks of the lists, all in one list
     lists: CodedLists
-    gap: float  # between the scores of the nearest landmark and of the farthest one that counts
+    gap: float  # greatest difference from the score of the nearest landmark
 
 
 class Scorers(NamedTuple):
-    """The same scorers as float32: that of label ``l`` begins at ``l * stride``."""
+    """Scorers as float32: label ``l`` begins at ``l * stride``."""
 
     weights: np.ndarray  # float32, flat
     stride: int
-    biases: np.ndarray  # float32, one for each label, or none at all
+    biases: np.ndarray  # float32, one for each label, or empty
 
 
 class Reached(NamedTuple):
-    """The rows of a block, and which lists they reach."""
+    """The rows of a block and the lists that they reach."""
 
-    asked: TileQueries  # all of them, and those that are compared with the same list
-    scales: np.ndarray  # float32 (rows,), of the codes
-    errors: np.ndarray  # float32 (rows,): the length of what codes leave out
-    scores: np.ndarray  # float32 (8 * landmarks,), of eight rows
-    lists: np.ndarray  # int32 (rows and lists,): those that each row reaches, one row after the other
-    ends: np.ndarray  # int64 (rows,)
-    by_list: np.ndarray  # int32 (rows and lists,): rows, one list after the other
+    asked: TileQueries  # codes of all rows, and of those compared with the current list
+    scales: np.ndarray  # float32 (rows,): scales of the codes
+    errors: np.ndarray  # float32 (rows,): length of the rounding error of the codes
+    scores: np.ndarray  # float32 (8 * landmarks,): scores for eight rows
+    lists: np.ndarray  # int32: the lists that each row reaches, row by row
+    ends: np.ndarray  # int64 (rows,): where those of each row end
+    by_list: np.ndarray  # int32: the rows that reach each list, list by list
     stops: np.ndarray  # int64 (lists + 1,)
-    waiting: np.ndarray  # int64 (64,): rows for which a tile may have one of the best labels
-    their_scores: np.ndarray  # float32 (64 * 32,), of the tile
+    waiting: np.ndarray  # int64 (64,): rows for which the tile may have one of the best labels
+    their_scores: np.ndarray  # float32 (64 * 32,): scores of the tile for these rows
 
 
 @inner_allocating
@@ -102,7 +101,7 @@ def _n_groups(d):
 
 @inner
 def _encode_row(values, a, d, zero, reached, i):
-    """Write the codes of a row, four in each integer, with their scale and the length of what they leave out."""
+    """Write the codes of a row, four in each integer, their scale and the length of their rounding error."""
     above, below = np.float32(0.0), np.float32(0.0)
     for f in range(d):
         above, below = max(above, values[a + f]), max(below, -values[a + f])
@@ -130,7 +129,7 @@ def _take_at_hand(reached, i, row, n_groups):
 
 @inner
 def _score(lists, tile, reached, first, n, n_groups, at, width):
-    """Score a tile for ``n`` of the rows at hand; return which of these have a score above their bar, as bits."""
+    """Score a tile for ``n`` current rows; return as bits which of them have a score above their bar."""
     if n == 1:
         return score_tile_for_one(lists.tiles, tile, reached.asked, first, n_groups, reached.scores, at, width)
     return score_tile(lists.tiles, tile, reached.asked, first, n_groups, reached.scores, at, width)
@@ -138,7 +137,7 @@ def _score(lists, tile, reached, first, n, n_groups, at, width):
 
 @inner
 def _list_reached(scores, gap, lists):
-    """Write which of the lists have scores less than ``gap`` below the best, and return how many these are."""
+    """Write the lists whose scores are less than ``gap`` below the best; return their number."""
     largest, n = np.float32(_LEAST), np.int64(0)
     for first in range(0, scores.size, TILE):
         marks = marks_of(scores, first, largest)
@@ -157,7 +156,7 @@ def _list_reached(scores, gap, lists):
 
 @inner_called
 def _find_reached(landmarks, rows, first, reached, n_rows):
-    """Write which lists each row of a block reaches. Return how many rows are done: of all lists there may be too many.
+    """Write the lists that each row of a block reaches, until there is no more room; return the number of rows done.
 
     ``first`` is the first row of the block, which has ``n_rows`` at most.
     """
@@ -183,7 +182,7 @@ def _find_reached(landmarks, rows, first, reached, n_rows):
 
 @inner_called
 def _group_by_list(reached, n_rows):
-    """Write which rows of a block reach each list."""
+    """Group the rows of a block by the lists that they reach."""
     stops = reached.stops
     stops[:] = 0
     for i in range(reached.ends[n_rows - 1]):
@@ -203,7 +202,7 @@ def _group_by_list(reached, n_rows):
 
 @inner
 def _is_worse(scores, labels, i, j):
-    """Return whether the label at ``i`` belongs behind that at ``j``."""
+    """Return whether the label at ``i`` ranks below that at ``j``."""
     return scores[i] < scores[j] or (scores[i] == scores[j] and labels[i] > labels[j])
 
 
@@ -215,7 +214,7 @@ def _swap(scores, labels, i, j):
 
 @inner
 def _sink(scores, labels, i, n):
-    """Restore a heap of ``n`` labels with the worst at its root, of which entry ``i`` may be out of place."""
+    """Restore a heap of ``n`` labels, with the worst at its root, below entry ``i``."""
     while True:
         worst = i
         for child in (2 * i + 1, 2 * i + 2):
@@ -229,7 +228,7 @@ def _sink(scores, labels, i, n):
 
 @inner
 def _keep(scores, labels, value, label):
-    """Put a label into a heap in place of its worst, if it is better; entries not yet taken are the worst."""
+    """Replace the worst label of a heap if this one is better; empty entries are the worst."""
     if value > scores[0] or (value == scores[0] and label < labels[0]):
         scores[0], labels[0] = value, label
         _sink(scores, labels, 0, scores.size)
@@ -244,13 +243,13 @@ def _sort_best_first(scores, labels):
 
 @inner
 def _bar_of(lists, reached, row, scores):
-    """Return the score that codes have to exceed if a label may be among the best of a row."""
+    """Return the score by codes that a label must exceed to be among the best of a row."""
     return scores[0] - reached.errors[row] * np.float32(lists.longest)
 
 
 @inner
 def _best_marked(scores, at, bar):
-    """Return the place of the best of a tile's scores that are above a bar, -1 if none is."""
+    """Return the position of the best score of a tile above a bar, -1 if there is none."""
     best, value, marks = -1, bar, marks_of(scores, at, bar)
     while marks != 0:
         j = at + first_of(marks)
@@ -262,7 +261,7 @@ def _best_marked(scores, at, bar):
 
 @inner
 def _let_wait(lists, scorers, d, tile, reached, i, group, n):
-    """Keep the scores of a row for a tile, and ask for the scorer that may be its best."""
+    """Add a row to those waiting for a tile, and prefetch the scorer that may be its best."""
     reached.waiting[n] = i
     at = (i - group) * TILE
     for j in range(TILE):
@@ -275,7 +274,7 @@ def _let_wait(lists, scorers, d, tile, reached, i, group, n):
 
 @inner_called
 def _look_through(lists, scorers, rows, first, tile, begin, reached, n_waiting, answers):
-    """Score those labels of a tile in full that may be among the best of the rows that wait, and keep these."""
+    """Score labels of a tile in full that may be among the best of waiting rows, and keep the best."""
     d, bars, their_scores = rows.n_features, reached.asked.bars, reached.their_scores
     for n in range(n_waiting):
         i = reached.waiting[n]
@@ -306,7 +305,7 @@ def _search_list(lists, scorers, rows, first, j, reached, answers):
         _take_at_hand(reached, i, row, n_groups)
         bars[i] = _bar_of(lists, reached, row, answers.scores[first + row]) if i < n_rows else np.inf
     n_bytes, n_calls = n_groups * FEATURES_OF_A_WORD * TILE, -(-n_rows // ROWS_OF_A_TILE)
-    n_ahead = -(-n_bytes // (_LINE * n_calls)) * _LINE  # of the next tile, which is asked for a part at a time
+    n_ahead = -(-n_bytes // (_LINE * n_calls)) * _LINE  # of the next tile, which is prefetched in parts
     for tile in range(lists.starts[j], lists.starts[j + 1]):
         n_waiting, ahead = 0, (tile + 1) * n_bytes
         for i in range(0, TILE, _LINE // 8):
@@ -330,7 +329,7 @@ def _search_list(lists, scorers, rows, first, j, reached, answers):
 
 @inner_called
 def _search_block(landmarks, sizes, scorers, rows, first, n_rows, reached, answers):
-    """Write the best labels of some rows, and return how many these are."""
+    """Write the best labels of the rows of a block; return the number of rows done."""
     n_rows = _find_reached(landmarks, rows, first, reached, n_rows)
     before = np.int64(0)
     for i in range(n_rows):

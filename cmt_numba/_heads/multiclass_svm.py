@@ -1,12 +1,12 @@
-"""Kernels: what the head learns from an example: to tell its right label from the labels reached with it.
+"""Kernels: training of a head as a multiclass support vector machine.
 
-Scores start as cosines. How far apart the right label and its best competitor lie then, the *gap*, depends on the
-data: 0.5 for texts of many rare words, 0.1 for pictures. So the margin that the head is trained towards is a multiple
-of the mean gap of some examples, and whatever has the dimension of a score is counted in margins.
+Scores start as cosines. The *gap* between the right label and its best competitor then depends on the data: 0.5 for
+texts of many rare words, 0.1 for pictures. So the margin is a multiple of the mean gap of some examples, and all
+thresholds on scores are relative to the margin.
 
-What MIRA learns is kept close to the start, where each label's scorer is the mean of its examples. That is best where
-examples are few. Many examples tell labels apart better than their means do. So from some number of examples per label
-on, the multiple grows with that number, and the start counts for less.
+MIRA keeps scorers close to where they start, the mean of the label's examples. That is best for few examples. With many
+examples per label training beats the means, so from some number on the multiple grows with it, and the start counts
+less.
 """
 
 from typing import Any, NamedTuple
@@ -42,73 +42,72 @@ from .softmax import descend
 
 _GAPS_IN_A_MARGIN = 1.4
 _GAPS_MEASURED = 1000.0
-_PRIOR_EXAMPLES = 4.0  # are what a label's mean, where its scorer starts, is worth
-_HARDNESS = 3.0  # C, once a label has several examples
+_PRIOR_EXAMPLES = 4.0  # that a label's mean, where its scorer starts, is worth
+_HARDNESS = 3.0  # C for a label of several examples
 _LEAST_HARDNESS = 1.0  # C for a label of very many examples
-_NOTHING = 1e-30  # C of an example that teaches nothing: its inverse is finite in float32
-_MANY_EXAMPLES = 50.0  # of a label: with more, the margin becomes wider and C smaller
-_SWEEPS = 3  # MIRA's closed-form steps for one example at a time
-_CLOSE_ENOUGH = 0.001  # a smaller step of MIRA, in margins, is none
+_NOTHING = 1e-30  # least C: its inverse is finite in float32
+_MANY_EXAMPLES = 50.0  # per label: with more the margin becomes wider and C smaller
+_SWEEPS = 3  # rounds of closed-form steps for an example
+_CLOSE_ENOUGH = 0.001  # smaller steps, in margins, are skipped
 
 N_COMPETITORS = 8
-"""So many competitors of an example can MIRA hold apart at once."""
+"""The maximum number of competitors of an example with dual variables."""
 
-_MOST_CHANGED = 2 + N_COMPETITORS + _SWEEPS  # scorers by one look at a row
-_RIGHT = np.int64(0)  # where the right label stands in a shortlist
-_ROWS_AT_ONCE = 1024  # scored before the first of them is learned
+_MOST_CHANGED = 2 + N_COMPETITORS + _SWEEPS  # scorers changed by a row at once
+_RIGHT = np.int64(0)  # position of the right label in a shortlist
+_ROWS_AT_ONCE = 1024  # scored before any of them is learned
 MOST_IN_TURN = 1024
-"""Labels of a head that learns each row before the next one is scored: the fewer, the more rows concern the same."""
+"""Labels up to which each row is learned before the next one is scored: with few labels, most rows share them."""
 
 
 class Duals(NamedTuple):
-    """What MIRA has added for each example so far: the examples' dual variables.
+    """The dual variables of examples.
 
-    A label's scorer is its key, plus the examples of the label, minus the examples that it was the competitor of, each
-    times its weight. Remembering the weights lets later passes take back what has turned out to be too much.
+    A label's scorer is its start, plus the examples of the label, minus the examples that it competes for, each times
+    its dual variable. Later passes can reduce dual variables that have become too large.
     """
 
     competitors: np.ndarray  # int32 (rows, N_COMPETITORS)
-    weights: np.ndarray  # float32 (rows, N_COMPETITORS): 0 where there is no competitor
-    softness: np.ndarray  # float32 (rows,): so much less than the margin is asked for, for each weight of the row
-    settled: np.ndarray  # bool (rows,): the last look at the row changed nothing
-    importance: np.ndarray  # float32 (rows,): how much each counts; of MIRA it is in the softness
+    weights: np.ndarray  # float32 (rows, N_COMPETITORS): 0 for no competitor
+    softness: np.ndarray  # float32 (rows,): slack for each unit of the row's weights, 1 / C
+    settled: np.ndarray  # bool (rows,): whether the last pass over the row changed nothing
+    importance: np.ndarray  # float32 (rows,): sample weights; MIRA has them in the softness
 
 
 class _Plan(NamedTuple):
-    """What one look at a row is to change. Scorers learn it when it is complete, so each is written only once."""
+    """The changes for one row. They are applied together, so that each scorer is written only once."""
 
-    places: np.ndarray  # int64 (N_COMPETITORS,): of the row's competitors among its candidates, or NONE
+    places: np.ndarray  # int64 (N_COMPETITORS,): positions of the row's competitors among its candidates, or NONE
     weights: np.ndarray  # float32 (N_COMPETITORS,)
-    changed: np.ndarray  # int64: the places of candidates whose scorers change
-    changes: np.ndarray  # float32: how much of the row is added to each
+    changed: np.ndarray  # int64: positions of candidates whose scorers change
+    changes: np.ndarray  # float32: the multiple of the row to add to each
     n_changed: np.ndarray  # int64 (1,)
 
 
 class Steps(NamedTuple):
-    """What rows are to teach labels: step ``s`` adds ``amounts[s]`` times row number ``numbers[s]`` to a scorer."""
+    """Updates of scorers: step ``s`` adds ``amounts[s]`` times row number ``numbers[s]``."""
 
     labels: np.ndarray  # int64: whose scorer
-    numbers: np.ndarray  # int64: of the row among those in hand
+    numbers: np.ndarray  # int64: of the row in the current block
     amounts: np.ndarray  # float32
-    earlier: np.ndarray  # int64: 1 more than the step before of the same label, 0 if there is none
-    last: np.ndarray  # int64 (labels,): the same of the last step of each label
+    earlier: np.ndarray  # int64: 1 + the previous step of the same label, 0 for none
+    last: np.ndarray  # int64 (labels,): 1 + the last step of each label, 0 for none
     n: np.ndarray  # int64 (1,)
 
 
 class _Products(NamedTuple):
-    """Dot products of rows in hand with one of them."""
+    """Dot products of rows of the current block with one of them."""
 
-    of: np.ndarray  # int64: the number of the row that each product is with
+    of: np.ndarray  # int64: the row that each product was computed with
     values: np.ndarray  # float32
 
 
 def new_duals(aggressiveness: float, n_of_label: np.ndarray, weights: np.ndarray | None = None) -> Duals:
-    """Return the dual variables of examples that nothing has been learned from.
+    """Return the dual variables of examples that have not been learned yet.
 
-    ``n_of_label`` says for each how many examples its label has, or what they weigh together. The fewer they are, the
-    more of each is in their mean, where the label's scorer starts; so the less does the gap that it shows say of other
-    rows, and the less it counts. Very many are not all to be held apart: some are noise. ``weights`` multiply the ``C``
-    of each.
+    ``n_of_label`` is the number of examples of each example's label, or their total weight. With few examples each is a
+    large part of the mean that the scorer starts as, so its gap says little about new rows, and it gets a small ``C``.
+    With very many some are noise, and ``C`` decreases again. ``weights`` multiply ``C``.
     """
     n_rows = n_of_label.size
     importance = np.ones(n_rows, np.float32) if weights is None else weights
@@ -125,7 +124,7 @@ def new_duals(aggressiveness: float, n_of_label: np.ndarray, weights: np.ndarray
 
 
 def margin_wanted(head: Any) -> float:
-    """Return how far the score of the right label shall lie above that of every other."""
+    """Return the margin between the score of the right label and all others."""
     return _GAPS_IN_A_MARGIN * head.gaps[1] / head.gaps[0] if head.gaps[1] > 0.0 else 1.0
 
 
@@ -142,7 +141,7 @@ def _new_plan():
 
 @inner
 def _begin_plan(plan, candidates, duals, row, right):
-    """Look up where the competitors that the row has a weight for stand among its candidates."""
+    """Find the competitors that the row has weights for among its candidates."""
     for j in range(N_COMPETITORS):
         plan.weights[j] = duals.weights[row, j]
         plan.places[j] = NONE
@@ -154,7 +153,7 @@ def _begin_plan(plan, candidates, duals, row, right):
 
 @inner
 def _entry_for(plan, place):
-    """Return where the weight of a competitor stands or may be entered, NONE if there is no room."""
+    """Return the entry of a competitor's weight, or a free one; NONE if there is no room."""
     free = NONE
     for j in range(N_COMPETITORS):
         if plan.weights[j] == 0.0:
@@ -178,9 +177,9 @@ def _note_change(plan, place, change):
 
 @inner
 def _hold_apart(plan, candidates, right, competitor, entry, margin, softness, size):
-    """Change the weight of one competitor by what just meets the margin, in closed form; return by how much.
+    """Change the weight of a competitor in closed form so that the margin is just met; return the change.
 
-    The more a row's weights, which are never negative, come to, the less of the margin is asked for: slack is squared.
+    Slack is squared, so the required margin shrinks with the sum of the row's weights, which are never negative.
     """
     used = np.float32(0.0)
     for j in range(N_COMPETITORS):
@@ -208,12 +207,12 @@ def _keep_weights(plan, candidates, row, duals):
 
 @inner
 def _carry_out(head, plan, candidates, x, row, duals, work):
-    """Let the scorers of a plan learn what it says.
+    """Apply a plan to the scorers.
 
-    Returns DONE, or TABLES_FULL, with nothing learned, if the head's tables must grow and there is no room.
+    Returns DONE, or TABLES_FULL, with nothing changed, if tables lack room.
     """
     n_changed = plan.n_changed[0]
-    for step in range(2 * n_changed):  # first see that there is room for all
+    for step in range(2 * n_changed):  # first make sure that there is room for all
         i = step % n_changed
         label = candidates.labels[plan.changed[i]]
         if locate_or_insert(head.models, ONLY_TREE, label, x, work) != DONE:
@@ -235,10 +234,10 @@ def _ascend_at(head, rows, labels, found, i, candidates, duals, margin, plan, wo
 
 @kernel
 def ascend_on(head, rows, labels, found, duals, margin, at):
-    """Train the head with MIRA on rows whose candidates have been found, moving ``at[0]`` on with each.
+    """Train the head with MIRA on rows with candidates, and advance ``at[0]`` with each.
 
-    Writes the scores of ``found``, the models of ``head`` and the ``duals``. Returns DONE, or TABLES_FULL, having
-    learned only the rows that ``at`` says.
+    Writes the scores of ``found``, the models of ``head`` and the ``duals``. Returns DONE, or TABLES_FULL after
+    learning ``at[0]`` rows.
     """
     head = by_reference(head)
     candidates, plan, status = new_candidates(rows, found.most, 1), _new_plan(), DONE
@@ -254,7 +253,7 @@ def ascend_on(head, rows, labels, found, duals, margin, at):
 
 @inner
 def _note_steps(plan, candidates, i, row, duals, steps):
-    """Append what a plan for row number ``i`` says to the steps that are to be taken."""
+    """Append the changes planned for row number ``i`` to the steps."""
     for j in range(plan.n_changed[0]):
         step, label = steps.n[0], candidates.labels[plan.changed[j]]
         steps.labels[step] = label
@@ -268,7 +267,7 @@ def _note_steps(plan, candidates, i, row, duals, steps):
 
 @inner
 def _add_steps_noted(rows, found, i, candidates, steps, products):
-    """Add to the scores of row number ``i`` what the steps noted for rows before it will change in them."""
+    """Add the effect of the steps of earlier rows to the scores of row number ``i``."""
     aimed = False
     for j in range(candidates.n_found[0]):
         after = steps.last[candidates.labels[j]]
@@ -287,7 +286,7 @@ def _add_steps_noted(rows, found, i, candidates, steps, products):
 
 @inner
 def _plan_row(candidates, x, right, row, duals, margin, plan):
-    """Crammer and Singer's dual for one row: hold the right label apart from competitors, no more than needed."""
+    """Plan the changes for one row by the dual of Crammer and Singer."""
     size = squared_length(x)
     plan.n_changed[0] = 0
     duals.settled[row] = True
@@ -299,7 +298,7 @@ def _plan_row(candidates, x, right, row, duals, margin, plan):
         farthest = np.float32(0.0)
         best = best_of(candidates, right)
         for j in range(-1, N_COMPETITORS):
-            # The best competitor, then all others that have a weight.
+            # First the best competitor, then all others with a weight.
             entry, competitor = np.int64(j), best
             if j < 0:
                 entry = _entry_for(plan, best)
@@ -315,10 +314,10 @@ def _plan_row(candidates, x, right, row, duals, margin, plan):
 
 @kernel
 def plan_steps(rows, found, duals, margin, steps):
-    """Decide for one row after the other what it teaches the scorers of its candidates, of which the first is right.
+    """Plan the steps of rows in turn; the first candidate of each is its right label.
 
-    The scores of ``found`` do not know of the steps of rows before it, which are added. So it does not matter that
-    nothing is learned before all is planned.
+    The scores of ``found`` do not include the steps of earlier rows of the block, so these are added. The result is as
+    if each row were learned before the next.
 
     Writes the scores of ``found``, the ``duals``, and ``steps``, which must have room.
     """
@@ -339,7 +338,7 @@ def plan_steps(rows, found, duals, margin, steps):
 
 
 def _scored(search: CandidateSearch, head: Head, lesson: HeadLesson, block: np.ndarray, run: Workers) -> FoundLabels:
-    """Return the shortlists of some rows with scores. If the lesson says so they are searched for first."""
+    """Return the shortlists of some rows with scores, after a search for them if the lesson asks for it."""
     known = find_shortlists(search, head, lesson, block, run) if lesson.searching else None
     found = shortlisted(lesson.shortlists, block, known)
     unknown = np.arange(found.labels.size) if known is None else np.flatnonzero(np.isnan(found.scores))
@@ -350,16 +349,16 @@ def _scored(search: CandidateSearch, head: Head, lesson: HeadLesson, block: np.n
 
 
 def lacks_gaps(head: Head) -> bool:
-    """Return whether too few gaps are known for good."""
+    """Return whether too few gaps have been measured."""
     return bool(head.gaps[0] < _GAPS_MEASURED)
 
 
 def measure_gaps(
     search: CandidateSearch, head: Head, lesson: HeadLesson, duals: Duals, n_per_label: float = 0.0
 ) -> None:
-    """Measure the gaps of a lesson's rows, until enough are known for good. It learns nothing else.
+    """Measure the gaps of a lesson's rows until there are enough.
 
-    ``n_per_label`` is the mean number of examples of a label. For MIRA, gaps are counted as wider if it is large.
+    ``n_per_label`` is the mean number of examples of a label. For MIRA a large number widens the gaps.
     """
     wider = max(1.0, n_per_label / _MANY_EXAMPLES) if head.parameters.loss == HeadLoss.MIRA else 1.0
     with workers(search.n_threads) as run:
@@ -380,12 +379,12 @@ def measure_gaps(
 
 
 def learn_labels(search: CandidateSearch, head: Head, lesson: HeadLesson, duals: Duals) -> Head:
-    """Train a head on a lesson; return it, or another one if it grew.
+    """Train a head on a lesson; return the head, a new one if it grew.
 
-    Searches for the rows' candidates and writes the lesson's shortlists, or is content with these.
+    If the lesson asks for it, searches for the rows' candidates first and writes its shortlists.
 
-    Writes the models of the head and the ``duals``. What is learned does not depend on the number of threads, of which
-    more than one are used by heads of many labels with MIRA.
+    Writes the models of the head and the ``duals``. Results do not depend on the number of threads; only heads of many
+    labels with MIRA use more than one.
     """
     margin = margin_wanted(head)
     if head.parameters.loss != HeadLoss.MIRA:
@@ -402,10 +401,10 @@ def learn_labels(search: CandidateSearch, head: Head, lesson: HeadLesson, duals:
 def ascend_in_blocks(
     search: CandidateSearch, head: Head, lesson: HeadLesson, duals: Duals, *, rows_at_once: int = _ROWS_AT_ONCE
 ) -> Head:
-    """Train a head with MIRA on blocks of rows: search and score a block, plan one row after the other, then learn.
+    """Train a head with MIRA on blocks of rows: search and score a block, plan its rows in turn, then learn.
 
-    The plans know what those before them will change. So, but for rounding, the head learns what it would if each row
-    were learned before the next one is scored. Only the plans, which take little time, are made in one thread.
+    Each plan includes the effect of earlier ones, so the result is, up to rounding, as if each row were learned before
+    the next one is scored. Only planning, which takes little time, runs in a single thread.
     """
     rows, n_labels = lesson.questions.rows, int(head.counters[0, NODES_END])
     margin, steps = margin_wanted(head), _new_steps(min(lesson.order.size, rows_at_once) * _MOST_CHANGED, n_labels)
@@ -420,12 +419,12 @@ def ascend_in_blocks(
 
 def _new_steps(most: int, n_labels: int) -> Steps:
     numbers = np.empty((3, most), np.int64)
-    last = np.zeros(n_labels, np.int64)  # of which only what is used takes memory and time
+    last = np.zeros(n_labels, np.int64)  # pages that are not used take no memory
     return Steps(numbers[0], numbers[1], np.empty(most, np.float32), numbers[2], last, np.zeros(1, np.int64))
 
 
 def _taken_out(steps: Steps, block: np.ndarray) -> PairsByLabel:
-    """Return the steps that have been noted for the rows of a block, and forget them."""
+    """Return the steps for the rows of a block, grouped by label, and reset them."""
     n = int(steps.n[0])
     labels = steps.labels[:n]
     steps.last[labels] = 0

@@ -1,10 +1,10 @@
-"""What a head says of all labels: matrix products of rows and scorers, in blocks.
+"""Scores of all labels, by matrix products of blocks of rows and scorers.
 
-For many rows a product costs a tenth of what a kernel takes for the same pairs of a row and a label, so up to some
-thousands of labels it is cheaper to score all than to search for candidates. Products are of float32. The last bits of
-a sum over dense rows depend on the shape of the block, so labels that are nearly the best are compared by sums that are
-always taken in the same order: a row's answer does not depend on the rows beside it. Sums over sparse rows are always
-taken in the order of their cells, whether weights come from a matrix or from the tables that the scorers learn in.
+For many rows a product takes a tenth of the time of a kernel that scores single pairs. So up to some thousands of
+labels it is cheaper to score all than to search for candidates. Products of dense rows are in float32, and their last
+bits depend on the shape of the block. Labels that are nearly the best are therefore compared by sums in a fixed order,
+so that a row's answer does not depend on other rows. Sums over sparse rows always follow the order of their cells,
+whether weights come from a matrix or from the hash tables of the scorers.
 """
 
 from collections.abc import Iterator
@@ -25,23 +25,25 @@ from .._forest import (
 from .._jit import TILE, by_reference, first_of, inner, kernel, marks_of
 from .label_scorers import Head, is_in_lists, with_digest
 
-_SCORES_AT_ONCE = 1 << 22  # of a block, 16 MB: a product of fewer rows spends much of its time in packing the scorers
-_SPARSE_SCORES_AT_ONCE = 1 << 18  # of a block of sparse rows, whose products are faster in a cache
-_VALUES_AT_ONCE = 1 << 18  # of rows, or of scorers, that are copied
-_MOST_SPREAD = 1 << 22  # weights of sparse scorers, 16 MB, that are laid out with their zeros
-_MOST_SPREAD_EACH = 8  # the same for each weight that is not zero, if that is more: four times the memory of a digest
-_ROUNDING = 2.0**-22  # of a sum of float32, for each of its terms, on both sides of a comparison
-_SHORTEST, _LONGEST = 1e-12, 1e12  # lengths of rows whose products neither overflow nor vanish
+_SCORES_AT_ONCE = 1 << 22  # of a block, 16 MB: smaller products spend much of their time packing the scorers
+_SPARSE_SCORES_AT_ONCE = 1 << 18  # of a block of sparse rows, whose products are faster in the cache
+_VALUES_AT_ONCE = 1 << 18  # of rows or scorers copied at once
+_MOST_SPREAD = 1 << 22  # most weights of sparse scorers, zeros included, that are laid out, 16 MB
+_MOST_SPREAD_EACH = 8  # the same for each non-zero weight, if that is more: four times the memory of a digest
+_ROUNDING = 2.0**-22  # relative error of a float32 sum, per term, on both sides of a comparison
+_SHORTEST, _LONGEST = 1e-12, 1e12  # lengths of rows whose products neither overflow nor underflow
 
 
 class AllScorers(NamedTuple):
-    """The scorers of all labels, to be multiplied with rows."""
+    """The scorers of all labels, laid out for products with rows."""
 
     n_labels: int
-    weights: np.ndarray  # float32 (n_features, n_labels), of sparse scorers only the features that have a weight
+    weights: np.ndarray  # float32 (n_features, n_labels); of sparse scorers only features with a weight
     biases: np.ndarray | None  # float32 (n_labels,), None if all are 0
-    places: np.ndarray | None = None  # int32 (n_features,): the row of ``weights`` of a feature of sparse scorers, NONE
-    models: LinearModels | None = None  # sparse scorers that are not laid out; they have no ``weights``
+    places: np.ndarray | None = (
+        None  # int32 (n_features,): the row in ``weights`` of a feature of sparse scorers, or NONE
+    )
+    models: LinearModels | None = None  # sparse scorers that are not laid out, with empty ``weights``
     scores_at_once: int = _SCORES_AT_ONCE
     values_at_once: int = _VALUES_AT_ONCE
 
@@ -52,15 +54,15 @@ class AllScorers(NamedTuple):
 
     @property
     def rows_at_once(self) -> int:
-        """A number of rows that all labels may be candidates of, without taking too much memory."""
+        """The number of rows whose pairs with all labels fit into a buffer."""
         return max(1, self.values_at_once // self.n_labels)
 
 
 def all_scorers(head: Head, *, in_tables: bool = False) -> AllScorers | None:
-    """Return the scorers of a head: those of a dense one share its memory, those of a sparse one are laid out.
+    """Return the scorers of a head, which share the memory of a dense head and are laid out from a sparse one.
 
-    Sparse scorers that would be mostly zeros are not laid out, and neither are others if they may stay ``in_tables``,
-    which is better for few rows. None stands for scorers in lists that would be mostly zeros.
+    With ``in_tables`` sparse scorers stay in hash tables, which is faster for few rows. So do those whose matrix would
+    be mostly zeros; if they are in lists, None is returned.
     """
     n_labels, d = int(head.counters[0, NODES_END]), head.parameters.n_features
     biases: np.ndarray | None = head.nodes["bias"][0, :n_labels]
@@ -79,7 +81,7 @@ def all_scorers(head: Head, *, in_tables: bool = False) -> AllScorers | None:
 
 
 def _lay_out(head: Head, n_labels: int, d: int) -> tuple[np.ndarray, np.ndarray] | None:
-    """Return the weights of sparse scorers by feature, and the row of each feature; None if too many would be zeros."""
+    """Return a matrix of sparse scorers and the row of each feature; None if it would be mostly zeros."""
     digest = head.digest if head.digest.n_labels == n_labels else with_digest(head).digest
     most = max(_MOST_SPREAD, _MOST_SPREAD_EACH * digest.weights.size)
     if d > most:
@@ -96,7 +98,7 @@ def _lay_out(head: Head, n_labels: int, d: int) -> tuple[np.ndarray, np.ndarray]
 
 @inner
 def _sum_laid_out(weights, places, x, scores):
-    """Write the scores of all labels for a sparse row: sums in the order of its cells."""
+    """Write the scores of all labels for a sparse row, summed in the order of its cells."""
     scores[:] = np.float32(0.0)
     for i in range(x.a, x.b):
         place = places[x.indices[i]]
@@ -115,7 +117,7 @@ def score_laid_out(weights, places, rows, first, scores):
 
 @kernel
 def score_in_tables(models, rows, first, scores):
-    """Do what :func:`score_laid_out` does with scorers in the tables that they learn in. The sums are the same."""
+    """Write the same scores as :func:`score_laid_out`, from scorers in hash tables."""
     models = by_reference(models)
     for label in range(scores.shape[1]):
         for i in range(scores.shape[0]):
@@ -129,17 +131,16 @@ def score_in_tables(models, rows, first, scores):
 
 
 def unscaled_rows(scorers: AllScorers, X: Any) -> tuple[Rows, np.ndarray] | None:
-    """Return dense rows as they are, and their lengths, if they can be ranked without being scaled.
+    """Return dense rows and their lengths, if labels can be ranked for them without scaling, otherwise None.
 
-    Without biases the best label does not depend on a row's length. None stands for rows that need to be scaled, or
-    are wrong.
+    Without biases the best label does not depend on a row's length.
     """
     if type(X) is not np.ndarray or X.dtype != np.float32 or not X.flags.c_contiguous:
         return None
     if scorers.sparse or scorers.biases is not None:
         return None
     with np.errstate(over="ignore", invalid="ignore"):
-        squares = np.einsum("ij,ij->i", X, X) if len(X) > 1 else X.dot(X[0])  # in half of the time
+        squares = np.einsum("ij,ij->i", X, X) if len(X) > 1 else X.dot(X[0])  # takes half the time
     lengths = np.sqrt(squares)
     shortest, longest = (lengths.min(), lengths.max()) if len(X) > 1 else (lengths[0], lengths[0])
     if not (shortest > _SHORTEST and longest < _LONGEST):  # false for NaN
@@ -149,9 +150,10 @@ def unscaled_rows(scorers: AllScorers, X: Any) -> tuple[Rows, np.ndarray] | None
 
 
 def blocks_of_scores(scorers: AllScorers, rows: Rows) -> Iterator[tuple[int, np.ndarray]]:
-    """Yield the scores of all labels for one block of rows after the other, and the first row of the block.
+    """Yield the first row of each block of rows, and the scores of all labels for the block.
 
-    The scores, float32 of shape (rows of the block, n_labels), are valid until the next block, and may be overwritten.
+    The scores, float32 of shape (rows of the block, n_labels), are valid until the next block. The caller may overwrite
+    them.
     """
     n_rows, n_labels = rows.n_rows, scorers.n_labels
     length = max(1, min(n_rows, scorers.scores_at_once // max(1, n_labels)))
@@ -170,7 +172,7 @@ def blocks_of_scores(scorers: AllScorers, rows: Rows) -> Iterator[tuple[int, np.
 
 
 def exact_scores_of_all(scorers: AllScorers, rows: Rows) -> np.ndarray:
-    """Return the scores of all labels: float64, shape (n_rows, n_labels). For dense rows they are summed so."""
+    """Return the scores of all labels as float64, shape (n_rows, n_labels), summed in float64 for dense rows."""
     values = np.empty((rows.n_rows, scorers.n_labels))
     if scorers.sparse:
         for first, scores in blocks_of_scores(scorers, rows):
@@ -185,7 +187,7 @@ def exact_scores_of_all(scorers: AllScorers, rows: Rows) -> np.ndarray:
 
 
 def _scores_of_pairs(scorers: AllScorers, rows: Rows, of_rows: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Return the scores of pairs of a dense row and a label, all summed in the same order: float32."""
+    """Return the scores of pairs of a dense row and a label, summed in a fixed order: float32."""
     X, weights = as_matrix(rows), scorers.weights.T
     scores = np.empty(labels.size, np.float32)
     length = max(1, scorers.values_at_once // X.shape[1])
@@ -196,17 +198,17 @@ def _scores_of_pairs(scorers: AllScorers, rows: Rows, of_rows: np.ndarray, label
 
 
 def _rounding(rows: Rows, scores: Any, lengths: Any = 1.0) -> Any:
-    """Return how close scores have to be for a product to confuse them; ``scores`` are of rows of these lengths."""
+    """Return the difference below which rounding may reverse the order of scores, for rows of these lengths."""
     terms = 0.0 if rows.sparse else rows.n_features
     return np.maximum(np.abs(scores), lengths) * np.float32(terms * _ROUNDING)
 
 
 @kernel
 def best_two(scores, best, largest, second):
-    """Write for each row of scores which is the largest, of several the first, that score and the next one.
+    """Write the position of the largest score of each row, of equal ones the first, and the two largest scores.
 
-    Of the scores of a row most are less than the two largest so far, which is seen of many in one step: so this takes
-    a third of what two passes take that look for one number each. ``second`` is minus infinity if there is one score.
+    Most scores are below the two largest so far, and one vector comparison tells this for 32 of them. So it takes a
+    third of the time of two passes. ``second`` is minus infinity if there is only one score.
     """
     n_labels = scores.shape[1]
     n_in_tiles = n_labels - n_labels % TILE
@@ -231,9 +233,9 @@ def best_two(scores, best, largest, second):
 
 @kernel
 def best_few(scores, labels, values):
-    """Write the best labels of each row of scores, of equal scores the first, and their scores, the best first.
+    """Write the best labels of each row and their scores, the best first, of equal scores the lowest label first.
 
-    As many as ``labels`` has columns, which are at most as many as ``scores`` has.
+    ``labels`` has as many columns as labels are wanted, at most as many as ``scores`` has.
     """
     n_labels, k = scores.shape[1], labels.shape[1]
     n_in_tiles = n_labels - n_labels % TILE
@@ -263,7 +265,7 @@ def best_few(scores, labels, values):
 
 
 def best_of_all(scorers: AllScorers, rows: Rows, lengths: np.ndarray | None = None) -> np.ndarray:
-    """Return the best label of each row, of several the first: int64. ``lengths`` are those of rows not scaled."""
+    """Return the best label of each row, of equal ones the first: int64. ``lengths`` are those of unscaled rows."""
     labels = np.empty(rows.n_rows, np.int64)
     if rows.n_rows == 1 and not scorers.sparse and scorers.n_labels > 1:
         alone = _clearly_best(scorers, rows, 1.0 if lengths is None else float(lengths[0]))
@@ -300,7 +302,7 @@ def _clearly_best(scorers: AllScorers, rows: Rows, length: float) -> int | None:
 
 
 def top_of_all(scorers: AllScorers, rows: Rows, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the ``k`` best labels of each row and their scores; of labels of one score the first comes first.
+    """Return the ``k`` best labels of each row and their scores, of equal scores the lowest label first.
 
     Returns
     -------
@@ -321,7 +323,7 @@ def top_of_all(scorers: AllScorers, rows: Rows, k: int) -> tuple[np.ndarray, np.
 
 
 def all_above(scorers: AllScorers, rows: Rows, lowest: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the rows, the labels and the scores of all pairs of a score above ``lowest``: int64, int64, float32."""
+    """Return rows, labels and scores of all pairs with a score above ``lowest``: int64, int64, float32."""
     found = []
     least = lowest - float(_rounding(rows, lowest))
     for first, scores in blocks_of_scores(scorers, rows):
@@ -334,7 +336,7 @@ def all_above(scorers: AllScorers, rows: Rows, lowest: float) -> tuple[np.ndarra
 
 
 def _ranked(labels: np.ndarray, scores: np.ndarray, of_rows: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the ``k`` best labels of each row, and their scores, out of pairs in the order of their rows."""
+    """Return the ``k`` best labels of each row and their scores, from pairs sorted by row."""
     starts = np.flatnonzero(np.diff(of_rows, prepend=-1))
     best = np.lexsort((labels, -scores, of_rows))[starts[:, None] + np.arange(k)]
     return labels[best], scores[best]

@@ -1,7 +1,7 @@
-"""Kernels: what value to expect of a key, a linear map from keys to vectors that is learned online.
+"""Kernels: ridge regression from keys to vectors, learned online.
 
-It is ridge regression with all components of a value as targets, solved in the dual one row at a time. Of sparse keys
-only the features that were met have weights. The softness of a row is the ridge divided by its weight.
+All components of a value are targets. The dual is solved one row at a time. Only features that have been met have
+weights if keys are sparse. The softness of a row is the ridge divided by its weight.
 """
 
 from typing import Annotated, NamedTuple
@@ -16,7 +16,7 @@ _EMPTY = np.empty(0, np.int32)
 
 
 class ExpectationParameters(NamedTuple):
-    """What is fixed for the life of a map."""
+    """Parameters that never change during the life of a map."""
 
     n_features: int
     sparse: bool
@@ -28,14 +28,14 @@ class Expectation(NamedTuple):
     parameters: ExpectationParameters
     weights: Annotated[np.ndarray, kind_of(np.float32, "places", "components")]  # of a feature
     bias: Annotated[np.ndarray, kind_of(np.float32, "components")]
-    # of sparse keys, the places of features by their hash
+    # for sparse keys, positions of features by hash
     table: Annotated[np.ndarray, kind_of(np.int32, "cells of the table")]
-    features: Annotated[np.ndarray, kind_of(np.int32, "features")]  # of sparse keys, the feature at each place
-    n_places: Annotated[np.ndarray, kind_of(np.int64, 1)]  # places in use
+    features: Annotated[np.ndarray, kind_of(np.int32, "features")]  # for sparse keys, the feature at each position
+    n_places: Annotated[np.ndarray, kind_of(np.int64, 1)]  # number of positions in use
 
 
 def new_expectation(parameters: ExpectationParameters, n_components: int) -> Expectation:
-    """Return a map that expects nothing: the zero vector."""
+    """Return a map that predicts the zero vector."""
     n_places = 0 if parameters.sparse else parameters.n_features
     return Expectation(
         parameters,
@@ -48,9 +48,9 @@ def new_expectation(parameters: ExpectationParameters, n_components: int) -> Exp
 
 
 def enter_rows(expectation: Expectation, rows: Rows) -> Expectation:
-    """Give every feature of the rows a place; return the map.
+    """Give every feature of the rows a position; return the map, a new one if it had to grow.
 
-    It is the map given, unless that had to grow. Both are sound.
+    The old one stays valid.
     """
     if not rows.sparse:
         return expectation
@@ -87,7 +87,7 @@ def _bits_of(table):
 
 @inner
 def _place_of(expectation, feature, bits):
-    """Return the place of a feature, or NONE."""
+    """Return the position of a feature, or NONE."""
     if not expectation.parameters.sparse:
         return np.int64(feature)
     cell = find_place(expectation.table, expectation.features, feature, hash_feature(feature, bits))
@@ -96,7 +96,7 @@ def _place_of(expectation, feature, bits):
 
 @kernel
 def find_known(expectation, features, known):
-    """Write to ``known``, bool of shape (features,), which features have a place."""
+    """Write to ``known``, bool of shape (features,), which features have a position."""
     bits = _bits_of(expectation.table)
     for i in range(features.size):
         known[i] = _place_of(expectation, np.int64(features[i]), bits) != NONE
@@ -104,9 +104,9 @@ def find_known(expectation, features, known):
 
 @kernel
 def enter_features(expectation, features):
-    """Give the next places to features that have none.
+    """Append features without a position.
 
-    Writes the features, the table and the number of places, for which there must be room.
+    Writes the features, the hash table and the number of positions, for which there must be room.
     """
     bits = _bits_of(expectation.table)
     for i in range(features.size):
@@ -124,7 +124,7 @@ def _add_to(vector, scale, other):
 
 @inner
 def _expect(expectation, rows, row, bits, expected):
-    """Write what a row is expected to have."""
+    """Write the vector predicted for a row."""
     x = row_of(rows, row)
     for i in range(expected.size):
         expected[i] = expectation.bias[i]
@@ -137,7 +137,7 @@ def _expect(expectation, rows, row, bits, expected):
 
 @inner
 def _length_of(rows, row):
-    """Return the squared length of a row, of which the bias is one feature more."""
+    """Return the squared length of a row, including the constant feature of the bias."""
     return np.float32(1.0) + squared_length(row_of(rows, row))
 
 
@@ -153,7 +153,7 @@ def _change(expectation, rows, row, bits, scale, vector):
 
 @kernel
 def expect_rows(expectation, rows, first, stop, expected):
-    """Write the vectors to be expected of the rows ``first .. stop``; features never met count for nothing."""
+    """Write the vectors predicted for the rows ``first .. stop``; unknown features are ignored."""
     bits = _bits_of(expectation.table)
     for row in range(first, stop):
         _expect(expectation, rows, row, bits, expected[row])
@@ -161,9 +161,9 @@ def expect_rows(expectation, rows, first, stop, expected):
 
 @kernel
 def learn_expectations(expectation, rows, order, targets, duals, softnesses):
-    """Train the map once with every row: dual coordinate ascent, whose variables are vectors here.
+    """Train the map in one pass of dual coordinate ascent over the rows; a row's dual variable is a vector.
 
-    ``softnesses``, float32 of shape (rows,), say how far each row may stay away from its target.
+    ``softnesses``, float32 of shape (rows,), is the ridge divided by the weight of each row.
 
     Writes the map and ``duals``.
     """
@@ -182,10 +182,9 @@ def learn_expectations(expectation, rows, order, targets, duals, softnesses):
 
 @kernel
 def learn_rewards(expectation, rows, pairs, vectors, rewards, regularization):
-    """Train the map that what it expects of a row, times a vector, is the reward of that vector for the row.
+    """Train the map so that the product of its prediction for a row and a vector is the reward of that vector.
 
-    ``pairs`` names the row of each vector and reward. Each changes the map by what makes its error smaller by the same
-    share as one row of examples does.
+    ``pairs`` has the row of each vector and reward. Each reduces its error by the same share as a row of examples.
 
     Writes the map.
     """

@@ -1,7 +1,7 @@
-"""Kernels: one against some. The candidate labels of a row.
+"""Kernels: search for the candidate labels of rows.
 
-Candidates do not depend on what the head has learned, only on its index. So the labels of many rows are
-found at once, by the only kernel that searches, and what is done with them comes afterwards.
+Candidates depend on the trees and the head's index, not on what the head learns meanwhile. So a single kernel finds the
+candidates of many rows at once, and other kernels score them or learn from them.
 """
 
 from collections.abc import Iterator
@@ -24,13 +24,13 @@ from .._forest import (
 from .._jit import by_reference, empty, inner, inner_allocating, kernel, release
 from .inverted_index import keep_best_labels, lists_any, meet_labels
 
-_FOUND = np.float32(-1e30)  # no list makes up for it
-_LABELS_AT_ONCE = 1 << 15  # what is held of them stays in the second-level cache
+_FOUND = np.float32(-1e30)  # so low that no list can compensate for it
+_LABELS_AT_ONCE = 1 << 15  # so that their data fit into the second-level cache
 _ROWS_AT_ONCE = 1024
 
 
 class Questions(NamedTuple):
-    """Rows ``first .. stop`` to be labelled, as routers see them and as the head does."""
+    """Rows ``first .. stop`` to classify, in the forms for routers and for the head."""
 
     routed: Rows
     rows: Rows
@@ -39,34 +39,34 @@ class Questions(NamedTuple):
 
 
 def all_of(routed: Rows, rows: Rows) -> Questions:
-    """Return the questions that all of the rows are."""
+    """Return questions for all rows."""
     return Questions(routed, rows, 0, rows.n_rows)
 
 
 class SearchEffort(NamedTuple):
-    """How far the search for a row's candidates may go."""
+    """Limits of the search for a row's candidates."""
 
-    n_leaves: int  # to reach in all trees together
-    n_labels: int  # to be scored, the common ones among them
-    n_listed: int  # of those out of the head's index, to be scored
-    n_met: int  # to find in leaves and in the index, at least n_labels: some are not worth a score
-    n_further: int = 0  # entries of the index that are added to labels once n_met have been found
-    leaves_last: bool = False  # leaves are reached only for rows that the index lists no label for
+    n_leaves: int  # leaves to reach in all trees together
+    n_labels: int  # labels to score, common ones included
+    n_listed: int  # labels from the head's index to score
+    n_met: int  # labels to meet in leaves and index, at least n_labels; not all are scored
+    n_further: int = 0  # entries of the index to read after n_met labels have been met
+    leaves_last: bool = False  # whether leaves are searched only for rows without labels in the index
 
 
 class FoundLabels(NamedTuple):
-    """The candidate labels of some rows, each once, one row behind the other.
+    """The distinct candidate labels of some rows, concatenated.
 
-    Those of entry ``i`` end at ``ends[i]`` and begin with the common ones, the same number for every row.
+    Those of entry ``i`` end at ``ends[i]`` and begin with the common labels, the same number for every row.
     """
 
-    rows: np.ndarray  # int64 (entries,): which rows
+    rows: np.ndarray  # int64 (entries,)
     ends: np.ndarray  # int64 (entries,)
-    n_met: np.ndarray  # int64 (entries,): labels found, of which some were not worth a score
+    n_met: np.ndarray  # int64 (entries,): labels met, not all of which are candidates
     labels: np.ndarray  # int64
-    scores: np.ndarray  # float32: room for what the head says of each label
+    scores: np.ndarray  # float32: buffer for the score of each label
     n_common: int
-    most: int  # labels of a row
+    most: int  # maximum number of labels of a row
 
 
 def entries_of(found: FoundLabels, first: int, stop: int) -> FoundLabels:
@@ -82,10 +82,10 @@ def entries_of(found: FoundLabels, first: int, stop: int) -> FoundLabels:
 
 
 class _CandidateRoom(NamedTuple):
-    """Room for the search of one row after the other."""
+    """Buffers for the search of one row after the other."""
 
     frontiers: Frontier  # a single one
-    priorities: np.ndarray  # float32 (longest row,): of the lists of the row's features
+    priorities: np.ndarray  # float32 (longest row,): priorities of the lists of the row's features
 
 
 @inner_allocating
@@ -96,9 +96,9 @@ def _new_room(trees, rows):
 
 @inner
 def _reach_labels(trees, routers, room, sums, routed, n_leaves, labels, n_found):
-    """Append the labels of the leaves that a row reaches, those of the surest leaves first, until ``labels`` is full.
+    """Append the labels of the leaves that a row reaches, best leaves first, until ``labels`` is full.
 
-    Returns how many labels there are then.
+    Returns the number of labels.
     """
     frontier = frontier_at(room.frontiers, 0)
     begin_search(frontier)
@@ -118,9 +118,9 @@ def _reach_labels(trees, routers, room, sums, routed, n_leaves, labels, n_found)
 
 @inner
 def _find_labels(trees, routers, postings, common, asked, row, room, sums, labels):
-    """Write the candidate labels of a row, the common ones first; return how many, and how many were met.
+    """Write the candidate labels of a row, common ones first; return the numbers of candidates and of labels met.
 
-    The others are those of the leaves that the row reaches, and the best of those that the index lists for it.
+    The others come from the leaves that the row reaches, and are the best that the index lists for it.
     """
     effort = asked.effort
     most = min(labels.size, effort.n_labels)
@@ -133,7 +133,7 @@ def _find_labels(trees, routers, postings, common, asked, row, room, sums, label
         sums[common[i]] = _FOUND
     n_found = n_met = n_common
     if n_common < most:
-        half_way = n_common + (most - n_common + 1) // 2  # what is left goes to leaves and index in equal parts
+        half_way = n_common + (most - n_common + 1) // 2  # leaves and index share the remaining room equally
         reachable, routed = labels[: half_way if listed else most], row_of(asked.routed, row)
         n_leaves = effort.n_leaves
         if routers.sparse and listed and effort.leaves_last and lists_any(postings, row_of(asked.rows, row)):
@@ -156,13 +156,12 @@ class _Asked(NamedTuple):
 
 @kernel
 def find_labels(trees, routers, postings, common, asked, found, sums):
-    """Find the candidate labels of the rows of ``found``, in turn, as long as there is room.
+    """Find the candidate labels of the rows of ``found``, in turn, while there is room.
 
-    ``sums``, float32 (labels,), are 0 and will be so again. Meanwhile they hold what the index says of the labels found
-    for a row, or that they have been found.
+    ``sums``, float32 (labels,), is a buffer of zeros. During the search of a row it holds the partial scores of labels
+    met; afterwards it is reset to 0.
 
-    Writes ``ends``, ``n_met`` and ``labels`` of ``found`` and nothing else. Returns for how many rows there was
-    room; one row always has it.
+    Writes only ``ends``, ``n_met`` and ``labels`` of ``found``. Returns the number of rows done, at least one.
     """
     trees = by_reference(trees)
     routers = by_reference(routers)
@@ -197,7 +196,7 @@ def candidates_of(
 ) -> Iterator[FoundLabels]:
     """Yield the candidate labels of the rows of ``order``, int64, some rows at a time.
 
-    Each time the same arrays are written over. They have room for ``labels_at_once`` labels, or for those of one row.
+    Each step overwrites the arrays of the previous one, which have room for ``labels_at_once`` labels or for one row.
     """
     postings, common = head.postings, head.common.labels
     most = min(effort.n_met, int(trees.counters[0, COUNT]))

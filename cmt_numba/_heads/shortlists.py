@@ -1,7 +1,7 @@
 """The hardest negatives of each row, found by one search and kept for further passes over the rows.
 
-What a search finds does not depend on what the head has learned, only on its index, and most of it scores far below
-the right label. So after the first look at a row only its best candidates are kept, behind its right label.
+The candidates of a row depend only on the head's index, not on what it learns meanwhile, and most score far below the
+right label. So after the first pass only the best candidates are kept, after the right label.
 """
 
 import numpy as np
@@ -10,21 +10,21 @@ from .._forest import NONE
 from .._jit import empty, kernel, release
 from .search import FoundLabels
 
-_LENGTH = 16  # candidates kept for a row: twice as many as it can be held apart from at once
+_LENGTH = 16  # candidates kept for a row: twice its maximum number of competitors
 
 
 def new_shortlists(labels: np.ndarray, length: int = _LENGTH) -> np.ndarray:
-    """Return shortlists of the right label of each row and no others: int32, shape (rows, 1 + others), then NONE."""
+    """Return shortlists with the right label of each row, padded with NONE: int32, shape (rows, 1 + length)."""
     shortlists = np.full((labels.size, 1 + length), NONE, np.int32)
     shortlists[:, 0] = labels
     return shortlists
 
 
 def shorten(found: FoundLabels, shortlists: np.ndarray) -> np.ndarray:
-    """Write the candidates of the highest scores of each row of ``found`` to its shortlist, behind the right label.
+    """Write the candidates with the highest scores of each row of ``found`` to its shortlist, after the right label.
 
-    Returns their scores: float32, shape (rows of ``found``, 1 + others), NaN where there is no label, and for a right
-    label that is no candidate.
+    Returns their scores: float32, shape (rows of ``found``, 1 + others), NaN for no label and for a right label that
+    is not a candidate.
     """
     n_each, right = np.diff(found.ends, prepend=0), shortlists[found.rows, 0]
     row = np.repeat(np.arange(n_each.size), n_each)
@@ -44,7 +44,7 @@ def shorten(found: FoundLabels, shortlists: np.ndarray) -> np.ndarray:
     if longest > length:
         best = np.argpartition(-scores, length - 1, axis=1)[:, :length]
         labels, scores = np.take_along_axis(labels, best, axis=1), np.take_along_axis(scores, best, axis=1)
-    order = np.argsort(-labels, axis=1)  # NONE comes last, and the order does not depend on NumPy
+    order = np.argsort(-labels, axis=1)  # NONE last, in an order that does not depend on argpartition
     shortlists[found.rows, 1:] = np.take_along_axis(labels, order, axis=1)
     best_scores[:, 1:] = np.take_along_axis(scores, order, axis=1)
     return best_scores
@@ -52,9 +52,9 @@ def shorten(found: FoundLabels, shortlists: np.ndarray) -> np.ndarray:
 
 @kernel
 def shortlist_best(scores, rows, shortlists):
-    """Write the labels of the highest scores of each row to its shortlist, from the scores of all labels.
+    """Write the labels with the highest of all scores of each row to its shortlist.
 
-    They are sorted by label, so that rounding errors in scores change no order.
+    They are sorted by label, so that rounding errors do not change their order.
     """
     length = shortlists.shape[1] - 1
     best = empty(length + 1, np.float32)
@@ -81,9 +81,9 @@ def shortlist_best(scores, rows, shortlists):
 
 
 def shortlisted(shortlists: np.ndarray, rows: np.ndarray, scores: np.ndarray | None = None) -> FoundLabels:
-    """Return the shortlists of some rows as candidates, the right label first, with their scores or room for them.
+    """Return the shortlists of some rows as candidates, the right label first.
 
-    ``scores`` are of the shape of the shortlists of these rows.
+    ``scores`` have the shape of these shortlists; without them there is room for scores.
     """
     labels = shortlists[rows]
     kept = labels != NONE

@@ -1,4 +1,4 @@
-"""Kernels: heads that learn by the slope of a loss, from one example after the other, with AdaGrad."""
+"""Kernels: training of heads by AdaGrad, one example at a time, with a softmax or logistic loss."""
 
 import numpy as np
 
@@ -20,12 +20,12 @@ from .lessons import CandidateSearch, HeadLesson, learn_in_turn
 from .search import FoundLabels
 
 _STEEPNESS = 12.0  # logits per margin
-_NEGLIGIBLE = 0.01  # a smaller slope teaches a label nothing that would be worth the memory of its features
+_NEGLIGIBLE = 0.01  # labels with smaller slopes learn nothing, to save memory
 
 
 @inner
 def _find_slopes(head, candidates, right, margin, slopes):
-    """Write the slope of the loss in each candidate's score."""
+    """Write the derivative of the loss by each candidate's score."""
     loss, n, scores = head.loss, candidates.n_found[0], candidates.scores
     steepness = np.float32(_STEEPNESS / margin)
     if loss == HeadLoss.SOFTMAX:
@@ -46,7 +46,7 @@ def _find_slopes(head, candidates, right, margin, slopes):
 def _descend(head, candidates, x, right, margin, importance, slopes, work):
     """Take an AdaGrad step for every candidate whose slope counts.
 
-    Returns DONE, or TABLES_FULL, with nothing learned, if the head's tables must grow and there is no room.
+    Returns DONE, or TABLES_FULL, with nothing learned, if tables lack room.
     """
     _find_slopes(head, candidates, right, margin, slopes)
     for i in range(candidates.n_found[0]):
@@ -73,13 +73,12 @@ def _descend_at(head, rows, labels, found, i, candidates, margin, importance, sl
 
 @kernel
 def descend_on(head, rows, labels, found, importance, margin, at):
-    """Train the head on rows whose candidates have been found, moving ``at[0]`` on with each.
+    """Train the head on rows with candidates, and advance ``at[0]`` with each.
 
-    The slope of each row is multiplied by its ``importance``; ``margin`` is that between scores which is worth some
-    logits.
+    The slope of each row is multiplied by its ``importance``; scores are divided by ``margin``.
 
-    Writes the scores of ``found`` and the models of ``head``. Returns DONE, or TABLES_FULL, having learned only the
-    rows that ``at`` says.
+    Writes the scores of ``found`` and the models of ``head``. Returns DONE, or TABLES_FULL after learning ``at[0]``
+    rows.
     """
     head = by_reference(head)
     candidates = new_candidates(rows, found.most, 1)
@@ -95,7 +94,7 @@ def descend_on(head, rows, labels, found, importance, margin, at):
 
 
 def descend(search: CandidateSearch, head: Head, lesson: HeadLesson, importance: np.ndarray, margin: float) -> Head:
-    """Train a head on a lesson whose rows have this ``importance``, float32; return it, or another one if it grew."""
+    """Train a head on rows with this ``importance``, float32; return the head, a new one if it grew."""
 
     def learn(head: Head, found: FoundLabels, at: np.ndarray) -> int:
         return int(descend_on(head.scorers, lesson.questions.rows, lesson.labels, found, importance, margin, at))

@@ -1,7 +1,7 @@
-"""The labels of a multi-label head, solved in several threads, and where their scorers are put: into tables or lists.
+"""Training of all labels of a multi-label head in several threads.
 
-Scorers that have learned before lie in tables, in which labels are solved and stored one by one. The first time that a
-sparse head learns, no label has a scorer to start from, so those that were solved become the lists of a digest at once.
+Scorers that have learned before are in tables, where solved ones are stored one by one. When a sparse head learns for
+the first time, the solved scorers become the lists of a digest directly.
 """
 
 from collections.abc import Iterable, Iterator
@@ -31,16 +31,16 @@ from .hard_negatives import ExamplePairs, LabelBlock
 from .inference_weights import Digest, offsets_of
 from .label_scorers import Head, with_lists, with_more_cells
 
-_CELLS_IN_A_TASK = 1 << 21  # of the rows of its labels
-_PAIRS_AT_ONCE = 1 << 18  # are counted
-_ROOM = 1 << 23  # weights; arrays of so many grow without being copied
-_TASKS_AT_ONCE = 16  # are solved before their scorers are stored
+_CELLS_IN_A_TASK = 1 << 21  # of the rows of a task's labels
+_PAIRS_AT_ONCE = 1 << 18  # counted at once
+_ROOM = 1 << 23  # weights: arrays of this size grow without being copied
+_TASKS_AT_ONCE = 16  # solved before their scorers are stored
 
 
 def tasks_for(
     rows: Rows, block: LabelBlock, n_sweeps: int, share: float, most_cells: int = _CELLS_IN_A_TASK
 ) -> list[LabelTask]:
-    """Return tasks of up to so many cells, or of one label, for the labels of a block."""
+    """Return tasks for the labels of a block, with a limited number of cells or one label each."""
     n_cells = _cells_before(rows, block.pairs)
     bounds = [block.first]
     while bounds[-1] < block.stop:
@@ -50,7 +50,7 @@ def tasks_for(
 
 
 def _cells_before(rows: Rows, pairs: ExamplePairs) -> np.ndarray:
-    """Return how many cells the rows have that each label, and those before it, are paired with, beginning with 0."""
+    """Return the cumulative number of cells in the rows that labels are paired with, beginning with 0."""
     lengths, offsets, total = np.diff(rows.offsets), pairs.offsets, 0
     n_cells = np.zeros(offsets.size, np.int64)
     for first, stop in spans(int(offsets[-1]), _PAIRS_AT_ONCE):
@@ -62,7 +62,7 @@ def _cells_before(rows: Rows, pairs: ExamplePairs) -> np.ndarray:
 
 
 def room_for(rows: Rows, pairs: ExamplePairs, task: LabelTask) -> Solved:
-    """Return room for the scorers of a task's labels."""
+    """Return buffers for the scorers of a task's labels."""
     offsets = pairs.offsets[task.first : task.stop + 1]
     n_cells = np.concatenate([[0], np.cumsum(np.diff(rows.offsets)[pairs.rows[offsets[0] : offsets[-1]]])])
     most = int(np.minimum(np.diff(n_cells[offsets - offsets[0]]), rows.n_features).sum())
@@ -74,7 +74,7 @@ def room_for(rows: Rows, pairs: ExamplePairs, task: LabelTask) -> Solved:
 def solved_labels(
     head: Head, rows: Rows, features: np.ndarray, pairs: ExamplePairs, duties: Duties, task: LabelTask
 ) -> Solved:
-    """Return the scorers of a task's labels. Room for them is made as if no feature were met twice, and given back."""
+    """Return the scorers of a task's labels, trimmed from buffers of the maximum size."""
     solved = room_for(rows, pairs, task)
     solve_labels(head.models, rows, features, pairs, duties, task, solved)
     end = int(solved.ends[-1])
@@ -83,7 +83,7 @@ def solved_labels(
 
 @inner
 def _store(models, label, solved, i, n_known, cells):
-    """Give a label the scorer ``i`` of ``solved``; return DONE, or TABLES_FULL, with the label's scorer as it was."""
+    """Store scorer ``i`` of ``solved`` for a label; return DONE, or TABLES_FULL with nothing changed."""
     first = solved.ends[i - 1] if i > 0 else 0
     n = solved.ends[i] - first
     if not models.sparse:
@@ -106,7 +106,7 @@ def _store(models, label, solved, i, n_known, cells):
 
 @inner
 def _most_cells(solved):
-    """Return how many cells the longest of the scorers has."""
+    """Return the number of cells in the longest scorer."""
     longest, first = np.int64(0), np.int64(0)
     for i in range(solved.ends.size):
         longest = max(longest, solved.ends[i] - first)
@@ -116,12 +116,12 @@ def _most_cells(solved):
 
 @kernel
 def store_solved(models, offsets, task, solved, n_known, at):
-    """Give the labels of a task their scorers, going on from number ``at[0]`` of them, which it moves on.
+    """Store the scorers of a task's labels from number ``at[0]`` on, and advance ``at[0]``.
 
-    ``offsets`` are those of the pairs; labels without any keep their scorers, and those from ``n_known`` on lose what
-    they had.
+    ``offsets`` are those of the pairs; labels without pairs keep their scorers, and those from ``n_known`` on lose
+    theirs first.
 
-    Writes the models. Returns DONE, or TABLES_FULL; it can then be called again.
+    Writes the models. Returns DONE, or TABLES_FULL: call it again with larger tables.
     """
     models = by_reference(models)
     cells, status = empty(_most_cells(solved), np.int64), DONE
@@ -137,7 +137,7 @@ def store_solved(models, offsets, task, solved, n_known, at):
 
 
 class Training(NamedTuple):
-    """How labels are solved: over which rows, and by how many sweeps; see :class:`LabelTask`."""
+    """Rows, number of sweeps and further settings for training; see :class:`LabelTask`."""
 
     rows: Rows
     duties: Duties
@@ -149,10 +149,10 @@ class Training(NamedTuple):
 
 
 def learn_memberships(head: Head, blocks: Iterable[LabelBlock], training: Training) -> Head:
-    """Train scorers on pairs of labels and rows, in several threads; return the head, which is another if it grew.
+    """Train scorers on pairs of labels and rows, in several threads; return the head, a new one if it grew.
 
-    What is learned depends neither on the number of threads nor on the size and number of blocks and tasks.
-    Writes the models of the head, and the weights of the pairs and of the duties.
+    Results depend neither on the number of threads nor on the division into blocks and tasks. Writes the models of the
+    head, and the weights of the pairs and duties.
     """
     n_known, current = training.duties.n_known, [head]
     for block, task, solved in _solved(current, blocks, training):
@@ -163,14 +163,14 @@ def learn_memberships(head: Head, blocks: Iterable[LabelBlock], training: Traini
 
 
 def learn_afresh(head: Head, blocks: Iterable[LabelBlock], training: Training) -> Head:
-    """Train sparse scorers as :func:`learn_memberships` does, from nothing but the weights of pairs.
+    """Train sparse scorers as :func:`learn_memberships` does, starting from the weights of pairs alone.
 
-    Returns a head whose scorers lie in lists alone, like those of the head given, of which labels that are paired with
-    no row keep theirs. The blocks must be of all labels, in order.
+    Returns a head with lists and without tables, like the input; labels without pairs keep their lists. The blocks must
+    cover all labels, in order.
     """
     old, nodes = head.digest, head.nodes.copy()
     n_cells = np.diff(old.offsets)
-    # They grow in place: a copy would take the memory of all scorers once more. What is not written takes none.
+    # They grow in place: a copy would double the memory. Pages that are not written take none.
     grown, end = old._replace(features=np.empty(_ROOM, np.int32), weights=np.empty(_ROOM, np.float32)), 0
     for block, task, solved in _solved([head], blocks, training):
         labels = np.arange(task.first, task.stop)
@@ -186,9 +186,9 @@ def learn_afresh(head: Head, blocks: Iterable[LabelBlock], training: Training) -
 def _solved(
     current: list[Head], blocks: Iterable[LabelBlock], training: Training
 ) -> Iterator[tuple[LabelBlock, LabelTask, Solved]]:
-    """Yield the tasks of all blocks, solved in several threads from the scorers of the ``current`` head.
+    """Yield the tasks of all blocks, solved in several threads from the scorers of ``current[0]``.
 
-    That is a single one, which whoever stores what is solved may replace.
+    The caller may replace this head when it stores solved scorers.
     """
     rows, features = numbered_afresh(training.rows)
     for block in blocks:
@@ -203,10 +203,7 @@ def _solved(
 def _append_lists(
     new: Digest, end: int, n_cells: np.ndarray, old: Digest, solved: Solved, kept: np.ndarray, task: LabelTask
 ) -> int:
-    """Append the lists of a task's labels: those solved, and in between those that the ``kept`` labels had before.
-
-    Returns the new end.
-    """
+    """Append the lists of a task's labels, solved ones and those of the ``kept`` labels; return the new end."""
     needed, read = end + int(n_cells[task.first : task.stop].sum()), 0
     if needed > new.features.size:
         for array in (new.features, new.weights):

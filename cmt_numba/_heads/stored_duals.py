@@ -1,7 +1,7 @@
 """Dual variables of examples, kept between the batches that a head learns.
 
-A scorer is its label's mean, plus and minus examples times their dual variables. Whoever looks at an example again must
-know them, to take back what has turned out to be too much; otherwise it can only add to it.
+A scorer is its label's mean plus a combination of examples, weighted by their dual variables. Training on an example
+again needs its dual variables to reduce a weight that has become too large.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from .._jit import kernel
 from .multiclass_svm import Duals
 
 N_STORED = 4
-"""Competitors of an example that are kept, those of the largest weights. More take memory and lower no error."""
+"""Competitors of an example that are stored, those with the largest weights. More do not lower the error."""
 
-_GENTLE = 1.25  # growth of the arrays
+_GENTLE = 1.25  # growth factor of the arrays
 
 
 class StoredDuals(NamedTuple):
-    """The dual variables of examples by their slots. Slots beyond the end have none."""
+    """The dual variables of examples by slot. Slots beyond the end have none."""
 
     competitors: Annotated[np.ndarray, kind_of(np.int32, "slots", N_STORED)]  # labels, NONE where there is none
     weights: Annotated[np.ndarray, kind_of(np.float32, "slots", N_STORED)]
 
 
 def no_stored_duals(n_slots: int = 0) -> StoredDuals:
-    """Return dual variables of examples that nothing has been learned from."""
+    """Return the dual variables of examples that have not been learned yet."""
     return StoredDuals(np.full((n_slots, N_STORED), NONE, np.int32), np.zeros((n_slots, N_STORED), np.float32))
 
 
@@ -43,7 +43,7 @@ def _copy_stored(competitors, weights, slots, of_rows, weights_of_rows):
 
 @kernel
 def _store_largest(of_rows, weights_of_rows, slots, competitors, weights):
-    """Store the largest weights of each row, of equal ones the first, and their competitors."""
+    """Store the largest weights of each row, of equal weights the first, and their competitors."""
     for i in range(slots.size):
         slot, n = slots[i], 0
         for j in range(weights_of_rows.shape[1]):
@@ -62,12 +62,12 @@ def _store_largest(of_rows, weights_of_rows, slots, competitors, weights):
 
 
 def resume(stored: StoredDuals, slots: np.ndarray, duals: Duals) -> None:
-    """Write what is stored for the examples of some slots to ``duals``, which have a row for each and hold nothing."""
+    """Write the stored dual variables of some slots to ``duals``, which has an empty row for each."""
     _copy_stored(stored.competitors, stored.weights, slots, duals.competitors, duals.weights)
 
 
 def with_duals(stored: StoredDuals, slots: np.ndarray, duals: Duals) -> StoredDuals:
-    """Store the ``duals`` of the examples of some slots; return all, which are others if they had to grow."""
+    """Store the ``duals`` of the examples of some slots; return all, in new arrays if they had to grow."""
     n = int(slots.max(initial=-1)) + 1
     if n > stored.weights.shape[0]:
         larger = no_stored_duals(max(n, int(_GENTLE * stored.weights.shape[0])))
@@ -81,7 +81,7 @@ def with_duals(stored: StoredDuals, slots: np.ndarray, duals: Duals) -> StoredDu
 def duals_of_slots(stored: StoredDuals, slots: np.ndarray, number: np.ndarray) -> StoredDuals:
     """Return the dual variables of the examples of some slots, in this order; label ``l`` becomes ``number[l]``.
 
-    Competitors that become NONE have no weight.
+    Competitors whose number is NONE lose their weight.
     """
     fewer, known = no_stored_duals(slots.size), slots < stored.weights.shape[0]
     competitors = stored.competitors[slots[known]]
@@ -92,7 +92,7 @@ def duals_of_slots(stored: StoredDuals, slots: np.ndarray, number: np.ndarray) -
 
 
 def trim_duals(stored: StoredDuals) -> StoredDuals:
-    """Return dual variables for a file, without examples at the end that have none. They share arrays."""
+    """Return dual variables for a file, without trailing examples that have none. They share arrays."""
     used = np.flatnonzero(stored.weights.any(axis=1))
     n = int(used[-1]) + 1 if used.size > 0 else 0
     return StoredDuals(stored.competitors[:n], stored.weights[:n])

@@ -1,8 +1,8 @@
-"""Kernels that call what has been compiled already.
+"""Calls of functions by address.
 
-What a kernel calls becomes part of it, so a large function that several kernels call would be compiled once for each.
-Instead it is compiled by itself, and the kernels are handed its address. A call copies the words that describe its
-arguments, which counts for little where what is called works for microseconds.
+A kernel contains all functions that it calls, so a large function that several kernels use would be compiled once for
+each. Instead it is compiled separately, and kernels receive its address. A call copies the words that describe its
+arguments, which is cheap compared with a function that runs for microseconds.
 """
 
 from typing import Any
@@ -14,13 +14,13 @@ from numba.core.errors import TypingError
 from numba.extending import intrinsic
 
 _known: set[Any] = set()
-"""Types of arguments for which an address has been asked for."""
+"""Argument types for which :func:`address_of` was called."""
 
 
 def address_of(function: Any, *arguments: Any) -> Any:
-    """Return the address of a function that returns an int64, for arguments of these types; it is compiled if need be.
+    """Compile a function that returns an int64 for arguments of these types, and return its address.
 
-    If Numba compiles nothing, this is the function itself.
+    If Numba compiles nothing, return the function itself.
     """
     if config.DISABLE_JIT:  # type: ignore[attr-defined]
         return function
@@ -31,7 +31,7 @@ def address_of(function: Any, *arguments: Any) -> Any:
         raise TypeError(f"{function.py_func.__name__} must return an int64, not {compiled.signature.return_type}")
     address = np.int64(compiled.library.get_pointer_to_function(compiled.fndesc.llvm_func_name))
     if address == 0:
-        raise RuntimeError(f"Numba does not say where the machine code of {function.py_func.__name__} is")
+        raise RuntimeError(f"Numba returned no address for {function.py_func.__name__}")
     _known.add(kinds)
     return address
 
@@ -39,8 +39,8 @@ def address_of(function: Any, *arguments: Any) -> Any:
 @intrinsic  # type: ignore[untyped-decorator]
 def _call(_context: Any, address: Any, arguments: Any) -> Any:
     kinds = tuple(arguments)
-    if kinds not in _known:  # machine code would take them for something else
-        raise TypingError(f"no address has been asked for with arguments of the types {kinds}")
+    if kinds not in _known:  # machine code would misread them
+        raise TypingError(f"call address_of with arguments of the types {kinds} first")
 
     def lower(context: Any, builder: Any, _signature: Any, values: Any) -> Any:
         convention = context.call_conv
@@ -60,4 +60,4 @@ def _call_python(function: Any, arguments: Any) -> Any:
 
 
 call_at: Any = _call_python if config.DISABLE_JIT else _call  # type: ignore[attr-defined]
-"""Call what is at an address with a tuple of arguments. Their types must be those that the address was asked for."""
+"""Call the function at an address with a tuple of arguments, which have the types given to :func:`address_of`."""

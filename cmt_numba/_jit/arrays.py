@@ -1,11 +1,11 @@
-"""New arrays in kernels, which last as long as the kernel runs.
+"""Temporary arrays in kernels.
 
-Kernels do without reference counts, so nothing frees an array when it is no longer used: a kernel that allocates passes
-all that it has allocated to :func:`release` before it returns. If there is not enough memory the kernel ends with
-MemoryError, and what it had allocated until then stays so; kernels allocate before they change anything.
+Kernels do not count references, so a kernel passes every array that it allocates to :func:`release` before it returns.
+If memory runs out, the kernel raises MemoryError and leaks the arrays allocated so far; kernels allocate before they
+change anything.
 
-What is here becomes part of the kernel at once, where Numba would compile ``np.empty`` and ``np.zeros`` to machine code
-once more for each type and number of dimensions.
+These functions are generated inside the kernel. Numba would compile ``np.empty`` and ``np.zeros`` separately for each
+type and number of dimensions.
 """
 
 from typing import Any
@@ -19,13 +19,13 @@ from numba.np.arrayobj import make_array, populate_array
 
 
 def _array_of(shape: Any, dtype: Any) -> Any:
-    """Return the type of the array, None if there is none of such a shape or dtype."""
+    """Return the type of an array with a shape and dtype, or None if they are invalid."""
     n_axes, of = parse_shape(shape), parse_dtype(dtype)
     return None if n_axes is None or of is None else types.Array(of, n_axes, "C")(shape, dtype)
 
 
 def _allocate(context: Any, builder: Any, signature: Any, arguments: Any) -> tuple[Any, Any]:
-    """Return a new array, which nothing counts yet, and its size in bytes."""
+    """Return a new array with a reference count of 1, and its size in bytes."""
     kind, given = signature.return_type, signature.args[0]
     lengths, types_given = [arguments[0]], [given]
     if isinstance(given, types.BaseTuple):
@@ -39,7 +39,7 @@ def _allocate(context: Any, builder: Any, signature: Any, arguments: Any) -> tup
         n_bytes = builder.mul(n_bytes, length)
     runtime = context.subtarget(enable_nrt=True).nrt
     owner = runtime.meminfo_alloc_aligned_unchecked(builder, n_bytes, context.get_preferred_array_alignment(kind.dtype))
-    cgutils.guard_memory_error(context, builder, owner, "not enough memory for the room that a kernel works in")
+    cgutils.guard_memory_error(context, builder, owner, "not enough memory for a kernel's temporary arrays")
     array = make_array(kind)(context, builder)
     data = builder.bitcast(runtime.meminfo_data(builder, owner), array.data.type)
     populate_array(array, data, shape, strides, itemsize, owner)

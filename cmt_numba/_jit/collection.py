@@ -1,7 +1,7 @@
-"""Without garbage collection while something is compiled.
+"""A pause of the garbage collector during compilation.
 
-Numba makes millions of objects meanwhile, most of which stay. The collector would go through them again and again,
-which takes a tenth of the time, and free little.
+Numba creates millions of objects, most of which stay. Scanning them again and again takes a tenth of the compile time
+and frees little.
 """
 
 import gc
@@ -11,9 +11,9 @@ from contextlib import contextmanager
 
 
 class Pause:
-    """A pause of Python's garbage collector that lasts until all who asked for it are done.
+    """A pause of Python's garbage collector that lasts until the last thread leaves :meth:`during`.
 
-    Reference counts go on freeing objects. If collection was disabled before, it stays so.
+    Reference counting still frees objects. If collection was disabled before, it stays disabled.
     """
 
     def __init__(self) -> None:

@@ -1,35 +1,35 @@
-"""The only place with numba options.
+"""Decorators of kernels: the only place with numba options.
 
 ``kernel`` marks what Python calls: a whole batch of work in one call, compiled once and kept in numba's cache. It
 releases the global interpreter lock, except for a few rows (``interpreter_lock.py``). The others mark functions that
 kernels call; they are compiled into each kernel that uses them and need no cache entry of their own.
 
-None of them counts references. Python holds every array that it hands to a kernel until that returns, yet numba would
-count each array of each tuple that is taken apart, with two atomic operations that together cost several times the work
-itself, and most of the code of many kernels would do nothing else. So no kernel returns an array, and one that needs
-room to work in allocates it with ``empty`` and ``zeros`` and hands it to ``release`` before it returns (``arrays.py``).
+None of them counts references. Python keeps the arguments of a kernel alive until it returns, yet numba would count
+each array of each tuple that it unpacks, with two atomic operations that cost several times the work itself. So no
+kernel returns an array, and a kernel that needs temporary arrays allocates them with ``empty`` and ``zeros`` and passes
+them to ``release`` before it returns (``arrays.py``).
 
-- ``inner`` is inlined: a call would have to hand over the hundred words that describe the state, which takes longer
-  than what most of these functions do.
-- ``inner_fastmath`` is ``inner`` for sums of products, whose additions may be rearranged into vector instructions;
-  NaN and infinity keep their meaning.
-- ``inner_called`` is ``inner`` without the inlining, for what is large and called seldom enough that the call does not
-  count: a kernel holds it once, however many places call it.
-- ``inner_allocating`` is ``inner_called`` for what makes room to work in: the kernel that calls it releases what it
-  returns. The name tells those that allocate from others, see ``tests/kernels/test_kernels.py``.
-- ``inner_shared`` is ``inner_called`` for what is large and needed by several kernels: compiled by itself, and kept in
-  the cache; kernels are handed its address (``addresses.py``).
-- ``inner_merged`` is ``inner`` for what one place of all kernels calls: it becomes part of its caller before that is
-  compiled at all. What several kernels call is better ``inner``, of which only the inlining is done once more in each.
-- ``inner_exported`` is ``inner`` for the few that Python calls too. Of all others numba is told to leave out the
-  wrapper that Python would call, a third of what there is to compile: to call one from Python raises TypeError.
+- ``inner`` is inlined: passing the hundred words that describe the state would take longer than most of these
+  functions run.
+- ``inner_fastmath`` is ``inner`` for sums of products, whose additions may be reordered into vector instructions; NaN
+  and infinity keep their meaning.
+- ``inner_called`` is not inlined, for large functions that are called rarely: a kernel contains the code once, however
+  many places call it.
+- ``inner_allocating`` is ``inner_called`` for functions that return temporary arrays, which the calling kernel
+  releases. ``tests/kernels/test_kernels.py`` checks that only these and kernels allocate.
+- ``inner_shared`` is ``inner_called`` for large functions that several kernels need: compiled and cached separately,
+  and called by address (``addresses.py``).
+- ``inner_merged`` is for functions with one caller among all kernels: they are merged into its source before
+  compilation. A function with several callers compiles faster as ``inner``.
+- ``inner_exported`` is ``inner`` for the few functions that Python calls too. All others have no wrapper for Python, a
+  third of the code to compile: calling one from Python raises TypeError.
 
-A function that Python calls is compiled, or taken from the cache, at its first call. An interrupt (Ctrl-C) that comes
-meanwhile is raised when this is done, after some seconds at most. For numba reads the lists of what it can compile by
-generators, once each. One that an exception leaves is at its end, and from then on every compilation in the process
-fails with ``RuntimeError: generator raised StopIteration``. Later calls are as fast as without.
+A function that Python calls is compiled, or loaded from the cache, at its first call. An interrupt (Ctrl-C) during
+compilation is raised afterwards, some seconds later at most: numba iterates over its registries with generators, and if
+an exception ends one of them, every later compilation in the process fails with ``RuntimeError: generator raised
+StopIteration``. Later calls have no overhead.
 
-If something is compiled and that takes longer than a second, the logger "cmt_numba" says so once, as a warning.
+If compilation takes longer than a second, the logger "cmt_numba" warns once.
 
 Set the environment variable ``CMT_NUMBA_CACHE=0`` to compile anew in every process.
 """
@@ -58,18 +58,18 @@ _FASTMATH = {"contract", "nsz", "reassoc"}
 
 
 def _with_notice(dispatcher: Any, *args: Any, **kwargs: Any) -> Any:
-    """Compile a function for arguments, or load it, and say so if it is compiled and that takes long."""
+    """Compile or load a function for arguments, with a notice if compilation takes long."""
     before = dispatcher.stats.cache_misses.total()
     with compiling.around(lambda: dispatcher.stats.cache_misses.total() > before), pause.during():
         return type(dispatcher)._compile_for_args(dispatcher, *args, **kwargs)
 
 
 def _called_by_python(decorate: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Return a decorator as the one given, for functions that are compiled without an interrupt in between."""
+    """Return the decorator with compilation that defers interrupts."""
 
     def decorated(function: Any) -> Any:
         dispatcher = decorate(function)
-        if dispatcher is not function:  # numba is not told to leave functions as they are
+        if dispatcher is not function:  # unless NUMBA_DISABLE_JIT is set
             dispatcher._compile_for_args = partial(uninterrupted, partial(_with_notice, dispatcher))
         return dispatcher
 
@@ -77,7 +77,7 @@ def _called_by_python(decorate: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 def _kept(decorate: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Return a decorator as the one given, for functions whose machine code is cached on disk."""
+    """Return the decorator with a cache of machine code on disk."""
 
     def decorated(function: Any) -> Any:
         dispatcher = decorate(function)
@@ -89,7 +89,7 @@ def _kept(decorate: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 class _OnlyInKernels(CPUDispatcher):  # type: ignore[misc]
-    """A function that only kernels call. There is nothing that Python could call: to try would end the process."""
+    """A function that only kernels call. It has no wrapper: calling it from Python would crash the process."""
 
     def __call__(self, *_: Any, **__: Any) -> Any:
         name = self.py_func.__name__
@@ -97,7 +97,7 @@ class _OnlyInKernels(CPUDispatcher):  # type: ignore[misc]
 
 
 def _called_by_kernels(decorate: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Return a decorator as the one given, for functions that Python must not call."""
+    """Return the decorator for functions that Python must not call."""
 
     def decorated(function: Any) -> Any:
         dispatcher = decorate(function)

@@ -1,9 +1,8 @@
-"""Named tuples of arrays that are handed to kernels again and again.
+"""Named tuples of arrays that are passed to kernels many times.
 
-A kernel that is called from Python takes a named tuple apart, array by array, and checks the type of each before. For
-what searches read of a forest this takes, with the making of the tuples, some eight microseconds, where a search for a
-single row may take thirty. So the words that describe the arrays are written down once. Then the kernel is handed where
-they are.
+A kernel that is called from Python unpacks a named tuple array by array and checks the type of each. For a forest this
+takes some eight microseconds, where a search for a single row may take thirty. So the words that describe the arrays
+are written once, and kernels receive their address.
 """
 
 from typing import Any
@@ -18,7 +17,7 @@ from .decorators import kernel
 from .references import HeldType
 
 _known: dict[Any, tuple[HeldType, int]] = {}
-"""Types and sizes in bytes by the forms of tuples: to find the type of a forest takes Numba milliseconds."""
+"""Types and sizes in bytes by the forms of tuples. Numba takes milliseconds to find the type of a forest."""
 
 
 def _form_of(value: Any) -> Any:
@@ -29,7 +28,7 @@ def _form_of(value: Any) -> Any:
 
 
 class Held:
-    """The words that describe the arrays of a named tuple, which it keeps alive: what :func:`held` returns."""
+    """The words that describe the arrays of a named tuple, and the tuple, to keep it alive. See :func:`held`."""
 
     __slots__ = ("_numba_type_", "_words", "address", "target")
 
@@ -65,7 +64,7 @@ def _write(words, target):
 
 @unbox(HeldType)
 def _take_address(kind: Any, value: Any, c: Any) -> Any:
-    """Return a pointer to the words that an object of type :class:`Held` holds."""
+    """Return a pointer to the words of a :class:`Held` object."""
     number = c.pyapi.object_getattr_string(value, "address")
     address = c.pyapi.long_as_longlong(number)
     c.pyapi.decref(number)
@@ -78,5 +77,5 @@ def _unchanged(target: Any) -> Any:
 
 
 held: Any = _unchanged if config.DISABLE_JIT else Held  # type: ignore[attr-defined]
-"""Return what kernels take in place of a named tuple of arrays, as long as these are the same: they begin with
-``by_reference``, and compile once more for it. If Numba compiles nothing, this is the tuple itself."""
+"""Return an object that kernels take in place of a named tuple while its arrays stay the same. Such kernels begin with
+``by_reference`` and are compiled separately for it. If Numba compiles nothing, return the tuple itself."""

@@ -1,14 +1,14 @@
-"""Compile kernels, and functions that only kernels call, with less work than Numba does by default.
+"""Compilers of kernels and of the functions that they call, which do less work than Numba's default.
 
-A kernel links the unoptimised code of all that it calls and is optimised as a whole, so to optimise each function by
-itself would be to do it twice, and to make machine code of it would be for nothing. Only what may rearrange sums is
-optimised by itself too, so that a sum is rearranged alike in whatever kernel.
+A kernel links the code of all functions that it calls and is optimised as a whole. So these functions get few
+optimisations of their own and no machine code. Only functions that may reorder sums are optimised separately, so that a
+sum is reordered in the same way in every kernel.
 
-Two more things are left out of both. Passes over closures, array expressions and the like, where there are none. And
-the search for what an operator does with the same types as before: Numba asks anew at every place in every function.
+Both compilers skip passes over closures, array expressions and the like, which kernels do not contain. And they
+remember the signatures of operators, which Numba looks up again at every place in every function.
 
-This takes parts of Numba that it does not document. Where they are not as they are here, functions are compiled as
-Numba does by default: this takes longer and gives the same answers.
+This uses undocumented parts of Numba. If a version of Numba differs, functions are compiled by the default compiler:
+this takes longer and gives the same results.
 """
 
 import operator
@@ -29,25 +29,25 @@ from .interpreter_lock import KernelWrapper
 from .pruning import PruneKnown
 
 _NOT_AS_EXPECTED = (ImportError, AttributeError, TypeError, KeyError, ValueError)
-"""What comes of using a part of Numba that is not as it was."""
+"""Errors raised when an undocumented part of Numba has changed."""
 
 _NEEDLESS = frozenset(
     {"InlineClosureLikes", "MakeFunctionToJitFunction", "WithLifting", "LiteralUnroll", "InlineOverloads"}
 )
-"""Passes, by name, that change nothing in functions without functions and generators of their own."""
+"""Names of passes that change nothing in functions without nested functions, generators or inlined overloads."""
 
 _ALLOCATES = "NopythonRewrites"
-"""Makes loops of expressions of whole arrays, whose results would need room."""
+"""The pass that turns array expressions into loops, whose results would need new arrays."""
 
 _ONCE = "DeadBranchPrune"
-"""Runs three times. Once is enough: when all is inlined, and variables are not yet divided by their assignments."""
+"""A pass that Numba runs three times. Once is enough: after inlining, and before variables are split."""
 
 _DIVIDES = "ReconstructSSA"
-"""What divides them, after which a branch that is left out could leave an assignment of nothing behind."""
+"""The pass that splits variables. A branch removed after it could leave an undefined assignment behind."""
 
 
 class _Resolved:
-    """A typing context that remembers what operators do with which types."""
+    """A typing context that remembers the signatures of operators."""
 
     def __init__(self, context: Any) -> None:
         self.context = context
@@ -57,7 +57,7 @@ class _Resolved:
         return getattr(self.context, name)
 
     def resolve_function_type(self, function: Any, args: Any, kws: Any) -> Any:
-        """Return the signature of a call, None if there is none."""
+        """Return the signature of a call, or None."""
         key = function.typing_key if isinstance(function, types.Function) else function
         if kws or not (key is bool or isinstance(key, BuiltinFunctionType)):
             return self.context.resolve_function_type(function, args, kws)
@@ -76,7 +76,7 @@ class _Resolved:
 
 
 _resolved: dict[int, _Resolved] = {}
-"""By the identity of the typing context, which lives as long."""
+"""Contexts by the ``id`` of Numba's typing context, which is never freed."""
 
 
 def _resolving(context: Any) -> _Resolved:
@@ -97,7 +97,7 @@ class _InferTypes(NopythonTypeInference):
 
 
 class _Remembering(types.Function):
-    """An operator that remembers which signature it has for which types."""
+    """An operator that remembers its signatures."""
 
     def __init__(self, function: Any) -> None:
         super().__init__(function.templates)
@@ -105,7 +105,7 @@ class _Remembering(types.Function):
         self._signatures: dict[Any, Any] = {}
 
     def get_call_type(self, context: Any, args: Any, kws: Any) -> Any:
-        """Return the signature for types of arguments. Raises TypingError if there is none."""
+        """Return the signature for argument types, or raise TypingError."""
         if kws:
             return super().get_call_type(context, args, kws)
         if args not in self._signatures:
@@ -114,7 +114,7 @@ class _Remembering(types.Function):
 
 
 class _Lowering(_Resolved):
-    """A typing context for lowering, which asks operators for their signatures once more."""
+    """A typing context for lowering, with operators that remember their signatures."""
 
     def __init__(self, context: Any) -> None:
         super().__init__(context)
@@ -131,12 +131,12 @@ class _Lowering(_Resolved):
 
 
 _lowering: dict[int, _Lowering] = {}
-"""By the identity of the typing context, which lives as long."""
+"""Contexts by the ``id`` of Numba's typing context, which is never freed."""
 
 
 @contextmanager
 def _operators_remembered(context: Any) -> Iterator[None]:
-    """Let the target context ask operators that remember their signatures during the block."""
+    """Make the target context use operators that remember their signatures during the block."""
     before = context.typing_context
     if not isinstance(before, _Resolved):
         context.typing_context = _lowering.setdefault(id(before), _Lowering(before))
@@ -173,7 +173,7 @@ class _LowerKernel(NativeLowering):
 
 
 def _pipeline(state: Any, replaced: dict[Any, Any]) -> PassManager:
-    """Return Numba's passes without those that a function does not need, and with some of them replaced."""
+    """Return Numba's passes with some replaced, without those that a function does not need."""
     default = DefaultPassBuilder.define_nopython_pipeline(state)
     needless = set() if any(isinstance(it, CodeType) for it in state.func_id.func.__code__.co_consts) else _NEEDLESS
     if not state.flags.nrt:
@@ -190,7 +190,7 @@ def _pipeline(state: Any, replaced: dict[Any, Any]) -> PassManager:
 
 
 class KernelCompiler(CompilerBase):
-    """Compiles what Python calls."""
+    """The compiler of functions that Python calls."""
 
     def define_pipelines(self) -> list[PassManager]:
         """Return the passes."""
@@ -198,7 +198,7 @@ class KernelCompiler(CompilerBase):
 
 
 def _parts() -> Any:
-    """Return a pipeline that makes no machine code."""
+    """Return the compiler of functions that only kernels call, which makes no machine code."""
     from numba import _dynfunc  # type: ignore[attr-defined]
     from numba.core.codegen import JITCodeLibrary
 
@@ -214,7 +214,7 @@ def _parts() -> Any:
                 super()._optimize_functions(module)
                 return
             module.data_layout = self._codegen._data_layout
-            for function in module.functions:  # enough to make the code small that kernels link
+            for function in module.functions:  # enough to shrink the code that kernels link
                 if not function.is_declaration:
                     passes = builder(opt=1, loop_vectorize=False, slp_vectorize=False)
                     passes.getFunctionPassManager().run(function, passes)
@@ -263,7 +263,7 @@ def _parts() -> Any:
 
 
 def part_compiler(make: Any = _parts) -> Any:
-    """Return the compiler for functions that only kernels call."""
+    """Return the compiler of functions that only kernels call, or Numba's default if that fails."""
     try:
         return make()
     except _NOT_AS_EXPECTED:

@@ -1,4 +1,4 @@
-"""The cache of compiled kernels: the user's own, and one that a wheel brings.
+"""Caches of compiled kernels: the user's own, and one in a platform wheel.
 
 A kernel's machine code depends on more than the kernel's own file: on the functions that it calls, on constants, and on
 how all of these are compiled. Each entry carries a stamp, a hash of the contents of every file that the kernel may
@@ -6,8 +6,9 @@ depend on, so a change to any of them invalidates it.
 
 A platform wheel contains a second cache, compiled for a baseline processor. A kernel is taken from the user's cache,
 which holds code for exactly this processor, or else from the wheel, if this processor has every feature that the code
-was compiled for; otherwise it is compiled. Numba checks its own version and that of Python. With the environment
-variable ``CMT_NUMBA_SHIPPED=0`` the wheel's code is ignored, as ``cmt_numba.warmup`` does.
+was compiled for; otherwise it is compiled. Numba checks its own version and that of Python. Where no folder can be
+written, kernels are compiled in each process. With the environment variable ``CMT_NUMBA_SHIPPED=0`` the wheel's code is
+ignored, as ``cmt_numba.warmup`` does.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ from numba.core.caching import FunctionCache, IndexDataCacheFile
 PACKAGE = Path(__file__).parents[1]
 
 SHIPPED = PACKAGE / "_compiled"
-"""Where a platform wheel keeps machine code."""
+"""The folder of machine code in a platform wheel."""
 
 _USES_SHIPPED = os.environ.get("CMT_NUMBA_SHIPPED", "1") != "0" and SHIPPED.is_dir()
 
 _FOUNDATIONS = ("_jit", "_forest", "_heads")
-"""Rooms whose functions kernels of other rooms call. Each depends on those before it."""
+"""Rooms whose functions are called by kernels of other rooms. Each depends on those before it."""
 
 
 @cache
@@ -48,7 +49,7 @@ def _digest(room: str) -> bytes:
 def stamp_of(path: str | os.PathLike[str]) -> str:
     """Return a hash of everything that the kernels in a file may depend on."""
     file = Path(path).resolve()
-    if not file.is_relative_to(PACKAGE.resolve()):  # kernels of a benchmark
+    if not file.is_relative_to(PACKAGE.resolve()):  # a kernel outside the package
         return hashlib.sha256(b"".join([*map(_digest, _FOUNDATIONS), file.read_bytes()])).hexdigest()
     room = file.relative_to(PACKAGE.resolve()).parts[0].removesuffix(".py")
     n_below = _FOUNDATIONS.index(room) if room in _FOUNDATIONS else len(_FOUNDATIONS)
@@ -119,7 +120,7 @@ class KernelCache(FunctionCache):  # type: ignore[misc]
         if not self._enabled:
             return None
         found = None
-        with suppress(Exception):  # a damaged pickle raises anything; the kernel is compiled then
+        with suppress(Exception):  # a damaged pickle may raise any exception
             found = super()._load_overload(sig, target_context)
         if found is None and _USES_SHIPPED:
             with suppress(Exception):
@@ -147,7 +148,7 @@ class KernelCache(FunctionCache):  # type: ignore[misc]
 
 
 def _can_run(target: tuple[str, str, str], compiled: tuple[str, str, str]) -> bool:
-    """Return whether a processor runs code that was compiled for another one, given both as numba names them."""
+    """Return whether a processor can run code that was compiled for another one, both described as in Numba's cache."""
     return target[0] == compiled[0] and _features(compiled[2]) <= _features(target[2])
 
 

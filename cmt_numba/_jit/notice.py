@@ -1,4 +1,4 @@
-"""What is said when something is compiled and that takes a while."""
+"""A notice that is logged while compilation takes long."""
 
 import logging
 import threading
@@ -14,14 +14,14 @@ logger = logging.getLogger("cmt_numba")
 
 
 class Notice:
-    """A message that is logged as a warning, at most once, while something takes long.
+    """A message that is logged as a warning, at most once, if work takes long.
 
     Parameters
     ----------
     message : str
-        What to say.
+        The message.
     patience : float
-        Seconds after which something takes long.
+        Seconds to wait before the message is logged.
     """
 
     def __init__(self, message: str, patience: float) -> None:
@@ -31,7 +31,7 @@ class Notice:
 
     @contextmanager
     def around(self, wanted: Callable[[], bool]) -> Iterator[None]:
-        """Give the notice if the block takes long and it is ``wanted`` then."""
+        """Log the message if the block takes long and ``wanted()`` is true by then."""
         if self._given:
             yield
             return

@@ -1,7 +1,7 @@
-"""Asking for memory before it is needed.
+"""Prefetching of memory.
 
-A search knows which keys it will read long before it reads them, but the processor sees only the next few. A prefetch
-tells it to fetch a cache line meanwhile; it changes nothing else, so as plain Python it does nothing at all.
+A search knows which keys it will read long before it reads them, but the processor sees only the next few instructions.
+A prefetch starts loading a cache line and has no other effect, so in plain Python it does nothing.
 """
 
 from typing import Any
@@ -17,7 +17,7 @@ _BYTE_POINTER = ir.IntType(8).as_pointer()
 
 
 def prefetch(array: Any, i: Any) -> None:
-    """Ask for the cache line that holds entry ``i`` of a one-dimensional array."""
+    """Prefetch the cache line of entry ``i`` of a one-dimensional array."""
 
 
 @type_callable(prefetch)

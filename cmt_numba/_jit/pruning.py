@@ -1,8 +1,8 @@
-"""Leave out what a kernel never does for the arguments that it is compiled for.
+"""Conditions that are known when a kernel is compiled.
 
-Dense and sparse keys are handled by the same functions, which ask ``keys.sparse`` what they have. The truth of a tuple
-is known from its type: an empty one is false, any other is true. So a named tuple has a field of type :data:`Known`
-instead of a bool, kernels are compiled once for each form, and the branches for the other form not at all.
+The same functions handle dense and sparse keys and branch on ``keys.sparse``. This field is a tuple instead of a bool,
+see :data:`Known`: its type tells whether it is empty, and so whether it is false. A kernel is compiled once for each
+form, without the branches for the other one.
 """
 
 from typing import Any
@@ -15,24 +15,24 @@ from numba.core.untyped_passes import DeadBranchPrune
 from .references import HeldType, Reference, by_reference, by_value
 
 Known = tuple[()] | tuple[None]
-"""False or true, for a field of a named tuple that kernels are handed."""
+"""The type of a field of a named tuple that is false or true in all calls of a compiled kernel."""
 
 
 def known(truth: bool) -> Known:
-    """Return what is as true as a bool, and known when a kernel is compiled."""
+    """Return a bool as a value whose truth is known when a kernel is compiled."""
     return (None,) if truth else ()
 
 
 def _field(owner: Any, name: str) -> Any:
-    """Return the type of a field of a named tuple, None if there is none."""
+    """Return the type of a field of a named tuple, or None."""
     fields = getattr(owner, "fields", ())
     return owner[fields.index(name)] if name in fields else None
 
 
 def _types_of(state: Any, value: Any, met: set[str]) -> set[Any]:
-    """Return the types of an argument, or of what is in one, before types are inferred; None among them if unknown.
+    """Return the possible types of an argument or of a field of one, before type inference; None if unknown.
 
-    A reference counts as what it refers to. Variables that have been ``met`` are left out.
+    A reference has the type of its target. Variables in ``met`` are skipped.
     """
     if isinstance(value, ir.Var):
         if value.name in met:
@@ -52,7 +52,7 @@ def _types_of(state: Any, value: Any, met: set[str]) -> set[Any]:
 
 
 def _truth_of(state: Any, value: Any) -> Any:
-    """Return whether a field is true, None if this is not known from its type."""
+    """Return whether a field is true, or None if its type does not tell."""
     if not isinstance(value, ir.Expr) or value.op != "getattr":
         return None
     found = _types_of(state, value, set())
@@ -63,7 +63,7 @@ def _truth_of(state: Any, value: Any) -> Any:
 
 @register_pass(mutates_CFG=True, analysis_only=False)
 class PruneKnown(DeadBranchPrune):
-    """Removes branches on fields whose truth is known, besides those that Numba removes."""
+    """Numba's removal of dead branches, extended to fields whose truth is known."""
 
     _name = "prune_known"
 

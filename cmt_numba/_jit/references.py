@@ -1,13 +1,13 @@
-"""Named tuples of arrays by reference: how a kernel hands its arrays to the functions that it is made of.
+"""References to named tuples of arrays, which kernels pass to the functions that they call.
 
-A forest is some thirty arrays of seven machine words each or more. Numba passes a tuple to a function word by word,
-which is most of what there was to compile in functions that read two of the arrays. A kernel that begins with
-``state = by_reference(state)`` stores the words once, in its own frame, and passes a pointer. A reference has the
-attributes of its tuple: one that is a named tuple itself is a reference again, any other is read when it is asked for.
+A forest is some thirty arrays of at least seven machine words each. Numba passes a tuple to a function word by word,
+which would be most of the code of functions that read only two of the arrays. A kernel that begins with ``state =
+by_reference(state)`` stores the words once, in its own frame, and passes a pointer. A reference has the attributes of
+its tuple: a nested named tuple is again a reference, any other attribute is loaded when it is read.
 
-Where all functions are inlined, as most are, LLVM sees through the pointer and machine code is the same as without. A
-pointer that is passed to a function that is not inlined would end that, since this function might keep it. So such a
-function takes the tuple: it is called with ``by_value(state)`` and begins with ``by_reference(state)`` again.
+Most functions are inlined. LLVM then removes the pointer, and the machine code is the same as without references. If a
+pointer were passed to a function that is not inlined, LLVM could no longer do so, because the function might store it.
+So such a function is called with ``by_value(state)`` and begins with ``by_reference(state)`` again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from numba.extending import intrinsic, models, register_model
 
 
 class Reference(types.Type):
-    """Numba's type of a reference to a named tuple of type ``target``, valid as long as the kernel runs."""
+    """Numba's type of a reference to a named tuple of type ``target``, valid until the kernel returns."""
 
     def __init__(self, target: Any) -> None:
         self.target = target
@@ -38,7 +38,7 @@ class _ReferenceModel(models.PrimitiveModel):
 
 
 class HeldType(types.Type):
-    """Numba's type of what stands for a named tuple of type ``target``: see ``held.py``."""
+    """Numba's type of a ``Held`` named tuple of type ``target``: see ``held.py``."""
 
     def __init__(self, target: Any) -> None:
         self.target = target
@@ -73,7 +73,7 @@ def _get_attribute(context: Any, builder: Any, reference: Reference, pointer: An
 @intrinsic  # type: ignore[untyped-decorator]
 def _to_reference(_context: Any, target: Any) -> Any:
     if isinstance(target, HeldType):
-        # Copied into the frame: nothing that the kernel writes can change it there, as far as LLVM sees.
+        # Copied into the frame, where LLVM knows that the kernel's writes cannot change it.
         def copy(_target_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
             return cgutils.alloca_once_value(builder, builder.load(arguments[0]))
 

@@ -1,10 +1,10 @@
-"""Scores of the codes of 32 vectors at a time for a few rows, in whole registers.
+"""Scores of 32 coded vectors at a time for one or eight rows, by vector instructions.
 
-One vector after the other, every dot product ends with adding up the lanes of a register, and the next one reads its
-codes again. Here the codes of 32 vectors lie side by side, four features of each at a time, so each lane of a register
-adds up one product, and codes that have been read serve all rows. The codes of rows have seven bits and no sign: so
-processors of the x86 kind multiply them with signed bytes and add four products in one instruction (VNNI) or in three,
-of which no sum exceeds 16 bits. Others do it in the steps that the code generator finds. The sums are the same.
+With one vector after the other, every dot product ends with a sum over the lanes of a register, and each row loads all
+codes again. A tile interleaves the codes of 32 vectors, four features at a time, so each lane sums one product, and
+loaded codes serve eight rows. Codes of rows are unsigned and have seven bits, so x86 processors multiply them with
+signed bytes and add four products in one instruction (VNNI) or in three, where no sum exceeds 16 bits. On other
+processors LLVM chooses the instructions. The sums are the same.
 """
 
 from collections.abc import Callable
@@ -16,61 +16,61 @@ from numba.core import cgutils, types
 from numba.extending import lower_builtin, type_callable
 
 TILE = 32
-"""Vectors whose codes lie side by side."""
+"""Vectors in a tile."""
 
 ROWS_OF_A_TILE = 8
-"""Rows that are multiplied with them together."""
+"""Rows that are multiplied with a tile together."""
 
 FEATURES_OF_A_WORD = 4
-"""Features whose codes lie in one 32-bit integer."""
+"""Features whose codes share a 32-bit integer."""
 
 LARGEST_CODE = 127
-"""Rows have codes of 0 to this, vectors of minus this to this."""
+"""The largest code. Codes of rows begin at 0, codes of vectors at minus this number."""
 
 _BYTE, _SHORT, _INT, _WORD, _FLOAT = ir.IntType(8), ir.IntType(16), ir.IntType(32), ir.IntType(64), ir.FloatType()
 _BYTES_OF_A_GROUP = TILE * FEATURES_OF_A_WORD
-_MOST_SUMS = {16: 16}  # registers that hold sums, of those with this number of lanes
+_MOST_SUMS = {16: 16}  # registers for sums, by the number of lanes of a register
 _FEWER_SUMS = 8
 
 
 class Tiles(NamedTuple):
-    """Codes of vectors, 32 to a tile: for each four features the four codes of each of them."""
+    """Codes of vectors in tiles of 32. A tile has, for each group of four features, four codes of each vector."""
 
-    codes: np.ndarray  # int8 (n_tiles * groups of features * 128,), of -127 to 127
-    starts: np.ndarray  # int32 (n_tiles * 32,): what the sum of the products of each begins with
-    scales: np.ndarray  # float32 (n_tiles * 32,): what the codes of each are to be multiplied by
-    added: np.ndarray  # float32 (n_tiles * 32,): to the score of each
+    codes: np.ndarray  # int8 (n_tiles * groups of features * 128,), from -127 to 127
+    starts: np.ndarray  # int32 (n_tiles * 32,): initial value of the sum of each vector
+    scales: np.ndarray  # float32 (n_tiles * 32,): factor for the sum of each vector
+    added: np.ndarray  # float32 (n_tiles * 32,): added to the score of each vector
 
 
 class TileQueries(NamedTuple):
-    """Rows that are asked, eight of them together."""
+    """Coded queries, of which eight are scored together."""
 
-    codes: np.ndarray  # int32, of all rows that are there: the codes of four features in each
-    places: np.ndarray  # int64 (rows,): where the codes of each begin
-    scales: np.ndarray  # float32 (rows,), of the codes
-    bars: np.ndarray  # float32 (rows,): scores above it are noted
+    codes: np.ndarray  # int32: the codes of four features in each integer
+    places: np.ndarray  # int64 (rows,): index of the first code of each row
+    scales: np.ndarray  # float32 (rows,): factor for the codes of each row
+    bars: np.ndarray  # float32 (rows,): scores above it set the bit of a row
 
 
 def score_tile(tiles: Any, tile: Any, asked: Any, first: Any, n_groups: Any, scores: Any, at: Any, width: Any) -> Any:
-    """Write the scores of a tile for eight rows, and return which of these have one above their bar.
+    """Write the scores of a tile for eight rows, and return which rows have a score above their bar.
 
     Parameters
     ----------
     tiles : Tiles
     tile : int
-    asked : Asked
+    asked : TileQueries
     first : int
-        The first of the rows.
+        The first row.
     n_groups : int
         Groups of four features, at least 1.
     scores : ndarray of float32
     at, width : int
-        Those of row ``i`` are written from ``at + i * width`` on.
+        The scores of row ``i`` start at ``at + i * width``.
 
     Returns
     -------
     rows : int64
-        Bit ``i`` is that of row ``i``.
+        Bit ``i`` stands for row ``i``.
     """
     return _score(ROWS_OF_A_TILE, tiles, tile, asked, first, n_groups, scores, at, width)
 
@@ -78,7 +78,7 @@ def score_tile(tiles: Any, tile: Any, asked: Any, first: Any, n_groups: Any, sco
 def score_tile_for_one(
     tiles: Any, tile: Any, asked: Any, first: Any, n_groups: Any, scores: Any, at: Any, width: Any
 ) -> Any:
-    """Do what :func:`score_tile` does, for the first of the eight rows alone."""
+    """Score a tile for one row, as :func:`score_tile` does for eight."""
     return _score(1, tiles, tile, asked, first, n_groups, scores, at, width)
 
 
@@ -98,12 +98,12 @@ def _score(n_rows: int, tiles: Any, tile: Any, asked: Any, first: Any, n_groups:
 
 
 def marks_of(scores: Any, at: Any, least: Any) -> Any:
-    """Return which of the 32 scores from ``at`` on are no less than ``least``: an int64 with a bit for each."""
+    """Return an int64 whose bits tell which of the 32 scores from ``at`` on are at least ``least``."""
     return sum(1 << int(i) for i in np.flatnonzero(scores[at : at + TILE] >= least))
 
 
 def first_of(marks: Any) -> Any:
-    """Return the place of the lowest bit of an int64 that is not 0."""
+    """Return the position of the lowest bit that is set in an int64 other than 0."""
     return (int(marks) & -int(marks)).bit_length() - 1
 
 
@@ -165,7 +165,7 @@ _INSTRUCTIONS = (
     ("avx2", 8, _in_two_steps("llvm.x86.avx2.pmadd.ub.sw", "llvm.x86.avx2.pmadd.wd")),
     ("ssse3", 4, _in_two_steps("llvm.x86.ssse3.pmadd.ub.sw.128", "llvm.x86.sse2.pmadd.wd")),
 )
-"""Features of processors, the best first; how many 32-bit integers a register has; what adds products to them."""
+"""Processor features, best first, with the lanes of a register and the function that adds products to sums."""
 
 _WITHOUT = (4, _in_many_steps)
 
@@ -176,20 +176,20 @@ def _instruction(context: Any, builder: Any) -> tuple[int, Callable[..., Any]]:
 
 
 def _pointers(context: Any, builder: Any, of_type: Any, arrays: Any) -> list[Any]:
-    """Return where the data of each array of a tuple is."""
+    """Return pointers to the data of the arrays in a tuple."""
     parts = cgutils.unpack_tuple(builder, arrays, len(of_type))
     return [context.make_array(it)(context, builder, part).data for it, part in zip(of_type, parts, strict=True)]
 
 
 def _read(builder: Any, pointer: Any, at: Any, of_type: Any) -> Any:
-    """Return a register that is read from an array."""
+    """Return a register loaded from an array."""
     value = builder.load(builder.bitcast(builder.gep(pointer, [at]), of_type.as_pointer()))
     value.align = pointer.type.pointee.width // 8 if isinstance(pointer.type.pointee, ir.IntType) else 4
     return value
 
 
 def _everywhere(builder: Any, value: Any, lanes: int) -> Any:
-    """Return a register that holds a number in each lane."""
+    """Return a register with a number in every lane."""
     kind = ir.VectorType(value.type, lanes)
     alone = builder.insert_element(ir.Constant(kind, ir.Undefined), value, _INT(0))
     return builder.shuffle_vector(alone, ir.Constant(kind, ir.Undefined), _nothing(ir.VectorType(_INT, lanes)))
@@ -200,9 +200,9 @@ def _nothing(kind: Any) -> Any:
 
 
 def _add_products(builder: Any, add: Any, sums: list[list[Any]], codes: Any, rows: list[Any], n_groups: Any) -> Any:
-    """Return sums, of each row those of one register after the other, with the products of all groups of features.
+    """Add the products of all groups of features to ``sums``, a list of registers for each row, and return the sums.
 
-    ``codes`` returns a register of the codes of a group, ``rows`` the word of each row, for the group's number.
+    For a group's number, ``codes`` returns a register of codes, and each function in ``rows`` the word of a row.
     """
     before, loop, end = builder.block, builder.append_basic_block("groups"), builder.append_basic_block("summed")
     builder.branch(loop)

@@ -1,4 +1,4 @@
-"""Contextual bandits: policies that choose actions and learn from their rewards, and their evaluation from logs."""
+"""Contextual bandits: policies that choose actions and learn from rewards, and off-policy evaluation from logs."""
 
 import os
 
@@ -26,19 +26,19 @@ _POLICIES = (
 )
 
 for _public in (ArgmaxRegressor, Policy, *_POLICIES):
-    _public.__module__ = __name__  # where pickles find them, wherever they are defined
+    _public.__module__ = __name__  # the path that pickles record
 
 Decisions = Chosen
-"""The name of :class:`Chosen` for decisions of a :class:`CMTBandit`, in pickles of earlier versions."""
+"""The name of :class:`Chosen` in pickles of earlier versions."""
 
 
 def load_policy(path: str | os.PathLike[str]) -> Policy | ArgmaxRegressor:
-    """Return the policy in a file, of whatever class.
+    """Load a policy of any class from a file.
 
     Parameters
     ----------
     path : path-like
-        A file that ``save`` has written.
+        A file written by ``save``.
 
     Returns
     -------
@@ -47,7 +47,7 @@ def load_policy(path: str | os.PathLike[str]) -> Policy | ArgmaxRegressor:
     Raises
     ------
     cmt_numba.persistence.FileFormatError
-        If the file holds no policy, is damaged, or of a later version.
+        If the file does not hold a policy, is damaged, or was written by a later version.
     OSError
         If the file cannot be read.
     """

@@ -1,4 +1,4 @@
-"""The base of all policies: actions, choices, learning, files and pickles."""
+"""The base class of all policies: actions, choices, learning, files and pickles."""
 
 from __future__ import annotations
 
@@ -40,22 +40,22 @@ OF_ALL: dict[str, Constraint] = {
 """The options of every policy."""
 
 _MICROSECONDS_OF_A_PAIR = 1.0
-"""Estimate of the time that a kernel takes for an action in a context."""
+"""Estimated time of a kernel for one action in one context."""
 
 _NO_FEATURES = np.empty((0, 0))
 
 
 class Chosen(namedtuple("Chosen", ("actions", "propensities"))):
-    """The actions that a policy chose. Unpacks into actions and propensities.
+    """The chosen actions. Unpacks into actions and propensities.
 
     Attributes
     ----------
     actions : ndarray of int64, shape (n,)
-        The actions.
+        The chosen actions.
     propensities : ndarray of float64, shape (n,)
-        The probability with which each was chosen.
+        The probability of each choice.
     ids : ndarray of int64, shape (n,), or None
-        The ids of decisions of a :class:`CMTBandit`, for :meth:`CMTBandit.reward`.
+        Ids of the decisions of a :class:`CMTBandit`, to be passed to :meth:`CMTBandit.reward`.
     """
 
     __module__ = "cmt_numba.bandits"
@@ -72,9 +72,9 @@ class Chosen(namedtuple("Chosen", ("actions", "propensities"))):
 
 
 class Policy(Lockable, Saved, ABC):
-    """A policy chooses actions in contexts, says with what probability, and learns from rewards.
+    """Base class of policies, which choose actions with known probabilities and learn from rewards.
 
-    Any number of threads may use a policy at once. The same seed and the same calls give the same choices.
+    Several threads may use a policy at the same time. The same seed and the same calls give the same choices.
     """
 
     _constraints: ClassVar[dict[str, Constraint]]
@@ -84,7 +84,7 @@ class Policy(Lockable, Saved, ABC):
     _options: dict[str, Any]
 
     def _start(self, **options: Any) -> None:
-        """Check the options, and start without rewards."""
+        """Check and store the options, and initialize the models."""
         for name, value in options.items():
             self._constraints[name].check(name, value)
         self._options = {name: value for name, value in options.items() if name != "random_state"}
@@ -93,7 +93,7 @@ class Policy(Lockable, Saved, ABC):
         self._generator = generator_of(options["random_state"], "choices")
         self._set_ids(np.empty(0, np.int64))
         self._n_rewards = 0
-        self._features = _NO_FEATURES  # of actions, by slot
+        self._features = _NO_FEATURES  # of actions, indexed by slot
         self._model: Means | RewardModels | None = None if self._is_contextual else Means()
         if options["n_actions"] is not None:
             self._enter(np.arange(options["n_actions"]), None)
@@ -102,27 +102,27 @@ class Policy(Lockable, Saved, ABC):
 
     @property
     def actions(self) -> np.ndarray:
-        """The known actions, in ascending order: int64, shape (n_actions,)."""
+        """Known actions in ascending order: int64, shape (n_actions,)."""
         return self._ordered.copy()
 
     @property
     def n_rewards(self) -> int:
-        """Number of rewards learned."""
+        """Number of learned rewards."""
         return self._n_rewards
 
     @property
     def n_features(self) -> int | None:
-        """Features of contexts, or None if no contexts have been seen or none are used."""
+        """Number of context features, or None if no context has been seen or contexts are ignored."""
         return self._model.n_features if isinstance(self._model, RewardModels) else None
 
     @changes_in_one_step
     def add_actions(self, actions: Any) -> Self:
-        """Add actions to those that ``act`` chooses from by default.
+        """Add actions, from which ``act`` chooses by default.
 
         Parameters
         ----------
         actions : int or array-like of int, shape (k,)
-            Distinct actions, not known yet: integers from 0 on.
+            Distinct new actions: integers from 0 on.
 
         Returns
         -------
@@ -131,7 +131,7 @@ class Policy(Lockable, Saved, ABC):
         Raises
         ------
         TypeError, ValueError
-            If they are not new, distinct actions; nothing has changed then.
+            If they are not new, distinct actions. The policy is unchanged in this case.
         """
         self._enter(self._new(actions), None)
         return self
@@ -140,19 +140,19 @@ class Policy(Lockable, Saved, ABC):
         new = check_distinct_actions(actions)
         known = new[self._slots_of(new) != NONE]
         if known.size > 0:
-            raise ValueError(f"actions must not be known yet: {known[0]} is")
+            raise ValueError(f"actions must be new, got {known[0]}, which is known")
         return new
 
     @changes_in_one_step
     def remove_actions(self, actions: Any) -> Self:
-        """Remove actions, what was learned about each of them, and decisions for them without a reward.
+        """Remove actions, their models, and decisions for them that have no reward yet.
 
-        What was learned about all actions together stays.
+        Models that all actions share are kept.
 
         Parameters
         ----------
         actions : int or array-like of int, shape (k,)
-            Distinct actions that are known.
+            Distinct known actions.
 
         Returns
         -------
@@ -161,19 +161,19 @@ class Policy(Lockable, Saved, ABC):
         Raises
         ------
         KeyError
-            If one is not known; nothing has changed then.
+            If one is unknown. The policy is unchanged in this case.
         TypeError, ValueError
-            If they are not distinct actions; nothing has changed then.
+            If they are not distinct actions. The policy is unchanged in this case.
         """
         gone = check_distinct_actions(actions)
         slots = self._slots_of(gone)
         if np.any(slots == NONE):
-            raise KeyError(f"actions must be known: there is no {gone[slots == NONE][0]}")
+            raise KeyError(f"actions must be known, got {gone[slots == NONE][0]}")
         self._forget(gone, slots)
         return self
 
     def _forget(self, gone: np.ndarray, slots: np.ndarray) -> None:
-        """Remove actions, given with their slots."""
+        """Remove actions and free their slots."""
         ids, features = self._ids.copy(), self._features.copy()
         for slot in np.sort(slots)[::-1]:
             last = ids.size - 1
@@ -188,7 +188,7 @@ class Policy(Lockable, Saved, ABC):
         self._set_ids(ids)
 
     def _slots_of(self, actions: np.ndarray) -> np.ndarray:
-        """Return the slots of actions, NONE for those that are not known."""
+        """Return the slot of each action, or NONE if it is unknown."""
         if self._ids.size == 0:
             return np.full(actions.shape, NONE, np.int64)
         places = np.minimum(np.searchsorted(self._ordered, actions), self._ids.size - 1)
@@ -204,8 +204,8 @@ class Policy(Lockable, Saved, ABC):
         self._set_ids(ids)
 
     def _set_ids(self, ids: np.ndarray) -> None:
-        """Replace the actions, given by slot."""
-        self._order = np.argsort(ids)  # slots, by action
+        """Set the action of each slot."""
+        self._order = np.argsort(ids)  # slots in the order of their actions
         self._ids, self._ordered = ids, ids[self._order]
 
     # Choosing
@@ -218,22 +218,21 @@ class Policy(Lockable, Saved, ABC):
         Parameters
         ----------
         contexts : array-like or sparse matrix, shape (n, n_features)
-            Contexts. A policy that uses none takes None for a single row.
+            Contexts. A policy that ignores contexts accepts None for a single row.
         actions : array-like, optional
-            The actions allowed, by default all that are known: integers for all rows, shape (k,), or for each row,
-            shape (n, k), -1 for none; a mask of booleans, shape (n, k), of the actions 0 .. k - 1; or a list of n
-            sequences. Unknown actions count as actions without rewards.
+            Allowed actions, by default all known ones: integers of shape (k,) for all rows, or of shape (n, k) for each
+            row, padded with -1; a boolean mask of shape (n, k) over the actions 0 .. k - 1; or a list of n sequences.
+            Unknown actions are treated as actions without rewards.
 
         Returns
         -------
         Chosen
-            ``actions``, int64 of shape (n,), and ``propensities``, float64 of shape (n,): the exact probabilities of
-            these choices.
+            ``actions``, int64 of shape (n,), and ``propensities``, float64 of shape (n,), their exact probabilities.
 
         Raises
         ------
         TypeError, ValueError
-            If an argument cannot be used; nothing has changed then.
+            If an argument is invalid. The policy is unchanged in this case.
         """
         return self._act(contexts, actions)
 
@@ -253,23 +252,23 @@ class Policy(Lockable, Saved, ABC):
 
     @reads
     def probabilities(self, contexts: Any = None, actions: Any = None) -> np.ndarray:
-        """Return the probabilities with which :meth:`act` chooses.
+        """Return the probability with which :meth:`act` chooses each action.
 
         Parameters
         ----------
         contexts, actions
-            As of :meth:`act`.
+            As in :meth:`act`.
 
         Returns
         -------
         ndarray of float64, shape (n, k)
-            The columns are those of ``actions``, by default the known actions in ascending order. Rows sum to 1;
-            actions that are not allowed have 0.
+            Columns correspond to ``actions``, by default the known actions in ascending order. Rows sum to 1; actions
+            that are not allowed have probability 0.
 
         Raises
         ------
         TypeError, ValueError
-            If an argument cannot be used.
+            If an argument is invalid.
         """
         return self._probabilities(contexts, actions)
 
@@ -283,7 +282,7 @@ class Policy(Lockable, Saved, ABC):
         return answer
 
     def _asked(self, contexts: Any, actions: Any) -> tuple[np.ndarray, Choices]:
-        """Return the contexts and the choices of a call, checked."""
+        """Return validated contexts and choices."""
         rows = self._checked(contexts)
         if actions is None:
             if self._ids.size == 0:
@@ -292,7 +291,7 @@ class Policy(Lockable, Saved, ABC):
         return rows, check_choices(actions, rows.shape[0])
 
     def _checked(self, contexts: Any, n_rows: int = 1) -> np.ndarray:
-        """Return checked contexts; without features, ``n_rows`` of them by default, if the policy uses none."""
+        """Return validated contexts, or ``n_rows`` rows without features if the policy ignores contexts."""
         if self._is_contextual:
             return check_contexts(contexts, self.n_features)
         return np.empty((n_rows if contexts is None else count_rows(contexts), 0))
@@ -306,19 +305,19 @@ class Policy(Lockable, Saved, ABC):
         shared = self._shared(rows, of_pairs, actions, slots)
         if self._model is None:
             return self._new_model(rows.shape[1]).estimate(ActionPairs(rows, of_pairs, np.zeros_like(slots), shared))
-        slots = np.where(slots == NONE, self._ids.size, slots)  # as an action without rewards
+        slots = np.where(slots == NONE, self._ids.size, slots)  # the slot that has no rewards
         return self._model.estimate(ActionPairs(rows, of_pairs, slots, shared))
 
     @abstractmethod
     def _rule(self, estimates: Any, offsets: np.ndarray) -> np.ndarray:
-        """Return the probability of each pair, from the estimates of their rewards."""
+        """Return the probability of each pair, given estimates of their rewards."""
 
     def _new_model(self, n_features: int) -> RewardModels:
-        """Return a model without rewards for contexts of this width."""
+        """Return an untrained model for contexts of this width."""
         return RewardModels(n_features, self._n_shared(n_features), float(self._options["regularization"]))
 
     def _n_shared(self, n_features: int) -> int:
-        """Return the number of shared features of pairs, for contexts of this width."""
+        """Return the number of shared features of a pair, for contexts of this width."""
         return 0
 
     def _shared(self, rows: np.ndarray, of_pairs: np.ndarray, actions: np.ndarray, slots: np.ndarray) -> np.ndarray:
@@ -330,16 +329,16 @@ class Policy(Lockable, Saved, ABC):
     @keeps_interpreter
     @changes_in_one_step
     def learn(self, contexts: Any, actions: Any, rewards: Any, propensities: Any = None) -> Self:
-        """Learn from the rewards of actions that were chosen, in the order of the rows.
+        """Learn the rewards of chosen actions, in the order of the rows.
 
         Parameters
         ----------
         contexts : array-like or sparse matrix, shape (n, n_features)
-            Contexts. A policy that uses none takes None.
+            Contexts. A policy that ignores contexts accepts None.
         actions : array-like of int, shape (n,)
-            The action chosen in each. Unknown actions are added.
+            The action chosen in each context. Unknown actions are added.
         rewards : array-like, shape (n,)
-            Their rewards.
+            The rewards of these actions.
         propensities : array-like, shape (n,), optional
             The probabilities with which they were chosen. They are checked, but have no effect: these policies
             estimate the reward of each action, for which actions need no weights.
@@ -351,7 +350,7 @@ class Policy(Lockable, Saved, ABC):
         Raises
         ------
         TypeError, ValueError
-            If an argument cannot be used; nothing has changed then.
+            If an argument is invalid. The policy is unchanged in this case.
         """
         rows = self._checked(contexts, np.size(actions))
         actions = check_actions(np.atleast_1d(actions), rows.shape[0])
@@ -376,7 +375,7 @@ class Policy(Lockable, Saved, ABC):
         return self
 
     def _check_learnable(self, actions: np.ndarray) -> None:
-        """Raise an error if an action cannot be added when its rewards are learned."""
+        """Raise ValueError if an action cannot be added when its rewards are learned."""
 
     # Files and pickles
 
@@ -397,7 +396,7 @@ class Policy(Lockable, Saved, ABC):
         return Contents(type(self).__name__, fields, arrays)
 
     def _plain_options(self) -> dict[str, Any]:
-        """Return the options as JSON can express them."""
+        """Return the options as plain Python values for JSON."""
         kept = self._options.items()
         return {name: value.item() if isinstance(value, np.generic) else value for name, value in kept}
 
@@ -441,5 +440,5 @@ class Policy(Lockable, Saved, ABC):
 
 
 def distinct(actions: np.ndarray) -> np.ndarray:
-    """Return actions in ascending order, each once. Empty arrays are frequent, and slow in NumPy."""
+    """Return the distinct actions in ascending order. Empty arrays are common, and NumPy is slow for them."""
     return np.unique(actions) if actions.size > 0 else actions

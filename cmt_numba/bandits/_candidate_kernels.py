@@ -24,28 +24,28 @@ from ._reward_kernels import (
 
 
 class ExplorationWeights(NamedTuple):
-    """How much uncertainty counts."""
+    """Weights of uncertainty in upper confidence bounds."""
 
     alpha: float  # of the standard deviation of the ridge regression
     beta: float  # of that of the models of the action and of keys
 
 
 class OfferedActions(NamedTuple):
-    """Which actions are candidates in any case: all that are allowed if they are few, or some in turn.
+    """Actions that are candidates without a search: all allowed actions if they are few, or some in turn.
 
-    Those allowed for row ``i`` are ``offsets[i] .. offsets[i + 1]``. Without offsets all known actions are allowed.
+    The actions allowed in row ``i`` are ``offsets[i] .. offsets[i + 1]``. Without offsets, all known actions are.
     """
 
-    most: int  # actions that are few
+    most: int  # the number of actions that counts as few
     turn: int
     n_tried: int  # in turn
     offsets: np.ndarray  # int64 (rows + 1,)
     actions: np.ndarray  # int64 (pairs,), in the order of turns
-    ascending: np.ndarray  # int64 (pairs,), the same in ascending order in each row
+    ascending: np.ndarray  # int64 (pairs,), the same, ascending in each row
 
 
 class ProposedActions(NamedTuple):
-    """The ids that a memory proposes, each of which stands for an action."""
+    """Ids proposed by a memory, and the actions that they stand for."""
 
     ids: np.ndarray  # int64 (keys,), ascending
     actions: np.ndarray  # int64 (keys,)
@@ -64,7 +64,7 @@ class ActionCandidates(NamedTuple):
 
 @inner
 def _add_offered(known, offered, n_tried, row, found):
-    """Write the actions that are candidates in any case; return how many, and how many are allowed."""
+    """Write the actions that need no search; return how many they are, and how many are allowed."""
     a, b, actions = np.int64(0), known.ordered.size, known.ordered
     if offered.offsets.size > 0:
         a, b, actions = offered.offsets[row], offered.offsets[row + 1], offered.actions
@@ -77,7 +77,7 @@ def _add_offered(known, offered, n_tried, row, found):
 
 @inner
 def _add_proposed(proposed, row, offered, found, end):
-    """Append the allowed actions that a memory proposes; return where they end."""
+    """Append the allowed actions among those proposed; return the new end."""
     restricted = offered.offsets.size > 0
     a, b = (offered.offsets[row], offered.offsets[row + 1]) if restricted else (np.int64(0), np.int64(0))
     for j in range(proposed.hits.shape[1]):
@@ -91,7 +91,7 @@ def _add_proposed(proposed, row, offered, found, end):
 
 @inner
 def _sort_distinct(actions, n):
-    """Sort actions (Shell, 1959) and keep each once; return how many are left."""
+    """Sort actions (Shell, 1959) and remove duplicates; return how many are left."""
     gap = 1
     while gap < n // 3:
         gap = 3 * gap + 1
@@ -135,10 +135,10 @@ def _predict_row(state, keys, known, rows, row, actions, n_further, probe, room)
 
 @kernel
 def find_candidates(state, keys, known, rows, exploration, offered, by_key, by_context, most, probe_room, found):
-    """Write the candidates of rows, those offered and those proposed, and what is expected of each.
+    """Write the candidates of rows and their expected rewards, and return their number.
 
-    A row has at most ``most`` candidates, and ``found`` must have room for all. ``probe_room`` is that of
-    ``room_for_probe``. Returns how many candidates there are.
+    A row has at most ``most`` candidates, and ``found`` must have room for all. ``probe_room`` is the result of
+    ``room_for_probe``.
     """
     state = by_reference(state)
     keys = by_reference(keys)
@@ -177,7 +177,7 @@ def find_candidates(state, keys, known, rows, exploration, offered, by_key, by_c
 def learn_rewards(state, keys, known, rows, chosen, rewards, offered, by_key, by_context, most, probe_room):
     """Learn the rewards of the actions ``chosen`` in rows, one after the other.
 
-    A row has at most ``most`` candidates besides. ``chosen`` must be known.
+    A row has at most ``most`` other candidates. The actions ``chosen`` must be known.
     """
     state = by_reference(state)
     keys = by_reference(keys)
@@ -229,9 +229,9 @@ def _sink(scores, places, n):
 
 @kernel
 def scan_keys(state, keys, rows, first_key, hits):
-    """Write the keys from ``first_key`` on that suit each row best, by similarity and by the map.
+    """Write the best keys for each row, by similarity and by the map, among all keys from ``first_key`` on.
 
-    Reads all of these keys. ``hits``, int64 (rows, k), must be NONE; the order of those found is not specified.
+    ``hits``, int64 (rows, k), must be filled with NONE. The keys found are in no particular order.
     """
     state = by_reference(state)
     keys = by_reference(keys)
@@ -268,7 +268,7 @@ def scan_keys(state, keys, rows, first_key, hits):
 
 @kernel
 def share_best(scores, offsets, probabilities):
-    """Write the probabilities of choosing one of the best pairs of each row at random."""
+    """Write the probabilities of choosing uniformly among the best pairs of each row."""
     for row in range(offsets.size - 1):
         best, count = -np.inf, 0
         for i in range(offsets[row], offsets[row + 1]):
@@ -281,7 +281,7 @@ def share_best(scores, offsets, probabilities):
 
 @kernel
 def draw_pairs(probabilities, offsets, uniforms, drawn):
-    """Write the pair that each row draws, given a number in [0, 1) for each. It has a positive probability."""
+    """Draw a pair of positive probability for each row, given a uniform number in [0, 1) for each."""
     for row in range(offsets.size - 1):
         a, b = offsets[row], offsets[row + 1]
         total, likeliest = 0.0, a
@@ -289,7 +289,7 @@ def draw_pairs(probabilities, offsets, uniforms, drawn):
             total += probabilities[i]
             if probabilities[i] > probabilities[likeliest]:
                 likeliest = i
-        drawn[row] = likeliest  # where rounding leaves none
+        drawn[row] = likeliest  # if rounding leaves no other
         reached = 0.0
         for i in range(a, b):
             reached += probabilities[i]

@@ -1,4 +1,4 @@
-"""Checks and casts of contexts, actions, rewards and propensities."""
+"""Validation and conversion of contexts, actions, rewards and propensities."""
 
 from __future__ import annotations
 
@@ -10,63 +10,63 @@ import scipy.sparse
 from .._validation import check_seed, unmasked
 
 LARGEST = 1e30
-"""Bound of the absolute values of contexts, features and rewards. Their squares must be finite."""
+"""Largest absolute value of contexts, features and rewards, whose squares must be finite."""
 
 MOST_ACTIONS = 2**31 - 1
 
 MOST_FEATURES = 10_000
-"""Bound of the features of contexts: a linear policy keeps a matrix of their products for each action."""
+"""Largest number of context features: a linear policy keeps a matrix of their products for each action."""
 
 
 def generator_of(random_state: Any, use: str) -> np.random.Generator:
-    """Return a generator of random numbers for a seed, another one for each use.
+    """Return a random number generator for a seed, a different one for each use.
 
-    It differs from the one that NumPy makes of this seed. Otherwise choices could depend on contexts or logged actions
-    that were drawn with the same seed, and would not have the stated propensities.
+    It differs from ``numpy.random.default_rng(seed)``. Otherwise choices could depend on contexts or logged actions
+    drawn with the same seed, and the stated propensities would be wrong.
 
     Raises
     ------
     TypeError, ValueError
-        If it is no seed.
+        If it is not a seed.
     """
     seed = check_seed(random_state)
     return np.random.default_rng(np.random.SeedSequence(seed.entropy, spawn_key=(*seed.spawn_key, *use.encode())))
 
 
 class Choices(NamedTuple):
-    """The actions that each row may choose. Those of a row lie side by side."""
+    """The allowed actions of each row. Those of a row are adjacent."""
 
-    offsets: np.ndarray  # int64 (rows + 1,), where the actions of a row begin
+    offsets: np.ndarray  # int64 (rows + 1,), where the actions of each row begin
     actions: np.ndarray  # int64 (pairs,)
-    shape: tuple[int, int]  # of the answer of ``probabilities``
-    places: np.ndarray  # int64 (pairs,), of the pairs in an array of this shape
+    shape: tuple[int, int]  # of the result of ``probabilities``
+    places: np.ndarray  # int64 (pairs,), positions of the pairs in an array of this shape
 
     @property
     def sizes(self) -> np.ndarray:
-        """How many actions each row may choose: int64, shape (rows,)."""
+        """Number of allowed actions of each row: int64, shape (rows,)."""
         sizes: np.ndarray = self.offsets[1:] - self.offsets[:-1]
         return sizes
 
     def part(self, first: int, stop: int) -> Choices:
-        """Return those of the rows ``first .. stop``."""
+        """Return the choices of the rows ``first .. stop``."""
         offsets, pairs = self.between(first, stop)
         return Choices(offsets, self.actions[pairs], (stop - first, self.shape[1]), self.places[pairs])
 
     def between(self, first: int, stop: int) -> tuple[np.ndarray, slice]:
-        """Return the offsets of the rows ``first .. stop``, from 0 on, and their pairs."""
+        """Return the offsets of the rows ``first .. stop``, starting at 0, and the slice of their pairs."""
         pairs = slice(int(self.offsets[first]), int(self.offsets[stop]))
         return self.offsets[first : stop + 1] - self.offsets[first], pairs
 
 
 def numbers(name: str, values: Any, n_axes: int) -> np.ndarray:
-    """Return an array-like or sparse matrix of finite real numbers as float64 in C order.
+    """Convert an array-like or sparse matrix of finite real numbers to float64 in C order.
 
     Raises
     ------
     TypeError
-        If it does not hold real numbers.
+        If it does not contain real numbers.
     ValueError
-        If it has another number of axes, or a value is not finite or too large.
+        If the number of axes is wrong, or a value is not finite or too large.
     """
     unmasked(name, values)
     if scipy.sparse.issparse(values):
@@ -76,10 +76,10 @@ def numbers(name: str, values: Any, n_axes: int) -> np.ndarray:
     except (TypeError, ValueError) as error:
         raise TypeError(f"{name} must be an array of real numbers: {error}") from error
     if array.dtype.kind not in "fiub":
-        raise TypeError(f"{name} must hold real numbers, not {array.dtype}")
+        raise TypeError(f"{name} must contain real numbers, got {array.dtype}")
     if array.ndim != n_axes:
         hint = f"; write {name}.reshape(1, -1) for a single row" if (n_axes, array.ndim) == (2, 1) else ""
-        raise ValueError(f"{name} must have {n_axes} dimension{'s' if n_axes > 1 else ''}, not {array.ndim}{hint}")
+        raise ValueError(f"{name} must have {n_axes} dimension{'s' if n_axes > 1 else ''}, got {array.ndim}{hint}")
     array = np.ascontiguousarray(array, np.float64)
     if not np.all(np.abs(array) <= LARGEST):  # NaN compares false
         raise ValueError(f"{name} must be finite and at most {LARGEST:g} in absolute value")
@@ -87,29 +87,29 @@ def numbers(name: str, values: Any, n_axes: int) -> np.ndarray:
 
 
 def check_contexts(contexts: Any, n_features: int | None) -> np.ndarray:
-    """Return contexts as float64, shape (n, n_features).
+    """Convert contexts to float64 of shape (n, n_features).
 
     Raises
     ------
     TypeError, ValueError
-        If they are not a matrix of at least one row of finite numbers, or have the wrong width.
+        If they are not a matrix of finite numbers with at least one row, or have the wrong width.
     """
     width = np.shape(contexts)[-1] if hasattr(contexts, "shape") and np.ndim(contexts) == 2 else 0
     if width > MOST_FEATURES and n_features is None:
         raise ValueError(
-            f"contexts must have at most {MOST_FEATURES} features, not {width}, because a linear policy keeps a matrix "
+            f"contexts must have at most {MOST_FEATURES} features, got {width}, because a linear policy keeps a matrix "
             "of their products for each action: reduce them, for example by sklearn.decomposition.TruncatedSVD"
         )
     array = numbers("contexts", contexts, 2)
     if array.shape[0] == 0 or array.shape[1] == 0:
-        raise ValueError(f"contexts must have at least one row and one feature, not shape {array.shape}")
+        raise ValueError(f"contexts must have at least one row and one feature, got shape {array.shape}")
     if n_features is not None and array.shape[1] != n_features:
-        raise ValueError(f"contexts must have {n_features} features like those before, not {array.shape[1]}")
+        raise ValueError(f"contexts must have {n_features} features, as before, got {array.shape[1]}")
     return array
 
 
 def count_rows(contexts: Any) -> int:
-    """Return the number of contexts, for policies that use nothing else of them.
+    """Return the number of contexts, for policies that ignore their features.
 
     Raises
     ------
@@ -123,28 +123,28 @@ def count_rows(contexts: Any) -> int:
 
 
 def check_actions(actions: Any, n_rows: int | None = None, *, name: str = "actions") -> np.ndarray:
-    """Return actions as int64, one for each row if ``n_rows`` is given.
+    """Convert actions to int64, one for each row if ``n_rows`` is given.
 
     Raises
     ------
     TypeError
         If they are not integers.
     ValueError
-        If there are none, not one for each row, or one is negative or too large.
+        If there are no actions, not one for each row, or one is negative or too large.
     """
     array = _integers(name, actions)
     if array.ndim != 1:
-        raise ValueError(f"{name} must have one dimension, not {array.ndim}")
+        raise ValueError(f"{name} must have one dimension, got {array.ndim}")
     if array.size == 0 or (n_rows is not None and array.size != n_rows):
         wanted = "name at least one action" if n_rows is None else f"be one for each of the {n_rows} rows"
-        raise ValueError(f"{name} must {wanted}, not {array.size}")
+        raise ValueError(f"{name} must {wanted}, got {array.size}")
     if array.min() < 0 or array.max() > MOST_ACTIONS:
         raise ValueError(f"{name} must be between 0 and {MOST_ACTIONS}")
     return array
 
 
 def check_distinct_actions(actions: Any) -> np.ndarray:
-    """Return actions as int64, each named once.
+    """Convert distinct actions to int64.
 
     Raises
     ------
@@ -158,7 +158,7 @@ def check_distinct_actions(actions: Any) -> np.ndarray:
 
 
 def all_of(actions: np.ndarray, n_rows: int) -> Choices:
-    """Return the choice among the same, distinct actions in each row."""
+    """Return choices that allow the same distinct actions in each row."""
     offsets = np.arange(n_rows + 1) * actions.size
     return Choices(offsets, np.tile(actions, n_rows), (n_rows, actions.size), np.arange(n_rows * actions.size))
 
@@ -169,13 +169,13 @@ def check_choices(actions: Any, n_rows: int) -> Choices:
     Parameters
     ----------
     actions : array-like
-        Actions for all rows, shape (k,); actions of each row, shape (n_rows, k), -1 for none; a mask of booleans, shape
-        (n_rows, k), of the actions 0 .. k - 1; or a list of ``n_rows`` sequences of actions.
+        Actions for all rows, shape (k,); actions of each row, shape (n_rows, k), padded with -1; a boolean mask over
+        the actions 0 .. k - 1, shape (n_rows, k); or a list of ``n_rows`` sequences of actions.
 
     Raises
     ------
     TypeError, ValueError
-        If it is none of these, a row allows no action, or an action is named twice in a row.
+        If it is none of these, a row allows no action, or an action is repeated in a row.
     """
     array = _padded(actions)
     if array.ndim == 1:
@@ -183,7 +183,7 @@ def check_choices(actions: Any, n_rows: int) -> Choices:
     if array.ndim != 2 or array.shape[0] != n_rows:
         raise ValueError(
             f"actions must be a list of actions, or have a row for each of the {n_rows} contexts, "
-            f"not shape {array.shape}"
+            f"got shape {array.shape}"
         )
     if array.dtype == np.bool_:
         array = np.where(array, np.arange(array.shape[1]), -1)
@@ -200,7 +200,7 @@ def check_choices(actions: Any, n_rows: int) -> Choices:
 
 
 def check_rewards(rewards: Any, n_rows: int) -> np.ndarray:
-    """Return rewards as float64, one for each row.
+    """Convert rewards to float64, one for each row.
 
     Raises
     ------
@@ -209,12 +209,12 @@ def check_rewards(rewards: Any, n_rows: int) -> np.ndarray:
     """
     array = numbers("rewards", rewards, 1)
     if array.size != n_rows:
-        raise ValueError(f"rewards must be one for each of the {n_rows} rows, not {array.size}")
+        raise ValueError(f"rewards must be one for each of the {n_rows} rows, got {array.size}")
     return array
 
 
 def check_propensities(propensities: Any, n_rows: int, *, name: str = "propensities") -> np.ndarray:
-    """Return the probabilities of actions that were chosen, one for each row.
+    """Convert propensities, the probabilities of chosen actions, to float64, one for each row.
 
     Raises
     ------
@@ -223,20 +223,20 @@ def check_propensities(propensities: Any, n_rows: int, *, name: str = "propensit
     """
     array = numbers(name, propensities, 1)
     if array.size != n_rows:
-        raise ValueError(f"{name} must be one for each of the {n_rows} rows, not {array.size}")
+        raise ValueError(f"{name} must be one for each of the {n_rows} rows, got {array.size}")
     if not np.all((array > 0.0) & (array <= 1.0)):
         raise ValueError(f"{name} must be above 0 and at most 1")
     return array
 
 
 def _padded(actions: Any) -> np.ndarray:
-    """Return allowed actions as an array; where rows allow several numbers of them, filled up by -1."""
+    """Return allowed actions as an array. Rows of different lengths are padded with -1."""
     if isinstance(actions, list | tuple) and actions and all(np.ndim(row) == 1 for row in actions):
         rows = [np.asarray(row) for row in actions]
         if len({row.size for row in rows}) > 1:
             for row in rows:
                 if row.size and row.dtype.kind not in "iu":
-                    raise TypeError(f"actions must be integers, not {row.dtype}")
+                    raise TypeError(f"actions must be integers, got {row.dtype}")
             padded = np.full((len(rows), max(row.size for row in rows)), -1, np.int64)
             for i, row in enumerate(rows):
                 if row.size and row.min() < 0:
@@ -255,7 +255,7 @@ def _integers(name: str, values: Any, *, booleans: bool = False) -> np.ndarray:
     if booleans and array.dtype == np.bool_:
         return array
     if array.dtype.kind not in "iu" and array.size > 0:
-        raise TypeError(f"{name} must be integers, not {array.dtype}")
+        raise TypeError(f"{name} must be integers, got {array.dtype}")
     if array.dtype == np.uint64 and array.size > 0 and array.max() > MOST_ACTIONS:
         raise ValueError(f"{name} must be between 0 and {MOST_ACTIONS}")
     return np.ascontiguousarray(array, np.int64)

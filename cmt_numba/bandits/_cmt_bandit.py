@@ -1,4 +1,4 @@
-"""A bandit over any number of actions."""
+"""A bandit for any number of actions, with or without keys."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ from ._reward_kernels import (
 )
 from ._rules import draw, greedy, rows_of, thompson
 
-_ALL = np.empty(0, np.int64)  # in place of the actions that are allowed
+_ALL = np.empty(0, np.int64)  # stands for all known actions
 _NOTHING = ProposedActions(_ALL, _ALL, np.empty((0, 0), np.int64))
 _ROWS_AT_ONCE = 2048
 _CANDIDATES_AT_ONCE = 1 << 20
-_FEW = 4  # times ``n_candidates``: so many actions are all candidates
-_FEW_OFFERED = 2048  # the same of actions that the caller allows
+_FEW = 4  # times ``n_candidates``: up to so many actions are all candidates
+_FEW_OFFERED = 2048  # the same for actions passed by the caller
 _LARGEST_CELL = 1e9  # in files; rewards lie in [0, 1] and contexts have length 1
-_KNOWN = 0.95  # similarity to a rewarded context of the same action from which on another one tells nothing
+_KNOWN = 0.95  # contexts this similar to a rewarded one of the same action are not stored
 _OF_CELLS = ("weights", "squares", "choices", "curvatures")  # the columns of the table, by their names in files
-_OF_OLD_CELLS = _OF_CELLS[:2]  # of versions without choices
-_OLD_FEATURES = (1, 3, 4, 2, None, 5)  # the predictions that the regression of those versions had
+_OF_OLD_CELLS = _OF_CELLS[:2]  # in files of earlier versions
+_OLD_FEATURES = (1, 3, 4, 2, None, 5)  # the predictions in the regression of those versions
 
 
 class CMTBandit(Policy):
@@ -70,18 +70,18 @@ class CMTBandit(Policy):
     Parameters
     ----------
     n_actions : int, optional
-        The actions 0 .. n_actions - 1 are known from the start, without keys. By default there are none.
+        The initial actions are 0 .. n_actions - 1, without keys. By default there are none.
     n_candidates : int, default 64
         Candidates for each decision, half of them by keys and half by rewarded contexts.
     n_tried : int, default 4
         Further candidates for each decision, taken in turn from all actions. None are needed if all actions have keys
         that are compared with contexts.
     exploration : {"ucb", "thompson"}, default "ucb"
-        Choose by upper confidence bounds, or with the probability of being best.
+        Choose the largest upper confidence bound, or each action with the probability that it is best.
     alpha : float, default 0.1
-        How much the uncertainty of the ridge regression counts.
+        Weight of the uncertainty of the ridge regression.
     beta : float, default 0.12
-        How much the uncertainty of the linear model of the action and of the map counts.
+        Weight of the uncertainty of the linear model of the action and of the map.
     epsilon : float in [0, 1], default 0.0
         Probability of choosing uniformly. Logs for off-policy evaluation need a value above 0.
     regularization : float, default 0.1
@@ -91,18 +91,18 @@ class CMTBandit(Policy):
     n_trees : int, default 4
         Trees over the same rewarded contexts.
     n_probes : int, optional
-        Leaves searched in all trees together; by default 1 for each tree.
+        Number of leaves to search in all trees together. By default 1 for each tree.
     max_memories : int, default 100000
-        Rewarded contexts kept. Beyond this number the oldest are forgotten.
+        Maximum number of rewarded contexts. Beyond this number, the oldest are forgotten.
     max_pending : int, default 100000
-        Decisions kept until their reward comes. Beyond this number the oldest are forgotten.
+        Maximum number of decisions that wait for a reward. Beyond this number, the oldest are forgotten.
     random_state : int or numpy.random.SeedSequence, optional
         Seed.
 
     Attributes
     ----------
     n_pending : int
-        Decisions without a reward.
+        Number of decisions without a reward.
 
     Examples
     --------
@@ -190,19 +190,19 @@ class CMTBandit(Policy):
         self._pending = Pending(options["max_pending"])
         self._width: int | None = None
         self._sparse = False
-        self._turn = 0  # of the actions that are tried in turn
-        self._rooms: list[np.ndarray] = []  # for searches of one row, those that no thread uses
+        self._turn = 0  # position of the next action taken in turn
+        self._rooms: list[np.ndarray] = []  # scratch memory for single rows that no thread is using
 
     # Actions
 
     @property
     def n_features(self) -> int | None:
-        """Features of contexts, or None if there have been none."""
+        """Number of context features, or None before the first context."""
         return self._width
 
     @property
     def n_pending(self) -> int:
-        """Decisions without a reward."""
+        """Number of decisions without a reward."""
         return len(self._pending)
 
     @changes_in_one_step
@@ -212,11 +212,11 @@ class CMTBandit(Policy):
         Parameters
         ----------
         actions : int or array-like of int, shape (k,)
-            Distinct actions, not known yet: integers from 0 on.
+            Distinct new actions: integers from 0 on.
         keys : array-like or sparse matrix, shape (k, n_features), optional
-            A key of each. If keys have as many features as contexts, they are taken for the same features, and an
-            action is proposed in contexts that are similar to its key. Otherwise only rewards tell which keys suit a
-            context.
+            The key of each action. Keys with as many features as contexts are compared with them, and an action is
+            proposed in contexts that are similar to its key. Other keys are matched with contexts by a map that is
+            learned from rewards.
 
         Returns
         -------
@@ -225,7 +225,7 @@ class CMTBandit(Policy):
         Raises
         ------
         TypeError, ValueError
-            If they are not new, distinct actions, or keys cannot be used; nothing has changed then.
+            If they are not new, distinct actions, or keys are invalid. The bandit is unchanged in this case.
         """
         new = self._new(actions)
         if keys is not None:
@@ -245,24 +245,24 @@ class CMTBandit(Policy):
     # Choosing
 
     def act(self, contexts: Any = None, actions: Any = None) -> Chosen:
-        """Choose an action in each context, and remember the decision until its reward comes.
+        """Choose an action in each context, and remember the decision until it is rewarded.
 
         Parameters
         ----------
         contexts : array-like or sparse matrix, shape (n, n_features)
-            Contexts, which are scaled to unit length.
+            Contexts. They are scaled to unit length.
         actions : array-like, optional
-            The actions allowed, as of :meth:`Policy.act`; by default all that are known.
+            Allowed actions, as in :meth:`Policy.act`. By default all known actions.
 
         Returns
         -------
         Chosen
-            ``actions`` and ``propensities``, as of :meth:`Policy.act`, and ``ids`` for :meth:`reward`.
+            ``actions`` and ``propensities``, as in :meth:`Policy.act`, and ``ids`` for :meth:`reward`.
 
         Raises
         ------
         TypeError, ValueError
-            If an argument cannot be used; nothing has changed then.
+            If an argument is invalid. The bandit is unchanged in this case.
         """
         return super().act(contexts, actions)
 
@@ -283,9 +283,10 @@ class CMTBandit(Policy):
         return Chosen(chosen, propensities, self._pending.enter(rows, chosen))
 
     def _drawn(self, rows: Rows, choices: Choices | None, uniforms: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return an action for each row, and its probability.
+        """Draw an action for each row, and return its probability.
 
-        The three numbers in [0, 1) of each row draw a candidate, whether the choice is uniform, and the action then.
+        Of the three uniform numbers of each row, the first draws a candidate, the second decides whether to choose
+        uniformly, and the third draws the uniform choice.
         """
         candidates = self._candidates(rows, choices)
         probabilities = self._rule(candidates, candidates.offsets)
@@ -321,7 +322,7 @@ class CMTBandit(Policy):
         return answer
 
     def _rows(self, X: Any) -> Rows:
-        """Return contexts as rows of the form of earlier ones, or of keys that have as many features."""
+        """Convert contexts to the form of earlier ones, or of keys with as many features."""
         if self._width is not None:
             return check_rows(X, sparse=self._sparse, n_features=self._width)
         rows, keys = check_rows(X), self._keys.rows
@@ -330,7 +331,7 @@ class CMTBandit(Policy):
         return rows
 
     def _rows_of_keys(self, X: Any) -> Rows:
-        """Return keys as rows of the form of earlier ones, or of contexts that have as many features."""
+        """Convert keys to the form of earlier ones, or of contexts with as many features."""
         if len(self._keys) > 0:
             return check_rows(X, sparse=self._keys.rows.sparse, n_features=self._keys.rows.n_features)
         rows = check_rows(X)
@@ -345,7 +346,7 @@ class CMTBandit(Policy):
         self._state, self._keys.table = self._fitted(rows)
 
     def _fitted(self, rows: Rows) -> tuple[RewardState, ActionKeyTable]:
-        """Return the models of keys and the keys, made ready for the first contexts, if they are not yet."""
+        """Return the models and the table of keys, after fitting them to the first contexts."""
         state, keys = self._state, self._keys.table
         if len(self._keys) == 0 or state.map.size + state.similarity.size > 0:
             return state, keys
@@ -359,7 +360,7 @@ class CMTBandit(Policy):
         return state, keys._replace(comparable=comparable)
 
     def _mixed(self, probabilities: Any, sizes: Any) -> Any:
-        """Return probabilities after mixing with the uniform choice."""
+        """Mix probabilities with the uniform choice."""
         epsilon = self._options["epsilon"]
         return (1.0 - epsilon) * probabilities + epsilon / sizes if epsilon > 0.0 else probabilities
 
@@ -371,37 +372,37 @@ class CMTBandit(Policy):
         return None
 
     def _blocks(self, n_rows: int, choices: Choices | None) -> list[tuple[int, int]]:
-        """Return spans of rows that are processed at a time."""
+        """Return the spans of rows that are processed together."""
         step = max(1, min(_ROWS_AT_ONCE, _CANDIDATES_AT_ONCE // self._most_candidates(choices)))
         return [(first, min(first + step, n_rows)) for first in range(0, n_rows, step)]
 
     def _few(self, choices: Choices | None) -> int:
-        """Return how many actions are all candidates."""
+        """Return the number of actions up to which all are candidates."""
         few = _FEW * int(self._options["n_candidates"])
         return few if choices is None else max(few, _FEW_OFFERED)
 
     def _most_candidates(self, choices: Choices | None) -> int:
-        """Return how many candidates a row may have."""
+        """Return the maximum number of candidates of a row."""
         few, widest = self._few(choices), self._widest(choices)
         return widest if widest <= few else max(few, self._n_tried + 3 * self._n_proposed)
 
     def _widest(self, choices: Choices | None) -> int:
-        """Return how many actions a row may choose from."""
+        """Return the maximum number of allowed actions of a row."""
         return self._ids.size if choices is None else int(choices.sizes.max())
 
     @property
     def _n_tried(self) -> int:
-        """Number of candidates that are tried in turn: none if their keys tell which are worth it."""
+        """Number of candidates taken in turn: none if all actions have keys that are compared with contexts."""
         keys = self._keys
         return 0 if keys.table.comparable and len(keys) == self._ids.size else int(self._options["n_tried"])
 
     @property
     def _n_proposed(self) -> int:
-        """Number of candidates by keys, and by rewarded contexts."""
+        """Number of candidates from keys, and from rewarded contexts."""
         return -(-int(self._options["n_candidates"]) // 2)
 
     def _candidates(self, rows: Rows, choices: Choices | None) -> ActionCandidates:
-        """Return the candidates of rows, among the choices of each or, by default, among all actions known."""
+        """Return the candidates of rows among the allowed actions of each, by default all known actions."""
         most = self._most_candidates(choices)
         found = ActionCandidates(
             np.empty(rows.n_rows + 1, np.int64),
@@ -418,7 +419,7 @@ class CMTBandit(Policy):
         return ActionCandidates(found.offsets, *(column[:n] for column in found[1:]))
 
     def _take_room(self, rows: Rows) -> np.ndarray:
-        """Return room for the search of a single row, which takes longer to make than the search."""
+        """Return scratch memory for a single row, because clearing it takes longer than the search."""
         if rows.n_rows > 1 or self._width is None:  # from then on all rows are as wide
             return NO_ROOM
         try:
@@ -433,7 +434,7 @@ class CMTBandit(Policy):
     def _proposed(
         self, state: RewardState, keys: ActionKeyTable, rows: Rows, choices: Choices | None, room: np.ndarray
     ) -> tuple[ProposedActions, ProposedActions, np.ndarray | None]:
-        """Return the actions that keys and rewarded contexts propose, and the scores of contexts."""
+        """Return the actions proposed by keys and by rewarded contexts, and the scores of the contexts."""
         if self._widest(choices) <= self._few(choices):
             return _NOTHING, _NOTHING, None
         k = self._n_proposed
@@ -441,7 +442,7 @@ class CMTBandit(Policy):
         return self._keys.propose(state, keys, rows, k), by_context, scores
 
     def _offered(self, choices: Choices | None) -> OfferedActions:
-        """Return the actions offered to rows."""
+        """Return the actions that are candidates without a search."""
         if choices is None:
             return OfferedActions(self._few(None), self._turn, self._n_tried, _ALL, _ALL, _ALL)
         offsets = choices.offsets
@@ -452,7 +453,7 @@ class CMTBandit(Policy):
         return KnownActions(self._ordered, self._order, self._means.counts, self._means.sums)
 
     def _rule(self, estimates: ActionCandidates, offsets: np.ndarray) -> np.ndarray:
-        """Return the probability of each candidate, without the uniform choice."""
+        """Return the probability of each candidate before mixing with the uniform choice."""
         if self._options["exploration"] == "ucb":
             return greedy(estimates.bounds, offsets)
         return thompson(estimates.means, estimates.deviations, offsets)
@@ -462,12 +463,12 @@ class CMTBandit(Policy):
     @keeps_interpreter
     @changes_in_one_step
     def reward(self, ids: Any, rewards: Any) -> Self:
-        """Learn from the rewards of decisions, which may come late and in any order.
+        """Learn the rewards of decisions, which may arrive late and in any order.
 
         Parameters
         ----------
         ids : int or array-like of int, shape (n,)
-            Ids of decisions, each named once.
+            Distinct ids of decisions.
         rewards : array-like, shape (n,)
             Their rewards in [0, 1].
 
@@ -478,19 +479,20 @@ class CMTBandit(Policy):
         Raises
         ------
         KeyError
-            If a decision has been rewarded already, was forgotten or was never made; nothing changes then.
+            If a decision has already been rewarded, was forgotten, or was never made. The bandit is unchanged in this
+            case.
         TypeError, ValueError
-            If an argument cannot be used; nothing has changed then.
+            If an argument is invalid. The bandit is unchanged in this case.
         """
         given = np.atleast_1d(ids)
         if given.dtype.kind not in "iu" or given.ndim != 1 or given.size == 0:
-            raise TypeError("ids must be integers: the ids of decisions")
+            raise TypeError("ids must be integers, as returned by act")
         if np.unique(given).size < given.size:
             raise ValueError("ids must be distinct")
         values = _unit_rewards(np.atleast_1d(rewards), given.size)
         unknown = self._pending.unknown(given)
         if unknown:
-            raise KeyError(f"ids must be of decisions without a reward: {unknown[0]} is none")
+            raise KeyError(f"ids must be of decisions without a reward, got {unknown[0]}")
         assert self._width is not None
         rows, actions = self._pending.take(given, self._width, self._sparse)
         self._learn(rows, actions, values)
@@ -500,20 +502,20 @@ class CMTBandit(Policy):
     @keeps_interpreter
     @changes_in_one_step
     def learn(self, contexts: Any, actions: Any, rewards: Any, propensities: Any = None) -> Self:
-        """Learn from the rewards of actions that were chosen elsewhere, as in a log.
+        """Learn the rewards of actions that were chosen elsewhere, for example in a log.
 
-        Do not pass decisions of :meth:`act` whose rewards go to :meth:`reward`.
+        Do not pass decisions whose rewards are passed to :meth:`reward`.
 
         Parameters
         ----------
         contexts : array-like or sparse matrix, shape (n, n_features)
             Contexts.
         actions : array-like of int, shape (n,)
-            The action chosen in each. Unknown actions are added, without keys.
+            The action chosen in each context. Unknown actions are added, without keys.
         rewards : array-like, shape (n,)
             Their rewards in [0, 1].
         propensities : array-like, shape (n,), optional
-            The probabilities with which they were chosen; checked, but without effect.
+            The probabilities of the choices. They are validated but have no effect.
 
         Returns
         -------
@@ -522,7 +524,7 @@ class CMTBandit(Policy):
         Raises
         ------
         TypeError, ValueError
-            If an argument cannot be used; nothing has changed then.
+            If an argument is invalid. The bandit is unchanged in this case.
         """
         rows = self._rows(contexts)
         chosen = check_actions(np.atleast_1d(actions), rows.n_rows)
@@ -551,6 +553,9 @@ class CMTBandit(Policy):
             if scores is not None and scores.size > 0:
                 same = self._by_context.actions_of(by_context.hits) == actions[span, None]
                 best[span] &= ~(same & (scores >= _KNOWN)).any(axis=1)
+            if self._keys.table.comparable and by_key.hits.size > 0:
+                same = (by_key.hits != NONE) & (by_key.actions[by_key.hits] == actions[span, None])
+                best[span] &= ~same.any(axis=1)  # keys will propose the action again
         self._give_room(room)
         self._n_rewards += rows.n_rows
         if best.all():
@@ -619,7 +624,7 @@ class CMTBandit(Policy):
         return bandit
 
     def _restore_keys(self, fields: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
-        """Restore keys and the models of keys from a file."""
+        """Restore saved keys and their models."""
         form = take(fields, "keys", dict)
         width, sparse = take(form, "width", int), take(form, "sparse", bool)
         require(0 <= width <= MOST_FEATURES, "the width of keys must be in range")
@@ -649,7 +654,7 @@ class CMTBandit(Policy):
         check_definite("matrix", state.matrix[None] - 0.5 * STACK_RIDGE * np.eye(N_PREDICTIONS))
 
     def _restore_old(self, fields: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
-        """Restore keys and the regression from a file of a version that kept keys in trees and had no map."""
+        """Restore keys and the regression from a file of an earlier version, which kept keys in trees."""
         memory = ContextMemory(self._by_context.tree)
         memory.restore("by_key", fields["by_key"], arrays, self._ids)
         self._keys.take_over(memory)
@@ -665,14 +670,14 @@ class CMTBandit(Policy):
 
 
 def _share_features(rows: Rows, keys: Rows) -> bool:
-    """Return whether contexts and keys have the same features, as far as the first contexts tell."""
+    """Return whether contexts and keys seem to have the same features, judged by the first contexts."""
     if (rows.n_features, rows.sparse) != (keys.n_features, keys.sparse):
         return False
     return not rows.sparse or bool(np.isin(rows.indices, keys.indices).any())
 
 
 def codes_of(rows: np.ndarray, actions: np.ndarray) -> np.ndarray:
-    """Return a number for each pair of a row and an action, in the order of rows."""
+    """Return a number for each pair of a row and an action, ascending with rows."""
     codes: np.ndarray = (rows.astype(np.int64) << 32) | actions
     return codes
 

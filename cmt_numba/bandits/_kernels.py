@@ -1,20 +1,20 @@
-"""Kernels: linear models of the rewards of actions, kept by recursive least squares.
+"""Kernels for linear models of rewards, updated by recursive least squares.
 
 The reward of an action ``a`` in a context ``x`` is modelled as ``beta . z + theta_a . x``, where ``z`` are features of
 the pair of context and action. This is the hybrid model of Li et al. (2010), Algorithm 2. Without shared features it is
-their disjoint model (Algorithm 1), and without features of the context it is one model for all actions.
+their disjoint model (Algorithm 1), and without context features it is one model for all actions.
 
-Algorithm 2 keeps the matrices ``A0`` (``shared_matrix``), ``A_a`` (``matrices``) and ``B_a`` (``crossed``). With
+Algorithm 2 maintains the matrices ``A0`` (``shared_matrix``), ``A_a`` (``matrices``) and ``B_a`` (``crossed``). With
 ``G_a = A_a^-1 B_a`` (``regressed``) and ``h_a = A_a^-1 b_a`` (``offsets``), which are least-squares regressions on the
 contexts of the action, its formulas become
 
-- ``u = z - G_a^T x``: what the contexts of the action do not explain of the shared features,
+- ``u = z - G_a^T x``, the part of the shared features that the contexts of the action do not explain,
 - mean ``= h_a . x + beta . u``,
 - variance ``= x^T A_a^-1 x + u^T A0^-1 u``.
 
-A reward then adds one row to each regression. With ``s = 1 + x^T A_a^-1 x`` and ``e = reward - h_a . x`` the updates of
-``A0`` are a single one of rank one, ``A0 += u u^T / s`` and ``b0 += u e / s``, and all inverses follow from the formula
-of Sherman and Morrison.
+Each reward adds one row to each regression. With ``s = 1 + x^T A_a^-1 x`` and ``e = reward - h_a . x``, the updates of
+``A0`` combine to a single one of rank one, ``A0 += u u^T / s`` and ``b0 += u e / s``. The formula of Sherman and
+Morrison updates all inverses.
 """
 
 from typing import NamedTuple
@@ -25,7 +25,7 @@ from .._jit import by_reference, empty, inner, inner_called, inner_fastmath, ker
 
 
 class Linear(NamedTuple):
-    """The models of all actions, by slot. ``d`` features of contexts and ``k`` shared features; all float64."""
+    """The models of all actions by slot, for ``d`` context features and ``k`` shared features; float64."""
 
     matrices: np.ndarray  # (slots, d, d)
     inverses: np.ndarray  # (slots, d, d)
@@ -77,7 +77,7 @@ def _dot(x, y):
 
 @inner_called
 def _quadratic(matrix, x):
-    """Return ``x^T matrix x`` for a symmetric matrix, of which it reads a half."""
+    """Return ``x^T matrix x``, reading half of the symmetric matrix."""
     total = 0.0
     for i in range(x.size):
         total += x[i] * (2.0 * _dot(matrix[i, :i], x[:i]) + matrix[i, i] * x[i])
@@ -86,7 +86,7 @@ def _quadratic(matrix, x):
 
 @inner_called
 def _unexplained(regressed, x, z, u):
-    """Write what contexts do not explain of shared features: ``z - regressed^T x``."""
+    """Write the part of shared features that the context does not explain: ``z - regressed^T x``."""
     for j in range(z.size):
         u[j] = z[j]
     for i in range(x.size):
@@ -102,7 +102,7 @@ def _add_outer(matrix, x, y, factor):
 
 @inner_called
 def _error(matrix, x, gain, product):
-    """Return by how much ``matrix`` times ``gain``, which should be ``x``, differs from it, relative to ``x``."""
+    """Return the relative error of ``matrix gain = x``."""
     _multiply(matrix, gain, product)
     worst, largest = 0.0, 0.0
     for i in range(x.size):
@@ -113,7 +113,7 @@ def _error(matrix, x, gain, product):
 
 @kernel
 def score_pairs(linear, pairs, means, variances):
-    """Write the expected reward of each pair, and the variance of its estimate in units of that of the rewards."""
+    """Write the expected reward of each pair, and its variance in units of the variance of a reward."""
     linear = by_reference(linear)
     pairs = by_reference(pairs)
     k = linear.shared.size
@@ -128,10 +128,11 @@ def score_pairs(linear, pairs, means, variances):
 
 @kernel
 def learn_pairs(linear, pairs, rewards, first, tolerance, anyway):
-    """Learn the rewards of pairs, in their order from ``first`` on; return where it stopped.
+    """Learn the rewards of pairs in order from ``first`` on, and return the first pair that was not learned.
 
-    It stops before a pair for which an inverse is off by more than ``tolerance``, so that the caller can compute it
-    anew. With ``anyway`` the first pair is learned all the same, but only the sums: it stops after that pair.
+    Learning stops before a pair for which the relative error of an inverse exceeds ``tolerance``, so that the caller
+    can recompute it. With ``anyway``, the sums of such a first pair are updated, but not the inverses, and learning
+    stops after it.
     """
     linear = by_reference(linear)
     pairs = by_reference(pairs)

@@ -1,4 +1,4 @@
-"""The memory of a bandit: keys of actions, rewarded contexts in a tree, and decisions that wait for a reward."""
+"""The memory of a bandit: keys of actions, rewarded contexts in trees, and decisions that wait for a reward."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from ._models import Arrays
 from ._reward_kernels import ActionKeyTable, RewardState
 
 _EMPTY = np.empty(0, np.int32)
-_NO_SEED = np.uint64(0)  # for rows that do not explore
-_SHARE_OF_INDEX = 8  # keys that are not in the index are at most this part of those that are
+_NO_SEED = np.uint64(0)  # rows that do not explore draw nothing
+_SHARE_OF_INDEX = 8  # the index is rebuilt when more than one key for so many indexed keys is missing
 
 
 def rows_of_arrays(name: str, arrays: Arrays, n_features: int, sparse: bool) -> Rows:
-    """Return the rows of a file. Raises InvariantError or ValueError unless they have length 1, or 0."""
+    """Return saved rows. Raise InvariantError or ValueError unless they are valid and have length 1 or 0."""
     lengths = read_array(f"{name}.lengths", arrays, np.int64)
     values = read_array(f"{name}.values", arrays, np.float32)
     indices = read_array(f"{name}.indices", arrays, np.int32)
@@ -44,7 +44,7 @@ def rows_of_arrays(name: str, arrays: Arrays, n_features: int, sparse: bool) -> 
 
 
 def arrays_of_rows(name: str, rows: Rows) -> Arrays:
-    """Return the arrays of rows for a file."""
+    """Return the arrays of rows to be saved."""
     return {
         f"{name}.values": rows.values,
         f"{name}.indices": rows.indices,
@@ -53,7 +53,7 @@ def arrays_of_rows(name: str, rows: Rows) -> Arrays:
 
 
 def joined_rows(parts: list[Rows], n_features: int, sparse: bool) -> Rows:
-    """Return the rows of several parts."""
+    """Concatenate rows."""
     lengths = [np.diff(part.offsets) for part in parts]
     return Rows(
         np.concatenate([np.empty(0, np.float32), *(part.values for part in parts)]),
@@ -87,7 +87,7 @@ class ActionKeys:
 
     @property
     def rows(self) -> Rows:
-        """The keys, in the order in which they came."""
+        """The keys, in the order in which they were added."""
         return self.table.rows
 
     def store(self, rows: Rows, actions: np.ndarray) -> None:
@@ -146,11 +146,11 @@ class ActionKeys:
         return hits
 
     def put(self) -> Arrays:
-        """Return the arrays for a file."""
+        """Return the arrays to be saved."""
         return {"keys.actions": self.actions} | arrays_of_rows("keys", self.rows)
 
     def restore(self, arrays: Arrays, known: np.ndarray, n_features: int, sparse: bool) -> None:
-        """Restore the keys of a file. Raises an error if they are no keys of known actions."""
+        """Restore saved keys. Raise an error unless they are keys of known actions."""
         actions = read_array("keys.actions", arrays, np.int64)
         rows = rows_of_arrays("keys", arrays, n_features, sparse)
         require(rows.n_rows == actions.size, "there must be an action for each key")
@@ -159,7 +159,7 @@ class ActionKeys:
         self._set(actions, rows)
 
     def take_over(self, memory: ContextMemory) -> None:
-        """Store the keys that a bandit of an earlier version kept in trees."""
+        """Store the keys from the trees of an earlier version."""
         if memory.tree.n_memories > 0:
             ids = memory.tree.ids
             actions = memory.actions_of(ids)
@@ -170,14 +170,14 @@ class ActionKeys:
 
 
 class ContextMemory:
-    """Contexts in which actions were rewarded, in trees. They are inserted when they are first searched for.
+    """Contexts in which actions were rewarded, in trees. They wait to be inserted until the next search.
 
     Parameters
     ----------
     tree : ContextualMemoryTree
         The trees, empty.
     most : int, optional
-        Contexts that are kept.
+        Maximum number of contexts.
     """
 
     def __init__(self, tree: ContextualMemoryTree, most: int | None = None) -> None:
@@ -187,7 +187,7 @@ class ContextMemory:
         self._set(np.empty(0, np.int64), np.empty(0, np.int64))
 
     def _set(self, ids: np.ndarray, actions: np.ndarray) -> None:
-        """Replace the memories by others: ids, which ascend, and actions. A bounded tree may have evicted some."""
+        """Set the ascending ids of memories and their actions. A bounded tree may have evicted some."""
         self._n = ids.size
         self._of_ids, self._of_actions = ids, actions
 
@@ -200,14 +200,14 @@ class ContextMemory:
         return self._of_actions[: self._n]
 
     def store(self, rows: Rows, actions: np.ndarray) -> None:
-        """Store contexts of actions."""
+        """Store contexts in which actions were rewarded."""
         self._waiting.append((rows, actions))
         self._n_waiting += actions.size
         while self._most is not None and self._n_waiting - self._waiting[0][1].size >= self._most:
             self._n_waiting -= self._waiting.pop(0)[1].size
 
     def settle(self) -> None:
-        """Insert the contexts that wait."""
+        """Insert the waiting contexts."""
         if not self._waiting:
             return
         parts = [rows for rows, _ in self._waiting]
@@ -239,7 +239,7 @@ class ContextMemory:
         return ProposedActions(self._ids, self._actions, ids), scores
 
     def actions_of(self, ids: np.ndarray) -> np.ndarray:
-        """Return the actions of memories; NONE stands for none."""
+        """Return the action of each memory, and NONE for NONE."""
         if self._n == 0:
             return np.full(ids.shape, NONE, np.int64)
         places = np.minimum(np.searchsorted(self._ids, ids), self._n - 1)
@@ -258,13 +258,13 @@ class ContextMemory:
         self._set(self._ids[kept], self._actions[kept])
 
     def put(self, name: str) -> tuple[Any, Arrays]:
-        """Return the JSON and the arrays for a file."""
+        """Return the JSON fields and the arrays to be saved."""
         self.settle()
         fields, arrays = self.tree._contents()
         return fields, as_part(name, arrays) | {f"{name} ids": self._ids, f"{name} actions": self._actions}
 
     def restore(self, name: str, field: Any, arrays: Arrays, known: np.ndarray) -> None:
-        """Restore the memory of a file. Raises an error if it is no memory of the known actions."""
+        """Restore a saved memory. Raise an error unless it is a memory of known actions."""
         require(type(field) is dict, f"{name} must be a mapping")
         self.tree = ContextualMemoryTree._made_of(field, of_part(name, arrays), thorough=True)
         ids, actions = (read_array(f"{name} {part}", arrays, np.int64) for part in ("ids", "actions"))
@@ -283,7 +283,7 @@ class _Decision(NamedTuple):
 
 
 class Pending:
-    """Decisions by their ids, which ascend. Beyond ``most`` of them the oldest are forgotten."""
+    """Decisions by ascending ids. Beyond ``most`` decisions, the oldest are forgotten."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -294,7 +294,7 @@ class Pending:
         return len(self._decisions)
 
     def enter(self, rows: Rows, actions: np.ndarray) -> np.ndarray:
-        """Return the ids of new decisions, one for each row."""
+        """Store a decision for each row, and return the new ids."""
         ids = np.arange(self.next_id, self.next_id + actions.size)
         first = max(0, actions.size - self._most)
         while len(self._decisions) + actions.size - first > self._most:
@@ -305,7 +305,7 @@ class Pending:
         return ids
 
     def unknown(self, ids: np.ndarray) -> list[int]:
-        """Return those ids that are not pending."""
+        """Return the ids that are not pending."""
         return [int(i) for i in ids if int(i) not in self._decisions]
 
     def take(self, ids: np.ndarray, n_features: int, sparse: bool) -> tuple[Rows, np.ndarray]:
@@ -325,7 +325,7 @@ class Pending:
         self._decisions = {i: decision for i, decision in self._decisions.items() if decision.action not in gone}
 
     def put(self, n_features: int, sparse: bool) -> tuple[int, Arrays]:
-        """Return the next id and the arrays for a file."""
+        """Return the next id and the arrays to be saved."""
         decisions = list(self._decisions.values())
         rows = _rows_of(decisions, n_features, sparse)
         return self.next_id, arrays_of_rows("pending", rows) | {
@@ -334,7 +334,7 @@ class Pending:
         }
 
     def restore(self, next_id: int, arrays: Arrays, n_features: int, sparse: bool) -> None:
-        """Restore the decisions of a file. Raises InvariantError or ValueError if it holds none."""
+        """Restore saved decisions. Raise InvariantError or ValueError if they are invalid."""
         ids, actions = (read_array(f"pending.{name}", arrays, np.int64) for name in ("ids", "actions"))
         rows = rows_of_arrays("pending", arrays, n_features, sparse)
         require(ids.size <= self._most, "there must not be more decisions than max_pending")

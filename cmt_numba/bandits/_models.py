@@ -1,7 +1,6 @@
-"""Models of the rewards of actions: means, or linear models. Actions are numbered by slots.
+"""Models of the rewards of actions: means and linear models, indexed by slots.
 
-Arrays have at least one slot that no action uses. It is that of an action without rewards, and stands for all unknown
-actions.
+Arrays have at least one unused slot. It has no rewards and represents all unknown actions.
 """
 
 from __future__ import annotations
@@ -15,15 +14,15 @@ from ._kernels import ActionPairs, Linear, learn_pairs, score_pairs
 
 Arrays = dict[str, np.ndarray]
 
-_PAIRS_AT_ONCE = 4096  # bounds the memory for the shared features of pairs
-_TOLERANCE = 1e-9  # of an inverse, before it is computed anew
+_PAIRS_AT_ONCE = 4096  # limits the memory for the shared features of pairs
+_TOLERANCE = 1e-9  # relative error of an inverse, beyond which it is recomputed
 
 _OF_ACTIONS = ("matrices", "inverses", "crossed", "regressed", "targets", "offsets", "counts")
 _OF_ALL = ("shared_matrix", "shared_inverse", "shared_target", "shared")
 
-# The largest absolute values in files. Contexts and rewards of at most 1e30 stay far below, and no product overflows.
+# Largest absolute values in files. Contexts and rewards up to 1e30 stay far below them, and no product overflows.
 _LARGEST_INVERSE, _LARGEST_WEIGHT, _LARGEST_SUM = 1e30, 1e100, 1e200
-_ROUNDING = 1e-8  # of a sum of products, relative to its largest term
+_ROUNDING = 1e-8  # relative rounding error of a sum of products
 MOST_REWARDS = 2**62
 
 
@@ -35,14 +34,14 @@ class Estimates(NamedTuple):
 
 
 class Means:
-    """The mean reward of each action, whatever the context."""
+    """The mean reward of each action, regardless of the context."""
 
     def __init__(self) -> None:
         self.counts = np.zeros(1, np.int64)
         self.sums = np.zeros(1)
 
     def reserve(self, n_slots: int) -> None:
-        """Make room for this number of actions."""
+        """Allocate room for this number of actions."""
         capacity = self.counts.size
         if n_slots >= capacity:
             grown = [resized(array, 2 * n_slots, 0) for array in (self.counts, self.sums)]
@@ -51,13 +50,13 @@ class Means:
             self.counts, self.sums = grown
 
     def move(self, source: int, target: int) -> None:
-        """Move an action to another slot, and clear its own."""
+        """Move an action to another slot and clear its old slot."""
         for array in (self.counts, self.sums):
             array[target] = array[source]
             array[source] = 0
 
     def estimate(self, pairs: ActionPairs) -> Estimates:
-        """Return the estimates for pairs."""
+        """Estimate the rewards of pairs."""
         counts = self.counts[pairs.slots]
         means = self.sums[pairs.slots] / np.maximum(counts, 1)
         return Estimates(means, np.where(counts > 0, 1.0 / np.maximum(counts, 1), np.inf))
@@ -65,14 +64,14 @@ class Means:
     def learn(self, pairs: ActionPairs, rewards: np.ndarray) -> None:
         """Learn the rewards of pairs."""
         np.add.at(self.counts, pairs.slots, 1)
-        np.add.at(self.sums, pairs.slots, rewards)  # one after the other: batches do not change what is learned
+        np.add.at(self.sums, pairs.slots, rewards)  # in order, so that batches do not change the sums
 
     def arrays(self, n_slots: int) -> Arrays:
-        """Return the arrays for a file."""
+        """Return the arrays to be saved."""
         return {"counts": self.counts[:n_slots], "sums": self.sums[:n_slots]}
 
     def restore(self, arrays: Arrays, n_slots: int) -> None:
-        """Restore the arrays of a file. Raises InvariantError if they are not those of a model."""
+        """Restore saved arrays. Raise InvariantError if they are invalid."""
         self.reserve(n_slots)
         for name, own in (("counts", self.counts), ("sums", self.sums)):
             own[:n_slots] = checked(arrays, name, (n_slots,), own.dtype)
@@ -81,14 +80,14 @@ class Means:
 
 
 class RewardModels:
-    """Linear models of the rewards, see ``_kernels.py``.
+    """Linear models of rewards; ``_kernels.py`` has the formulas.
 
     Parameters
     ----------
     n_features : int
-        Features of contexts, with weights for each action.
+        Number of context features, which have weights for each action.
     n_shared : int
-        Features of pairs, with weights for all actions.
+        Number of features of pairs, whose weights all actions share.
     regularization : float
         The ridge of all regressions.
     """
@@ -106,21 +105,21 @@ class RewardModels:
 
     @property
     def n_features(self) -> int:
-        """Features of contexts."""
+        """Number of context features."""
         return int(self.linear.targets.shape[1])
 
     @property
     def n_shared(self) -> int:
-        """Features of pairs."""
+        """Number of shared features."""
         return int(self.linear.shared.size)
 
     @property
     def counts(self) -> np.ndarray:
-        """Rewards learned of each slot."""
+        """Number of learned rewards of each slot."""
         return self.linear.counts
 
     def reserve(self, n_slots: int) -> None:
-        """Make room for this number of actions."""
+        """Allocate room for this number of actions."""
         capacity = self.counts.size
         if n_slots < capacity:
             return
@@ -130,14 +129,14 @@ class RewardModels:
         self.linear = linear
 
     def move(self, source: int, target: int) -> None:
-        """Move an action to another slot, and clear its own."""
+        """Move an action to another slot and clear its old slot."""
         for name in _OF_ACTIONS:
             array = getattr(self.linear, name)
             array[target] = array[source]
         _clear(self.linear, slice(source, source + 1), self.regularization)
 
     def estimate(self, pairs: ActionPairs) -> Estimates:
-        """Return the estimates for pairs."""
+        """Estimate the rewards of pairs."""
         means, variances = np.empty(pairs.slots.size), np.empty(pairs.slots.size)
         score_pairs(self.linear, pairs, means, variances)
         return Estimates(means, variances)
@@ -153,7 +152,7 @@ class RewardModels:
             first = stop
 
     def _refresh(self, slot: int) -> None:
-        """Recompute the inverses of an action and of all actions, and the weights that follow from them."""
+        """Recompute the inverse of an action, the shared inverse, and the weights that depend on them."""
         linear = self.linear
         inverse = _inverse(linear.matrices[slot], self.regularization)
         shared_inverse = _inverse(linear.shared_matrix, self.regularization)
@@ -164,13 +163,13 @@ class RewardModels:
         linear.shared[:] = shared_inverse @ linear.shared_target
 
     def arrays(self, n_slots: int) -> Arrays:
-        """Return the arrays for a file."""
+        """Return the arrays to be saved."""
         of_actions = {name: getattr(self.linear, name)[:n_slots] for name in _OF_ACTIONS}
         return of_actions | {name: getattr(self.linear, name) for name in _OF_ALL}
 
     @classmethod
     def read(cls, arrays: Arrays, n_slots: int, n_features: int, n_shared: int, regularization: float) -> Self:
-        """Return the models of a file. Raises InvariantError if they are none."""
+        """Restore saved models. Raise InvariantError if they are invalid."""
         d, k = n_features, n_shared
         shapes: dict[str, tuple[int, ...]] = {
             "matrices": (d, d),
@@ -183,7 +182,7 @@ class RewardModels:
         shapes |= {"shared_matrix": (k, k), "shared_inverse": (k, k), "shared_target": (k,), "shared": (k,)}
         limits = {"inverses": _LARGEST_INVERSE, "shared_inverse": _LARGEST_INVERSE, "counts": MOST_REWARDS}
         limits |= dict.fromkeys(("regressed", "offsets", "shared"), _LARGEST_WEIGHT)
-        for name, shape in shapes.items():  # before room is made
+        for name, shape in shapes.items():  # before memory is allocated
             dtype = np.dtype(np.int64 if name == "counts" else np.float64)
             checked(arrays, name, shape, dtype, limits.get(name, _LARGEST_SUM))
         require(bool(np.all(arrays["counts"] >= 0)), "counts must not be negative")
@@ -198,7 +197,7 @@ class RewardModels:
 
 
 def _clear(linear: Linear, slots: slice, regularization: float) -> None:
-    """Clear slots: they become those of actions without rewards."""
+    """Reset slots to those of actions without rewards."""
     for name in _OF_ACTIONS:
         getattr(linear, name)[slots] = 0
     diagonal = np.arange(linear.targets.shape[1])
@@ -207,7 +206,7 @@ def _clear(linear: Linear, slots: slice, regularization: float) -> None:
 
 
 def _inverse(matrix: np.ndarray, least: float) -> np.ndarray:
-    """Return the inverse of a symmetric matrix that has no eigenvalue below ``least``, but for rounding."""
+    """Return the inverse of a symmetric matrix whose eigenvalues are at least ``least``, up to rounding."""
     try:
         root = np.linalg.inv(np.linalg.cholesky(matrix))
         inverse: np.ndarray = root.T @ root
@@ -221,7 +220,7 @@ def _inverse(matrix: np.ndarray, least: float) -> np.ndarray:
 
 
 def check_definite(name: str, matrices: np.ndarray) -> None:
-    """Raise InvariantError unless matrices are symmetric and positive definite, but for rounding."""
+    """Raise InvariantError unless matrices are symmetric and positive definite, up to rounding."""
     if matrices.size == 0:
         return
     diagonals = np.diagonal(matrices, axis1=1, axis2=2)
@@ -238,7 +237,7 @@ def check_definite(name: str, matrices: np.ndarray) -> None:
 def checked(
     arrays: Arrays, name: str, shape: tuple[int, ...], dtype: Any, largest: float = _LARGEST_WEIGHT
 ) -> np.ndarray:
-    """Return an array of a file. Raises InvariantError if it has another shape or dtype, or values too large or NaN."""
+    """Return a saved array. Raise InvariantError if its shape, dtype or values are invalid."""
     array = arrays.get(name)
     require(array is not None, f"there is no array {name}")
     assert array is not None
@@ -249,7 +248,7 @@ def checked(
 
 
 def blocks(offsets: np.ndarray) -> list[tuple[int, int]]:
-    """Return spans of rows that have few pairs together, or one row each."""
+    """Split rows into spans with few pairs in total, but at least one row each."""
     spans, first, n_rows = [], 0, offsets.size - 1
     while first < n_rows:
         stop = int(np.searchsorted(offsets, offsets[first] + _PAIRS_AT_ONCE, side="right")) - 1

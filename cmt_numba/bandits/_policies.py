@@ -1,4 +1,4 @@
-"""Policies that estimate the reward of every action."""
+"""Policies that estimate the reward of every allowed action."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from .evaluation import Log
 
 _LARGEST = 1e9
-_LARGEST_SHARED = 1e20  # beyond, rounding would be more than the ridge
-_CONTEXTS_KEPT = 256  # over which the expected reward of an action is averaged
+_LARGEST_SHARED = 1e20  # beyond this, rounding errors exceed the ridge
+_CONTEXTS_KEPT = 256  # for averaging the expected reward of an action
 
 SCALE = Real(0.0, _LARGEST)
 
@@ -29,12 +29,12 @@ RIDGE = Real(1e-9, _LARGEST)
 
 
 class Random(Policy):
-    """Choose uniformly at random, to make a log or as a baseline.
+    """Choose uniformly at random, to collect a log or as a baseline.
 
     Parameters
     ----------
     n_actions : int, optional
-        The actions 0 .. n_actions - 1 are known at first; by default none are.
+        The initial actions are 0 .. n_actions - 1. By default there are none.
     random_state : int or numpy.random.SeedSequence, optional
         Seed.
 
@@ -55,19 +55,19 @@ class Random(Policy):
 
 
 class UCB1(Policy):
-    """Choose the action with the largest upper confidence bound of its mean reward, whatever the context.
+    """Choose the action with the largest upper confidence bound of its mean reward, regardless of the context.
 
     The bound is ``mean + scale * sqrt(2 log(t) / n)`` after ``n`` rewards of the action and ``t`` of all actions (Auer,
-    Cesa-Bianchi and Fischer, 2002). Actions without rewards come first. Rewards should lie in [0, 1].
+    Cesa-Bianchi and Fischer, 2002). Actions without rewards are chosen first. Rewards should lie in [0, 1].
 
     Parameters
     ----------
     n_actions : int, optional
-        The actions 0 .. n_actions - 1 are known at first; by default none are.
+        The initial actions are 0 .. n_actions - 1. By default there are none.
     scale : float, default 1.0
-        Factor of the bonus; 1 is the algorithm as published.
+        Factor of the bonus; 1 gives the published algorithm.
     random_state : int or numpy.random.SeedSequence, optional
-        Seed, for actions of equal bounds.
+        Seed for breaking ties.
     """
 
     _constraints: ClassVar[dict[str, Constraint]] = {**OF_ALL, "scale": SCALE}
@@ -80,18 +80,18 @@ class UCB1(Policy):
 
 
 class Omniscient(Policy):
-    """Choose the action of the best mean reward in hindsight: the best that one action in all contexts can earn.
+    """Choose the action with the best mean reward in hindsight, an upper bound for policies that ignore contexts.
 
-    Teach it a whole log, ``Omniscient().learn(None, log.actions, log.rewards)``, and evaluate it on the same log by
-    ``replay(policy, log, learn=False)``, as Li et al. (2010) do to see what contexts are worth. Actions of equal means
-    share their probability.
+    Let it learn a whole log, ``Omniscient().learn(None, log.actions, log.rewards)``, and evaluate it on the same log
+    with ``replay(policy, log, learn=False)``, as Li et al. (2010) do to measure what contexts are worth. Actions with
+    equal means share their probability.
 
     Parameters
     ----------
     n_actions : int, optional
-        The actions 0 .. n_actions - 1 are known at first; by default none are.
+        The initial actions are 0 .. n_actions - 1. By default there are none.
     random_state : int or numpy.random.SeedSequence, optional
-        Seed, for actions of equal means.
+        Seed for breaking ties.
     """
 
     _constraints: ClassVar[dict[str, Constraint]] = OF_ALL
@@ -104,25 +104,25 @@ class Omniscient(Policy):
 
 
 class _LinearPolicy(Policy):
-    """A policy with a linear model of the rewards of each action."""
+    """Base class of policies with a linear reward model for each action."""
 
     _is_contextual = True
 
 
 class EpsilonGreedy(_LinearPolicy):
-    """Choose the action of the best estimated reward, and with probability epsilon one at random.
+    """Choose the action with the best estimated reward, or a random one with probability epsilon.
 
     Parameters
     ----------
     n_actions : int, optional
-        The actions 0 .. n_actions - 1 are known at first; by default none are.
+        The initial actions are 0 .. n_actions - 1. By default there are none.
     epsilon : float in [0, 1], default 0.1
         Probability of exploring.
     decay : float, default 0.0
-        After ``t`` rewards the probability of exploring is ``epsilon / (1 + decay * t)``.
+        The probability of exploring after ``t`` rewards is ``epsilon / (1 + decay * t)``.
     contextual : bool, default False
-        Estimate rewards by a linear model of the context for each action. By default the estimate is the mean reward of
-        the action, whatever the context, and 0 without any.
+        Estimate rewards by a linear model of the context for each action. By default, the estimate is the mean reward
+        of the action, or 0 if it has no rewards.
     regularization : float, default 1.0
         The ridge of the linear models.
     random_state : int or numpy.random.SeedSequence, optional
@@ -165,22 +165,22 @@ class EpsilonGreedy(_LinearPolicy):
 class LinUCB(_LinearPolicy):
     """Choose by the upper confidence bound of a linear model for each action (Li et al., 2010, Algorithm 1).
 
-    The bound is ``theta_a . x + alpha * sqrt(x^T A_a^-1 x)``, where ``A_a`` is the ridge plus the sum of the products
-    ``x x^T`` of the contexts in which the action was chosen, and ``theta_a`` the ridge regression of its rewards.
+    The bound is ``theta_a . x + alpha * sqrt(x^T A_a^-1 x)``, where ``A_a`` is the ridge plus the sum of ``x x^T`` over
+    the contexts in which the action was chosen, and ``theta_a`` is the ridge regression of its rewards.
 
-    A decision takes time proportional to the square of the number of features for each allowed action, and a reward
-    takes as much once.
+    The time of a decision is proportional to the number of allowed actions times the square of the number of features.
+    The time of a reward is proportional to the square of the number of features.
 
     Parameters
     ----------
     n_actions : int, optional
-        The actions 0 .. n_actions - 1 are known at first; by default none are.
+        The initial actions are 0 .. n_actions - 1. By default there are none.
     alpha : float, default 1.0
         Weight of the uncertainty.
     regularization : float, default 1.0
         The ridge.
     random_state : int or numpy.random.SeedSequence, optional
-        Seed, for actions of equal bounds.
+        Seed for breaking ties.
 
     Examples
     --------
@@ -215,25 +215,26 @@ class LinUCB(_LinearPolicy):
 class HybridLinUCB(_LinearPolicy):
     """LinUCB with features that actions share (Li et al., 2010, Algorithm 2).
 
-    To the model of each action it adds one of all actions, ``beta . z``. The shared features ``z`` of a context ``x``
-    and an action with features ``f`` are all products of a feature of ``x`` and one of ``f``. What is learned of one
-    action serves similar ones, which helps most while there are few rewards.
+    It adds a model that all actions share, ``beta . z``, to the model of each action. The shared features ``z`` of a
+    context ``x`` and an action with features ``f`` are all products of a feature of ``x`` and a feature of ``f``.
+    Rewards of an action also improve the estimates of similar actions, which helps most while rewards are few.
 
-    A decision takes time proportional to the square of the number of shared features for each action allowed.
+    The time of a decision is proportional to the number of allowed actions times the square of the number of shared
+    features.
 
     Parameters
     ----------
     n_actions : int, optional
-        The actions 0 .. n_actions - 1 are known at first; by default as many as ``action_features`` has rows.
+        The initial actions are 0 .. n_actions - 1. By default there is one for each row of ``action_features``.
     alpha : float, default 1.0
         Weight of the uncertainty.
     action_features : array-like, shape (n_actions, n_action_features), optional
-        Features of the actions 0 .. n_actions - 1. Those of other actions come by :meth:`add_actions`. Without
+        Features of the actions 0 .. n_actions - 1. Pass those of other actions to :meth:`add_actions`. Without
         features, ``z`` is the context itself.
     regularization : float, default 1.0
         The ridge.
     random_state : int or numpy.random.SeedSequence, optional
-        Seed, for actions of equal bounds.
+        Seed for breaking ties.
     """
 
     _has_features = True
@@ -279,9 +280,9 @@ class HybridLinUCB(_LinearPolicy):
         Parameters
         ----------
         actions : int or array-like of int, shape (k,)
-            Distinct actions, not known yet: integers from 0 on.
+            Distinct new actions: integers from 0 on.
         features : array-like, shape (k, n_action_features), optional
-            Their features. Either all actions have features, or none.
+            Features of each action. Either all actions have features, or none.
 
         Returns
         -------
@@ -290,22 +291,22 @@ class HybridLinUCB(_LinearPolicy):
         Raises
         ------
         TypeError, ValueError
-            If they are not new, distinct actions, or features are missing or of another width; nothing has changed
-            then.
+            If they are not new, distinct actions, or features are missing or have the wrong width. The policy is
+            unchanged in this case.
         """
         new = self._new(actions)
         if features is None:
             if self._n_action_features is not None:
-                raise ValueError(f"features must be given: other actions have {self._n_action_features}")
+                raise ValueError(f"features must be given: other actions have {self._n_action_features} each")
             self._enter(new, None)
             return self
         array = numbers("features", features, 2)
         if array.shape[0] != new.size or array.shape[1] == 0:
-            raise ValueError(f"features must have one row for each of the {new.size} actions, not shape {array.shape}")
+            raise ValueError(f"features must have one row for each of the {new.size} actions, got shape {array.shape}")
         if self._n_action_features is None and (self._ids.size > 0 or self._model is not None):
-            raise ValueError("features must be None: other actions are known without features")
+            raise ValueError("features must be None: other actions have none")
         if self._n_action_features not in (None, array.shape[1]):
-            raise ValueError(f"features must have {self._n_action_features} columns, not {array.shape[1]}")
+            raise ValueError(f"features must have {self._n_action_features} columns, got {array.shape[1]}")
         self._enter(new, array)
         return self
 
@@ -319,7 +320,7 @@ class HybridLinUCB(_LinearPolicy):
         )
         if largest > _LARGEST_SHARED:
             raise ValueError(
-                f"products of contexts and action features must be at most {_LARGEST_SHARED:g}, not {largest:g}: "
+                f"products of contexts and action features must be at most {_LARGEST_SHARED:g}, got {largest:g}: "
                 "scale contexts"
             )
         return rows
@@ -348,17 +349,17 @@ class HybridLinUCB(_LinearPolicy):
 class LinearThompson(_LinearPolicy):
     """Thompson sampling with a Bayesian linear model for each action.
 
-    An action is chosen with the probability that it is the best one, where its reward is normal with mean
-    ``theta_a . x`` and standard deviation ``scale * sqrt(x^T A_a^-1 x)`` (Agrawal and Goyal, 2013, with models that
-    actions do not share). This probability is integrated numerically, and the action drawn from it: propensities are
-    exact, where drawing parameters would leave them unknown.
+    An action is chosen with the probability that it is the best one, if its reward is normal with mean
+    ``theta_a . x`` and standard deviation ``scale * sqrt(x^T A_a^-1 x)`` (Agrawal and Goyal, 2013, but with a separate
+    model for each action). This probability is integrated numerically and the action is drawn from it, so propensities
+    are exact. Drawing parameters instead would leave them unknown.
 
     Parameters
     ----------
     n_actions : int, optional
-        The actions 0 .. n_actions - 1 are known at first; by default none are.
+        The initial actions are 0 .. n_actions - 1. By default there are none.
     scale : float, default 0.3
-        Standard deviation of the reward, which is the weight of the uncertainty.
+        Standard deviation of a reward, the weight of the uncertainty.
     regularization : float, default 1.0
         The ridge.
     random_state : int or numpy.random.SeedSequence, optional
@@ -385,17 +386,17 @@ class LinearThompson(_LinearPolicy):
 class SquareCB(_LinearPolicy):
     """Choose with probabilities inversely proportional to the gap to the best estimate (Foster and Rakhlin, 2020).
 
-    Of ``k`` actions, one whose estimated reward is by ``gap`` below the best is chosen with probability
+    Of ``k`` actions, one whose estimated reward is ``gap`` below the best is chosen with probability
     ``1 / (k + gamma * gap)``, and the best one otherwise. Estimates are linear in the context for each action.
 
     Parameters
     ----------
     n_actions : int, optional
-        The actions 0 .. n_actions - 1 are known at first; by default none are.
+        The initial actions are 0 .. n_actions - 1. By default there are none.
     gamma : float, default 10.0
-        Weight of the gaps: ``gamma * t ** exponent`` after ``t`` rewards.
+        The weight of the gaps is ``gamma * t ** exponent`` after ``t`` rewards.
     exponent : float in [0, 1], default 0.5
-        Growth of this weight.
+        Growth rate of this weight.
     regularization : float, default 1.0
         The ridge of the linear models.
     random_state : int or numpy.random.SeedSequence, optional
@@ -432,17 +433,17 @@ class SquareCB(_LinearPolicy):
 
 
 class _Warm(Policy):
-    """A policy that corrects the mean reward of an action for the context.
+    """Base class of policies that add a correction for the context to the mean reward of each action.
 
-    The correction is that of a logistic regression on all products of a feature of the context and one of the action,
-    which is trained once (:meth:`warm_up`), as in the experiments of Li et al. (2010). Until then it is 0.
+    The correction is the prediction of a logistic regression on all products of a context feature and an action
+    feature, trained once by :meth:`warm_up`, as in the experiments of Li et al. (2010). Before that it is 0.
     """
 
     _is_contextual = True
     _has_features = True
 
-    _weights: np.ndarray  # (features of contexts + 1, features of actions + 1), without rows at first
-    _kept: np.ndarray  # contexts of the log
+    _weights: np.ndarray  # (context features + 1, action features + 1), empty before the training
+    _kept: np.ndarray  # a sample of the contexts of the log
 
     def _start(self, **options: Any) -> None:
         super()._start(**options)
@@ -452,19 +453,19 @@ class _Warm(Policy):
 
     @property
     def n_features(self) -> int | None:
-        """Features of contexts, or None before :meth:`warm_up`."""
+        """Number of context features, or None before :meth:`warm_up`."""
         return self._weights.shape[0] - 1 if self._weights.size else None
 
     @changes_in_one_step
     def warm_up(self, log: Log, action_features: Any, *, C: float = 1.0) -> Self:
-        """Train the model of contexts and actions. The mean rewards stay as they are.
+        """Train the correction. Mean rewards are unchanged.
 
         Parameters
         ----------
         log : Log
-            A log with contexts, whose rewards are 0 or 1.
+            A log with contexts and rewards of 0 or 1.
         action_features : array-like, shape (n_actions, n_action_features)
-            Features of the actions 0 .. n_actions - 1, which become known. Those of other actions come by
+            Features of the actions 0 .. n_actions - 1, which are added if they are new. Pass those of other actions to
             :meth:`add_actions`.
         C : float, default 1.0
             Inverse strength of the regularization.
@@ -476,7 +477,7 @@ class _Warm(Policy):
         Raises
         ------
         TypeError, ValueError
-            If an argument cannot be used; nothing has changed then.
+            If an argument is invalid. The policy is unchanged in this case.
         """
         from sklearn.linear_model import LogisticRegression
 
@@ -485,7 +486,7 @@ class _Warm(Policy):
         if log.contexts is None:
             raise ValueError("log must have contexts")
         if log.actions.max() >= features.shape[0] or np.any(self._ids >= features.shape[0]):
-            raise ValueError(f"action_features must have a row for each action, not {features.shape[0]}")
+            raise ValueError(f"action_features must have a row for each action, got {features.shape[0]}")
         if np.unique(log.rewards).tolist() != [0.0, 1.0]:
             raise ValueError("log must have rewards of 0 and of 1, and no others")
         contexts = check_contexts(log.contexts, None)
@@ -507,9 +508,9 @@ class _Warm(Policy):
         Parameters
         ----------
         actions : int or array-like of int, shape (k,)
-            Distinct actions, not known yet: integers from 0 on.
+            Distinct new actions: integers from 0 on.
         features : array-like, shape (k, n_action_features), optional
-            Their features, which are needed after :meth:`warm_up`, and only then.
+            Features of each action, required after :meth:`warm_up` and refused before it.
 
         Returns
         -------
@@ -518,7 +519,8 @@ class _Warm(Policy):
         Raises
         ------
         TypeError, ValueError
-            If they are not new, distinct actions, or features are missing or not wanted; nothing has changed then.
+            If they are not new, distinct actions, or features are missing or refused. The policy is unchanged in this
+            case.
         """
         new = self._new(actions)
         if (features is None) == (self._weights.size > 0):
@@ -573,15 +575,15 @@ class _Warm(Policy):
 
 
 class WarmEpsilonGreedy(_Warm):
-    """Choose the action of the best mean reward after a correction for the context, sometimes one at random.
+    """Choose the best mean reward plus a correction for the context, or a random action with probability epsilon.
 
-    The correction is the reward that a logistic regression of an earlier log (:meth:`warm_up`) expects in this context,
-    less the one it expects on average over contexts. This is the warm start of epsilon-greedy of Li et al. (2010).
+    The correction is the reward that a logistic regression expects in this context, minus its average over contexts.
+    :meth:`warm_up` trains it on an earlier log. This is the warm start of epsilon-greedy of Li et al. (2010).
 
     Parameters
     ----------
     n_actions : int, optional
-        The actions 0 .. n_actions - 1 are known at first; by default none are.
+        The initial actions are 0 .. n_actions - 1. By default there are none.
     epsilon : float in [0, 1], default 0.1
         Probability of exploring.
     random_state : int or numpy.random.SeedSequence, optional
@@ -598,18 +600,18 @@ class WarmEpsilonGreedy(_Warm):
 
 
 class WarmUCB1(_Warm):
-    """Choose by the upper confidence bound of the mean reward after a correction for the context.
+    """Choose the largest upper confidence bound of the mean reward, plus a correction for the context.
 
-    See :class:`UCB1`, and :class:`WarmEpsilonGreedy` for the correction.
+    The bound is that of :class:`UCB1`, and the correction that of :class:`WarmEpsilonGreedy`.
 
     Parameters
     ----------
     n_actions : int, optional
-        The actions 0 .. n_actions - 1 are known at first; by default none are.
+        The initial actions are 0 .. n_actions - 1. By default there are none.
     scale : float, default 1.0
         Factor of the bonus.
     random_state : int or numpy.random.SeedSequence, optional
-        Seed, for actions of equal bounds.
+        Seed for breaking ties.
     """
 
     _constraints: ClassVar[dict[str, Constraint]] = {**OF_ALL, "scale": SCALE}
@@ -622,5 +624,5 @@ class WarmUCB1(_Warm):
 
 
 def _with_one(rows: np.ndarray) -> np.ndarray:
-    """Return rows with a further column of ones."""
+    """Append a column of ones to rows."""
     return np.column_stack([rows, np.ones(rows.shape[0])])

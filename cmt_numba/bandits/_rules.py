@@ -1,4 +1,4 @@
-"""Rules that turn estimates into probabilities. Pairs are grouped by rows, which begin at ``offsets``."""
+"""Rules that turn estimated rewards into probabilities. The pairs of row ``i`` begin at ``offsets[i]``."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from scipy.special import ndtr
 
 from ._candidate_kernels import draw_pairs, share_best
 
-_REACH = 8.0  # standard deviations beyond which a score is impossible
-_LEAST_DEVIATION = 1e-13  # relative to means, which rounding leaves no more exact
-_LONGEST = 2.0  # standard deviations of an interval of the quadrature
+_REACH = 8.0  # standard deviations beyond which the density is taken to be 0
+_LEAST_DEVIATION = 1e-13  # relative to the largest mean, about its rounding error
+_LONGEST = 2.0  # length of an interval of the quadrature, in standard deviations
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(8)  # on the interval from -1 to 1
 
 
@@ -21,20 +21,20 @@ def rows_of(offsets: np.ndarray) -> np.ndarray:
 
 
 def uniform(offsets: np.ndarray) -> np.ndarray:
-    """Return the same probability for all actions of a row."""
+    """Return equal probabilities for all actions of a row."""
     sizes = np.diff(offsets)
     return np.repeat(1.0 / sizes, sizes)
 
 
 def greedy(scores: np.ndarray, offsets: np.ndarray) -> np.ndarray:
-    """Return the probabilities of choosing one of the best actions at random."""
+    """Return the probabilities of choosing uniformly among the best actions."""
     probabilities = np.empty(scores.size)
     share_best(scores, offsets, probabilities)
     return probabilities
 
 
 def mixed(probabilities: np.ndarray, offsets: np.ndarray, epsilon: float) -> np.ndarray:
-    """Return the probabilities of exploring uniformly with probability ``epsilon``."""
+    """Mix probabilities with the uniform choice, which has probability ``epsilon``."""
     return (1.0 - epsilon) * probabilities + epsilon * uniform(offsets) if epsilon > 0.0 else probabilities
 
 
@@ -49,7 +49,7 @@ def inverse_gaps(scores: np.ndarray, offsets: np.ndarray, gamma: float) -> np.nd
 
 
 def mean_bounds(means: np.ndarray, variances: np.ndarray, scale: float, n_rewards: int) -> np.ndarray:
-    """Return upper confidence bounds of mean rewards (UCB1), infinity for actions without rewards."""
+    """Return the upper confidence bounds of UCB1, infinity for actions without rewards."""
     bonus = scale * np.sqrt(2.0 * np.log(max(n_rewards, 1)))
     untried = np.isinf(variances)
     return np.where(untried, np.inf, means + bonus * np.sqrt(np.where(untried, 0.0, variances)))
@@ -58,9 +58,9 @@ def mean_bounds(means: np.ndarray, variances: np.ndarray, scale: float, n_reward
 def thompson(means: np.ndarray, deviations: np.ndarray, offsets: np.ndarray) -> np.ndarray:
     """Return the probability that each action has the largest score, if scores are independent and normal.
 
-    This is the integral of the density of the action's score times the probabilities that all others are smaller. The
-    integral is computed by Gauss-Legendre quadrature on intervals that are short for the narrowest density there, so
-    deviations may have any ratio.
+    It is the integral of the density of the action's score times the probability that all other scores are smaller,
+    computed by Gauss-Legendre quadrature. Intervals are as short as the narrowest density that reaches them requires,
+    so deviations may have any ratio.
     """
     probabilities = np.empty(means.size)
     for a, b in pairwise(offsets):
@@ -72,7 +72,7 @@ def _largest(means: np.ndarray, deviations: np.ndarray) -> np.ndarray:
     scale = max(float(np.abs(means).max()), float(deviations.max())) or 1.0
     means, deviations = means / scale, np.maximum(deviations / scale, _LEAST_DEVIATION)
     lows = means - _REACH * deviations
-    first = int(np.argmax(lows))  # no maximum is less than the low of this action
+    first = int(np.argmax(lows))  # the maximum is at least the low of this action
     centers = means - means[first] + _REACH * deviations[first]
     highs = centers + _REACH * deviations
     possible = np.flatnonzero(highs > 0.0)
@@ -90,14 +90,14 @@ def _largest(means: np.ndarray, deviations: np.ndarray) -> np.ndarray:
 
 
 def _edges(highs: np.ndarray, deviations: np.ndarray) -> np.ndarray:
-    """Return edges of intervals from 0 to the largest high, none longer than the least deviation of a density there.
+    """Return the edges of intervals from 0 to the largest high, short enough for the narrowest density in each.
 
-    All densities begin below 0, so those that reach a place are those whose high lies above it.
+    All densities begin below 0, so the densities that reach a point are those whose high lies above it.
     """
     order = np.argsort(highs)
     stops = highs[order]
     narrowest = np.minimum.accumulate(deviations[order][::-1])[::-1]
-    changes = np.flatnonzero(np.diff(narrowest, append=np.inf))  # the last density of each least deviation
+    changes = np.flatnonzero(np.diff(narrowest, append=np.inf))  # where the narrowest deviation changes
     edges, start = [np.zeros(1)], 0.0
     for stop, width in zip(stops[changes].tolist(), narrowest[changes].tolist(), strict=True):
         n = max(1, round((stop - start) / (_LONGEST * width) + 0.5))
@@ -107,7 +107,7 @@ def _edges(highs: np.ndarray, deviations: np.ndarray) -> np.ndarray:
 
 
 def draw(probabilities: np.ndarray, offsets: np.ndarray, uniforms: np.ndarray) -> np.ndarray:
-    """Return the pair that each row draws, given a number in [0, 1) for each row. It has a positive probability."""
+    """Draw a pair of positive probability for each row, given a uniform number in [0, 1) for each."""
     drawn = np.empty(offsets.size - 1, np.int64)
     draw_pairs(probabilities, offsets, uniforms, drawn)
     return drawn

@@ -1,4 +1,4 @@
-"""Stores and classifiers past one machine, on Ray (the extra ``ray``).
+"""Stores and classifiers on several machines, with Ray (the extra ``ray``).
 
 A :class:`ShardedStore` has the interface of a :class:`~cmt_numba.MemoryStore`. Its memories are divided among *shards*:
 each is a Ray actor, a process that owns a :class:`~cmt_numba.MemoryStore`, in a folder of its own if the store has a

@@ -1,4 +1,4 @@
-"""Calls of the actors of shards, with deadlines and a bounded number of calls under way."""
+"""Calls to the actors of shards, with deadlines and a bounded number of pending calls."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ._errors import ClusterError
 from ._replica import Replica
 from ._shard import Shard
 
-_CALLS_AT_A_TIME = 4  # of an actor: queries while a change is made
+_CALLS_AT_A_TIME = 4  # calls at a time, so that queries run during a change
 _SECONDS_TO_COMPILE = 600.0
 _SECONDS_TO_ASK_ELSEWHERE = 0.5
 
@@ -22,8 +22,8 @@ _SECONDS_TO_ASK_ELSEWHERE = 0.5
 def new_actors(plan: ShardPlan, options: dict[str, Any]) -> list[Any]:
     """Return the handles of the new actors of a shard and of its replicas.
 
-    A shard with a folder is restarted as often as it dies, and calls that were under way are made again. A replica is
-    restarted too, but its calls fail at once, so that they can be made elsewhere.
+    A shard with a folder is restarted whenever it dies, and its pending calls are repeated. A replica is restarted too,
+    but its calls fail at once, so that they can be sent elsewhere.
     """
     times = 0 if plan.path is None else -1
     how: dict[str, Any] = {"max_concurrency": _CALLS_AT_A_TIME, "scheduling_strategy": "SPREAD"} | options
@@ -37,34 +37,34 @@ def new_actors(plan: ShardPlan, options: dict[str, Any]) -> list[Any]:
 
 
 class SentCalls(NamedTuple):
-    """Calls that are under way."""
+    """Pending calls."""
 
     method: str
     calls: Mapping[str, tuple[Any, ...]]
-    peers: dict[str, list[Peer]]  # that can answer, and have not been asked
-    refs: dict[Any, tuple[str, Peer]]  # the shard, and who was asked, by Ray's references to answers
-    full: list[str]  # shards to which nothing could be sent in time
+    peers: dict[str, list[Peer]]  # actors that can answer and have not been called
+    refs: dict[Any, tuple[str, Peer]]  # the shard and the called actor, by Ray's references to answers
+    full: list[str]  # shards that no call could be sent to in time
     deadline: float
     kind: tuple[Any, ...]  # of the calls
     errors: dict[str, Exception]  # of shards that have no actor
 
 
 class Replies(NamedTuple):
-    """The answers of shards, by their names."""
+    """Answers by the names of shards."""
 
     values: dict[str, Any]
     errors: dict[str, Exception]
     missing: list[str]  # shards that did not answer in time
 
     def all_values(self) -> dict[str, Any]:
-        """Return the values; raise the first error, if there is one."""
+        """Return the values, or raise the first error."""
         for error in self.errors.values():
             raise error
         return self.values
 
 
 class Peer:
-    """An actor of a shard or of a replica, and the calls that are under way there."""
+    """An actor of a shard or a replica, with its pending calls."""
 
     def __init__(self, handle: Any) -> None:
         self.handle = handle
@@ -72,7 +72,7 @@ class Peer:
         self.changing = threading.Lock()  # who may change this list
 
     def n_pending(self) -> int:
-        """Return how many calls are under way."""
+        """Return the number of pending calls."""
         if self.pending and self.changing.acquire(blocking=False):
             try:
                 self.pending[:] = ray().wait(self.pending, num_returns=len(self.pending), timeout=0)[1]
@@ -81,7 +81,7 @@ class Peer:
         return len(self.pending)
 
     def forget(self, ref: Any) -> None:
-        """Note that a call has been answered."""
+        """Remove a call that was answered."""
         with self.changing:
             self.pending[:] = [other for other in self.pending if other != ref]
 
@@ -100,7 +100,7 @@ class Actors:
     timeout : float
         Seconds to wait for answers.
     max_pending : int
-        The most calls of this client that are under way at each actor.
+        Maximum number of pending calls of this client at each actor.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class Actors:
         self.cluster, self.n_replicas, self._timeout, self._max_pending = cluster, n_replicas, timeout, max_pending
         self._peers = {name: [Peer(handle) for handle in own] for name, own in handles.items()}
         self._adding, self._turns = threading.Lock(), itertools.count()
-        self._compiled: set[Any] = set()  # kinds of calls that have been answered once
+        self._compiled: set[Any] = set()  # kinds of calls that were answered before
 
     def __reduce__(self) -> tuple[Any, ...]:
         handles = {name: [peer.handle for peer in peers] for name, peers in self._peers.items()}
@@ -127,7 +127,7 @@ class Actors:
         return self._peers[name]
 
     def ask(self, method: str, calls: Mapping[str, tuple[Any, ...]], kind: tuple[Any, ...] = ()) -> Replies:
-        """Call a method of some shards, each with arguments of its own, and wait for the answers."""
+        """Call a method of some shards, each with its own arguments, and wait for the answers."""
         return self.gather(self.send(method, calls, kind))
 
     def send(
@@ -138,9 +138,9 @@ class Actors:
         *,
         also_replicas: bool = False,
     ) -> SentCalls:
-        """Call a method of some shards, each with arguments of its own, or of replicas that are less busy.
+        """Call a method of some shards, each with its own arguments, or of replicas that are less busy.
 
-        Waits where as many calls are under way as there may be. The first call of a kind has more time than others: it
+        Waits while an actor has the maximum number of pending calls. The first call of a kind has more time, because it
         may have to compile.
         """
         running()
@@ -156,16 +156,16 @@ class Actors:
                 errors[name] = error
                 continue
             if len(peers[name]) > 1:
-                turn = next(self._turns) % len(peers[name])  # those that have as much to do are asked in turn
+                turn = next(self._turns) % len(peers[name])  # actors with the same load take turns
                 peers[name] = sorted(peers[name][turn:] + peers[name][:turn], key=Peer.n_pending)
         sent, left = SentCalls(method, calls, peers, {}, [], now + seconds, kind, errors), list(peers)
-        for until in (now, now + seconds):  # first to the shards that have room, so that none waits for another
+        for until in (now, now + seconds):  # first to the shards with room, so that no shard waits for another
             left = [name for name in left if not self._send(sent, name, until)]
         sent.full.extend(left)
         return sent
 
     def _send(self, sent: SentCalls, name: str, until: float) -> bool:
-        """Call the next actor of a shard; return False if too many calls are under way there for some time."""
+        """Call the next actor of a shard; return False if it has too many pending calls for some time."""
         peer = sent.peers[name][0]
         if not peer.changing.acquire(timeout=max(0.0, until - time.monotonic())):
             return False
@@ -185,7 +185,7 @@ class Actors:
         return True
 
     def gather(self, sent: SentCalls) -> Replies:
-        """Wait for answers until the deadline. Who does not answer for a while, or cannot, is asked elsewhere.
+        """Wait for answers until the deadline. A call that is slow or fails is repeated at another actor of its shard.
 
         Raises
         ------
@@ -215,7 +215,7 @@ class Actors:
         return Replies(found.values, found.errors, sorted(missing))
 
     def _take(self, sent: SentCalls, ref: Any, found: Replies) -> None:
-        """Take the answer to a call, or call another actor of the shard if this one cannot answer."""
+        """Take the answer to a call, or call another actor of the shard if this one failed."""
         module = ray()
         name, peer = sent.refs.pop(ref)
         peer.forget(ref)
@@ -235,7 +235,7 @@ class Actors:
             sent.full.append(name)
 
     def stop(self, names: Sequence[str] | None = None) -> None:
-        """End the processes of shards, by default of all."""
+        """End the processes of some shards, by default all."""
         module = ray()
         if module.is_initialized():
             for name, peers in self._peers.items():

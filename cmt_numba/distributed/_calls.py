@@ -1,4 +1,4 @@
-"""What clients call in shards and their replicas: questions and changes, and the answers to them."""
+"""Questions and changes that clients send to shards and replicas, and the answers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ._store_access import alone, ids_of, keys_after, schema_of
 from ._topology import MoveProgress, Topology
 
 Position = tuple[int, int]
-"""How many changes a shard or a replica has made: how often the shard was opened, and its changes since then."""
+"""The state of a shard or replica: how often the shard was opened, and the number of changes since then."""
 
 
 class ShardPlan(NamedTuple):
@@ -27,7 +27,7 @@ class ShardPlan(NamedTuple):
     cluster: str  # distinguishes the actors of this store from those of others
     path: str | None  # the folder; None for a store in memory
     is_new: bool  # whether the folder may be created
-    file: str | None  # holds what a store in memory begins with
+    file: str | None  # initial contents of a store in memory
     options: dict[str, Any]  # of the MemoryStore
     n_replicas: int = 0
 
@@ -43,7 +43,7 @@ def replicas_of(shard: str, n_replicas: int) -> list[str]:
 
 
 class ShardFacts(NamedTuple):
-    """What a shard holds."""
+    """Schema and size of a shard."""
 
     schema: Schema  # of its memories; the width and form of vectors stay when the last one is deleted
     n_memories: int
@@ -53,11 +53,11 @@ class Reply(NamedTuple):
     """The answer to a question."""
 
     value: Any
-    progress: MoveProgress  # received: before the answer was found; given: afterwards
+    progress: MoveProgress  # received: as of before the answer; given: as of after it
 
 
 class OtherTopology(NamedTuple):
-    """The answer of a shard that knows another topology than the client."""
+    """The answer of a shard whose topology differs from the client's."""
 
     topology: Topology
 
@@ -80,7 +80,7 @@ def _are_stored(store: MemoryStore, keys: list[Key]) -> np.ndarray:
 def _query(
     store: MemoryStore, X: Any, k: int, where: Any, target_recall: float | None, n_probes: int | None
 ) -> Results:
-    # No fewer than the client wants: memories that come meanwhile must not take the places of those that are here.
+    # As many as the client wants, so that memories that arrive meanwhile do not displace others.
     return store.query(X, min(k, max(MOST_WANTED, len(store))), where, target_recall, n_probes=n_probes)
 
 
@@ -112,7 +112,7 @@ _QUESTIONS: dict[str, Callable[..., Any]] = {
 def answer(
     store: MemoryStore, moves: Moves, version: int, name: str, arguments: tuple[Any, ...]
 ) -> Reply | OtherTopology:
-    """Answer a question of a client that knows the topology of a version."""
+    """Answer a question of a client whose topology has a version."""
     find = partial(_answer, store, moves, version, name, arguments)
     return alone(store, find) if name == "facts" else find()
 
@@ -125,10 +125,10 @@ def _answer(
         try:
             value = _QUESTIONS[name](store, *arguments)
         except Exception:
-            if moves.topology.version == version:  # otherwise the store may have been closed meanwhile
+            if moves.topology.version == version:  # otherwise the store may just have been closed
                 raise
         else:
-            if moves.topology.version == version:  # otherwise memories may have been given away meanwhile
+            if moves.topology.version == version:  # otherwise memories may just have been given away
                 return Reply(value, MoveProgress(moves.progress.given, received))
     return OtherTopology(moves.topology)
 
@@ -148,5 +148,5 @@ _CHANGES: dict[str, Callable[..., Any]] = {
 
 
 def make_change(store: MemoryStore, name: str, arguments: tuple[Any, ...]) -> None:
-    """Make a change of the store of a shard or of a replica."""
+    """Change the store of a shard or a replica."""
     _CHANGES[name](store, *arguments)

@@ -1,4 +1,4 @@
-"""One shard of a classifier: what runs in the process of an actor."""
+"""The actor of one shard of a classifier."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from ..estimators import CMTClassifier, classified_examples, means_of
 from ..persistence import FileFormatError
 from ._shard import open_when_free
 
-_SECONDS_TO_OPEN = 10.0  # while the process before still holds the lock of the folder
+_SECONDS_TO_OPEN = 10.0  # while the previous process still holds the lock of the folder
 
 RANKED = 15
-"""Classes of other shards that may rank above a shard's own: a class that more of them outrank is no answer."""
+"""Number of classes of other shards that may outrank a shard's own class in its results."""
 
 
 class ClassPlan(NamedTuple):
@@ -30,15 +30,15 @@ class ClassPlan(NamedTuple):
 
 
 class ClassFacts(NamedTuple):
-    """What a shard has learned."""
+    """Classes of a shard and statistics of what it has learned."""
 
-    classes: np.ndarray | None  # that belong to the shard; None before the first
+    classes: np.ndarray | None  # classes of the shard; None before the first
     centre: np.ndarray | None  # the sum of their means: float32, shape (n_features,)
-    next_number: int  # more than the number of any example that the shard has learned
+    next_number: int  # one above the largest number of an example
 
 
 class ExampleShare(NamedTuple):
-    """The examples of a call that one shard is to learn."""
+    """The part of the examples that one shard learns."""
 
     rows: np.ndarray  # their positions: int64, shape (n,)
     are_own: np.ndarray  # whether their classes belong to the shard: bool, shape (n,)
@@ -47,16 +47,16 @@ class ExampleShare(NamedTuple):
 class ClassifierShard:
     """The classifier of a shard. An actor of this class answers several calls at a time.
 
-    The classifier knows the shard's own classes, and classes of other shards from the examples that are hard to tell
-    from its own. Number ``n`` among all examples has the id ``2 * n``, and ``2 * n + 1`` where its class belongs to
-    another shard: so what is stored says which classes are whose, and which examples have been learned.
+    The classifier learns the shard's own classes, and those examples of other shards' classes that are hard to tell
+    from its own. Example number ``n`` has the id ``2 * n``, or ``2 * n + 1`` if its class belongs to another shard. So
+    the stored ids show which classes are the shard's own and which examples have been learned.
     """
 
     def __init__(self, plan: ClassPlan) -> None:
         self._plan = plan
         self._opening = threading.Lock()
         self._opened: CMTClassifier | None = None
-        self._own: tuple[int, np.ndarray] | None = None  # and the step at which they were
+        self._own: tuple[int, np.ndarray] | None = None  # and the step at which they were computed
 
     def _model(self) -> CMTClassifier:
         with self._opening:
@@ -75,18 +75,18 @@ class ClassifierShard:
     # Learning
 
     def fit(self, X: Any, y: np.ndarray, given: ExampleShare) -> None:
-        """Learn from these examples, forgetting all others. A second call changes nothing."""
+        """Learn from these examples, forgetting all others. Repeating the call changes nothing."""
         self._model().fit(X[given.rows], y[given.rows], example_ids=_ids(given, 0))
 
     def learn(self, X: Any, y: np.ndarray, given: ExampleShare, first_number: int) -> None:
-        """Learn from further examples, unless that has been done: the call before may have died after it."""
+        """Learn from further examples, unless an interrupted call has already done so."""
         model, ids = self._model(), _ids(given, first_number)
         stored = classified_examples(model)
         if stored is None or stored.next_id <= ids.max():
             model.partial_fit(X[given.rows], y[given.rows], example_ids=ids)
 
     def rivals_of_means(self, X: Any, y: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        """Return how like each example is to the best other class, going by the means of the examples at ``rows``.
+        """Return the similarity of each example to the nearest other class, by the means of the examples at ``rows``.
 
         Float32, shape (n,); minus infinity where there is no other class.
         """
@@ -96,7 +96,7 @@ class ClassifierShard:
         return _best_other(*_own_answers(model, every, X, 2), y)
 
     def rivals(self, X: Any, y: np.ndarray) -> np.ndarray:
-        """Return how like each example is to the best other class of the shard: float32, shape (n,)."""
+        """Return the similarity of each example to the nearest other class of the shard: float32, shape (n,)."""
         model = self._model()
         if classified_examples(model) is None:
             return np.full(X.shape[0], -np.inf, np.float32)
@@ -112,7 +112,7 @@ class ClassifierShard:
         return model._lock.read(lambda: _own_answers(model, self._are_own(model), X, k))
 
     def facts(self) -> ClassFacts:
-        """Return what the shard has learned."""
+        """Return the classes of the shard and statistics of what it has learned."""
         model = self._model()
         if classified_examples(model) is None:
             return ClassFacts(None, None, 0)
@@ -127,7 +127,7 @@ class ClassifierShard:
         return ClassFacts(model.classes_[are_own], centre, stored.next_id // 2 + 1)
 
     def n_examples(self) -> int:
-        """Return how many examples the shard has learned, those of other shards' classes included."""
+        """Return how many examples the shard has learned, including those of other shards' classes."""
         stored = classified_examples(self._model())
         return 0 if stored is None else stored.ids.size
 
@@ -158,9 +158,9 @@ def _ids(given: ExampleShare, first_number: int) -> np.ndarray:
 
 
 def _own_answers(model: CMTClassifier, are_own: np.ndarray, X: Any, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the best of the shard's own classes for each row, and their scores; of those found, the best first.
+    """Return the best of the shard's own classes for each row, best first, and their scores.
 
-    Where fewer than ``k`` are found the scores are minus infinity, and the classes are any of the shard's.
+    If fewer than ``k`` are found, the remaining scores are minus infinity and their classes arbitrary.
     """
     positions, scores = model.top_classes(X, k + RANKED)
     found = (positions != NONE) & are_own[positions]
@@ -171,6 +171,6 @@ def _own_answers(model: CMTClassifier, are_own: np.ndarray, X: Any, k: int) -> t
 
 
 def _best_other(classes: np.ndarray, scores: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Return the best score of a class that is not that of the row, of two."""
+    """Return the better of two scores that does not belong to the row's own class."""
     best: np.ndarray = np.where(classes == y[:, None], np.float32(-np.inf), scores).max(axis=1)
     return best

@@ -1,4 +1,4 @@
-"""Clients of a sharded store: they ask its shards and have them make changes, also while memories move."""
+"""Clients of a sharded store: questions and changes for its shards, also while memories move."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from ._exchange import combine_weights
 from ._schema import Schema, common_schema
 from ._topology import Topology, count_duplicates, pick, shards_behind
 
-BLOCKS_AHEAD = 2  # that are under way in addition to the one whose answer is awaited
+BLOCKS_AHEAD = 2  # sent ahead of the one whose answer is awaited
 _OWN = ("learned", "recall", "sync")  # questions for shards, but not for replicas
-_KEYS_AT_ONCE = 1 << 14  # whose memories are moved because they are asked for
+_KEYS_AT_ONCE = 1 << 14  # questions that move the memories of their keys first
 _BYTES_AT_ONCE = 1 << 25  # of vectors, in one call
 _ROWS_AT_ONCE = 1 << 14
 
 Arguments = Callable[[np.ndarray], Iterator[tuple[np.ndarray, tuple[Any, ...]]]]
-"""Divides positions of keys, all of one shard, among calls: yields the positions and the arguments of each."""
+"""Divides the keys of one shard among calls: takes their positions, and yields positions and arguments of each call."""
 
 
 class Question(NamedTuple):
@@ -35,12 +35,12 @@ class Question(NamedTuple):
 
     name: str
     calls: Callable[[Topology], Mapping[str, tuple[Any, ...]]]  # returns the arguments for each shard
-    keys: list[Key] = []  # noqa: RUF012 - a field: the keys in the question; memories that move are moved first
-    kind: tuple[Any, ...] = ()  # distinguishes it from those that need other compiled functions
+    keys: list[Key] = []  # noqa: RUF012 - a field: keys whose memories are moved first, if they are to move
+    kind: tuple[Any, ...] = ()  # questions of one kind need the same compiled functions
 
 
 class SentQuestion(NamedTuple):
-    """A question whose answers are under way."""
+    """A question that waits for answers."""
 
     question: Question
     topology: Topology
@@ -48,7 +48,7 @@ class SentQuestion(NamedTuple):
 
 
 class ShardChange(NamedTuple):
-    """A change that one shard is to make."""
+    """A change for one shard."""
 
     shard: str
     positions: np.ndarray  # of the keys
@@ -56,7 +56,7 @@ class ShardChange(NamedTuple):
 
 
 class Survey(NamedTuple):
-    """What the shards of a store hold."""
+    """Schemas and sizes of the shards of a store."""
 
     topology: Topology
     facts: dict[str, ShardFacts]  # of the shards of the topology, by their names
@@ -74,11 +74,11 @@ class Survey(NamedTuple):
 
 
 class Client:
-    """What a process knows of the shards of a store. Copies in other processes ask the same shards."""
+    """A connection to the shards of a store. Copies in other processes use the same shards."""
 
     def __init__(self, actors: Actors, topology: Topology, positions: dict[str, Position] | None = None) -> None:
         self._actors, self.topology, self.is_closed = actors, topology, False
-        self._positions = positions or {}  # that shards had after the last changes of this client
+        self._positions = positions or {}  # of shards after the last changes of this client
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Client, (self._actors, self.topology, dict(self._positions))
@@ -97,7 +97,7 @@ class Client:
     # Topologies
 
     def _is_renewed(self, topology: Topology, answers: Replies) -> bool:
-        """Return whether shards have refused calls because of their topology; if so, go over to the latest one."""
+        """Return whether shards have refused calls because of their topology; if so, adopt the latest one."""
         known = {name: value.topology for name, value in answers.values.items() if isinstance(value, OtherTopology)}
         gone = [name for name, error in answers.errors.items() if isinstance(error, ClusterError)]
         if gone:  # perhaps because they have left
@@ -112,7 +112,7 @@ class Client:
         return True
 
     def _later_topologies(self, topology: Topology, gone: list[str]) -> dict[str, Topology]:
-        """Return topologies later than one, by the shards that know them. All shards of that one may have left."""
+        """Return later topologies by shard. All shards of the given one may have left."""
         asked = set(gone)
         while names := set(shards_running(self.actors.cluster)) - asked:
             found = self.actors.ask("topology", dict.fromkeys(sorted(names), ())).values
@@ -122,7 +122,7 @@ class Client:
         return {}
 
     def decide(self, before: Topology, following: Topology) -> None:
-        """Have the first shard decide which topology follows: this one, unless another one has followed already."""
+        """Propose the next topology to the first shard, and return the one that follows."""
         first = before.names[0]
         answers = self.actors.ask("decide", {first: (before.version, following)})
         if not self._is_renewed(before, answers):
@@ -130,17 +130,17 @@ class Client:
             self.topology = max(known, self.topology, key=lambda one: one.version)
 
     def agree(self, new: Schema) -> None:
-        """Have the shards agree on the schema of memories that are to be added.
+        """Have the shards agree on the schema of new memories.
 
-        The topology has the schema. While a part of it is undecided, no shard adds anything, so the memories that the
-        shards hold decide. If they leave something open, the first client decides.
+        The topology contains the schema. Until it is complete no shard adds anything, so the stored memories decide;
+        what they leave open is decided by the first client.
 
         Raises
         ------
         TypeError, ValueError
-            If such memories cannot be added.
+            If memories with this schema cannot be added.
         ShardConflictError
-            If the shards themselves do not fit together.
+            If the shards hold incompatible memories.
         """
         while not self.topology.schema.admits(new):
             survey = self.survey()
@@ -152,7 +152,7 @@ class Client:
             self.decide(survey.topology, survey.topology.with_schema(undecided if schema.is_complete else found | new))
 
     def settled(self, keys: list[Key], new: Schema | None = None) -> Topology:
-        """Return a topology in which none of these memories is about to move, and new ones of a schema may be added."""
+        """Return a topology in which none of these memories will move, and which admits memories of a schema."""
         while True:
             if new is not None:
                 self.agree(new)
@@ -161,7 +161,7 @@ class Client:
                 return topology
 
     def _are_moved(self, topology: Topology, keys: list[Key]) -> bool:
-        """Have memories moved to the shards to which they belong; return False if the topology is no longer valid."""
+        """Move memories to the shards to which they belong; return False if the topology is no longer valid."""
         for first in range(0, len(keys), _KEYS_AT_ONCE):
             some = keys[first : first + _KEYS_AT_ONCE]
             leaving = topology.leaving(some)
@@ -174,13 +174,13 @@ class Client:
         return True
 
     def go_over(self, following: Callable[[Topology], Topology | None]) -> Topology:
-        """Have the first shard decide which topology follows the latest one, until none has to, and return the last."""
+        """Ask the first shard for the next topology until there is none, and return the last."""
         while (topology := following(before := self.topology)) is not None:
             self.decide(before, topology)
         return self.topology
 
     def tell(self, topology: Topology, names: Iterable[str]) -> Topology:
-        """Have shards go over to a topology, unless they know a later one; return the latest that one of them knows."""
+        """Have shards adopt a topology unless they have a later one; return the latest of any of them."""
         known: list[Topology] = list(
             self.complete(self.actors.ask("adopt", dict.fromkeys(names, (topology,)))).values()
         )
@@ -196,14 +196,14 @@ class Client:
         return SentQuestion(question, topology, sent)
 
     def _reads(self, question: Question, topology: Topology) -> dict[str, tuple[Any, ...]]:
-        """Return the arguments of the calls that ask a question. A replica must have made this client's changes."""
+        """Return the arguments of the calls for a question. A replica must have made this client's changes."""
         return {
             name: (topology.version, self._positions.get(name, (0, 0)), question.name, *arguments)
             for name, arguments in question.calls(topology).items()
         }
 
     def gather(self, asked: SentQuestion) -> tuple[Topology, Replies]:
-        """Wait for answers, and ask again where memories have moved meanwhile. The values are of :class:`Reply`."""
+        """Wait for answers, each a :class:`Reply`, and repeat the question where memories have moved meanwhile."""
         while True:
             question, topology, sent = asked
             answers = self.actors.gather(sent)
@@ -213,7 +213,7 @@ class Client:
                 if not names:
                     return topology, answers
                 calls = self._reads(question, topology)
-                again = {name: calls[name] for name in names}  # of the shards themselves, which know what they have
+                again = {name: calls[name] for name in names}  # of the shards themselves, which have the current state
                 later = self.actors.ask("read", again, (question.name, *question.kind))
                 is_renewed = self._is_renewed(topology, later)
                 values = {name: read for name, read in answers.values.items() if name not in names} | later.values
@@ -221,7 +221,7 @@ class Client:
             asked = self.send(question)
 
     def ask(self, question: Question) -> dict[str, Any]:
-        """Return what the shards that are asked answer, by their names."""
+        """Return the answers of shards by name."""
         reads = self.complete(self.gather(self.send(question))[1])
         return {name: read.value for name, read in reads.items()}
 
@@ -231,7 +231,7 @@ class Client:
         return list(values.values())
 
     def ask_owners(self, name: str, keys: list[Key]) -> list[tuple[np.ndarray, Any]]:
-        """Ask the owners of keys; return the positions of the keys of each and its answer."""
+        """Ask the owners of keys, and return for each the positions of its keys and its answer."""
         parts: dict[str, np.ndarray] = {}
 
         def calls(topology: Topology) -> dict[str, tuple[Any, ...]]:
@@ -246,14 +246,14 @@ class Client:
         return self.complete(self.actors.ask(method, {shard: arguments}))[shard]
 
     def complete(self, answers: Replies) -> dict[str, Any]:
-        """Return the values of all shards that were asked, in their order; raise what one has raised."""
+        """Return the values of all called shards in order, or raise the error of one."""
         values = answers.all_values()
         if answers.missing:
             raise NoAnswerError(answers.missing, "ask again, or give the store a larger timeout")
         return {name: values[name] for name in sorted(values)}
 
     def survey(self) -> Survey:
-        """Ask the shards what they hold."""
+        """Return schemas and sizes of the shards."""
         question = Question("facts", lambda topology: dict.fromkeys(topology.names, ()))
         topology, answers = self.gather(self.send(question))
         reads = self.complete(answers)
@@ -266,16 +266,18 @@ class Client:
     def change(
         self, name: str, keys: list[Key], arguments: Arguments, kind: tuple[Any, ...] = (), new: Schema | None = None
     ) -> None:
-        """Have the owners of keys make a change, each its calls one after the other; ``new`` is of added memories.
+        """Have the owners of keys make a change.
+
+        Calls to one shard are made in order. ``new`` is the schema of new memories.
 
         Raises
         ------
         NoAnswerError
-            If none was made as far as is known, because no shard answered in time.
+            If no shard answered in time, and no part of the change is known to be made.
         PartialChangeError
-            If some were made and others not.
+            If only a part of the change was made.
         Exception
-            What a shard has raised, if nothing was changed.
+            The error of a shard, if nothing has changed.
         """
         outcome = _Outcome()
         left = np.arange(len(keys))
@@ -297,7 +299,7 @@ class Client:
     def _make(
         self, topology: Topology, name: str, changes: list[ShardChange], kind: tuple[Any, ...], outcome: _Outcome
     ) -> np.ndarray:
-        """Have shards make changes; return the positions of the keys whose shards know another topology."""
+        """Have shards make changes; return the positions of keys whose shards have another topology."""
         actors, rounds = self.actors, _in_rounds(changes)
         refused = [np.empty(0, np.int64)]
 
@@ -333,7 +335,7 @@ class Client:
         return np.sort(np.concatenate(refused))
 
     def change_all(self, name: str, *arguments: Any) -> None:
-        """Have all shards make a change that does no harm if it is made again."""
+        """Have all shards make a change that may be repeated."""
         while True:
             topology = self.topology
             calls = {shard: (topology.version, uuid4().hex, name, *arguments) for shard in topology.names}
@@ -343,7 +345,7 @@ class Client:
                 return
 
     def exchange(self) -> bool:
-        """Have shards exchange what they have learned from rewards; return False if some of them cannot now."""
+        """Have shards exchange what they have learned from rewards; return False if some cannot do so now."""
         with suppress(NoAnswerError, ClusterError):
             found = self.ask(Question("learned", lambda topology: dict.fromkeys(topology.names, ())))
             known = {name: own for name, own in found.items() if own is not None}
@@ -361,7 +363,7 @@ class Client:
 
 
 class _Outcome:
-    """The outcome of a change: for which keys it was made, given by their positions, and what shards have raised."""
+    """The outcome of a change: positions of the keys for which it was made, and errors of shards."""
 
     def __init__(self) -> None:
         self.made: list[np.ndarray] = []
@@ -370,7 +372,7 @@ class _Outcome:
         self.reasons: dict[str, Exception] = {}
 
     def raise_what_failed(self, keys: list[Key]) -> None:
-        """Raise an error if something has failed."""
+        """Raise an error if a part has failed."""
         if not self.reasons:
             return
         if not self.made and not self.unknown:
@@ -386,7 +388,7 @@ class _Outcome:
 
 
 def _in_rounds(changes: list[ShardChange]) -> list[list[ShardChange]]:
-    """Return changes in rounds, in each of which a shard makes one at most."""
+    """Return changes in rounds with at most one change for each shard."""
     rounds: list[list[ShardChange]] = []
     n_of: dict[str, int] = {}
     for change in changes:
@@ -399,7 +401,7 @@ def _in_rounds(changes: list[ShardChange]) -> list[list[ShardChange]]:
 
 
 def blocks_of_rows(X: Any) -> Iterator[slice]:
-    """Yield slices of rows that are sent in one call."""
+    """Yield slices of rows to send in one call each."""
     n = X.shape[0]
     n_bytes = X.data.nbytes if hasattr(X, "indptr") else X.nbytes
     size = max(1, min(_ROWS_AT_ONCE, int(_BYTES_AT_ONCE / max(1.0, n_bytes / n))))

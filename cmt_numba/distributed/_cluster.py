@@ -1,4 +1,4 @@
-"""Connections to Ray, which is imported when it is first needed."""
+"""Connections to Ray, which is imported on first use."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def running() -> Any:
     Raises
     ------
     ClusterError
-        If this process is not connected to a cluster any more.
+        If this process has lost its connection to the cluster.
     """
     module = ray()
     if not module.is_initialized():
@@ -61,14 +61,14 @@ def actor_of(cluster: str, shard: str) -> Any:
 
 
 def shards_running(cluster: str) -> list[str]:
-    """Return the names of the shards of a store that have an actor now, sorted."""
+    """Return the sorted names of the shards of a store that have an actor."""
     listed = running().util.list_named_actors(all_namespaces=True)
     names = [one["name"].split(" ") for one in listed if one["namespace"] == _NAMESPACE]
     return sorted(name[1] for name in names if len(name) == 2 and name[0] == cluster)  # replicas have a number too
 
 
 def start(address: str | None = None, **options: Any) -> None:
-    """Start Ray on this machine, or connect to a cluster. Nothing happens if this process is connected already.
+    """Start Ray on this machine, or connect to a cluster. Does nothing if this process is connected.
 
     Ray is started without its dashboard, without reports of its usage and without printing. Its processes accept
     connections from this machine only.
@@ -76,8 +76,8 @@ def start(address: str | None = None, **options: Any) -> None:
     Parameters
     ----------
     address : str, optional
-        The address of a cluster, or "auto" for one that ``ray start`` has started here. By default the address is that
-        in the environment variable ``RAY_ADDRESS``; without it, Ray is started here.
+        The address of a cluster, or "auto" for one that ``ray start`` has started on this machine. By default the
+        environment variable ``RAY_ADDRESS``; if it is not set, Ray is started on this machine.
     **options
         More parameters of ``ray.init``, such as ``num_cpus``.
 
@@ -91,7 +91,7 @@ def start(address: str | None = None, **options: Any) -> None:
     address = address or os.environ.get("RAY_ADDRESS") or "local"
     if address == "local":
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-        # Ray's way to keep to the loopback interface, its default on macOS and Windows; read when Ray is imported.
+        # Restricts Ray to the loopback interface, as on macOS and Windows by default. Ray reads it when it is imported.
         os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
     module = ray()
     if module.is_initialized():

@@ -9,7 +9,7 @@ from ..store import Key
 
 
 class ClusterError(RuntimeError):
-    """The cluster, or a shard with all that it held, is gone."""
+    """The cluster is gone, or a shard with its memories or classes."""
 
 
 class NoAnswerError(TimeoutError):
@@ -20,7 +20,7 @@ class NoAnswerError(TimeoutError):
     shards : sequence of str
         Their names.
     what : str
-        What this means for the call.
+        The consequence for the call.
     """
 
     def __init__(self, shards: Sequence[str], what: str) -> None:
@@ -32,12 +32,12 @@ class NoAnswerError(TimeoutError):
 
 
 class ShardConflictError(RuntimeError):
-    """Shards hold memories that cannot be in one store, such as vectors of different widths.
+    """Shards hold memories that do not fit into one store, such as vectors of different widths.
 
     Parameters
     ----------
     found : str
-        What the shards hold.
+        Description of what the shards hold.
     """
 
     def __init__(self, found: str) -> None:
@@ -59,7 +59,7 @@ class MoveError(RuntimeError):
     giver, receiver : str
         The names of the shards.
     reason : str
-        Why the second one does not accept them.
+        Why the receiver does not accept them.
     """
 
     def __init__(self, giver: str, receiver: str, reason: str) -> None:
@@ -74,7 +74,7 @@ class MoveError(RuntimeError):
 
 
 class PartialChangeError(RuntimeError):
-    """A change was made in some shards, but not, or perhaps not, in all.
+    """A change was made in some shards, but perhaps not in all.
 
     Parameters
     ----------
@@ -83,9 +83,9 @@ class PartialChangeError(RuntimeError):
     not_made : list of str or int
         The keys for which it was not made.
     unknown : list of str or int
-        The keys of shards that did not answer in time. Ray goes on trying: the change may still be made.
+        The keys of shards that did not answer in time. Ray keeps trying, so the change may still be made.
     reasons : dict of str to Exception
-        The errors that shards have raised, by their names.
+        The errors of shards, by name.
     """
 
     def __init__(self, made: list[Key], not_made: list[Key], unknown: list[Key], reasons: dict[str, Exception]) -> None:

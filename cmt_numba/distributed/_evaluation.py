@@ -57,13 +57,13 @@ def evaluate(
 ) -> dict[str, BatchResult]:
     """Evaluate several estimators, or settings of one, with several seeds and folds, as tasks of Ray.
 
-    The measures are those of :func:`cmt_numba.evaluation.batch_evaluation` for each of them, bit for bit: a run depends
-    on its seed alone, wherever it is. Times are those of processes that share the machine.
+    The measures equal those of :func:`cmt_numba.evaluation.batch_evaluation` bit for bit, because a run depends only on
+    its seed. Times are those of processes that share the machine.
 
     Parameters
     ----------
     estimators : mapping of str to estimator
-        What to evaluate, by names of your choice.
+        The estimators, by names of your choice.
     X, y, X_test, y_test
         As for :func:`~cmt_numba.evaluation.batch_evaluation`. They are put into Ray's object store once.
     holdout, folds, seeds, n_passes, probes, rivals, texts, texts_test, details
@@ -85,7 +85,7 @@ def evaluate(
     ImportError
         If Ray is not installed.
     TypeError, ValueError
-        If an argument is invalid; or what an estimator has raised.
+        If an argument is invalid; and the errors of estimators.
     ClusterError
         If this process has lost its connection to the cluster.
 
@@ -128,15 +128,15 @@ def evaluate_files(
 ) -> dict[str, BatchResult]:
     """Evaluate classifiers on a file, or a folder of Parquet files, that may be larger than memory, as tasks of Ray.
 
-    A task reads the rows twice, in blocks: it learns those that are not held out by ``partial_fit``, and then predicts
-    those that are. Which these are is drawn from the seed.
+    A task reads the rows twice, in blocks. First it learns the rows that are not held out by ``partial_fit``, then it
+    predicts the others. The held-out rows are drawn from the seed.
 
     Parameters
     ----------
     estimators : mapping of str to estimator
         Classifiers with ``partial_fit``, by names of your choice.
     path : path-like
-        What :func:`cmt_numba.formats.open_data` reads. Every machine must find it under this path.
+        Anything that :func:`cmt_numba.formats.open_data` reads, under the same path on every machine.
     holdout : float in (0, 1), default 0.2
         The fraction of the rows to hold out.
     seeds : sequence of int, default (0, 1, 2)
@@ -160,7 +160,7 @@ def evaluate_files(
     cmt_numba.formats.FormatError
         If the file cannot be read.
     TypeError, ValueError
-        If an argument is invalid, the rows have several labels, or what an estimator has raised.
+        If an argument is invalid or the rows have several labels; and the errors of estimators.
     ClusterError
         If this process has lost its connection to the cluster.
     """
@@ -202,9 +202,9 @@ def validate_files(
     estimators : mapping of str to estimator
         Estimators with ``partial_fit``, by names of your choice.
     path : path-like
-        What :func:`cmt_numba.formats.open_data` reads. Every machine must find it under this path.
+        Anything that :func:`cmt_numba.formats.open_data` reads, under the same path on every machine.
     most : int, default 1000
-        The most rows of a batch.
+        Maximum number of rows in a batch.
     progress, address, task_options
         As for :func:`evaluate`.
     **reading
@@ -227,7 +227,7 @@ def validate_files(
 
 
 def _options_for(estimators: Mapping[str, Any], path: Any, block_rows: int, reading: dict[str, Any]) -> ReadOptions:
-    """Return how all tasks are to read a file."""
+    """Return the options with which all tasks read a file."""
     check_integer("block_rows", block_rows, 1)
     if not estimators:
         raise ValueError("estimators must hold at least one estimator")
@@ -297,7 +297,7 @@ def _result_of_blocks(runs: list[_BlocksRun]) -> BatchResult:
 def _answers(
     function: Callable[..., Any], calls: dict[Any, tuple[Any, ...]], options: dict[str, Any] | None, progress: bool
 ) -> dict[Any, Any]:
-    """Return what a function answers to calls with these arguments, each of which is a task, by their keys."""
+    """Call a function as one task for each entry of ``calls``, and return the answers by key."""
     module = running()
     task = module.remote(function)
     if options:
@@ -317,7 +317,7 @@ def _answers(
 
 
 def _value(ref: Any) -> Any:
-    """Return the answer of a task; raise what it has raised."""
+    """Return the answer of a task, or raise its error."""
     module = running()
     try:
         return module.get(ref)

@@ -1,8 +1,8 @@
 """Exchange of what shards have learned from rewards: the weights of their scorers.
 
 All shards begin with the same weights, the *base*. In an exchange each shard contributes its *gain*, the difference of
-its weights from the base, and the new base is the old one plus the gains of all. So the scorer learns as much as that
-of one store whose updates come some rewards late (Dean et al., 2012). The sums of squared gradients, which set the
+its weights from the base, and the new base is the old one plus the gains of all. So the scorer learns as much as in
+one store whose updates are delayed by some rewards (Dean et al., 2012). The sums of squared gradients, which set the
 learning rates of features, are added up in the same way.
 """
 
@@ -21,7 +21,7 @@ _NUMBER, _BASE = "exchanges", "exchanged weights"  # the names of facts
 
 
 class LearnedWeights(NamedTuple):
-    """What a shard has learned. Arrays are float32 of shape (2, n_features): weights, and squared gradients."""
+    """Learned weights of a shard. Arrays are float32 of shape (2, n_features): weights and squared gradients."""
 
     number: int  # of the last exchange in which the shard took part
     base: np.ndarray  # after that exchange
@@ -29,7 +29,7 @@ class LearnedWeights(NamedTuple):
 
 
 def learned_weights(store: MemoryStore) -> LearnedWeights | None:
-    """Return what a store has learned; None if it has no memories."""
+    """Return the learned weights of a store; None if it has no memories."""
     return alone(store, partial(_learned_weights, store))
 
 
@@ -46,7 +46,8 @@ def _learned_weights(store: MemoryStore) -> LearnedWeights | None:
 def combine_weights(found: Iterable[LearnedWeights]) -> tuple[int, np.ndarray]:
     """Return the number of the next exchange, and the base after it.
 
-    A shard that has missed the last exchange adds nothing: what it had learned before is in the base of the others.
+    A shard that has missed the last exchange adds nothing, because the base of the others contains what it learned
+    before.
     """
     known = list(found)
     number = max(own.number for own in known)
@@ -56,9 +57,9 @@ def combine_weights(found: Iterable[LearnedWeights]) -> tuple[int, np.ndarray]:
 
 
 def take_part(store: MemoryStore, number: int, base: np.ndarray, gain: np.ndarray) -> None:
-    """Take part in an exchange, unless the store has done so already.
+    """Take part in an exchange, unless the store has already done so.
 
-    ``gain`` is what this store had learned when it was asked. What it has learned since is kept.
+    ``gain`` is what this store had learned at the beginning of the exchange. What it has learned since is kept.
     """
 
     def add() -> None:

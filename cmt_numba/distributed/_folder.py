@@ -17,7 +17,7 @@ _SHARD_NAME = re.compile(r"shard-\d{3,9}")
 
 
 class ListFile(NamedTuple):
-    """The file of the list, and the kind and version that it must have."""
+    """The file with the list of shards, and its required kind and version."""
 
     name: str
     kind: str
@@ -51,7 +51,7 @@ class ListFile(NamedTuple):
         return found
 
     def write(self, folder: Path, contents: dict[str, Any]) -> None:
-        """Write the contents, at once or not at all. The folder is created if its parent exists."""
+        """Write the contents atomically. The folder is created if its parent exists."""
         folder.mkdir(mode=0o700, exist_ok=True)
         unfinished = folder / f".{self.name}.part"
         with open(unfinished, "w", encoding="utf-8") as file:
@@ -62,7 +62,7 @@ class ListFile(NamedTuple):
         bring_to_disk(folder)
 
     def damaged(self, folder: Path) -> FileFormatError:
-        """Return the error of a damaged file."""
+        """Return the error for a damaged file."""
         return FileFormatError(folder / self.name, "is damaged; restore it from a copy")
 
 
@@ -76,15 +76,15 @@ class ShardList(NamedTuple):
     Attributes
     ----------
     topology : Topology
-        The shards. They may know a later topology, which is the valid one.
+        The shards. They may have a later topology, which is then the valid one.
     n_parts : int
         The number of shards when the folder was created, among which ``max_items`` was divided.
     n_made : int
-        The number of shards that were ever made. Names are not used again: clients may know the actors of old ones.
+        The number of shards ever made. Names are not reused, because clients may remember the actors of old shards.
     complete : bool
-        Whether all of them have been opened.
+        Whether all shards have been opened.
     spare : tuple of str
-        Shards that may have a folder, but belong to no topology, or to none before the latest.
+        Shards that may have a folder but are not in the topology listed here.
     """
 
     topology: Topology

@@ -1,9 +1,9 @@
-"""Moves of memories from shard to shard, in batches: none is lost or doubled, whenever a process dies.
+"""Moves of memories between shards, in batches. No memory is lost or duplicated if a process dies.
 
-While memories move, those that leave a shard do not change: a client that wants to change one has it moved first. So a
-batch can be sent again as it is stored. The giver writes down the number and the keys of a batch before it sends it.
-When the receiver has the batch, the giver deletes it and this note in one transaction. The receiver writes down the
-number in the transaction that adds the memories, and ignores a batch that it has already.
+Memories that will leave a shard do not change: a client that wants to change one has it moved first. So a batch can be
+sent again as it is stored. The giver records the number and the keys of a batch before it sends it. When the receiver
+has the batch, the giver deletes the memories and this record in one transaction. The receiver records the number in the
+transaction that adds the memories, and ignores a batch that it already has.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Publish = Callable[..., None]
 
 
 class MoveBatch(NamedTuple):
-    """A batch that is under way."""
+    """A batch that is being sent."""
 
     number: int
     to: str
@@ -58,12 +58,12 @@ class Moves:
 
     @property
     def progress(self) -> MoveProgress:
-        """Which batches were given and received."""
+        """The batches given and received."""
         received = {name: (number, size) for name, (number, size) in self._received.items()}
         return MoveProgress(dict(self._given), received)
 
     def adopt(self, topology: Topology, after: int | None = None) -> None:
-        """Go over to a later topology; with ``after``, only from the topology of that version."""
+        """Adopt a later topology; with ``after``, only if the current one has that version."""
 
         def adopt() -> None:
             if topology.version <= self.topology.version or after not in (None, self.topology.version):
@@ -88,14 +88,14 @@ class Moves:
         Parameters
         ----------
         move : int
-            The move that the caller knows.
+            The move, as the caller knows it.
         keys : list of keys or None
-            Which memories; None for the next ones.
+            The memories to give; None for the next batch.
 
         Returns
         -------
         bool or None
-            Whether there are none left, or, with ``keys``, none of these. None if the shard takes part in another move.
+            Whether no memories are left to give, or none of ``keys``. None if the shard takes part in another move.
         """
         with self._giving:
             if self.topology.move != move:
@@ -114,12 +114,12 @@ class Moves:
             return not following
 
     def _leaving(self, keys: list[Key]) -> np.ndarray:
-        """Return the positions of the keys that do not belong to this shard, rising."""
+        """Return the positions of the keys that do not belong to this shard, ascending."""
         parts = [part for to, part in self.topology.divided(keys).items() if to != self._name] if keys else []
         return np.sort(np.concatenate([np.empty(0, np.int64), *parts]))
 
     def _give(self, keys: list[Key]) -> None:
-        """Give those of the memories with some keys that are here to the other shards to which they belong."""
+        """Give the stored memories among some keys to the shards to which they belong."""
         keys = self._stored(keys)
         for to, part in self.topology.divided(keys).items() if keys else ():
             if to != self._name:
@@ -130,7 +130,7 @@ class Moves:
                     self._complete()
 
     def _complete(self) -> None:
-        """Give the batch that is under way, if there is one."""
+        """Complete the batch that is being sent, if there is one."""
         batch = self._under_way
         if batch is None:
             return
@@ -150,10 +150,10 @@ class Moves:
         return pick(keys, np.flatnonzero(ids_of(self._store, keys) >= 0)) if keys else []
 
     def forget(self, batch: MoveBatch) -> None:
-        """Delete a batch that another shard has."""
+        """Delete a batch after another shard has received it."""
 
         def forget() -> None:
-            self._given[batch.to] = batch.number  # before anything is deleted, for queries that go on meanwhile
+            self._given[batch.to] = batch.number  # before anything is deleted, for concurrent queries
             facts, keys = {_GIVEN: json.dumps(self._given), _BATCH: "null"}, self._stored(batch.keys)
             if keys:
                 change_and_note(self._store, partial(self._store.delete, keys), facts)
@@ -166,9 +166,9 @@ class Moves:
     # Receiving
 
     def receive(self, move: int, giver: str, number: int, keys: list[Key], X: Any, payloads: list[Any]) -> bool:
-        """Add a batch of memories, unless it is here; return whether the shard takes part in this move.
+        """Add a batch of memories unless it was received before; return whether the shard takes part in this move.
 
-        Memories of a batch may be here already, if the move that brought them was taken back.
+        Memories of a batch may already be stored here if the move that brought them was undone.
         """
 
         def receive() -> bool:

@@ -22,7 +22,7 @@ def divided(means: Any, n_shards: int, generator: np.random.Generator) -> np.nda
     n_shards : int
         Number of shards. Each gets a class if there are enough.
     generator : numpy.random.Generator
-        Draws the classes that the shards begin with.
+        Draws the initial class of each shard.
 
     Returns
     -------
@@ -64,7 +64,7 @@ def assigned(means: Any, centres: np.ndarray, sizes: np.ndarray) -> np.ndarray:
     lengths = np.sqrt(np.einsum("ij,ij->i", centres, centres))
     likeness = np.asarray(means @ (centres / np.maximum(lengths, 1e-12)[:, None]).T)
     owners, waiting = np.full(n, -1), np.arange(n)
-    while waiting.size > 0:  # each time all are placed, or a shard is full
+    while waiting.size > 0:  # in each round all are placed, or a shard becomes full
         open_shards = np.flatnonzero(room > 0)
         of_waiting = likeness[np.ix_(waiting, open_shards)]
         wanted = open_shards[of_waiting.argmax(axis=1)]
@@ -80,7 +80,7 @@ def assigned(means: Any, centres: np.ndarray, sizes: np.ndarray) -> np.ndarray:
 
 
 def sums_of(means: Any, owners: np.ndarray, n_shards: int) -> np.ndarray:
-    """Return the sum of the rows of each shard, but for shard -1: float32, shape (n_shards, n_features)."""
+    """Return the sum of the rows of each shard, without those of shard -1: float32, shape (n_shards, n_features)."""
     centres = np.zeros((n_shards, means.shape[1]), np.float32)
     for shard in range(n_shards):
         centres[shard] = np.asarray(means[np.flatnonzero(owners == shard)].sum(axis=0)).reshape(-1)

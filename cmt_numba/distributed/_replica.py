@@ -1,4 +1,4 @@
-"""Replicas: copies of a shard in memory, which answer questions, and how a shard keeps them up to date."""
+"""Replicas: copies of a shard in memory that answer questions, and their updates by the shard."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from ._moves import Moves
 from ._store_access import alone, facts_of, write_facts
 
 _OPENED = "times opened"  # the name of a fact
-_SECONDS = 10.0  # after which a replica that does not confirm a change is not told of further ones
+_SECONDS = 10.0  # after which a replica that has not confirmed a change receives no further ones
 
 
 class Followers:
-    """The replicas that follow a shard. It repeats each change in them before it acknowledges the change."""
+    """The replicas of a shard, which repeats each change in them before it acknowledges the change."""
 
     def __init__(self, plan: ShardPlan, store: MemoryStore) -> None:
         self._cluster, self._store = plan.cluster, store
@@ -31,7 +31,7 @@ class Followers:
             write_facts(store, {_OPENED: times})
             self.position = (times, 0)
             if running().get_runtime_context().was_current_actor_reconstructed:
-                self._actors = plan.replicas  # so that they hear that they follow no more
+                self._actors = plan.replicas  # so that they learn that they no longer follow
 
     def follow(self, actor: str) -> tuple[Position, bytes]:
         """Return the position and the store, and repeat all later changes in a replica."""
@@ -44,7 +44,7 @@ class Followers:
         return alone(self._store, follow)
 
     def publish(self, name: str, *arguments: Any) -> None:
-        """Repeat a change, which holds the lock of the store, in all replicas, and wait until they have made it."""
+        """Repeat a change in all replicas and wait for them. The change holds the lock of the store."""
         self.position = self.position[0], self.position[1] + 1
         if not self._actors:
             return
@@ -58,7 +58,7 @@ class Followers:
         done = set(module.wait(list(calls), num_returns=len(calls), timeout=_SECONDS)[0]) if calls else set()
         for call, (actor, handle) in calls.items():
             if call not in done:
-                handle.apply.remote((0, 0), "nothing")  # if it goes on later, it is to know that it follows no more
+                handle.apply.remote((0, 0), "nothing")  # if it recovers, it learns that it no longer follows
             if call not in done or not self._is_made(call):
                 self._actors.remove(actor)
 
@@ -71,7 +71,7 @@ class Followers:
 
 
 class Replica:
-    """A copy of the store of a shard, in memory, which repeats the changes of the shard. ``actor`` is its own name.
+    """A copy of a shard's store in memory, which repeats the changes of the shard. ``actor`` is its own name.
 
     The copy is made from the shard at the start, and again when it has missed a change. Until then the replica answers
     no questions.
@@ -82,13 +82,13 @@ class Replica:
         self._lock = threading.RLock()
         self._copy: tuple[MemoryStore, Moves] | None = None
         self._position: Position = (0, 0)
-        self._waiting: list[tuple[Position, str, tuple[Any, ...]]] = []  # changes that came while the copy was made
+        self._waiting: list[tuple[Position, str, tuple[Any, ...]]] = []  # changes that arrived while the copy was made
         self._is_ready = threading.Event()
         self._is_joining = False
         self._join()
 
     def _join(self) -> None:
-        """Begin to make the copy again."""
+        """Start copying the shard again."""
         with self._lock:
             self._copy = None
             self._is_ready.clear()
@@ -113,7 +113,7 @@ class Replica:
                 self._is_ready.set()
 
     def apply(self, position: Position, name: str, *arguments: Any) -> bool:
-        """Repeat a change of the shard; return whether the replica is up to date then, or will be."""
+        """Repeat a change of the shard; return whether the replica is up to date afterwards, or will be."""
         with self._lock:
             if self._is_joining:
                 self._waiting.append((position, name, arguments))
@@ -121,7 +121,7 @@ class Replica:
             if self._copy is None:
                 self._join()
                 return False
-            if (0, 0) < position <= self._position:  # it is in the copy already
+            if (0, 0) < position <= self._position:  # the copy has it
                 return True
             try:
                 if position != (self._position[0], self._position[1] + 1):
@@ -151,7 +151,7 @@ class Replica:
     def read(
         self, version: int, at_least: Position, name: str, *arguments: Any
     ) -> Reply | OtherTopology | StaleReplica:
-        """Answer a question, if this replica has made a number of changes."""
+        """Answer a question if this replica is recent enough."""
         copy = self._copy
         if copy is None or not self._is_ready.is_set() or self._position < at_least:
             if not self._is_joining and copy is None:
@@ -165,4 +165,4 @@ class Replica:
 
 
 def _do_nothing(*_: Any) -> None:
-    """Do nothing: replicas give no memories away, and have no replicas."""
+    """Do nothing, because replicas give no memories away and have no replicas."""

@@ -1,4 +1,4 @@
-"""Starting and ending the shards of a store, and moving memories between them while the store is used."""
+"""Starting and ending shards of a store, and moving memories between them while it is used."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from ._schema import Schema
 
 
 class Cluster:
-    """The shards of a store, as the process that has opened the store starts and ends them.
+    """The shards of a store in the process that opened it, which starts and ends them.
 
     Parameters
     ----------
     shards : ShardList
-        The shards as they are listed.
+        The listed shards.
     folder : Path or None
         The folder; None for a store in memory.
     plan : function
@@ -52,7 +52,7 @@ class Cluster:
         self.resizing = threading.Lock()
 
     def start(self, address: str | None, timeout: float, max_pending: int) -> Client:
-        """Start the actors, wait until they have opened their stores, and have them agree on the latest topology."""
+        """Start the actors, wait until they have opened their stores, and bring all to the latest topology."""
         start(address)
         listed = self.shards.topology
         plans = [self.plan(name, not self.shards.complete or name in self.shards.spare) for name in listed.names]
@@ -62,7 +62,7 @@ class Cluster:
         try:
             client.topology = latest = client.tell(listed, listed.names)
             for name in latest.names:
-                if name not in handles:  # it was added, and the process ended before it was listed
+                if name not in handles:  # it was added, but the process ended before listing it
                     actors.add(name, new_actors(self.plan(name, True), self.actor_options))
             client.tell(latest, latest.names)
             self._agree_on_schema()
@@ -73,12 +73,12 @@ class Cluster:
         return client
 
     def _agree_on_schema(self) -> None:
-        """Have the shards agree on the schema of their memories, unless they have; warn if they do not fit together."""
+        """Have the shards agree on a schema unless they have; warn if they hold incompatible memories."""
         survey = self.client.survey()
         topology = survey.topology
         try:
             schema = topology.schema | survey.schema()
-        except ShardConflictError as error:  # earlier versions of this package did not prevent it
+        except ShardConflictError as error:  # as earlier versions could leave them
             warnings.warn(f"{self.folder or 'the store'}: {error}", RuntimeWarning, stacklevel=4)
             schema = topology.schema | Schema(metric=survey.facts[topology.names[0]].schema.metric)
         if schema != topology.schema:
@@ -105,7 +105,7 @@ def add_shard(cluster: Cluster) -> str:
     client = cluster.client
     with cluster.resizing:
         _finish(cluster)
-        client.survey().schema()  # shards that do not fit together cannot give memories to a third one
+        client.survey().schema()  # incompatible shards cannot give memories to a third one
         options, fields = client.call_one(client.topology.after[0], "options")
         name = shard_name(cluster.shards.n_made)
         cluster.shards = cluster.shards._replace(n_made=cluster.shards.n_made + 1)
@@ -146,13 +146,13 @@ def remove_shard(cluster: Cluster, name: str | None) -> str:
 
 
 def finish_move(cluster: Cluster) -> None:
-    """Go on with a move of memories that a failure has left."""
+    """Resume a move of memories after a failure."""
     with cluster.resizing:
         _finish(cluster)
 
 
 def undo_move(cluster: Cluster) -> None:
-    """Take back a move of memories that a failure has left."""
+    """Undo a move of memories after a failure."""
     client = cluster.client
     with cluster.resizing:
         topology = client.survey().topology
@@ -164,7 +164,7 @@ def undo_move(cluster: Cluster) -> None:
 
 
 def _finish(cluster: Cluster, fields: Sequence[Any] = ()) -> None:
-    """Move what is left to move, to shards with indexes on some fields."""
+    """Move the remaining memories, to shards with indexes on some fields."""
     client = cluster.client
     topology = client.survey().topology
     if not topology.is_moving:
@@ -176,7 +176,7 @@ def _finish(cluster: Cluster, fields: Sequence[Any] = ()) -> None:
     while giving:
         is_done = client.complete(client.actors.ask("give", dict.fromkeys(giving, (topology.move, None))))
         giving = [name for name in giving if is_done[name] is not True]
-        if not is_exchanged:  # a new shard has memories now, but has not learned what the others have
+        if not is_exchanged:  # a new shard has memories now, but not the learned weights of the others
             client.exchange()
             is_exchanged = True
     done = client.go_over(lambda latest: latest.next(latest.after) if latest.move == topology.move else None)

@@ -39,9 +39,9 @@ class ShardedResults(Results):
 def merge_results(answers: Sequence[Results], k: int, *, are_distinct: bool = True) -> ShardedResults:
     """Return the best ``k`` of the results of shards for the same queries.
 
-    Unless they are distinct, a memory that is in several results of a query counts where it comes first.
+    Unless they are distinct, a memory in several results of a query counts once, at its first occurrence.
     """
-    keys = np.concatenate([answer.keys for answer in answers], axis=1)  # of objects, unless all are of int64
+    keys = np.concatenate([answer.keys for answer in answers], axis=1)  # dtype object, unless all are int64
     payloads = np.concatenate([answer._payloads for answer in answers], axis=1)
     scores = np.concatenate([answer.scores for answer in answers], axis=1)
     if not are_distinct:
@@ -60,7 +60,7 @@ def merge_results(answers: Sequence[Results], k: int, *, are_distinct: bool = Tr
 
 
 def _find_repeated(keys: np.ndarray) -> np.ndarray:
-    """Return which keys are in a row more than once, but for the first of each."""
+    """Return which keys repeat an earlier key of their row."""
     repeated = np.zeros(keys.shape, np.bool_)
     row, column = np.nonzero(~are_none(keys.astype(object)))
     if row.size > 0:
@@ -72,7 +72,7 @@ def _find_repeated(keys: np.ndarray) -> np.ndarray:
 
 
 def stack_results(blocks: Sequence[ShardedResults]) -> ShardedResults:
-    """Return the results of blocks of queries, one after the other."""
+    """Return the results of blocks of queries as one."""
     if len(blocks) == 1:
         return blocks[0]
     missing = sorted({name for block in blocks for name in block.missing_shards})

@@ -1,4 +1,4 @@
-"""The schema of a sharded store: what the memories in all shards have in common."""
+"""The schema of a sharded store: properties that the memories in all shards share."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _KEY_TYPES = {"str": "strings", "int": "integers"}
 
 
 class Schema(NamedTuple):
-    """What all memories of a store have in common. A field is None until it is decided."""
+    """Properties of all memories of a store. A field is None until it is decided."""
 
     metric: str | None = None
     n_features: int | None = None
@@ -29,7 +29,7 @@ class Schema(NamedTuple):
 
     @classmethod
     def of(cls, keys: list[Key], X: Any) -> Self:
-        """Return the schema of memories that are to be added."""
+        """Return the schema of memories to be added."""
         return cls(None, X.shape[1], scipy.sparse.issparse(X), type(keys[0]).__name__)
 
     @property
@@ -38,7 +38,7 @@ class Schema(NamedTuple):
         return None not in self
 
     def __or__(self, other: Self) -> Self:
-        """Return this schema with the fields of another one where nothing is decided."""
+        """Return this schema with undecided fields taken from another one."""
         undecided = [field for field in self._fields if getattr(self, field) is None]
         return self._replace(**{field: getattr(other, field) for field in undecided})
 
@@ -57,19 +57,19 @@ class Schema(NamedTuple):
             raise TypeError(f"keys must be {mine} like those in the store, not {others}")
 
     def to_form(self, X: Any) -> Any:
-        """Return vectors in the form that was decided, sparse or dense."""
+        """Return vectors as sparse or dense, as the schema says."""
         if self.is_sparse is None or self.is_sparse == scipy.sparse.issparse(X):
             return X
         return scipy.sparse.csr_array(X) if self.is_sparse else np.asarray(X.toarray())
 
 
 def common_schema(schemas: Mapping[str, Schema]) -> Schema:
-    """Return the schema of all shards, given that of each by its name.
+    """Return the common schema of shards, given the schema of each by name.
 
     Raises
     ------
     ShardConflictError
-        If shards hold memories that cannot be in one store.
+        If shards hold memories that do not fit into one store.
     """
     common = Schema()
     for field, words in _DESCRIPTIONS.items():

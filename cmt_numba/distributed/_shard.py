@@ -1,4 +1,4 @@
-"""One shard of a store: what runs in the process of an actor."""
+"""The actor of one shard of a store."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from ._schema import Schema
 from ._store_access import alone, change_and_note, delete_facts, facts_of, indexed_fields, options_of, silence_filters
 from ._topology import Topology
 
-_SECONDS_TO_OPEN = 5.0  # while the process before still holds the lock of the folder
-_REQUEST = "request "  # what the names of the facts of requests begin with; the name of the request follows
+_SECONDS_TO_OPEN = 5.0  # while the previous process still holds the lock of the folder
+_REQUEST = "request "  # prefix of the names of facts about requests
 
 
 T = TypeVar("T")
 
 
 class OpenShard(NamedTuple):
-    """The parts of a shard that is open."""
+    """The parts of an open shard."""
 
     store: MemoryStore
     requests: Requests
@@ -39,15 +39,15 @@ class OpenShard(NamedTuple):
 
 
 class ChangeReceipt(NamedTuple):
-    """The answer of a shard that has made a change."""
+    """The answer of a shard to a change that it has made."""
 
     position: Position
 
 
 class Shard:
-    """The store of a shard, and the requests that it has met. An actor of this class answers several calls at a time.
+    """The store of a shard and its requests. An actor of this class answers several calls at a time.
 
-    The first call opens the store, so that the caller hears what is wrong with a folder.
+    The first call opens the store, so that the caller gets the error if the folder is damaged.
     """
 
     def __init__(self, plan: ShardPlan) -> None:
@@ -76,7 +76,7 @@ class Shard:
     # Calls of clients
 
     def change(self, version: int, request: str, name: str, *arguments: Any) -> ChangeReceipt | OtherTopology:
-        """Make a change of the store and of its replicas, once for each name of a request."""
+        """Change the store and its replicas, once for each request."""
         opened = self._open()
         return alone(opened.store, partial(self._change, opened, version, request, name, arguments))
 
@@ -86,7 +86,7 @@ class Shard:
     ) -> ChangeReceipt | OtherTopology:
         store, requests, moves, followers = opened
         if requests.is_known(request):
-            followers.publish("nothing")  # they may not have heard of it, if this process is a new one
+            followers.publish("nothing")  # they may have missed it if this process was restarted
         elif moves.topology.version != version:
             return OtherTopology(moves.topology)
         else:
@@ -97,7 +97,7 @@ class Shard:
         return ChangeReceipt(followers.position)
 
     def read(self, version: int, at_least: Position, name: str, *arguments: Any) -> Reply | OtherTopology:
-        """Answer a question. Only replicas need ``at_least``, the changes that they must have made."""
+        """Answer a question. ``at_least`` is for replicas: the position that they must have reached."""
         store, _, moves, _ = self._open()
         return answer(store, moves, version, name, arguments)
 
@@ -112,19 +112,19 @@ class Shard:
     # Topologies and moves of memories
 
     def topology(self) -> Topology:
-        """Return the topology that this shard knows."""
+        """Return the topology of this shard."""
         return self._open().moves.topology
 
     def adopt(self, topology: Topology) -> Topology:
-        """Go over to a topology, unless the shard knows a later one; return the one that it knows then."""
+        """Adopt a topology unless the shard has a later one; return the one it has afterwards."""
         moves = self._open().moves
         moves.adopt(topology)
         return moves.topology
 
     def decide(self, after: int, topology: Topology) -> Topology:
-        """Decide which topology follows the one of a version; return the one that the shard knows then.
+        """Decide which topology follows that of version ``after``; return the one the shard has afterwards.
 
-        Clients ask the first shard of a topology.
+        Clients call this on the first shard of a topology.
         """
         moves = self._open().moves
         moves.adopt(topology, after)
@@ -137,24 +137,24 @@ class Shard:
         return OtherTopology(moves.topology) if is_done is None else is_done
 
     def receive(self, move: int, giver: str, number: int, keys: list[Key], X: Any, payloads: list[Any]) -> bool:
-        """Take a batch of memories over; see :meth:`Moves.receive`."""
+        """Add a batch of memories; see :meth:`Moves.receive`."""
         return self._open().moves.receive(move, giver, number, keys, X, payloads)
 
     def _send(
         self, topology: Topology, to: str, giver: str, number: int, keys: list[Key], X: Any, payloads: list[Any]
     ) -> None:
-        """Give a batch to another shard, and wait until that one has it."""
+        """Send a batch to another shard, and wait until that shard has it."""
         module, other = running(), actor_of(self._plan.cluster, to)
         try:
             while not module.get(other.receive.remote(topology.move, giver, number, keys, X, payloads)):
                 known = module.get(other.adopt.remote(topology))
                 if known.move != topology.move:
-                    raise ClusterError(f"{to} knows a later topology than {giver}: {known}")
+                    raise ClusterError(f"{to} has a later topology than {giver}: {known}")
         except module.exceptions.RayTaskError as error:
             raise MoveError(giver, to, str(error.cause)) from error
 
     def options(self) -> tuple[dict[str, Any], list[tuple[str, ...]]]:
-        """Return options by which a shard like this one is made, and the fields of payloads that have an index."""
+        """Return the options for a shard like this one, and the fields of payloads that have an index."""
         store = self._open().store
         return options_of(store), indexed_fields(store)
 
@@ -172,11 +172,11 @@ class Shard:
 
 
 class Requests:
-    """The last requests for changes that a store has met, by their names.
+    """The last requests for changes of a store.
 
-    The name of a request is written in the transaction of the change itself. So a client that did not hear whether a
-    change was made, because the process of the store was killed, can ask for it again. At least ``least_kept`` requests
-    are remembered, and at most twice as many.
+    The name of a request is written in the transaction of its change. So a client can repeat a request if the process
+    of the store was killed before it answered. At least ``least_kept`` requests are remembered, and at most twice as
+    many.
     """
 
     def __init__(self, store: MemoryStore, least_kept: int = 4096) -> None:
@@ -186,11 +186,11 @@ class Requests:
         self._last: int = max(numbers.values(), default=0)
 
     def is_known(self, request: str) -> bool:
-        """Return whether a request was made, and is remembered."""
+        """Return whether a request was made and is still remembered."""
         return _REQUEST + request in self._known
 
     def make(self, request: str, change: Callable[[], Any]) -> bool:
-        """Make a change of the store, unless one of this name has been made; return whether it was made now.
+        """Change the store unless this request was made before; return whether the change was made now.
 
         If the change raises an exception, the request is not remembered.
         """
@@ -212,7 +212,7 @@ class Requests:
 
 
 def open_when_free(open_it: Callable[[], T], seconds: float) -> T:
-    """Open a folder, and wait some time if the process before still holds its lock."""
+    """Open a folder, waiting if the previous process still holds its lock."""
     deadline = time.monotonic() + seconds
     while True:
         try:
@@ -224,7 +224,7 @@ def open_when_free(open_it: Callable[[], T], seconds: float) -> T:
 
 
 def _admit(schema: Schema, keys: list[Key], X: Any, payloads: Any) -> tuple[Any, ...]:
-    """Return new memories in the form on which the shards agreed. The client may have known an earlier agreement."""
+    """Return new memories in the form of the schema. The client may have had an incomplete schema."""
     if not schema.is_complete:
         raise RuntimeError(f"memories cannot be added before the shards agree on the schema, which is {schema}")
     schema.check(Schema.of(keys, X))

@@ -1,4 +1,4 @@
-"""A classifier whose classes are divided among shards, each of which is a Ray actor."""
+"""A classifier with its classes divided among shards, each of which is a Ray actor."""
 
 from __future__ import annotations
 
@@ -28,23 +28,22 @@ _LONGEST = 1e6  # seconds, more than anything takes
 
 
 class ShardedClassifier:
-    """A :class:`~cmt_numba.CMTClassifier` past one machine, whose classes are divided among Ray actors.
+    """A :class:`~cmt_numba.CMTClassifier` on several machines, with its classes divided among Ray actors.
 
-    A class belongs to one shard, which learns it and answers for it. Classes that are like each other are put into the
-    same shard as far as there is room. A shard also learns the examples of other shards' classes whose hardest
-    competitor is a class of its own, so that it learns to tell these apart, and scores of all shards can be compared.
+    Each class belongs to one shard. Similar classes are put into the same shard as far as there is room. A shard also
+    learns those examples of other shards' classes whose hardest competitor is one of its own classes. So it learns to
+    tell them apart, and the scores of all shards are comparable.
 
-    With a ``path``, every shard is in a folder, and what has been learned is on disk before a call returns. A shard
-    that dies is restarted and opens its folder. Calls that were under way are made again; examples are learned once. In
-    memory, a shard that dies takes its classes with it; calls then raise :class:`ClusterError`.
+    With a ``path``, every shard has a folder, and what was learned is on disk before a call returns. A shard that dies
+    is restarted and opens its folder. Interrupted calls are repeated, but examples are learned once. In memory, a shard
+    that dies loses its classes, and calls raise :class:`ClusterError`.
 
-    Methods raise ``NotFittedError`` before the first example, :class:`NoAnswerError` with the names of shards that do
-    not answer in time, since these might know a better class, and :class:`ClusterError` if a shard has died with its
-    classes or the cluster is gone.
+    Methods raise ``NotFittedError`` before the first example, :class:`NoAnswerError` if shards do not answer in time,
+    because these might have a better class, and :class:`ClusterError` if a shard has died with its classes or the
+    cluster is gone.
 
-    Several threads may use a classifier. So may tasks and actors of Ray to which it is given as an argument: they ask
-    the same shards, but cannot teach them. The shards end with :meth:`close`, or with the process that has opened the
-    classifier.
+    Several threads may use a classifier. Tasks and actors of Ray that receive it as an argument can query it, but not
+    train it. The shards end with :meth:`close`, or with the process that opened the classifier.
 
     Parameters
     ----------
@@ -56,8 +55,8 @@ class ShardedClassifier:
     address : str, optional
         The address of a cluster; see :func:`start`, which is called if Ray is not running in this process.
     timeout : float, default 60.0
-        Seconds to wait for answers. The first call of each kind may take longer: it may have to compile. Learning is
-        waited for as long as it takes.
+        Seconds to wait for answers. The first call of each kind has more time, because it may have to compile. Learning
+        has no limit.
     actor_options : dict, optional
         Options of Ray for the actors, such as ``{"num_cpus": 2}``.
     **options
@@ -154,7 +153,7 @@ class ShardedClassifier:
         return actors.ask(method, calls, kind)
 
     def _ask_all(self, method: str, *arguments: Any, kind: tuple[Any, ...] = (), patient: bool = False) -> list[Any]:
-        """Return the answers of all shards; raise what one has raised, or the names of those that do not answer."""
+        """Return the answers of all shards; raise the error of one, or name those that do not answer."""
         actors = self._teaching if patient else self._asking
         answers = self._ask(actors, method, dict.fromkeys(self._handles, arguments), kind)
         values = answers.all_values()
@@ -178,7 +177,7 @@ class ShardedClassifier:
 
     @property
     def classes_(self) -> np.ndarray:
-        """The classes known, sorted; for a copy in another process those that were known when it last looked."""
+        """The sorted classes; in a copy in another process, as of its last call."""
         return self._all_classes()
 
     @property
@@ -214,7 +213,7 @@ class ShardedClassifier:
         NoAnswerError, ClusterError
             If shards do not answer, or are gone.
         PartialChangeError
-            If some shards have learned and others not. It lists classes as its keys. Call ``fit`` again.
+            If only some shards have learned. Its keys are classes. Call ``fit`` again.
         """
         return self._teach(X, y, afresh=True)
 
@@ -226,7 +225,7 @@ class ShardedClassifier:
         X : array-like or sparse matrix, shape (n, n_features)
             Examples.
         y : array-like, shape (n,)
-            Their classes, of a type that goes with those before.
+            Their classes, of the same type as earlier ones.
 
         Returns
         -------
@@ -236,7 +235,7 @@ class ShardedClassifier:
 
     def _teach(self, X: Any, y: Any, *, afresh: bool) -> Self:
         if not self._is_owner:
-            raise ClusterError("only the process that has opened the classifier can teach it")
+            raise ClusterError("only the process that opened the classifier can train it")
         X, y = _checked_examples(X, y)
         with self._learning:
             facts = self._known or self._learn_facts()
@@ -259,14 +258,14 @@ class ShardedClassifier:
                 rows = np.flatnonzero((home == shard) | (second == shard))
                 if rows.size > 0:
                     calls[name] = (*shared, ExampleShare(rows, home[rows] == shard), *numbers)
-            self._known = None  # whatever comes of it
+            self._known = None  # even if it fails
             answers = self._ask(self._teaching, "fit" if afresh else "learn", calls)
             self._check_taught(classes, owners, answers)
             self._learn_facts()
         return self
 
     def _owners(self, X: Any, classes: np.ndarray, codes: np.ndarray, facts: list[ClassFacts]) -> np.ndarray:
-        """Return the shard of each class: those that are known keep theirs."""
+        """Return the shard of each class. Known classes keep theirs."""
         means = as_matrix(means_of(check_rows(X), codes, np.arange(codes.size), classes.size)[0])
         if not facts:
             return divided(means, len(self._handles), np.random.default_rng(0 if self._seed is None else self._seed))
@@ -284,7 +283,7 @@ class ShardedClassifier:
         return owners
 
     def _rivals(self, shared: tuple[Any, Any], home: np.ndarray, *, from_means: bool) -> np.ndarray:
-        """Return how like each example is to the best other class of each shard: float32, shape (n, n_shards)."""
+        """Return the similarity of examples to the nearest other class of each shard: float32, shape (n, n_shards)."""
         if not from_means:
             return np.stack(self._ask_all("rivals", *shared, patient=True), axis=1)
         rivals = np.full((home.size, len(self._handles)), -np.inf, np.float32)
@@ -326,7 +325,7 @@ class ShardedClassifier:
         return answers
 
     def top_classes(self, X: Any, k: int = 5) -> tuple[np.ndarray, np.ndarray]:
-        """Return the ``k`` classes that fit each row best.
+        """Return the ``k`` best classes of each row.
 
         Parameters
         ----------
@@ -338,14 +337,14 @@ class ShardedClassifier:
         Returns
         -------
         classes : ndarray of int64, shape (n, k)
-            Positions in ``classes_``, the best first; -1 where there were fewer candidates.
+            Positions in ``classes_``, best first; -1 where there are fewer candidates.
         scores : ndarray of float32, shape (n, k)
-            Their scores; minus infinity for none.
+            Their scores; minus infinity where there is no class.
         """
         k = check_wanted("k", k, self._all_classes().size)
         classes, scores = self._best(X, k)
         if not np.isin(classes, self._all_classes()).all():
-            self._learn_facts()  # this copy has not heard of some
+            self._learn_facts()  # this copy has not seen some of them
         order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
         scores = np.take_along_axis(scores, order, axis=1)
         positions = np.searchsorted(self._all_classes(), np.take_along_axis(classes, order, axis=1))
@@ -374,7 +373,7 @@ class ShardedClassifier:
         return float(np.mean(answers == y))
 
     def _best(self, X: Any, k: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the best classes of all shards, and their scores, side by side."""
+        """Return the best classes of all shards and their scores, concatenated by row."""
         self._all_classes()
         centres = [fact.centre for fact in self._known or () if fact.centre is not None]
         X = check_matrix(X, n_features=centres[0].size if centres else None)
@@ -395,7 +394,7 @@ class ShardedClassifier:
             return
         try:
             if self._is_owner:
-                with suppress(NoAnswerError, ClusterError):  # a shard that is gone has what it learned on disk
+                with suppress(NoAnswerError, ClusterError):  # what a shard that is gone has learned is on disk
                     self._ask_all("close")
         finally:
             self._is_closed = True
@@ -427,7 +426,7 @@ def _checked_examples(X: Any, y: Any) -> tuple[Any, np.ndarray]:
 
 
 def _check_options(options: dict[str, Any]) -> None:
-    """Raise TypeError or ValueError if these are no parameters of the classifier of a shard."""
+    """Raise TypeError or ValueError if these are not valid parameters of the classifier of a shard."""
     seed = options.get("random_state")
     if seed is not None:
         check_integer("random_state", seed, 0, 2**32 - 1)
@@ -439,7 +438,7 @@ def _check_options(options: dict[str, Any]) -> None:
 
 
 def _options_of_shard(options: dict[str, Any], number: int, n_shards: int) -> dict[str, Any]:
-    """Return the parameters of the classifier of one shard: a seed of its own, and its part of the examples."""
+    """Return the parameters of the classifier of one shard, with its own seed and its part of ``max_examples``."""
     own = dict(options)
     if own.get("max_examples") is not None:
         own["max_examples"] = max(1, own["max_examples"] // n_shards)

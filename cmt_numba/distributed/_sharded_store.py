@@ -1,4 +1,4 @@
-"""``ShardedStore``: a store whose memories are divided among processes."""
+"""``ShardedStore``: a store with its memories divided among processes."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ from ._results import ShardedResults, merge_results, stack_results
 from ._schema import Schema
 from ._topology import Topology, pick
 
-_BYTES_TO_SHARE = 1 << 16  # of vectors, from which they are put into Ray's object store once
+_BYTES_TO_SHARE = 1 << 16  # larger blocks of vectors are put into Ray's object store once
 
 
 class ShardedStore:
@@ -61,19 +61,19 @@ class ShardedStore:
 
     Keys belong to shards by consistent hashing. All shards answer a query, each with its own filter, and the best of
     their results are merged. A change is one transaction in each shard. All arguments are checked before anything
-    changes; if a shard fails later, others may have made their part, and :class:`PartialChangeError` says which.
+    changes; if a shard fails later, others may have made their part, which :class:`PartialChangeError` lists.
 
     With a path, Ray restarts a shard that dies, on another machine if that can read the folder. Interrupted calls are
     repeated, and a change is made once. In memory, a shard that dies loses its memories: calls then raise
     :class:`ClusterError`, except queries that replicas answer.
 
     A folder opens with a ``RuntimeWarning`` if a move of memories cannot be finished (see :meth:`undo_move`), or if
-    shards hold memories that do not fit together, as earlier versions could leave them.
+    shards hold incompatible memories, as earlier versions could leave them.
 
     Several threads may use a store, and so may tasks and actors of Ray to which it is given as an argument. The shards
-    end with :meth:`close`, or with the process that has opened the store.
+    end with :meth:`close`, or with the process that opened the store.
 
-    Methods raise the errors of those of :class:`~cmt_numba.MemoryStore`, before anything has changed. They also raise
+    Methods raise the same errors as those of :class:`~cmt_numba.MemoryStore`, before anything changes. They also raise
     :class:`NoAnswerError` if shards do not answer in time, and :class:`ClusterError` if a shard has died with its
     memories or the cluster is gone.
 
@@ -87,17 +87,17 @@ class ShardedStore:
     metric : {"cosine", "inner_product", "euclidean"}, optional
         As for :class:`~cmt_numba.MemoryStore`.
     n_replicas : int, default 0
-        Number of copies of each shard, in memory, in processes of their own. They answer queries too, and alone while
-        the process of a shard is restarted.
+        Number of copies of each shard, in memory and in separate processes. They answer queries too, also while the
+        process of a shard is restarted.
     exchange_every : int or None, default 1000
-        The number of rewards that a client gives, after which shards exchange what their scorers have learned. None for
-        never.
+        The number of rewards of a client after which shards exchange the weights of their scorers; None for never.
     address : str, optional
         The address of a cluster; see :func:`start`, which is called if Ray is not running in this process.
     timeout : float, default 60.0
-        Seconds to wait for the shards' answers. The first call of each kind may take longer: it may have to compile.
+        Seconds to wait for answers of shards. The first call of each kind has more time, because it may have to
+        compile.
     max_pending : int, default 8
-        The most calls that a client has under way at a shard. Further ones wait.
+        Maximum number of pending calls of a client at a shard. Further calls wait.
     actor_options : dict, optional
         Options of Ray for the actors, such as ``{"num_cpus": 2}``.
     **options
@@ -126,7 +126,7 @@ class ShardedStore:
     >>> store.close()  # doctest: +SKIP
     """
 
-    _cluster: resizing.Cluster | None  # None in copies: only the process that has opened the store has it
+    _cluster: resizing.Cluster | None  # None in copies in other processes
 
     def __init__(
         self,
@@ -175,12 +175,12 @@ class ShardedStore:
             raise
         try:
             self.finish_move()
-        except Exception as error:  # the folder opens all the same, so that it can be mended
+        except Exception as error:  # the folder opens nevertheless, so that it can be repaired
             warnings.warn(f"{self}: {error}", RuntimeWarning, stacklevel=2)
 
     def _begin(self, client: Client, folder: Path | None, exchange_every: int | None) -> None:
         self._client, self._folder, self._exchange_every = client, folder, exchange_every
-        self._n_rewards = 0  # that this client has given since the last exchange
+        self._n_rewards = 0  # of this client since the last exchange
 
     def __getstate__(self) -> dict[str, Any]:
         return {"client": self._client, "folder": self._folder, "exchange_every": self._exchange_every}
@@ -243,12 +243,12 @@ class ShardedStore:
         return stack_results(blocks)
 
     def _shared(self, X: Any) -> Any:
-        """Return vectors as they are sent: larger ones are put into the object store once, for all shards."""
+        """Return vectors to send. Large blocks are put into the object store once, for all shards."""
         n_bytes = X.data.nbytes if scipy.sparse.issparse(X) else X.nbytes
         return running().put(X) if n_bytes > _BYTES_TO_SHARE else X
 
     def _filtering_keys(self, where: Any) -> list[Key]:
-        """Return the keys that a filter lists; none if it is of another form."""
+        """Return the keys that a filter lists; an empty list for other filters."""
         if where is None or callable(where):
             return []
         if isinstance(where, dict):
@@ -309,7 +309,7 @@ class ShardedStore:
 
     def __iter__(self) -> Iterator[Key]:
         topology, seen = self._client.settled([]), set[Key]()
-        for shard in topology.names:  # first those that memories leave
+        for shard in topology.names:  # first the shards that memories leave
             last = -1
             while True:
                 calls = {shard: (last,)}
@@ -340,13 +340,13 @@ class ShardedStore:
 
     @property
     def n_features(self) -> int | None:
-        """The width of the vectors, set by the first; None before."""
+        """The width of the vectors, set by the first one; None before."""
         widths = [facts.schema.n_features for facts in self._client.survey().facts.values()]
         return next((width for width in widths if width is not None), None)
 
     @property
     def recall(self) -> tuple[tuple[Effort, ...], ...]:
-        """For each shard, the recall that was measured for each kind of query so far."""
+        """The measured recall and search effort of each shard, for each kind of query so far."""
         return tuple(self._client.ask_all("recall"))
 
     # Checks of arguments
@@ -356,7 +356,7 @@ class ShardedStore:
         self._client.check_open()
         X = check_matrix(as_rows(X))
         if self._topology.schema.n_features not in (None, X.shape[1]):
-            self._client.survey()  # the topology that this client knows may be an old one
+            self._client.survey()  # the topology of this client may be outdated
         X = check_matrix(X, n_features=self._topology.schema.n_features)
         check_lengths(X, self.metric)
         return X
@@ -448,7 +448,7 @@ class ShardedStore:
         )
 
     def create_index(self, field: Any) -> None:
-        """Create an index on a field of payloads in all shards, so that filters on it need not look at all of them.
+        """Create an index on a field of payloads in all shards, so that filters on it do not read all payloads.
 
         Parameters
         ----------
@@ -459,16 +459,16 @@ class ShardedStore:
         self._client.change_all("create_index", field)
 
     def compact(self) -> None:
-        """Store memories in the order in which searches read them, for faster queries after many changes."""
+        """Store memories in the order in which searches read them, which speeds up queries after many changes."""
         self._client.change_all("compact")
 
     # Learning
 
     def feedback(self, X: Any, keys: Any, rewards: Any) -> None:
-        """Learn from rewards of what was returned, or of what was right.
+        """Learn from rewards of results or of right answers.
 
-        A shard learns from the rewards of its own memories: it compares those of a row that it holds, but not with
-        those of other shards. After ``exchange_every`` rewards, shards exchange what their scorers have learned.
+        A shard learns from the rewards of its own memories and compares only these with each other. After
+        ``exchange_every`` rewards, shards exchange the weights of their scorers.
 
         Parameters
         ----------
@@ -498,7 +498,7 @@ class ShardedStore:
             self._n_rewards = 0
 
     def learn(self, X: Any, keys: Any, *, n_passes: int = 1) -> float:
-        """Learn from queries whose right answers are known, in blocks and in a random order.
+        """Learn from queries with known answers, in blocks and in random order.
 
         Parameters
         ----------
@@ -508,7 +508,7 @@ class ShardedStore:
         Returns
         -------
         float
-            The share of the queries whose first answer was right in the last pass, before they taught anything.
+            The share of queries whose first result was right in the last pass, before the store learned from them.
         """
         X = self._check_vectors(X)
         checked, n_passes = check_keys(keys, distinct=False), check_passes("n_passes", n_passes, 1)
@@ -519,11 +519,11 @@ class ShardedStore:
     # Shards
 
     def add_shard(self) -> str:
-        """Start another shard, and move the memories to it that belong to it then; return its name.
+        """Start another shard, move its share of the memories to it, and return its name.
 
-        The store can be used meanwhile, also by other processes: queries find each memory once, and what is asked for
-        or changed by its key is moved first. If the process or a shard dies, the move goes on when the store is opened
-        again, or with :meth:`finish_move`. The new shard has the options of the others.
+        The store can be used meanwhile, also by other processes. Queries find each memory once, and memories that are
+        read or changed by key are moved first. If the process or a shard dies, the move is resumed when the store is
+        opened again, or by :meth:`finish_move`. The new shard has the options of the others.
 
         Returns
         -------
@@ -533,20 +533,20 @@ class ShardedStore:
         Raises
         ------
         NoAnswerError
-            If a shard does not answer in time. The move is not complete then.
+            If a shard does not answer in time. The move is then incomplete.
         ClusterError
             If a shard or the cluster is gone.
         OSError
             If the folder cannot be written.
         RuntimeError
-            If this is a copy in another process than that which has opened the store.
+            If this process did not open the store.
         """
         return resizing.add_shard(self._own_cluster())
 
     def remove_shard(self, name: str | None = None) -> str:
         """Move the memories of a shard to the others, and end it; return its name.
 
-        The store can be used meanwhile, as while a shard is added.
+        The store can be used meanwhile, as with :meth:`add_shard`.
 
         Parameters
         ----------
@@ -568,21 +568,21 @@ class ShardedStore:
         return resizing.remove_shard(self._own_cluster(), name)
 
     def finish_move(self) -> None:
-        """Go on with the move of memories that a failure of :meth:`add_shard` or :meth:`remove_shard` has left.
+        """Resume the move of memories after a failure of :meth:`add_shard` or :meth:`remove_shard`.
 
         Raises
         ------
         MoveError
-            If a shard does not accept memories. :meth:`undo_move` takes the move back.
+            If a shard does not accept memories. :meth:`undo_move` undoes the move.
         NoAnswerError, ClusterError, OSError, RuntimeError
             As for :meth:`add_shard`.
         """
         resizing.finish_move(self._own_cluster())
 
     def undo_move(self) -> None:
-        """Take back a move of memories that a failure of :meth:`add_shard` or :meth:`remove_shard` has left.
+        """Undo the move of memories after a failure of :meth:`add_shard` or :meth:`remove_shard`.
 
-        Memories that have moved go back. A shard that was to be added is ended, and one that was to be removed stays.
+        Memories that have moved go back. A shard being added is ended, and one being removed stays.
 
         Raises
         ------
@@ -594,19 +594,19 @@ class ShardedStore:
     def _own_cluster(self) -> resizing.Cluster:
         self._client.check_open()
         if self._cluster is None:
-            raise RuntimeError("only the process that has opened the store can add and remove its shards")
+            raise RuntimeError("only the process that opened the store can add and remove its shards")
         return self._cluster
 
     # Files
 
     def sync(self) -> None:
-        """Write all changes to disk and wait for it. Without ``sync_every`` above 1 this has been done already."""
+        """Write all changes to disk and wait for it. With ``sync_every=1`` each change has done so."""
         self._client.ask_all("sync")
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the store to a folder with a file for each shard, which :meth:`load` reads.
+        """Write the store to a folder with a file for each shard, for :meth:`load`.
 
-        Changes that are made meanwhile may be in the files of some shards and not in those of others.
+        Concurrent changes may be in the files of some shards and not of others.
 
         Parameters
         ----------
@@ -649,7 +649,7 @@ class ShardedStore:
         max_pending: int = 8,
         actor_options: dict[str, Any] | None = None,
     ) -> Self:
-        """Return the store in a folder that :meth:`save` has written, in memory.
+        """Load a store into memory from a folder that :meth:`save` has written.
 
         Parameters
         ----------
@@ -691,7 +691,7 @@ class ShardedStore:
         actors = self._client.actors
         try:
             if self._cluster is not None:
-                with suppress(NoAnswerError, ClusterError):  # a shard that is gone has its changes on disk
+                with suppress(NoAnswerError, ClusterError):  # the changes of a shard that is gone are on disk
                     actors.ask("close", dict.fromkeys(self._topology.names, ()))
         finally:
             self._client.is_closed = True
@@ -718,13 +718,13 @@ def _check_limits(n_replicas: int, exchange_every: int | None, timeout: float, m
 
 
 def _check_eviction(options: dict[str, Any]) -> None:
-    """Raise ValueError if replicas with these options would forget other memories than their shards."""
+    """Raise ValueError if replicas with these options would evict other memories than their shards."""
     if options.get("max_items") is not None and options.get("eviction") != "oldest":
         raise ValueError("n_replicas with max_items needs eviction='oldest': replicas do not know what was returned")
 
 
 def _check_options(options: dict[str, Any], metric: str | None) -> None:
-    """Raise TypeError or ValueError if these are not options of the store of a shard."""
+    """Raise TypeError or ValueError if these are not valid options of the store of a shard."""
     for name in ("path", "read_only"):
         if name in options:
             raise TypeError(f"{name} is not an option of the store of a shard")
@@ -732,7 +732,7 @@ def _check_options(options: dict[str, Any], metric: str | None) -> None:
 
 
 def _options_of_shard(options: dict[str, Any], number: int, n_shards: int) -> dict[str, Any]:
-    """Return the options of the store of one shard: a seed of its own, and its part of the memories."""
+    """Return the options of the store of one shard, with its own seed and its part of ``max_items``."""
     own = {"n_threads": 1} | options
     if own.get("max_items") is not None:
         own["max_items"] = max(1, own["max_items"] // n_shards)

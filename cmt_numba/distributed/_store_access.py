@@ -1,7 +1,7 @@
-"""What shards need of a :class:`~cmt_numba.MemoryStore` that its users do not: its lock, its facts and its weights.
+"""Access of shards to the lock, facts and learned weights of a :class:`~cmt_numba.MemoryStore`.
 
-Facts are values by names in the database of a store. Those of a shard say which topology it knows, how far moves are,
-and which requests it has met.
+Facts are named values in the database of a store. A shard keeps its topology, the state of moves and its requests
+there.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ T = TypeVar("T")
 
 
 def alone(store: MemoryStore, work: Callable[[], T]) -> T:
-    """Return what ``work`` returns while no other thread changes the store."""
+    """Return the result of ``work``, during which no other thread changes the store."""
     return store._contents.alone(work)
 
 
 def silence_filters(store: MemoryStore) -> None:
-    """Have a shard not warn of fields that none of its payloads has: those of other shards may."""
+    """Disable warnings about fields that no payload has, because payloads of other shards may have them."""
     store._filters.warns = False
 
 
@@ -34,7 +34,7 @@ def facts_of(store: MemoryStore) -> dict[str, Any]:
 
 
 def write_facts(store: MemoryStore, facts: dict[str, Any]) -> None:
-    """Write facts, which are on disk when this returns, also without any change of the memories."""
+    """Write facts to disk, without a change of memories."""
     store._contents.change(lambda: store._contents.records.set_facts(facts))
     store._contents.sync()
 
@@ -45,7 +45,7 @@ def delete_facts(store: MemoryStore, names: list[str]) -> None:
 
 
 def change_and_note(store: MemoryStore, change: Callable[[], Any], facts: dict[str, Any]) -> None:
-    """Make a change of a store, and write facts in the same transaction."""
+    """Change a store and write facts in one transaction."""
 
     def both() -> None:
         change()
@@ -55,25 +55,25 @@ def change_and_note(store: MemoryStore, change: Callable[[], Any], facts: dict[s
 
 
 def ids_of(store: MemoryStore, keys: list[Key]) -> np.ndarray:
-    """Return the ids of memories by their keys: int64, -1 where there is none."""
+    """Return the id of each key, or -1 if it is not stored: int64."""
     return store._contents.records.find(keys)
 
 
 def keys_after(store: MemoryStore, last: int) -> tuple[list[Key], list[int]]:
-    """Return the next keys and ids after an id."""
+    """Return the keys and ids of the next memories after an id."""
     found = store._contents.records.after(last)
     return [key for _, key, _ in found], [memory_id for memory_id, _, _ in found]
 
 
 def schema_of(store: MemoryStore) -> Schema:
-    """Return what the memories of a store have in common."""
+    """Return the schema of the memories of a store."""
     state, kind = store._contents.tree._forest.state, store._contents.records.kind()
     is_sparse = None if state is None else bool(state.parameters.sparse)
     return Schema(store.metric, store.n_features, is_sparse, None if kind is None else kind.__name__)
 
 
 def options_of(store: MemoryStore) -> dict[str, Any]:
-    """Return the options with which a store like this one is created."""
+    """Return the options for a store like this one."""
     tree = store._contents.tree._forest.options
     names = {"max_memories": "max_items", "scorer_learning_rate": "learning_rate"}
     kept = ("max_memories", "eviction", "n_trees", "n_links", "scorer_learning_rate")
@@ -95,5 +95,5 @@ def weights_of(store: MemoryStore) -> np.ndarray | None:
 
 
 def set_weights(store: MemoryStore, weights: np.ndarray, squares: np.ndarray, facts: dict[str, Any]) -> None:
-    """Replace the weights of the scorer, and write facts in the same transaction."""
+    """Replace the weights of the scorer and write facts in one transaction."""
     change_and_note(store, lambda: set_tree_scorer(store._contents.tree, weights, squares), facts)

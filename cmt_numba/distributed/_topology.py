@@ -1,4 +1,4 @@
-"""Which shards there are, and to which of them keys belong, also while memories move between shards."""
+"""The topology of a store: its shards, and the owners of keys, also while memories move."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _IN_A_DIGEST = 8
 
 
 class Ring:
-    """A ring of hashes, on which each shard has points (consistent hashing; Karger et al., 1997).
+    """A ring of hashes on which each shard has points (consistent hashing; Karger et al., 1997).
 
     A key belongs to the shard whose point follows its hash. When a shard joins, only the keys that it takes over change
-    their shard. The names of shards decide where their points are.
+    their owner. The points of a shard depend on its name.
     """
 
     def __init__(self, names: Sequence[str]) -> None:
@@ -43,7 +43,7 @@ class Ring:
 
 
 def hash_keys(keys: Sequence[Key]) -> np.ndarray:
-    """Return hashes of keys, the same in every process and version: uint64, shape (n,)."""
+    """Return hashes of keys, which are the same in every process and version: uint64, shape (n,)."""
     if keys and isinstance(keys[0], int):
         return _mixed(np.array(keys, np.int64).view(np.uint64))
     digests = b"".join(blake2b(key.encode(), digest_size=8).digest() for key in keys)  # type: ignore[union-attr]
@@ -67,18 +67,17 @@ def _mixed(numbers: np.ndarray) -> np.ndarray:
 class Topology(NamedTuple):
     """The shards of a store, and the schema on which they have agreed.
 
-    Calls carry the version of the topology, and a shard that has another one refuses them. Only the first shard of a
-    topology decides which one follows, so no two have the same version.
+    Calls carry the version of the topology, and a shard with another version refuses them. Only the first shard of a
+    topology decides which one follows, so versions are unique.
 
     Attributes
     ----------
     version : int
-        A later topology has a larger one.
+        Increases with each topology.
     before, after : tuple of str
-        The shards to which keys belonged before the last move of memories, and those to which they belong. They differ
-        while memories move.
+        The shards before and after the last move of memories. They differ while memories move.
     schema : Schema
-        What all memories have in common.
+        Properties of all memories.
     move : int
         The version in which the move began. A later version may change the schema alone.
     """
@@ -100,11 +99,11 @@ class Topology(NamedTuple):
         return self.before + tuple(name for name in self.after if name not in self.before)
 
     def next(self, after: Sequence[str]) -> Self:
-        """Return the topology in which memories move to other shards, or, for the same shards, the move has ended."""
+        """Return the topology in which memories move to other shards or, for the same shards, the move has ended."""
         return type(self)(self.version + 1, self.after, tuple(after), self.schema, self.version + 1)
 
     def reversed(self) -> Self:
-        """Return the topology in which the memories that have moved go back."""
+        """Return the topology that undoes the move."""
         return self.next(self.before)
 
     def with_schema(self, schema: Schema) -> Self:
@@ -112,11 +111,11 @@ class Topology(NamedTuple):
         return self._replace(version=self.version + 1, schema=schema)
 
     def divided(self, keys: Sequence[Key]) -> dict[str, np.ndarray]:
-        """Return for each shard the positions of the keys that belong to it."""
+        """Return the positions of keys by owner."""
         return {self.after[owner]: part for owner, part in _positions_by_owner(_ring(self.after).owners(keys)).items()}
 
     def leaving(self, keys: Sequence[Key]) -> dict[str, np.ndarray]:
-        """Return the positions of the keys that move, by the shards that they leave."""
+        """Return the positions of moving keys by the shard that they leave."""
         if not self.is_moving or not keys:
             return {}
         old, new = _ring(self.before), _ring(self.after)
@@ -131,27 +130,27 @@ class Topology(NamedTuple):
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Return the topology that :meth:`to_json` has written."""
+        """Return a topology from its JSON text."""
         found = json.loads(text)
         version, schema = int(found["version"]), Schema(*found.get("schema", ()))
         return cls(version, tuple(found["before"]), tuple(found["after"]), schema, int(found.get("move", version)))
 
 
 class MoveProgress(NamedTuple):
-    """Which batches of memories a shard has given to others and received from them, by the names of these."""
+    """The batches of memories that a shard has given to others and received, by shard."""
 
-    given: Mapping[str, int]  # the last batch that this shard has begun to delete, because the other one has it
-    received: Mapping[str, tuple[int, int]]  # the last batch that this shard holds, and its size
+    given: Mapping[str, int]  # the last batch that this shard has begun to delete after the other received it
+    received: Mapping[str, tuple[int, int]]  # number and size of the last batch received
 
     def last_from(self, name: str) -> int:
-        """Return the last batch that was received from a shard."""
+        """Return the number of the last batch received from a shard."""
         return self.received.get(name, (0, 0))[0]
 
 
 def shards_behind(progress: Mapping[str, MoveProgress]) -> list[str]:
     """Return the shards whose answers are older than those of shards that gave them memories.
 
-    Such memories may be in none of the answers.
+    Memories in such batches may be missing from all answers.
     """
     pairs = {(to, name): number for name, own in progress.items() for to, number in own.given.items()}
     found = {to for (to, name), number in pairs.items() if to in progress and progress[to].last_from(name) < number}
@@ -159,7 +158,7 @@ def shards_behind(progress: Mapping[str, MoveProgress]) -> list[str]:
 
 
 def count_duplicates(progress: Mapping[str, MoveProgress]) -> int:
-    """Return how many memories two shards hold, because one has received them and the other not yet deleted them."""
+    """Return how many memories are counted twice: one shard has received them, another not yet deleted them."""
     return sum(
         size
         for name, own in progress.items()

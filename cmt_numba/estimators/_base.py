@@ -1,8 +1,7 @@
-"""What all estimators share: parameters, changes of the model, files, folders, copies, and checks.
+"""The base class of the estimators: parameters, changes of the model, files, folders, copies, and checks.
 
-An estimator has its parameters and, once it has learned, one model with all that it has learned. A change validates its
-arguments, learns, and is over: in the model itself if that takes a moment or no other thread reads, otherwise in a
-copy that is swapped in by one assignment.
+An estimator has parameters and, once fitted, a model. A change validates its arguments and then learns: in the model
+itself if that is short or no other thread reads, otherwise in a copy that is swapped in atomically.
 """
 
 from __future__ import annotations
@@ -46,12 +45,12 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 _LOCK, _CHECKED, _DURATIONS = "_own_lock", "_checked_parameters", "_seconds_a_row"
 _NO_TARGETS = object()
-_PLAIN_TARGETS = "biuUS"  # kinds of NumPy's types whose values are all valid
+_PLAIN_TARGETS = "biuUS"  # kinds of NumPy types that have no invalid values
 _NOT_COPIED = frozenset({_LOCK, _CHECKED, _DURATIONS, FOLDER})
 
-_LONG = 0.02  # seconds: readers should not wait longer
-_FEW = 4  # rows that are likely to be learned in a moment
-_MOST_GROWTH = 1.5  # of the time that a change is expected to take: one may have waited for something else
+_LONG = 0.02  # seconds for which readers may wait
+_FEW = 4  # rows that are probably learned quickly
+_MOST_GROWTH = 1.5  # of the expected time of a change; one slow call may be an outlier
 
 PASSES = Integer(0, MOST_PASSES)
 
@@ -64,10 +63,10 @@ OF_ALL: dict[str, Constraint] = {
     "random_state": Checked(check_random_state, "int, numpy.random.RandomState or None"),
     "verbose": Flag(),
 }
-"""The constraints of the parameters of every estimator."""
+"""Constraints of the parameters that all estimators have."""
 
 FIT_ONLY = frozenset({"leaf_multiplier", "alpha", "n_reroutes", "n_jobs", "random_state"})
-"""Parameters that take effect when a forest is made, and not later."""
+"""Parameters that take effect only when a forest is made."""
 
 
 def changes_model(method: Method) -> Method:
@@ -85,7 +84,7 @@ def changes_model(method: Method) -> Method:
 
 @cache
 def _values_of(*names: str) -> Callable[[Any], tuple[Any, ...]]:
-    """Return a function that returns attributes of an object, at least two."""
+    """Return a function that returns two or more attributes of an object."""
     return attrgetter(*names)
 
 
@@ -101,9 +100,9 @@ def trees_of(estimator: Any) -> ContextualMemoryTree | None:
 class MemoryEstimator(Lockable, BaseEstimator):
     """Base class of the estimators.
 
-    Any number of threads may use an estimator at once. Changes are made one after the other. A query during a change is
-    answered as before the change, or waits for some milliseconds for a short one. Setting parameters is not such a
-    change: who does so while other threads use the estimator must expect either value to be used.
+    Any number of threads may use an estimator concurrently. Changes are made one after the other. A query during a
+    change gets the answer from before the change, or waits some milliseconds for a short one. ``set_params`` is not
+    such a change: other threads may use the old or the new value.
     """
 
     _kind: ClassVar[str]  # in files
@@ -113,9 +112,9 @@ class MemoryEstimator(Lockable, BaseEstimator):
     n_features_in_: int
 
     def _check_parameters(self) -> None:
-        """Check all parameters, unless they are those that were checked last: to check them takes longer than a row.
+        """Check all parameters, unless none has changed since the last check, which takes longer than predicting a row.
 
-        So no call accepts a parameter that a later one, or the replay of a journal, would refuse.
+        All are checked, so that no call accepts a parameter that a later call or a replay would refuse.
         """
         given = _values_of(*self._constraints)(self)
         if (checked := vars(self).get(_CHECKED)) is not None and all(map(is_, given, checked)):
@@ -129,9 +128,9 @@ class MemoryEstimator(Lockable, BaseEstimator):
         """Raise ValueError if parameters contradict each other."""
 
     def _checked_matrix(self, X: Any) -> Any:
-        """Return rows for a fitted estimator, of the width that it was fitted with, as ``check_rows`` takes them.
+        """Return rows for a fitted estimator as an argument for ``check_rows``.
 
-        Parameters are checked as well: they may have been set since.
+        Parameters are checked as well, because they may have been set since the fit.
 
         Raises
         ------
@@ -147,19 +146,19 @@ class MemoryEstimator(Lockable, BaseEstimator):
         return X
 
     def _validated(self, X: Any, y: Any = _NO_TARGETS, *, reset: bool = False) -> Any:
-        """Return what scikit-learn's ``validate_data`` returns of rows and targets, as ``check_rows`` takes them.
+        """Validate rows and targets like scikit-learn's ``validate_data``; return arguments for ``check_rows``.
 
-        Scikit-learn's checks for data frames, lists and names of features take longer than to learn a row or to answer
-        it. Arrays that need none of them are only looked at; ``check_rows`` checks that their numbers are finite.
+        Scikit-learn's checks of data frames, lists and feature names take longer than learning or predicting a row.
+        Arrays that need none of them skip these checks; ``check_rows`` checks that their numbers are finite.
 
         Parameters
         ----------
         X : Any
             Rows.
         y : Any, optional
-            One target for each row; left out, only ``X`` is returned.
+            One target for each row. If omitted, only ``X`` is returned.
         reset : bool, default False
-            Note the width and the names of features instead of comparing them with those noted.
+            Store the number and the names of features, instead of comparing them with those stored.
         """
         if not is_plain(X, None if reset else self.n_features_in_) or hasattr(self, "feature_names_in_"):
             targets = {} if y is _NO_TARGETS else {"y": unmasked("y", y)}
@@ -179,14 +178,14 @@ class MemoryEstimator(Lockable, BaseEstimator):
     # Changes
 
     def _unfitted(self) -> Self:
-        """Return an estimator with the same parameters that has learned nothing."""
+        """Return an unfitted estimator with the same parameters."""
         other = object.__new__(type(self))
         apart = LEARNED | _NOT_COPIED
         other.__dict__.update((name, value) for name, value in vars(self).items() if name not in apart)
         return other
 
     def _become(self, fitted: Self) -> Self:
-        """Take over what another estimator has learned; return the estimator. Parameters stay."""
+        """Take over the model of another estimator, but not its parameters; return this estimator."""
         if self.__sklearn_is_fitted__():
             fitted._model.prepare_like(self._model, self)
         folder, former = folder_of(self), vars(self).get("_model")
@@ -203,18 +202,18 @@ class MemoryEstimator(Lockable, BaseEstimator):
         return self
 
     def _change_model(self, method: str, n_rows: int, learn: Callable[[Any], Any], *, replaces: bool = False) -> Self:
-        """Have ``learn`` change the model, or return another one; return the estimator.
+        """Change the model by ``learn``; return the estimator.
 
         Parameters
         ----------
         method : str
-            The public method that makes the change, for which durations are noted.
+            The public method that makes the change. Its durations are noted.
         n_rows : int
-            How many rows or ids it learns.
+            The number of rows or ids.
         learn : callable
-            Receives the model, or a copy of it, and returns it, or a new one.
+            Receives the model or a copy of it, and returns the changed or a new one.
         replaces : bool, default False
-            Whether ``learn`` leaves the model that it receives as it is, and returns a new one.
+            Whether ``learn`` returns a new model and does not change the one that it receives.
         """
         lock: ReadWriteLock = self._lock
         folder, former = folder_of(self), self._model
@@ -252,7 +251,7 @@ class MemoryEstimator(Lockable, BaseEstimator):
         return self
 
     def _takes_long(self, method: str, n_rows: int) -> bool:
-        """Return whether a change would keep a reader of another thread waiting for long."""
+        """Return whether a change would make readers in other threads wait for long."""
         known = vars(self).get(_DURATIONS, {}).get(method)
         is_short = n_rows <= _FEW if known is None else n_rows * known <= _LONG
         if is_short and not self._model.has_much_due(n_rows, self):
@@ -260,14 +259,14 @@ class MemoryEstimator(Lockable, BaseEstimator):
         return self._lock.has_other_readers()
 
     def _note_duration(self, method: str, n_rows: int, seconds: float) -> None:
-        """Note how long a change took, for the next one by the same method."""
+        """Note the duration of a change, to estimate that of the next one by the same method."""
         of_methods, measured = self.__dict__.setdefault(_DURATIONS, {}), seconds / max(1, n_rows)
         of_methods[method] = min(measured, _MOST_GROWTH * of_methods.get(method, measured))
 
     # Files and copies
 
     def _attributes(self) -> dict[str, Any]:
-        """Return what has been learned, by the names of attributes in files and pickles."""
+        """Return the learned attributes for a file or pickle."""
         if not hasattr(self, "_model"):
             return {}
         names = {name: getattr(self, name) for name in ("n_features_in_", "feature_names_in_") if hasattr(self, name)}
@@ -275,14 +274,14 @@ class MemoryEstimator(Lockable, BaseEstimator):
 
     @reads
     def check_invariants(self) -> None:
-        """Check everything that must hold of what the estimator has learned.
+        """Check the invariants of the model.
 
         Raises
         ------
         cmt_numba.InvariantError
-            Saying what is wrong. Unless memory was overwritten from outside, this is a bug.
+            If one is violated, with a description. Unless memory was overwritten from outside, this is a bug.
         sklearn.exceptions.NotFittedError
-            If it has learned nothing.
+            Before the first fit.
         """
         check_is_fitted(self)
         some: Any
@@ -291,7 +290,7 @@ class MemoryEstimator(Lockable, BaseEstimator):
                 some.check_invariants()
         check_model(self, thorough=True)
 
-    @changes  # nothing, but other changes must wait
+    @changes  # changes nothing, but other changes must wait
     def __getstate__(self) -> dict[str, Any]:
         state: Any = super().__getstate__()
         state = {name: value for name, value in state.items() if name not in _NOT_COPIED | LEARNED}
@@ -302,17 +301,17 @@ class MemoryEstimator(Lockable, BaseEstimator):
         state = {name: writeable(value) for name, value in state.items()}
         super().__setstate__(unpickled_attributes(self._kind, state))
 
-    @changes  # nothing, but other changes must wait
+    @changes  # changes nothing, but other changes must wait
     def _contents(self) -> Contents:
-        """Return what the estimator is in a file."""
+        """Return the contents of a file of the estimator."""
         return estimator_contents(self)
 
-    @changes  # nothing, but other changes must wait
+    @changes  # changes nothing, but other changes must wait
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the estimator and all that it has learned to a file.
 
-        A file that is there already is replaced at once, when the new one is complete: a crash leaves one or the other.
-        See :mod:`cmt_numba.persistence` for what is in it. What :meth:`load` would refuse is not written.
+        An existing file is replaced atomically when the new one is complete. See :mod:`cmt_numba.persistence` for the
+        format. Nothing is written that :meth:`load` would refuse.
 
         Parameters
         ----------
@@ -322,10 +321,10 @@ class MemoryEstimator(Lockable, BaseEstimator):
         Raises
         ------
         TypeError, ValueError
-            If a parameter cannot be used; or if a parameter, a class or a value is of a type that cannot be saved: of
-            all objects only those that JSON gives back as they were. Nothing has been written then.
+            If a parameter is invalid, or a parameter, class or value has a type that cannot be saved: of objects, only
+            those that JSON returns unchanged. Nothing is written then.
         cmt_numba.InvariantError
-            If what it has learned contradicts itself, which is a bug. Nothing has been written then.
+            If the model is inconsistent, which is a bug. Nothing is written then.
         OSError
             If the file cannot be written.
         """
@@ -333,20 +332,19 @@ class MemoryEstimator(Lockable, BaseEstimator):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], mmap: bool = False) -> Self:
-        """Return the estimator that :meth:`save` has written. It goes on exactly as the one saved would.
+        """Return an estimator from a file written by :meth:`save`. It continues exactly like the saved one.
 
         Parameters
         ----------
         path : path-like
             The file.
         mmap : bool, default False
-            Map the file instead of reading it, as :meth:`ContextualMemoryTree.load` does: only for files that you
-            trust.
+            Map the file instead of reading it, as :meth:`ContextualMemoryTree.load` does. Only for trusted files.
 
         Raises
         ------
         cmt_numba.persistence.FileFormatError
-            If the file is not one of such an estimator, damaged, or of a later version; it says what is wrong.
+            If the file is damaged, of a later version, or not of such an estimator.
         OSError
             If the file cannot be read.
         """
@@ -371,17 +369,16 @@ class MemoryEstimator(Lockable, BaseEstimator):
         """Return the estimator in a folder, whose changes survive a crash.
 
         Every change is on disk before the call returns: ``fit``, ``partial_fit``, ``remove``, ``remove_classes``,
-        ``calibrate``, ``feedback``, ``replace`` and ``set_values``, as far as the class has them. A change that fails
-        half-way or is interrupted changes nothing: what was learned is read again from the folder, which takes about
-        as long as opening it. The estimator can be used in a ``with`` statement, and its copies are in memory. Values
-        of a retriever must be such as ``save`` can write; others are refused, and nothing has changed then. Random
-        numbers that its queries draw are on disk with the next change, and at the latest when it is closed.
+        ``calibrate``, ``feedback``, ``replace`` and ``set_values``, where the class has them. A change that fails or is
+        interrupted changes nothing: the model is read again from the folder, which takes about as long as opening it.
+        The estimator is a context manager. Copies of it are in memory. A retriever refuses values that ``save`` cannot
+        write. The state of its random numbers is written with the next change, or when it is closed.
 
         Parameters
         ----------
         path : path-like
-            The folder: empty, or that of such an estimator. If it does not exist, it is created with access for its
-            owner only; its parent must exist.
+            A folder of such an estimator or an empty one. If it does not exist, it is created with access for its owner
+            only; its parent must exist.
         sync_every : int, default 1
             The number of changes after which to wait for the disk. With more than 1, a crash of the machine may lose
             up to ``sync_every - 1`` of the last changes; a crash of the process loses none.
@@ -395,9 +392,9 @@ class MemoryEstimator(Lockable, BaseEstimator):
             written. Changes are not possible. The folder is not locked: other processes may open it afterwards, and
             their changes are not seen. A folder that is open for changes cannot be opened.
         **options
-            Options of the class. In an existing folder they replace those stored, like ``set_params``, and are stored
-            with the next change. Those that only count when it first learns must be those stored or be omitted.
-            ``random_state`` must be an int or None, for which a number is drawn once.
+            Parameters of the class. In an existing folder they replace the stored ones, like ``set_params``, and are
+            stored with the next change. Parameters that take effect only at the first fit must equal the stored ones or
+            be omitted. ``random_state`` must be an int, or None to draw one.
 
         Returns
         -------
@@ -409,7 +406,7 @@ class MemoryEstimator(Lockable, BaseEstimator):
         cmt_numba.journal.AlreadyOpenError
             If the folder is already open in this or another process.
         cmt_numba.persistence.FileFormatError
-            If the folder is damaged, of a later version, or not that of such an estimator.
+            If the folder is damaged, of a later version, or not of such an estimator.
         OSError
             If the folder cannot be read or written.
         TypeError, ValueError
@@ -435,8 +432,8 @@ class MemoryEstimator(Lockable, BaseEstimator):
     def checkpoint(self) -> None:
         """Replace the journal by a snapshot, so that the folder opens faster.
 
-        That happens by itself when the journal gets long. Take one before the folder is opened by another version of a
-        library or on another kind of processor.
+        This happens automatically when the journal gets long. Call it before another version of a library, or another
+        kind of processor, opens the folder.
 
         Raises
         ------
@@ -451,7 +448,7 @@ class MemoryEstimator(Lockable, BaseEstimator):
         folder.journal.snapshot()
 
     def close(self) -> None:
-        """Write all changes to disk and close the folder, if there is one. Then it still answers, but cannot change."""
+        """Write all changes to disk and close the folder, if there is one. Queries still work; changes do not."""
         folder = folder_of(self)
         if folder is not None:
             folder.journal.close()

@@ -1,4 +1,4 @@
-"""What is learned from held-out examples: what scores are worth as logits, and above which score labels are predicted.
+"""Calibration on held-out examples: logits per margin, and the score above which labels are predicted.
 
 Probabilities are the softmax of scores times one number (temperature scaling; Guo et al., 2017), chosen by the
 likelihood of held-out examples.
@@ -18,13 +18,13 @@ from .._validation import check_real
 from ._input import taken
 
 LOGITS_PER_MARGIN = 4.0
-"""A lead of a whole margin is worth odds of 55 to 1."""
+"""The default: a lead of one margin has odds of 55 to 1."""
 
 MOST_RANKED = 256
-"""Classes of a row that count for its probabilities when these are learned; others have next to none."""
+"""Classes of a row whose scores count in calibration; the others have almost no probability."""
 
 FEWEST_HELD_OUT = 20
-"""From fewer examples no probabilities are learned."""
+"""The fewest held-out examples for a calibration."""
 
 F1 = "f1"
 
@@ -36,9 +36,9 @@ _LARGEST_THRESHOLD = 1e6
 
 
 def held_out(n_examples: int, seed: int, never: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """Return which examples to hold out, and which are left to learn from, both sorted: int64.
+    """Return the positions of held-out examples and of the others, both sorted, as int64.
 
-    A fifth of the examples is held out, at most 2,000, and none of those of the positions ``never``.
+    A fifth of the examples is held out, at most 2,000, and none of the positions in ``never``.
     """
     positions = np.arange(n_examples)
     possible = positions if never is None else np.delete(positions, never)
@@ -48,16 +48,16 @@ def held_out(n_examples: int, seed: int, never: np.ndarray | None = None) -> tup
 
 
 def logits_per_margin(scores: np.ndarray, right: np.ndarray, margin: float) -> float:
-    """Return what a margin is worth, by the likelihood of the right classes.
+    """Return the logits per margin that maximise the likelihood of the right classes.
 
     Parameters
     ----------
     scores : ndarray of float, shape (n, k)
         The scores of the best classes of each row, the best first; minus infinity for none.
     right : ndarray of int64, shape (n,)
-        Which of them is right, -1 where none is: then it is as likely as the last.
+        The position of the right class among them; -1 if it is missing, which counts like the last one.
     margin : float
-        What the scores are divided by.
+        The unit of the scores.
     """
     with np.errstate(invalid="ignore"):
         behind = (scores - scores[:, :1]).astype(np.float64) / margin
@@ -73,7 +73,7 @@ def logits_per_margin(scores: np.ndarray, right: np.ndarray, margin: float) -> f
 
 
 def positions_in(found: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """Return where in each row of ``found`` the wanted entry is, NONE where it is not."""
+    """Return the position of the wanted entry in each row of ``found``, NONE if it is missing."""
     there = found == wanted[:, None]
     return np.where(there.any(axis=1), there.argmax(axis=1), NONE)
 
@@ -96,9 +96,9 @@ class Threshold(NamedTuple):
 def best_threshold(
     classifier: Any, rows: Rows, answers: scipy.sparse.csr_array, weights: np.ndarray | None, seed: int
 ) -> float:
-    """Return the threshold for the best label sets: of examples held out, by a classifier that learns the others.
+    """Return the best threshold for held-out examples, predicted by a classifier of the other examples.
 
-    With too few examples, and with examples without labels, it is 0.
+    It is 0 with too few examples or examples without labels.
     """
     apart, seen = held_out(rows.n_rows, seed)
     if apart.size < _FEWEST_FOR_THRESHOLD or answers.nnz == 0:
@@ -119,16 +119,16 @@ def threshold_of(
     n_wanted: np.ndarray,
     weights: np.ndarray | None = None,
 ) -> float:
-    """Return the threshold for the highest mean F1 of the label sets of rows, of equal ones the nearest to 0.
+    """Return the threshold with the highest mean F1 of label sets; of ties, the nearest to 0.
 
     Parameters
     ----------
     row, scores, is_right : ndarray, shape (n_pairs,)
         For each pair of a row and a label: the row, the score, and whether the row has the label.
     n_wanted : ndarray of int, shape (n_rows,)
-        How many labels each row has. Rows without any count 1 if none is predicted.
+        The number of labels of each row. A row without labels has F1 1 if none is predicted.
     weights : ndarray of float32, shape (n_rows,), optional
-        How much each row counts in the mean.
+        The weights of rows in the mean.
     """
     if scores.size == 0:
         return 0.0

@@ -1,4 +1,4 @@
-"""Everything that must hold of what estimators have learned: when they are saved and loaded, and whenever one asks."""
+"""Invariants of fitted estimators, checked when they are saved and loaded and by ``check_invariants``."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from ._multilabel_model import MultilabelModel
 from ._retrieval_model import RetrievalModel
 
 MOST_ROWS = 2**53
-"""Rows of a stream."""
+"""Most rows that a stream may have had."""
 
 
 def check_model(estimator: Any, *, thorough: bool) -> None:
-    """Raise InvariantError if the parts of an estimator's model contradict each other, or one of them itself.
+    """Raise InvariantError if a model is inconsistent.
 
-    Its trees are taken to be sound. Unless the check is to be ``thorough``, it does not look at what large arrays hold.
+    Its trees are checked elsewhere. The contents of large arrays are checked only if ``thorough``.
     """
     names, d = getattr(estimator, "feature_names_in_", None), estimator.n_features_in_
     require(names is None or names.size == d, "features must have a name each")
@@ -40,10 +40,10 @@ def check_model(estimator: Any, *, thorough: bool) -> None:
 def _check_index(index: LabelIndex, n_labels: int, d: int, thorough: bool) -> None:
     forest, head = index.forest, index.head
     n_memories = 0 if index.scores_all else n_labels
-    require(index.tree.n_memories == n_memories, "labels must have a memory each, or none of them")
-    require(head.parameters.n_features == d >= 1, "the head must be of the width of the examples")
+    require(index.tree.n_memories == n_memories, "either every label must have a memory or none")
+    require(head.parameters.n_features == d >= 1, "the head must have the width of the examples")
     if forest.state is not None:
-        require(index.tree.n_features == d, "the forest must be of the width of the examples")
+        require(index.tree.n_features == d, "the forest must have the width of the examples")
         require(forest.state.parameters.sparse == head.parameters.sparse, "the head must be sparse like the forest")
         require(forest.state.keys.totals[NEXT_ID] == n_memories, "labels cannot have gone")
     (check_head if thorough else check_head_frame)(head, n_labels)
@@ -57,7 +57,7 @@ def _check_index(index: LabelIndex, n_labels: int, d: int, thorough: bool) -> No
 
 
 def _check_inverse(there: np.ndarray, back: np.ndarray, what: str) -> None:
-    """Raise InvariantError unless ``there`` leads to each entry of ``back`` once, and that back again."""
+    """Raise InvariantError unless ``back`` is the inverse of ``there``, which may hold NONE as well."""
     exist = invariants.all_within(there, int(NONE), back.size - 1) and invariants.all_within(back, 0, there.size - 1)
     require(exist, f"{what} do not exist")
     require(np.count_nonzero(there != NONE) == back.size, f"{what} are not of one number")
@@ -78,10 +78,10 @@ def _check_classes(model: ClassificationModel, d: int, thorough: bool) -> None:
     require(model.label_of_class.size == classes.size, "classes must have a label each, or none")
     if index.feature_weights is not None:
         alike = index.feature_weights.counts.size == d and head.parameters.sparse
-        require(alike, "each feature of sparse rows must have a weight")
+        require(alike, "each feature of sparse rows must have one weight")
     if examples is not None:
         alike = examples.parameters == (head.parameters.n_features, head.parameters.sparse)
-        require(alike, "examples must be stored like they are learned")
+        require(alike, "examples must be stored in the form of the head")
         if thorough:
             check_examples(examples, n_labels)
         else:

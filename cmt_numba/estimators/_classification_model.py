@@ -1,12 +1,11 @@
-"""What a classifier of one class for each example has learned, and how it learns and forgets.
+"""The model of a classifier with one class for each example: how it learns and forgets.
 
-A head that learns in batches does not know what its earlier examples taught it: each batch moves the scorers of the
-labels that it competes with, and nothing takes back what is too much. So labels without new examples fade, and the
-error stays above that of one ``fit``. Therefore a few stored examples are learned again with each new one, half of them
-of labels that compete with the new ones, each from its stored dual variables. Whenever the number of examples has
-grown by a share, the head starts again from the means of all examples, and is trained on all of them. The work for n
-examples, in any number of batches, is that of a constant number of passes. Where that would take long, and examples
-come a few at a time, more stored examples are learned again with each new one instead, so that no call takes long.
+A batch moves the scorers of the labels that compete with its own, and nothing else would correct them. Labels without
+new examples would fade, and the error would stay above that of one ``fit``. So a few stored examples are learned again
+with each new one, from their stored dual variables; half of them have labels that compete with the new one. When a
+quarter of the examples is new, training starts again from the means of all examples, so that the work for ``n``
+examples equals a constant number of passes. Where that would take long and examples come a few at a time, each call
+learns more stored examples instead, so that no call takes long.
 """
 
 from __future__ import annotations
@@ -83,19 +82,19 @@ from ._neighbors import NeighborTable, nearest, new_table
 from ._votes import count_votes, weights_of_votes
 
 PASSES_ONLINE = 2
-"""Passes over a batch and the earlier examples learned with it. More would fit the head to these few."""
+"""Passes over a batch and the stored examples that it replays. More passes would overfit to these few."""
 
-_REPLAYED = 8  # earlier examples that are learned again with each new one
-_GROWTH = 0.25  # of the number of examples, after which all are learned again: each is, five times on average
-_FEW_ROWS = 64  # to be learned together
-_MOST_AT_ONCE = 1000  # examples, all of which can be learned again in some 20 ms
-_LARGE_BATCH = 16  # so small a part of all examples is worth learning all again
-_SWEPT = 16  # other examples that are learned again with each new one, where all are not
-_FEWEST = 16  # new examples, below which the online steps suffice
-_EVICTED_AT_ONCE = 1 / 16  # of the maximum number of examples: forgetting takes time in proportion to all
+_REPLAYED = 8  # stored examples that are learned again with each new one
+_GROWTH = 0.25  # of the number of examples, after which all are learned again: five times each on average
+_FEW_ROWS = 64  # rows that are learned in one call of the kernel
+_MOST_AT_ONCE = 1000  # examples that take about 20 ms to learn again
+_LARGE_BATCH = 16  # a batch of this part of all examples is worth learning all again
+_SWEPT = 16  # further stored examples with each new one, if all are not learned again
+_FEWEST = 16  # new examples, below which online steps suffice
+_EVICTED_AT_ONCE = 1 / 16  # of `max_examples`, because forgetting takes time in proportion to all examples
 
-_LABELS_SCANNED = 8  # whose examples may be a row's neighbours; the nearest seldom belongs to one the head ranks lower
-_WORTH_A_WORD = 20_000  # examples from which on learning probabilities takes some seconds
+_LABELS_SCANNED = 8  # whose examples may be neighbors of a row; the nearest seldom has a label of a lower rank
+_WORTH_A_WORD = 20_000  # examples, from which on calibration takes some seconds
 
 logger = logging.getLogger("cmt_numba")
 
@@ -117,26 +116,26 @@ class ClassificationOptions(LabelOptions, Protocol):
 
 
 class ClassPlaces(NamedTuple):
-    """Where the classes of a batch are among all classes."""
+    """The positions of the classes of a batch among all classes."""
 
-    classes: np.ndarray  # all known from now on, sorted
-    added: np.ndarray  # int64: where new ones go among those known before, as in numpy.insert
-    of_batch: np.ndarray  # int64: where the distinct classes of the batch are among all, rising
+    classes: np.ndarray  # all classes including the new ones, sorted
+    added: np.ndarray  # int64: where the new ones are inserted, as for numpy.insert
+    of_batch: np.ndarray  # int64: positions of the distinct classes of the batch, rising
 
 
 def place_classes(
     known: np.ndarray | None, y: np.ndarray, expected: np.ndarray | None
 ) -> tuple[ClassPlaces, np.ndarray]:
-    """Return where the classes of rows are among all, and for each row where its class is among those of the batch.
+    """Return the places of the classes of a batch, and for each row the position of its class in the batch.
 
     Parameters
     ----------
     known : ndarray or None
-        The classes known before, sorted.
+        The known classes, sorted.
     y : ndarray
         The class of each row.
     expected : ndarray or None
-        The classes that may come, if the user has named them.
+        The classes that may come, if they were given.
     """
     found, of_rows = distinct_classes(y)
     if known is None:
@@ -169,21 +168,21 @@ class ClassificationModel:
     class_of_label : ndarray of int64
         The position of each label's class.
     example_weights : ndarray of float32 or None
-        By slots of stored examples, with room for more; None while all weigh 1.
+        By slots of stored examples, with spare room; None if all have weight 1.
     duals : StoredDuals or None
-        Dual variables of stored examples; None while none have been learned with MIRA.
+        Dual variables of stored examples; None before any are learned with MIRA.
     n_measured : int
         The number of examples when half of the measured gaps were last forgotten.
     n_relearned : int
-        The number of examples when all were last learned.
+        The number of examples when all were last learned again.
     calibration : ndarray of float64, shape (1,)
-        What a margin is worth as logits; NaN until it is learned. Readers learn it.
+        Logits per margin; NaN until a reader learns it.
     example_lengths : ndarray of float32 or None
-        Lengths of stored examples before they were scaled, with room for more; None while all were 1.
+        Lengths of stored examples before they were scaled, with spare room; None if all were 1.
     choice : Choice or None
         What was chosen for parameters that are "auto"; None before a file of an earlier version learns.
     has_warned : bool
-        Whether it has warned of rows that seem to have lost features.
+        Whether a warning about lost features has been given.
     """
 
     def __init__(
@@ -202,7 +201,7 @@ class ClassificationModel:
 
     @classmethod
     def new(cls, options: ClassificationOptions, rows: Rows, n_classes: int) -> ClassificationModel:
-        """Return a model without classes, for rows like these and about this number of classes."""
+        """Return an empty model for rows of this form and about this number of classes."""
         loss, learning_rate = HEAD_LOSSES[options.loss], float(options.learning_rate)
         index = LabelIndex.new(options, rows, n_classes, loss, learning_rate, of_sets=False)
         if options.store_examples:
@@ -212,7 +211,7 @@ class ClassificationModel:
 
     @classmethod
     def of_attributes(cls, known: dict[str, Any]) -> ClassificationModel:
-        """Return the model of a file or a pickle."""
+        """Return the model from the attributes in a file or pickle."""
         index = LabelIndex.of_attributes(known, of_sets=False)
         index.examples = known["examples_"]
         model = cls(index, known["classes_"], known["_label_of_class"], known["_class_of_label"])
@@ -224,7 +223,7 @@ class ClassificationModel:
         return model
 
     def attributes(self) -> dict[str, Any]:
-        """Return what files and pickles hold, by the names of attributes there."""
+        """Return the attributes for a file or pickle."""
         return self.index.attributes() | {
             "classes_": self.classes,
             "examples_": self.index.examples,
@@ -246,17 +245,17 @@ class ClassificationModel:
         return self.index.tree
 
     def copied(self) -> ClassificationModel:
-        """Return a model that learns without changing this one."""
+        """Return a copy that can learn without changing this model."""
         other = copy.copy(self)
         other.index, other.duals = self.index.copied(), copy.deepcopy(self.duals)
         return other
 
     def roll_back(self) -> None:
-        """Remove the labels of a change that failed."""
+        """Remove the labels of a failed change."""
         self.index.roll_back(self.class_of_label.size)
 
     def prepare_like(self, former: ClassificationModel, options: ClassificationOptions) -> None:
-        """Prepare what answers need, if a former model had it, so that no reader waits for it."""
+        """Prepare the same caches as a former model, so that no reader waits for them."""
         self.index.prepare_like(former.index, options)
 
     @property
@@ -274,7 +273,7 @@ class ClassificationModel:
     # Learning
 
     def learn(self, batch: ExampleBatch, places: ClassPlaces, options: ClassificationOptions, *, afresh: bool) -> None:
-        """Make classes known and learn examples; ``batch.y`` says where their classes are among those of the batch."""
+        """Add classes and learn examples; ``batch.y`` holds positions among the classes of the batch."""
         given, weights = batch.rows, batch.weights
         index, n_rows, n_passes, slots = self.index, given.n_rows, options.n_head_passes, None
         is_first = index.n_labels == 0
@@ -282,7 +281,7 @@ class ClassificationModel:
             index.feature_weights = count_features(options.feature_weights, given, weights)
         rows = index.weighed(given)
         # Sparse classes of one example each are found by their features, and very many dense ones by lists of similar
-        # scorers: routers have nothing to learn for them.
+        # scorers, so routers need not learn them.
         many = rows.sparse or n_rows > MOST_TRAINED_ALONE_DENSE
         listed = afresh and many and places.of_batch.size == n_rows
         labels, known = self._add_classes(batch._replace(rows=rows), places, 0 if listed else None, options)
@@ -312,12 +311,20 @@ class ClassificationModel:
             self._train_head(index.questions(rows), labels, n_passes, weights, slots, options, n_swept)
         if n_swept > 0 and _n_times_grown(self.n_stored) > _n_times_grown(self.n_stored - n_rows):
             self.calibration = np.full(1, np.nan)
+            self._count_features_again(options)
         index.end_training(n_rows)
         self.n_relearned = self.n_relearned or n_rows
         if is_first:
             self._choose(options)
         elif index.examples is None and index.feature_weights is not None:
             index.feature_weights = add_counts(index.feature_weights, options.feature_weights, given, batch.weights)
+
+    def _count_features_again(self, options: ClassificationOptions) -> None:
+        """Count the features of all stored examples again; whether features are weighted stays as it is."""
+        former, (rows, _) = self.index.feature_weights, all_examples(self.stored())
+        found = count_features(options.feature_weights, rows, taken(self.example_weights, all_slots(self.stored())))
+        if former is not None and found is not None:
+            self.index.feature_weights = found._replace(is_used=former.is_used)
 
     def _warn_if_cut_off(self, rows: Rows) -> None:
         """Warn once if rows of new classes seem to come from a vocabulary that was fitted without them."""
@@ -334,9 +341,9 @@ class ClassificationModel:
     def _add_classes(
         self, batch: ExampleBatch, places: ClassPlaces, n_reroutes: int | None, options: ClassificationOptions
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Make classes known; return the label of each row, and which rows had one.
+        """Add classes; return the label of each row, and whether the label existed before.
 
-        Classes that have rows but no memory yet are inserted in random order, each under its mean example.
+        Classes without a label are inserted in random order, each with the mean of its rows.
         """
         (rows, y, _, weights, _), (classes, added, found), index = batch, places, self.index
         label_of_class, class_of_label = self.label_of_class, self.class_of_label
@@ -365,7 +372,7 @@ class ClassificationModel:
         return labels, known
 
     def _count(self, labels: np.ndarray, weights: np.ndarray | None, n_new: int) -> None:
-        """Count examples of these labels, of which ``n_new`` are new, and their weights."""
+        """Count examples by label, and add up their weights; ``n_new`` labels are new."""
         index = self.index
         if index.weight_of_label is None and weights is not None:
             index.weight_of_label = index.n_of_label.astype(np.float64)
@@ -390,13 +397,13 @@ class ClassificationModel:
         return np.arange(n_stored, n_stored + rows.n_rows)
 
     def _has_means(self) -> bool:
-        """Return whether the head keeps the sums of the examples that its scorers start from."""
+        """Return whether the head keeps sums of examples, from which its scorers start."""
         return self.index.head.parameters.loss == HeadLoss.MIRA
 
     def _learn_again_if_due(self, options: ClassificationOptions) -> bool:
-        """Learn all stored examples again if many have come or gone since all were learned; return whether it was so.
+        """Learn all stored examples again if many have come or gone; return whether they were.
 
-        If that fails the head is what it was, and so are the dual variables, which belong to it.
+        On failure the head and the dual variables stay as they were.
         """
         index = self.index
         if index.examples is None or options.n_head_passes == 0 or not is_due(self.n_stored, self.n_relearned):
@@ -416,15 +423,15 @@ class ClassificationModel:
         return True
 
     def _spreads_work(self, n_rows: int) -> bool:
-        """Return whether some examples are learned again with each new one, instead of all at times.
+        """Return whether to learn some more stored examples in each call, instead of all from time to time.
 
-        So it is where a few examples come at a time, and it would take long to learn all.
+        That is better for small batches if learning all takes long.
         """
         is_long = self.n_stored > _MOST_AT_ONCE and n_rows * _LARGE_BATCH < self.n_stored
         return is_long and self.index.scores_all and self._has_means()
 
     def has_much_due(self, n_rows: int, options: ClassificationOptions) -> bool:
-        """Return whether learning this number of rows entails much more work than the rows themselves."""
+        """Return whether learning this number of rows requires much more work than the rows alone."""
         n_examples = self.n_stored + n_rows
         learns_again = options.n_head_passes > 0 and self.n_stored > 0 and is_due(n_examples, self.n_relearned)
         learns_again = learns_again and not self._spreads_work(n_rows)
@@ -439,9 +446,9 @@ class ClassificationModel:
         options: ClassificationOptions,
         slots: np.ndarray | None = None,
     ) -> None:
-        """Start the head again from the means of these examples, and train it on them, which are all there are.
+        """Start a new head from the means of these examples, and train it on them.
 
-        If their ``slots`` are given they are the model's own, and routers are taught as well.
+        ``slots`` are given for the stored examples; then routers learn as well.
         """
         index = self.index
         means, lengths = means_of(rows, labels, np.arange(rows.n_rows), int(labels.max()) + 1, weights)
@@ -456,7 +463,7 @@ class ClassificationModel:
     def trained_on(
         self, rows: Rows, labels: np.ndarray, weights: np.ndarray | None, options: ClassificationOptions
     ) -> ClassificationModel:
-        """Return a model with the same forest whose head has learned these examples and no others."""
+        """Return a model with the same forest and a head that has learned only these examples."""
         learner, index = copy.copy(self), copy.copy(self.index)
         index.orders = np.random.default_rng(index.seed)
         index.n_of_label = np.bincount(labels)
@@ -477,7 +484,7 @@ class ClassificationModel:
         self.choice = choose(self.index.examples, self.example_lengths, self.index.n_labels, options, predict)
 
     def _competing(self, rows: Rows, labels: np.ndarray, options: ClassificationOptions) -> np.ndarray:
-        """Return the labels that compete for these rows, which have these labels; one as often as for rows."""
+        """Return the labels that compete with the labels of these rows; a label is repeated for each such row."""
         index, shape = self.index, (rows.n_rows, N_COMPETITORS)
         if index.scores_all:
             shortlists = new_shortlists(labels, N_COMPETITORS)
@@ -498,14 +505,15 @@ class ClassificationModel:
         options: ClassificationOptions,
         n_swept: int = 0,
     ) -> None:
-        """Train the head in passes over rows; ``slots`` are those of the stored examples that they are, if they are.
+        """Train the head in passes over rows.
 
-        The last ``n_swept`` rows are only held apart from the competitors that they have.
+        If the rows are stored examples, ``slots`` are theirs. For the last ``n_swept`` rows no hard negatives are
+        searched: the competitors with dual variables suffice.
         """
         index, n_rows = self.index, labels.size
         n_examples = int(index.n_of_label.sum()) if slots is None else self.n_stored
         if n_examples > 2 * self.n_measured:
-            index.head.gaps[:] *= 0.5  # which shrink as classes get further examples: make room for new ones
+            index.head.gaps[:] *= 0.5  # gaps shrink as classes get more examples: let new ones count more
             self.n_measured = n_examples
         of_labels = index.n_of_label if index.weight_of_label is None else index.weight_of_label
         duals = new_duals(options.aggressiveness, of_labels[labels], weights)
@@ -525,7 +533,7 @@ class ClassificationModel:
             )
 
         if index.scores_all and (n_swept > 0 or n_rows <= _FEW_ROWS):
-            # In one call, since calls take longer than the rows.
+            # In one call: calls take longer than few rows.
             n_sought = n_rows - n_swept
             sought = questions.rows.between(0, n_sought)
             lesson = HeadLesson(all_of(sought, sought), np.arange(n_sought), labels, shortlists[:n_sought], True)
@@ -541,7 +549,7 @@ class ClassificationModel:
     # Forgetting
 
     def without_examples(self, slots: np.ndarray, options: ClassificationOptions) -> ClassificationModel:
-        """Return a model without some stored examples, and without classes that have no others."""
+        """Return a model without some stored examples, and without classes that have no other examples."""
         index = self.index
         n_left = index.n_of_label - np.bincount(self.stored().label_of[slots], minlength=index.n_of_label.size)
         if not n_left.any():
@@ -549,18 +557,18 @@ class ClassificationModel:
         return self.without(np.sort(self.class_of_label[n_left == 0]), slots, options)
 
     def without_oldest(self, options: ClassificationOptions) -> ClassificationModel:
-        """Return a model without the oldest examples if there are more than ``max_examples``, otherwise this model."""
+        """Return a model without the oldest examples beyond ``max_examples``; this model if there are none."""
         n_stored = self.n_stored
         if options.max_examples is None or n_stored <= options.max_examples:
             return self
         n = min(n_stored - options.max_examples + int(_EVICTED_AT_ONCE * options.max_examples), n_stored - 1)
-        return self.without_examples(np.arange(n), options)  # slots are in the order in which examples came
+        return self.without_examples(np.arange(n), options)  # slots are in order of arrival
 
     def without(self, classes: np.ndarray, slots: np.ndarray, options: ClassificationOptions) -> ClassificationModel:
-        """Return a model without classes, by their positions, and without stored examples, by their slots.
+        """Return a model without these classes (positions) and stored examples (slots).
 
-        It shares nothing with this one. Labels are numbered anew, by the slots of their memories. This takes time and
-        memory in proportion to the model, however little goes. If much has gone, all that is left is learned again.
+        It shares nothing with this model. Labels get new numbers. Time and memory are in proportion to the model,
+        however little is removed. If much is removed, the rest is learned again.
         """
         index, labels = self.index, self.label_of_class[classes]
         fewer, tree = copy.copy(index), copy.deepcopy(index.tree)
@@ -586,7 +594,7 @@ class ClassificationModel:
         if index.examples is not None:
             head = self._forget_examples(model, head, slots, number, kept.size)
         fewer.head = as_ready_as(head, index.head, index.lightest_listed)
-        # What goes counts like what comes: with a number of either all is learned again.
+        # Removed examples count like new ones towards learning all again.
         n_gone = int(index.n_of_label.sum() - fewer.n_of_label.sum())
         model.n_measured = min(self.n_measured, int(fewer.n_of_label.sum()))
         model.n_relearned = max(1, self.n_relearned - 2 * n_gone) if self.n_relearned > 0 else 0
@@ -597,7 +605,7 @@ class ClassificationModel:
     def _forget_examples(
         self, fewer: ClassificationModel, head: Head, slots: np.ndarray, number: np.ndarray, n_labels: int
     ) -> Head:
-        """Leave in ``fewer`` the examples of labels that have a number, but for those in slots; return its head."""
+        """Copy to ``fewer`` the examples of labels that have a number, except those in ``slots``; return its head."""
         examples, weights, index = self.stored(), self.example_weights, fewer.index
         rows, label_of = all_examples(examples)
         stays = number[label_of] != NONE
@@ -609,7 +617,7 @@ class ClassificationModel:
             removed = weighted(rescaled(index.weighed(rows.take(gone))), taken(weights, gone))
             head = count_in_means(head, removed._replace(values=-removed.values), of_gone)
         stays = np.flatnonzero(stays)
-        if index.weight_of_label is not None:  # subtracting large weights would leave nothing of small ones
+        if index.weight_of_label is not None:  # subtracting large weights would lose small ones
             index.weight_of_label = total_weights(number[label_of[stays]], taken(weights, stays), n_labels)
         fewer.example_weights, fewer.example_lengths = taken(weights, stays), taken(self.example_lengths, stays)
         fewer.duals = None if self.duals is None else duals_of_slots(self.duals, stays, number)
@@ -623,7 +631,7 @@ class ClassificationModel:
         return self.index.best_labels(self.index.weighed(rows), k, options)
 
     def class_scores(self, rows: Rows, options: ClassificationOptions) -> np.ndarray:
-        """Return the head's score of each class for each row, minus infinity where it is no candidate: float64."""
+        """Return the score of each class for each row as float64, minus infinity if it is no candidate."""
         index, scores = self.index, np.full((rows.n_rows, self.classes.size), -np.inf)
         rows = index.weighed(rows)
         scorers = index.all_scorers(options, rows.n_rows)
@@ -636,9 +644,9 @@ class ClassificationModel:
         return scores
 
     def probabilities(self, scores: np.ndarray, options: ClassificationOptions) -> np.ndarray:
-        """Return probabilities in place of scores, in each row of which some class has one.
+        """Return probabilities from scores, which are overwritten. Each row must have a finite score.
 
-        What a margin is worth is learned when it is first needed.
+        The calibration is learned when it is first needed.
         """
         if np.isnan(self.calibration[0]):
             self.calibration[0] = self.learned_logits(options)
@@ -648,11 +656,11 @@ class ClassificationModel:
         return proba
 
     def learned_logits(self, options: ClassificationOptions) -> float:
-        """Return what a margin is worth as logits, from stored examples that are held out, if there are enough."""
+        """Return logits per margin, learned from held-out stored examples if there are enough."""
         if self.index.examples is None:
             return LOGITS_PER_MARGIN
         rows, labels = all_examples(self.index.examples)
-        needed = np.unique(labels, return_index=True)[1]  # a label needs one example to learn
+        needed = np.unique(labels, return_index=True)[1]  # each label keeps one example for training
         apart, seen = held_out(labels.size, 0, never=needed)
         if apart.size < FEWEST_HELD_OUT:
             return LOGITS_PER_MARGIN
@@ -662,7 +670,7 @@ class ClassificationModel:
         return learner.logits_for(rows.take(apart), labels[apart], options)
 
     def logits_for(self, rows: Rows, labels: np.ndarray, options: ClassificationOptions) -> float:
-        """Return what a margin is worth as logits, from rows that the model has not learned, and their labels."""
+        """Return logits per margin, learned from rows that the model has not seen, and their labels."""
         found, scores, *_ = self.best_labels(rows, min(MOST_RANKED, self.index.n_labels), options)
         return logits_per_margin(scores, positions_in(found, labels), margin_wanted(self.index.head))
 
@@ -671,7 +679,7 @@ class ClassificationModel:
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return the slots of the ``k`` nearest stored examples of each row, and their distances.
 
-        ``lengths`` are those of the rows before they were scaled.
+        ``lengths`` are the lengths of the rows before scaling.
         """
         choice, examples = resolved(options, self.choice), self.stored()
         if choice.method != "scored_neighbors":
@@ -682,7 +690,7 @@ class ClassificationModel:
         return slots, 1.0 - hits.scores
 
     def _neighbor_table(self, metric: str) -> NeighborTable:
-        """Return the stored examples laid out for comparisons, until others are stored."""
+        """Return the stored examples in a layout for comparisons, cached until others are stored."""
         examples, kept = self.stored(), self._table
         stored, _ = all_examples(examples)
         is_kept = kept is not None and kept[0] is examples and kept[1].squares.size == stored.n_rows
@@ -692,7 +700,7 @@ class ClassificationModel:
         return kept[1]
 
     def _scored_examples(self, rows: Rows, k: int, options: ClassificationOptions) -> Hits:
-        """Return the ``k`` best stored examples of each row by the mean of cosine and score of the example's label."""
+        """Return the ``k`` best stored examples of each row by the mean of their cosine and their label's score."""
         hits, examples, index = no_hits(rows.n_rows, k), self.stored().lists, self.index
         best = self.best_labels(rows, min(index.n_labels, k + _LABELS_SCANNED), options)
         index.in_threads(rows, partial(rows_of_labels, examples, rows, best, _LABELS_SCANNED, hits))
@@ -708,27 +716,26 @@ class ClassificationModel:
 
 
 def is_due(n_examples: int, n_learned: int) -> bool:
-    """Return whether so many examples have come since all were last learned that they are to be learned again.
+    """Return whether all examples must be learned again, because many have come since the last time.
 
-    Nothing is due before the first have been learned.
+    Nothing is due before the first fit.
     """
     return n_learned > 0 and n_examples - n_learned >= max(_FEWEST, _GROWTH * n_learned)
 
 
 def _n_times_grown(n_examples: int) -> int:
-    """Return how often a single example must have become more by a quarter until there are so many."""
+    """Return how many times the number of examples has grown by a quarter."""
     return int(np.log(max(1, n_examples)) / np.log(1.0 + _GROWTH))
 
 
 def replayed(
     examples: StoredExamples, n_new: int, competing: np.ndarray, generator: np.random.Generator, n_swept: int = 0
 ) -> tuple[Rows, np.ndarray, np.ndarray]:
-    """Return the newest ``n_new`` examples after others drawn from those before, and the labels and slots of all.
+    """Draw stored examples to learn together with the newest ``n_new``; return rows, labels and slots.
 
-    Half of the others are drawn from all examples. The other half are drawn by how much labels compete, which is how
-    often they are among those ``competing``: first one of these and then one of the label's examples. Behind the newest
-    are up to ``n_swept`` more, drawn from all. It takes time in proportion to what is drawn, however many examples and
-    labels there are.
+    Half of them are drawn from all earlier examples. For the other half, first a label is drawn from ``competing``, and
+    then one of its examples. The newest examples follow, and then up to ``n_swept`` others from all. The time depends
+    only on how many are drawn.
     """
     n = int(examples.keys.totals[N_MEMORIES])
     n_old, slots = n - n_new, np.arange(n - n_new, n)
@@ -738,9 +745,9 @@ def replayed(
         draw_of_labels(
             examples.lists, np.sort(competing), numbers, n_old, np.empty(competing.size, np.int64), of_competing
         )
-        if of_competing[0] == NONE:  # no label that competes had come before: then all are drawn from all
+        if of_competing[0] == NONE:  # no competing label has earlier examples
             of_competing = (numbers[:, 0] * n_old).astype(np.int64)
-        slots = np.concatenate([np.unique(np.concatenate([of_all, of_competing])), slots])
-    swept = np.setdiff1d((generator.random(n_swept) * n_old).astype(np.int64), slots)
-    slots = np.concatenate([slots, swept])
+        drawn = np.unique(np.concatenate([of_all, of_competing]))
+        swept = np.unique((generator.random(n_swept) * n_old).astype(np.int64))
+        slots = np.concatenate([drawn, slots, swept[~are_among(drawn, swept)]])
     return some_examples(examples, slots), examples.label_of[slots].astype(np.int64), slots

@@ -73,34 +73,34 @@ def classified_examples(classifier: CMTClassifier) -> ClassifiedExamples | None:
 class CMTClassifier(ClassifierMixin, MemoryEstimator):
     """A classifier over very many classes: a forest of Contextual Memory Trees with a one-against-some head.
 
-    The forest's memories are the classes, each under the mean of its first examples. Routers are taught the way to
-    each example's class, so that a new example reaches, in time logarithmic in the number of classes, a few leaves
-    with the candidate classes; a linear scorer for each of these decides. Both learn online:
-    ``partial_fit`` takes new examples, and new classes, at any time.
+    Each class has a linear scorer, which starts as the mean of its examples and learns to beat the classes with the
+    next highest scores. A forest finds the candidates among very many classes in time logarithmic in their number: its
+    memories are the classes, and its routers learn the way to the class of each example. ``partial_fit`` takes new
+    examples and new classes at any time.
 
-    Up to 8,192 classes of dense examples, and 1,024 of sparse ones if they have few features, are all scored by matrix
-    products: that errs least, and for batches of rows it is faster than any search. More classes of dense examples are
-    kept in lists of similar ones, and a row is scored against the lists nearest to it. Trees are searched for sparse
-    examples of more classes, for neighbors, and whenever ``n_probes`` or ``n_candidates`` is set.
+    Up to 8,192 classes of dense examples, and 1,024 of sparse ones, are all scored by matrix products, which makes the
+    fewest errors and is faster than a search. More classes of dense examples are kept in lists of similar ones, and a
+    row is scored against the nearest lists. Trees are searched for more classes of sparse examples, and whenever
+    ``n_probes`` or ``n_candidates`` is set. With fewer classes they are grown only when they are first searched, or by
+    ``fit`` if ``n_trees``, ``n_probes`` or ``leaf_multiplier`` is given.
 
     Parameters
     ----------
     n_trees : int, optional
         Trees of the forest. More trees find the right class more often and take longer. By default 2 for sparse
         examples, whose classes are also found by their rare features, 8 for dense ones, 12 where the classes have 16
-        dense examples or more on average, and 1 for more than 50,000 classes of one dense example each, for which it is
-        not searched.
+        dense examples or more on average, and 1 for more than 50,000 classes of one dense example each, which are not
+        searched by trees.
     n_probes : int, optional
-        Leaves searched in all trees together. Where trees are searched, by default one for each tree with sparse
-        examples, three for two trees with dense ones, and as many again for each time that there are twice as many
-        classes as a thousand. Once ``fit`` has listed all classes of sparse examples in the head's index, trees are by
-        default searched only for rows that have no feature listed, or after examples that are not listed yet.
+        Leaves searched in all trees together. Where trees are searched, the default is one for each tree with sparse
+        examples, and 1.5 with dense ones, times the number of doublings of the classes beyond 512. Once ``fit`` has
+        listed all classes of sparse examples in the inverted index, trees are by default searched only for rows without
+        a listed feature, or after examples that are not listed yet.
     n_candidates : int, optional
-        Maximum number of candidates: classes that are scored for a row, with all of their weights. Fewer are faster and
-        less accurate. Where trees are searched, by default those of the leaves reached, at most a fifth of all and less
-        where there are thousands, and for sparse rows the best 16, or 1 in 64, of as many that are met in the lists of
-        the head's index, which has the classes by feature. Where this index finds the best of all by itself, those that
-        may be the best. It can be set at any time, for learning does not depend on it.
+        Maximum number of candidates: classes that are scored for a row with all of their weights. Fewer are faster and
+        less accurate. Where trees are searched, the default is all classes of the leaves reached, at most a fifth of
+        all and less with thousands, and for sparse rows the best 16, or 1 in 64, of as many classes from the inverted
+        index. It can be set at any time, because learning does not depend on it.
     n_router_passes : int, default 2
         Number of passes over the examples that teach the routers, at most 10,000. With 0 the trees are unsupervised,
         as they are where ``fit`` gets one sparse example of each class.
@@ -148,10 +148,10 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         How many classes each tree reroutes after each class inserted: at most 10,000. None where ``fit`` gets one
         sparse example of each class.
     store_examples : bool, default True
-        Whether to keep all examples. ``kneighbors`` and ``method="neighbors"`` need them, and ``partial_fit`` learns
-        some of them again beside new ones, and all once there are a quarter more: so it ends near ``fit`` on all, and
-        classes without new examples do not fade. Without them memory grows with the classes and their features, not
-        with the examples, and a stream may be of any length. What counts is the value when the first are learned.
+        Whether to keep all examples. ``kneighbors`` and ``method="neighbors"`` need them. ``partial_fit`` learns some
+        of them again with each new one, and large batches all of them once a quarter is new. So its result comes near
+        to ``fit`` on all, and classes without new examples do not fade. Without stored examples, memory grows with the
+        classes and their features only, and a stream may have any length. Takes effect at the first examples.
     max_examples : int, optional
         Maximum number of stored examples. When there would be more, the oldest are forgotten as by :meth:`remove`, and
         with them classes that have no others: a sixteenth of the maximum at once, so that each costs little time.

@@ -1,4 +1,4 @@
-"""The stream of random numbers for queries, which goes on when a forest is swapped for a copy."""
+"""The random stream for queries, which continues when a forest is replaced by a copy."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 
 def take_over_draws(old: Any, new: Any, drawn: int) -> None:
-    """Let the queries of a forest go on where those of an older state have stopped, which were at ``drawn`` before."""
+    """Advance the query stream of a copy by the numbers drawn from the old forest since it was at ``drawn``."""
     further = (queries_drawn(old) - drawn) % 2**64
     if further > 0:
         streams = streams_of(new)
@@ -21,6 +21,6 @@ def queries_drawn(forest: Any) -> int:
 
 
 def streams_of(forest: Any) -> np.ndarray:
-    """Return the random streams of a forest, the last of which is that for queries."""
+    """Return the random streams of a forest; the last one is for queries."""
     streams: np.ndarray = forest._forest.streams if forest._forest.state is None else forest._forest.state.streams
     return streams

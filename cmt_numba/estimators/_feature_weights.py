@@ -42,8 +42,8 @@ class FeatureWeights(NamedTuple):
 def count_features(kind: str, rows: Rows, row_weights: np.ndarray | None) -> FeatureWeights | None:
     """Return the weights of features that suit some rows, or None if features are not weighted.
 
-    ``kind`` is one of ``FEATURE_WEIGHTS``; with "auto" features are weighted if the rows hold words, so to speak, whose
-    values do not depend on their frequency.
+    ``kind`` is one of ``FEATURE_WEIGHTS``. With "auto" features are weighted if rows are like counts of words: sparse,
+    with values that do not depend on the frequency of features.
     """
     if kind == "none" or not rows.sparse or rows.n_features > MOST_WEIGHTED:
         return None
@@ -56,7 +56,7 @@ def count_features(kind: str, rows: Rows, row_weights: np.ndarray | None) -> Fea
 
 
 def add_counts(weights: FeatureWeights, kind: str, rows: Rows, row_weights: np.ndarray | None) -> FeatureWeights:
-    """Return weights that count further rows, in the arrays of those given."""
+    """Return weights that also count further rows; they share the array of counts."""
     lengths = np.diff(rows.offsets)
     np.add.at(weights.counts, rows.indices, 1.0 if row_weights is None else np.repeat(row_weights, lengths))
     total = rows.n_rows if row_weights is None else row_weights.sum(dtype=np.float64)
@@ -77,9 +77,9 @@ def weigh(weights: FeatureWeights | None, rows: Rows) -> Rows:
 
 
 def seem_cut_off(weights: FeatureWeights, rows: Rows) -> bool:
-    """Return whether rows of new classes seem to have lost features that a frozen vocabulary does not have.
+    """Return whether rows of new classes seem to lack features that a frozen vocabulary does not contain.
 
-    They have none that is new, and fewer than the rows before.
+    Then none of their features is new, and they have fewer of them than earlier rows.
     """
     if rows.n_rows < _FEWEST_ROWS or (weights.counts[rows.indices] == 0.0).any():
         return False
@@ -90,8 +90,8 @@ def seem_cut_off(weights: FeatureWeights, rows: Rows) -> bool:
 def _are_unweighted(rows: Rows, weights: FeatureWeights) -> bool:
     """Return whether the values of rows do not depend on how rare their features are.
 
-    They are proportional to a power of the inverse document frequency, whose exponent is estimated by least squares
-    from the logarithms. Only values of the same row are compared: rows have different lengths.
+    Values are modelled as a power of the inverse document frequency, and the exponent is estimated by least squares on
+    logarithms within rows, because rows have different lengths.
     """
     if rows.n_rows < _FEWEST_ROWS or rows.values.size > _MOST_DENSE * rows.n_rows * rows.n_features:
         return False

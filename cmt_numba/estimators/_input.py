@@ -1,4 +1,4 @@
-"""Checks of the rows, weights and ids that users pass to estimators. None stands for weights that are all 1."""
+"""Checks of rows, weights and ids for estimators. Weights that are all 1 are None."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from .._validation import check_ids, check_known, unmasked
 DTYPES = [np.float32, np.float64]
 
 _ROWS_LOOKED_AT = 1000
-_SELDOM = 0.05  # of the rows: how large a feature is that is not 0 in fewer says little
-_UNEQUAL = 100.0  # times the first quartile
+_SELDOM = 0.05  # of the rows: the size of a feature that is nonzero in fewer says little
+_UNEQUAL = 100.0  # times the first quartile of sizes
 
 _HEAVIEST = 1e6
-_LIGHTEST = 1e-9  # positive weight: products of such weights stay within the range of float32
-_GROWTH = 1.25  # of the array of weights
+_LIGHTEST = 1e-9  # positive weight, so that products of weights stay in the range of float32
+_GROWTH = 1.25  # growth of the array of weights
 
 
 def warn_of_scales(X: Any) -> None:
-    """Warn if some dense features are much larger than others: rows are scaled to length 1, so only they would count.
+    """Warn if some dense features are much larger than others: in rows of unit length only they would count.
 
-    How large a feature is, is the root mean square of its entries that are not 0; so one-hot columns, tf-idf and images
-    raise no alarm.
+    The size of a feature is the root mean square of its nonzero entries, so that one-hot columns, tf-idf and images
+    give no warning.
     """
     if not isinstance(X, np.ndarray) or X.shape[1] < 2:
         return
@@ -42,7 +42,7 @@ def warn_of_scales(X: Any) -> None:
         largest = np.flatnonzero(counts)[sizes.argmax()]
         warnings.warn(
             f"features differ by orders of magnitude: feature {largest} is about {sizes.max() / usual:.0f} times as "
-            "large as others, which will hardly count; scale them, as with "
+            "large as others, which will hardly count; scale them, for example with "
             "make_pipeline(StandardScaler(), CMTClassifier())",
             UserWarning,
             stacklevel=2,
@@ -50,13 +50,13 @@ def warn_of_scales(X: Any) -> None:
 
 
 class ExampleBatch(NamedTuple):
-    """Examples to be learned together."""
+    """A batch of examples to learn."""
 
     rows: Rows
     y: np.ndarray  # the class of each
-    ids: np.ndarray | None  # by which they can be removed; None for the next ones
+    ids: np.ndarray | None  # ids of the examples; None for the next free ones
     weights: np.ndarray | None  # float32, above 0
-    lengths: np.ndarray | None = None  # float32: of the rows before they were scaled; None if all are 1
+    lengths: np.ndarray | None = None  # float32: lengths of the rows before scaling; None if all are 1
 
 
 def check_sample_weight(sample_weight: Any, n_rows: int) -> np.ndarray | None:
@@ -67,7 +67,7 @@ def check_sample_weight(sample_weight: Any, n_rows: int) -> np.ndarray | None:
     Raises
     ------
     TypeError, ValueError
-        If they are not one number from 0 to a million for each row, or all are 0.
+        If there is not one number from 0 to a million for each row, or all are 0.
     """
     if sample_weight is None:
         return None
@@ -88,7 +88,7 @@ def check_sample_weight(sample_weight: Any, n_rows: int) -> np.ndarray | None:
 
 
 def present(batch: ExampleBatch) -> ExampleBatch:
-    """Return the examples of a batch whose weight is not 0: the others count as if they had not come."""
+    """Return the examples of a batch with positive weights; the others are ignored."""
     weights = batch.weights
     if weights is None or weights.all():
         return batch
@@ -100,7 +100,7 @@ def present(batch: ExampleBatch) -> ExampleBatch:
 def present_values(
     rows: Rows, values: Any, weights: np.ndarray | None, *, numbered: bool
 ) -> tuple[Rows, Any, np.ndarray | None]:
-    """Return the rows whose weight is not 0, their values and weights; values that number rows number those kept."""
+    """Return the rows with positive weights, their values and weights. Values that number rows are numbered anew."""
     if weights is None or weights.all():
         return rows, values, weights
     kept = np.flatnonzero(weights)
@@ -108,16 +108,16 @@ def present_values(
 
 
 def weighted(rows: Rows, weights: np.ndarray | None) -> Rows:
-    """Return rows times their weights."""
+    """Return rows multiplied by their weights."""
     if weights is None:
         return rows
     return rows._replace(values=rows.values * np.repeat(weights, np.diff(rows.offsets)))
 
 
 def joined_weights(weights: np.ndarray | None, n: int, more: np.ndarray | None, n_more: int) -> np.ndarray | None:
-    """Return the weights of ``n`` examples, of ``n_more`` others behind them, and 0 where there is room for further.
+    """Append the weights of ``n_more`` examples to those of ``n`` examples; return the array, with zeros at the end.
 
-    They lie in the array given, behind those of the ``n`` examples, if there is room.
+    They are written to the given array if it has room.
     """
     if weights is None and more is None:
         return None
@@ -130,7 +130,7 @@ def joined_weights(weights: np.ndarray | None, n: int, more: np.ndarray | None, 
 
 
 def trim_weights(weights: np.ndarray) -> np.ndarray:
-    """Return weights for a file, without the room behind them. They share memory."""
+    """Return a view of weights without spare room, for a file."""
     return np.trim_zeros(weights, "b")
 
 
@@ -145,22 +145,22 @@ def total_weights(labels: np.ndarray, weights: np.ndarray | None, n_labels: int)
 
 
 def filled(weights: np.ndarray | None, n: int) -> np.ndarray:
-    """Return the weights of ``n`` examples, as numbers: float32."""
+    """Return the weights of ``n`` examples as float32, 1 if they are None."""
     return np.ones(n, np.float32) if weights is None else weights[:n]
 
 
 def check_example_ids(ids: Any, n_rows: int, examples: StoredExamples | None, *, stored: bool) -> np.ndarray | None:
-    """Return ids for examples beside those that are there, if there are any; None if no ids are given.
+    """Return ids for new examples, or None if none are given.
 
     Raises
     ------
     TypeError, ValueError
-        If they are not distinct integers from 0 on, one for each row, or one is taken already.
+        If they are not distinct non-negative integers, one for each row, or one is in use.
     """
     if ids is None:
         return None
     if not stored:
-        raise ValueError("example_ids are of stored examples: pass store_examples=True, or leave them out")
+        raise ValueError("example_ids need stored examples: pass store_examples=True, or omit them")
     ids = check_ids(ids)
     if ids.size != n_rows:
         raise ValueError(f"example_ids must be one for each of the {n_rows} rows, not {ids.size}")
@@ -168,7 +168,7 @@ def check_example_ids(ids: Any, n_rows: int, examples: StoredExamples | None, *,
         raise ValueError(f"example_ids must be from 0 to {np.iinfo(np.int64).max - 1}")
     known = np.empty(0, np.int64) if examples is None else ids[slots_of_examples(examples, ids) != NONE]
     if known.size > 0:
-        raise ValueError(f"example_ids must be new: {known[0]} is stored already; remove it first")
+        raise ValueError(f"example_ids must be new, but {known[0]} is stored already: remove it first")
     return ids
 
 

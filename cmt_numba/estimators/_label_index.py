@@ -1,8 +1,7 @@
-"""The labels of a classifier: a forest with one memory for each, and a head with a linear scorer for each.
+"""The labels of a classifier: a linear scorer for each label, and what finds the labels to score for a row.
 
-Which labels are scored for a row depends on their number and on the user's settings, never on the other rows of a
-batch: all of them by matrix products, those in lists of similar scorers, or candidates found by trees and by the head's
-inverted index.
+All labels are scored by matrix products, or only those in lists of similar scorers, or candidates from trees and an
+inverted index. The choice depends on the number of labels and on parameters, never on the other rows of a batch.
 """
 
 from __future__ import annotations
@@ -75,54 +74,54 @@ from ..tree import ContextualMemoryTree
 from ._feature_weights import FeatureWeights, weigh
 
 MOST_SCORED = 8192
-"""Labels that are all scored for dense rows."""
+"""Most labels that are all scored for each dense row."""
 
 MOST_SCORED_SPARSE = 1024
-"""Labels that are all scored for sparse rows, for which searches are cheaper."""
+"""Most labels that are all scored for each sparse row, for which a search is cheaper."""
 
 MOST_TRAINED_ALONE = 8192
-"""Labels of one sparse example each that a head is trained for. For more, passes over the examples lower no error."""
+"""Most labels of one sparse example each whose scorers are trained. With more, training does not lower the error."""
 
 MOST_TRAINED_ALONE_DENSE = 50_000
-"""The same for dense examples: a pass over more takes minutes, since each example is searched for in all trees."""
+"""The same for dense examples. A pass over more takes minutes, because all trees are searched for each example."""
 
-# Candidates of a row, in leaves and in lists of the head's index.
-_FEWEST_CANDIDATES = 16  # with fewer labels in all, every one that is reached
-_SHARE_OF_LABELS = 0.2  # at most, where there are many
-_LABELS_PER_LEVEL = 400  # at most, for each level that a balanced tree of them would have, where there are very many
-_FEWEST_LISTED = 16  # of those from the head's index that are scored with all their weights
-_SHARE_LISTED = 1 / 64  # of those found, if that is more
-_FURTHER_ENTRIES = 2  # entries of the lists read for each label found, which add to its score; none in training
-_MOST_RANKED = 16  # labels wanted that the index alone is searched for
-_WIDER_IN_TRAINING = 2  # leaves and listed labels, so that the head learns from more hard negatives
+# Candidates of a row, from leaves and from the inverted index.
+_FEWEST_CANDIDATES = 16  # fewer labels than this are all candidates if they are reached
+_SHARE_OF_LABELS = 0.2  # at most, of many labels
+_LABELS_PER_LEVEL = 400  # at most, for each level of a balanced tree of very many labels
+_FEWEST_LISTED = 16  # candidates from the index that are scored with all their weights
+_SHARE_LISTED = 1 / 64  # of the candidates from the index, if that is more
+_FURTHER_ENTRIES = 2  # entries read for each label found, which only add to its score; none in training
+_MOST_RANKED = 16  # wanted labels, above which trees are searched as well
+_WIDER_IN_TRAINING = 2  # times the leaves and listed labels, for harder negatives
 
 # The same for label sets, beyond the common labels.
 _LABELS_PER_LEVEL_OF_SETS = 256
 _FEWEST_LISTED_OF_SETS = 48
-_LISTED_FOR_A_LABEL = 12  # if that is more, for each label that a row has on average
+_LISTED_FOR_A_LABEL = 12  # for each label that a row has on average, if that is more
 _WIDER_LISTS_IN_TRAINING = 3
 
-# The head's index and digest.
-_LIGHTEST_LISTED_OF_SETS = 0.1  # weights from hard negatives are many and small, and find nothing
-_ROWS_WORTH_A_LAYOUT = 64  # which would take as long without
-_GROWTH_LISTED = 1.25  # growth of the number of labels after which the index is rebuilt
-_MANY_LABELS = 1000  # reading all their scorers once takes some milliseconds
-_LABELS_LISTED_A_ROW = 16  # takes about as long as learning the row
-_CELLS_LISTED_A_ROW = 20_000  # of the tables of sparse scorers: the same where labels have very many features
+# The inverted index and the digest of a head.
+_LIGHTEST_LISTED_OF_SETS = 0.1  # the many small weights from hard negatives find nothing
+_ROWS_WORTH_A_LAYOUT = 64  # laying scorers out takes about as long as scoring so many rows without
+_GROWTH_LISTED = 1.25  # of the number of labels, after which the index is rebuilt
+_MANY_LABELS = 1000  # reading so many scorers takes some milliseconds
+_LABELS_LISTED_A_ROW = 16  # listing so many takes about as long as learning a row
+_CELLS_LISTED_A_ROW = 20_000  # the same in cells of tables, for labels with very many features
 
 # Routers.
-_CELLS_ROUTED = 20  # of a sparse row: lighter ones cost time and memory, and more often mislead than help
-_SURE_MARGIN = 0.2  # routers decide new rows with smaller margins than those of the rows they were taught
+_CELLS_ROUTED = 20  # of a sparse row; lighter cells cost time and mislead more often than they help
+_SURE_MARGIN = 0.2  # margins of new rows are smaller than those of the rows that taught the routers
 _DENSE_TREES = 8
-# Where classes have at least this number of examples on average, routers and head are worth more. Very many labels of
-# one dense example each need one tree: they are found by lists of similar scorers, and nothing is trained.
+# Classes with at least this many examples on average deserve more trees. Very many labels of one dense example each
+# need one tree: they are found by lists of similar scorers, and nothing is trained.
 _MORE_TREES, _MANY_EXAMPLES = 12, 16
-_SPARSE_TREES = 2  # sparse rows have the head's index as well
-_DENSE_LEAVES, _SPARSE_LEAVES = 1.5, 1  # searched for each tree
-_LABELS_BEFORE_MORE_LEAVES = 512  # dense rows search as many leaves more for each doubling of labels beyond this
+_SPARSE_TREES = 2  # sparse rows have the inverted index, too
+_DENSE_LEAVES, _SPARSE_LEAVES = 1.5, 1  # leaves searched for each tree
+_LABELS_BEFORE_MORE_LEAVES = 512  # dense rows search more leaves for each doubling of labels beyond this
 _DENSE_MULTIPLIER, _SPARSE_MULTIPLIER = 2.0, 1.0  # c
-_MANY_CLASSES = 25  # from here on, a leaf holds
-_SHARE_OF_A_LEAF = 1 / 25  # of the classes, or what c allows if that is less: so a few leaves hold few of the classes
+_MANY_CLASSES = 25  # from which on a leaf holds at most
+_SHARE_OF_A_LEAF = 1 / 25  # of the classes, so that a few leaves hold few of them
 
 
 class LabelOptions(Protocol):
@@ -141,9 +140,9 @@ class LabelOptions(Protocol):
 
 
 class LabelIndex:
-    """A forest whose memory ``l`` is label ``l``, and a head with a scorer for each.
+    """Scorers of labels, and the trees and lists that find labels to score.
 
-    Labels are numbered in the order of their insertion.
+    Labels are numbered in the order of their insertion. Label ``l`` is memory ``l`` of the trees.
 
     Attributes
     ----------
@@ -156,23 +155,23 @@ class LabelIndex:
     orders : numpy.random.Generator
         Draws the order in which labels are inserted and rows are learned.
     of_sets : bool
-        Whether rows have any number of labels, not one each.
+        Whether a row has a set of labels instead of one.
     without_trees : bool
-        Whether all labels are in one leaf, and candidates come from the head's index alone.
+        Whether all labels are in one leaf, and candidates come from the inverted index alone.
     scores_all : bool
-        Whether labels are so few that answers and hard negatives come from the scores of all: then the trees are empty.
+        Whether trees are empty, because answers and hard negatives come from the scores of all labels.
     n_of_label : ndarray of int64
-        Examples of each label.
+        The number of examples of each label.
     weight_of_label : ndarray of float64 or None
-        Their total weight; None while all examples weigh 1.
+        Their total weight; None if all examples have weight 1.
     n_rows, weight_of_rows : int, float or None
-        How many rows of label sets were learned, and their total weight; None while all weigh 1.
+        The number of rows with label sets, and their total weight; None if all have weight 1.
     n_cells_pruned, n_unlisted : int
-        Cells of the head when it was last pruned, and rows learned since its index was last brought up to date.
-    examples : Examples or None
-        The stored examples of the labels, for which lists of similar scorers are made.
+        Cells of the head when it was last pruned, and rows learned since the inverted index was last updated.
+    examples : StoredExamples or None
+        The stored examples of the labels.
     feature_weights : FeatureWeights or None
-        The weights of features of sparse rows. Methods that take ``Rows`` expect that they are weighted.
+        The weights of features of sparse rows. Methods that take ``Rows`` expect weighted rows.
     """
 
     def __init__(
@@ -196,7 +195,7 @@ class LabelIndex:
     def new(
         cls, options: LabelOptions, rows: Rows, n_labels: int, loss: int, learning_rate: float, *, of_sets: bool
     ) -> LabelIndex:
-        """Return an index without labels, for rows like these and about this number of labels."""
+        """Return an empty index for rows of this form and about this number of labels."""
         n_trees, leaf_multiplier = options.n_trees, options.leaf_multiplier
         if n_trees is None:
             n_trees = _dense_trees(rows.n_rows, n_labels) if not rows.sparse else _SPARSE_TREES
@@ -216,7 +215,7 @@ class LabelIndex:
 
     @classmethod
     def of_attributes(cls, known: dict[str, Any], *, of_sets: bool) -> LabelIndex:
-        """Return the index of a file or a pickle."""
+        """Return the index from the attributes in a file or pickle."""
         index = cls(known["forest_"], known["head_"], known["_seed"], known["_orders"], of_sets=of_sets)
         index.n_of_label, index.weight_of_label = known["_n_of_label"], known.get("_weight_of_label")
         index.n_cells_pruned, index.n_unlisted = known["_cells_pruned"], known["_n_unlisted"]
@@ -224,7 +223,7 @@ class LabelIndex:
         return index
 
     def attributes(self) -> dict[str, Any]:
-        """Return what files and pickles hold, by the names of attributes there."""
+        """Return the attributes for a file or pickle."""
         return {
             "forest_": self.tree,
             "head_": self.head,
@@ -237,7 +236,7 @@ class LabelIndex:
         }
 
     def copied(self) -> LabelIndex:
-        """Return an index that learns without changing this one."""
+        """Return a copy that can learn without changing this index."""
         other = copy.copy(self)
         other.tree = self.tree._twin()
         for name in ("head", "orders", "n_of_label", "weight_of_label", "examples", "feature_weights"):
@@ -251,7 +250,7 @@ class LabelIndex:
 
     @property
     def trees(self) -> ContextualMemoryTree | None:
-        """The trees over the labels, if any have been grown."""
+        """The trees over the labels, or None if none have been grown."""
         if not self.scores_all:
             return self.tree if self.tree.n_memories > 0 else None
         return self._grown[1] if self._grown is not None and self._grown[0] is self.head.digest else None
@@ -268,17 +267,17 @@ class LabelIndex:
 
     @property
     def most_scored(self) -> int:
-        """The number of labels up to which all are scored for a row."""
+        """The number of labels up to which all are scored for each row."""
         return MOST_SCORED_SPARSE if self.is_sparse else MOST_SCORED
 
     @property
     def lightest_listed(self) -> float:
-        """The share of a label's largest weight below which the head's index lists none of its weights."""
+        """The share of a label's largest weight below which the inverted index omits a weight."""
         return _LIGHTEST_LISTED_OF_SETS if self.of_sets else 0.0
 
     @property
     def amounts(self) -> tuple[np.ndarray, float]:
-        """The total weight of the examples of each label and, of label sets, of all rows."""
+        """The total weight of the examples of each label and, for label sets, of all rows."""
         if self.weight_of_label is None:
             return self.n_of_label, self.n_rows
         return self.weight_of_label, self.n_rows if self.weight_of_rows is None else self.weight_of_rows
@@ -299,11 +298,10 @@ class LabelIndex:
         n_reroutes: int | None,
         options: LabelOptions,
     ) -> tuple[Head, np.ndarray]:
-        """Insert ``n_new`` labels, each under the mean of its rows; return a head for all labels, and the new ones.
+        """Insert ``n_new`` labels, each with the mean of its rows; return a head for all labels, and the new labels.
 
-        The entries of ``of_labels`` and ``of_rows`` say which row belongs to which of the new labels. ``weights`` are
-        those of the rows, and ``n_reroutes`` replaces the forest's own. The labels are in use once the index has this
-        head.
+        Row ``of_rows[i]`` belongs to new label ``of_labels[i]``. ``weights`` are weights of rows, and ``n_reroutes``
+        replaces the option of the forest. The caller puts the returned head into the index.
         """
         if self.scores_all and self.n_labels + n_new > self.most_scored:
             self.grow_trees(options)
@@ -318,44 +316,44 @@ class LabelIndex:
         return head, insert_rows(self.forest, rescaled(routed(means)), options.verbose, n_reroutes)
 
     def learns_in_lists(self) -> bool:
-        """Return whether new scorers will lie in lists instead of tables: the first ones of sparse label sets do."""
+        """Return whether new scorers go to lists instead of tables, as the first ones of sparse label sets do."""
         return self.of_sets and self.is_sparse and self.n_labels == 0
 
     def roll_back(self, n_labels: int) -> None:
-        """Remove all labels but the first ones, after a change that failed."""
+        """Remove all labels except the first ``n_labels`` after a failed change."""
         if not self.scores_all:
             roll_back(self.forest, n_labels)
         if self.is_sparse:
-            # New labels may have been given tables that were free: lists of these are begun anew.
+            # New labels may have taken free tables, so the lists of free tables are made again.
             self.head = with_tables(self.head, most_cells_in_use(self.head))
 
     def grow_trees(self, options: LabelOptions) -> None:
-        """Grow trees over labels that had none, to be kept."""
+        """Grow trees over the labels and keep them."""
         self.tree = self.grown_tree(options)
         self.without_trees = self.scores_all = False
 
     def questions(self, rows: Rows) -> Questions:
-        """Return rows as questions about their labels."""
+        """Return rows as queries for labels."""
         return all_of(rows if self.scores_all else routed(rows), rows)
 
     def teach_routers(self, routed_rows: Rows, labels: np.ndarray, options: LabelOptions, *, afresh: bool) -> None:
-        """Teach routers the way of each row to its label."""
+        """Teach routers to lead each row to its label."""
         if options.n_router_passes > 0 and not self.scores_all:
             teach_rows(self.forest, routed_rows, labels, options.n_router_passes, afresh, options.verbose)
 
     def train_in_passes(
         self, n_rows: int, n_passes: int, settled: np.ndarray, learn: Callable[[int, np.ndarray], Head], verbose: bool
     ) -> None:
-        """Have ``learn`` train the head on rows in random order; it receives the number of the pass and the rows."""
+        """Call ``learn(n_pass, order)`` for each pass, with rows in random order, to train the head."""
         for n_pass in with_progress(range(n_passes), "pass", verbose):
-            # Rows that changed nothing the last time are looked at only every other time.
+            # Rows that changed nothing in the previous pass are skipped in every other pass.
             order = np.arange(n_rows) if n_pass % 2 == 0 else np.flatnonzero(~settled)
             self.orders.shuffle(order)
             self.head = learn(n_pass, order)
         self.prune()
 
     def hard_negatives(self, n_rows: int, options: LabelOptions) -> CandidateSearch:
-        """Return where the competitors of a number of rows to be learned are searched for."""
+        """Return the search for hard negatives of ``n_rows`` rows."""
         n_threads = self.forest.threads_for(n_rows)
         if self.scores_all:
             return CandidateSearch(None, None, None, n_threads)
@@ -363,20 +361,20 @@ class LabelIndex:
         return CandidateSearch(state.trees, state.models, self.effort(options, training=True), n_threads)
 
     def prune(self) -> None:
-        """Drop negligible weights once the head has twice as many cells as after the last time."""
+        """Drop negligible weights when the head has twice as many cells as after the last pruning."""
         if self.is_sparse and self.head.counters[0, TABLES_END] > 2 * self.n_cells_pruned:
             self.head = without_negligible_weights(self.head)
             self.n_cells_pruned = cells_of_tables(self.head)
 
     def begin_training(self, *, in_lists: bool = False) -> None:
-        """Make the head ready to learn, in lists or else in tables, and its index fit for finding hard negatives."""
+        """Prepare the head for learning, and update the inverted index if many labels are new."""
         if not in_lists:
             self.head = without_digest(self.head)
         if self.n_labels > _GROWTH_LISTED * self.head.postings.n_labels and not self.scores_all:
             self.update_postings()
 
     def end_training(self, n_rows: int) -> None:
-        """Make the head ready to be read, unless this is too much work for so few rows."""
+        """Prepare the head for queries, unless that is too much work after so few rows."""
         if self.scores_all:
             return
         self.n_unlisted += n_rows
@@ -386,30 +384,30 @@ class LabelIndex:
             self.n_unlisted = 0
 
     def update_postings(self) -> None:
-        """List all labels of a sparse head in its inverted index."""
+        """Rebuild the inverted index of a sparse head."""
         self.head = with_index(self.head, self.lightest_listed)
 
     def is_worth_listing(self, n_rows: int) -> bool:
-        """Return whether learning this number of rows takes as long as reading all scorers once."""
+        """Return whether reading all scorers takes no longer than learning this number of rows."""
         n_cells = self.head.counters[0, TABLES_END]  # 0 for dense scorers
         most_cells = n_rows * _CELLS_LISTED_A_ROW
         return bool(n_rows * _LABELS_LISTED_A_ROW >= self.n_labels and most_cells >= n_cells)
 
     def has_much_due(self, n_rows: int) -> bool:
-        """Return whether learning this number of rows entails reading very many scorers."""
+        """Return whether learning this number of rows requires reading very many scorers."""
         return not self.scores_all and self.n_labels >= _MANY_LABELS and self.is_worth_listing(self.n_unlisted + n_rows)
 
     def is_untrained(self) -> bool:
-        """Return whether labels have one example each, and are so many that the head is not trained with passes."""
+        """Return whether there are too many labels of one example each for training."""
         most = MOST_TRAINED_ALONE if self.is_sparse else MOST_TRAINED_ALONE_DENSE
         return bool(self.n_of_label.size > most and self.n_of_label.max() == 1)
 
-    # What is prepared once for the answers, until the head learns again
+    # What queries share until the head learns again
 
     def all_scorers(self, options: LabelOptions, n_rows: int) -> AllScorers | None:
-        """Return the scorers of all labels for a number of rows, or None if not all labels are scored for each row.
+        """Return the scorers of all labels for a query of ``n_rows`` rows, or None if only candidates are scored.
 
-        Laying scorers out takes longer than to score some rows without, so it is done once enough rows have come.
+        Laying scorers out takes longer than scoring a few rows without, so it waits until enough rows have been asked.
         """
         head = self.head
         if self.of_sets:
@@ -427,18 +425,18 @@ class LabelIndex:
         return self._kept(partial(all_scorers if head.parameters.sparse else _compact_scorers, head))
 
     def lists(self, options: LabelOptions) -> ScorerLists | None:
-        """Return the scorers of a dense head in lists, or None if it has few labels or has learned since."""
+        """Return lists of similar scorers of a dense head, or None if it has few labels or has changed since."""
         if self.of_sets or self.is_sparse or self.n_labels <= MOST_SCORED:
             return None
         return self.make_lists() if options.n_probes is None and options.n_candidates is None else None
 
     def make_lists(self) -> ScorerLists | None:
-        """Return lists of similar scorers of a dense head, or None if it has learned since it was last ready."""
+        """Return lists of similar scorers of a dense head, or None if it has no current digest."""
         return self._kept(self._new_lists) if self.head.digest.halves.shape[0] == self.n_labels else None
 
     def _new_lists(self) -> ScorerLists:
-        """Return lists that suit rows like the examples or, if none are stored, like the scorers."""
-        scorers, rng = dense_scorers(self.head), np.random.default_rng(1)  # other rows than landmarks begin with
+        """Return lists tuned on stored examples or, without any, on the scorers."""
+        scorers, rng = dense_scorers(self.head), np.random.default_rng(1)  # not the rows that landmarks start from
         if self.examples is None:
             own = np.sort(rng.permutation(self.n_labels)[:ROWS_ASKED])
             return listed(scorers, scaled(vectors_of(scorers, self.head.parameters.n_features)[own]), own)
@@ -447,7 +445,7 @@ class LabelIndex:
         return listed(scorers, as_matrix(rows.take(some)), labels[some])
 
     def bounds(self) -> LabelBounds:
-        """Return the bounds of the labels of a sparse head all of whose weights its index lists."""
+        """Return score bounds of the labels of a sparse head whose index lists all weights."""
         digest = self.head.digest
         if self._bounds is None or self._bounds[0] is not digest:
             biases = np.ascontiguousarray(self.head.nodes[0, : self.n_labels]["bias"])
@@ -455,7 +453,7 @@ class LabelIndex:
         return self._bounds[1]
 
     def prepare_like(self, former: LabelIndex, options: LabelOptions) -> None:
-        """Prepare what a former index had prepared, so that no reader waits for it."""
+        """Prepare the same caches as a former index, so that no reader waits for them."""
         if former._layout is not None and self.n_labels > 0:
             self.all_scorers(options, _ROWS_WORTH_A_LAYOUT)
             self.lists(options)
@@ -463,16 +461,16 @@ class LabelIndex:
             self.bounds()
 
     def _kept(self, lay_out: Callable[[], Any]) -> Any:
-        """Return what was laid out for the head's digest, or lay it out: scorers that changed have another digest."""
+        """Return the cached layout, or make it if the head has another digest, which is new after each change."""
         digest, kept = self.head.digest, self._layout
         if kept is None or kept[0] is not digest:
             kept = self._layout = digest, lay_out()
         return kept[1]
 
     def grown_tree(self, options: LabelOptions) -> ContextualMemoryTree:
-        """Return trees over the labels, grown if the index has none, and kept until it learns again.
+        """Return trees over the labels. If the index has none, grow them and cache them until it learns again.
 
-        They are not part of what has been learned: readers may grow them.
+        Cached trees are not part of the model, so readers may grow them.
         """
         if not (self.scores_all or self.without_trees):
             return self.tree
@@ -503,7 +501,7 @@ class LabelIndex:
     # Answering
 
     def effort(self, options: LabelOptions, *, training: bool = False) -> SearchEffort:
-        """Return how far to search for candidates; for training farther than for answers."""
+        """Return the effort of a search for candidates, which is larger in training."""
         n_trees, n_labels = self.forest.n_trees, self.n_labels
         width = _WIDER_IN_TRAINING if training else 1
         if options.n_probes is not None:
@@ -531,7 +529,7 @@ class LabelIndex:
         return self._effort_for_sets(effort, options, training=training) if self.of_sets else effort
 
     def _effort_for_sets(self, effort: SearchEffort, options: LabelOptions, *, training: bool) -> SearchEffort:
-        """Return the effort where rows have any number of labels: common ones are always candidates."""
+        """Return the effort for label sets, whose common labels are always candidates."""
         n_labels, n_common = self.n_labels, self.head.common.labels.size
         most = min(n_labels, n_common + int(_LABELS_PER_LEVEL_OF_SETS * np.log2(n_labels + 1)))
         if options.n_candidates is not None and not training:
@@ -543,7 +541,7 @@ class LabelIndex:
         return effort._replace(n_labels=most, n_listed=width * n_listed, n_met=most)
 
     def is_listed(self) -> bool:
-        """Return whether the head has learned nothing since its index was brought up to date."""
+        """Return whether the inverted index is up to date."""
         return self.head.postings.n_labels == self.head.digest.n_labels == self.n_labels
 
     def in_threads(self, rows: Rows, work: Callable[[int, int], None]) -> None:
@@ -551,9 +549,9 @@ class LabelIndex:
         share_rows(work, rows.n_rows, self.forest.threads_for(rows.n_rows))
 
     def best_label(self, X: Any, options: LabelOptions) -> np.ndarray:
-        """Return the best label of each row of a matrix that :func:`check_rows` takes, NONE where none was reached.
+        """Return the best label of each row of a matrix, or NONE if no label was reached.
 
-        Features of the matrix are not weighted yet.
+        ``X`` is an argument for :func:`check_rows`; its features are not weighted.
         """
         scorers = self.all_scorers(options, X.shape[0])
         if scorers is None:
@@ -566,7 +564,7 @@ class LabelIndex:
         return best_of_all(scorers, self.weighed(check_rows(X, sparse=self.is_sparse)))
 
     def best_labels(self, rows: Rows, k: int, options: LabelOptions) -> LabelAnswers:
-        """Return the ``k`` best labels of each row, NONE and minus infinity where fewer were reached."""
+        """Return the ``k`` best labels of each row, filled up with NONE and minus infinity."""
         scorers, lists = self.all_scorers(options, rows.n_rows), self.lists(options)
         if scorers is not None:
             labels, scores = top_of_all(scorers, rows, min(k, scorers.n_labels))
@@ -594,9 +592,9 @@ class LabelIndex:
         return best_listed(lists, dense_scorers(self.head, lists.biases), rows, k, partial(self.in_threads, rows))
 
     def lists_best(self, k: int, options: LabelOptions) -> bool:
-        """Return whether the head's index alone finds the ``k`` best of all labels: where it lists all weights.
+        """Return whether the inverted index alone finds the ``k`` best labels, because it lists all weights.
 
-        It does before the head has learned from passes, which give features weights of the other sign.
+        Training gives features weights of both signs, of which the index lists one.
         """
         by_default = options.n_probes is None and options.n_candidates is None and k <= _MOST_RANKED
         lists_all = self.head.postings.labels.size == self.head.digest.features.size
@@ -612,12 +610,12 @@ class LabelIndex:
         self.in_threads(rows, answer)
 
     def searched(self, options: LabelOptions) -> State:
-        """Return the trees that are searched for candidates, grown if there are none and leaves are wanted."""
+        """Return the state of the trees to search; they are grown if needed."""
         grown = self.scores_all or options.n_probes is not None
         return (self.grown_tree(options) if grown else self.tree)._forest.allocated()
 
     def search_labels(self, rows: Rows, answers: LabelAnswers, options: LabelOptions) -> None:
-        """Write the best labels that are candidates for the rows."""
+        """Search the candidates of each row, and write the best of them to ``answers``."""
         state, effort = self.searched(options), self.effort(options)
         questions, head = all_of(routed(rows), rows), self.head.scorers
         trees, routers = state.trees, state.models
@@ -646,32 +644,32 @@ def _compact_scorers(head: Head) -> AllScorers | None:
 
 
 def _widened(labels: np.ndarray, scores: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return labels and scores of ``k`` columns, where there are none NONE and minus infinity."""
+    """Return labels and scores with ``k`` columns, filled up with NONE and minus infinity."""
     missing = ((0, 0), (0, k - labels.shape[1]))
     return np.pad(labels, missing, constant_values=NONE), np.pad(scores, missing, constant_values=-np.inf)
 
 
 def _multiplier_of_one_leaf(n_labels: int) -> float:
-    """Return ``c`` for trees whose root stays a leaf while this number of labels is inserted."""
+    """Return the leaf multiplier with which a tree of this number of labels stays a single leaf."""
     return min(max(2.0, (n_labels + 1) / float(np.log2(max(2, n_labels)))), 2.0**20)
 
 
 def _dense_trees(n_rows: int, n_labels: int) -> int:
-    """Return how many trees suit dense examples."""
+    """Return the default number of trees for dense examples."""
     if n_rows == n_labels > MOST_TRAINED_ALONE_DENSE:
         return 1
     return _MORE_TREES if n_rows >= _MANY_EXAMPLES * n_labels else _DENSE_TREES
 
 
 def _leaf_multiplier_for(n_classes: int, usual: float) -> float:
-    """Return ``c`` for trees over a number of classes: leaves that hold a small share of them, but some."""
+    """Return the leaf multiplier for a number of classes, so that a leaf holds a small share of them."""
     if n_classes < _MANY_CLASSES:
         return usual
     return min(usual, _SHARE_OF_A_LEAF * n_classes / float(np.log2(n_classes)))
 
 
 def routed(rows: Rows) -> Rows:
-    """Return rows as routers see them: the heaviest cells of each, scaled to length 1 again."""
+    """Return rows for routers: the heaviest cells of each sparse row, scaled to unit length again."""
     if not rows.sparse:
         return rows
     values, indices = np.empty_like(rows.values), np.empty_like(rows.indices)
@@ -683,9 +681,9 @@ def routed(rows: Rows) -> Rows:
 def means_of(
     rows: Rows, of_labels: np.ndarray, of_rows: np.ndarray, n_labels: int, weights: np.ndarray | None = None
 ) -> tuple[Rows, np.ndarray]:
-    """Return the mean row of each label, scaled to length 1, and the length of their sum as float32.
+    """Return the weighted mean row of each label, scaled to unit length, and the lengths of the sums as float32.
 
-    The entries of ``of_labels`` and ``of_rows`` say which row belongs to which label; rows count by their ``weights``.
+    Row ``of_rows[i]`` belongs to label ``of_labels[i]``.
     """
     shares = np.ones(of_rows.size, np.float32) if weights is None else weights[of_rows]
     members = scipy.sparse.csr_array((shares, (of_labels, of_rows)), (n_labels, rows.n_rows))

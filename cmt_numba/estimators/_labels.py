@@ -1,7 +1,7 @@
-"""Labels of many types: never changed, and never taken for one another.
+"""Conversion of labels of many types without loss.
 
-NumPy turns a list of numbers and strings into strings in silence, and integers and floats into floats that may no
-longer tell them apart. Here arrays are brought into one type only where every entry keeps its value.
+NumPy silently turns a list of numbers and strings into strings, and large integers among floats into floats that are no
+longer distinct. These functions convert labels only if every label keeps its value.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ _WORDS = {**dict.fromkeys(_NUMBERS, "numbers"), "U": "strings", "O": "strings", 
 
 
 def check_unmixed(name: str, labels: Any) -> None:
-    """Raise TypeError or ValueError if NumPy would change labels, such as numbers among strings, or mix them up.
+    """Raise TypeError or ValueError if NumPy would change labels, such as numbers among strings.
 
-    What else may be wrong with them is for others to say.
+    Other errors are left to later checks.
     """
     unmasked(name, labels)
     if labels is None or scipy.sparse.issparse(labels):
@@ -30,7 +30,7 @@ def check_unmixed(name: str, labels: Any) -> None:
     try:
         array = label_array(name, labels)
     except ValueError:
-        return  # sequences of several lengths
+        return  # sequences of different lengths
     if array.dtype.kind == "O":
         are_strings = [isinstance(label, str) for label in array.ravel().tolist()]
         if any(are_strings) and not all(are_strings):
@@ -38,24 +38,24 @@ def check_unmixed(name: str, labels: Any) -> None:
             raise TypeError(f"{name} must not mix strings with {type(other).__name__}, such as {other!r:.50}")
     elif not hasattr(labels, "dtype") and not are_kept(labels, array):
         raise TypeError(
-            f"{name} must hold labels of one type: an array of {array.dtype} would not hold these as they are; "
+            f"{name} must hold labels of one type: an array of {array.dtype} would change some of them; "
             "convert them all to strings, for example"
         )
 
 
 def check_classes(y: Any, classes: Any) -> tuple[Any, np.ndarray | None]:
-    """Return the classes of rows, and as an array those that may come, if they were named."""
+    """Return the classes of rows, and an array of the classes that may come, if given."""
     y = y if y is None or scipy.sparse.issparse(y) else check_labels("y", y)
     return y, None if classes is None else np.ravel(check_labels("classes", classes))
 
 
 def check_labels(name: str, labels: Any) -> np.ndarray:
-    """Return labels in an array of one type that holds them as they are.
+    """Return labels in an array of one type, without changing any.
 
     Raises
     ------
     TypeError, ValueError
-        If there is no such array, or ``name`` says that there must be one label for each row and there is a single one.
+        If there is no such array, or a single label is given where each row needs one.
     """
     check_unmixed(name, labels)
     array = label_array(name, labels)
@@ -65,7 +65,7 @@ def check_labels(name: str, labels: Any) -> np.ndarray:
 
 
 def are_kept(given: Any, array: np.ndarray) -> bool:
-    """Return whether an array holds just what has been given in a sequence."""
+    """Return whether an array holds the same values as a sequence."""
     if array.dtype.kind not in "biufUS":
         return True
     objects = np.asarray(given, dtype=object)
@@ -76,14 +76,14 @@ def are_kept(given: Any, array: np.ndarray) -> bool:
 
 
 def in_one_type(name: str, known: np.ndarray, *others: np.ndarray) -> list[np.ndarray]:
-    """Return arrays of labels in one type: that of the known ones or, if it must be, one that holds them all.
+    """Return arrays of labels in one type: that of the known labels or, if necessary, one that holds all.
 
     Raises
     ------
     TypeError
-        If some are of a kind that does not go with the known ones, as strings do not go with numbers.
+        If some are of another kind than the known ones, such as strings and numbers.
     ValueError
-        If no type of NumPy's holds all values.
+        If no NumPy type holds all values.
     """
     if all(other.dtype == known.dtype for other in others):
         return [known, *others]
@@ -108,7 +108,7 @@ def in_one_type(name: str, known: np.ndarray, *others: np.ndarray) -> list[np.nd
 
 
 def exactly(known: np.ndarray, *others: np.ndarray) -> list[np.ndarray] | None:
-    """Return arrays in the type of the first, or else in one common to all, or None if both would change a value."""
+    """Return arrays in the type of the first or in a common type, or None if both would change a value."""
     arrays = [known, *(_as_text(other) if known.dtype.kind == "U" else other for other in others)]
     for dtype in (known.dtype, np.result_type(*arrays)):
         converted = [_exactly(array, dtype) for array in arrays]
@@ -118,7 +118,7 @@ def exactly(known: np.ndarray, *others: np.ndarray) -> list[np.ndarray] | None:
 
 
 def _as_text(labels: np.ndarray) -> np.ndarray:
-    """Return objects that are strings as an array of strings, if this holds them."""
+    """Return an array of objects that are all strings as an array of strings, if that changes none."""
     if labels.dtype.kind != "O" or not all(isinstance(label, str) for label in labels):
         return labels
     text = labels.astype(str)
@@ -133,7 +133,7 @@ def _exactly(labels: np.ndarray, dtype: np.dtype) -> np.ndarray | None:
         try:
             converted = labels.astype(dtype)
             same = np.array_equal(converted.astype(labels.dtype), labels)
-            if same and labels.dtype.kind in _NUMBERS:  # what has wrapped around comes back as it was
+            if same and labels.dtype.kind in _NUMBERS:  # integers that wrapped around convert back to the same value
                 same = np.array_equal(converted < 0, labels < 0)
         except (TypeError, ValueError, OverflowError):
             return None
@@ -145,12 +145,12 @@ def check_targets(y: Any) -> None:
     if isinstance(y, np.ndarray) and y.ndim == 1 and y.dtype.kind in "biuUS":
         return
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # many classes of few examples each are what this is for
+        warnings.simplefilter("ignore", UserWarning)  # about many classes with few examples each, which are intended
         check_classification_targets(y)
 
 
 def distinct_classes(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the distinct classes of rows, sorted, and for each row where its class is among them: int64.
+    """Return the sorted distinct classes of rows, and the position of each row's class as int64.
 
     Raises
     ------
@@ -160,14 +160,14 @@ def distinct_classes(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     if y.size == 1:
         check_targets(y)
         return y, np.zeros(1, np.int64)
-    check_targets(y[:1])  # of what kind objects are the first one says: others than strings may not sort
+    check_targets(y[:1])  # the first object tells the kind; objects other than strings may not sort
     distinct, positions = np.unique(y, return_inverse=True)
     check_targets(distinct)
     return distinct, positions
 
 
 def are_among(known: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Return which labels are among those known, which are sorted. It does not go through all of these."""
+    """Return whether each label is among the known ones, which are sorted."""
     if known.size == 0:
         return np.zeros(labels.size, np.bool_)
     found: np.ndarray = known[np.minimum(np.searchsorted(known, labels), known.size - 1)] == labels
@@ -175,6 +175,6 @@ def are_among(known: np.ndarray, labels: np.ndarray) -> np.ndarray:
 
 
 def check_expected(y: np.ndarray, expected: np.ndarray) -> None:
-    """Raise ValueError if there are classes that are not among those expected, which are sorted."""
+    """Raise ValueError unless all classes are among the expected ones, which are sorted."""
     if not np.all(are_among(expected, y)):
         raise ValueError("y must hold only classes that are named in classes: add the others, or pass classes=None")

@@ -38,12 +38,13 @@ def row_lengths(X: Any) -> np.ndarray:
     if isinstance(X, np.ndarray):
         squares = np.einsum("ij,ij->i", X, X, dtype=np.float64)
     else:
-        squares = np.asarray(X.multiply(X).sum(axis=1), np.float64).ravel()
+        n_rows, values = X.shape[0], X.data.astype(np.float64)
+        squares = np.bincount(np.repeat(np.arange(n_rows), np.diff(X.indptr)), values * values, n_rows)
     return np.sqrt(np.where(squares > 0.0, squares, 1.0)).astype(np.float32)
 
 
 def new_table(stored: Rows, lengths: np.ndarray | None, metric: str) -> NeighborTable:
-    """Return a table of examples of unit length, whose lengths were ``lengths``, or 1 if that is None."""
+    """Return a table of stored unit-length examples, whose original lengths are ``lengths``, None for 1."""
     keys: Any = as_matrix(stored)
     if metric == "cosine":
         ones = np.ones(stored.n_rows, np.float32)
@@ -68,7 +69,7 @@ def nearest(table: NeighborTable, rows: Rows, lengths: np.ndarray, k: int) -> tu
     rows : Rows
         Rows of unit length.
     lengths : ndarray of float32, shape (n_rows,)
-        What their lengths were.
+        Their original lengths.
     k : int
         Examples wanted.
 
@@ -107,7 +108,7 @@ def _scaled(matrix: Any, lengths: np.ndarray | None) -> Any:
 
 
 def _blocks(table: NeighborTable, queries: Any) -> Iterator[tuple[int, np.ndarray]]:
-    """Yield for blocks of rows a number for each example, the larger the nearer, and the first row of the block."""
+    """Yield the first row of each block of rows, and a score for each example, which is larger for nearer ones."""
     length = max(1, _SCORES_AT_ONCE // max(1, table.squares.size))
     for first in range(0, queries.shape[0], length):
         products = queries[first : first + length] @ table.columns
@@ -130,7 +131,7 @@ def _pick(scores: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
 def _squared_distances(
     table: NeighborTable, queries: Any, picked: np.ndarray, values: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the squared distances of rows and examples picked for them, and how much they may be off in each row."""
+    """Return the squared distances of rows and the examples picked for them, and a bound on their errors per row."""
     of_picked = table.squares[picked]
     if not isinstance(queries, np.ndarray):
         squares = np.asarray(queries.multiply(queries).sum(axis=1), np.float64).reshape(-1, 1)

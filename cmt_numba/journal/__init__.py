@@ -1,12 +1,12 @@
-"""Objects whose changes survive a crash: snapshots, and a journal of the changes since.
+"""Durable objects: snapshots, and a journal of the changes since the last one.
 
 A :class:`DurableTree` is a :class:`~cmt_numba.ContextualMemoryTree` that is stored in a folder. Each change is made in
 memory, written to the journal and synced to disk before the call returns. Opening the folder loads the last snapshot
 and replays the changes since; the same calls give the same trees. If a change fails or is interrupted, its entry is
 undone and the tree is restored in the same way.
 
-Estimators and stores are kept in folders of the same kind. Each has a ``Journal``, and says by a ``DurableForm`` how it
-is written to a snapshot, made again and compared, and which operations its entries name.
+Estimators and stores have folders of the same kind. Each has a ``Journal`` and a ``DurableForm``, which defines how the
+object is written to a snapshot, restored and compared, and which operations its entries name.
 
 The folder contains
 

@@ -27,7 +27,7 @@ VERSION = 3
 
 _APPLICATION = 0x434D544A  # "CMTJ"
 _SCHEMA = "CREATE TABLE entries (sequence INTEGER PRIMARY KEY, entry BLOB NOT NULL)"
-_MOST_ATTEMPTS = 20  # to read the files before their writer starts the log again
+_MOST_ATTEMPTS = 20  # to read the files before their writer restarts the log
 _LONGEST_LOG = 1 << 22  # bytes; a longer log is truncated after a checkpoint
 _OTHERS = ("-wal", "-shm", "-journal")  # suffixes of SQLite's own files
 
@@ -56,9 +56,9 @@ SchemaRow = tuple[object, ...]
 
 
 class ExtraTables(NamedTuple):
-    """ExtraTables beside the entries, which change in the same transactions."""
+    """Further tables of the database, which change in the same transactions as the entries."""
 
-    statements: tuple[str, ...]  # that create them
+    statements: tuple[str, ...]  # that create the tables
     allows: Callable[[list[SchemaRow]], bool]  # whether rows of SQLite's schema (type, name, table, SQL) describe them
 
 
@@ -66,7 +66,7 @@ class SharedConnection(sqlite3.Connection):
     """A connection that several threads use.
 
     ``sqlite3`` keeps prepared statements, and may hand one to two threads that execute the same text at the same time.
-    So a statement is executed, and all its rows are read, before the next thread has its turn.
+    So each thread executes a statement and reads all its rows before the next thread may.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -168,13 +168,13 @@ class EntryDatabase:
     path : Path
         An existing file: a journal, or an empty file.
     tables : ExtraTables, optional
-        What a journal must hold beside its entries; nothing by default.
+        Further tables of the journal; none by default.
     waits : bool, default True
-        Whether each commit waits for the disk. Otherwise a crash of the machine, but not one of the process, may lose
-        what was committed since the last :meth:`sync`.
+        Whether each commit waits for the disk. Otherwise a crash of the machine, but not of the process, may lose
+        commits since the last :meth:`sync`.
     read_only : bool, default False
-        Read a copy in memory of what the journal holds now. Nothing is written or locked, and another process may go
-        on writing. SQLite itself would write, for example when it reads its log; so both files are read completely.
+        Read the current contents of the journal into memory. Nothing is written or locked, and another process may
+        continue to write. SQLite itself writes even when it only reads a log, so both files are read completely.
 
     Attributes
     ----------
@@ -198,7 +198,7 @@ class EntryDatabase:
         self._tables = tables
         self._waits = waits
         self._read_only = read_only
-        self._is_on_disk = True  # whether the disk has all that was committed
+        self._is_on_disk = True  # whether all commits are on disk
         self._process = os.getpid()
         self._identity: tuple[int, int] | None = None
         self._version = VERSION
@@ -226,7 +226,7 @@ class EntryDatabase:
             return sqlite3.connect(self.path, factory=SharedConnection, **options)
 
     def _copied(self) -> SharedConnection:
-        """Return a connection to a copy in memory of what the journal holds now, even if another process changes it."""
+        """Return a connection to a copy of the journal in memory, even while another process changes the journal."""
         contents, log_bytes = self._read_together()
         if _is_blank(self.path, contents):
             reason = "is empty: nothing has been stored yet; open it without read_only to begin"
@@ -242,7 +242,7 @@ class EntryDatabase:
             return connection
 
     def _read_together(self) -> tuple[bytes, bytes]:
-        """Return the contents of the database file and of its log at one moment.
+        """Return consistent contents of the database file and its log.
 
         While the log has the same header, it holds every page that the writer copies to the database file meanwhile.
         """
@@ -283,10 +283,10 @@ class EntryDatabase:
         return is_new
 
     def _distrust(self) -> None:
-        """Have SQLite call no functions that the schema names.
+        """Forbid functions in the schema.
 
-        With it off, indexes on values in JSON are refused too. Where there may be some, only the schemas that
-        ``tables`` allows are used.
+        This also forbids indexes on JSON values, so journals that may have some are compared with the schemas that
+        ``tables`` allows instead.
         """
         if self._tables is None:
             self._run("PRAGMA trusted_schema = OFF")
@@ -308,7 +308,7 @@ class EntryDatabase:
         if entries not in schema or not (self._tables.allows(others) if self._tables else not others):
             reason = "has other tables than a journal" if self._tables is None else "is not the journal of such a store"
             raise FileFormatError(self.path, reason)
-        # To look through all tables, and whether indexes fit them, would take long; what else there is fails when read.
+        # Checking all tables and indexes would take long; other damage raises when it is read.
         found = self._run("PRAGMA quick_check(1)" if self._tables is None else "PRAGMA quick_check(entries)")
         if found != "ok":
             raise FileFormatError(self.path, f"is damaged: {' '.join(str(found).split())}")
@@ -376,20 +376,20 @@ class EntryDatabase:
             self._run("BEGIN")
 
     def commit(self) -> None:
-        """Keep what was written, whatever happens to the process."""
+        """Commit the transaction, so that a crash of the process loses nothing."""
         if self._connection.in_transaction:
             self._run("COMMIT")
             self._is_on_disk = self._waits
 
     def sync(self) -> None:
-        """Commit, and sync all that was committed to disk."""
+        """Commit, and sync all commits to disk."""
         self.commit()
         if not self._is_on_disk:
             self.checkpoint()
             self._is_on_disk = True
 
     def begin_change(self) -> bool:
-        """Begin what :meth:`undo_change` undoes; return whether something has been written that it will not undo."""
+        """Begin a change that :meth:`undo_change` can undo; return whether there are earlier writes that it keeps."""
         if not self._connection.in_transaction:
             self._run("BEGIN")
             return False
@@ -397,7 +397,7 @@ class EntryDatabase:
         return True
 
     def undo_change(self, keep_earlier: bool) -> None:
-        """Undo what was written since :meth:`begin_change`, which returned ``keep_earlier``."""
+        """Undo all writes since :meth:`begin_change`, which returned ``keep_earlier``."""
         if keep_earlier:
             self._run("ROLLBACK TO change")
             self._run("RELEASE change")
@@ -405,13 +405,13 @@ class EntryDatabase:
             self.roll_back()
 
     def roll_back(self) -> None:
-        """Undo what was written since the last commit."""
+        """Undo all writes since the last commit."""
         with self._translated_errors():
             if self._connection.in_transaction:
                 self._connection.rollback()
 
     def restart(self, sequence: int, entry: bytes) -> None:
-        """Replace all entries by one, and sync it to disk. If this fails, what was committed before is still there."""
+        """Replace all entries by one, and sync it to disk. If this fails, earlier commits remain."""
         version = self._version
         try:
             self.begin()
@@ -424,12 +424,12 @@ class EntryDatabase:
             raise
 
     def checkpoint(self) -> None:
-        """Sync the log to disk, also what a killed process has left in the system's cache only."""
+        """Sync the log to disk, including writes of a killed process that are only in the system's cache."""
         if not self._read_only:
             self._run("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def close(self) -> None:
-        """Close the database, unless it belongs to the parent process. What is not committed is discarded."""
+        """Close the database, unless it belongs to the parent process. Uncommitted writes are discarded."""
         if self._process != os.getpid():
             return
         with _opening:

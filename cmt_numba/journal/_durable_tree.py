@@ -37,7 +37,7 @@ from ._journal import Durability, Journal
 T = TypeVar("T")
 
 _RETURN = "return"  # the operation that records the memories returned by queries
-_MOST_NOTES = 1 << 16  # queries whose notes wait while the journal cannot be written; those before them are dropped
+_MOST_NOTES = 1 << 16  # queries whose notes are kept while the journal cannot be written; older ones are dropped
 
 
 def _draw_word(tree: ContextualMemoryTree) -> int:
@@ -89,7 +89,7 @@ _COMPARED = [ROOT, COUNT, NODES_END, FREE_NODE, LEAVES_END, FREE_LEAF]  # counte
 
 
 def fingerprint(tree: ContextualMemoryTree, *, with_draws: bool = True) -> dict[str, int]:
-    """Return a fingerprint of a tree that is cheap to compute, perhaps without the numbers drawn for queries."""
+    """Return a fingerprint of a tree, which is cheap to compute, with or without the draws of queries."""
     forest, stop = tree._forest, None if with_draws else -1  # the last stream is that for queries
     state = forest.state
     if state is None:
@@ -106,12 +106,12 @@ def fingerprint(tree: ContextualMemoryTree, *, with_draws: bool = True) -> dict[
 
 
 class _TreeForm:
-    """How a tree is kept in a folder.
+    """The form of a tree in a folder.
 
     Parameters
     ----------
     owner : DurableTree
-        The tree of the user, which has the forest of the tree in use.
+        The tree of the user. It uses the forest of the current tree.
     options : dict of str to object
         The options that were given.
     with_defaults : callable
@@ -144,7 +144,7 @@ class _TreeForm:
     # Changes
 
     def change(self, name: str, arguments: Arguments, *, counts: bool = True, **shown: Any) -> Any:
-        """Call a method of the tree as a journaled change. ``shown`` are arguments that change nothing."""
+        """Call a method of the tree as a journaled change. ``shown`` are arguments that are not journaled."""
         assert self.journal is not None
         return self.journal.change(partial(self._make, name, arguments, shown), counts=counts)
 
@@ -160,7 +160,7 @@ class _TreeForm:
     # What queries change
 
     def draw_word(self) -> int:
-        """Return 64 bits of the random stream for queries. To lose a draw does no harm."""
+        """Return 64 bits of the random stream for queries. Losing a draw does no harm."""
         word: int = self.change("draw", {}, counts=False)
         return word
 
@@ -168,13 +168,13 @@ class _TreeForm:
         """Journal which memories a query has returned, now or with the next change."""
         if self.journal is not None and self.journal.is_writable:
             self.returned.append(ids)
-            with suppress(JournalError):  # queries work although the journal cannot be written
-                self.journal.try_alone(self.enter_notes)  # or the thread that is making a change does it
+            with suppress(JournalError):  # queries work even if the journal cannot be written
+                self.journal.try_alone(self.enter_notes)  # otherwise the thread that is making a change does it
 
     def enter_notes(self) -> None:
         while self.returned:
             self.change(_RETURN, {"ids": self.returned[0]}, counts=False)
-            self.returned.popleft()  # only now: if the journal could not be written, the next change tries again
+            self.returned.popleft()  # removed only now, so that the next change retries after a failure
 
     def mark(self) -> Any:
         forest = self.tree._forest
@@ -246,7 +246,7 @@ class _TreeForm:
         self._is_ambiguous |= is_silent
         if entry.version > 1:
             forest.evicts = np.empty(0, np.int64) if entry.forgotten is None else entry.forgotten
-        forest.has_warned = True  # of what was done long ago
+        forest.has_warned = True  # no warnings about earlier calls
         try:
             if is_silent and not self._as_reopened:
                 replace_rows(forest, check_ids(arguments["ids"]), forest.check_rows(arguments["X"]))
@@ -270,14 +270,13 @@ class DurableTree(ContextualMemoryTree):
     before the call returns. When the folder is opened again, the tree is bit-identical to the one after the last
     change. Otherwise it behaves like any other tree.
 
-    Opening a folder maps the keys instead of reading them, so it takes little time. Damaged keys are therefore found by
-    :meth:`check_invariants`, and before the next snapshot; all else that is damaged is refused at once.
+    Opening a folder maps the keys instead of reading them, so it takes little time. Damaged keys are therefore found
+    only by :meth:`check_invariants` and before the next snapshot. Other damage raises an error at once.
 
-    A change either succeeds or changes nothing. If one fails half-way (out of memory, disk full) or is interrupted, the
-    tree is read again from the folder, which restores it as it was after the last change; that takes about as long as
-    opening the folder.
+    A change either succeeds or changes nothing. If one fails (out of memory, disk full) or is interrupted, the tree is
+    restored from the folder to its state after the last change, which takes about as long as opening the folder.
 
-    Changes from several threads are made one after the other. A forked child of the process that opened the folder can
+    Changes from several threads are made one after another. A forked child of the process that opened the folder can
     query the tree, but not change it.
 
     Parameters

@@ -37,7 +37,7 @@ class Folder:
     read_only : bool, default False
         Whether nothing may be written. The folder must exist and is not locked.
     tables : ExtraTables, optional
-        Tables that the journal's database holds beside its entries.
+        Further tables of the journal's database.
     waits : bool, default True
         Whether each commit waits for the disk.
 
@@ -77,7 +77,7 @@ class Folder:
             self.path.mkdir(0o700)
             bring_to_disk(self.path.absolute().parent)
         self._check_whose_it_is()
-        if read_only and check_regular(self._acknowledged_path):  # before the entries, to which a writer may add
+        if read_only and check_regular(self._acknowledged_path):  # read before the entries, which a writer may add to
             self._acknowledged = Acknowledged(self._acknowledged_path, read_only=True)
         self.database = EntryDatabase(self.journal_path, tables, waits=waits, read_only=read_only)
         self.is_new = self.database.is_new
@@ -112,7 +112,7 @@ class Folder:
     def _acknowledged_path(self) -> Path:
         return self.path / _MARK
 
-    # What is there
+    # Checking the folder
 
     def _check_whose_it_is(self) -> None:
         """Check that the folder is that of a tree, or empty; create an empty journal in an empty folder."""
@@ -207,7 +207,7 @@ class Folder:
             )
 
     def settle(self, last: int) -> None:
-        """Sync what a killed process has left, up to this change, and delete the files that it left."""
+        """Sync the changes of a killed process up to this one, and delete the temporary files that it left."""
         if not self._read_only:
             self.database.checkpoint()
             self.sync(last)
@@ -261,7 +261,7 @@ class Folder:
     def restart(self, sequence: int, entry: bytes) -> None:
         """Replace all changes up to this number by a snapshot, which must be on disk.
 
-        An OSError leaves those that were synced in the journal, unless there are others that were not.
+        After an OSError the synced changes are still in the journal, unless some were not synced.
         """
         assert self._acknowledged is not None
         self.database.restart(sequence, entry)
@@ -309,7 +309,7 @@ class Folder:
 
 
 def read_at_one_moment(path: str | os.PathLike[str], read: Callable[[], None]) -> None:
-    """Read the files of a folder, again if this fails because another process has changed them meanwhile."""
+    """Read the files of a folder, and retry if another process has changed them meanwhile."""
     while True:
         before = _stamps(Path(path))
         try:
@@ -320,7 +320,7 @@ def read_at_one_moment(path: str | os.PathLike[str], read: Callable[[], None]) -
 
 
 def _stamps(path: Path) -> list[tuple[str, int, int]]:
-    """Return the name, size and time of change of each file that has a name both before and after its stamp is read."""
+    """Return the name, size and modification time of each file."""
     stamps = []
     with suppress(FileNotFoundError):
         for name in sorted(os.listdir(path)):

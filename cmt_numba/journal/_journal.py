@@ -1,4 +1,4 @@
-"""``Journal``: keeps an object in a folder, so that its changes survive a crash."""
+"""``Journal``: the snapshots and the journal of an object in a folder."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ CLOSED = "it is closed"
 READ_ONLY = "it is read-only"
 _REMEDIES = {CLOSED: "open it again", READ_ONLY: "open it without read_only"}
 _TIMES_A_SNAPSHOT = 4  # smallest ratio of the time between snapshots to the time of a snapshot
-_AT_THE_END = 1 / 40  # of how long a journal may get, above which it gets a snapshot when the folder is closed
+_AT_THE_END = 1 / 40  # share of the limits of a journal above which closing the folder takes a snapshot
 
 
 class Durability(NamedTuple):
@@ -49,7 +49,7 @@ class Durability(NamedTuple):
     snapshot_seconds: float = 10.0
 
     def checked(self) -> Durability:
-        """Return this with plain numbers. Raises TypeError or ValueError if one is not possible."""
+        """Return validated parameters. Raises TypeError or ValueError if one is invalid."""
         return Durability(
             check_integer("sync_every", self.sync_every, 1),
             check_integer("snapshot_bytes", self.snapshot_bytes, 0),
@@ -58,7 +58,7 @@ class Durability(NamedTuple):
 
 
 class DurableForm(Protocol):
-    """How an object is written to a folder, made again, and compared: what a class adds to a :class:`Journal`.
+    """How objects of a class are written to a folder, restored and compared: the part of a class in a :class:`Journal`.
 
     Attributes
     ----------
@@ -76,7 +76,7 @@ class DurableForm(Protocol):
         """The lock of the object."""
 
     def contents(self) -> Contents:
-        """Return what a snapshot of the object holds. No other thread changes it meanwhile."""
+        """Return the contents of a snapshot of the object. No other thread changes it meanwhile."""
 
     def made_of(self, contents: Contents, *, values: bool) -> Any:
         """Return the object in a snapshot. The arrays in ``unread`` need be valid only with ``values``.
@@ -85,31 +85,31 @@ class DurableForm(Protocol):
         """
 
     def fingerprint(self, made: Any = None) -> dict[str, int]:
-        """Return what tells an object, by default the one in use, from others. It must be cheap to compute."""
+        """Return a fingerprint of an object, by default of the current one. It must be cheap to compute."""
 
     def has_fingerprint(self, made: Any, after: dict[str, int]) -> bool:
         """Return whether an object has a fingerprint. Raises ValueError if it differs so much that data is missing."""
 
     def replay(self, made: Any, entry: Entry, exact: bool) -> None:
-        """Make the change of an entry again. If all is ``exact`` so far, it must be possible.
+        """Replay the change of an entry. If the replay has been ``exact`` so far, this must succeed.
 
-        Raises LookupError, TypeError or ValueError if it is not.
+        Raises LookupError, TypeError or ValueError if it fails.
         """
 
     def recover(self, replay_all: Callable[[], tuple[Any, bool]]) -> tuple[Any, bool]:
-        """Return what ``replay_all`` returns: the object in the folder, and whether it is exactly the one before."""
+        """Return the result of ``replay_all``: the object in the folder, and whether its fingerprints match."""
 
     def use(self, made: Any) -> None:
-        """Use an object that was made from the folder in place of the former one."""
+        """Replace the current object by one that was restored from the folder."""
 
     def enter_notes(self) -> None:
-        """Append entries for what readers have changed since the last change, if anything."""
+        """Append entries for changes by readers since the last change, if any."""
 
     def mark(self) -> Any:
-        """Return what :meth:`is_changed` needs to know of the object before a change."""
+        """Return the state of the object before a change, for :meth:`is_changed`."""
 
     def is_changed(self, mark: Any, error: BaseException) -> bool:
-        """Return whether a change that failed may have changed the object since the mark."""
+        """Return whether a failed change may have changed the object since the mark."""
 
 
 class _Effort(NamedTuple):
@@ -122,22 +122,22 @@ class _Effort(NamedTuple):
 class Journal:
     """The folder of an object: its last snapshot, and a journal of the changes since.
 
-    A change is made in memory, appended to the journal and committed before it is acknowledged. If anything fails or
-    is interrupted, what was written is undone, and the object is made again from the folder, so that it is what it was
-    after the last acknowledged change.
+    A change is made in memory, appended to the journal and committed before it is acknowledged. If it fails or
+    is interrupted, its writes are undone, and the object is restored from the folder to its state after the last
+    acknowledged change.
 
     Parameters
     ----------
     path : path-like
         The folder: empty, or that of such an object. If it does not exist, it is created; its parent must exist.
     form : DurableForm
-        How the object is written and made again. Of a new folder it is in use already.
+        How the object is written and restored. Its object is the contents of a new folder.
     durability : Durability
         When to wait for the disk and to take snapshots.
     tables : ExtraTables, optional
         Tables that the database holds besides the entries. They change in the same transactions.
     read_only : bool, default False
-        Read an existing folder as it is now and write nothing. Another process may go on changing it.
+        Read the current contents of an existing folder and write nothing. Another process may continue to change it.
 
     Attributes
     ----------
@@ -166,12 +166,12 @@ class Journal:
         self._process = os.getpid()
         self._writing = threading.RLock()
         self._is_under_way = False  # whether the thread that holds the lock is making a change
-        self._is_behind = False  # whether a failure has left an object that must be made again
+        self._is_behind = False  # whether the object must be restored after a failure
         self._refusal: str | None = None  # why changes are refused
         self._n_unsynced = 0
-        self._is_too_large = False  # whether the change under way has no entry, but needs a snapshot
+        self._is_too_large = False  # whether the current change is too large for an entry and needs a snapshot
         self._journal = self._last_snapshot = _Effort(0, 0.0)
-        self._is_verified = True  # whether no array is mapped that may be damaged
+        self._is_verified = True  # whether all mapped arrays have been verified
         self.sequence = 0
         if read_only:
             self._refusal = READ_ONLY
@@ -182,7 +182,7 @@ class Journal:
             self._begin(path, tables, read_only=False)
 
     def _begin(self, path: str | os.PathLike[str], tables: ExtraTables | None, *, read_only: bool) -> None:
-        """Open the folder and make the object from it, or create it."""
+        """Open the folder and restore the object, or create the folder."""
         self.folder = Folder(path, read_only=read_only, tables=tables, waits=self._durability.sync_every == 1)
         try:
             if self.folder.is_new:
@@ -205,7 +205,7 @@ class Journal:
 
     @property
     def is_writable(self) -> bool:
-        """Whether it is neither closed nor read-only, and this process has opened it."""
+        """Whether the journal is open in this process, and not read-only."""
         return self._refusal is None and not self._is_a_fork()
 
     # Changes
@@ -250,7 +250,7 @@ class Journal:
             return work() if self._is_under_way else self._attempt(work, True)
 
     def alone(self, work: Callable[[], T]) -> T:
-        """Return what ``work`` returns while no other thread changes the object.
+        """Call ``work`` while no other thread changes the object, and return its result.
 
         Raises
         ------
@@ -261,16 +261,16 @@ class Journal:
             return work()
 
     def note(self, entry: Entry) -> None:
-        """Append an entry for what readers have changed in memory already. It is committed with the next change."""
+        """Append an entry for a change that readers have made in memory. It is committed with the next change."""
         try:
             with self._translated_errors():
                 self._append(entry, 0.0, False)
         except BaseException:
-            self._is_behind = True  # changes that follow would not be those of the journal
+            self._is_behind = True  # memory and journal differ now
             raise
 
     def enter_notes(self) -> None:
-        """Append entries for what readers have changed, now."""
+        """Append entries for changes by readers now."""
         with self._alone():
             self._form.enter_notes()
 
@@ -280,12 +280,12 @@ class Journal:
         return self._is_behind
 
     def catch_up(self) -> None:
-        """Make the object again from the folder if a failed change could not be undone yet.
+        """Restore the object from the folder if a failed change could not be undone yet.
 
         Raises
         ------
         JournalError
-            If that is not possible.
+            If this fails.
         """
         with self._alone():
             self._catch_up()
@@ -324,7 +324,7 @@ class Journal:
         return answer
 
     def _append(self, entry: Entry, seconds: float, counts: bool) -> None:
-        """Write the entry of a change, or remember that it needs a snapshot because it is too large for an entry."""
+        """Write the entry of a change, or note that it is too large for an entry and needs a snapshot."""
         if count_argument_bytes(entry.arguments) > min(self._most_bytes(), MOST_BYTES):
             self._is_too_large = True
         else:
@@ -345,17 +345,17 @@ class Journal:
                 self.folder.database.commit()
 
     def _undo(self, before: tuple[int, int, _Effort], keep_earlier: bool, is_changed: bool) -> None:
-        """Undo what a change has written, and make the object again if it has changed."""
+        """Undo the writes of a change, and restore the object if it has changed."""
         self.sequence, self._n_unsynced, self._journal = before
         self._is_too_large, self._is_behind = False, True
         with suppress(OSError, FileFormatError, AlreadyOpenError):
             self.folder.database.undo_change(keep_earlier)
             self._is_behind = is_changed
-        with suppress(JournalError):  # the next change tries again
+        with suppress(JournalError):  # the next change retries
             self._catch_up()
 
     def _catch_up(self) -> None:
-        """Make the object again from the folder if a failure has left another one."""
+        """Restore the object from the folder if a failure has left it in another state."""
         if not self._is_behind:
             return
         try:
@@ -475,21 +475,21 @@ class Journal:
         return max(self._durability.snapshot_bytes, self._last_snapshot.n_bytes)
 
     def _take_snapshot_if_due(self, share: float = 1.0) -> None:
-        """Take a snapshot if the journal has got longer than it may, or than a share of that."""
+        """Take a snapshot if the journal exceeds its limits, or a share of them."""
         most_seconds = share * max(self._durability.snapshot_seconds, _TIMES_A_SNAPSHOT * self._last_snapshot.seconds)
         if self._journal.n_bytes <= share * self._most_bytes() and self._journal.seconds <= most_seconds:
             return
         try:
             self._sync()
             self._take_snapshot()
-        except (AssertionError, MemoryError, OSError, TypeError, ValueError) as error:  # the journal holds the changes
-            self._journal = _Effort(0, 0.0)  # try again after as many further changes
+        except (AssertionError, MemoryError, OSError, TypeError, ValueError) as error:  # the journal has all changes
+            self._journal = _Effort(0, 0.0)  # retry when the journal has grown as much again
             _warn(f"{self.path}: no snapshot could be taken, so the journal keeps growing: {error}")
 
     def _take_snapshot(self) -> None:
         """Replace the journal by a snapshot. The journal must be synced, except for changes only in the snapshot."""
         started = perf_counter()
-        self.verify()  # what is damaged must not get into another file
+        self.verify()  # damage must not be copied into the new file
         self.folder.check_room_for(self.sequence)
         path = self.folder.snapshot_path(self.sequence)
         self._save_snapshot(path)
@@ -498,13 +498,13 @@ class Journal:
         self._journal, self._last_snapshot = _Effort(0, 0.0), _Effort(path.stat().st_size, perf_counter() - started)
 
     def verify(self) -> None:
-        """Raise FileFormatError if an array of the last snapshot that was only mapped is damaged."""
+        """Raise FileFormatError if a mapped array of the last snapshot is damaged."""
         if self._is_verified or self._refusal == CLOSED:
             return
         try:
             verify_arrays(self.folder.snapshot_path(self.folder.base), DTYPES, self._form.unread)
         except FileNotFoundError:
-            if self._refusal != READ_ONLY:  # otherwise its writer has replaced it, and only the mapping is left
+            if self._refusal != READ_ONLY:  # otherwise the writer has deleted it, and only the mapping is left
                 raise
         self._is_verified = True
 
@@ -524,7 +524,7 @@ class Journal:
     # Opening
 
     def _open(self) -> None:
-        """Make the object from the folder, and complete what a killed process has left."""
+        """Restore the object from the folder, and complete the work of a killed process."""
         made, exact = self._form.recover(self._replay_all)
         self.folder.settle(self.sequence)
         self._form.use(made)
@@ -536,7 +536,7 @@ class Journal:
             _warn(message)
 
     def _replay_all(self) -> tuple[Any, bool]:
-        """Return the object in the folder, and whether it is exactly the one before."""
+        """Return the object in the folder, and whether all fingerprints match."""
         path, form = self.folder.journal_path, self._form
         with closing(self.folder.entries()) as entries:
             sequence, packed = next(entries)
@@ -563,7 +563,7 @@ class Journal:
             return made, exact
 
     def _read_snapshot(self, sequence: int) -> Any:
-        """Return the object of a snapshot."""
+        """Return the object in a snapshot."""
         path, started = self.folder.snapshot_path(sequence), perf_counter()
         if not check_regular(path):
             raise FileFormatError(path, "is missing; restore it from a copy")

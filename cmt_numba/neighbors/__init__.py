@@ -1,4 +1,4 @@
-"""Nearest neighbours among dense rows by vector quantisation, and votes of neighbours under several similarities."""
+"""Approximate nearest neighbors of dense rows by vector quantisation, and classification by their votes."""
 
 from ._landmark_classifier import LandmarkClassifier
 from ._landmark_index import Found, LandmarkIndex

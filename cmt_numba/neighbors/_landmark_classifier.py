@@ -1,4 +1,4 @@
-"""``LandmarkClassifier``: votes of the nearest examples."""
+"""``LandmarkClassifier``: a vote of the nearest examples."""
 
 from __future__ import annotations
 
@@ -18,32 +18,32 @@ from ._measures import weights_of
 class LandmarkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Classify by equal or weighted votes of the nearest examples, under one of several similarities.
 
-    Examples are kept in a :class:`LandmarkIndex`. The classifier is like scikit-learn's KNeighborsClassifier, for more
-    examples than can be compared one by one.
+    Examples are stored in a :class:`LandmarkIndex`. The classifier resembles scikit-learn's KNeighborsClassifier, but
+    suits sets of examples that are too large for comparisons with all of them.
 
     Parameters
     ----------
     n_neighbors : int, default 5
-        Examples that vote.
+        Number of examples that vote.
     weights : {"uniform", "score"}, default "uniform"
-        Votes of a neighbour: one, or its similarity; under "euclidean", the inverse of its distance.
+        Weight of a vote: 1, or the similarity; for "euclidean" the inverse of the distance.
     metric : {"cosine", "inner_product", "euclidean", "gaussian", "laplacian"}, default "cosine"
-        As of :class:`LandmarkIndex`.
+        Distance or similarity; see :class:`LandmarkIndex`.
     n_lists : int, optional
-        Lists. By default twice the root of the number of examples.
+        Number of lists; by default twice the square root of the number of examples.
     n_probes : int, default 8
-        Lists that are searched for a row.
+        Number of lists that are searched for a row.
     bandwidth : float, optional
-        Of "gaussian" and "laplacian". By default the median of distances.
+        Bandwidth of "gaussian" and "laplacian"; by default the median of distances.
     random_state : int or numpy.random.SeedSequence, optional
         Seed.
 
     Attributes
     ----------
     classes_ : ndarray of shape (n_classes,)
-        The classes, in rising order.
+        The classes, sorted.
     index_ : LandmarkIndex
-        The examples, by position.
+        The index of the examples; their ids are positions.
 
     Examples
     --------
@@ -78,7 +78,7 @@ class LandmarkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any) -> Self:
-        """Store examples, and forget those before.
+        """Store examples, replacing earlier ones.
 
         Parameters
         ----------
@@ -117,14 +117,14 @@ class LandmarkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         X : array-like of shape (n, n_features)
             Queries.
         n_neighbors : int, optional
-            Examples wanted for each; by default the parameter of this name.
+            Number of neighbors for each row; by default the parameter of this name.
 
         Returns
         -------
         values : ndarray of float32, shape (n, n_neighbors)
             Similarities, or distances under "euclidean", the nearest first.
         positions : ndarray of int64, shape (n, n_neighbors)
-            Of the examples, -1 where fewer were found.
+            Positions of the examples, padded with -1.
 
         Raises
         ------
@@ -139,7 +139,7 @@ class LandmarkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     @keeps_interpreter
     def predict_proba(self, X: Any) -> np.ndarray:
-        """Return the share of each class in the votes: float64, shape (n, n_classes)."""
+        """Return the share of each class in the votes, as float64 of shape (n, n_classes)."""
         values, positions = self.kneighbors(X)
         row, rank = np.nonzero(positions >= 0)
         voters = row, self._classes_of[positions[row, rank]]
@@ -150,7 +150,7 @@ class LandmarkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     @keeps_interpreter
     def predict(self, X: Any) -> np.ndarray:
-        """Return the class with the most votes for each row; of equally many, the first of ``classes_``."""
+        """Return the class with the most votes for each row; ties go to the first of ``classes_``."""
         shares = self.predict_proba(X)
         classes: np.ndarray = self.classes_[shares.argmax(axis=1)]
         return classes

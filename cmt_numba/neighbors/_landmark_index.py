@@ -1,4 +1,4 @@
-"""``LandmarkIndex``: nearest rows by vector quantisation."""
+"""``LandmarkIndex``: approximate nearest neighbors by vector quantisation."""
 
 from __future__ import annotations
 
@@ -25,47 +25,47 @@ from ..persistence import Contents, Saved, generator_fields, read_array, read_ge
 from ._lists import Lists, Part, assigned, held, search, trained, with_rows, without
 from ._measures import METRICS, Measure, fits
 
-_LISTS = 2.0  # times the root of the number of rows
-_GROWTH = 4  # of their number, after which landmarks are trained again
+_LISTS = 2.0  # times the square root of the number of rows
+_GROWTH = 4  # growth of the number of rows after which landmarks are trained again
 
 
 class Found(NamedTuple):
-    """The nearest rows for each row asked."""
+    """The nearest rows of each query."""
 
-    ids: np.ndarray  # int64 (n, k), -1 for none
-    values: np.ndarray  # float32 (n, k): similarities, -inf for none, or distances, inf for none
-    n_computed: np.ndarray  # int64 (n,): similarities or distances that were computed
+    ids: np.ndarray  # int64 (n, k), padded with -1
+    values: np.ndarray  # float32 (n, k): similarities padded with -inf, or distances padded with inf
+    n_computed: np.ndarray  # int64 (n,): number of similarities or distances computed
 
 
 class _Assignment(NamedTuple):
-    """The list of each row. Removed rows stay for a while."""
+    """The list of each row, including some rows that have been removed."""
 
     ids: np.ndarray = np.empty(0, np.int64)  # ascending
     list_of: np.ndarray = np.empty(0, np.int32)
-    room: GrowingColumns | None = None  # where these lie, if more can be appended
+    room: GrowingColumns | None = None  # the columns of these arrays, if more can be appended
 
     def followed_by(self, ids: np.ndarray, list_of: np.ndarray) -> _Assignment:
-        """Return these rows and then others, whose ids are above these."""
+        """Return these rows followed by others with higher ids."""
         room, columns = appended(self.room, (self.ids, self.list_of), (ids, list_of))
         return _Assignment(columns[0], columns[1], room)
 
 
 class _State(NamedTuple):
-    """Everything that changes, replaced as a whole."""
+    """All mutable state, replaced as a whole."""
 
     lists: Lists
     assignment: _Assignment
-    n_trained: int  # rows that there were when landmarks were trained
+    n_trained: int  # number of rows when landmarks were trained
     bandwidth: float
 
 
 class LandmarkIndex(Saved):
-    """Nearest rows among very many: k-means puts the rows in lists, and a search scores those in the nearest lists.
+    """Find the nearest of very many rows: k-means divides them into lists, and a search scores the nearest lists.
 
     This is an inverted file with vector quantisation (Sivic and Zisserman, Video Google, ICCV 2003). Landmarks, one for
     each list, are the means that scikit-learn's MiniBatchKMeans finds. A batch is grouped by list, and each list costs
-    one matrix product. Rows can be inserted and removed at any time.
-    Landmarks are trained again when the number of rows has grown fourfold.
+    one matrix product. Rows can be inserted and removed at any time. Landmarks are trained again when the number of
+    rows has grown fourfold.
 
     Parameters
     ----------
@@ -73,13 +73,13 @@ class LandmarkIndex(Saved):
         The similarity, or the Euclidean distance. "gaussian" is ``exp(-d**2 / (2 * bandwidth**2))`` of
         the Euclidean distance, "laplacian" ``exp(-d / bandwidth)`` of the city block distance, as in scikit-learn.
     n_lists : int, optional
-        Lists. By default twice the root of the number of rows.
+        Number of lists; by default twice the square root of the number of rows.
     n_probes : int, default 8
-        Lists that are searched for a row. More lists give a higher recall and take longer; with all of them answers
-        are exact, up to rounding. May be set at any time.
+        Number of lists that are searched for a row. More lists give a higher recall and take longer; with all lists
+        results are exact up to rounding. It can be set at any time.
     bandwidth : float, optional
-        Of "gaussian" and "laplacian". By default the median of the distances of up to 1,000 rows, when landmarks are
-        trained.
+        Bandwidth of "gaussian" and "laplacian"; by default the median distance of up to 1,000 rows, computed when
+        landmarks are trained.
     random_state : int or numpy.random.SeedSequence, optional
         Seed.
 
@@ -120,7 +120,7 @@ class LandmarkIndex(Saved):
         self._next_id = 0
         self._state: _State | None = None  # before the first row
 
-    # What it holds
+    # Contents
 
     def __len__(self) -> int:
         return 0 if self._state is None else self._state.lists.n
@@ -139,7 +139,7 @@ class LandmarkIndex(Saved):
 
     @property
     def n_lists_(self) -> int:
-        """Number of lists."""
+        """The number of lists."""
         return 0 if self._state is None else len(self._state.lists.parts)
 
     @property
@@ -168,8 +168,7 @@ class LandmarkIndex(Saved):
         Parameters
         ----------
         X : array-like of shape (n, n_features)
-            The rows, dense. Those of the first call decide on the landmarks: give it very many, or call
-            :meth:`rebuild` later.
+            The rows, dense. Landmarks are trained on those of the first call: pass many, or call :meth:`rebuild` later.
 
         Returns
         -------
@@ -194,7 +193,7 @@ class LandmarkIndex(Saved):
             which = assigned(state.lists, rows)
             lists = with_rows(self._measure, state.lists, rows, ids, which)
             state = state._replace(lists=lists, assignment=state.assignment.followed_by(ids, which))
-        self._next_id += ids.size  # ids of an insertion that is broken off from here on are left out
+        self._next_id += ids.size  # if the insertion fails from here on, its ids are skipped
         self._state = state
         return ids
 
@@ -224,12 +223,12 @@ class LandmarkIndex(Saved):
         self._state = state
 
     def rebuild(self) -> None:
-        """Train landmarks, and the bandwidth unless it is given, on all rows, and reassign the rows to lists."""
+        """Train landmarks and, unless given, the bandwidth on all rows, and reassign the rows to lists."""
         if self._state is not None and len(self) > 0:
             self._state = self._made(*self._state.lists.all_rows())
 
     def _made(self, rows: np.ndarray, ids: np.ndarray) -> _State:
-        """Return lists of some rows, whose ids rise."""
+        """Return new lists of rows with rising ids."""
         self._measure.check_spread(rows)
         n = rows.shape[0]
         n_lists = min(n, self.n_lists or max(1, round(_LISTS * np.sqrt(n))))
@@ -240,7 +239,7 @@ class LandmarkIndex(Saved):
         return _State(lists, _Assignment().followed_by(ids, which), n, bandwidth)
 
     def _lists_of(self, ids: np.ndarray) -> np.ndarray:
-        """Return the list that each row is in, -1 for those that are not there."""
+        """Return the list of each row, -1 for unknown ids."""
         if self._state is None:
             return np.full(ids.size, -1)
         assignment = self._state.assignment
@@ -255,19 +254,19 @@ class LandmarkIndex(Saved):
 
     @keeps_interpreter
     def query(self, X: Any, k: int = 1) -> Found:
-        """Return the nearest rows in the lists nearest to each row asked, of equally near ones the one inserted first.
+        """Return the nearest rows in the lists nearest to each query; of equal distances the row inserted first.
 
         Parameters
         ----------
         X : array-like of shape (n, n_features)
-            Rows that the metric compares with those stored.
+            Queries.
         k : int, default 1
-            Rows wanted for each.
+            Number of rows for each query.
 
         Returns
         -------
         Found
-            Ids, similarities or distances, and how many of them were computed.
+            Ids, similarities or distances, and the number of those computed.
 
         Raises
         ------
@@ -353,7 +352,7 @@ def _lists_from(
 
 
 def _assignment_of(lists: Lists) -> _Assignment:
-    """Return the assignment of the present rows."""
+    """Return the lists of the rows that are stored."""
     ids = np.concatenate([part.ids for part in lists.parts])
     which = np.repeat(np.arange(len(lists.parts)), [part.n for part in lists.parts])
     order = np.argsort(ids)

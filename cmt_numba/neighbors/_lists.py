@@ -1,7 +1,7 @@
-"""Rows in lists, each with a landmark in its middle: an inverted file (Sivic and Zisserman, Video Google, ICCV 2003).
+"""An inverted file: lists of rows around landmarks (Sivic and Zisserman, Video Google, ICCV 2003).
 
-``Lists`` are never changed. Each change returns new ones, which may share arrays with the old ones: rows are appended
-behind the rows in use. So searches continue undisturbed, and a failed change leaves no trace.
+``Lists`` are immutable. Each change returns new ones, which may share arrays with the old ones: rows are appended after
+the rows in use. So searches continue during a change, and a failed change has no effect.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from threadpoolctl import threadpool_limits
 from ..estimators import GrowingColumns, appended
 from ._measures import Measure
 
-_ROWS_OF_A_LIST = 64  # that k-means looks at
+_ROWS_OF_A_LIST = 64  # per list in the sample for k-means
 _COMPARED_AT_ONCE = 1 << 21
-_ROWS_AT_ONCE = 4096  # of a search
-_SCORES_AT_ONCE = 1 << 24  # of a list for all of these rows: 64 MB
+_ROWS_AT_ONCE = 4096  # queries searched together
+_SCORES_AT_ONCE = 1 << 24  # of a list for all of these queries: 64 MB
 
 
 class Part(NamedTuple):
@@ -31,32 +31,32 @@ class Part(NamedTuple):
     rows: np.ndarray  # float32 (n, n_features)
     halves: np.ndarray  # float32 (n,)
     ids: np.ndarray  # int64 (n,), ascending
-    room: GrowingColumns | None = None  # where these lie, if more can be appended
+    room: GrowingColumns | None = None  # the columns of these arrays, if more can be appended
 
     @property
     def n(self) -> int:
-        """Number of rows."""
+        """The number of rows."""
         return self.ids.size
 
 
 class Lists(NamedTuple):
     """All lists."""
 
-    origin: np.ndarray  # float32 (n_features,): taken off all rows
+    origin: np.ndarray  # float32 (n_features,): subtracted from all rows
     landmarks: np.ndarray  # float32 (n_lists, n_features)
     halves: np.ndarray  # float32 (n_lists,), of the landmarks
     parts: tuple[Part, ...]
     n: int  # rows in all lists
 
     def all_rows(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return all rows as they were given, and their ids, in the order of these."""
+        """Return all rows as given, and their ids, sorted by id."""
         ids = np.concatenate([part.ids for part in self.parts])
         order = np.argsort(ids)
         return np.concatenate([part.rows for part in self.parts])[order] + self.origin, ids[order]
 
 
 def trained(measure: Measure, rows: np.ndarray, n_lists: int, seed: int) -> Lists:
-    """Return empty lists with landmarks by k-means of some of the rows."""
+    """Return empty lists whose landmarks are k-means of a sample of the rows."""
     random = np.random.default_rng(seed)
     some = rows[np.sort(random.permutation(rows.shape[0])[: _ROWS_OF_A_LIST * n_lists])]
     n_features = rows.shape[1]
@@ -67,7 +67,7 @@ def trained(measure: Measure, rows: np.ndarray, n_lists: int, seed: int) -> List
     else:
         means = MiniBatchKMeans(n_lists, batch_size=max(1024, 4 * n_lists), n_init=1, random_state=seed)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)  # fewer different rows than lists
+            warnings.simplefilter("ignore", ConvergenceWarning)  # fewer distinct rows than lists
             with threadpool_limits(1):  # one thread per core is slower
                 landmarks = means.fit(some).cluster_centers_
     landmarks = np.unique(np.ascontiguousarray(landmarks, np.float32), axis=0)
@@ -89,7 +89,7 @@ def assigned(lists: Lists, rows: np.ndarray) -> np.ndarray:
 
 
 def with_rows(measure: Measure, lists: Lists, rows: np.ndarray, ids: np.ndarray, which: np.ndarray) -> Lists:
-    """Return lists with further rows, whose ids are above all others and rise; ``which`` names the list of each."""
+    """Return lists with further rows, whose ids rise and exceed all others; ``which`` is the list of each."""
     parts = list(lists.parts)
     order = np.argsort(which, kind="stable")
     for j, places in _grouped(which[order], order):
@@ -100,7 +100,7 @@ def with_rows(measure: Measure, lists: Lists, rows: np.ndarray, ids: np.ndarray,
 
 
 def without(lists: Lists, ids: np.ndarray, which: np.ndarray) -> Lists:
-    """Return lists without some rows, each of which is in the list that ``which`` names."""
+    """Return lists without some rows; ``which`` is the list of each."""
     parts = list(lists.parts)
     order = np.argsort(which, kind="stable")
     for j, places in _grouped(which[order], order):
@@ -110,7 +110,7 @@ def without(lists: Lists, ids: np.ndarray, which: np.ndarray) -> Lists:
 
 
 def held(lists: Lists, ids: np.ndarray, which: np.ndarray) -> np.ndarray:
-    """Return which ids are in the lists named; ``which`` is negative for ids that are in none."""
+    """Return which ids are in their lists; ``which`` is the list of each, negative for none."""
     there = np.zeros(ids.size, bool)
     order = np.argsort(which, kind="stable")
     for j, places in _grouped(which[order], order):
@@ -120,7 +120,7 @@ def held(lists: Lists, ids: np.ndarray, which: np.ndarray) -> np.ndarray:
 
 
 def _grouped(which: np.ndarray, values: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
-    """Yield each number of ``which``, which are in order, and its values."""
+    """Yield each distinct number of ``which``, which is sorted, with its values."""
     starts = [0] if which.size == 1 else np.flatnonzero(np.diff(which, prepend=which[:1] - 1)).tolist()
     for first, stop in pairwise([*starts, which.size]):
         yield int(which[first]), values[first:stop]
@@ -130,9 +130,9 @@ def _grouped(which: np.ndarray, values: np.ndarray) -> Iterator[tuple[int, np.nd
 
 
 class Pool(NamedTuple):
-    """Rows found, in any order."""
+    """Rows found, unsorted."""
 
-    rows: list[np.ndarray]  # int64: which of the rows asked
+    rows: list[np.ndarray]  # int64: positions of queries
     ids: list[np.ndarray]  # int64
     scores: list[np.ndarray]  # float32
 
@@ -140,14 +140,14 @@ class Pool(NamedTuple):
 def search(
     measure: Measure, lists: Lists, X: np.ndarray, k: int, n_probes: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the ids of the best rows in the lists nearest to each row asked, their scores, and how many were scored.
+    """Return the ids and scores of the best rows in the lists nearest to each query, and the number of rows scored.
 
     Returns
     -------
     ids : ndarray of int64, shape (n, k)
-        The best first, of equally good ones the first inserted; -1 where there are no more.
+        The best first, of equal scores the row inserted first; padded with -1.
     scores : ndarray of float32, shape (n, k)
-        Minus infinity for none.
+        Padded with minus infinity.
     n_computed : ndarray of int64, shape (n,)
     """
     n = X.shape[0]
@@ -185,9 +185,9 @@ def _scan(
     worst: np.ndarray,
     pool: Pool,
 ) -> None:
-    """Add the best of one list for each row to the pool; ``worst`` bounds the scores of interest, and is raised.
+    """Add the best rows of a list for each query to the pool, and raise ``worst``, the least score of interest.
 
-    The first list of more than ``k`` rows gives a row its bound.
+    The first list with more than ``k`` rows gives a query its bound.
     """
     order = np.argsort(which, kind="stable")
     for j, rows in _grouped(which[order], of_rows[order]):

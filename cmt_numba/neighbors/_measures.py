@@ -1,4 +1,4 @@
-"""Distances and similarities of dense rows. Inside, a larger score is a nearer row under all of them."""
+"""Distances and similarities of dense rows. Internally a larger score always means a nearer row."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from .._validation import check_matrix
 
 METRICS = ("cosine", "inner_product", "euclidean", "gaussian", "laplacian")
 _KERNELS = ("gaussian", "laplacian")
-_SAMPLE = 1000  # rows whose distances decide on a bandwidth
-_LARGEST = 1e15  # of which float32 can hold the sum of a million squares
-_LEAST = 1e-15  # whose squares keep their digits in float32
+_SAMPLE = 1000  # rows whose distances determine the bandwidth
+_LARGEST = 1e15  # float32 can hold the sum of a million squares of it
+_LEAST = 1e-15  # its square keeps its digits in float32
 _SHORTEST = np.float32(1e-30)
 
 
 def fits(rows: np.ndarray) -> bool:
     """Return whether the squares of rows are finite in float32."""
-    return rows.size == 0 or bool(rows.max() <= _LARGEST and rows.min() >= -_LARGEST)  # NaN compares false
+    return rows.size == 0 or bool(rows.max() <= _LARGEST and rows.min() >= -_LARGEST)  # false for NaN
 
 
 class Measure:
@@ -33,14 +33,14 @@ class Measure:
 
     def __init__(self, metric: str) -> None:
         self.metric = metric
-        self.by_squares = metric in ("euclidean", "gaussian")  # scored by products and squares, then exactly
+        self.by_squares = metric in ("euclidean", "gaussian")  # scored by products first, then exactly
         self.by_products = metric != "laplacian"
         self.has_bandwidth = metric in _KERNELS
 
     def rows(self, X: Any, n_features: int | None) -> np.ndarray:
-        """Return rows as they are stored and asked for: float32, in C order, for the cosine of length 1."""
+        """Return rows in the form for storage and queries: float32, C order, of unit length for cosines."""
         if hasattr(X, "toarray"):
-            raise TypeError("X must be a dense array: for sparse rows take CMTRetriever")
+            raise TypeError("X must be a dense array: use CMTRetriever for sparse rows")
         rows = np.ascontiguousarray(check_matrix(X, n_features=n_features), np.float32)
         if not np.isfinite(rows).all():
             raise ValueError("X must be finite")
@@ -50,25 +50,25 @@ class Measure:
             return rows
         lengths = np.linalg.norm(rows.astype(np.float64), axis=1, keepdims=True)
         if not lengths.all():
-            raise ValueError("X must not have rows of zeros, which make no angle: leave them out")
+            raise ValueError("X must not have rows of zeros, which have no cosine: leave them out")
         return (rows / lengths).astype(np.float32)
 
     def check_spread(self, rows: np.ndarray) -> None:
-        """Raise ValueError if rows are not all alike, but products of their differences would be 0 in float32."""
+        """Raise ValueError if rows differ by so little that the squares of their differences are 0 in float32."""
         if self.by_products and self.metric != "cosine":
             spread = float(np.abs(rows - rows[0] if self.by_squares else rows).max())
             if 0.0 < spread < _LEAST:
                 raise ValueError(f"X must differ by at least {_LEAST:g} somewhere, not {spread:g}: scale it")
 
     def halves(self, rows: np.ndarray) -> np.ndarray:
-        """Return what is taken off the products with rows: half of their squared lengths, or nothing."""
+        """Return half of the squared lengths of rows, to be subtracted from products, or zeros."""
         if not self.by_squares:
             return np.zeros(rows.shape[0], np.float32)
         halves: np.ndarray = np.float32(0.5) * np.einsum("ij,ij->i", rows, rows)
         return halves
 
     def scores(self, asked: np.ndarray, rows: np.ndarray, halves: np.ndarray) -> np.ndarray:
-        """Return the score of each row for each row asked: float32, shape (n_asked, n_rows)."""
+        """Return the score of each row for each query: float32, shape (n_queries, n_rows)."""
         if not self.by_products:
             return -cdist(asked, rows, "cityblock").astype(np.float32)
         scores: np.ndarray = asked @ rows.T
@@ -77,7 +77,7 @@ class Measure:
         return scores
 
     def refined(self, asked: np.ndarray, rows: np.ndarray, scores: np.ndarray) -> np.ndarray:
-        """Return the scores of pairs of rows, with squares of differences where scores came from products."""
+        """Return accurate scores of pairs of rows, from differences where products were used before."""
         if not self.by_squares:
             return scores
         apart = asked - rows
@@ -85,10 +85,10 @@ class Measure:
         return refined
 
     def values(self, scores: np.ndarray, bandwidth: float) -> np.ndarray:
-        """Return what users see for refined scores: distances, or similarities; those of no row for minus infinity."""
+        """Return distances or similarities for refined scores; minus infinity stands for no row."""
         if not self.has_bandwidth:
             return np.sqrt(-scores) if self.metric == "euclidean" else scores
-        with np.errstate(over="ignore"):  # where a distance is infinitely many bandwidths
+        with np.errstate(over="ignore"):  # a distance divided by a tiny bandwidth
             if self.metric == "laplacian":
                 similarities = np.exp(scores / np.float64(bandwidth))
             else:
@@ -96,9 +96,9 @@ class Measure:
         return similarities.astype(np.float32)
 
     def bandwidth_of(self, rows: np.ndarray, random: np.random.Generator) -> float:
-        """Return the median distance of rows, at most some of them: Euclidean, or city block for the Laplacian kernel.
+        """Return the median distance of a sample of rows: Euclidean, or city block for the Laplacian kernel.
 
-        1.0 if there are no two different rows.
+        It is 1.0 if all rows are equal.
         """
         if not self.has_bandwidth or rows.shape[0] < 2:
             return 1.0
@@ -109,6 +109,6 @@ class Measure:
 
 
 def weights_of(metric: str, values: np.ndarray) -> np.ndarray:
-    """Return the votes of neighbours by their values: similarities, but inverse distances; at least a little."""
+    """Return the positive weights of votes: similarities, or inverse distances."""
     weights = 1.0 / np.maximum(values, _SHORTEST) if metric == "euclidean" else np.maximum(values, _SHORTEST)
     return np.asarray(weights, np.float64)

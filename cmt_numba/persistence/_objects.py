@@ -1,4 +1,4 @@
-"""Objects in files: written after a check that they can be loaded, read and upgraded, and parts that many have."""
+"""Objects in files: writing after a check that they can be loaded, reading and upgrading."""
 
 from __future__ import annotations
 
@@ -101,32 +101,32 @@ def take(fields: dict[str, Any], name: str, *kinds: type) -> Any:
 
 
 class Saved:
-    """What has contents for a file, and can be made of them.
+    """An object that can be saved to a file and loaded from it.
 
-    A class that other threads may change meanwhile locks :meth:`save`; one whose arrays are better mapped than read
-    passes ``mmap`` on to :meth:`_loaded`. The name of the class tells its files from others.
+    Subclasses that other threads may change lock :meth:`save`. Subclasses with large arrays pass ``mmap`` to
+    :meth:`_loaded`. Files contain the name of the class.
     """
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write this to a file. What is loaded from it goes on as this does.
+        """Write this object to a file. The loaded object continues exactly as this one would.
 
         Parameters
         ----------
         path : path-like
-            The file; replaced at once if it is there already.
+            The file. An existing file is replaced atomically.
 
         Raises
         ------
         OSError
             If the file cannot be written.
         TypeError, ValueError
-            If something cannot be saved; nothing has been written then.
+            If the object cannot be saved; nothing has been written then.
         """
         write_object(path, self._contents, self._made_of)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Return what :meth:`save` has written.
+        """Return the object that :meth:`save` has written.
 
         Parameters
         ----------
@@ -148,16 +148,16 @@ class Saved:
 
     @abstractmethod
     def _contents(self) -> Contents:
-        """Return what a file holds of this."""
+        """Return the contents for a file."""
 
     @classmethod
     @abstractmethod
     def _made_of(cls, contents: Contents) -> Self:
-        """Return what contents describe. Raises InvariantError, TypeError or ValueError if they are not valid."""
+        """Return the object with these contents. Raises InvariantError, TypeError or ValueError if they are invalid."""
 
 
 def object_of(classes: tuple[type[S], ...], path: str | os.PathLike[str], *, mmap: bool = False) -> S:
-    """Return the object of one of some classes that a file holds.
+    """Return the object in a file, of one of some classes.
 
     Raises
     ------
@@ -173,12 +173,12 @@ def object_of(classes: tuple[type[S], ...], path: str | os.PathLike[str], *, mma
 
 
 def as_part(name: str, arrays: Arrays) -> Arrays:
-    """Return the arrays of a part of an object, under names that begin with that of the part."""
+    """Return the arrays of a part of an object, with the name of the part as a prefix."""
     return {f"{name}.{key}": array for key, array in arrays.items()}
 
 
 def of_part(name: str, arrays: Arrays) -> Arrays:
-    """Return the arrays that :func:`as_part` was given."""
+    """Return the arrays of a part without the prefix of :func:`as_part`."""
     return {key.removeprefix(f"{name}."): array for key, array in arrays.items() if key.startswith(f"{name}.")}
 
 
@@ -195,12 +195,12 @@ def generator_fields(generator: np.random.Generator) -> dict[str, int]:
 
 
 def read_generator(name: str, fields: Any) -> np.random.Generator:
-    """Return the generator with the state that JSON describes.
+    """Return the generator with a state in JSON.
 
     Raises
     ------
     ValueError
-        If it describes none; the message calls it by its name.
+        If the state is invalid. The message contains ``name``.
     """
     if type(fields) is not dict:
         raise ValueError(f"{name} must be a mapping")

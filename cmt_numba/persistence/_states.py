@@ -36,11 +36,11 @@ from .._forest import (
 )
 from ._objects import take
 
-if TYPE_CHECKING:  # trees do not need these
+if TYPE_CHECKING:  # not used by trees
     from .._heads import Expectation, Head, StoredExamples
 
 VALUES = frozenset({"keys.values", "codes.values", "packed.values", "routers.weights", "links.near"})
-"""Arrays that are most of a forest's file. No kernel takes harm at what is in them, if links lead to memories."""
+"""The large arrays of a forest's file. Any values in them are safe for kernels, if links lead to memories."""
 
 _STREAMS = "streams"
 

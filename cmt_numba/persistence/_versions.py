@@ -72,11 +72,11 @@ def _as_they_are(contents: Contents) -> Contents:
 
 
 UPGRADES: dict[int, Callable[[Contents], Contents]] = {2: _with_bound, 3: _without_removed, 4: _as_they_are}
-"""Functions that upgrade contents to a version, from 2 on, from the version before it."""
+"""Functions that upgrade contents to a version from the previous one, by version."""
 
 
 def upgraded(contents: Contents, upgrades: Mapping[int, Callable[[Contents], Contents]] = UPGRADES) -> Contents:
-    """Return contents upgraded to the last version that there are ``upgrades`` to."""
+    """Return contents upgraded by all ``upgrades``."""
     for version in range(contents.version + 1, max(upgrades) + 1):
         contents = upgrades[version](contents)
     return contents

@@ -1,4 +1,4 @@
-"""Re-ranking: a learned model of rewards improves the order of search results."""
+"""Re-ranking of search results by a learned model of rewards."""
 
 from ._reranker import Reranker
 

@@ -1,4 +1,4 @@
-"""The log that models learn from: features of pairs and their rewards."""
+"""The log of features and rewards that models learn from."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from .._validation import unmasked
 from ..persistence import read_array, read_sparse_matrix, sparse_matrix
 
 LARGEST_WEIGHT = 1e30
-"""Of a query: sums of weights must be finite."""
+"""The largest weight of a query, so that sums of weights are finite."""
 
 
 class RewardLog(NamedTuple):
-    """DocumentPairs whose rewards are known, those of a query behind each other."""
+    """Features and known rewards of pairs, grouped by query."""
 
     X: Any  # float32 (n_pairs, n_features): an array or CSR
     rewards: np.ndarray  # float32 (n_pairs,)
-    sizes: np.ndarray  # int64 (n_queries,), pairs of each query
+    sizes: np.ndarray  # int64 (n_queries,): number of pairs of each query
     weights: np.ndarray | None  # float64 (n_queries,)
 
     @classmethod
     def of(cls, X: Any, of_query: np.ndarray, rewards: np.ndarray, weights: np.ndarray | None) -> RewardLog:
-        """Return those pairs whose reward is not NaN."""
+        """Return a log of the pairs whose reward is not NaN."""
         known = np.flatnonzero(~np.isnan(rewards))
         queries, sizes = np.unique(of_query[known], return_counts=True)
         return cls(X[known], rewards[known], sizes, None if weights is None else weights[queries])
 
     def followed_by(self, more: RewardLog) -> RewardLog:
-        """Return this log and then another one."""
+        """Return this log followed by another one."""
         both = [self.X, more.X]
         if scipy.sparse.issparse(self.X):
             X: Any = scipy.sparse.csr_matrix(scipy.sparse.vstack(both, "csr"))
@@ -44,13 +44,13 @@ class RewardLog(NamedTuple):
         return RewardLog(X, rewards, np.concatenate([self.sizes, more.sizes]), weights)
 
     def of_queries(self, kept: np.ndarray) -> RewardLog:
-        """Return the log of some queries: bool (n_queries,)."""
+        """Return the log of the queries that a bool array selects."""
         pairs = np.flatnonzero(np.repeat(kept, self.sizes))
         weights = None if self.weights is None else self.weights[kept]
         return RewardLog(self.X[pairs], self.rewards[pairs], self.sizes[kept], weights)
 
     def arrays(self) -> tuple[list[int] | None, dict[str, np.ndarray]]:
-        """Return the shape of the features if they are sparse, and all arrays of a file."""
+        """Return the shape of sparse features, or None, and all arrays for a file."""
         arrays = {"rewards": self.rewards, "sizes": self.sizes}
         if self.weights is not None:
             arrays["weights"] = self.weights
@@ -61,14 +61,14 @@ class RewardLog(NamedTuple):
 
     @classmethod
     def read(cls, shape: Any, arrays: dict[str, np.ndarray], n_features: int) -> RewardLog:
-        """Return the log of a file. Raises InvariantError or ValueError if it is none."""
+        """Return the log in a file. Raises InvariantError or ValueError if it is invalid."""
         if shape is None:
             X: Any = read_array("X", arrays, np.float32, n_axes=2)
         else:
             X = scipy.sparse.csr_matrix(read_sparse_matrix(shape, "X", arrays, thorough=True))
             require(X.dtype == np.float32, "features must be float32")
             X.has_canonical_format = False
-            X.sum_duplicates()  # which also sorts: models rely on it
+            X.sum_duplicates()  # also sorts indices, which models rely on
         rewards, sizes = read_array("rewards", arrays, np.float32), read_array("sizes", arrays, np.int64)
         weights = read_array("weights", arrays, np.float64) if "weights" in arrays else None
         require(X.shape == (rewards.size, n_features), "there must be features for each reward")
@@ -86,7 +86,7 @@ def _or_ones(weights: np.ndarray | None, n: int) -> np.ndarray:
 
 
 def check_known_rewards(rewards: Any, shape: tuple[int, ...]) -> np.ndarray:
-    """Return rewards as float32; NaN stands for one that is not known.
+    """Return rewards as float32, with NaN for unknown ones.
 
     Raises
     ------
@@ -100,9 +100,9 @@ def check_known_rewards(rewards: Any, shape: tuple[int, ...]) -> np.ndarray:
         raise ValueError(f"rewards must be of shape {shape} like the ids of hits, not {given.shape}")
     known = given[~np.isnan(given)] if given.dtype.kind == "f" else given
     if known.size == 0:
-        raise ValueError("rewards must hold at least one that is known")
+        raise ValueError("rewards must have at least one that is not NaN")
     if not np.all((known >= 0) & (known <= 1)):
-        raise ValueError("rewards must lie in [0, 1], or be NaN where they are not known")
+        raise ValueError("rewards must be between 0 and 1, or NaN if unknown")
     return given.astype(np.float32)
 
 
@@ -112,7 +112,7 @@ def check_weights(weights: Any, n_queries: int) -> np.ndarray | None:
     Raises
     ------
     ValueError
-        If they are of another shape, or not positive numbers.
+        If they have another shape, or are not positive numbers.
     """
     if weights is None:
         return None

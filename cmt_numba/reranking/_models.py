@@ -1,4 +1,4 @@
-"""Models of rewards: fitting them, and writing them to files."""
+"""Fitting models of rewards, and storing them in files."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ _FOLDS = 3
 
 
 def default_model(random_state: Any) -> Any:
-    """Return the model that is used if none is given."""
+    """Return the default model."""
     return HistGradientBoostingRegressor(max_leaf_nodes=15, early_stopping=False, random_state=random_state)
 
 
 def check_model(model: Any) -> None:
-    """Raise TypeError unless a model can be fitted and predicts rewards."""
+    """Raise TypeError unless a model can be fitted and can predict rewards."""
     if isinstance(model, type) or not all(callable(getattr(model, name, None)) for name in ("fit", "predict")):
         raise TypeError(f"model must be a regressor or a ranker, not {model!r:.80}")
     if is_classifier(model):
-        raise TypeError(f"model must predict rewards, which classifiers do not: pass a regressor in place of {model!r}")
+        raise TypeError(f"model must predict rewards, which classifiers do not: pass a regressor instead of {model!r}")
 
 
 def fitted_model(model: Any, log: RewardLog) -> Any:
-    """Return a copy of a model that has learned from a log.
+    """Return a copy of a model fitted to a log.
 
-    Rankers receive the queries by a parameter ``qid`` or ``group`` of ``fit``. Those with ``qid`` take a weight for
-    each query, as XGBoost does, all others one for each pair.
+    Rankers receive the queries in the parameter ``qid`` or ``group`` of ``fit``. Those with ``qid`` take a weight for
+    each query, as XGBoost does; all other models take one for each pair.
     """
     model = clone(model)
     told: dict[str, Any] = {}
@@ -49,9 +49,9 @@ def fitted_model(model: Any, log: RewardLog) -> Any:
 
 
 def improvement(model: Any, log: RewardLog, seed: int = 0) -> tuple[float, float]:
-    """Return the mean gain in reward of the best pair of a query over the first one found, and its standard error.
+    """Return the mean gain in reward of the model's first result over the search's, and its standard error.
 
-    Queries are ranked by models that did not learn from them (cross-validation).
+    Queries are ranked by models that have not learned from them (cross-validation).
     """
     of_query = np.repeat(np.arange(log.sizes.size), log.sizes)
     firsts = np.cumsum(log.sizes) - log.sizes
@@ -68,20 +68,20 @@ def improvement(model: Any, log: RewardLog, seed: int = 0) -> tuple[float, float
 
 
 def model_arrays(model: Any) -> dict[str, np.ndarray]:
-    """Return a fitted model as arrays: the JSON of XGBoost's models, nothing of others, which are fitted again."""
+    """Return a fitted model of XGBoost as an array with its JSON; other models are fitted again when loaded."""
     if not hasattr(model, "get_booster"):
         return {}
     return {"booster": np.frombuffer(bytes(model.get_booster().save_raw("json")), np.uint8)}
 
 
 def read_model(model: Any, log: RewardLog, arrays: dict[str, np.ndarray]) -> Any:
-    """Return a fitted model: from XGBoost's JSON if it is there and ``model`` is of this kind, else fitted again."""
+    """Return a fitted model: from XGBoost's JSON if possible, otherwise fitted to the log again."""
     if "booster" not in arrays or not hasattr(model, "load_model"):
         return fitted_model(model, log)
     require(arrays["booster"].dtype == np.uint8 and arrays["booster"].ndim == 1, "the booster must be bytes")
     model = clone(model)
     try:
         model.load_model(bytearray(arrays["booster"].tobytes()))
-    except Exception as error:  # of XGBoost's own kind
+    except Exception as error:  # XGBoost raises exceptions of its own class
         raise ValueError(f"XGBoost cannot read the booster: {error}") from error
     return model

@@ -1,4 +1,4 @@
-"""DocumentPairs of a query and a document that was found for it, and the features of them that models learn from."""
+"""Pairs of a query and a document found for it, and the features that models learn from."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from ..sequences import EditDistance
 from ..text import BM25Vectorizer
 
 _WORD = re.compile(r"\w+")
-_OTHER = "\ufffd"  # stands for characters that the alphabet does not have
+_OTHER = "\ufffd"  # stands for characters outside the alphabet
 _ALPHABET = " abcdefghijklmnopqrstuvwxyz0123456789" + _OTHER
-_MOST_CHARACTERS = 256  # of a text that its edit distance looks at
+_MOST_CHARACTERS = 256  # of a text that the edit distance compares
 
 
 class DocumentPairs(NamedTuple):
-    """Queries with the documents found for them: pairs in the order of the queries, and by rank."""
+    """Pairs of queries and documents found for them, by query and rank."""
 
     queries: list[Any]
-    documents: list[Any]  # that were found, each once
-    of_query: np.ndarray  # int64 (n_pairs,), positions among the queries
+    documents: list[Any]  # distinct documents found
+    of_query: np.ndarray  # int64 (n_pairs,): positions of queries
     of_document: np.ndarray  # int64 (n_pairs,)
     rank: np.ndarray  # int64 (n_pairs,)
     scores: np.ndarray  # float32 (n_pairs,)
 
     @property
     def sizes(self) -> np.ndarray:
-        """Number of pairs of each query."""
+        """The number of pairs of each query."""
         return np.bincount(self.of_query, minlength=len(self.queries))
 
     def of_each(self, function: Callable[[Any], Any], texts: list[Any], places: np.ndarray) -> list[Any]:
-        """Return what a function makes of the text of each pair, calling it once for each text."""
+        """Return the result of a function for the text of each pair, called once for each distinct text."""
         made = [function(text) for text in texts]
         return [made[place] for place in places]
 
@@ -48,12 +48,12 @@ class Tools(NamedTuple):
 
 
 def ids_and_scores(hits: Any) -> tuple[Any, Any]:
-    """Return the ids and the scores of results, as they are.
+    """Return the ids and the scores of results, unchecked.
 
     Raises
     ------
     TypeError
-        If these are neither hits nor a pair.
+        If the results are neither hits nor a pair.
     """
     if isinstance(hits, Hits):
         return hits.ids, hits.scores
@@ -63,12 +63,12 @@ def ids_and_scores(hits: Any) -> tuple[Any, Any]:
 
 
 def check_hits(hits: Any, n_queries: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return ids, int64, and scores, float32, of the answers to some queries.
+    """Return the ids as int64 and the scores as float32 of the results of some queries.
 
     Raises
     ------
     TypeError, ValueError
-        If they are something else.
+        If their shapes, types or values are wrong.
     """
     ids, scores = map(np.asarray, ids_and_scores(hits))
     if ids.ndim != 2 or ids.shape != scores.shape or ids.shape[0] != n_queries:
@@ -83,12 +83,12 @@ def check_hits(hits: Any, n_queries: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def pairs_of(queries: list[Any], documents: Any, hits: Hits | Any) -> DocumentPairs:
-    """Return the pairs of queries and what was found.
+    """Return the pairs of queries and documents found.
 
     Raises
     ------
     KeyError
-        If ``documents`` does not have one.
+        If ``documents`` lacks one.
     TypeError, ValueError
         If an argument cannot be used.
     """
@@ -150,7 +150,7 @@ def _terms(pairs: DocumentPairs, tools: Tools) -> Any:
 
 
 def words_of(text: str) -> list[str]:
-    """Return the words of a text, in lower case."""
+    """Return the lower-case words of a text."""
     return _WORD.findall(text.lower())
 
 
@@ -208,7 +208,7 @@ class Feature(NamedTuple):
 
     compute: Callable[[DocumentPairs, Tools], Any]
     columns: tuple[str, ...]
-    compared: bool  # with what else was found for the query
+    compared: bool  # whether the other documents of the query are compared
     needs_texts: bool = True
 
 
@@ -227,7 +227,7 @@ NEEDS_VECTORIZER = ("bm25", "terms")
 def new_tools(
     features: Sequence[Any], vectorizer: BM25Vectorizer | None, distance: EditDistance | None, texts: list[Any]
 ) -> Tools:
-    """Return the tools of features. If there is no vectorizer, one is fitted to texts."""
+    """Return the tools for features. If no vectorizer is given, one is fitted to texts."""
     if not any(name in features for name in NEEDS_VECTORIZER if isinstance(name, str)):
         vectorizer = None
     elif vectorizer is None:
@@ -240,7 +240,7 @@ def new_tools(
 
 
 def features_of(pairs: DocumentPairs, features: Sequence[Any], tools: Tools, *, compare: bool) -> tuple[Any, list[str]]:
-    """Return the features of pairs, float32: an array, or CSR if one of them is sparse; and the names of columns."""
+    """Return the features of pairs as float32, CSR if one of them is sparse, and the names of columns."""
     blocks: list[Any] = []
     names: list[str] = []
     for i, feature in enumerate(features):
@@ -279,7 +279,7 @@ def _block_of(pairs: DocumentPairs, feature: Any, tools: Tools, i: int) -> tuple
 
 
 def names_of(features: Sequence[str], vectorizer: BM25Vectorizer | None, *, compare: bool) -> list[str]:
-    """Return the names of the columns of features, none of which is a function."""
+    """Return the names of the columns of features that are not functions."""
     names: list[str] = []
     for feature in features:
         known = FEATURES[feature]
@@ -293,7 +293,7 @@ def names_of(features: Sequence[str], vectorizer: BM25Vectorizer | None, *, comp
 
 
 def _leads(block: np.ndarray, of_query: np.ndarray) -> np.ndarray:
-    """Return by how much each value exceeds the largest one of the other pairs of its query; 0 if there is none."""
+    """Return each value minus the largest of the query's other pairs, 0 if there are none."""
     n_groups = int(of_query.max(initial=-1)) + 1
     alone = np.bincount(of_query, minlength=n_groups)[of_query] == 1
     leads = np.zeros_like(block)

@@ -30,7 +30,7 @@ from ._pairs import (
     pairs_of,
 )
 
-_LEAST_QUERIES = 3  # that cross-validation needs
+_LEAST_QUERIES = 3  # needed for cross-validation
 DEFAULT_FEATURES = ("score", "rank", "bm25", "overlap", "edit", "lengths")
 
 
@@ -38,40 +38,40 @@ class Reranker(BaseEstimator):
     """Order the results of a search by the rewards that a model predicts.
 
     The model is any regressor of scikit-learn or any ranker, such as gradient boosting (Chen and Guestrin, XGBoost: a
-    scalable tree boosting system, 2016). It learns from logs: the results of queries, and their rewards. Its
-    features describe a pair of a query and a document, so it also ranks documents that were never rewarded.
+    scalable tree boosting system, 2016). It learns from a log of results and rewards. Features describe pairs of a
+    query and a document, so the model also ranks documents that have never been rewarded.
 
     Parameters
     ----------
     model : regressor or ranker, optional
         Anything with ``fit(X, rewards)`` and ``predict(X)``; by default
         :class:`~sklearn.ensemble.HistGradientBoostingRegressor`. It is copied before it is fitted. If ``fit`` has a
-        parameter ``qid`` or ``group``, it receives which pairs belong to one query.
+        parameter ``qid`` or ``group``, it receives the query of each pair.
     features : sequence of str or callable, optional
         Features of a pair; by default all but "terms".
 
         - "score": the score of the search.
-        - "rank": the place among what was found, from 0.
+        - "rank": the rank among the documents found, from 0.
         - "bm25": the BM25 score of the document for the query.
         - "overlap": the shares of the query's words in the document, of the document's words in the query, and of
           common n-grams of three characters.
-        - "edit": 1 minus the edit distance divided by the greater length, of the first 256 characters.
-        - "lengths": the numbers of words of both.
+        - "edit": 1 minus the edit distance of the first 256 characters, divided by the greater length.
+        - "lengths": the numbers of words in query and document.
         - "terms": for each term, the product of its weights in query and document, as sparse columns. The model must
           take sparse rows.
         - a function of two lists of equal length, queries and documents, that returns an array or sparse matrix with a
           row for each pair.
     compare : bool, default True
-        Whether each feature but ranks, lengths and sparse ones is accompanied by its difference from the largest value
+        Whether to add, for each feature except ranks, lengths and sparse ones, its difference from the largest value
         among the other documents found for the query.
     vectorizer : BM25Vectorizer, optional
-        Fitted, for "bm25" and "terms"; used as it is. By default :meth:`fit` makes one with ``norm=None``, which counts
-        the documents that were found.
+        A fitted vectorizer for "bm25" and "terms". By default :meth:`fit` fits one with ``norm=None`` to the documents
+        found.
     distance : EditDistance, optional
-        For "edit"; by default one with equal costs. Characters that are not in its alphabet are left out.
+        Edit distance for "edit"; by default with equal costs. Characters outside its alphabet are ignored.
     validate : bool, default True
-        Whether to check by cross-validation, which takes three more fits, that the first results are better than those
-        of the search by more than one standard error. If they are not, the order of the search is kept.
+        Whether to check by cross-validation, with three further fits, that the first results are better than those of
+        the search by more than one standard error. Otherwise the order of the search is kept.
     random_state : int, numpy.random.RandomState or None
         Seed of the default model.
 
@@ -84,16 +84,16 @@ class Reranker(BaseEstimator):
     model_ : regressor or ranker
         The fitted model.
     feature_names_ : list of str
-        Names of the columns that the model learns from.
+        Names of the columns of features.
     n_queries_ : int
-        Queries learned from.
+        Number of queries in the log.
     n_pairs_ : int
-        Rewards learned from.
+        Number of rewards in the log.
 
     Notes
     -----
-    :meth:`fit` and :meth:`partial_fit` keep the features and rewards of all pairs, 4 bytes for each, and fit the model
-    to all of them.
+    :meth:`fit` and :meth:`partial_fit` store the features and rewards of all pairs, 4 bytes for each number, and fit
+    the model to all of them.
 
     Examples
     --------
@@ -132,17 +132,17 @@ class Reranker(BaseEstimator):
     # Learning
 
     def fit(self, queries: Iterable[Any], documents: Any, hits: Any, rewards: Any, *, weights: Any = None) -> Self:
-        """Learn from a log, forgetting what was learned before.
+        """Learn from a log, and forget earlier ones.
 
         Parameters
         ----------
         queries : iterable of str, length n
-            The queries; objects of any kind if no feature needs texts.
+            The queries; any objects if no feature needs texts.
         documents : sequence, mapping or callable
             The documents by their ids: a list for ids from 0 on, a dict, or a function of an array of ids that returns
             them, such as :meth:`CMTRetriever.values`.
         hits : Hits or pair of array-like, shape (n, k)
-            What each query found: the answer of a tree or a retriever, or ids, -1 for none, and scores.
+            The results of each query: the hits of a tree or a retriever, or ids, padded with -1, and scores.
         rewards : array-like, shape (n, k)
             The reward of each document, in [0, 1]; NaN where it is unknown.
         weights : array-like, shape (n,), optional
@@ -169,7 +169,7 @@ class Reranker(BaseEstimator):
         Parameters
         ----------
         queries, documents, hits, rewards, weights
-            As of :meth:`fit`. Queries without weights have the weight 1.
+            As for :meth:`fit`. Queries without weights have weight 1.
 
         Returns
         -------
@@ -178,7 +178,7 @@ class Reranker(BaseEstimator):
         Raises
         ------
         KeyError, TypeError, ValueError
-            As of :meth:`fit`.
+            As for :meth:`fit`.
         """
         return self._learn(getattr(self, "_log", None), queries, documents, hits, rewards, weights)
 
@@ -194,10 +194,10 @@ class Reranker(BaseEstimator):
         tools = self._tools if before is not None else self._new_tools(pairs)
         X, names = features_of(pairs, self.features, tools, compare=self.compare)
         if before is not None and names != self.feature_names_:
-            raise ValueError("features must be those of the log so far: call fit to begin another one")
+            raise ValueError("features must be the same as in the log: call fit to start a new log")
         log = RewardLog.of(X, pairs.of_query, known[pairs.of_query, pairs.rank], weights)
         if log.sizes.size == 0:
-            raise ValueError("rewards must hold one of a document that was found")
+            raise ValueError("rewards must have at least one for a document that was found")
         log = log if before is None else before.followed_by(log)
         model, gain = self._new_model(), None
         if self.validate:
@@ -263,18 +263,18 @@ class Reranker(BaseEstimator):
         queries : iterable of str, length n
             The queries.
         documents : sequence, mapping or callable
-            The documents by their ids, as of :meth:`fit`.
+            The documents by their ids, as for :meth:`fit`.
         hits : Hits or pair of array-like, shape (n, n_found)
-            What each query found.
+            The results of each query.
         k : int, optional
-            Documents wanted for each query; by default all.
+            Number of documents for each query; by default all.
 
         Returns
         -------
         Hits
-            Ids, -1 for none, and what the model predicts, both of shape (n, k); of equal predictions the first found
-            comes first. Where ``improves_`` is false, what was found in its order and with its scores. Exploration is
-            that of ``hits``.
+            Ids, padded with -1, and predicted rewards, both of shape (n, k); equal predictions keep the order of the
+            search. If ``improves_`` is false, the order and the scores of the search. Exploration records are those of
+            ``hits``.
 
         Raises
         ------
@@ -293,18 +293,18 @@ class Reranker(BaseEstimator):
         elif pairs.rank.size > 0:
             expected[pairs.of_query, pairs.rank] = self.model_.predict(self._features(pairs))
         k = ids.shape[1] if k is None else min(check_wanted("k", k, ids.shape[1]), ids.shape[1])
-        by = expected if self.improves_ else np.where(ids == NONE, -1, 0)  # what was found stays in its order
+        by = expected if self.improves_ else np.where(ids == NONE, -1, 0)  # keeps the order of the search
         order = np.argsort(-by, axis=1, kind="stable")[:, :k]
         best = hits if isinstance(hits, Hits) else no_hits(ids.shape[0], k)
         return best._replace(ids=np.take_along_axis(ids, order, 1), scores=np.take_along_axis(expected, order, 1))
 
     def transform(self, queries: Iterable[Any], documents: Any, hits: Any) -> Any:
-        """Return the features of all pairs, in the order of the queries and of what each found.
+        """Return the features of all pairs, by query and rank.
 
         Parameters
         ----------
         queries, documents, hits
-            As of :meth:`rerank`.
+            As for :meth:`rerank`.
 
         Returns
         -------
@@ -323,11 +323,11 @@ class Reranker(BaseEstimator):
             return np.zeros((0, len(self.feature_names_)), np.float32)
         X, names = features_of(pairs, self.features, self._tools, compare=self.compare)
         if names != self.feature_names_:
-            raise ValueError("features must be those that were fitted: call fit again")
+            raise ValueError("features must be the same as in fit: call fit again")
         return X
 
     def __sklearn_clone__(self) -> Self:
-        """Return an object of the same parameters, which shares the vectorizer and the distance."""
+        """Return an unfitted copy, which shares the vectorizer and the distance."""
         parameters = self.get_params(deep=False)
         return type(self)(**parameters | {"model": None if self.model is None else clone(self.model)})
 
@@ -336,13 +336,13 @@ class Reranker(BaseEstimator):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the log, the vectorizer and a fitted model of XGBoost, as its JSON, to a file.
 
-        Other models are not in the file, and neither are functions, seeds and a distance of your own. :meth:`load`
-        takes them, and fits the model to the log again.
+        Other models are not stored, and neither are functions, seeds and a distance that was passed. Pass them to
+        :meth:`load`, which fits the model to the log again.
 
         Parameters
         ----------
         path : path-like
-            The file; replaced at once if it is there already.
+            The file. An existing file is replaced atomically.
 
         Raises
         ------
@@ -375,18 +375,18 @@ class Reranker(BaseEstimator):
         distance: EditDistance | None = None,
         random_state: Any = None,
     ) -> Self:
-        """Return what :meth:`save` has written.
+        """Return a reranker from a file that :meth:`save` has written.
 
         Parameters
         ----------
         path : path-like
             The file.
         model : regressor or ranker, optional
-            The model, which is not in the file. One of XGBoost gets what it had learned, others are fitted to the log.
+            The model. Fitted models of XGBoost are restored from the file, others are fitted to the log.
         functions : sequence of callable
-            Those of the features that are functions, in their order.
+            The features that are functions, in their order.
         distance, random_state
-            As of the constructor.
+            As for the constructor.
 
         Raises
         ------
@@ -416,7 +416,7 @@ class Reranker(BaseEstimator):
 
 
 def _parts_of(contents: Contents) -> tuple[list[Any], list[str], RewardLog, BM25Vectorizer | None]:
-    """Return the features, names of columns, log and vectorizer of a file.
+    """Return the features, names of columns, log and vectorizer in a file.
 
     Raises
     ------

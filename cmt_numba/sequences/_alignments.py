@@ -1,7 +1,7 @@
-"""Kernels: the edits of best alignments.
+"""Kernel that counts the edits of best alignments.
 
-They are found in a whole table of costs, one that ends anyhow, and where gaps are opened at a cost one that ends with a
-deletion and one that ends with an insertion (Gotoh, 1982). ``_edits.py`` has the distances alone.
+It fills a table of the costs of all prefixes, and if gaps have opening costs further tables of alignments that end with
+a deletion or an insertion (Gotoh, 1982). ``_edits.py`` computes distances without tables.
 """
 
 from typing import NamedTuple
@@ -12,14 +12,14 @@ from .._jit import empty, inner, kernel, release
 
 
 class Counts(NamedTuple):
-    """How often each edit occurs, weighted: float64."""
+    """Weighted numbers of edits: float64."""
 
     pairs: np.ndarray  # (n_symbols + 1, n_symbols + 1): substitutions
     of_asked: np.ndarray  # (symbols asked,): deletions of each
     of_stored: np.ndarray  # (symbols stored,): insertions of each
-    swaps: np.ndarray  # as the costs of exchanges
-    openings: np.ndarray  # as those of gaps
-    ends: np.ndarray  # as those of symbols left out at the ends
+    swaps: np.ndarray  # shaped as the costs of exchanges
+    openings: np.ndarray  # shaped as those of openings
+    ends: np.ndarray  # shaped as those of symbols left out at the ends
 
 
 _ANYHOW, _DELETED, _INSERTED = 0, 1, 2
@@ -27,19 +27,19 @@ _ANYHOW, _DELETED, _INSERTED = 0, 1, 2
 
 @inner
 def _exchanged(x, y, i, j, swaps):
-    """Return whether the last two of the first ``i`` and ``j`` symbols are the same in the other order."""
+    """Return whether the prefixes of ``i`` and ``j`` symbols end with the same two symbols in opposite order."""
     return swaps.size > 0 and i > 1 and j > 1 and x[i - 1] == y[j - 2] and x[i - 2] == y[j - 1]
 
 
 @inner
 def _skipped(edits, i):
-    """Return the cost of leaving out ``i`` symbols at an end, infinity if none can be."""
+    """Return the cost of leaving out ``i`` symbols at an end, infinity if that is not allowed."""
     return edits.ends[0] * np.float32(i) if edits.ends.size > 0 else np.float32(np.inf)
 
 
 @inner
 def _fill(x, y, x_gaps, y_gaps, edits, table):
-    """Write the costs of turning each beginning of ``x`` into each of ``y``."""
+    """Write the costs of turning each prefix of ``x`` into each prefix of ``y``."""
     opened = edits.openings.size > 0
     of_deletions, of_insertions = np.float32(0.0), np.float32(0.0)
     if opened:
@@ -68,7 +68,7 @@ def _fill(x, y, x_gaps, y_gaps, edits, table):
 
 @inner
 def _add_step(steps, n, i, j):
-    """Write a step if there is room for it, and return how many there are."""
+    """Write a step if there is room for it, and return the number of steps."""
     if n < steps.shape[0]:
         steps[n, 0], steps[n, 1] = i, j
     return n + 1
@@ -76,7 +76,7 @@ def _add_step(steps, n, i, j):
 
 @inner
 def _add_rest(steps, n, x, y, least_i, least_j):
-    """Write steps for symbols that are left out, the last ones first, and return how many there are."""
+    """Write steps for symbols that are left out, the last ones first, and return the number of steps."""
     for j in range(y - 1, least_j - 1, -1):
         n = _add_step(steps, n, -1, j)
     for i in range(x - 1, least_i - 1, -1):
@@ -98,11 +98,11 @@ def _end_of(table, m, n, edits):
 
 @kernel
 def count_edits(asked, stored, of_asked, of_stored, weights, counts, steps):
-    """Add each pair's weight to ``counts``, once for each edit of a best alignment.
+    """Add the weight of each pair to ``counts`` for each edit of its best alignment.
 
-    ``weights``, float64 of shape (pairs,). ``steps``, int64 of shape (most, 2), is given the steps of the last pair,
-    the last one first: the places of symbols in either sequence, -1 for none. An exchange is two steps that cross.
-    Returns how many steps that pair has.
+    ``weights``, float64, has an entry for each pair. ``steps``, int64 of shape (most, 2), receives the steps of the
+    last pair in reverse order: the place of a symbol in each sequence, -1 for none. An exchange is two steps that
+    cross. Returns the number of steps of that pair.
     """
     edits = asked.edits
     opened, local = edits.openings.size > 0, edits.ends.size > 0

@@ -1,8 +1,8 @@
-"""Parts of kernels: edit distances where all edits cost the same, by the bits of machine words.
+"""Kernel functions for edit distances with equal costs, by operations on the bits of machine words.
 
-Bits tell how a column of the table of costs changes from each row to the next: by 1, 0 or -1 (Myers, A fast bit-vector
-algorithm for approximate string matching based on dynamic programming, 1999). One word holds 64 rows, so a symbol of
-the other sequence takes a few operations for all of them; longer sequences take several words, and exchanges of
+Two bits for each row say whether a column of the table of costs rises, falls or stays there (Myers, A fast bit-vector
+algorithm for approximate string matching based on dynamic programming, 1999). A word holds 64 rows, so
+each symbol of the other sequence takes a few operations. Longer sequences take several words, and exchanges of
 neighbours some more operations (Hyyrö, A bit-vector algorithm for computing Levenshtein and Damerau edit distances,
 2003).
 """
@@ -21,14 +21,14 @@ _FURTHER = np.int64(2**62)
 
 @inner
 def limit_of(bound, unit):
-    """Return how many edits of the same cost may have a cost that is not above a bound."""
+    """Return the largest number of edits whose cost is within a bound."""
     edits = np.float64(bound) / unit
     return np.int64(edits) if edits < np.float64(_FURTHER) else _FURTHER
 
 
 @inner
 def set_bits(x, masks, n_words, there):
-    """Note in ``masks`` where each symbol of ``x`` is, ``n_words`` words for each symbol; or take it out again."""
+    """Set the bits of the places of each symbol of ``x`` in ``masks``, ``n_words`` words a symbol, or clear them."""
     for i in range(x.size):
         place = np.int64(x[i]) * n_words + (i >> 6)
         masks[place] = (masks[place] | (_ONE << np.uint64(i & _LAST))) if there else _NONE
@@ -36,13 +36,13 @@ def set_bits(x, masks, n_words, there):
 
 @inner
 def edits_of_word(n, y, masks, n_words, swapped, limit):
-    """Return how many edits turn the ``n`` symbols that ``masks`` has into ``y``, or -1 above a limit; 1 <= n <= 64."""
+    """Return the number of edits from the ``n`` symbols in ``masks`` to ``y``, or -1 above a limit; 1 <= n <= 64."""
     up, down, matched, before = _ALL, _NONE, _NONE, _NONE  # rows that cost one more than the one above, one less
     last, edits = np.uint64(n - 1), np.int64(n)
-    most = limit + y.size  # of the edits so far and the symbols to come
+    most = limit + y.size  # edits so far minus symbols to come
     for j in range(y.size):
         mask = masks[np.int64(y[j]) * n_words]
-        level = (((mask & up) + up) ^ up) | mask | down  # rows that cost no more than the one before the last
+        level = (((mask & up) + up) ^ up) | mask | down  # rows equal to the previous diagonal
         if swapped:
             level |= ((~matched & mask) << _ONE) & before
             matched, before = level, mask
@@ -57,7 +57,7 @@ def edits_of_word(n, y, masks, n_words, swapped, limit):
 
 @inner_called
 def edits_of_words(n, y, masks, n_words, swapped, limit, columns):
-    """Return the same for any number of symbols. ``columns`` has room for four words for each word of the symbols."""
+    """Return the same for any number of symbols. ``columns`` holds four words for each word of symbols."""
     used, last = (n + _LAST) >> 6, np.uint64((n - 1) & _LAST)
     for word in range(used):
         columns[4 * word], columns[4 * word + 1] = _ALL, _NONE
@@ -65,7 +65,7 @@ def edits_of_words(n, y, masks, n_words, swapped, limit, columns):
     edits, most = np.int64(n), limit + y.size
     for j in range(y.size):
         place = np.int64(y[j]) * n_words
-        more, less, open_above = _ONE, _NONE, _NONE  # how the row above the word changes, and its symbols not matched
+        more, less, open_above = _ONE, _NONE, _NONE  # carries from the word above
         for word in range(used):
             up, down = columns[4 * word], columns[4 * word + 1]
             mask = masks[place + word]
@@ -89,10 +89,10 @@ def edits_of_words(n, y, masks, n_words, swapped, limit, columns):
 
 
 LANES = 64
-"""Sequences of a block, which are compared with another one at once."""
+"""Number of sequences in a block."""
 
 NARROW = 16
-"""Bits of the words of a block of short sequences."""
+"""Bits of a word in a block of short sequences."""
 
 _SHIFTS = tuple(np.uint64(shift) for shift in (1, 2, 4, 8, 16, 32))
 _PAIRS, _FOURS, _EIGHTS = (np.uint64(bits) for bits in (0x5555555555555555, 0x3333333333333333, 0x0F0F0F0F0F0F0F0F))

@@ -15,20 +15,20 @@ from ._encoding import Sequences
 from ._spaces import Space, SpaceKind
 
 ASKED, STORED = 0, 1
-"""The side of a sequence: symbols of a query are deleted, those of a stored sequence are inserted."""
+"""Sides of sequences: symbols of a query are deleted, those of a stored sequence are inserted."""
 
 _LEAST, _MOST = 1e-3, 1e3  # costs that are learned, relative to their mean
 _LEAST_FACTOR, _MOST_FACTOR = 0.05, 20.0
 
 
-_MOST_WORDS = 2**23  # with a bit for each symbol of a sequence: 64 MB
-_LEAVES = 16  # kinds of edits that are told apart in a round
+_MOST_WORDS = 2**23  # of masks: 64 MB
+_LEAVES = 16  # groups of edits in a round
 _CELLS_AT_ONCE = 1 << 18
-_EXACT = 2**24  # integers up to this one are float32
+_EXACT = 2**24  # float32 holds all integers up to this one
 
 
 class Costs(NamedTuple):
-    """Costs of all edits. Arrays have no entries where there is no such edit."""
+    """The costs of all edits. Arrays of edits that are not allowed are empty."""
 
     pairs: (
         np.ndarray
@@ -43,7 +43,7 @@ class Costs(NamedTuple):
 
     @classmethod
     def of(cls, *costs: Any) -> Self:
-        """Return costs, after finding out whether all are the same."""
+        """Return costs, with ``unit`` set."""
         made = cls(*costs)
         return made._replace(unit=made._cost_of_all())
 
@@ -55,23 +55,23 @@ class Costs(NamedTuple):
         return float(unit) if (self.pairs[others] == unit).all() and (self.swaps == unit).all() else 0.0
 
     def _least_gap(self) -> float:
-        """Return what the insertion or deletion of a symbol costs at least."""
+        """Return the least cost of an insertion or deletion."""
         least = np.minimum(self.pairs[-1, :-1], self.pairs[:-1, -1]).min()
         return float(least * self.factors.min(initial=1.0) if self.factors.size > 0 else least)
 
     def _least(self, least_gap: float) -> float:
-        """Return what an edit costs at least."""
+        """Return the least cost of an edit."""
         others = ~np.eye(self.pairs.shape[0] - 1, dtype=bool)
         costs = self.pairs[:-1, :-1][others], self.swaps[others] if self.swaps.size else self.swaps, self.ends
         return float(min(least_gap, *(cost.min(initial=np.inf) for cost in costs)))
 
     @property
     def arrays(self) -> dict[str, np.ndarray]:
-        """The costs alone, by their names."""
+        """The arrays of costs, by name."""
         return {name: getattr(self, name) for name in _ARRAYS}
 
     def gaps(self, sequences: Sequences, side: int) -> np.ndarray:
-        """Return the cost of deleting each symbol, or of inserting it: float32."""
+        """Return the cost of deleting or inserting each symbol: float32."""
         symbols = sequences.symbols
         gaps = (self.pairs[:, -1] if side == ASKED else self.pairs[-1])[symbols]
         if self.factors.size > 0:
@@ -98,7 +98,7 @@ class Costs(NamedTuple):
         return Space(int(SpaceKind.EDIT), longest, *sequences, gaps, turned, self.both, self.normalized, edits, rows)
 
     def no_counts(self, asked: Sequences, stored: Sequences) -> Counts:
-        """Return counts of edits before any is counted."""
+        """Return counts of 0 for all edits."""
         sizes = asked.symbols.size, stored.symbols.size
         shapes = self.pairs.shape, *sizes, self.swaps.shape, self.openings.shape, self.ends.shape
         return Counts(*(np.zeros(shape) for shape in shapes))
@@ -108,7 +108,7 @@ _ARRAYS = ("pairs", "swaps", "factors", "openings", "ends")
 
 
 class Tally(NamedTuple):
-    """Weighted counts of the edits between some sequences and others."""
+    """Weighted counts of the edits between queries and stored sequences."""
 
     counts: Counts
     asked: Sequences
@@ -116,9 +116,9 @@ class Tally(NamedTuple):
 
 
 class Learner:
-    """AdaGrad steps of the logarithms of costs.
+    """Learns the logarithms of costs by AdaGrad steps.
 
-    ``features``, of the symbols and the gap, are given if costs are to be the same for similar edits.
+    With ``features`` of the symbols and the gap, similar edits take the same step.
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class Learner:
         self._squares = [np.full(array.shape, prior**2) for array in costs.arrays.values()]
 
     def step(self, tallies: list[Tally]) -> None:
-        """Move costs along the weighted counts of edits: edits of right pairs become cheaper."""
+        """Take a step along the weighted counts of edits, which makes edits of right pairs cheaper."""
         costs, gradients = self.costs, [np.zeros(array.shape) for array in self.costs.arrays.values()]
         for counts, asked, stored in tallies:
             gradients[0] += counts.pairs
@@ -166,9 +166,9 @@ class Learner:
 
 
 def closed(costs: np.ndarray, opened: bool = False) -> np.ndarray:
-    """Return costs of the cheapest ways over any number of symbols (Floyd and Warshall): float32.
+    """Return the least cost of each replacement in any number of steps (Floyd and Warshall): float32.
 
-    If gaps are ``opened`` at a cost, no way leads over a gap.
+    If gaps are ``opened`` at a cost, no step is a gap.
     """
     costs = costs.astype(np.float64)
     for through in range(costs.shape[0] - opened):
@@ -176,33 +176,33 @@ def closed(costs: np.ndarray, opened: bool = False) -> np.ndarray:
     return np.ascontiguousarray(costs, np.float32)
 
 
-# Symbols that are described by numbers: what is learned of one is learned of similar ones, too
+# Symbols with features, whose similar edits are learned together
 
 
 def features_of(symbols: tuple[Hashable, ...]) -> np.ndarray:
-    """Return the numbers that describe symbols, and those of the gap behind them, which are below all others.
+    """Return the features of symbols, and last those of the gap, which are below all others.
 
     Raises
     ------
     ValueError
-        If the symbols are not finite numbers, or tuples of equally many.
+        If the symbols are not finite numbers, or tuples of the same length.
     """
     try:
         rows = np.array([symbol if isinstance(symbol, tuple) else (symbol,) for symbol in symbols])
     except ValueError:
         rows = np.empty(0, object)
     if rows.ndim != 2 or rows.dtype.kind not in "biuf" or not np.isfinite(rows).all():
-        raise ValueError("symbols must be finite numbers, or tuples of equally many, with featured=True")
+        raise ValueError("symbols must be finite numbers, or tuples of the same number of them, with featured=True")
     rows = rows.astype(np.float32)
     least = rows.min(axis=0)
     return np.vstack([rows, least - 2.0 * (rows.max(axis=0) - least) - 1.0])
 
 
 def pooled(gradient: np.ndarray, features: np.ndarray) -> np.ndarray:
-    """Return a gradient of costs that is the same for all edits of one kind: the sum of those that occurred.
+    """Return a gradient that is the same for all edits of a group: the sum over those that occurred.
 
-    Kinds are the leaves of a regression tree, which is fitted to the gradients of the edits that occurred. An edit has
-    the features of both symbols and their differences.
+    Groups are the leaves of a regression tree of the gradients. An edit has the features of both symbols and their
+    differences.
     """
     rows, columns = np.nonzero(gradient)
     if rows.size == 0:

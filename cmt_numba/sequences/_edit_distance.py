@@ -1,4 +1,4 @@
-"""``EditDistance``: a distance of sequences whose costs are learned."""
+"""``EditDistance``: an edit distance whose costs can be learned."""
 
 from __future__ import annotations
 
@@ -21,84 +21,80 @@ from ._spaces import Space
 from ._vantage import distances_between
 
 _COST = Real(0.0, 1e6, above=True)
-_PRIOR = 5.0  # edits that a cost must have been wrong about before it takes half of a step
-_PRIOR_OF_GROUPS = 40.0  # the same of a group of edits that change alike
+_PRIOR = 5.0  # wrong edits after which a cost takes half of a step
+_PRIOR_OF_GROUPS = 40.0  # the same for groups of edits
 _PAIRS_AT_ONCE = 1 << 12  # whose codes stay in the cache
-_MOST_CELLS = 2**28  # of an alignment whose steps are wanted: 1 GB
+_MOST_CELLS = 2**28  # of the table of an alignment: 1 GB
 
 
 class Alignment(NamedTuple):
-    """How one sequence is turned into another."""
+    """A cheapest way to turn one sequence into another."""
 
     distance: float
-    steps: list[tuple[Hashable | None, Hashable | None]]  # symbols of either sequence, None where there is none
+    steps: list[tuple[Hashable | None, Hashable | None]]  # a symbol of each sequence, None for a gap
 
 
 class EditDistance(Saved, BaseEstimator):
-    """The least cost of turning one sequence into another by substitutions, insertions and deletions of symbols.
+    """An edit distance between sequences of symbols, with costs that can be learned.
 
-    Each pair of symbols has a cost of its own, and so has the insertion and the deletion of each symbol. :meth:`fit`
-    learns them from examples, so that queries are nearer to their right targets than to any other: in each round, the
-    edits of the best alignments with the right target and with the nearest wrong one are counted, and costs follow the
-    gradient of a logistic loss of the difference of the two distances. This follows the margin boosting of Parker, Fern
-    and Tadepalli (Learning for efficient retrieval of structured data with noisy queries, ICML 2007, section 2.2).
+    The distance is the least cost of turning one sequence into another by substitutions, insertions, deletions and
+    exchanges of neighbours. Each pair of symbols has costs of its own, and so does each symbol that is inserted or
+    deleted. :meth:`fit` learns them from examples, so that queries are nearer to their targets than to any other. Each
+    round counts the edits of the best alignments with the right target and with the nearest wrong one. Costs follow the
+    gradient of a logistic loss of the difference of the two distances (margin boosting; Parker, Fern and Tadepalli,
+    Learning for efficient retrieval of structured data with noisy queries, ICML 2007, section 2.2).
 
-    Costs are kept a metric on the symbols and the gap: no detour is cheaper than the direct way. The edit distance is
-    then a metric too if it is symmetric, so :class:`VPTree` finds exact nearest neighbours by the triangle inequality.
-    With ``transposition``, ``contextual``, ``local`` or ``both_directions`` it is none. Further rounds can learn costs
-    with which such a tree computes fewer distances, as in section 3.3 of the same paper.
+    No sequence of edits of one symbol is cheaper than the direct edit. A symmetric distance with ``transposition=None``
+    is therefore a metric, unless it is ``contextual`` or ``normalized``, and :class:`VPTree` is exact for it.
 
-    As long as all edits cost the same, distances are computed by operations on the bits of machine words (Myers, 1999;
+    While all edits cost the same, distances are computed by operations on the bits of machine words (Myers, 1999;
     Hyyrö, 2003), which is several times as fast.
 
     Parameters
     ----------
     alphabet : str or iterable of hashable, optional
-        The symbols. By default those of the sequences that are fitted; the distance cannot be used before.
+        The symbols. By default :meth:`fit` takes them from its sequences.
     substitution, insertion, deletion : float, default 1.0
-        Costs before anything is learned, above 0.
-    transposition : float, optional
-        Cost of an exchange of neighbours before anything is learned, above 0; each pair of symbols has a cost of its
-        own. By default they are not exchanged. Nothing else is done to symbols that are (optimal string alignment).
+        Initial costs, above 0.
+    transposition : float or None, default 1.0
+        Initial cost of an exchange of neighbours, above 0; None for no exchanges. Symbols that are exchanged take part
+        in no other edit (optimal string alignment).
     gap_opening : float, optional
-        Cost of opening a gap before anything is learned, above 0: of each run of insertions and each run of deletions,
-        besides the costs of its symbols (affine gaps; Gotoh, An improved algorithm for matching biological sequences,
-        1982). By default a long gap costs as much as many short ones. No detour over a gap is then part of a cost of
-        substitution.
+        Initial cost of each run of insertions or deletions, above 0, in addition to the costs of its symbols (affine
+        gaps; Gotoh, An improved algorithm for matching biological sequences, 1982).
     local : float, optional
-        Cost of leaving out a symbol at either end of a query before anything is learned, above 0. The query is then
-        compared with the part of the target where this is least, and the rest of the target costs nothing. By default
-        sequences are compared as a whole. If it is above the costs of deletions, no symbol of the query is left out
-        for less than its deletion: a part of the target is found that is like all of the query. If it is below, as
-        in the local alignment of Smith and Waterman (Identification of common molecular subsequences, 1981), a
-        part of the query may do: their similarity is ``local`` for each symbol of the query that is not left out, less
-        the costs of edits, and the distance is what it falls short of ``local`` for every symbol. Needs
+        Initial cost of leaving out a symbol at either end of a query, above 0. The query is then compared with the part
+        of the target that is nearest to it, and the rest of the target costs nothing. If ``local`` is above the costs
+        of deletions, all of the query must be in that part. If it is below, part of the query may do, as in the local
+        alignment of Smith and Waterman (Identification of common molecular subsequences, 1981). Needs
         ``symmetric=False``.
     contextual : bool, default False
-        Whether costs of insertions and deletions depend on the symbol before, too: they are learned as factors of the
-        costs of the symbol. Doubled symbols and the first one then have costs of their own (Kernighan, Church and
-        Gale, A spelling correction program based on a noisy channel model, COLING 1990).
+        Whether costs of insertions and deletions also depend on the symbol before. Doubled symbols and the first one
+        then have costs of their own (Kernighan, Church and Gale, A spelling correction program based on a noisy channel
+        model, COLING 1990).
     symmetric : bool, default True
         Whether costs are the same in both directions. Otherwise distances are those of turning a query into a target.
     both_directions : bool, default False
-        Whether the distance is the smaller of those of turning either sequence into the other: symmetric, though costs
-        are not. Needs ``symmetric=False``.
+        Whether the distance is the smaller one of both directions. Needs ``symmetric=False``.
+    normalized : bool, default False
+        Whether distances are divided by the length of the longer sequence; with ``local`` by that of the query.
     featured : bool, default False
-        Whether costs are learned by what describes the symbols, which must be numbers or tuples of equally many: in
-        each round a regression tree groups the edits that occurred by the numbers of both symbols and their
-        differences, and all edits of a group change alike, also those that did not occur. For alphabets of hundreds of
-        symbols with few examples.
+        Whether similar edits are learned together. Symbols must be numbers, or tuples of the same number of numbers. In
+        each round a regression tree groups the edits by the numbers of both symbols and their differences, and all
+        edits of a group take the same step. For alphabets of hundreds of symbols with few examples.
     n_rounds : int, default 30
         Rounds of :meth:`fit`.
     n_efficient_rounds : int, default 0
-        Further rounds, which start from the best of these and also learn to leave out parts of a :class:`VPTree` over
-        the targets. The distance must be symmetric. Each round builds such a tree.
+        Further rounds that also learn costs with which a :class:`VPTree` over the targets computes fewer distances
+        (section 3.3 of the same paper). The distance must be symmetric. Each round builds such a tree.
     efficiency : float in (0, 1], default 0.5
-        Weight of the gradient of the efficiency in these rounds; the accuracy has the rest.
+        Weight of the efficiency in the gradient of these rounds; the accuracy has the rest.
     learning_rate : float, default 0.2
         The largest relative change of a cost in the first round. Steps shrink as in AdaGrad (Duchi et al., 2011).
     n_examples : int, default 2000
-        The most queries that are used in a round, drawn at random. All of them count for which round was the best.
+        The number of queries that are drawn at random for each round, at most.
+    verbose : bool, default False
+        Whether :meth:`fit` shows a progress bar.
     random_state : int, numpy.random.RandomState or None
         Seed.
 
@@ -107,13 +103,13 @@ class EditDistance(Saved, BaseEstimator):
     symbols_ : tuple
         The alphabet.
     costs_ : ndarray of float32, shape (n_symbols + 1, n_symbols + 1)
-        ``costs_[i, j]`` is the cost of symbol ``j`` in place of symbol ``i``; the last row holds the costs of
+        ``costs_[i, j]`` is the cost of replacing symbol ``i`` by symbol ``j``; the last row holds the costs of
         insertions, the last column those of deletions.
     errors_ : list of float
-        After :meth:`fit`: the share of examples of each round that were nearer to a wrong target.
+        The share of examples of each round of :meth:`fit` that were nearer to a wrong target.
     pruned_ : list of float
-        After :meth:`fit`: for each of the efficient rounds, the share of tree nodes on the ways to right targets whose
-        other part could be left out, weighted by 2 to the power of minus their depth.
+        The share of tree nodes on the paths to right targets whose other part could be skipped, in each efficient
+        round. Nodes are weighted by 2 to the power of minus their depth.
 
     Examples
     --------
@@ -193,16 +189,16 @@ class EditDistance(Saved, BaseEstimator):
     # Learning
 
     def fit(self, targets: Any, queries: Any, answers: Any) -> Self:
-        """Learn costs from queries and the targets that they mean, forgetting what was learned before.
+        """Learn costs from queries and the targets that they mean. Costs that were learned before are forgotten.
 
         Parameters
         ----------
         targets : list of sequences
-            What can be meant; at least two.
+            All targets; at least two.
         queries : list of sequences, length n
             Noisy forms of targets.
         answers : array-like of int, shape (n,)
-            The position among the targets of the one that each query means.
+            The position of the target that each query means.
 
         Returns
         -------
@@ -243,9 +239,10 @@ class EditDistance(Saved, BaseEstimator):
 
     @property
     def costs_(self) -> np.ndarray:
-        """The costs, which may be set: finite, not negative, 0 for no change, and symmetric if the distance is.
+        """The costs of edits.
 
-        A cost that is above that of a detour is lowered to it; with ``gap_opening`` that of a detour over no gap.
+        They may be set to finite numbers from 0 on, with 0 on the diagonal, and symmetric if the distance is. A cost
+        above that of several edits in a row is lowered to it; with ``gap_opening`` only edits without gaps count.
         """
         costs = self._prepared()[1].pairs.view()
         costs.flags.writeable = False
@@ -288,12 +285,12 @@ class EditDistance(Saved, BaseEstimator):
         return distances
 
     def paired(self, queries: Any, targets: Any) -> np.ndarray:
-        """Return the distance of each query to the target in the same place.
+        """Return the distance of each query from the target in the same position.
 
         Parameters
         ----------
         queries, targets : list of sequences
-            Sequences of the alphabet, as many of one as of the other.
+            Sequences of the alphabet, the same number of each.
 
         Returns
         -------
@@ -316,7 +313,7 @@ class EditDistance(Saved, BaseEstimator):
         return distances
 
     def nearest(self, queries: Any, targets: Any, k: int = 1) -> tuple[np.ndarray, np.ndarray]:
-        """Return the nearest targets of each query by comparing it with all of them.
+        """Return the nearest of all targets for each query.
 
         Parameters
         ----------
@@ -328,7 +325,7 @@ class EditDistance(Saved, BaseEstimator):
         Returns
         -------
         positions : ndarray of int64, shape (n_queries, k)
-            The nearest first, of equally near ones the first in the list; -1 where there are fewer.
+            The nearest first, ties in the order of the list; -1 where there are fewer.
         distances : ndarray of float32, shape (n_queries, k)
 
         Raises
@@ -353,19 +350,19 @@ class EditDistance(Saved, BaseEstimator):
         Returns
         -------
         Alignment
-            The distance, and the pairs of symbols that replace each other, with None for a gap and for what is left
-            out at an end.
+            The distance, and the pairs of symbols that replace each other. None stands for a gap, and for a symbol that
+            is left out at an end. An exchange of neighbours is two pairs of equal symbols, in the order of the target.
 
         Raises
         ------
         TypeError, ValueError
-            If an argument cannot be used, or the sequences are too long to keep all steps: more than 2**28 pairs,
-            or a third of these with ``gap_opening``.
+            If an argument cannot be used, or the sequences are too long: more than 2**28 pairs of symbols, or a third
+            of that with ``gap_opening``.
         """
         asked, stored = self._as_points("query", [query]), self._as_points("target", [target], STORED)
         n_tables = 3 if self._costs.openings.size > 0 else 1
         if n_tables * (asked.symbols.size + 1) * (stored.symbols.size + 1) > _MOST_CELLS:
-            raise ValueError("query and target are too long to be aligned: pairwise gives their distance alone")
+            raise ValueError("query and target are too long to align: use pairwise for their distance")
         first, one_way = np.zeros(1, np.int64), self._costs._replace(both=False)
         codes = Sequences(asked.symbols, asked.offsets), Sequences(stored.symbols, stored.offsets)
         found: list[tuple[float, np.ndarray]] = []
@@ -386,20 +383,20 @@ class EditDistance(Saved, BaseEstimator):
         others = self.contextual or self.both_directions or self.normalized or not self.symmetric
         return self.transposition is None and not others
 
-    # What is prepared
+    # Preparation
 
     def _new_alphabet(self) -> Alphabet | None:
         check_parameters(self, self._constraints)
         if self.symmetric and self.insertion != self.deletion:
             raise ValueError("insertion and deletion must cost the same with symmetric=True")
         if self.symmetric and self.local is not None:
-            raise ValueError("local needs symmetric=False: only targets may be compared in part for nothing")
+            raise ValueError("local needs symmetric=False: parts of targets are free, and those of queries are not")
         if self.symmetric and self.both_directions:
             raise ValueError("both_directions needs symmetric=False: otherwise both cost the same")
         return None if self.alphabet is None else Alphabet(self.alphabet)
 
     def _first_costs(self, n: int) -> Costs:
-        """Return the costs before anything is learned."""
+        """Return the initial costs."""
         pairs = np.full((n + 1, n + 1), self.substitution)
         pairs[-1], pairs[:, -1] = self.insertion, self.deletion
         np.fill_diagonal(pairs, 0.0)
@@ -413,18 +410,18 @@ class EditDistance(Saved, BaseEstimator):
         return Costs.of(pairs, swaps, factors, both, openings, ends, normalized)
 
     def _prepared(self, stored: Alphabet | None = None) -> tuple[Alphabet, Costs]:
-        """Return the alphabet, which must be that of sequences ``stored`` before, and the costs."""
+        """Return the alphabet and the costs. The alphabet must be that of sequences that are ``stored`` already."""
         if not hasattr(self, "_costs"):
             alphabet = self._new_alphabet()
             if alphabet is None:
                 raise ValueError("the alphabet is not known: pass alphabet=... or call fit")
             self.__dict__.update(_alphabet=alphabet, _costs=self._first_costs(len(alphabet.symbols)))
         if stored is not None and stored.symbols != self._alphabet.symbols:
-            raise ValueError("the distance has been fitted with another alphabet: store all sequences anew")
+            raise ValueError("the distance has been fitted with another alphabet: store all sequences again")
         return self._alphabet, self._costs
 
     def _encoded(self, name: str, sequences: Any, stored: Alphabet | None = None) -> Sequences:
-        """Return sequences as codes; those stored before have the alphabet ``stored``."""
+        """Return sequences as codes, after comparing the alphabet with that of ``stored`` sequences."""
         return self._prepared(stored)[0].encode(name, as_list(name, sequences))
 
     def _as_points(self, name: str, sequences: Any, side: int = ASKED, stored: Alphabet | None = None) -> Space:

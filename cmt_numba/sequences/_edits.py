@@ -1,16 +1,16 @@
-"""Parts of kernels: the least cost of edits that turn one sequence into another, by dynamic programming.
+"""Kernel functions for edit distances with any costs, by dynamic programming.
 
-Edits are substitutions, insertions and deletions (Wagner and Fischer, 1974), and perhaps
+Edits are substitutions, insertions and deletions (Wagner and Fischer, 1974). Optional edits are
 
-- exchanges of neighbours; nothing else is done to symbols that are exchanged (optimal string alignment),
-- the opening of a gap, a run of insertions or of deletions, besides its symbols (Gotoh, An improved algorithm for
-  matching biological sequences, 1982),
-- leaving out symbols at the ends of the first sequence, while those at the ends of the second one are left out for
-  nothing: the local alignment of Smith and Waterman (Identification of common molecular subsequences, 1981), with the
-  cost of leaving out a symbol for what they win by matching it.
+- exchanges of neighbours, which take part in no other edit (optimal string alignment),
+- the opening of a gap, which is a run of insertions or of deletions (Gotoh, An improved algorithm for matching
+  biological sequences, 1982),
+- leaving out symbols at the ends of the first sequence, while those of the second one are free: the local alignment of
+  Smith and Waterman (Identification of common molecular subsequences, 1981), where a matched symbol scores the cost of
+  leaving it out.
 
-Cells of the table that need too many gaps for a bound are left out (Ukkonen, Algorithms for approximate string
-matching, 1985).
+Cells of the table that need too many gaps for a bound are skipped (Ukkonen, Algorithms for approximate string matching,
+1985).
 """
 
 from typing import NamedTuple
@@ -20,29 +20,28 @@ import numpy as np
 from .._jit import inner, inner_called
 
 N_ROWS = 3
-"""Rows of the table of costs that ``all_edits`` has room for."""
-
+"""Rows of the table of costs that ``all_edits`` works in."""
 
 _ROUNDING = 1.0 + 1e-5  # of sums of costs
 
 
 class Edits(NamedTuple):
-    """What edits cost. Arrays have no entries where there is no such edit."""
+    """The costs of edits. Arrays of edits that are not allowed are empty."""
 
-    pairs: np.ndarray  # float32 (n_symbols + 1, n_symbols + 1): symbol ``j`` in place of symbol ``i``; gaps are last
-    swaps: np.ndarray  # float32 (n_symbols, n_symbols): of "ab" turned into "ba"
+    pairs: np.ndarray  # float32 (n_symbols + 1, n_symbols + 1): of replacing symbol ``i`` by ``j``; gaps are last
+    swaps: np.ndarray  # float32 (n_symbols, n_symbols): of exchanging neighbours
     openings: np.ndarray  # float32 (2,): of a run of deletions, and of one of insertions
-    ends: np.ndarray  # float32 (1,): of leaving out a symbol of the first sequence at an end
-    least_gap: float  # of all insertions and deletions of a symbol
-    least: float  # of all edits
-    unit: float  # of all edits if they cost the same and sums of it are exact; 0 otherwise
+    ends: np.ndarray  # float32 (1,): of leaving out a symbol at an end of the first sequence
+    least_gap: float  # the least cost of an insertion or deletion
+    least: float  # the least cost of any edit
+    unit: float  # the cost of all edits if it is the same and its sums are exact; 0 otherwise
 
 
 @inner
 def band_of(m, n, least_gap, bound):
-    """Return how many of ``m`` symbols may be deleted, and of ``n`` inserted, at a cost of at most ``bound``.
+    """Return how many of ``m`` symbols can be deleted and of ``n`` inserted at a cost of at most ``bound``.
 
-    No gap costs less than ``least_gap``. Both are negative where even the difference in length costs more.
+    Both are negative if the difference in length alone costs more.
     """
     n_gaps = np.float64(bound) / np.float64(least_gap) * _ROUNDING + 1e-9
     most = np.int64(n_gaps) if n_gaps < m + n else np.int64(m + n)
@@ -53,7 +52,7 @@ def band_of(m, n, least_gap, bound):
 
 @inner
 def _start(y_gaps, n_inserted, opening, row):
-    """Write the costs of inserting each beginning of a sequence, infinity where more is inserted than may be."""
+    """Write the costs of inserting each prefix of a sequence, infinity beyond ``n_inserted`` symbols."""
     total = opening
     row[0] = np.float32(0.0)
     for j in range(y_gaps.size):
@@ -63,7 +62,7 @@ def _start(y_gaps, n_inserted, opening, row):
 
 @inner
 def _plain_row(y, y_gaps, of_symbol, deletion, diagonal, left, row):
-    """Write a row of costs, of which ``diagonal`` and ``left`` begin the last and this one; return the least."""
+    """Write a row of costs, and return the least. ``diagonal`` and ``left`` precede it in the last row and in it."""
     least = left
     for j in range(y.size):
         substituted = diagonal + of_symbol[y[j]]
@@ -77,7 +76,7 @@ def _plain_row(y, y_gaps, of_symbol, deletion, diagonal, left, row):
 
 @inner
 def plain_edits(x, y, x_gaps, y_gaps, edits, bound, row):
-    """Return the cost of turning ``x`` into ``y``, or infinity as soon as it must be above ``bound``.
+    """Return the cost of turning ``x`` into ``y``, or infinity if it is above ``bound``.
 
     ``x_gaps`` and ``y_gaps``, float32, are the costs of deleting and inserting each symbol. ``row`` has room for one
     number more than ``y`` has symbols.
@@ -105,7 +104,7 @@ def plain_edits(x, y, x_gaps, y_gaps, edits, bound, row):
 
 
 class _Step(NamedTuple):
-    """A symbol of the first sequence, and what edits of it cost."""
+    """A symbol of the first sequence, and the costs of its edits."""
 
     symbol: np.int32
     before: np.int32  # the symbol before it, -1 for none
@@ -117,10 +116,11 @@ class _Step(NamedTuple):
 
 @inner
 def _row(y, y_gaps, y_before, step, edits, diagonal, left, rows):
-    """Write a row of costs for edits of all kinds, of which ``diagonal`` and ``left`` begin the last and this one.
+    """Write a row of costs for edits of all kinds, and return the least.
 
-    ``y_before`` is the symbol before the first of ``y``, -1 for none. ``rows`` are the last row, the one before it,
-    from an entry earlier on, and the least costs that end with a deletion. Returns the least cost.
+    ``diagonal`` and ``left`` precede it in the last row and in this one. ``y_before`` is the symbol before the first of
+    ``y``, -1 for none. ``rows`` are the last row, the one before it, shifted by an entry, and the least costs of
+    alignments that end with a deletion.
     """
     row, earlier, deleted = rows
     of_symbol, swapped, opened = edits.pairs[step.symbol], edits.swaps.size > 0, edits.openings.size > 0
@@ -147,14 +147,14 @@ def _row(y, y_gaps, y_before, step, edits, diagonal, left, rows):
 
 @inner_called
 def all_edits(x, y, x_gaps, y_gaps, edits, bound, room):
-    """Return the cost of turning ``x`` into ``y`` by edits of all kinds, or infinity as soon as it is above ``bound``.
+    """Return the cost of turning ``x`` into ``y`` by edits of all kinds, or infinity if it is above ``bound``.
 
     ``room`` has ``N_ROWS`` rows of two numbers more than ``y`` has symbols, at least.
     """
     m, n, width, infinity = x.size, y.size, room.size // N_ROWS, np.float32(np.inf)
     local = edits.ends.size > 0
-    row, earlier = room[:width], room[width : 2 * width]  # of the symbol before, and of that before it, shifted by one
-    deleted = room[2 * width :]  # the least costs that end with a deletion
+    row, earlier = room[:width], room[width : 2 * width]  # the last row, and the one before it, shifted by one
+    deleted = room[2 * width :]  # the least costs of alignments that end with a deletion
     of_deletions, of_insertions, end = np.float32(0.0), np.float32(0.0), np.float32(0.0)
     n_deleted, n_inserted = m, n
     if edits.openings.size > 0:
@@ -171,7 +171,7 @@ def all_edits(x, y, x_gaps, y_gaps, edits, bound, room):
         if local:
             row[j] = np.float32(0.0)
     earlier[n + 1] = infinity
-    answer = end * np.float32(m)  # all that is asked for is left out
+    answer = end * np.float32(m)  # the whole query is left out
     least_before, before, whole = np.float32(0.0), np.int32(-1), n_deleted >= m and n_inserted >= n
     all_rows = row[1:], earlier, deleted[1:]
     for i in range(m):

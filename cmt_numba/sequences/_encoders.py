@@ -9,15 +9,15 @@ import numpy as np
 
 from .._validation import check_integer
 
-_WIDEST = 13  # semitones: wider intervals are as wide
-_RATIO_EDGES = (0.7, 1.4, 2.8)  # shorter, about as long, about twice as long, longer still
+_WIDEST = 13  # semitones; wider intervals are clipped
+_RATIO_EDGES = (0.7, 1.4, 2.8)  # between shorter, about equal, about double and longer durations
 
 NOTE_SYMBOLS = tuple((interval, ratio) for interval in range(-_WIDEST, _WIDEST + 1) for ratio in range(4))
 """The alphabet of :func:`encode_notes`."""
 
 
 def encode_text(text: str, alphabet: str, unknown: str = "") -> str:
-    """Return a text in the letters of an alphabet: without accents, in lower case where capitals are not in it.
+    """Return a text in the letters of an alphabet, without accents and capitals that the alphabet lacks.
 
     Parameters
     ----------
@@ -35,7 +35,7 @@ def encode_text(text: str, alphabet: str, unknown: str = "") -> str:
     Raises
     ------
     TypeError, ValueError
-        If an argument is no string, or ``unknown`` is not in the alphabet.
+        If an argument is not a string, or ``unknown`` is not in the alphabet.
 
     Examples
     --------
@@ -61,11 +61,11 @@ def encode_text(text: str, alphabet: str, unknown: str = "") -> str:
 
 
 def encode_notes(pitches: Any, durations: Any) -> list[tuple[int, int]]:
-    """Return a melody as intervals and ratios of durations: the same in every key and at every speed.
+    """Return a melody as intervals and ratios of durations, which are the same in every key and tempo.
 
-    A symbol for each note but the first: the interval from the note before in semitones, at most 13 up or down, and 0
-    to 3 for a duration less than 0.7 times that of the note before, less than 1.4 times, less than 2.8 times, or more.
-    These are 27 times 4 symbols, ``NOTE_SYMBOLS``; they are numbers, for ``EditDistance(featured=True)``.
+    Each note but the first is a pair of numbers: the interval from the previous note in semitones, from -13 to 13, and
+    a class of the ratio of their durations. The class is 0 below 0.7, 1 below 1.4, 2 below 2.8, and 3 above. All 108
+    symbols are ``NOTE_SYMBOLS``; ``EditDistance(featured=True)`` takes them.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ def encode_notes(pitches: Any, durations: Any) -> list[tuple[int, int]]:
     Raises
     ------
     TypeError, ValueError
-        If the arguments are not finite numbers of one length, or a duration is not above 0.
+        If the arguments are not finite numbers of the same length, or a duration is not above 0.
 
     Examples
     --------
@@ -99,7 +99,7 @@ def encode_notes(pitches: Any, durations: Any) -> list[tuple[int, int]]:
 
 
 def encode_frames(frames: Any, n_bins: int, low: float, high: float) -> list[int] | list[tuple[int, ...]]:
-    """Return real values as numbers of bins, 0 to ``n_bins - 1``.
+    """Return the bin of each real value, from 0 to ``n_bins - 1``.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Sequences of symbols as numbers in one array."""
+"""Alphabets, and sequences of symbols as codes in one array."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 MOST_SYMBOLS = 4096
-"""Bound of the symbols of an alphabet. The costs of all pairs of so many take 64 MB."""
+"""The largest alphabet. The costs of its pairs take 64 MB."""
 
 Symbols = str | Sequence[Hashable]
 
@@ -21,7 +21,7 @@ class Sequences(NamedTuple):
 
     @property
     def n(self) -> int:
-        """How many sequences there are."""
+        """The number of sequences."""
         return self.offsets.size - 1
 
     def take(self, positions: np.ndarray) -> Sequences:
@@ -30,7 +30,7 @@ class Sequences(NamedTuple):
         return Sequences(self.symbols[self.entries(positions)], offsets)
 
     def entries(self, positions: np.ndarray) -> np.ndarray:
-        """Return where the symbols of some sequences are."""
+        """Return the positions of the symbols of some sequences."""
         lengths = np.diff(self.offsets)[positions]
         starts = np.cumsum(lengths) - lengths
         return np.arange(lengths.sum()) + np.repeat(self.offsets[:-1][positions] - starts, lengths)
@@ -50,7 +50,7 @@ def check_sequences(name: str, sequences: Any) -> list[Symbols]:
     Raises
     ------
     TypeError
-        If they are a single string, or one of them is no sequence.
+        If they are a single string, or one of them is not a sequence.
     ValueError
         If there are none.
     """
@@ -64,7 +64,7 @@ def check_sequences(name: str, sequences: Any) -> list[Symbols]:
 
 
 def as_list(name: str, sequences: Any) -> list[Any]:
-    """Return the entries of a list of sequences, whatever they are. Raises as ``check_sequences`` does."""
+    """Return a list without checking its entries. Raises as ``check_sequences`` does."""
     if isinstance(sequences, str | bytes) or not isinstance(sequences, Iterable):
         raise TypeError(
             f"{name} must be a list of sequences, not {type(sequences).__name__}; put a single one in a list"
@@ -76,7 +76,7 @@ def as_list(name: str, sequences: Any) -> list[Any]:
 
 
 class Alphabet:
-    """The symbols that sequences may have, with their codes 0, 1, 2, ..."""
+    """The symbols of sequences, with their codes 0, 1, 2, ..."""
 
     def __init__(self, symbols: Iterable[Hashable]) -> None:
         self.symbols = tuple(symbols)
@@ -92,11 +92,11 @@ class Alphabet:
 
     @classmethod
     def of(cls, *lists: list[Symbols]) -> Alphabet:
-        """Return the alphabet of the symbols in some lists of sequences, in the order of their first appearance."""
+        """Return the alphabet of some lists of sequences, in the order of first appearance."""
         return cls(dict.fromkeys(symbol for sequences in lists for sequence in sequences for symbol in sequence))
 
     def _encode_strings(self, strings: list[Any]) -> Sequences | None:
-        """Return strings as codes; None if one is no string or has a character that is not in the alphabet."""
+        """Return strings as codes, or None if one is not a string or has a character outside the alphabet."""
         if self._characters is None:
             points = {
                 ord(symbol): code for symbol, code in self.codes.items() if type(symbol) is str and len(symbol) == 1
@@ -121,7 +121,7 @@ class Alphabet:
         Raises
         ------
         TypeError
-            If one of them is no sequence.
+            If one of them is not a sequence.
         ValueError
             If a sequence has a symbol that is not in the alphabet.
         """

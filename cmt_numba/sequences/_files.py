@@ -1,4 +1,4 @@
-"""Alphabets, costs and sequences in files, and what must hold of them."""
+"""Reads and writes alphabets, costs and sequences, and validates them."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _SCALARS = (bool, int, float, str, type(None))
 
 
 def alphabet_arrays(alphabet: Alphabet) -> Arrays:
-    """Return the arrays of an alphabet of strings, numbers and tuples of these.
+    """Return the arrays of an alphabet for a file.
 
     Raises
     ------
     TypeError
-        If a symbol is something else.
+        If a symbol is not a string, number, None or tuple of these.
     """
     for symbol in alphabet.symbols:
         _check(symbol)
@@ -49,7 +49,7 @@ def read_alphabet(arrays: Arrays) -> Alphabet:
 
 
 def _hashable(value: Any) -> Any:
-    """Return JSON with tuples in place of lists, which are no symbols."""
+    """Return a JSON value with tuples in place of lists, which cannot be hashed."""
     return tuple(_hashable(part) for part in value) if type(value) is list else value
 
 
@@ -62,7 +62,9 @@ def read_costs(arrays: Arrays, n: int, both: bool, normalized: bool) -> Costs:
     if factors.shape not in ((2, n + 1, n), (2, n + 1, 0)):
         raise ValueError("factors must have a column for each symbol")
     openings, ends = (
-        read_array(name, arrays, np.float32) if name in arrays else np.empty(0, np.float32)  # not in older files
+        read_array(name, arrays, np.float32)
+        if name in arrays
+        else np.empty(0, np.float32)  # not in files of the first version
         for name in ("openings", "ends")
     )
     if openings.size not in (0, 2) or ends.size not in (0, 1):
@@ -77,7 +79,7 @@ def read_costs(arrays: Arrays, n: int, both: bool, normalized: bool) -> Costs:
 
 
 def read_ids(arrays: Arrays, next_id: int) -> np.ndarray:
-    """Return the ids of a file, which rise."""
+    """Return the ids of a file, in ascending order."""
     ids = read_array("ids", arrays, np.int64)
     if (ids < 0).any() or (ids >= next_id).any() or (ids[1:] <= ids[:-1]).any():
         raise ValueError(f"ids must rise, from 0 at least, and be below next_id, which is {next_id}")

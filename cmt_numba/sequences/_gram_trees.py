@@ -1,4 +1,4 @@
-"""``GramTrees``: trees over the n-grams of sequences, for candidates among very many or very long ones."""
+"""``GramTrees``: trees over n-grams, which find candidates among very many or very long sequences."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _SHIFT = np.uint64(64)
 
 
 class GramTrees:
-    """A retriever over hashed n-grams, whose memories are sequences with ids of their own.
+    """A retriever over the hashed n-grams of sequences.
 
-    ``ids``, int64 of shape (memories of the retriever,), are the ids of the sequences, -1 for an insertion that failed.
+    ``ids``, int64, has the sequence id of each memory of the retriever, -1 for an insertion that failed.
     """
 
     def __init__(self, retriever: CMTRetriever, longest_run: int, n_bits: int, ids: Any = ()) -> None:
@@ -25,7 +25,7 @@ class GramTrees:
         self._longest_run, self._n_bits = longest_run, n_bits
 
     def insert(self, sequences: Sequences, ids: np.ndarray) -> None:
-        """Insert sequences, whose ids rise and are above all earlier ones."""
+        """Insert sequences. Their ids must ascend and be above all earlier ones."""
         self.retriever.partial_fit(self._keys(sequences))
         known = np.full(self.retriever._model.memories.next_id - ids.size, -1, np.int64)
         known[: self.ids.size] = np.where(self.ids < ids[0], self.ids, -1)  # others were never acknowledged
@@ -46,7 +46,7 @@ class GramTrees:
         return np.where((found >= 0) & (found < self.ids.size), self.ids[np.minimum(found, self.ids.size - 1)], -1)
 
     def _memories(self, ids: np.ndarray) -> np.ndarray:
-        """Return the memories of the retriever that are these sequences."""
+        """Return the memories of the retriever for these sequences."""
         known = np.flatnonzero(self.ids >= 0)
         places = np.searchsorted(self.ids[known], ids)
         return known[np.minimum(places, known.size - 1)]
@@ -56,7 +56,7 @@ class GramTrees:
 
 
 def ngram_keys(sequences: Sequences, longest: int, n_bits: int) -> scipy.sparse.csr_array:
-    """Return how often each sequence has each n-gram of up to ``longest`` symbols, times the root of its length.
+    """Return the counts of n-grams of up to ``longest`` symbols, times the square roots of their lengths.
 
     A symbol before the first and one after the last mark the ends. N-grams are hashed to ``2**n_bits`` columns.
 

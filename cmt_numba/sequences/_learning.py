@@ -1,10 +1,10 @@
-"""Learning the costs of edits: boosting on margins, and on the parts that a vantage-point tree can skip.
+"""Learns the costs of edits from margins of distances, and from the parts that a vantage-point tree can skip.
 
 The accuracy of a query has the margin of its distance from the nearest wrong target over that from the right one
 (Parker, Fern and Tadepalli, Learning for efficient retrieval of structured data with noisy queries, ICML 2007, section
-2.2). Its efficiency has a margin for each node on the way to the right target in a vantage-point tree: how far the
-triangle inequality is from leaving out the other part of the node once the right target is found (section 3.3). Both
-are losses ``log(1 + exp(-margin / scale))``, whose gradients are weighted counts of edits.
+2.2). The efficiency has a margin for each node on the path to the right target in a vantage-point tree: the slack of
+the triangle inequality for skipping the other part of the node once the right target is found (section 3.3). Both have
+losses ``log(1 + exp(-margin / scale))``, whose gradients are weighted counts of edits.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from ._search import blocks_of, nothing_found, search
 from ._spaces import Space
 from ._vantage import distances_between, part, power_for
 
-_TOLERANCE = 0.01  # of triples that are none, for the power of distances
-_LEAF_SIZE = 8  # of the tree whose nodes are learned from
-_FEW_PAIRS = 1 << 20  # of queries and targets, which are all compared in a round
-_CANDIDATES = 32  # targets that are compared with a query if there are more pairs
-_CHECKED, _MOST_MISSED = 16, 0.1  # queries of a round that are compared with all, and the share that may miss
+_TOLERANCE = 0.01  # triples that may break the triangle inequality, for the power of distances
+_LEAF_SIZE = 8  # of the tree
+_FEW_PAIRS = 1 << 20  # pairs that are all compared in a round
+_CANDIDATES = 32  # targets compared with a query if there are more
+_CHECKED, _MOST_MISSED = 16, 0.1  # queries of a round that check the candidates, and the share that may fail
 
 
 class Rounds(NamedTuple):
-    """The rounds of learning, and the examples of each."""
+    """Numbers of rounds, and of examples in each."""
 
-    accurate: int  # rounds of the accuracy alone
-    efficient: int  # rounds of both, after them
-    efficiency: float  # the share of the efficiency in the gradients of these
+    accurate: int  # rounds that learn accuracy alone
+    efficient: int  # later rounds that also learn efficiency
+    efficiency: float  # its share in their gradients
     n_examples: int  # in a round, at most
-    verbose: bool  # whether a bar shows them
+    verbose: bool  # whether to show a progress bar
 
 
 class LearnedCosts(NamedTuple):
@@ -44,11 +44,11 @@ class LearnedCosts(NamedTuple):
 
     costs: Costs  # of the best round
     errors: list[float]  # of all rounds
-    pruned: list[float]  # of the efficient rounds: the weighted share of parts that can be left out
+    pruned: list[float]  # of the efficient rounds: the weighted share of parts that can be skipped
 
 
 class QueryExamples(NamedTuple):
-    """Queries, and the targets that they mean."""
+    """Queries and their targets."""
 
     queries: Sequences
     answers: np.ndarray  # int64 (queries,)
@@ -59,7 +59,7 @@ class QueryExamples(NamedTuple):
 
 
 class Pulls(NamedTuple):
-    """Pairs of a query, or a target, and a target, and how much cheaper the edits between them should be."""
+    """Pairs of sequences, with weights that make the edits between them cheaper if positive."""
 
     first: np.ndarray
     second: np.ndarray
@@ -69,10 +69,12 @@ class Pulls(NamedTuple):
 def learn(
     learner: Learner, targets: Sequences, examples: QueryExamples, rounds: Rounds, random: np.random.RandomState
 ) -> LearnedCosts:
-    """Return the costs of the best round: the one of least error, and of the efficient ones that of least loss."""
+    """Return the costs of the round with the least error, or of the efficient round with the least loss."""
     best, least, errors, pruned = learner.costs, np.inf, [], []
     scale, scale_of_paths = 0.0, 0.0
-    seed = random.randint(2**31) if rounds.efficient > 0 else 0  # of all trees: then losses of rounds can be compared
+    seed = (
+        random.randint(2**31) if rounds.efficient > 0 else 0
+    )  # the same for all trees, so that the losses of rounds are comparable
     wrongs = WrongTargets(learner.costs.points(targets, STORED))
     for number in with_progress(range(rounds.accurate + rounds.efficient), "round", rounds.verbose):
         share = rounds.efficiency if number >= rounds.accurate else 0.0
@@ -112,9 +114,9 @@ def learn(
 
 
 class WrongTargets:
-    """Finds the nearest wrong target of queries: of all targets, or of candidates if there are very many pairs.
+    """Finds the nearest wrong targets of queries, among candidates if there are very many pairs.
 
-    Some queries of each round are compared with all targets. If too many candidates were missed, all are from then on.
+    Some queries of each round are also compared with all targets. If candidates miss too often, all queries are.
     """
 
     def __init__(self, targets: Space) -> None:
@@ -145,7 +147,7 @@ class WrongTargets:
 
 
 def tally(costs: Costs, first: Sequences, second: Sequences, pulls: Pulls) -> list[Tally]:
-    """Count the edits of best alignments, in the direction in which each pair is nearer if both count."""
+    """Count the edits of best alignments, of each pair in its nearer direction if both count."""
     one_way, no_steps = costs._replace(both=False), np.empty((0, 2), np.int64)
     ways = [(first, second, pulls)]
     if costs.both:
@@ -168,17 +170,17 @@ def tally(costs: Costs, first: Sequences, second: Sequences, pulls: Pulls) -> li
 
 
 class Paths(NamedTuple):
-    """The nodes above each point of a vantage-point tree, a row for each point and node, by point."""
+    """The nodes above each point of a vantage-point tree: a row for each point and node, sorted by point."""
 
     owners: np.ndarray  # int64 (rows,): the points
     vantages: np.ndarray  # int64 (rows,)
-    borders: np.ndarray  # int64 (rows,): of the other part, the point nearest to the border
+    borders: np.ndarray  # int64 (rows,): the point of the other part that is nearest to the border
     lengths: np.ndarray  # float64 (rows,): of borders from vantages
     signs: np.ndarray  # float64 (rows,): 1 for a point in the far part, -1 in the near one
     weights: np.ndarray  # float64 (rows,): 2 ** -depth
 
     def take(self, points: np.ndarray) -> Paths:
-        """Return the nodes above some points, whose owners are their positions."""
+        """Return the nodes above some points. Their owners are positions in ``points``."""
         starts, stops = np.searchsorted(self.owners, points), np.searchsorted(self.owners, points, side="right")
         counts = stops - starts
         rows = np.arange(counts.sum()) + np.repeat(starts - (np.cumsum(counts) - counts), counts)
@@ -187,10 +189,10 @@ class Paths(NamedTuple):
     def margins(
         self, lengths: np.ndarray, right: np.ndarray, power: float, unit: float
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return by how much the other parts can be left out, and the derivatives of the three powers in it.
+        """Return the margins for skipping the other parts, and the derivatives of their three powers.
 
-        ``lengths`` are those of the queries from the vantage points, ``right`` those from what is meant, by owner.
-        Powers are those of distances divided by ``unit``.
+        ``lengths`` are the distances of queries from vantage points, ``right`` those from their targets, by owner.
+        Powers are of distances divided by ``unit``.
         """
         sides = np.stack([right[self.owners], lengths, self.lengths]).astype(np.float64) / unit
         sides = np.maximum(sides, 1e-3)  # where powers below 1 are not too steep
@@ -198,17 +200,17 @@ class Paths(NamedTuple):
         return self.signs * (raised[1] - raised[2]) - raised[0], power * sides ** (power - 1.0) / unit
 
     def pulls(self, weights: np.ndarray, answers: np.ndarray) -> list[Pulls]:
-        """Return what makes the margins of queries greater, by the weights of what is meant and of vantage points."""
+        """Return the pulls between queries and their targets and vantage points that widen the margins."""
         meant = Pulls(self.owners, answers[self.owners], weights[0])
         return [meant, Pulls(self.owners, self.vantages, -self.signs * weights[1])]
 
     def pulls_of_borders(self, weights: np.ndarray) -> Pulls:
-        """Return the same of vantage points and borders, by the last of the weights."""
+        """Return the pulls between vantage points and borders."""
         return Pulls(self.vantages, self.borders, self.signs * weights[2])
 
 
 def paths(space: Space, random: np.random.Generator) -> Paths:
-    """Return the nodes above each point in a new vantage-point tree of a space."""
+    """Return the nodes above each point in a new vantage-point tree."""
     found = [Paths(*(np.empty(0, kind) for kind in (np.int64, np.int64, np.int64, float, float, float)))]
     waiting = [(np.arange(space.offsets.size - 1), 1)]
     while waiting:

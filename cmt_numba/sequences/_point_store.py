@@ -12,7 +12,7 @@ from ._edits import Edits
 from ._encoding import Sequences
 from ._spaces import Space, SpaceKind
 
-_OF_SYMBOLS = ("symbols", "gaps", "turned_gaps")  # what a space has for each symbol
+_OF_SYMBOLS = ("symbols", "gaps", "turned_gaps")  # arrays of a space with an entry for each symbol
 
 
 def space_of_rows(kind: SpaceKind, rows: np.ndarray) -> Space:
@@ -23,18 +23,18 @@ def space_of_rows(kind: SpaceKind, rows: np.ndarray) -> Space:
 
 
 def number_of_points(space: Space) -> int:
-    """Return how many points there are."""
+    """Return the number of points."""
     return space.offsets.size - 1 if space.kind == SpaceKind.EDIT else space.rows.shape[0]
 
 
 class PointStore:
-    """Points of one space, in the order in which they came."""
+    """Points of one space, in the order of insertion."""
 
     def __init__(self, space: Space) -> None:
         self._space, self.n = space, number_of_points(space)
 
     def view(self) -> Space:
-        """Return the points that there are."""
+        """Return all points."""
         space = self._space
         if space.kind != SpaceKind.EDIT:
             return space._replace(rows=space.rows[: self.n])

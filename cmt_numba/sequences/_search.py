@@ -1,8 +1,8 @@
-"""Kernels: the nearest of all stored sequences, and all distances.
+"""Search of all stored sequences for the nearest, and distances of all pairs.
 
-Where all edits cost the same, distances are compared in blocks, by bits. Otherwise the number of edits, counted in the
-same way, says which sequences to compare first, and which cannot be near: no distance is less than this number times
-the cost of the cheapest edit.
+Blocks of sequences are compared with a query by bits, which counts the edits. If all edits cost the same, this is the
+distance. Otherwise sequences with few edits are compared first, and those with very many are skipped: no distance is
+less than the number of edits times the cost of the cheapest edit.
 """
 
 from typing import NamedTuple
@@ -14,12 +14,12 @@ from ._bits import LANES, NARROW, WORD, Blocks, Lanes, edits_of_block, fill_bloc
 from ._spaces import Space, distance, divisor, new_room, prepare
 
 _MOST_CLASSES = 64  # of symbols: two symbols of one class count as equal in blocks
-_LEVELS = 256  # numbers of edits that are told apart
+_LEVELS = 256  # numbers of edits; the last one stands for all larger ones
 _SLACK = 1.0 + 1e-5  # of bounds
 
 
 def bytes_of_blocks(space: Space) -> int:
-    """Return roughly the bytes that a query reads of the blocks of a space."""
+    """Return the approximate number of bytes that a query reads from the blocks of a space."""
     n_short = np.count_nonzero(np.diff(space.offsets) <= NARROW)
     n_classes = min(space.edits.pairs.shape[0] - 1, _MOST_CLASSES)
     return n_classes * int(2 * n_short + 8 * (space.offsets.size - 1 - n_short))
@@ -44,7 +44,7 @@ def blocks_of(space: Space) -> Blocks:
 
 
 class NearestForms(NamedTuple):
-    """The nearest of each sequence asked, the nearest first; -1 and infinity where there are fewer."""
+    """The nearest sequences of each query, the nearest first; -1 and infinity where there are fewer."""
 
     points: np.ndarray  # int64 (asked, k)
     lengths: np.ndarray  # float32 (asked, k): their distances
@@ -52,14 +52,14 @@ class NearestForms(NamedTuple):
 
 
 def nothing_found(asked: Space, k: int) -> NearestForms:
-    """Return room for the ``k`` nearest of each sequence asked."""
+    """Return room for the ``k`` nearest sequences of each query."""
     n = asked.offsets.size - 1
     return NearestForms(np.full((n, k), -1, np.int64), np.full((n, k), np.inf, np.float32), np.zeros(n, np.int64))
 
 
 @inner
 def offer(point, length, points, lengths):
-    """Insert a point into the nearest found, which are in order, and drop the last one. Ties go to the first point."""
+    """Insert a point into the sorted nearest points, and drop the last one. Ties go to the smaller point."""
     i = points.size - 1
     while i > 0 and (lengths[i - 1] > length or (lengths[i - 1] == length and points[i - 1] > point)):
         lengths[i], points[i] = lengths[i - 1], points[i - 1]
@@ -75,7 +75,7 @@ def comes_before(point, length, last_point, last_length):
 
 @inner
 def _offer_form(owner, length, points, lengths):
-    """Insert the owner of a sequence into the nearest found, once with its nearest sequence."""
+    """Insert the owner of a sequence into the nearest owners, each of which has its nearest sequence."""
     last = points.size - 1
     if not length < np.inf or not comes_before(owner, length, points[last], lengths[last]):
         return
@@ -116,18 +116,18 @@ def _first_block(blocks, m):
 
 @inner
 def _is_counted(asked, blocks):
-    """Return whether numbers of edits in blocks are distances, but for the cost of an edit."""
+    """Return whether the numbers of edits in blocks are distances in units of the cost of an edit."""
     return asked.edits.unit > 0.0 and blocks.narrow.masks.shape[1] == asked.edits.pairs.shape[0] - 1
 
 
 @kernel
 def search(asked, stored, blocks, owners, excluded, n_candidates, found):
-    """Write the owners of the nearest stored sequences of each sequence asked, the nearest first.
+    """Write the owners of the nearest stored sequences of each query, the nearest first, to ``found``.
 
-    ``owners``, int64 of shape (stored,), are what is found; of several sequences of one owner the nearest counts, and
-    those of -1 do not. ``excluded``, int64 of shape (asked,), is an owner that each must not find, or -1. If
-    ``n_candidates`` is 0 the answer is exact; otherwise distances are computed for that many sequences which take the
-    fewest edits. ``found`` holds -1 and infinity; ties go to the first owner.
+    ``owners``, int64, has an entry for each stored sequence. An owner counts once, with its nearest sequence; -1 does
+    not count. ``excluded``, int64, is an owner to skip for each query, or -1. If ``n_candidates`` is 0 the answer is
+    exact. Otherwise distances are computed for the ``n_candidates`` sequences with the fewest edits. Ties go to the
+    smaller owner.
     """
     points, lengths, n_computed = found.points, found.lengths, found.n_computed
     room, lanes, edits = new_room(asked, stored), new_lanes_room(), asked.edits
@@ -208,7 +208,7 @@ def search(asked, stored, blocks, owners, excluded, n_candidates, found):
 
 @inner
 def _compare_with(asked, i, stored, point, owners, excluded, room, found):
-    """Compute a distance, and offer the owner of the sequence."""
+    """Compute a distance, and insert the owner of the sequence if it is near enough."""
     owner, last = owners[point], found.points.shape[1] - 1
     if owner < 0 or owner == excluded:
         return
@@ -219,7 +219,7 @@ def _compare_with(asked, i, stored, point, owners, excluded, room, found):
 
 @kernel
 def all_distances(asked, stored, blocks, distances):
-    """Write the distance of each sequence from each other: float32, shape (asked, stored)."""
+    """Write the distance of each query from each stored sequence: float32, shape (asked, stored)."""
     room, lanes, edits = new_room(asked, stored), new_lanes_room(), asked.edits
     n_counted = blocks.n if _is_counted(asked, blocks) else np.int64(0)
     for i in range(distances.shape[0]):

@@ -30,13 +30,13 @@ from ._vantage import distances_between
 from ._vp_tree import Neighbors
 
 _MOST_TREES = 2**10
-_MOST_BYTES = 2**23  # of blocks that every query reads: beyond, trees find candidates sooner
+_MOST_BYTES = 2**23  # of blocks, all of which a query reads; beyond, trees are faster
 _TAIL = 256  # forms that are not in blocks yet
 _OPTIONS = ("n_candidates", "n_trees", "n_probes", "longest_run", "n_bits", "random_state")
 
 
 class SequenceMemory(Saved):
-    """Sequences that are found by an edit distance, come and go at any time, and learn from feedback.
+    """A memory of sequences that is queried by an edit distance and learns from feedback.
 
     The candidates of a query are the sequences that take the fewest edits, counted in the bits of machine words. The
     edit distance, which may be learned, ranks them. If all edits cost the same, the answer is exact. Among more than

@@ -1,7 +1,4 @@
-"""Kernels: distances of points, which are sequences under an edit distance, or rows.
-
-The distance of sequences may also be the smaller of both directions.
-"""
+"""Points and their distances: sequences under an edit distance, or rows of numbers."""
 
 from enum import IntEnum
 from typing import NamedTuple
@@ -26,23 +23,23 @@ _EDIT, _ANGULAR = SpaceKind.EDIT.value, SpaceKind.ANGULAR.value
 
 
 class Space(NamedTuple):
-    """Points: sequences, or dense rows. Arrays that a kind of points does not need are empty."""
+    """Points: sequences or dense rows. Arrays of the other kind are empty."""
 
     kind: int
-    longest: int  # symbols that any sequence has, at most
+    longest: int  # the most symbols of any sequence
     symbols: np.ndarray  # int32
     offsets: np.ndarray  # int64 (points + 1,)
-    gaps: np.ndarray  # float32, the cost of deleting or inserting each of ``symbols``
-    turned_gaps: np.ndarray  # float32, the same in the other direction if ``both``; no entries otherwise
-    both: bool  # whether the smaller distance of both directions counts
+    gaps: np.ndarray  # float32: the cost of deleting or inserting each of ``symbols``
+    turned_gaps: np.ndarray  # float32: the same in the other direction if ``both``, or empty
+    both: bool  # whether the distance is the smaller one of both directions
     normalized: bool  # whether distances are divided by the length of the longer sequence
-    edits: Edits  # what edits cost
+    edits: Edits
     rows: np.ndarray  # float32 (points, n_features)
 
 
 @inner_fastmath
 def _squared(x, y):
-    """Return the squared distance of two rows in float64, which holds the squares of all float32 numbers."""
+    """Return the squared distance of two rows in float64, in which no square of float32 numbers overflows."""
     total = 0.0
     for i in range(x.size):
         apart = np.float64(x[i]) - np.float64(y[i])
@@ -60,7 +57,7 @@ class DistanceRoom(NamedTuple):
 
 @inner
 def _is_plain(edits):
-    """Return whether there are substitutions, insertions and deletions alone, each with a cost of its own."""
+    """Return whether substitutions, insertions and deletions are the only edits."""
     return edits.swaps.size == 0 and edits.openings.size == 0 and edits.ends.size == 0
 
 
@@ -68,7 +65,7 @@ def _is_plain(edits):
 def new_room(asked, stored):
     """Return room for the distances of any two points."""
     n_cells = (1 if _is_plain(asked.edits) else N_ROWS) * (max(asked.longest, stored.longest) + 2)
-    n_words = np.int64(0)  # that have a bit for each symbol of a point
+    n_words = np.int64(0)  # with a bit for each symbol
     if min(asked.edits.unit, stored.edits.unit) > 0.0:
         n_words = np.int64((asked.longest + WORD - 1) // WORD)
     n_masks = n_words * asked.edits.pairs.shape[0]
@@ -77,7 +74,7 @@ def new_room(asked, stored):
 
 @inner
 def prepare(asked, i, before, room):
-    """Make room for the distances of a point asked for; ``before`` is the one that it was made for, or -1."""
+    """Set the bits of query ``i`` in the room in place of those of the query ``before``, -1 for none."""
     n_words = room.columns.size // 4
     if n_words > 0 and i != before:
         if before >= 0:
@@ -87,7 +84,7 @@ def prepare(asked, i, before, room):
 
 @inner
 def by_bits(asked, i, stored, j, bound, room):
-    """Return the distance of two points where all edits cost the same, or infinity above a bound."""
+    """Return the distance of two sequences if all edits cost the same, or infinity above a bound."""
     edits, n = asked.edits, asked.offsets[i + 1] - asked.offsets[i]
     y = stored.symbols[stored.offsets[j] : stored.offsets[j + 1]]
     limit, n_words, swapped = limit_of(bound, edits.unit), room.columns.size // 4, edits.swaps.size > 0
@@ -104,7 +101,7 @@ def by_bits(asked, i, stored, j, bound, room):
 
 @inner
 def divisor(asked, m, n):
-    """Return what the distance of sequences of ``m`` and ``n`` symbols is divided by."""
+    """Return the divisor of the distance of sequences of ``m`` and ``n`` symbols."""
     if not asked.normalized:
         return 1.0
     return np.float64(max(m if asked.edits.ends.size > 0 else max(m, n), 1))
@@ -145,7 +142,7 @@ def distance(asked, i, stored, j, bound, room):
 
 @kernel
 def distances_of_pairs(asked, stored, of_asked, of_stored, bounds, distances):
-    """Write the distance of each pair of points, float64, infinity where it is above its bound.
+    """Write the distance of each pair of points: float64, infinity above its bound.
 
     ``of_asked`` and ``of_stored``, int64 of shape (pairs,), name the points.
     """

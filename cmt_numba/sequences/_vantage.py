@@ -1,8 +1,8 @@
-"""Parting points by their distance from one of them, the vantage point, and powers that keep the triangle inequality.
+"""Division of points by their distance from a vantage point, and powers that keep the triangle inequality.
 
 Powers of distances are one family of the modifiers of Skopal, Unified framework for fast exact and approximate search
-in dissimilarity spaces, 2007. A power below 1 is concave: with a small enough one almost any dissimilarity fulfils the
-inequality, but bounds become weak. One above 1 makes the bounds of a metric stronger, and some of them wrong.
+in dissimilarity spaces, 2007. A small enough power below 1 makes almost any dissimilarity fulfil the inequality, but
+weakens the bounds. A power above 1 makes the bounds of a metric stronger, and some of them wrong.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 
 from ._spaces import Space, distances_of_pairs
 
-_CANDIDATES, _SAMPLE = 6, 48  # vantage points that are tried, and points that their spread is measured with
+_CANDIDATES, _SAMPLE = 6, 48  # vantage points that are tried, and points that measure the spread of their distances
 
 _POINTS, _OTHERS = 150, 300  # of triples
 _LEAST, _MOST = 2.0**-6, 2.0**4
@@ -21,7 +21,7 @@ _STEPS = 24  # of the bisection
 
 
 class VantageSplit(NamedTuple):
-    """Points by their distance from a vantage point, which is none of them; the first half is the near part."""
+    """Other points by their distance from a vantage point; the first half is the near part."""
 
     vantage: int
     points: np.ndarray  # int64 (n,), the nearest first
@@ -29,12 +29,12 @@ class VantageSplit(NamedTuple):
 
     @property
     def half(self) -> int:
-        """How many points are in the near part."""
+        """The number of points in the near part."""
         return (self.points.size + 1) // 2
 
 
 def distances_from(space: Space, point: int, others: np.ndarray) -> np.ndarray:
-    """Return the distances of a point from others, all of them stored: float64."""
+    """Return the distances of a stored point from other ones: float64."""
     asked = space._replace(gaps=space.turned_gaps, turned_gaps=space.gaps) if space.both else space
     return distances_between(asked, space, np.full(others.size, point), others)
 
@@ -47,7 +47,7 @@ def distances_between(asked: Space, stored: Space, of_asked: np.ndarray, of_stor
 
 
 def part(space: Space, points: np.ndarray, random: np.random.Generator) -> VantageSplit:
-    """Part some points of a space by one of them whose distances from others vary much: it parts them well."""
+    """Divide points by the one of some candidates whose distances from others vary most."""
     candidates = random.choice(points, min(_CANDIDATES, points.size), replace=False)
     sample = random.choice(points, min(_SAMPLE, points.size), replace=False)
     vantage = int(candidates[np.argmax([distances_from(space, point, sample).var() for point in candidates])])
@@ -60,7 +60,7 @@ def part(space: Space, points: np.ndarray, random: np.random.Generator) -> Vanta
 def power_for(space: Space, tolerance: float, random: np.random.Generator) -> float:
     """Return the greatest power with which at most a share of sampled triples breaks the triangle inequality.
 
-    A triple is a point, the nearest of some others, as what is searched for is near what is asked, and one more.
+    A triple is a point, its nearest neighbour in a sample, like a query and its answer, and one more point.
     """
     n = max(space.offsets.size - 1, space.rows.shape[0])
     others = random.choice(n, min(_OTHERS, n), replace=False)
@@ -74,7 +74,7 @@ def power_for(space: Space, tolerance: float, random: np.random.Generator) -> fl
 
 
 def greatest_power(sides: np.ndarray, tolerance: float) -> float:
-    """Return the greatest power, within bounds, with which at most a share of triangles is none.
+    """Return the greatest power, within bounds, with which at most a share of triangles breaks the inequality.
 
     ``sides``, float64 of shape (3, n), are above 0. The share grows with the power.
     """

@@ -1,9 +1,9 @@
-"""Kernel: the nearest points in a vantage-point tree (Yianilos, 1993).
+"""Search of a vantage-point tree for nearest points (Yianilos, 1993).
 
-A node has a vantage point. The points below it are parted by their distance from it, and the least and the greatest
-distance of each part are known. By the triangle inequality they bound the distance of any of these points from a point
-that is asked for. The inequality may hold for a power of the distances only, or only with rare exceptions for that
-power (Skopal, Unified framework for fast exact and approximate search in dissimilarity spaces, 2007).
+A node divides its points by their distance from a vantage point, and has the least and the greatest distance of each
+part. By the triangle inequality they bound the distances of these points from a query. The inequality may hold for a
+power of the distances only, or with rare exceptions (Skopal, Unified framework for fast exact and approximate search in
+dissimilarity spaces, 2007).
 """
 
 from typing import NamedTuple
@@ -14,7 +14,7 @@ from .._jit import empty, inner, kernel, release
 from ._search import comes_before, offer
 from ._spaces import distance, new_room, prepare
 
-_ROUNDING = 1e-5  # of bounds, relative to the distances that they are made of
+_ROUNDING = 1e-5  # of bounds, relative to their distances
 
 
 class Nodes(NamedTuple):
@@ -31,7 +31,7 @@ class Nodes(NamedTuple):
 
 
 class Nearest(NamedTuple):
-    """The nearest points of each point asked, the nearest first; -1 and infinity where there are fewer."""
+    """The nearest points of each query, the nearest first; -1 and infinity where there are fewer."""
 
     points: np.ndarray  # int64 (asked, k)
     lengths: np.ndarray  # float64 (asked, k): their distances
@@ -40,7 +40,7 @@ class Nearest(NamedTuple):
 
 @inner
 def _raised(length, power):
-    """Return a power of a distance; what is not above 0, and so no distance, is left as it is."""
+    """Return a power of a distance, or the number itself if it is not above 0."""
     if power == 1.0 or length <= 0.0:
         return np.float64(length)
     return np.exp(power * np.log(length))  # LLVM would compute "**" even where the power is 1
@@ -48,12 +48,10 @@ def _raised(length, power):
 
 @kernel
 def search_nodes(nodes, asked, stored, there, share, found):
-    """Write the nearest points that are there for each point asked, the nearest first, and their distances.
+    """Write the nearest points of each query that are ``there``, the nearest first, to ``found``.
 
-    Parts are left out that can hold nothing nearer than ``share`` of the distance of the last one found; with 1 the
-    answer is exact. ``there``, bool of shape (points,), says which points count.
-
-    Writes ``found`` and nothing else.
+    The search skips parts that hold nothing nearer than ``share`` of the distance of the last point found; with 1 the
+    answer is exact.
     """
     room = new_room(asked, stored)
     n_places = 2 * nodes.depth + 2
@@ -84,16 +82,16 @@ def search_nodes(nodes, asked, stored, there, share, found):
             length = distance(asked, i, stored, vantage, _raised(reach, 1.0 / power), room)
             n_computed[i] += 1
             if length == np.inf:
-                continue  # farther from all points below than the last one found
+                continue  # all points below are farther than the last one found
             if there[vantage] and comes_before(vantage, length, points[i, last], radius):
                 offer(vantage, length, points[i], lengths[i])
             raised = _raised(length, power)
             near = 0 if length <= nodes.farthest[node, 0] else 1
-            for child in (1 - near, near):  # the nearer one is searched first, so it is put on top
+            for child in (1 - near, near):  # the nearer one goes on top, to be searched first
                 farthest = _raised(nodes.farthest[node, child], power)
                 nearest = _raised(nodes.nearest[node, child], power)
                 bound = max(raised - farthest, nearest - raised) - _ROUNDING * (raised + farthest)
-                if not bound > _raised(share * lengths[i, last], power):  # a power may overflow, and its bound be NaN
+                if not bound > _raised(share * lengths[i, last], power):  # the bound is NaN if a power overflows
                     waiting[n_waiting], bounds[n_waiting] = nodes.children[node, child], bound
                     n_waiting += 1
     release((room, waiting, bounds))

@@ -1,4 +1,4 @@
-"""``VPTree``: exact nearest neighbours under any metric."""
+"""``VPTree``: exact nearest neighbours under a metric."""
 
 from __future__ import annotations
 
@@ -17,41 +17,41 @@ from ._spaces import Space, SpaceKind
 from ._vantage import distances_from, part, power_for
 from ._vp_search import Nearest, Nodes, search_nodes
 
-_SHARE_GONE = 0.5  # of the points: when more have been removed, the tree is built anew
-_GROWTH = 2.0  # of their number, after which it is rebuilt: points inserted one by one do not keep it balanced
+_SHARE_GONE = 0.5  # removed points after which the tree is rebuilt
+_GROWTH = 2.0  # of the number of points after which the tree is rebuilt, because inserting unbalances it
 
 
 class Neighbors(NamedTuple):
-    """The nearest points for each point asked."""
+    """The nearest points of each query."""
 
     ids: np.ndarray  # int64 (n, k), -1 for none
     distances: np.ndarray  # float32 (n, k) of sequences, float64 of rows; infinity for none
-    n_computed: np.ndarray  # int64 (n,): distances that were computed
+    n_computed: np.ndarray  # int64 (n,): distances computed
 
 
 class VPTree(Saved):
-    """A vantage-point tree: nearest neighbours under a metric, found without looking at all points.
+    """A vantage-point tree, which finds nearest neighbours under a metric without comparing all points.
 
-    Each node parts its points by their distance from one of them, the vantage point, at the median. A search leaves out
+    Each node divides its points by their distance from one of them, the vantage point, at the median. A search skips
     the parts that cannot hold a nearer point by the triangle inequality (Yianilos, Data structures and algorithms for
     nearest neighbor search in general metric spaces, 1993). Points can be inserted and removed at any time.
 
     Parameters
     ----------
     metric : EditDistance or {"euclidean", "angular"}, default "euclidean"
-        The metric: of sequences, or of rows of numbers. An edit distance must be symmetric. With ``transposition``,
-        ``contextual`` or ``both_directions`` it is no metric, and needs a ``tolerance``. "angular" is the angle
+        The metric of sequences, or of rows of numbers. An edit distance must be symmetric. "angular" is the angle
         between two rows in radians, 0 to pi.
     leaf_size : int, default 8
         The largest number of points in a leaf.
     tau : float in [0, 1), default 0.0
-        Tolerance. With 0 answers are exact. Otherwise parts are left out that can hold no point nearer than ``1 - tau``
-        times the distance of the last one found: fewer distances are computed, and a nearer point may be missed.
+        Search tolerance. A search skips parts that hold no point nearer than ``1 - tau`` times the distance of the last
+        one found. It computes fewer distances, and may miss a nearer point.
     tolerance : float in [0, 1], optional
-        By default the triangle inequality is relied on. Otherwise it is for a power of the distances: the greatest one
-        with which at most this share of sampled triples of points breaks it (``power_``; Skopal's TriGen, 2007). With
-        an edit distance that is no metric, answers are then nearly exact. With a metric the power is above 1: fewer
-        distances are computed, and nearer points may be missed.
+        The share of sampled triples of points that may break the triangle inequality. It is applied to the greatest
+        power of the distances with which no more do (``power_``; Skopal's TriGen, 2007). With a metric this power is
+        above 1: fewer distances are computed, and nearer points may be missed. By default distances are not raised,
+        and answers are exact. Edit distances with ``transposition``, ``contextual``, ``both_directions`` or
+        ``normalized`` are no metrics; their default is 0, and answers are nearly always exact.
     random_state : int or numpy.random.SeedSequence, optional
         Seed.
 
@@ -64,7 +64,7 @@ class VPTree(Saved):
     array([0, 1, 2, 3])
     >>> found = tree.query(["appel"], k=1)
     >>> found.ids, found.distances
-    (array([[0]]), array([[2.]], dtype=float32))
+    (array([[0]]), array([[1.]], dtype=float32))
     """
 
     def __init__(
@@ -90,14 +90,14 @@ class VPTree(Saved):
         self._store: PointStore | None = None
         self._alphabet: Alphabet | None = None  # of the sequences in the store
         self._costs: Costs  # that the tree was built with
-        self._ids = np.empty(0, np.int64)  # of the points in the store, in rising order
+        self._ids = np.empty(0, np.int64)  # of the points in the store, ascending
         self._there = np.empty(0, bool)
         self._next_id = 0
-        self._nodes: Nodes | None = None  # None if they must be built anew
+        self._nodes: Nodes | None = None  # None if they must be rebuilt
         self._n_nodes = self._depth = self._n_built = 0
         self._power = 1.0
 
-    # What it holds
+    # Contents
 
     def __len__(self) -> int:
         return int(np.count_nonzero(self._there))
@@ -127,7 +127,7 @@ class VPTree(Saved):
         Parameters
         ----------
         X : list of sequences, or array-like of shape (n, n_features)
-            The points: what the metric compares.
+            Points that the metric can compare.
 
         Returns
         -------
@@ -186,7 +186,7 @@ class VPTree(Saved):
             self._nodes = None
 
     def _places(self, ids: np.ndarray) -> np.ndarray:
-        """Return where points are in the store, -1 for those that are not there."""
+        """Return the places of points in the store, -1 for ids that are not stored."""
         places = np.searchsorted(self._ids, ids)
         found = np.where(places < self._ids.size, places, -1)
         if self._ids.size > 0:
@@ -196,7 +196,7 @@ class VPTree(Saved):
     def rebuild(self) -> None:
         """Rebuild the tree with the current costs of the edit distance, and free the space of removed points.
 
-        Until then the tree keeps the costs that it was built with, whatever the distance learns.
+        Until then the tree uses the costs that it was built with, also if the distance has been fitted again.
         """
         if self._store is not None and isinstance(self.metric, EditDistance):
             _check_metric(self.metric)
@@ -204,22 +204,22 @@ class VPTree(Saved):
             self._store, self._costs = self._store.with_costs(costs), costs
         self._nodes = None
 
-    # Answers
+    # Queries
 
     def query(self, X: Any, k: int = 1) -> Neighbors:
-        """Return the nearest points for each point asked; of equally near ones the one inserted first.
+        """Return the nearest points of each query. Ties go to the point that was inserted first.
 
         Parameters
         ----------
         X : list of sequences, or array-like of shape (n, n_features)
-            Points that the metric compares with those stored.
+            Queries that the metric can compare with the points.
         k : int, default 1
             Points wanted for each.
 
         Returns
         -------
         Neighbors
-            Ids, distances, and how many distances were computed.
+            Ids, distances, and the number of distances computed.
 
         Raises
         ------
@@ -243,7 +243,7 @@ class VPTree(Saved):
     # Points
 
     def _as_points(self, name: str, X: Any, side: int) -> Space:
-        """Return points of the form of those stored."""
+        """Return points in the form of those stored."""
         if isinstance(self.metric, EditDistance):
             points = self.metric._as_points(name, X, side, self._alphabet)
             if self._store is None:
@@ -257,7 +257,7 @@ class VPTree(Saved):
             return space_of_rows(SpaceKind.EUCLIDEAN, rows)
         lengths = np.linalg.norm(rows.astype(np.float64), axis=1, keepdims=True)
         if not lengths.all():
-            raise ValueError(f"{name} must not have rows of zeros, which make no angle: leave them out")
+            raise ValueError(f"{name} must not have rows of zeros, which have no angle: remove them")
         return space_of_rows(SpaceKind.ANGULAR, (rows / lengths).astype(np.float32))
 
     def _stored(self) -> Space:
@@ -267,7 +267,7 @@ class VPTree(Saved):
     # Nodes
 
     def _grow(self, n_nodes: int) -> Nodes:
-        """Make room for a number of nodes, and return the nodes."""
+        """Make room for this number of nodes, and return the nodes."""
         before, n = self._nodes, self._n_nodes
         self._nodes = Nodes(
             np.full(n_nodes, -1, np.int64),
@@ -292,7 +292,7 @@ class VPTree(Saved):
         return self._n_nodes - 1
 
     def _build_anew(self) -> Nodes:
-        """Build the tree of the present points, drop removed ones, and return its nodes."""
+        """Drop removed points, build the tree of the others, and return its nodes."""
         if self._store is not None and not self._there.all():
             kept = np.flatnonzero(self._there)
             self._store, self._ids, self._there = self._store.taken(kept), self._ids[kept], np.ones(kept.size, bool)
@@ -312,7 +312,7 @@ class VPTree(Saved):
         return self._nodes
 
     def _build(self, node: int, points: np.ndarray, depth: int) -> None:
-        """Build the subtree of some points below a node."""
+        """Build the subtree of a node from its points."""
         waiting = [(node, points, depth)]
         while waiting:
             node, points, depth = waiting.pop()
@@ -343,7 +343,7 @@ class VPTree(Saved):
         members = nodes.members[node, : nodes.n_members[node]]
         self._build(node, np.append(members[self._there[members]], point), depth)
 
-    # Files hold the points. The nodes are rebuilt when a loaded tree is first used
+    # Files hold points without nodes, which the first use of a loaded tree rebuilds.
 
     def _contents(self) -> Contents:
         fields: dict[str, Any] = {"leaf_size": self.leaf_size, "tau": self.tau, "next_id": self._next_id}
@@ -367,7 +367,7 @@ class VPTree(Saved):
         metric: Any = take(fields, "metric", str, dict)
         if not isinstance(metric, str):
             metric = EditDistance._made_of(contents._replace(fields=metric, arrays=of_part("metric", arrays)))
-        tolerance = fields.get("tolerance")  # which trees of earlier versions have not
+        tolerance = fields.get("tolerance")  # not in files of the first version
         if tolerance is not None:
             tolerance = take(fields, "tolerance", int, float)
         made = cls(

@@ -13,7 +13,7 @@ from .._validation import unmasked
 
 Key = str | int
 
-_DEEPEST = 900  # lists and objects in each other; SQLite reads up to 1,000
+_DEEPEST = 900  # nested lists and objects; SQLite reads up to 1,000
 _LEAST, _MOST = -(2**63), 2**63 - 1
 
 
@@ -25,17 +25,17 @@ def check_keys(keys: Any, *, distinct: bool = True) -> list[Key]:
     keys : str, int or iterable of them
         A single key counts as a list of one.
     distinct : bool, default True
-        Whether a key may be given only once.
+        Whether to refuse repeated keys.
 
     Raises
     ------
     TypeError
         If they are not all strings, or all integers.
     ValueError
-        If an integer has more than 64 bits, a string cannot be stored, there are none, or one is given twice.
+        If an integer has more than 64 bits, a string cannot be stored, there are no keys, or one is repeated.
     """
     if type(keys) is list and len(keys) == 1 and type(keys[0]) is int and _LEAST <= keys[0] <= _MOST:
-        return keys[:]  # without what takes longer than to find it
+        return keys[:]  # in a fraction of the time
     unmasked("keys", keys)
     if isinstance(keys, np.ndarray):
         if keys.ndim > 1:
@@ -78,12 +78,12 @@ def _check_key(key: Any, position: int) -> Key:
 
 
 def check_payloads(payloads: Any, n: int) -> list[str | None]:
-    """Return payloads as JSON, None for those that are None.
+    """Return payloads as JSON text, and None for None.
 
     Raises
     ------
     TypeError, ValueError
-        If they are not ``n`` objects that JSON gives back as they are.
+        If they are not ``n`` values that survive a round trip through JSON.
     """
     if payloads is None:
         return [None] * n
@@ -93,7 +93,7 @@ def check_payloads(payloads: Any, n: int) -> list[str | None]:
         raise TypeError(f"payloads must be a list with one payload for each key, not {type(payloads).__name__}")
     given = list(payloads)
     if len(given) != n:
-        raise ValueError(f"payloads must be one for each of the {n} keys, not {len(given)}")
+        raise ValueError(f"payloads must have one entry for each of the {n} keys, not {len(given)}")
     return [_check_payload(payload, position) for position, payload in enumerate(given)]
 
 
@@ -144,7 +144,7 @@ def as_plain(value: Any) -> Any:
 
 
 def _check_depth(payload: Any, text: str) -> None:
-    """Raise ValueError if lists and objects are nested too deeply for SQLite, which would call the payload damaged."""
+    """Raise ValueError if lists and objects are nested too deeply for SQLite, which would report a damaged payload."""
     if text.count("[") + text.count("{") <= _DEEPEST:
         return
     level, depth = [payload], -1
@@ -162,11 +162,11 @@ def _parts(container: Any) -> Iterable[Any]:
 def check_one_for_each_row(keys: list[Key], n_rows: int) -> None:
     """Raise ValueError unless there is one key for each row."""
     if len(keys) != n_rows:
-        raise ValueError(f"keys must be one for each of the {n_rows} rows of X, not {len(keys)}")
+        raise ValueError(f"keys must have one entry for each of the {n_rows} rows of X, not {len(keys)}")
 
 
 def check_answers(keys: Any, n_rows: int) -> np.ndarray:
-    """Return keys that were answers to queries, None for no memory: of objects, shape (n_rows, k).
+    """Return the keys of results, None for no memory: object array of shape (n_rows, k).
 
     Raises
     ------
@@ -181,19 +181,19 @@ def check_answers(keys: Any, n_rows: int) -> np.ndarray:
 
 
 def are_none(keys: np.ndarray) -> np.ndarray:
-    """Return which entries of an array are None."""
+    """Return which entries of an array are None: bool."""
     missing: np.ndarray = np.equal(keys, np.array(None))
     return missing
 
 
 class DuplicateKeyError(KeyError, ValueError):
-    """A key that is to be added is in the store already."""
+    """Raised if a key to be added is already in the store."""
 
     __str__ = Exception.__str__  # a KeyError would quote the message
 
 
 def check_kind(keys: list[Key], kind: type | None) -> None:
-    """Raise TypeError unless keys are of the type of those in the store."""
+    """Raise TypeError unless keys have the type of the stored ones, if any."""
     if kind is not None and type(keys[0]) is not kind:
         names = {str: "strings", int: "integers"}
         raise TypeError(f"keys must be {names[kind]} like those in the store, not {keys[0]!r:.50}")

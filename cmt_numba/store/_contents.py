@@ -1,4 +1,4 @@
-"""What a store holds, in memory, in a folder and in files: a tree, records, and the space of its keys."""
+"""The contents of a store in memory, in a folder or in files: a tree, records, and a key space."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from ._records import TABLES, MemoryDatabase, Records
 from ._results import UnreadPayloads
 from ._search import NewKeys, StoreSearch
 
-_EFFORTS = "efforts"  # the name of a fact
-_KIND = "MemoryStore"  # of files
-_VERSION = 2  # of the facts. Stores of version 1 have no digits, and lengths only for the cosine
+_EFFORTS = "efforts"  # name of a fact
+_KIND = "MemoryStore"  # the kind of files
+_VERSION = 2  # version of the facts. Version 1 has no digits, and lengths only for the cosine
 _NEW = {"n_reroutes": 1, "scorer_learning_rate": 0.01, "n_links": 24}  # options of a new tree, unless given
-_TREES, _TREES_WITHOUT_LINKS = 2, 4  # with links trees only say where to begin: more of them find no more
+_TREES, _TREES_WITHOUT_LINKS = 2, 4  # with links, trees only provide the start, so more do not help
 
 T = TypeVar("T")
 
@@ -40,31 +40,31 @@ def with_defaults(given: dict[str, Any]) -> dict[str, Any]:
 
 
 class StoreContents:
-    """The contents of a store, which change together or not at all.
+    """The contents of a store, which change in one transaction.
 
     Parameters
     ----------
     path : path-like or None
         The folder; None for a store in memory.
     metric : str or None
-        The metric; None for that of the folder, or the cosine.
+        The metric; None for that of the folder or, in a new store, the cosine.
     options : dict of str to object
-        Options of the tree that were given.
+        The given options of the tree.
     durability : Durability
-        When a folder waits for the disk, and when it takes snapshots.
+        When to wait for the disk and when to take snapshots.
     read_only : bool
-        Whether a folder is only read.
+        Whether to open a folder for reading only.
 
     Attributes
     ----------
     search : StoreSearch
-        The tree, the records and the space, as searches use them.
+        The tree, the records and the key space, for searches.
     version : int
-        The number of changes that were begun and ended; odd while one is under way.
+        Twice the number of changes so far; odd during a change.
     efforts : Efforts
-        How far searches go for a recall, as it was measured.
+        The measured search efforts.
     unread : UnreadPayloads
-        Payloads of results that must be read before they change.
+        Payloads of results that must be read before the next change.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class StoreContents:
         Raises
         ------
         FileFormatError
-            If the file is damaged or not that of a store.
+            If the file is damaged or not a store.
         OSError
             If it cannot be read.
         """
@@ -105,12 +105,12 @@ class StoreContents:
 
     @classmethod
     def read(cls, contents: Contents, *, thorough: bool) -> Self:
-        """Return what :meth:`written` has returned, in memory.
+        """Return the contents that :meth:`written` returned, in memory.
 
         Raises
         ------
         InvariantError, TypeError, ValueError
-            If these are not the contents of a store.
+            If these are not valid contents of a store.
         """
         arrays = dict(contents.arrays)
         records = arrays.pop("records", None)
@@ -137,8 +137,8 @@ class StoreContents:
         self._database = database
         self.search = StoreSearch(tree, records, CosineSpace())
         self.version = 0
-        self._is_sync_due = False  # at the end of the change under way
-        self._n_rekeyed = 0  # odd while all memories get keys of another space
+        self._is_sync_due = False  # when the change under way has ended
+        self._n_rekeyed = 0  # odd while all keys are computed again
         self.unread = UnreadPayloads()
         self.efforts = Efforts()
         self._is_closed = False
@@ -169,12 +169,12 @@ class StoreContents:
 
     @property
     def records(self) -> Records:
-        """Keys, payloads and digits."""
+        """Keys, payloads and digits of the memories."""
         return self.search.records
 
     @property
     def space(self) -> KeySpace:
-        """The space of the keys."""
+        """The key space."""
         return self.search.space
 
     @property
@@ -192,7 +192,7 @@ class StoreContents:
             self._read_again()
 
     def read_consistently(self, work: Callable[[StoreSearch], T]) -> T:
-        """Return what ``work`` returns while the keys of the tree are those of the space."""
+        """Return the result of ``work``, during which the keys of the tree belong to the space."""
         while True:
             self.check_open()
             before, search = self._n_rekeyed, self.search
@@ -200,10 +200,10 @@ class StoreContents:
                 answer = work(search)
                 if self._n_rekeyed == before:
                     return answer
-            self.alone(lambda: None)  # wait until all memories have their new keys
+            self.alone(lambda: None)  # waits until all keys are computed
 
     def check_form(self, X: Any) -> Any:
-        """Return vectors or queries as float32, in the form of those stored; they may hold anything.
+        """Return vectors or queries as float32, dense or sparse like those stored. Values are not checked.
 
         A single vector is a row.
         """
@@ -219,14 +219,14 @@ class StoreContents:
         return scipy.sparse.csr_array(X) if state.parameters.sparse else X.toarray()
 
     def check(self, *, thorough: bool) -> KeySpace:
-        """Return the space that the facts describe, after checking that tree, records and facts belong together.
+        """Return the key space after checking that tree, records and facts belong together.
 
-        That there is one record for each memory is told by numbers and sums only, unless ``thorough``.
+        Unless ``thorough``, only counts and sums show whether there is one record for each memory.
 
         Raises
         ------
         ValueError
-            If they do not.
+            If they do not belong together.
         """
         tree, records = self.tree, self.records
         facts, ids, found = records.facts(), tree.ids, records.summary()
@@ -248,16 +248,16 @@ class StoreContents:
     # Changes
 
     def alone(self, work: Callable[[], T]) -> T:
-        """Return what ``work`` returns while no other thread changes the store."""
+        """Return the result of ``work``, during which no other thread changes the store."""
         tree = self.search.tree
         if isinstance(tree, DurableTree) and tree._journal.is_writable:
             return tree._journal.alone(work)
         return tree._lock.change(work)
 
     def change(self, work: Callable[[], T]) -> T:
-        """Change the tree and the records, all or nothing. A change within another is a part of it.
+        """Run ``work`` as one transaction of tree and records. A nested change is part of the outer one.
 
-        In memory, parts for which :meth:`commit_part` was called stay even if the change fails later.
+        In memory, parts that :meth:`commit_part` has committed stay even if the change fails later.
 
         Raises
         ------
@@ -301,18 +301,18 @@ class StoreContents:
         return answer
 
     def _mark(self) -> tuple[Any, ...]:
-        """Return what shows whether a change that failed has changed anything."""
+        """Return a mark that differs after anything has changed."""
         tree = self.search.tree
         return tree._forest, tree._lock.n_steps, self.search.records.n_written()
 
     def commit_part(self) -> None:
-        """Keep what a change has done so far if the store is in memory, where replaced keys cannot be restored."""
+        """Commit what a change has done so far, if the store is in memory: replaced keys cannot be restored there."""
         if self._database is not None:
             self._database.commit()
             self._database.execute("BEGIN")
 
     def _recover(self, before: tuple[Any, ...]) -> None:
-        """Make records and tree agree after a failure, and read the records again when they are needed."""
+        """Restore consistency of records and tree after a failure, and drop what was read of the records."""
         if self._database is not None:
             changed = before != self._mark()
             self._database.roll_back()
@@ -327,13 +327,13 @@ class StoreContents:
         self._read_again()
 
     def _read_again(self) -> None:
-        """Forget what was read of the records and of the space, which a failure has undone."""
+        """Forget what was read of records and space, which a failed change has undone."""
         self.records.forget()
         with suppress(OSError, FileFormatError, ValueError):
             self._use(space_of(self.records.facts(), self.tree.n_features))
 
     def rekey(self, space: KeySpace) -> None:
-        """Give all memories keys of another space, within a change."""
+        """Compute all keys again in another space, within a change."""
         self._n_rekeyed += 1
         try:
             ids = np.sort(self.tree.ids)
@@ -348,7 +348,7 @@ class StoreContents:
             self._n_rekeyed += 1
 
     def insert(self, new: NewKeys) -> np.ndarray:
-        """Insert memories, within a change; return the ids of those that were evicted."""
+        """Insert memories within a change, and return the ids of evicted ones."""
         tree = self.tree
         if isinstance(tree, DurableTree):
             tree.insert(new.keys)
@@ -357,7 +357,7 @@ class StoreContents:
         return tree._forest.last_evicted
 
     def replace(self, ids: np.ndarray, new: NewKeys) -> None:
-        """Replace the keys of memories, within a change. If this fails with all of them replaced, keep that."""
+        """Replace the keys of memories, within a change. If it fails after all were replaced, that is kept."""
         tree = self.search.tree
         try:
             if isinstance(tree, DurableTree):
@@ -379,12 +379,12 @@ class StoreContents:
         self.records.delete(ids)
 
     def set_query_map(self, query_map: QueryMap) -> None:
-        """Write what was learned of queries, within a change."""
+        """Write the learned map of queries, within a change."""
         self.records.set_facts({"query_map": query_map.written()})
         self._use(self.space.with_query_map(query_map))
 
     def set_space(self, space: KeySpace) -> None:
-        """Write another space for the same keys, within a change."""
+        """Write a space for the same keys, within a change."""
         self.records.set_facts(space.facts())
         self._use(space)
 
@@ -394,7 +394,7 @@ class StoreContents:
     # Files
 
     def sync(self) -> None:
-        """Write all changes to disk and wait for it, within a change at its end; nothing in memory."""
+        """Write all changes to disk and wait for it; within a change, at its end."""
         self.alone(self._sync)
 
     def _sync(self) -> None:
@@ -413,7 +413,7 @@ class StoreContents:
         if isinstance(self.tree, DurableTree) and self.tree._journal.is_writable and self.efforts.are_new:
             with suppress(JournalError):
                 self._change(lambda: None)
-        self.version += 1  # as in an endless change: queries under way read payloads at once
+        self.version += 1  # from now on, queries under way read payloads at once
         with suppress(OSError, FileFormatError, JournalError):
             self.unread.read()
         self._is_closed = True
@@ -423,14 +423,14 @@ class StoreContents:
             self.tree.close()
 
     def written(self) -> Contents:
-        """Return the contents of a file."""
+        """Return the contents for a file."""
         fields, arrays = self.tree._contents()
         facts = {_EFFORTS: self.efforts.written()} if self.efforts.known() else {}
         records = np.frombuffer(self.records.packed(facts), np.uint8)
         return Contents(_KIND, fields, arrays | {"records": records})
 
     def copy(self) -> Contents:
-        """Return the contents of a file, in arrays of their own."""
+        """Return copies of the contents for a file."""
 
         def copy() -> Contents:
             self.check_open()

@@ -1,8 +1,8 @@
-"""The digits that vectors lose as keys: what to keep so that a vector is returned bit for bit as it was given.
+"""The digits that vectors lose as keys, which are stored so that vectors are returned bit for bit.
 
-A key is a vector scaled to length 1. Scaled back, most values are those that were given, or differ from them by one in
-the last place. These differences, of the bit patterns of float32 values, are stored with as many bits for each as the
-largest in the row needs, after one byte that says how many, and a checksum of the vector.
+A key is a vector scaled to length 1. Scaled back, most values equal the original or differ by one in the last place.
+Stored are one byte with the number of bits per value, a checksum of the vector, and the differences of the float32 bit
+patterns, each with as many bits as the largest difference of the row needs.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ _CELLS_AT_ONCE = 1 << 17
 
 
 class LostDigits(NamedTuple):
-    """What keys of length 1 do not say of their vectors."""
+    """The lengths and digits that keys of length 1 lack."""
 
     norms: np.ndarray  # float64: the lengths of the keys
     digits: list[bytes] | None  # None where only codes are kept
 
     def of(self, rows: np.ndarray) -> LostDigits:
-        """Return those of some rows."""
+        """Return the entries of some rows."""
         digits = None if self.digits is None else [self.digits[row] for row in rows]
         return LostDigits(self.norms[rows], digits)
 
 
 @kernel
 def _pack_differences(given, computed, offsets, differences, widths, packed):
-    """Write the differences of the bit patterns of rows as planes of bits, and how many planes each row needs.
+    """Write the differences between bit patterns as bit planes, and the number of planes of each row.
 
     The planes of row ``i`` begin at ``4 * offsets[i] + 28 * i``: no row needs more than 32.
     """
@@ -61,7 +61,7 @@ def _pack_differences(given, computed, offsets, differences, widths, packed):
 
 
 def lost_digits(given: Any, computed: Any) -> list[bytes]:
-    """Return for each row what :func:`restore` needs to turn computed vectors into those that were given.
+    """Return what :func:`restore` needs to turn each computed vector into the given one.
 
     Both are arrays of float32, or CSR arrays with the same cells.
     """
@@ -97,9 +97,9 @@ def _digits_of_block(given: np.ndarray, computed: np.ndarray, offsets: np.ndarra
 
 
 def restore(computed: Any, digits: list[bytes | None]) -> bool:
-    """Turn computed vectors into those that were given, in place; return whether this has succeeded for all.
+    """Turn computed vectors into the given ones, in place; return whether this succeeded for all rows.
 
-    It fails if a key and digits are not those of the same vector. Rows without digits stay as they are.
+    It fails if key and digits belong to different vectors. Rows without digits are unchanged.
     """
     pairs = zip(_rows(computed), digits, strict=True)
     succeeded = [contents is None or _restore_row(row, contents) for row, contents in pairs]

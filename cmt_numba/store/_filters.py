@@ -1,4 +1,4 @@
-"""Filters of a store as the ids of memories: found once, until the data changes."""
+"""Filters of a store as the ids of memories, cached until the store changes."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _MOST_KEPT, _MOST_LISTS = 64, 8
 
 
 class PreparedFilter:
-    """A filter that :meth:`MemoryStore.filter` has checked: pass it as ``where`` to queries of the same store.
+    """A checked filter: pass what :meth:`MemoryStore.filter` returns as ``where`` to queries of the same store.
 
-    Keys that are deleted later are left out.
+    Memories deleted later are no longer candidates.
     """
 
     def __init__(self, condition: Condition | None, keys: list[Key]) -> None:
         self._condition, self._keys = condition, keys
-        self._found: tuple[int, Filter] | None = None  # the version of the store, and the candidates
+        self._found: tuple[int, Filter] | None = None  # version of the store, and candidates
 
     def _ids(self, records: Records) -> np.ndarray:
         if self._condition is not None:
@@ -50,14 +50,16 @@ class FilterCache:
     """The filters of recent queries of a store."""
 
     def __init__(self) -> None:
-        self.warns = True  # of fields that no payload has
-        self._version = -1  # of the store
+        self.warns = True  # whether to warn of fields that no payload has
+        self._version = -1  # of the store when the conditions were evaluated
         self._by_condition: dict[Condition, Filter] = {}
-        self._of_lists: list[tuple[Any, list[Any], int, Filter]] = []  # lists, copies, versions; the last first
+        self._of_lists: list[
+            tuple[Any, list[Any], int, Filter]
+        ] = []  # (list, copy, version, candidates), the latest first
         self._of_arrays: ArrayCache[Filter] = ArrayCache()
 
     def find(self, where: Any, contents: StoreContents) -> Filter | None:
-        """Return the candidates that the parameter ``where`` of a query names; None for all."""
+        """Return the candidates for the ``where`` of a query; None for all memories."""
         if where is None:
             return None
         if isinstance(where, PreparedFilter):
@@ -134,7 +136,7 @@ def _ids_where(where: Callable[[Any], Any], contents: StoreContents) -> np.ndarr
 
 
 def _warn_if_mistaken(condition: Condition, finds_nothing: bool, records: Records) -> None:
-    """Warn of fields that no payload has and, if nothing was found, of lists that are compared with single values."""
+    """Warn if no payload has a field or, when nothing was found, if lists are compared with single values."""
     for path, with_element in condition.fields:
         name, kind = path[1:-1].replace('."', ".").replace('"', "").removeprefix("$."), records.kind_of_field(path)
         if kind is None:

@@ -1,4 +1,4 @@
-"""Learning from queries whose right answers are known."""
+"""Learning from queries with known answers, and from rewards."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from ._query_map import QueryMap, RewardedQueries
 from ._results import Results
 from ._search import stored_units
 
-_ROWS_IN_A_BLOCK = 256  # that see the same trees
+_ROWS_IN_A_BLOCK = 256  # queries answered before the trees change
 
 
 class Teachable(Protocol):
-    """A store that answers queries and learns from rewards."""
+    """What :func:`learn_in_blocks` needs of a store."""
 
     def query(self, X: Any, k: int = 10) -> Results:
         """Return the nearest memories for each row."""
@@ -28,12 +28,12 @@ class Teachable(Protocol):
 
 
 def learn_in_blocks(store: Teachable, X: Any, keys: list[Key], n_passes: int) -> float:
-    """Give a store the right answers to queries, in blocks and in a random order.
+    """Give a store the right answers to queries, in blocks and in random order.
 
     Returns
     -------
     float
-        The share of the queries whose first answer was right in the last pass, before they taught anything.
+        The share of queries whose first result was right in the last pass, before the store learned from them.
     """
     draws, n_right = np.random.default_rng(X.shape[0]), 0
     for _ in range(n_passes):
@@ -50,7 +50,7 @@ def learn_in_blocks(store: Teachable, X: Any, keys: list[Key], n_passes: int) ->
 def taught_by(
     tree: ContextualMemoryTree, query_map: QueryMap | None, X: np.ndarray, ids: np.ndarray, rewards: np.ndarray
 ) -> QueryMap:
-    """Return what is known of queries after the rewards of memories that were shown for some, -1 for none."""
+    """Return the query map after learning from the rewards of memories; the id -1 stands for no memory."""
     taught, state = query_map or QueryMap.untaught(X.shape[1]), tree._forest.allocated()
     asked, slots = as_matrix(tree._forest.check_rows(X)), tree._forest.slots_of(ids.reshape(-1)).reshape(ids.shape)
     rewards = np.where(slots == NONE, np.nan, rewards)

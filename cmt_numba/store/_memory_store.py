@@ -40,21 +40,21 @@ from ._search import Effort, NearestMemories, StoreSearch
 from ._writing import set_fields, write_memories
 
 _VECTORS_CHECKED_AT_ONCE = 10_000
-_N_COMPETITORS = 9  # of a memory that was rewarded alone
-_MOST_TRIES = 5  # of a query, where memories are added or deleted meanwhile
+_N_COMPETITORS = 9  # results that compete with a memory rewarded alone
+_MOST_TRIES = 5  # of a query while memories are added or deleted
 
 
 class MemoryStore:
-    """A store of vectors with keys of your own and payloads: search, filters, changes at any time, and learning.
+    """A store of vectors with keys of your own and payloads, with filters, changes at any time, and learning.
 
     A store lives in memory or in a folder. In a folder each change is on disk before the call returns; keys, payloads
-    and vectors change together or not at all. Opening a folder maps the vectors, and reads them when they are needed.
+    and vectors change together or not at all. Opening a folder maps the vectors and reads them on demand.
 
-    Stores of up to 4,096 vectors, and filters with so few candidates, are searched exactly. Larger ones are searched
-    through Contextual Memory Trees and along links between near vectors, as far as ``target_recall`` needs.
+    Up to 4,096 vectors, or candidates of a filter, are searched exactly. Larger stores are searched through Contextual
+    Memory Trees and along links between near vectors, as far as ``target_recall`` requires.
 
-    Any number of threads may use a store. Changes are made one after the other; queries are answered meanwhile and see
-    a change come step by step.
+    Any number of threads may use a store. Changes are made one at a time, in steps; queries run between the steps and
+    may see a part of a change.
 
     Parameters
     ----------
@@ -62,28 +62,27 @@ class MemoryStore:
         The folder: empty, or that of a store. If it does not exist, it is created; its parent must exist. By default
         the store is in memory.
     metric : {"cosine", "inner_product", "euclidean"}, optional
-        What to rank by: "cosine" (the default) for texts and other vectors of which the direction counts,
-        "inner_product" for vectors that were trained for it, "euclidean" for coordinates and measurements. A store in a
-        folder keeps its metric.
+        The score: "cosine" (the default) for texts and other vectors whose direction counts, "inner_product" for
+        vectors trained for it, "euclidean" for coordinates and measurements. A folder keeps its metric.
     max_items : int, optional
         Maximum number of memories. Adding to a full store evicts memories, with their keys and payloads.
     eviction : {"least_recently_returned", "oldest", "random"}, optional
         Which memories are evicted.
     target_recall : float in (0, 1], default 0.95
-        The share of the nearest vectors that queries find on average. 1 compares with everything.
+        The share of the nearest vectors that queries find on average. With 1, everything is compared.
     n_trees : int, optional
-        Number of trees; by default 2, or 4 without links. More take more memory and time to build. Where vectors are
-        not linked, they find as much by searching less.
+        Number of trees; by default 2, or 4 without links. More trees take more memory and time to build. Without links
+        they reach the same recall with fewer leaves.
     n_links : int, optional
-        With how many near ones each dense vector is linked at most; 24 by default. Searches without filters follow the
-        links. With 0 there are none: changes are faster then, and searches slower. Stores in folders keep theirs.
+        Maximum number of links of a dense vector to near ones; 24 by default. Searches follow the links. With 0,
+        changes are faster and searches slower. A folder keeps its value.
     keep : {"all", "codes"}, optional
-        What to keep of dense vectors: "all" (the default) keeps them and their 8-bit codes, "codes" the codes alone, in
-        a quarter of the room. All goes by what the codes stand for then, which is also what :meth:`get` returns: the
-        directions of vectors differ by about 0.5 % from what was added. Stores in folders keep theirs.
+        What to keep of dense vectors: "all" (the default) keeps them and their 8-bit codes; "codes" keeps only the
+        codes, in a quarter of the memory. Searches and :meth:`get` then use the decoded vectors, whose directions
+        differ by about 0.5 % from the originals. A folder keeps its value.
     learning_rate : float, optional
-        How strongly rewards change the order of answers (``scorer_learning_rate`` of the tree); 0.01 by default. With
-        0.1 sparse vectors learn more, but dense ones with few features may lose most of their right answers.
+        How strongly rewards change the order of results (``scorer_learning_rate`` of the tree); 0.01 by default. With
+        0.1, sparse vectors learn more, but dense ones with few features may lose most of their accuracy.
     n_threads : int, optional
         Number of threads for batches.
     random_state : int or numpy.random.SeedSequence, optional
@@ -91,9 +90,9 @@ class MemoryStore:
     sync_every : int, default 1
         The number of changes after which to wait for the disk.
     snapshot_bytes, snapshot_seconds : optional
-        When a snapshot replaces the journal: see :class:`~cmt_numba.DurableTree`.
+        When a snapshot replaces the journal; see :class:`~cmt_numba.DurableTree`.
     read_only : bool, default False
-        Open a folder for queries only, for example if its disk is full.
+        Open a folder for queries only, for example because its disk is full.
 
     Raises
     ------
@@ -164,17 +163,17 @@ class MemoryStore:
         Parameters
         ----------
         keys : list of str or of int, length n
-            Their keys: all strings or all integers of 64 bits, none in the store yet.
+            Their keys: all strings or all 64-bit integers, none of them in the store.
         X : array-like or scipy.sparse matrix or array, shape (n, n_features) or (n_features,)
             Their vectors, or a single one.
         payloads : list, length n, optional
-            What belongs to them, as JSON has it; None for nothing. Numbers and arrays of NumPy become plain ones, dates
-            and times become text (ISO 8601), also in filters. For one key it may be the payload itself, if a dict.
+            Their payloads: JSON values, None for none. NumPy's numbers and arrays become plain ones; dates and times
+            become ISO 8601 text, also in filters. For a single key a dict may be given without a list.
 
         Raises
         ------
         DuplicateKeyError
-            If a key is in the store already. It is a KeyError and a ValueError.
+            If a key is already in the store. It is both a KeyError and a ValueError.
         TypeError, ValueError
             If an argument is not valid, or a vector has the length 0 and the metric is the cosine.
         cmt_numba.journal.JournalError
@@ -182,7 +181,7 @@ class MemoryStore:
         MemoryError
             If memory runs out.
 
-        Nothing has changed after any of these.
+        After an error nothing has changed.
         """
         self._contents.change(partial(write_memories, self._contents, keys, X, payloads, False))
 
@@ -193,14 +192,14 @@ class MemoryStore:
         Parameters
         ----------
         keys, X, payloads
-            As for :meth:`add`, but keys may be in the store. Their payloads are replaced too, also by nothing.
+            As for :meth:`add`, but keys may be in the store. Payloads are replaced too, by None if there are none.
 
         Raises
         ------
         TypeError, ValueError, cmt_numba.journal.JournalError
             As for :meth:`add`; nothing has changed then.
         MemoryError
-            If memory runs out. In memory some memories may have been replaced then, each with its payload.
+            If memory runs out. A store in memory may then have replaced some vectors, each with its payload.
         """
         self._contents.change(partial(write_memories, self._contents, keys, X, payloads, True))
 
@@ -213,7 +212,7 @@ class MemoryStore:
         keys : str, int or list of them, optional
             Their keys, each named once.
         where : dict, callable or PreparedFilter, optional
-            Instead of keys, a filter as for :meth:`query`.
+            A filter as for :meth:`query`, instead of keys.
 
         Raises
         ------
@@ -261,7 +260,7 @@ class MemoryStore:
         cmt_numba.journal.JournalError
             If the change could not be written.
 
-        Nothing has changed after any of these.
+        After an error nothing has changed.
         """
         checked, contents = check_keys(keys), self._contents
         each = [fields] * len(checked) if isinstance(fields, dict) else fields
@@ -273,7 +272,7 @@ class MemoryStore:
         contents.change(partial(set_fields, contents, checked, given))
 
     def create_index(self, field: Any) -> None:
-        """Create an index on a field of payloads, so that filters on it need not look at all of them.
+        """Create an index on a field of payloads, so that filters on it do not read all payloads.
 
         Parameters
         ----------
@@ -285,7 +284,7 @@ class MemoryStore:
         contents.sync()
 
     def compact(self) -> None:
-        """Store memories in the order in which searches read them, for faster queries after many changes."""
+        """Store memories in the order in which searches read them, which speeds up queries after many changes."""
         contents = self._contents
         contents.change(lambda: contents.tree.compact(copies=contents.tree._forest.options["n_links"] == 0))
 
@@ -310,17 +309,17 @@ class MemoryStore:
         k : int, default 10
             Memories to return for each row.
         where : dict, callable, list of keys or PreparedFilter, optional
-            Filter: conditions on the fields of payloads (see :mod:`cmt_numba.store`), a function of a payload that
-            returns whether its memory is a candidate, the keys of the candidates, or what :meth:`filter` returns.
+            The candidates: conditions on the fields of payloads (see :mod:`cmt_numba.store`), a function of a payload
+            that returns a bool, a list of keys, or what :meth:`filter` returns.
         target_recall : float in (0, 1], optional
-            The share of the nearest memories to find on average; that of the store by default.
+            The share of the nearest memories to find on average; by default that of the store.
         n_probes : int, optional
-            Leaves of the trees to search, instead of what the recall needs. No links are followed then.
+            Number of leaves to search, regardless of the recall. No links are followed then.
 
         Returns
         -------
         Results
-            Keys, scores and payloads; of a single query in one row.
+            Keys, scores and payloads; a single query has one row.
 
         Raises
         ------
@@ -350,10 +349,10 @@ class MemoryStore:
         return results
 
     def calibrate(self, k: int = 10, where: Any = None, target_recall: float | None = None) -> Effort:
-        """Measure now how far queries have to search for a recall, and return that.
+        """Measure how far queries must search for a recall, and return the effort.
 
-        Without it queries do this in small parts, and search farther than necessary until it is known. The result is
-        saved with the store. It is measured again when the number of memories has doubled or halved.
+        Without this call, queries measure in small parts and search farther than necessary until that is done. The
+        result is saved with the store, and measured again when the number of memories has doubled or halved.
 
         Parameters
         ----------
@@ -373,7 +372,7 @@ class MemoryStore:
     def _find(
         self, X: Any, k: int, among: Filter | None, target: float, n_probes: int | None, search: StoreSearch
     ) -> NearestMemories:
-        """Return the best memories, in as many columns as there are memories, or ``k``."""
+        """Return the best memories in ``k`` columns, or fewer if there are fewer memories."""
         Q, rows = search.prepared(X)
         forest = search.tree._forest
         for _ in range(_MOST_TRIES):
@@ -383,13 +382,13 @@ class MemoryStore:
             effort = self._contents.efforts.of(search, min(k, n), target, among) if n_probes is None else n_probes
             found = search.find(Q, rows, min(k, n), n, among, effort)
             if k <= n or among is not None or forest.next_id == next_id:
-                break  # otherwise memories that were added may have taken the few places of those that there were
+                break  # otherwise memories added meanwhile may have taken the places of others
         return found
 
     def _results(self, found: NearestMemories, k: int, version: int) -> tuple[Results, bool]:
-        """Return what was found with keys and payloads, in ``k`` columns, and whether all of it is still stored.
+        """Return results with keys and payloads in ``k`` columns, and whether all of them are still stored.
 
-        ``version`` is that of the store before the search.
+        ``version`` is the version of the store before the search.
         """
         contents, (ids, scores) = self._contents, found
         records = contents.search.records
@@ -406,20 +405,20 @@ class MemoryStore:
         if version % 2 == 1 or version != contents.version:
             texts = payloads.read()
             torn = (kinds == WITH) & are_none(texts)
-            if torn.any():  # these were deleted after their keys had been looked up
+            if torn.any():  # deleted after their keys were looked up
                 keys, scores, texts = _aligned((ids != NONE) & ~torn, k, keys, scores, texts)
                 return Results(keys, scores, texts), False
         return Results(keys, scores, payloads), is_complete
 
     def filter(self, where: Any = None, *, keys: Any = None) -> PreparedFilter:
-        """Return a filter that is checked once and can be passed as ``where`` to many queries.
+        """Return a filter that is checked once, to pass as ``where`` to many queries.
 
         Parameters
         ----------
         where : dict, optional
             Conditions on the fields of payloads.
         keys : list of keys, optional
-            The candidates. Those deleted later are left out.
+            The candidates. Memories deleted later are no longer candidates.
 
         Raises
         ------
@@ -454,9 +453,9 @@ class MemoryStore:
         """
         checked, contents = check_keys(keys, distinct=False), self._contents
         items, are_exact = contents.read_consistently(partial(self._read, checked))
-        if not are_exact:  # they were changed meanwhile
+        if not are_exact:  # they changed meanwhile
             items, are_exact = contents.alone(lambda: contents.read_consistently(partial(self._read, checked)))
-            require(are_exact, "vectors are not those that were added")
+            require(are_exact, "some vectors differ from those that were added")
         return items
 
     def __getitem__(self, key: Key) -> Item:
@@ -465,7 +464,7 @@ class MemoryStore:
         return self.get(key).first()
 
     def _read(self, keys: list[Key], search: StoreSearch) -> tuple[Items, bool]:
-        """Return memories, and whether all vectors are exactly as they were given."""
+        """Return memories, and whether all vectors are exactly as given."""
         ids = search.records.find(keys)
         check_stored(keys, ids)
         distinct = ids if ids.size == 1 else np.unique(ids)
@@ -479,19 +478,19 @@ class MemoryStore:
 
     @keeps_interpreter
     def feedback(self, X: Any, keys: Any, rewards: Any) -> None:
-        """Learn from rewards of what was returned, or of what was right.
+        """Learn from rewards of results or of right answers.
 
-        The scorer learns to rank memories of a row with high rewards before those with low ones, and the trees learn
-        the way to memories with the reward 1. Of dense queries with at most 512 features a linear map is learned, if
-        the metric is the cosine. A quarter of the queries teach nothing: queries are mapped only if it helps these.
+        The scorer learns to rank memories with high rewards before those with low ones, and the trees learn the way to
+        memories with reward 1. With the cosine and at most 512 features, a linear map of dense queries is learned. A
+        quarter of the queries is held out, and queries are mapped only if that helps these.
 
         Parameters
         ----------
         X : array-like or scipy.sparse matrix or array, shape (n, n_features)
             The queries.
         keys : array-like of keys, shape (n,) or (n, k)
-            One memory of each row, or several, such as ``results.keys``; None for no memory. Where there is only one
-            with a reward above 0, others that the query finds count as worth nothing.
+            One memory for each row, or several, such as ``results.keys``; None for no memory. If there is one column,
+            other results of the query count with reward 0.
         rewards : array-like of float, the shape of ``keys``
             Rewards in [0, 1].
 
@@ -504,7 +503,7 @@ class MemoryStore:
         cmt_numba.journal.JournalError
             If the change could not be written.
 
-        Nothing has been learned after any of these.
+        After an error nothing has been learned.
         """
         self._contents.change(partial(self._feedback, X, keys, rewards))
 
@@ -524,7 +523,7 @@ class MemoryStore:
             self._learn(X, ids, rewards)
 
     def _learn(self, X: Any, ids: np.ndarray, rewards: np.ndarray) -> None:
-        """Learn from the rewards of memories, -1 for none, within a change."""
+        """Learn from the rewards of memories, within a change; the id -1 stands for no memory."""
         contents = self._contents
         search, tree, space = contents.search, contents.tree, contents.space
         if ids.shape[1] == 1:
@@ -542,21 +541,21 @@ class MemoryStore:
             contents.set_query_map(taught_by(tree, space.query_map, X, ids, rewards))
 
     def learn(self, X: Any, keys: Any, *, n_passes: int = 1) -> float:
-        """Learn from queries whose right answers are known, in blocks and in a random order.
+        """Learn from queries with known answers, in blocks and in random order.
 
         Parameters
         ----------
         X : array-like or scipy.sparse matrix or array, shape (n, n_features)
-            Queries like those to come.
+            Queries like those expected later.
         keys : list of keys, length n
-            The key of the memory that each is to find.
+            The key of the memory that each should find.
         n_passes : int, default 1
             How often to go through them.
 
         Returns
         -------
         float
-            The share of the queries whose first answer was right in the last pass, before they taught anything.
+            The share of queries whose first result was right in the last pass, before the store learned from them.
 
         Raises
         ------
@@ -584,7 +583,7 @@ class MemoryStore:
 
     @property
     def n_features(self) -> int | None:
-        """The width of the vectors, set by the first; None before."""
+        """The width of the vectors, set by the first one; None before."""
         search = self._contents.search
         width = search.tree.n_features
         return None if width is None else width - search.space.n_more
@@ -597,7 +596,7 @@ class MemoryStore:
 
     @property
     def recall(self) -> tuple[Effort, ...]:
-        """The recall that was measured, and how far queries search for it, for each kind of query so far."""
+        """The measured recall and search effort for each kind of query so far."""
         return self._contents.efforts.known()
 
     def __len__(self) -> int:
@@ -625,14 +624,14 @@ class MemoryStore:
         return f"MemoryStore({place}, metric={self.metric!r}) with {len(self)} memories"
 
     def check_invariants(self) -> None:
-        """Check that vectors, keys and payloads belong together, and that nothing of them is damaged on disk.
+        """Check that vectors, keys and payloads belong together, and that nothing is damaged on disk.
 
-        This reads everything. Opening a folder reads of the vectors only what searches depend on.
+        This reads everything. Opening a folder does not read all vectors.
 
         Raises
         ------
         cmt_numba.InvariantError
-            If keys, payloads and vectors do not belong together, or an invariant of the trees is violated.
+            If keys, payloads and vectors do not match, or an invariant of the trees is violated.
         cmt_numba.persistence.FileFormatError
             If a file is damaged.
         OSError
@@ -652,12 +651,12 @@ class MemoryStore:
         ids = np.sort(contents.tree.ids)
         for first in range(0, ids.size, _VECTORS_CHECKED_AT_ONCE):
             exact = contents.search.read(ids[first : first + _VECTORS_CHECKED_AT_ONCE])[2]
-            require(exact, "vectors are not those that were added")
+            require(exact, "some vectors differ from those that were added")
 
     # Files
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the store to one file, which :meth:`load` reads. An existing file is replaced at once or not at all.
+        """Write the store to one file for :meth:`load`. An existing file is replaced atomically.
 
         Parameters
         ----------
@@ -673,21 +672,21 @@ class MemoryStore:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], mmap: bool = False, *, target_recall: float = 0.95) -> Self:
-        """Return the store in a file, in memory.
+        """Load a store from a file into memory.
 
         Parameters
         ----------
         path : path-like
             The file.
         mmap : bool, default False
-            Map the vectors and trees into memory instead of reading them. Map only files that you trust.
+            Map vectors and trees instead of reading them. Map only files that you trust.
         target_recall : float in (0, 1], default 0.95
             As for the constructor.
 
         Raises
         ------
         cmt_numba.persistence.FileFormatError
-            If the file is damaged, of a later version, or not a store's.
+            If the file is damaged, of a later version, or not a store.
         OSError
             If the file cannot be read.
         """
@@ -697,11 +696,11 @@ class MemoryStore:
         return store
 
     def sync(self) -> None:
-        """Write all changes to disk and wait for it. Without ``sync_every`` above 1 this has been done already."""
+        """Write all changes to disk and wait for it. With ``sync_every=1`` each change has done so."""
         self._contents.sync()
 
     def close(self) -> None:
-        """Write all changes to disk and close the store, which cannot be used any more."""
+        """Write all changes to disk and close the store, which cannot be used afterwards."""
         self._contents.close()
 
     def __enter__(self) -> Self:
@@ -719,14 +718,14 @@ class MemoryStore:
     # Arguments
 
     def _check_vectors(self, X: Any) -> Any:
-        """Return vectors as float32, in the form of those stored."""
+        """Return vectors as float32, dense or sparse like those stored."""
         X = self._contents.check_form(X)
         check_lengths(X, self.metric)
         return X
 
 
 def _aligned(there: np.ndarray, k: int, keys: np.ndarray, *others: np.ndarray) -> list[np.ndarray]:
-    """Return what is there in each row, moved together, and in ``k`` columns: keys, ids, scores, kinds or texts."""
+    """Return keys, ids and the like in ``k`` columns, with the existing entries of each row moved to the left."""
     n, width = there.shape
     order = np.argsort(~there, axis=1, kind="stable")
     there = np.take_along_axis(there, order, axis=1)

@@ -1,15 +1,16 @@
-"""Metrics: how vectors become keys of a tree, and the scores of vectors for queries.
+"""Metrics: the keys of a tree for vectors, and the scores of vectors for queries.
 
-A tree compares directions. So that it also ranks by inner products or Euclidean distances, keys get one or two features
-more, by which all have the same length (Bachrach et al., 2014; Neyshabur and Srebro, 2015):
+A tree compares directions. To rank by inner products or Euclidean distances, keys get one or two further features that
+make all of them equally long (Bachrach et al., 2014; Neyshabur and Srebro, 2015):
 
 - ``inner_product``: ``x`` becomes ``(x, sqrt(m^2 - |x|^2))``, of length ``m``; a query ``q`` becomes ``(q, 0)``.
 - ``euclidean``: ``y = x - c`` becomes ``(y, (|y|^2 - m^2 / 2) / m, ...)``, of length ``sqrt(1.25) m``; a query becomes
-  ``(q - c, -m / 2, 0)``, and the inner product of both is ``-|q - x|^2 / 2`` but for a constant of the query.
+  ``(q - c, -m / 2, 0)``, and the inner product of both is ``-|q - x|^2 / 2`` plus a constant that depends only on the
+  query.
 
-``m`` is the bound of a :class:`KeySpace` on the lengths of vectors. Keys only say where to search: what is found is
-ranked by :meth:`KeySpace.scores`, in float64 and from the vectors as they were given. To add a metric, write a subclass
-and enter it in ``METRICS``.
+``m`` is the bound of a :class:`KeySpace` on the lengths of vectors. Keys only decide where to search: candidates are
+ranked by :meth:`KeySpace.scores`, in float64 and from the original vectors. To add a metric, write a subclass and enter
+it in ``METRICS``.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ import scipy.sparse
 
 from ._query_map import QueryMap
 
-_ROOM = 1.25  # ratio of a bound to the lengths of vectors: the next ones are often a little longer
-_WITHIN = 0.99  # share of the vectors that a Euclidean bound is made for
-_MOST_OUTSIDE = 0.05  # share of the vectors that may be longer than it
-_CENTRED = 0.5  # a centre must make the vectors shorter by this factor; otherwise it only costs digits
+_ROOM = 1.25  # ratio of a bound to the longest vector, because later ones are often a little longer
+_WITHIN = 0.99  # share of the vectors within a new Euclidean bound
+_MOST_OUTSIDE = 0.05  # share of the vectors that may be beyond it
+_CENTRED = 0.5  # a centre must shorten the vectors to this share; otherwise it only costs precision
 _DIGITS = 2.0**-22  # relative error of a vector that is computed from its key
 _DOUBLE = 2.0**-42  # relative error of float64 products, generously
-_CELLS_AT_ONCE = 1 << 22  # of vectors that are compared one by one
+_CELLS_AT_ONCE = 1 << 22  # cells of vectors that are compared one by one
 
 
 class KeySpace(ABC):
@@ -38,17 +39,17 @@ class KeySpace(ABC):
     Parameters
     ----------
     bound : float
-        A bound on the lengths of vectors less the centre; 0 without vectors. The cosine needs none.
+        A bound on the lengths of vectors minus the centre; 0 without vectors. The cosine needs none.
     centre : ndarray of float32, shape (n_features,), optional
-        What is subtracted from dense vectors, for Euclidean distances.
+        Subtracted from dense vectors, for Euclidean distances.
     n_outside : int
-        How many vectors were added that are longer than the bound.
+        Number of added vectors beyond the bound.
     query_map : QueryMap, optional
-        What was learned of dense queries, for the cosine.
+        The learned map of dense queries, for the cosine.
     """
 
     metric: ClassVar[str]
-    n_more: ClassVar[int] = 0  # features that keys have beyond those of vectors
+    n_more: ClassVar[int] = 0  # further features of keys
 
     def __init__(
         self,
@@ -62,25 +63,25 @@ class KeySpace(ABC):
     @classmethod
     @abstractmethod
     def fitted(cls, X: Any) -> Self:
-        """Return a space with room for vectors."""
+        """Return a space that has room for vectors."""
 
     @abstractmethod
     def admits(self, X: Any, n: int) -> KeySpace | None:
-        """Return the space in which vectors can be added to ``n`` others; None if all need keys of another space."""
+        """Return the space in which vectors can be added to ``n`` others; None if all keys must be computed again."""
 
     @abstractmethod
     def keys(self, X: Any) -> tuple[Any, np.ndarray]:
-        """Return the keys of vectors, and for each the length by which its unit key gives the vector again."""
+        """Return the keys of vectors, and the factors that turn unit keys back into vectors."""
 
     @abstractmethod
     def queries(self, X: Any) -> Any:
-        """Return queries of the tree for queries that :meth:`mapped` has returned."""
+        """Return queries of the tree for mapped queries."""
 
     @abstractmethod
     def scores(self, X: Any, V: Any, learned: np.ndarray | float = 0.0) -> np.ndarray:
         """Return the score of the vector in each row of ``V`` for the query in the same row of ``X``: float64.
 
-        ``learned`` is what rewards have added to the products of unit keys and queries, times :meth:`factors`.
+        ``learned`` is what rewards added to the products of unit keys and queries, times :meth:`factors`.
         """
 
     @abstractmethod
@@ -89,33 +90,33 @@ class KeySpace(ABC):
 
     @abstractmethod
     def errors(self, X: Any, V: Any) -> np.ndarray:
-        """Return how much the scores of vectors differ at most if these were computed from their keys."""
+        """Return the largest errors of scores for vectors that are computed from their keys."""
 
     @abstractmethod
     def limits(self, X: Any, similarities: np.ndarray, slack: float) -> np.ndarray:
-        """Return the highest scores that vectors can have whose keys are at most so similar to queries of the tree."""
+        """Return the highest scores possible for keys with at most these similarities to queries of the tree."""
 
     def length(self) -> float:
-        """Return the length by which most unit keys give their vectors again; 1 if the scores do not depend on it."""
+        """Return the length of most keys; 1 if the scores do not depend on it."""
         return 1.0
 
     def factors(self, X: Any) -> np.ndarray:
-        """Return by what to multiply products of unit keys and queries so that they count as scores do."""
+        """Return the factors that convert products of unit keys and queries to the scale of scores."""
         return np.ones(X.shape[0])
 
     def mapped(self, X: Any) -> Any:
-        """Return queries as they are compared with vectors, after what was learned of queries."""
+        """Return queries after the learned map, as they are compared with vectors."""
         return X
 
     def vectors(self, units: Any, norms: np.ndarray) -> Any:
-        """Return the vectors that belong to keys of unit length, up to rounding.
+        """Return the vectors for keys of unit length, up to rounding.
 
         Parameters
         ----------
         units : ndarray or csr_array of float32, shape (n, n_features + n_more)
             The keys.
         norms : ndarray of float64, shape (n,)
-            Their lengths, as :meth:`keys` returned them.
+            The factors that :meth:`keys` returned.
         """
         n_features = units.shape[1] - self.n_more
         with np.errstate(over="ignore"):
@@ -127,24 +128,24 @@ class KeySpace(ABC):
             return (scaled if self.centre is None else scaled + self.centre).astype(np.float32)
 
     def fits(self, norm: float, n: int) -> bool:
-        """Return whether the least length of ``n`` keys, as :meth:`keys` returns it, may be one of this space."""
+        """Return whether the smallest factor of ``n`` keys is possible in this space."""
         length = self.length()
         few_inside = n <= self.n_outside
         return self.n_more == 0 or (0.9999 * length < norm and (norm < 1.0001 * length or few_inside))
 
     def facts(self) -> dict[str, Any]:
-        """Return what to write of the space, for :func:`space_of`."""
+        """Return the facts from which :func:`space_of` makes the space again."""
         if self.bound == 0.0:
             return {"metric": self.metric}
         centre = None if self.centre is None else self.centre.astype("<f4").tobytes()
         return {"metric": self.metric, "bound": self.bound, "centre": centre, "n_outside": self.n_outside}
 
     def with_query_map(self, query_map: QueryMap) -> Self:
-        """Return the space with what was learned of queries."""
+        """Return the space with a learned map of queries."""
         return type(self)(self.bound, self.centre, self.n_outside, query_map)
 
     def _scaled(self, X: Any, *columns: np.ndarray) -> Any:
-        """Return vectors with more columns, all times a power of 2 that brings the bound near to 1."""
+        """Return vectors with further columns, all multiplied by the power of 2 that brings the bound near 1."""
         exponent = -math.frexp(self.bound)[1]
         more = np.ldexp(np.column_stack(columns), exponent).astype(np.float32)
         if scipy.sparse.issparse(X):
@@ -161,13 +162,13 @@ class KeySpace(ABC):
 
 
 class CosineSpace(KeySpace):
-    """Keys are the vectors themselves."""
+    """A space for cosines: keys are the vectors themselves."""
 
     metric = "cosine"
 
     @classmethod
     def fitted(cls, X: Any) -> Self:
-        """Return the space; it has room for all vectors."""
+        """Return the space, which has room for all vectors."""
         return cls()
 
     def admits(self, X: Any, n: int) -> KeySpace | None:
@@ -179,7 +180,7 @@ class CosineSpace(KeySpace):
         return X, lengths(X)
 
     def mapped(self, X: Any) -> Any:
-        """Return queries, mapped if a map has been learned."""
+        """Return queries after the learned map, if there is one."""
         return X if self.query_map is None else self.query_map.mapped(X)
 
     def queries(self, X: Any) -> Any:
@@ -206,14 +207,14 @@ class CosineSpace(KeySpace):
 
 
 class InnerProductSpace(KeySpace):
-    """Keys have the length of the longest vector, and one feature more."""
+    """A space for inner products: keys have one further feature and the same length."""
 
     metric = "inner_product"
     n_more = 1
 
     @classmethod
     def fitted(cls, X: Any) -> Self:
-        """Return a space for vectors up to somewhat more than the longest."""
+        """Return a space for vectors up to 1.25 times as long as these."""
         return cls(_bound_for(float(lengths(X).max())))
 
     def admits(self, X: Any, n: int) -> KeySpace | None:
@@ -230,12 +231,12 @@ class InnerProductSpace(KeySpace):
         return factors
 
     def keys(self, X: Any) -> tuple[Any, np.ndarray]:
-        """Return vectors with a feature that makes all equally long."""
+        """Return vectors with a further feature that makes all equally long."""
         keys = self._scaled(X, np.sqrt(np.maximum(self.bound**2 - lengths(X) ** 2, 0.0)))
         return keys, self._unscaled(lengths(keys))
 
     def queries(self, X: Any) -> Any:
-        """Return queries with a 0."""
+        """Return queries with a further feature of 0."""
         return self._scaled(X, np.zeros(X.shape[0]))
 
     def scores(self, X: Any, V: Any, learned: np.ndarray | float = 0.0) -> np.ndarray:
@@ -255,16 +256,17 @@ class InnerProductSpace(KeySpace):
         return errors
 
     def limits(self, X: Any, similarities: np.ndarray, slack: float) -> np.ndarray:
-        """Return the inner products that similarities stand for."""
+        """Return the inner products for similarities."""
         limits: np.ndarray = (similarities.astype(np.float64) + slack) * self.factors(X)[:, None]
         return limits
 
 
 class EuclideanSpace(KeySpace):
-    """Keys have two features more. The few vectors outside of a ball have the keys of the nearest points in it.
+    """A space for Euclidean distances: keys have two further features and the same length.
 
-    Two points are never further apart after both have been moved to the nearest points of a ball. So the distances of
-    keys and queries are at most those of vectors, and a vector far from all others does not change their keys.
+    A vector outside a ball has the key of the nearest point in the ball, so a vector far from all others does not
+    change their keys. Moving two points to the nearest points of a ball never increases their distance, so distances of
+    keys are lower bounds.
     """
 
     metric = "euclidean"
@@ -283,14 +285,14 @@ class EuclideanSpace(KeySpace):
         return cls(bound, centre, int(np.count_nonzero(found > bound)))
 
     def admits(self, X: Any, n: int) -> KeySpace | None:
-        """Return this space, with as many vectors outside as there are then, unless these are too many."""
+        """Return this space with the new number of vectors outside the ball; None if these are too many."""
         n_outside = self.n_outside + int(np.count_nonzero(lengths(self._moved(X)) > self.bound))
         if n_outside == self.n_outside:
             return self
         return self._with_outside(n_outside) if n_outside <= _MOST_OUTSIDE * (n + X.shape[0]) else None
 
     def length(self) -> float:
-        """Return the length of keys of vectors inside of the ball."""
+        """Return the length of the keys of vectors inside the ball."""
         return math.sqrt(1.25) * self.bound
 
     def factors(self, X: Any) -> np.ndarray:
@@ -299,7 +301,7 @@ class EuclideanSpace(KeySpace):
         return factors
 
     def keys(self, X: Any) -> tuple[Any, np.ndarray]:
-        """Return vectors with two features that make all equally long."""
+        """Return vectors with two further features that make all equally long."""
         inside, shares = self._inside(X)
         squares, bound = lengths(inside) ** 2, self.bound
         first = (squares - bound**2 / 2) / bound
@@ -307,13 +309,13 @@ class EuclideanSpace(KeySpace):
         return keys, self._unscaled(lengths(keys)) / shares
 
     def queries(self, X: Any) -> Any:
-        """Return queries with two features more."""
+        """Return queries with two further features."""
         inside, _ = self._inside(X)
         zeros = np.zeros(X.shape[0])
         return self._scaled(inside, zeros - self.bound / 2, zeros)
 
     def scores(self, X: Any, V: Any, learned: np.ndarray | float = 0.0) -> np.ndarray:
-        """Return distances times -1."""
+        """Return negative distances."""
         if scipy.sparse.issparse(X):
             difference = X.astype(np.float64) - V
             squares = difference.multiply(difference).sum(axis=1)
@@ -322,7 +324,7 @@ class EuclideanSpace(KeySpace):
         return _distances(squares - 2.0 * learned)
 
     def score_bounds(self, X: Any, V: Any, learned: np.ndarray | float) -> tuple[np.ndarray, np.ndarray]:
-        """Return bounds on distances times -1."""
+        """Return bounds on negative distances."""
         sums = lengths(X)[:, None] ** 2 + lengths(V) ** 2
         squares = sums - 2.0 * _all_products(X, V) - 2.0 * learned
         errors = _DOUBLE * (sums + np.abs(learned))
@@ -335,7 +337,7 @@ class EuclideanSpace(KeySpace):
         return np.where(found < (1.0 - 1e-5) * self.bound, _DIGITS * (found + centre), np.inf)
 
     def limits(self, X: Any, similarities: np.ndarray, slack: float) -> np.ndarray:
-        """Return distances times -1 that similarities stand for."""
+        """Return negative distances for similarities."""
         squares = lengths(self._inside(X)[0]) ** 2
         products = (similarities.astype(np.float64) + slack) * self.factors(X)[:, None]
         return _distances(squares[:, None] + self.bound**2 / 2 - 2.0 * products)
@@ -344,7 +346,7 @@ class EuclideanSpace(KeySpace):
         return X if self.centre is None else _difference(X, self.centre)
 
     def _inside(self, X: Any) -> tuple[Any, np.ndarray]:
-        """Return the nearest points in the ball, seen from its centre, and by which factors these are nearer to it."""
+        """Return the nearest points in the ball, relative to its centre, and by what factor they are shorter."""
         moved = self._moved(X)
         shares = np.minimum(1.0, self.bound / np.maximum(lengths(moved), np.finfo(np.float64).tiny))
         if np.count_nonzero(shares < 1.0) == 0:
@@ -356,16 +358,16 @@ class EuclideanSpace(KeySpace):
 
 
 METRICS: dict[str, type[KeySpace]] = {space.metric: space for space in (CosineSpace, InnerProductSpace, EuclideanSpace)}
-"""The spaces of keys by the names of metrics."""
+"""Key spaces by the names of metrics."""
 
 
 def space_of(facts: dict[str, Any], n_features: int | None) -> KeySpace:
-    """Return the space that facts describe, of a tree with keys of so many features.
+    """Return the space that facts describe, for a tree whose keys have ``n_features``.
 
     Raises
     ------
     ValueError
-        If they describe none.
+        If the facts are not valid.
     """
     metric, bound, centre, n_outside = (facts.get(name) for name in ("metric", "bound", "centre", "n_outside"))
     if metric not in METRICS:
@@ -396,7 +398,7 @@ def space_of(facts: dict[str, Any], n_features: int | None) -> KeySpace:
 
 
 def as_rows(X: Any) -> Any:
-    """Return a single vector, an array or a list of one dimension, as a row; anything else as it is."""
+    """Return a one-dimensional array or list as a single row, and anything else unchanged."""
     if isinstance(X, np.ndarray):
         return X[None] if X.ndim == 1 else X
     is_vector = isinstance(X, list | tuple) and len(X) > 0 and isinstance(X[0], int | float | np.number)
@@ -431,12 +433,12 @@ def check_directions(are_there: np.ndarray) -> None:
     """Raise ValueError unless all rows have a direction."""
     if not are_there.all():
         row = int(np.flatnonzero(~are_there)[0])
-        why = "has no direction that a cosine could be taken of; use another metric or leave it out"
+        why = "has no direction for a cosine; use another metric or leave it out"
         raise ValueError(f"X must have no rows of zeros: row {row} {why}")
 
 
 def blocks(n_rows: int, n_cells_of_each: int) -> list[tuple[int, int]]:
-    """Return spans of rows whose vectors are compared together."""
+    """Return spans of rows to compare together, limited by their cells."""
     size = max(1, _CELLS_AT_ONCE // max(1, n_cells_of_each))
     return [(first, min(first + size, n_rows)) for first in range(0, n_rows, size)]
 
@@ -453,13 +455,13 @@ def _difference(X: np.ndarray, centre: np.ndarray) -> np.ndarray:
 
 
 def _distances(squares: np.ndarray) -> np.ndarray:
-    """Return square roots times -1; of negative squares, which come from what was learned, with the other sign."""
+    """Return negative square roots. Squares that learning made negative give positive scores."""
     scores: np.ndarray = -np.sign(squares) * np.sqrt(np.abs(squares))
     return scores
 
 
 def _square_sums(X: np.ndarray) -> np.ndarray:
-    if len(X) == 1:  # in a third of the time
+    if len(X) == 1:  # three times as fast
         row = X[0].astype(np.float64)
         return np.array([row.dot(row)])
     return np.asarray(np.einsum("ij,ij->i", X, X, dtype=np.float64))

@@ -1,16 +1,16 @@
 """A linear map of dense queries, learned from rewards.
 
-Queries may differ from what they ask for: in how long they are, or in which features say much. A linear map makes up
-for what is the same for all queries, and what is stored stays as it is.
+Queries may differ from their answers, for example in length or in which features are informative. A linear map corrects
+the differences that all queries have in common. Stored vectors stay as they are.
 
-Let ``p`` be how probable each of the memories shown for a query ``x`` is to be right, by a softmax of the cosines, and
-``q`` the shares of the rewards. The sum ``G`` of ``(q - p) z x^T``, over queries and the memories ``z`` shown for them,
-is the gradient of the log-likelihood by the map, at the identity. A Newton step with a prior leads to the map
-``I + s G (A + c I)^-1``, where ``A`` is the sum of ``x x^T``. Sums do not depend on the order of the queries, and no
-query need be kept.
+Let ``p`` be the probability that each memory shown for a query ``x`` is right, by a softmax of the cosines, and ``q``
+the shares of the rewards. The sum ``G`` of ``(q - p) z x^T``, over queries and the memories ``z`` shown for them, is
+the gradient of the log-likelihood by the map, at the identity. A Newton step with a prior leads to the map ``I + s G (A
++ c I)^-1``, where ``A`` is the sum of ``x x^T``. The sums do not depend on the order of the queries, and no query is
+stored.
 
-How far to go, ``s``, is decided by a quarter of the queries, which teach nothing. Queries are mapped only if one of
-some maps is better than none for these, by more than chance.
+The strength ``s`` is chosen on a quarter of the queries, which are held out. Queries are mapped only if some strength
+helps these by more than chance.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from typing import Any, NamedTuple
 import numpy as np
 
 WIDEST = 512
-"""Features of queries that are mapped at most: a map has the square of it in entries."""
+"""Maximum number of features of queries to map: a map has the square of it in entries."""
 
 _STRENGTHS = np.array([1.0, 3.0, 10.0, 30.0])
 _STEEPNESS = 20.0  # of the softmax, per unit of the cosine
 _PRIOR = 1.0  # ratio of the prior to the mean square of a feature
-_KEPT = 0.999  # of the trials, for each further one: maps become better
-_DEVIATIONS = 2.0  # by which a gain in likelihood must be more than chance
-_TOLERATED = 1.0  # deviations by which first answers may have become worse
-_FEWEST = 20  # trials
+_KEPT = 0.999  # decay of old trials with each new one, because maps improve
+_DEVIATIONS = 2.0  # standard errors by which the likelihood must gain
+_TOLERATED = 1.0  # standard errors by which the first answers may get worse
+_FEWEST = 20  # held-out queries before others are mapped
 _TINY = np.float32(1e-38)
-_ROWS_IN_A_BLOCK = 256  # that are tried with the same maps
+_ROWS_IN_A_BLOCK = 256  # tried with the same maps
 _HELD_OUT = 0.25
-_N_COLUMNS = 5  # of the trials
+_N_COLUMNS = 5  # of ``trials``
 
 
 class RewardedQueries(NamedTuple):
-    """Queries with the memories that were shown for them, all of unit length."""
+    """Queries and the memories shown for them, all of unit length."""
 
     asked: np.ndarray  # float (n, n_features)
     shown: np.ndarray  # float (n, k, n_features)
@@ -44,15 +44,15 @@ class RewardedQueries(NamedTuple):
 
 
 class QueryMap:
-    """What has been learned of queries.
+    """A learned map of queries.
 
     Parameters
     ----------
     sums : ndarray of float32, shape (2, n_features, n_features)
         The gradient and the squares.
     trials : ndarray of float64, shape (n_strengths, 5)
-        For each strength of the map, of held-out queries: their number, the sums of the gain in log-likelihood and of
-        its square, and those of the gain in the reward of the first answer.
+        For each strength, over held-out queries: their number, the sums of the gain in log-likelihood and of its
+        square, and the same for the gain in the reward of the first answer.
     """
 
     def __init__(self, sums: np.ndarray, trials: np.ndarray) -> None:
@@ -62,7 +62,7 @@ class QueryMap:
 
     @classmethod
     def untaught(cls, n_features: int) -> QueryMap:
-        """Return a map that has been taught nothing."""
+        """Return a map that has learned nothing."""
         return cls(np.zeros((2, n_features, n_features), np.float32), np.zeros((_STRENGTHS.size, _N_COLUMNS)))
 
     @classmethod
@@ -72,15 +72,15 @@ class QueryMap:
         Raises
         ------
         ValueError
-            If this is none, for queries of so many features.
+            If the contents are not valid for queries with this number of features.
         """
         n_trials = _N_COLUMNS * _STRENGTHS.size
         if n_features is None or not isinstance(contents, bytes) or len(contents) != 8 * (n_trials + n_features**2):
-            raise ValueError("what was learned of queries does not fit the vectors")
+            raise ValueError("the query map does not fit the vectors")
         trials = np.frombuffer(contents, "<f8", n_trials).reshape(-1, _N_COLUMNS)
         sums = np.frombuffer(contents, "<f4", offset=8 * n_trials).reshape(2, n_features, n_features)
         if not (np.isfinite(trials).all() and np.isfinite(sums).all()):
-            raise ValueError("what was learned of queries is not finite")
+            raise ValueError("the query map is not finite")
         return cls(sums.astype(np.float32), trials.astype(np.float64))
 
     def written(self) -> bytes:
@@ -88,14 +88,14 @@ class QueryMap:
         return self.trials.astype("<f8").tobytes() + self.sums.astype("<f4").tobytes()
 
     def mapped(self, X: np.ndarray) -> np.ndarray:
-        """Return queries, mapped: float32. Their lengths change."""
+        """Return mapped queries: float32. Their lengths change."""
         if self.matrix is None:
             return X
-        X = X / np.maximum(np.abs(X).max(axis=1, keepdims=True), _TINY)  # so that no sum is too large for a float32
+        X = X / np.maximum(np.abs(X).max(axis=1, keepdims=True), _TINY)  # avoids overflow
         return X + X @ self.matrix.T
 
     def taught(self, lesson: RewardedQueries) -> QueryMap:
-        """Return what is known after another lesson."""
+        """Return the map after learning from further queries."""
         sums, trials = self.sums.astype(np.float64), self.trials.copy()
         for first in range(0, len(lesson.asked), _ROWS_IN_A_BLOCK):
             some = _comparable(RewardedQueries(*(part[first : first + _ROWS_IN_A_BLOCK] for part in lesson)))
@@ -115,7 +115,7 @@ class QueryMap:
         return step
 
     def _best(self) -> float:
-        """Return the strength that has found most, 0 if none has found more than no map by more than chance."""
+        """Return the best strength, or 0 if none is better than no map by more than chance."""
         n = np.maximum(self.trials[:, 0], 1.0)  # columns are those of ``trials``
         gain, square, first, first_square = self.trials[:, 1:].T / n
         error, first_error = (np.sqrt(it / n) for it in (square, first_square))
@@ -124,14 +124,14 @@ class QueryMap:
 
 
 def _comparable(lesson: RewardedQueries) -> RewardedQueries:
-    """Return the queries of a lesson for which some memory was worth more than another."""
+    """Return the queries whose memories have different rewards."""
     rewards = lesson.rewards
     some = np.flatnonzero(np.nanmax(rewards, axis=1, initial=0.0) > np.nanmin(rewards, axis=1, initial=1.0))
     return RewardedQueries(*(part[some] for part in lesson))
 
 
 def _are_held_out(asked: np.ndarray) -> np.ndarray:
-    """Return which queries teach nothing: always the same ones."""
+    """Return which queries are held out; the same query always is, or never."""
     factors = np.random.default_rng(0).integers(0, 2**32, asked.shape[1], dtype=np.uint32) | np.uint32(1)
     words = np.ascontiguousarray(asked, np.float32).view(np.uint32)
     sums = (words * factors).sum(axis=1, dtype=np.uint32)
@@ -140,14 +140,14 @@ def _are_held_out(asked: np.ndarray) -> np.ndarray:
 
 
 def _weights(rewards: np.ndarray) -> np.ndarray:
-    """Return rewards, by rows, as shares of their sum: 0 where there is no memory."""
+    """Return the rewards of each row as shares of their sum, 0 where there is no memory."""
     there = np.nan_to_num(rewards)
     shares: np.ndarray = there / there.sum(axis=1, keepdims=True)
     return shares
 
 
 def _chances(asked: np.ndarray, shown: np.ndarray, rewards: np.ndarray) -> np.ndarray:
-    """Return how probable it is of each memory to be right, by its cosine."""
+    """Return the probability that each memory is right, by its cosine."""
     scores = _STEEPNESS * np.einsum("if,ijf->ij", asked, shown)
     scores = np.where(np.isnan(rewards), -np.inf, scores)
     chances = np.exp(scores - scores.max(axis=1, keepdims=True))
@@ -156,7 +156,7 @@ def _chances(asked: np.ndarray, shown: np.ndarray, rewards: np.ndarray) -> np.nd
 
 
 def _try(trials: np.ndarray, step: np.ndarray, lesson: RewardedQueries) -> None:
-    """Add what maps of all strengths find of held-out queries to the trials."""
+    """Add the results of maps of all strengths for held-out queries to the trials."""
     if len(lesson.asked) == 0:
         return
     shares = _weights(lesson.rewards)

@@ -1,4 +1,4 @@
-"""How far to search for a recall: measured in small parts by searching for stored vectors."""
+"""How far to search for a target recall, measured in small parts by searching for stored vectors."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from .._jit import keeping_interpreter
 from ._search import Effort, StoreSearch
 
 N_EXACT = 4096
-"""Candidates, up to which all are compared."""
+"""Number of candidates up to which all are compared."""
 
 _FEWEST_ASKED, _MOST_ASKED = 128, 1024  # stored vectors to search for
-_MAY_BE_MISSED = 25  # neighbours, at least; as far as that many vectors may be searched for
-_SHARE_STORED = 1 / 3  # weight of the search that visits the vector itself; less for few neighbours
-_N_HALVED = 2  # how often the interval between an effort that is enough and half of it is halved
-_SAFE = 0.4  # breadth until the measurement is done, for each wanted memory and each share that may be missed
-_CELLS_IN_A_PART, _ROWS_IN_A_PART = 3 << 20, 128  # cells of stored vectors, and rows, that are compared in one part
-_CANDIDATES_IN_A_PART, _LEAVES_IN_A_PART = 8192, 512  # of all rows that are searched for in one part
-_ROWS_OF_A_PART = 64  # rows of a batch for which a further part is measured
+_MAY_BE_MISSED = 25  # neighbours that a search may miss, at least
+_SHARE_STORED = 1 / 3  # weight of the search that may visit the vector itself; less for few neighbours
+_N_HALVED = 2  # halvings of the interval below a sufficient effort
+_SAFE = 0.4  # until the measurement is done, the breadth is this times k / (1 - target)
+_CELLS_IN_A_PART, _ROWS_IN_A_PART = 3 << 20, 64  # cells and rows that are compared in one part
+_CANDIDATES_IN_A_PART, _LEAVES_IN_A_PART = 4096, 256  # of all rows that are searched in one part
+_ROWS_OF_A_PART = 64  # rows of a batch for each further part
 
 Measurement = Generator[None, None, Effort]
 
@@ -33,16 +33,16 @@ Measurement = Generator[None, None, Effort]
 class Efforts:
     """Efforts that have been measured, and measurements under way.
 
-    A measurement begins when an effort is first needed, and again when the number of memories has doubled or halved.
+    A measurement starts when an effort is first needed, and again when the number of memories has doubled or halved.
     Each query does a part of it that takes some milliseconds. Until it is done, queries search farther than necessary.
-    What queries return therefore depends only on the calls before, not on the clock.
+    So results depend only on the calls before, not on the clock.
 
     Attributes
     ----------
     are_new : bool
-        Whether efforts were measured that have not been written.
+        Whether there are measured efforts that have not been written.
     under_way : dict
-        The measurements under way, by what they measure.
+        The measurements under way, by number of neighbours, share and target.
     """
 
     def __init__(self, written: Any = None) -> None:
@@ -51,7 +51,7 @@ class Efforts:
         self.under_way: dict[tuple[int, float, float], Measurement] = {}
 
     def known(self) -> tuple[Effort, ...]:
-        """Return all efforts that were measured."""
+        """Return all measured efforts."""
         return tuple(self._measured.values())
 
     def forget(self) -> None:
@@ -64,7 +64,7 @@ class Efforts:
         return json.dumps(self.known())
 
     def of(self, search: StoreSearch, k: int, target: float, among: Filter | None) -> Effort:
-        """Return the effort for ``k`` neighbours of the candidates; a safe one until it has been measured."""
+        """Return the effort for ``k`` neighbours among the candidates; a safe one until it is measured."""
         n = n_candidates = search.tree._forest.n_memories
         share = 1.0
         if among is not None:
@@ -84,8 +84,8 @@ class Efforts:
         return _safe_effort(search, k, share, target, n_candidates, effort)
 
     def measure_part(self, n_rows: int) -> None:
-        """Do a part of a measurement that is under way, or several after a batch of many rows."""
-        with keeping_interpreter(_ROWS_IN_A_PART):  # so many rows that kernels release it
+        """Do one part of the measurements under way, or several after a large batch."""
+        with keeping_interpreter(_ROWS_IN_A_PART):  # for so many rows, kernels release the lock
             self._measure_parts(1 + n_rows // _ROWS_OF_A_PART)
 
     def _measure_parts(self, n: int) -> None:
@@ -102,7 +102,7 @@ class Efforts:
                 self.are_new = True
 
     def measure(self, search: StoreSearch, k: int, target: float, among: Filter | None) -> Effort:
-        """Return the effort for ``k`` neighbours of the candidates, and finish all measurements for that."""
+        """Finish all measurements, and return the effort for ``k`` neighbours among the candidates."""
         self.of(search, k, target, among)
         while self.under_way:
             self.measure_part(0)
@@ -110,7 +110,7 @@ class Efforts:
 
 
 def _read(written: Any) -> dict[tuple[int, float, float], Effort]:
-    """Return efforts by what they are for. Raises ValueError if this is not what :meth:`Efforts.written` returns."""
+    """Return efforts from their JSON text. Raises ValueError if it is not valid."""
     try:
         efforts = [Effort(*row) for row in json.loads(written)]
         for effort in efforts:
@@ -127,9 +127,9 @@ def _read(written: Any) -> dict[tuple[int, float, float], Effort]:
 def _safe_effort(
     search: StoreSearch, k: int, share: float, target: float, n_candidates: int, former: Effort | None
 ) -> Effort:
-    """Return an effort that is enough for nearly all data: twice the former one, if there is one.
+    """Return an effort that suffices for nearly all data: twice the former one, if there is one.
 
-    Of few candidates all are compared.
+    If there are few candidates, all are compared.
     """
     n = search.tree._forest.n_memories
     breadth = 0
@@ -142,7 +142,7 @@ def _safe_effort(
 
 
 def _measured(search: StoreSearch, k: int, share: float, target: float) -> Measurement:
-    """Return the least effort that has the recall, of a first one, its doubles, and three numbers between any two.
+    """Return the least effort that reaches the recall, by doubling and then halving the last interval twice.
 
     Links lead from a stored vector directly to its own neighbours, so these are found more easily than those of a new
     vector. A search that does not visit the vector itself finds them less easily, because links through it are missing.
@@ -162,7 +162,7 @@ def _measured(search: StoreSearch, k: int, share: float, target: float) -> Measu
     if asked.size == 0:  # all have been deleted
         return Effort(k, share, target, None, 1.0, max(1, ids.size))
     vectors, units = (_stacked([part[i] for part in parts]) for i in (1, 2))
-    if search.is_coded():  # queries lie between codes
+    if search.is_coded():  # real queries lie between codes
         units = units + draws.uniform(-0.5, 0.5, units.shape) * np.abs(units).max(axis=1, keepdims=True) / 127
         vectors = search.space.vectors(units, np.full(asked.size, search.space.length()))
     candidates = ids if among is None else among.ids
@@ -233,9 +233,9 @@ def _stacked(parts: list[Any]) -> Any:
 
 
 def _n_asked(k: int, target: float) -> int:
-    """Return for how many vectors to search, so that enough neighbours may be missed for an estimate.
+    """Return for how many vectors to search, so that an estimate rests on enough missed neighbours.
 
-    Neighbours of one vector are missed together, and count as the square root of their number.
+    Neighbours of one vector tend to be missed together, so ``k`` of them count as their square root.
     """
     n = math.ceil(_MAY_BE_MISSED / (math.sqrt(k) * (1.0 - target)))
     return min(max(n, _FEWEST_ASKED), _MOST_ASKED)

@@ -1,4 +1,4 @@
-"""Keys and payloads of a store: tables of an SQLite database, and the keys in arrays, which every query looks up."""
+"""Records of a store: SQLite tables with keys, payloads and digits, and arrays of keys for fast lookup by queries."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ._where import Condition, extract, field_path
 _RECORDS = "CREATE TABLE records (id INTEGER PRIMARY KEY, key NOT NULL UNIQUE, payload TEXT, norm REAL)"
 _VECTORS = "CREATE TABLE vectors (id INTEGER PRIMARY KEY, digits BLOB NOT NULL)"  # not in stores of version 1
 _FACTS = "CREATE TABLE facts (name TEXT PRIMARY KEY, value)"
-_INDEX = "field "  # what the names of indexes on fields begin with; the path follows
+_INDEX = "field "  # prefix of the names of indexes on fields; the path follows
 _PATH = re.compile(r'\$(\."[^"\\]+")+')
 _FIXED = {
     ("table", "records", "records", _RECORDS),
@@ -29,14 +29,14 @@ _FIXED = {
     ("index", "sqlite_autoindex_facts_1", "facts", None),
 }
 _VECTORS_ROW = ("table", "vectors", "vectors", _VECTORS)
-_AT_ONCE = 10_000  # rows that iterating fetches
-_FEW = 64  # ids, up to which a list in the statement is quicker than one in JSON
-_ROOM = 1.5  # ratio of the room of arrays that grow to what they hold
-_AS_LONG = 16  # records are read in the time in which one is looked up
+_AT_ONCE = 10_000  # rows fetched at once
+_FEW = 64  # up to so many ids, a list in the statement is faster than a JSON parameter
+_ROOM = 1.5  # growth factor of arrays
+_AS_LONG = 16  # records that are read in the time of one lookup
 
 
 def _create_index(path: str) -> str:
-    """Return the statement for an index on the field at a path, quoted as a string of SQL."""
+    """Return the statement for an index on the field at a path, which is quoted as an SQL string."""
     name = (_INDEX + path[1:-1].replace("''", "'")).replace('"', '""')
     return f'CREATE INDEX "{name}" ON records ({extract(path)})'
 
@@ -54,7 +54,7 @@ def _are_ours(schema: list[SchemaRow]) -> bool:
 
 
 TABLES = ExtraTables((_RECORDS, _VECTORS, _FACTS), _are_ours)
-"""The tables, beside the entries of a journal or in a database in memory."""
+"""The tables of a store, in the database of a journal or in memory."""
 
 
 class MemoryDatabase:
@@ -63,12 +63,12 @@ class MemoryDatabase:
     Parameters
     ----------
     contents : bytes, optional
-        What :meth:`Records.packed` has returned; empty tables by default.
+        Bytes from :meth:`Records.packed`; empty tables by default.
 
     Raises
     ------
     ValueError
-        If these are not the contents of such a database.
+        If the bytes are not such a database.
     """
 
     def __init__(self, contents: bytes | None = None) -> None:
@@ -86,7 +86,7 @@ class MemoryDatabase:
                 raise ValueError("its database has other tables than a store")
             if given.execute("PRAGMA integrity_check(1)").fetchone() != ("ok",):
                 raise ValueError("its database is damaged")
-            given.backup(self._connection)  # what has been deserialized cannot grow beyond 1 GiB
+            given.backup(self._connection)  # a deserialized database cannot grow beyond 1 GiB
         except sqlite3.Error as error:
             raise ValueError(f"its database is damaged: {error}") from error
         finally:
@@ -106,11 +106,11 @@ class MemoryDatabase:
         return self._connection.total_changes
 
     def commit(self) -> None:
-        """Keep what was written since the last BEGIN."""
+        """Commit the transaction."""
         self._connection.commit()
 
     def roll_back(self) -> None:
-        """Undo what was written since the last BEGIN."""
+        """Roll the transaction back, if there is one."""
         if self._connection.in_transaction:
             self._connection.rollback()
 
@@ -123,20 +123,20 @@ class MemoryDatabase:
         self._connection.close()
 
     def __del__(self) -> None:
-        # A store in memory need not be closed, and Python warns of connections that nobody has closed.
+        # A store in memory need not be closed, but Python warns of open connections.
         self._connection.close()
 
 
 GONE, WITHOUT, WITH = 0, 1, 2
-"""Kinds of records: deleted, without a payload, with one."""
+"""Kinds of records: deleted, without a payload, with a payload."""
 
 
 class NamedMemories(NamedTuple):
-    """What was looked up for some ids: arrays of the same shape, with the record found for each."""
+    """Keys looked up for ids: arrays of the same shape."""
 
     ids: np.ndarray  # int64
     keys: np.ndarray  # int64 or object: arbitrary where there is no record
-    ids_found: np.ndarray  # int64: others where there is no record
+    ids_found: np.ndarray  # int64: differs from ``ids`` where there is no record
     kinds: np.ndarray  # int8: GONE, WITHOUT or WITH
 
     @property
@@ -145,7 +145,7 @@ class NamedMemories(NamedTuple):
         there: np.ndarray = (self.ids_found == self.ids) & (self.kinds != GONE)
         return there
 
-    # Of a single query the next two are asked, and comparing bytes takes a fraction of comparing arrays.
+    # Every single query calls the next two; comparing bytes is several times as fast as comparing arrays.
 
     def are_all_there(self) -> bool:
         """Return whether all ids have records."""
@@ -157,7 +157,7 @@ class NamedMemories(NamedTuple):
 
 
 class _Columns(NamedTuple):
-    """Records in the order of their ids."""
+    """Columns of records in the order of their ids."""
 
     ids: np.ndarray  # int64
     keys: np.ndarray  # int64, or object for strings
@@ -167,8 +167,8 @@ class _Columns(NamedTuple):
 class KeyTable:
     """Keys by ids, and which memories have payloads.
 
-    Any thread may read while one changes the table: columns are put in place at once, and what readers may hold is only
-    marked or appended to. A memory takes 17 bytes, and its string if its key is one.
+    Threads may read while one changes the table: new columns are swapped in atomically, and arrays that readers may
+    hold are only marked or appended to. A memory takes 17 bytes, plus the key if it is a string.
 
     Parameters
     ----------
@@ -182,7 +182,7 @@ class KeyTable:
 
     def __init__(self, ids: np.ndarray, keys: Sequence[Key], has_payload: np.ndarray) -> None:
         self._columns = _Columns(ids, as_array(keys), np.where(has_payload, WITH, WITHOUT).astype(np.int8))
-        self._rooms = self._columns  # the arrays of which the columns are the beginning
+        self._rooms = self._columns  # arrays with spare room that start with the columns
         self._n_gone = 0
 
     @property
@@ -193,14 +193,14 @@ class KeyTable:
         return str if self._columns.keys.dtype == object else int
 
     def find(self, ids: np.ndarray) -> NamedMemories:
-        """Return the keys of memories, in an array of any shape; where there is no record they are arbitrary."""
+        """Return the keys of memories by ids of any shape; they are arbitrary where there is no record."""
         all_ids, keys, kinds = self._columns
         n = all_ids.size
         if n == 0:
             nothing = np.full(ids.shape, None, object)
             return NamedMemories(ids, nothing, ids, np.full(ids.shape, GONE, np.int8))
         first, at = all_ids.item(0), ids
-        if all_ids.item(n - 1) - first >= n:  # otherwise none is left out, and a search would take longer than all else
+        if all_ids.item(n - 1) - first >= n:  # otherwise ids are contiguous, and the search is skipped
             at = all_ids.searchsorted(ids)
         elif first > 0:
             at = ids - first
@@ -210,7 +210,7 @@ class KeyTable:
     def append(self, ids: np.ndarray, keys: Sequence[Key], has_payload: np.ndarray) -> None:
         """Add records with ids above all others."""
         old, more = self._columns, KeyTable(ids, keys, has_payload)._columns
-        if old.ids.size == self._n_gone:  # others may have keys of another type
+        if old.ids.size == self._n_gone:  # the new keys may have another type
             self._columns, self._rooms, self._n_gone = more, more, 0
             return
         before, n = old.ids.size, old.ids.size + more.ids.size
@@ -221,7 +221,7 @@ class KeyTable:
         self._columns = _Columns(*(room[:n] for room in self._rooms))
 
     def mark(self, ids: np.ndarray, payloads: Sequence[str | None]) -> None:
-        """Note which of some memories have payloads from now on."""
+        """Update which memories have payloads."""
         all_ids, _, kinds = self._columns
         kinds[all_ids.searchsorted(ids)] = [WITHOUT if payload is None else WITH for payload in payloads]
 
@@ -257,20 +257,20 @@ def _with_room(column: np.ndarray, size: int) -> np.ndarray:
 
 
 class Record(NamedTuple):
-    """What belongs to a memory beside its key in the tree."""
+    """The record of a memory."""
 
     key: Key
     payload: str | None  # JSON
-    norm: float | None  # by which the unit key gives the vector; None in stores of version 1, but for the cosine
-    digits: bytes | None  # that the key has lost; None in stores of version 1 and where only codes are kept
+    norm: float | None  # factor from unit key to vector; None in version 1, except for the cosine
+    digits: bytes | None  # that the key lacks; None in version 1 and if only codes are kept
 
 
 class Summary(NamedTuple):
-    """What can be told of records without looking up any."""
+    """Counts and ranges over all records."""
 
     n: int
     sum_of_ids: int
-    n_norms: int  # records that have one
+    n_norms: int  # records with a norm
     least_norm: float | None
     most_norm: float | None
 
@@ -286,17 +286,17 @@ class Records:
 
     def __init__(self, database: Any) -> None:
         self._database = database
-        self._table: KeyTable | None = None  # read when it is worth it
-        self._to_look_up: int | None = None  # how many ids to look up in the database before
+        self._table: KeyTable | None = None  # read once that saves time
+        self._to_look_up: int | None = None  # lookups in the database before that
         self._reading = threading.Lock()
         self.has_digits = bool(database.execute("SELECT 1 FROM sqlite_schema WHERE name = 'vectors'"))
 
     # Reading
 
     def named(self, ids: np.ndarray) -> NamedMemories:
-        """Return the keys of memories, and which have payloads; where there is no record the keys are arbitrary.
+        """Return the keys of memories and which have payloads; keys are arbitrary where there is no record.
 
-        Once as many have been looked up as there are records, up to a factor, all keys are read.
+        After a number of lookups in the database, all keys are read into arrays.
         """
         table = self._table
         if table is not None:
@@ -321,7 +321,7 @@ class Records:
         return NamedMemories(ids, keys[places], ids, kinds[places])
 
     def keep_keys(self) -> KeyTable:
-        """Read all keys, and keep them from now on."""
+        """Return the table of all keys, which is read on first use."""
         table = self._table
         if table is None:
             with self._reading:
@@ -331,7 +331,7 @@ class Records:
         return table
 
     def _read_keys(self) -> KeyTable:
-        # Columns come as JSON: a row as objects takes three times as long.
+        # Columns come as JSON, which takes a third of the time of rows of objects.
         rows = f"SELECT id, key, payload IS NOT NULL AS given FROM records WHERE id > ? ORDER BY id LIMIT {_AT_ONCE}"
         statement = f"SELECT json_group_array(id), json_group_array(key), json_group_array(given) FROM ({rows})"
         ids: list[int] = []
@@ -347,12 +347,12 @@ class Records:
             has_payload += others[1]
 
     def forget(self) -> None:
-        """Read the keys again when they are needed, because what was written is undone."""
+        """Drop the keys that were read, because a change was undone."""
         with self._reading:
             self._table = self._to_look_up = None
 
     def find(self, keys: Sequence[Key]) -> np.ndarray:
-        """Return the ids that belong to keys: int64, -1 where there is none."""
+        """Return the id of each key, or -1 if it is not stored: int64."""
         if len(keys) == 1:
             one: Any = self._database.execute("SELECT id FROM records WHERE key = ?", (keys[0],))
             return np.array(one[0] if one else [-1], np.int64)
@@ -365,7 +365,7 @@ class Records:
         return ids
 
     def of(self, ids: np.ndarray) -> dict[int, Record]:
-        """Return the records of memories, by their ids, as far as they are there."""
+        """Return the existing records by id."""
         digits, vectors = "NULL", ""
         if self.has_digits:
             digits, vectors = "v.digits", "LEFT JOIN vectors AS v ON v.id = j.value"
@@ -377,7 +377,7 @@ class Records:
         return {row[0]: Record(*row[1:]) for row in found}
 
     def payloads(self, ids: Sequence[int]) -> dict[int, str]:
-        """Return the payloads of memories by their ids, as JSON, as far as they have any."""
+        """Return the existing payloads by id, as JSON text."""
         statement = "SELECT r.id, r.payload FROM json_each(?) AS j CROSS JOIN records AS r ON r.id = j.value"
         if len(ids) <= _FEW:
             statement = f"SELECT id, payload FROM records WHERE id IN ({','.join('?' * len(ids))})"
@@ -385,19 +385,19 @@ class Records:
         return {memory_id: payload for memory_id, payload in found if payload is not None}
 
     def kind(self) -> type | None:
-        """Return the type of the keys; None if there are none."""
+        """Return the type of the keys; None without keys."""
         if self._table is not None:
             return self._table.kind
         found = self._database.execute("SELECT key FROM records LIMIT 1")
         return type(found[0][0]) if found else None
 
     def summary(self) -> Summary:
-        """Return what a look at all records tells.
+        """Return counts and ranges over all records.
 
         Raises
         ------
         ValueError
-            If a record has a key, a payload or a norm of a type that the store does not write.
+            If a key, payload or norm has an unexpected type.
         """
         found: Any = self._database.execute(
             "SELECT count(*), coalesce(sum(id), 0), count(norm), min(norm), max(norm), min(typeof(key)), "
@@ -408,12 +408,14 @@ class Records:
             raise ValueError("its keys are not all strings or all integers")
         if not are_payloads:
             raise ValueError("it has payloads that are not text")
-        if n_norms > 0 and not (isinstance(most, float) and 0.0 < least <= most < math.inf):  # numbers are before text
+        if n_norms > 0 and not (
+            isinstance(most, float) and 0.0 < least <= most < math.inf
+        ):  # SQLite sorts numbers before text
             raise ValueError("it has vectors whose lengths are not positive numbers")
         return Summary(n, sum_of_ids, n_norms, least, most)
 
     def ids(self, condition: Condition = Condition("1")) -> np.ndarray:  # noqa: B008 - immutable
-        """Return the ids of the records for which a condition holds: int64, rising."""
+        """Return the ids of records that match a condition: int64, ascending."""
         found = self._database.execute(f"SELECT id FROM records WHERE {condition.sql}", condition.values)
         return np.sort(np.array(found, np.int64).reshape(-1))
 
@@ -430,7 +432,7 @@ class Records:
         return [str(name) for (name,) in self._database.execute(statement)]
 
     def after(self, memory_id: int) -> list[tuple[int, Key, str | None]]:
-        """Return the next ids, keys and payloads after an id."""
+        """Return the ids, keys and payloads of the next records after an id."""
         statement = f"SELECT id, key, payload FROM records WHERE id > ? ORDER BY id LIMIT {_AT_ONCE}"
         found: Any = self._database.execute(statement, (memory_id,))
         return list(found)
@@ -441,13 +443,13 @@ class Records:
         return bool(self._database.execute(statement) == [(0,)])
 
     def are_indexed(self) -> bool:
-        """Return whether the database is sound, and its indexes list the records as they are."""
+        """Return whether the database and its indexes are intact."""
         return bool(self._database.execute("PRAGMA integrity_check(1)") == [("ok",)])
 
     # Changes, in a transaction
 
     def n_written(self) -> int:
-        """Return how many rows of the database have been written so far."""
+        """Return the number of rows written to the database so far."""
         n: int = self._database.n_written
         return n
 
@@ -461,7 +463,7 @@ class Records:
                 self._table.append(ids, keys, _are_given(payloads))
 
     def update(self, ids: np.ndarray, payloads: Sequence[str | None], lost: LostDigits) -> None:
-        """Replace the payloads of records, and what belongs to their vectors."""
+        """Replace payloads, norms and digits of records."""
         rows = zip(payloads, lost.norms.tolist(), ids.tolist(), strict=True)
         with self._reading:
             self._database.execute_many("UPDATE records SET payload = ?, norm = ? WHERE id = ?", rows)
@@ -478,7 +480,7 @@ class Records:
                 self._table.mark(ids, payloads)
 
     def update_vectors(self, ids: np.ndarray, lost: LostDigits) -> None:
-        """Replace what belongs to the vectors of records."""
+        """Replace norms and digits of records."""
         rows = zip(lost.norms.tolist(), ids.tolist(), strict=True)
         self._database.execute_many("UPDATE records SET norm = ? WHERE id = ?", rows)
         self._write_digits(ids, lost)
@@ -489,7 +491,7 @@ class Records:
             self._database.execute_many("INSERT OR REPLACE INTO vectors VALUES (?, ?)", rows)
 
     def upgrade(self) -> None:
-        """Create the table that stores of version 1 do not have."""
+        """Create the table that stores of version 1 lack."""
         if not self.has_digits:
             self._database.execute(_VECTORS)
             self.has_digits = True
@@ -497,7 +499,7 @@ class Records:
     def delete(self, ids: np.ndarray) -> None:
         """Delete records."""
         rows = [(memory_id,) for memory_id in ids.tolist()]
-        with self._reading:  # the keys
+        with self._reading:
             self._database.execute_many("DELETE FROM records WHERE id = ?", rows)
             self._database.execute_many("DELETE FROM vectors WHERE id = ?", rows)
             if self._table is not None:
@@ -506,7 +508,7 @@ class Records:
     # Facts about the store
 
     def facts(self) -> dict[str, Any]:
-        """Return all facts by their names."""
+        """Return all facts by name."""
         found: Any = self._database.execute("SELECT name, value FROM facts")
         return dict(found)
 
@@ -532,7 +534,7 @@ class Records:
             self._database.execute(_create_index(path))
 
     def packed(self, facts: dict[str, Any] | None = None) -> bytes:
-        """Return the records, the facts and some further facts as the bytes of a database."""
+        """Return records and facts, with some added facts, as the bytes of a database."""
         copy, own = MemoryDatabase(), self._database
         copy.execute("BEGIN")
         copy.execute_many("INSERT INTO facts VALUES (?, ?)", list((self.facts() | (facts or {})).items()))

@@ -1,4 +1,4 @@
-"""What queries of a store answer."""
+"""Results of queries, and items read by key."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ._checks import Key, are_none
 
 
 class Result(NamedTuple):
-    """One memory found.
+    """One result of a query.
 
     Attributes
     ----------
@@ -73,25 +73,25 @@ class Item(NamedTuple):
 
 
 class Results:
-    """The answers to queries: for each row the memories found, the best first.
+    """Results of queries: for each row the memories found, best first.
 
-    ``results[i]`` is the list of the :class:`Result` of a row. A slice, a mask or an array of positions gives the
-    results of these rows. Iterating goes through the rows. Payloads are those that memories had when they were found.
+    ``results[i]`` is the list of :class:`Result` of one row. A slice, a mask or an array of positions selects rows.
+    Iteration goes over the rows. Payloads are as they were at the time of the query.
 
     Attributes
     ----------
     keys : ndarray, shape (n, k)
-        The keys, None where fewer than ``k`` memories were found: of int64 if all are integers and none is missing,
-        of objects otherwise.
+        The keys, None where fewer than ``k`` memories were found. The dtype is int64 if all keys are integers and none
+        is missing, otherwise object.
     scores : ndarray of float32 or float64, shape (n, k)
-        The cosines, the inner products, or the Euclidean distances times -1, and what was learned from rewards;
-        ``-inf`` where there is no memory.
+        Cosines, inner products or negative Euclidean distances, plus what was learned from rewards; ``-inf`` where
+        there is no memory.
     """
 
     def __init__(self, keys: np.ndarray, scores: np.ndarray, payloads: np.ndarray | Payloads | None) -> None:
         self.keys = keys
         self.scores = scores
-        self._found = payloads  # JSON, or what reads it; None: there are none
+        self._found = payloads  # JSON texts, or an object that reads them; None if no result has a payload
 
     @property
     def _payloads(self) -> np.ndarray:
@@ -106,7 +106,7 @@ class Results:
 
     @property
     def payloads(self) -> list[list[Any]]:
-        """The payloads: a list of ``k`` for each row; None where a memory has none or there is no memory."""
+        """The payloads: a list of ``k`` for each row; None where there is no payload or no memory."""
         return [[read_payload(payload) for payload in row] for row in self._payloads]
 
     def __len__(self) -> int:
@@ -156,7 +156,7 @@ class Results:
     def to_polars(self) -> Any:
         """Return a polars DataFrame with one row for each memory found.
 
-        Its columns are row, rank, key, score and payload. Payloads are JSON, for a column has one type.
+        Its columns are row, rank, key, score and payload. Payloads are JSON text, because a column has one type.
         """
         import polars as pl
 
@@ -165,7 +165,7 @@ class Results:
 
 
 class Payloads:
-    """Payloads of what was found, as they were then: they are read when they are asked for, or before they change.
+    """Payloads of results, read on first access or just before they change.
 
     Parameters
     ----------
@@ -188,26 +188,26 @@ class Payloads:
             by_id = find(ids if len(self._ids) == 1 else list(set(ids)))
             texts = np.empty(len(ids), object)
             texts[:] = [by_id.get(memory_id) for memory_id in ids]
-            if self._find is not None:  # otherwise another thread was first, perhaps before a change
+            if self._find is not None:  # otherwise another thread has read them, perhaps before a change
                 self._texts = texts.reshape(self._ids.shape)
                 self._find = None
         return self._texts
 
 
 class UnreadPayloads:
-    """Payloads of results that have not been read, and must be before they change."""
+    """Payloads of results that must be read before the store changes."""
 
     def __init__(self) -> None:
         self._noting = threading.Lock()
         self._payloads: WeakSet[Payloads] = WeakSet()
 
     def add(self, payloads: Payloads) -> None:
-        """Take note of payloads."""
+        """Register payloads."""
         with self._noting:
             self._payloads.add(payloads)
 
     def read(self) -> None:
-        """Read all that somebody may still ask for."""
+        """Read all registered payloads that are still in use."""
         with self._noting:
             if not self._payloads:
                 return
@@ -217,5 +217,5 @@ class UnreadPayloads:
 
 
 def read_payload(payload: str | None) -> Any:
-    """Return the payload that is stored as JSON."""
+    """Return a payload from its JSON text."""
     return None if payload is None else json.loads(payload)

@@ -1,4 +1,4 @@
-"""Searches for queries: candidates are found by keys, through trees or in all, and ranked by vectors."""
+"""Searches of a store: candidates are found by keys, through trees or by a scan, and ranked by vectors."""
 
 from __future__ import annotations
 
@@ -17,41 +17,41 @@ from ._digits import LostDigits, lost_digits, restore
 from ._metrics import KeySpace, blocks, check_directions
 from ._records import Record, Records
 
-_FASTER = 4  # how much faster many rows are compared with dense memories by matrix products
+_FASTER = 4  # speed-up of comparing many rows with dense memories by matrix products
 _MANY_ROWS = 16
-_MEMORIES_FOR_A_ROW = 256  # whose codes are laid out in the time that comparing by codes saves for a row
-_MOST_CELLS_OF_SHARE = 1 << 20  # the same, times the share of the memories that they are
-_MOST_CELLS_COMPARED = 6 << 20  # codes of candidates
-_MORE = 8  # candidates than wanted, so that those that keys rank otherwise than vectors are among them
-_MORE_BY_COSINE = 2  # whose order keys change only where cosines are nearly equal
-_WIDER = 16  # how many times as many are tried if these may not be enough
-_SCAN_ERROR, _SEARCH_ERROR = 2.0**-19, 2.0**-22  # of products of unit vectors: four and two times what was measured
-_TOLERATED = 1e-4  # relative errors of scores that are computed from keys
-_PAIRS_AT_ONCE = 1 << 22  # of queries and vectors
+_MEMORIES_FOR_A_ROW = 256  # memories whose codes are prepared in the time that a comparison by codes saves
+_MOST_CELLS_OF_SHARE = 1 << 20  # cells of candidates times their share of the memories
+_MOST_CELLS_COMPARED = 6 << 20  # cells of candidates
+_MORE = 8  # extra candidates, because keys rank slightly differently from vectors
+_MORE_BY_COSINE = 2  # extra candidates where keys rank differently only if cosines are nearly equal
+_WIDER = 16  # factor for a second try if these may not be enough
+_SCAN_ERROR, _SEARCH_ERROR = 2.0**-19, 2.0**-22  # of products of unit vectors: four and two times the measured errors
+_TOLERATED = 1e-4  # relative error of scores that are computed from keys
+_PAIRS_AT_ONCE = 1 << 22  # pairs of queries and vectors
 _NO_ROWS = np.empty(0, np.int64)
-_MOST_TRIES = 3  # to read vectors that change meanwhile
+_MOST_TRIES = 3  # for reading vectors that change meanwhile
 
 
 class Effort(NamedTuple):
-    """What a search takes to have some recall.
+    """How far searches go to reach a recall.
 
     Attributes
     ----------
     k : int
-        The number of nearest vectors of which it finds some share.
+        The number of nearest vectors.
     share : float
-        The share of the memories that were candidates, as a power of two; 1 without a filter.
+        The share of the memories that are candidates, as a power of two; 1 without a filter.
     target_recall : float
-        What was asked for.
+        The target.
     n_probes : int or None
-        The number of leaves to search. None: all memories are compared.
+        The number of leaves to search; None to compare all memories.
     recall : float
-        The share of the nearest vectors that were found: of stored vectors, without these themselves. Along links it
-        is a mean of two searches, of which one does not go to the vector that is asked for and counts most.
+        The measured recall for stored vectors, not counting the vectors themselves. With links it is a weighted mean of
+        two searches; the one that does not visit the vector itself counts more.
     n_memories : int
-        The number of memories when it was measured.
+        The number of memories at the time of the measurement.
     breadth : int
-        The number of candidates to keep while links are followed; 0 if none are.
+        The number of candidates to keep while following links; 0 if no links are followed.
     """
 
     k: int
@@ -63,7 +63,7 @@ class Effort(NamedTuple):
     breadth: int = 0
 
     def compares_all(self, n_candidates: int, n_rows: int, *, sparse: bool) -> bool:
-        """Return whether comparing rows with all candidates takes less than searching for them."""
+        """Return whether comparing rows with all candidates is faster than a search."""
         if self.n_probes is None:
             return True
         faster = _FASTER if n_rows >= _MANY_ROWS and not sparse else 1
@@ -71,29 +71,29 @@ class Effort(NamedTuple):
 
 
 class NearestMemories(NamedTuple):
-    """Memories found for rows, the best first."""
+    """Memories found for rows, best first."""
 
     ids: np.ndarray  # int64 (n, k), -1 where there is none
     scores: np.ndarray  # float32 or float64 (n, k), -inf where there is none
 
 
 class GivenVectors(NamedTuple):
-    """Vectors as they were given, in the order of their ids."""
+    """Original vectors in the order of their ids."""
 
-    ids: np.ndarray  # int64 (n,), rising
+    ids: np.ndarray  # int64 (n,), ascending
     rows: Any  # float32 (n, n_features), dense or CSR
     units: Any  # their keys of unit length
 
 
 class NewKeys(NamedTuple):
-    """Keys of vectors that are to be stored."""
+    """Keys of vectors to be stored."""
 
     keys: Any  # float32 (n, n_features + n_more), dense or CSR
     rows: Rows  # the same, of length 1
     lost: LostDigits
 
     def of(self, some: np.ndarray) -> NewKeys:
-        """Return those in some rows."""
+        """Return the keys of some rows."""
         if some.size == self.rows.n_rows:
             return self
         return NewKeys(self.keys[some], self.rows.take(some), self.lost.of(some))
@@ -102,25 +102,29 @@ class NewKeys(NamedTuple):
 class StoreSearch:
     """Searches of the memories of a store by its metric.
 
-    Queries ``Q`` are those that the space has mapped, and ``rows`` the queries of the tree for them.
+    ``Q`` are queries after the learned map, and ``rows`` the queries of the tree for them.
 
     Parameters
     ----------
     tree : ContextualMemoryTree
         The tree of the store.
     records : Records
-        What the keys of the tree do not say of the vectors.
+        Norms and digits, with which keys of the tree become the original vectors.
     space : KeySpace
-        The space of the keys.
+        The key space.
     """
 
     def __init__(self, tree: ContextualMemoryTree, records: Records, space: KeySpace) -> None:
         self.tree, self.records, self.space = tree, records, space
-        self._compared_with_all: tuple[int, int, Filter | None] = (-1, 0, None)  # steps so far, rows, and the memories
-        self._all: tuple[int, GivenVectors] | None = None  # the steps of the tree so far, and all vectors
+        self._compared_with_all: tuple[int, int, Filter | None] = (
+            -1,
+            0,
+            None,
+        )  # steps, rows since, memories
+        self._all: tuple[int, GivenVectors] | None = None  # steps of the tree, and all vectors
 
     def prepared(self, X: Any) -> tuple[Any, Rows]:
-        """Return queries as they are compared with vectors, and the queries of the tree for them.
+        """Return queries after the learned map, and the queries of the tree for them.
 
         Raises
         ------
@@ -135,7 +139,7 @@ class StoreSearch:
         return Q, rows
 
     def find(self, Q: Any, rows: Rows, k: int, n: int, among: Filter | None, effort: Effort | int) -> NearestMemories:
-        """Return the best ``k`` of ``n`` candidates, by a search of some effort or of so many leaves."""
+        """Return the best ``k`` of ``n`` candidates. An int as ``effort`` is the number of leaves."""
         n_rows = rows.offsets.size - 1
         if k == 0:
             return NearestMemories(np.empty((n_rows, 0), np.int64), np.empty((n_rows, 0), np.float32))
@@ -146,7 +150,7 @@ class StoreSearch:
         else:
             n_leaves, breadth = effort.n_probes or 1, effort.breadth
         found = self.near(Q, rows, k, n_leaves, among, breadth)
-        if n_rows == 1 and found.ids.item(k - 1) != NONE:  # in a tenth of the time
+        if n_rows == 1 and found.ids.item(k - 1) != NONE:  # ten times as fast
             return found
         short = np.flatnonzero(found.ids[:, k - 1] == NONE)
         if short.size > 0:
@@ -163,9 +167,9 @@ class StoreSearch:
         breadth: int = 0,
         left_out: np.ndarray | None = None,
     ) -> NearestMemories:
-        """Return the best ``k`` memories in so many leaves or, with a breadth, along links from there.
+        """Return the best ``k`` memories in ``n_leaves`` leaves or, with a breadth, along links from there.
 
-        Along links, the search for each row does not go to the memory whose id is in ``left_out``.
+        Along links, the search for each row does not visit the memory whose id is in ``left_out``.
         """
         wanted, tree = k, self.tree
         if self.space.n_more > 0:
@@ -181,8 +185,8 @@ class StoreSearch:
     def nearest(self, Q: Any, rows: Rows, k: int, among: Filter | None) -> NearestMemories:
         """Return the best ``k`` of all candidates.
 
-        Candidates are compared by their keys first. Where others than those found may be better, as far as the keys can
-        tell, all are compared by their vectors.
+        Candidates are compared by keys first. For rows where the error of keys may hide better candidates, all are
+        compared by vectors.
         """
         n = self.tree._forest.n_memories if among is None else among.ids.size
         more = _MORE if self.space.n_more > 0 else _MORE_BY_COSINE
@@ -198,7 +202,7 @@ class StoreSearch:
     def _nearest_by_keys(
         self, Q: Any, rows: Rows, k: int, n: int, more: int, among: Filter | None
     ) -> tuple[NearestMemories, np.ndarray]:
-        """Return the best ``k`` of the ``k + more`` best by keys, and the rows for which others may be better."""
+        """Return the best ``k`` of the ``k + more`` best by keys, and the rows that may have better candidates."""
         wanted = max(k, min(n, k + more))
         found, error = self._scan(rows, wanted, among)
         best = self._ranked(Q, rows, found, k, error)
@@ -209,9 +213,9 @@ class StoreSearch:
         return best, np.flatnonzero(~(limits < best.scores[:, -1]) & (last > -np.inf))
 
     def read(self, ids: np.ndarray) -> tuple[GivenVectors, list[Record], bool]:
-        """Return the vectors of those ids that are stored, their records, and whether all are exactly as given.
+        """Return the vectors of ids that are stored, their records, and whether all vectors are exact.
 
-        Vectors that change meanwhile may not be. Ids must rise.
+        Vectors that change meanwhile may not be exact. Ids must be ascending.
         """
         for _ in range(_MOST_TRIES):
             records = self.records.of(ids)
@@ -229,7 +233,7 @@ class StoreSearch:
         return GivenVectors(ids, rows, units), found, exact
 
     def keys_of(self, X: Any, norms: np.ndarray | None = None) -> NewKeys:
-        """Return the keys of vectors that are to be stored, and what these lose; ``norms`` are the vectors' lengths."""
+        """Return the keys of vectors to be stored, and their lost digits. ``norms`` are the lengths of the vectors."""
         space, forest = self.space, self.tree._forest
         keys = X
         if space.n_more > 0 or norms is None:
@@ -240,7 +244,7 @@ class StoreSearch:
         return NewKeys(keys, rows, LostDigits(norms, lost_digits(X, space.vectors(as_matrix(rows), norms))))
 
     def has_keys(self, ids: np.ndarray, rows: Rows) -> bool:
-        """Return whether memories have these keys."""
+        """Return whether the stored keys of memories are these."""
         units = as_matrix(rows)
         there, stored = self.tree._lock.read(partial(self._units, ids))
         if not there.all():
@@ -254,15 +258,15 @@ class StoreSearch:
         return bool(np.array_equal(codes, np.rint(stored / np.where(largest > 0.0, largest, np.float32(1.0)))))
 
     def _units(self, ids: np.ndarray) -> tuple[np.ndarray, Any]:
-        """Return which ids are stored, and their keys, while the tree is read."""
+        """Return which ids are stored, and their keys. Call it while the tree is read."""
         slots = self.tree._forest.slots_of(ids)
         there = slots != NONE
         return there, stored_units(self.tree._forest.allocated(), slots[there])
 
     def are_few(self, n_candidates: int, share: float = 0.0) -> bool:
-        """Return whether comparing the candidates of a filter takes less time than a search along links.
+        """Return whether comparing the candidates of a filter is faster than a search along links.
 
-        The larger the ``share`` of the memories that the filter leaves, the sooner such a search ends.
+        A search along links is faster the larger the ``share`` of the memories that are candidates.
         """
         state = self.tree._forest.state
         if state is None or state.parameters.sparse or state.parameters.coded:
@@ -271,24 +275,24 @@ class StoreSearch:
         return n_cells <= _MOST_CELLS_COMPARED and n_cells * share <= _MOST_CELLS_OF_SHARE
 
     def is_coded(self) -> bool:
-        """Return whether nothing is kept of vectors but codes. Then these are what is searched for."""
+        """Return whether only codes are kept, which searches then use as the vectors."""
         state = self.tree._forest.state
         return state is not None and bool(state.parameters.coded)
 
     def _with_weights(self, error: float) -> float:
-        """Return by how much products of keys and queries may differ from exact ones, with what was learned."""
+        """Return the error of products of keys and queries, with the learned weights of features."""
         state = self.tree._forest.state
         if state is None or (theta := state.scorer.theta).size == 0:
             return error
         return error * (1.0 + float(np.abs(theta).max()))
 
     def _weights(self) -> np.ndarray:
-        """Return the weights of features that were learned from rewards; none if nothing was."""
+        """Return the weights of features learned from rewards; an empty array if there are none."""
         state = self.tree._forest.state
         return np.empty(0, np.float32) if state is None else state.scorer.theta
 
     def _ranked(self, Q: Any, rows: Rows, found: NearestMemories, k: int, error: float) -> NearestMemories:
-        """Return the best ``k`` of what was found, by the scores of the metric."""
+        """Return the best ``k`` of the memories found, by the scores of the metric."""
         if self.space.n_more > 0:
             return self._by_keys(Q, rows, found.ids, k)
         close = _close_rows(found.scores, k, 2.0 * self._with_weights(error))
@@ -301,7 +305,7 @@ class StoreSearch:
         return NearestMemories(ids, scores)
 
     def _by_keys(self, Q: Any, rows: Rows, ids: np.ndarray, k: int) -> NearestMemories:
-        """Return the best ``k`` of some memories by their keys, where these are exact enough."""
+        """Return the best ``k`` of some memories, by keys where these are exact enough, otherwise by vectors."""
         scores, errors = self._scores(Q, rows, ids)
         order = np.argsort(-scores, axis=1, kind="stable")
         ids, scores, errors = (np.take_along_axis(part, order, axis=1) for part in (ids, scores, errors))
@@ -312,7 +316,7 @@ class StoreSearch:
         return NearestMemories(ids[:, :k], scores[:, :k])
 
     def _scores(self, Q: Any, rows: Rows, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the scores of memories as their keys have it, -inf for those that are not stored, and their errors."""
+        """Return scores computed from keys, -inf for memories that are not stored, and their errors."""
         scores, errors = np.full(ids.shape, -np.inf), np.zeros(ids.shape)
         asked, factors = as_matrix(rows), self.space.factors(Q)
 
@@ -333,7 +337,7 @@ class StoreSearch:
         return scores, errors
 
     def _exactly(self, Q: Any, rows: Rows, ids: np.ndarray) -> NearestMemories:
-        """Return memories in the order of the scores of their vectors."""
+        """Return memories ranked by the exact scores of their vectors."""
         vectors = self._cached() or self.read(np.unique(ids[ids != NONE]))[0]
         scores, asked, factors = np.full(ids.shape, -np.inf), as_matrix(rows), self.space.factors(Q)
         for first, stop in blocks(rows.n_rows, ids.shape[1] * rows.n_features):
@@ -347,7 +351,7 @@ class StoreSearch:
         return NearestMemories(np.where(np.isneginf(scores), NONE, ids), scores)
 
     def _compared(self, Q: Any, rows: Rows, k: int, among: Filter | None) -> NearestMemories:
-        """Return the best ``k`` of all candidates after comparing their vectors."""
+        """Return the best ``k`` of all candidates by comparing all vectors."""
         vectors = self._every() if among is None else self.read(np.unique(among.ids))[0]
         n, theta = vectors.ids.size, self._weights()
         ids, scores = np.full((rows.n_rows, k), NONE, np.int64), np.full((rows.n_rows, k), -np.inf)
@@ -374,7 +378,7 @@ class StoreSearch:
         return NearestMemories(ids, scores)
 
     def _scan(self, rows: Rows, k: int, among: Filter | None) -> tuple[NearestMemories, float]:
-        """Return the best of all candidates, by their keys, and the error of their scores."""
+        """Return the best ``k`` of all candidates by keys, and the error of their scores."""
         tree = self.tree
         if not rows.sparse:
             if among is None and self.are_few(tree._forest.n_memories):
@@ -382,13 +386,15 @@ class StoreSearch:
             found = NearestMemories(*scan_dense(tree._forest, rows, k, among, ties_matter=False)[:2])
             return found, _SCAN_ERROR if among is None or not among.is_coded else _SEARCH_ERROR
         hits = unexplored(rows.n_rows, k)
-        n_leaves = (tree.n_memories if among is None else among.ids.size) // WORTH_A_LEAF + 1  # so that all are scored
+        n_leaves = (
+            tree.n_memories if among is None else among.ids.size
+        ) // WORTH_A_LEAF + 1  # enough leaves to score all candidates
         every = Filter(tree.ids) if among is None else among
         tree._lock.read(partial(search_among, tree._forest, rows, Reach(n_leaves), every, hits))
         return NearestMemories(hits.ids, hits.scores), _SCAN_ERROR
 
     def _every_candidate(self, n_rows: int) -> Filter | None:
-        """Return a filter that leaves all memories, if enough rows are compared with them before they change."""
+        """Return a filter with all memories, after enough rows were compared since the last change; otherwise None."""
         forest = self.tree._forest
         n_steps, n_before, every = self._compared_with_all
         if n_steps != forest.lock.n_steps:
@@ -400,7 +406,7 @@ class StoreSearch:
         return every
 
     def _every(self) -> GivenVectors:
-        """Return all vectors, which are kept until the tree changes."""
+        """Return all vectors, cached until the tree changes."""
         vectors = self._cached()
         if vectors is None:
             n_steps = self.tree._lock.n_steps
@@ -409,20 +415,20 @@ class StoreSearch:
         return vectors
 
     def _cached(self) -> GivenVectors | None:
-        """Return all vectors if they have been read since the tree changed."""
+        """Return all vectors if they are cached."""
         cached = self._all
         return cached[1] if cached is not None and cached[0] == self.tree._lock.n_steps else None
 
 
 def stored_units(state: State, slots: Any) -> Any:
-    """Return the keys of unit length in some slots, while the tree is read; of dense keys also those of a slice."""
+    """Return the unit keys in some slots. Call it while the tree is read. Dense keys may be selected by a slice."""
     return as_matrix(stored_rows(state, slots))
 
 
 def _close_rows(scores: np.ndarray, k: int, margin: float) -> np.ndarray:
-    """Return the rows in which two of the best ``k`` and the next are so close that their order is not certain."""
+    """Return the rows in which two of the best ``k + 1`` scores are too close for a certain order."""
     best = scores[:, : k + 1]
-    if len(best) == 1:  # in a quarter of the time
+    if len(best) == 1:  # four times as fast
         row = best[0].tolist()
         return _NO_ROWS if min(map(sub, row, row[1:]), default=np.inf) > margin else np.zeros(1, np.int64)
     with np.errstate(invalid="ignore"):
@@ -430,14 +436,14 @@ def _close_rows(scores: np.ndarray, k: int, margin: float) -> np.ndarray:
 
 
 def _doubtful_rows(scores: np.ndarray, errors: np.ndarray, k: int) -> np.ndarray:
-    """Return the rows in which errors may have changed the order of the best ``k``, or their scores by much."""
+    """Return the rows in which errors may change the order of the best ``k``, or are large."""
     in_order = (scores - errors)[:, :k][:, : scores.shape[1] - 1] > (scores + errors)[:, 1 : k + 1]
     are_small = errors[:, :k] <= _TOLERATED * np.abs(scores[:, :k])
     return np.flatnonzero(~(in_order.all(axis=1) & are_small.all(axis=1)))
 
 
 def _learned(theta: np.ndarray, asked: Any, units: Any) -> np.ndarray:
-    """Return what the scorer has learned to add to the product of each query and the key of the same row."""
+    """Return what learned weights add to the product of each query with the key in the same row."""
     if theta.size == 0:
         return np.zeros(units.shape[0])
     if scipy.sparse.issparse(units):

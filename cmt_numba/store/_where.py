@@ -1,9 +1,9 @@
 """Filters on the fields of payloads, as conditions of SQL.
 
-The package says which filters there are and what they mean.
+The docstring of the package lists the operators.
 
-Values become parameters of the statement. Names of fields must be part of it, so that an index on the field is used;
-they are quoted, and names that cannot be quoted are refused.
+Values become parameters of the statement. Field names must be part of its text for an index to be used, so they are
+quoted; names that cannot be quoted are refused.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ _RANGES = {"gt": ">", "ge": ">=", "lt": "<", "le": "<="}
 _OTHER_NAMES = {"gte": "ge", "lte": "le"}
 _OPERATORS = {*_RANGES, "eq", "ne", "in", "contains", "exists"}
 _COMBINE = ("and", "or", "not")
-_DEEPEST = 30  # so that SQLite's own limit of a depth of 1,000 is never reached
+_DEEPEST = 30  # keeps expressions below SQLite's maximum depth of 1,000
 _MOST_PARTS = 500
 
 
 class Condition(NamedTuple):
-    """A condition of SQL, which is 0 or 1 and never null, and the values of its parameters."""
+    """An SQL condition, which is 0 or 1 and never null, with the values of its parameters."""
 
     sql: str
     values: tuple[Any, ...] = ()
@@ -33,12 +33,12 @@ class Condition(NamedTuple):
 
 
 def condition_of(where: Any) -> Condition:
-    """Return the condition of a filter on the rows of the table ``records``.
+    """Return a filter as a condition on the rows of the table ``records``.
 
     Raises
     ------
     TypeError, ValueError
-        If it is not a filter.
+        If it is not a valid filter.
     """
     condition = _filter(where, _DEEPEST)
     if condition.n_parts > _MOST_PARTS:
@@ -47,12 +47,12 @@ def condition_of(where: Any) -> Condition:
 
 
 def field_path(field: Any) -> str:
-    """Return a field as a path for SQLite's JSON functions, quoted as a string of SQL.
+    """Return a field as a path for SQLite's JSON functions, quoted as an SQL string.
 
     Raises
     ------
     TypeError, ValueError
-        If it is not a field.
+        If it is not a valid field.
     """
     steps = field.split(".") if isinstance(field, str) else field
     if not isinstance(steps, Iterable) or not all(isinstance(step, str) for step in steps):
@@ -60,9 +60,7 @@ def field_path(field: Any) -> str:
     steps = list(steps)
     for step in steps:
         if not step.isprintable() or '"' in step or "\\" in step or not step:
-            raise ValueError(
-                f"a field must be named by printable characters without quotation marks and backslashes: {field!r:.50}"
-            )
+            raise ValueError(f"a field name must be printable, without quotation marks and backslashes: {field!r:.50}")
     if not steps:
         raise ValueError("a field must have a name")
     path = "$" + "".join(f'."{step}"' for step in steps)
@@ -70,7 +68,7 @@ def field_path(field: Any) -> str:
 
 
 def extract(path: str) -> str:
-    """Return the expression for the value of a field. Indexes are on this expression."""
+    """Return the expression for the value of a field, which indexes use too."""
     return f"json_extract(payload, {path})"
 
 
@@ -80,7 +78,7 @@ def _filter(where: Any, depth: int) -> Condition:
     if depth == 0:
         raise ValueError(f"where must be nested at most {_DEEPEST} deep")
     if not where:
-        raise ValueError("where must not be empty: leave it out to search everything")
+        raise ValueError("where must not be empty; leave it out to search everything")
     return _joined(" AND ", [_item(field, wanted, depth) for field, wanted in where.items()])
 
 
@@ -129,7 +127,7 @@ def _compared(path: str, operator: Any, value: Any) -> Condition:
         "exists": _existing,
     }
     condition = simple[name](path, value)
-    is_asked = name != "exists" and value is not None  # which may be asked of fields that no payload has
+    is_asked = name != "exists" and value is not None  # these two are meaningful for missing fields
     return condition._replace(fields=((path, name == "contains"),) if is_asked else ())
 
 
@@ -140,8 +138,8 @@ def _equal(path: str, value: Any) -> Condition:
 
 
 def _is_value(found: str, kind: str, path: str, value: str | int | float) -> Condition:
-    """Return the condition that what was found at a path, of some kind, is a value."""
-    if isinstance(value, str):  # lists and objects are extracted as text, too
+    """Return the condition that the extracted value at a path equals a value."""
+    if isinstance(value, str):  # lists and objects are also extracted as text
         return Condition(f"({found} IS ? AND {kind} IS 'text' AND NOT {_has_nul(path)})", (value,))
     if not _is_large(value):
         return Condition(f"({found} IS ?)", (value,))
@@ -154,10 +152,10 @@ def _in_range(path: str, sign: str, bound: Any) -> Condition:
         raise TypeError(f"a range must be bounded by a number or a string, not {bound!r}")
     bound = _scalar(bound)
     kinds = "('text')" if isinstance(bound, str) else "('integer', 'real')"
-    # The type of a missing field is null, which coalesce makes a string: a condition is never null.
+    # The type of a missing field is null; coalesce makes it a string, because a condition must not be null.
     kind, found = f"coalesce(json_type(payload, {path}), '')", extract(path)
     values: tuple[Any, ...] = ()
-    if isinstance(bound, str):  # with a null character and what follows it, a text is more than without
+    if isinstance(bound, str):  # a text is greater than its part before a null character
         if_equal = {">": _has_nul(path), ">=": "1", "<": "0", "<=": f"NOT {_has_nul(path)}"}[sign]
     elif _is_large(bound):
         is_rounded, text = f"{kind} IS 'integer' AND typeof({found}) IS 'real'", _as_json(bound)
@@ -197,7 +195,7 @@ def _containing(path: str, value: Any) -> Condition:
 
 
 def _json(path: str) -> str:
-    """Return the expression for a list with twice the value at a path, as the text of the payload has it."""
+    """Return the expression for a JSON list with the value at a path twice, with all its digits."""
     return f"json_extract(payload, {path}, {path})"
 
 
@@ -206,15 +204,15 @@ def _as_json(value: float) -> str:
 
 
 def _has_nul(path: str) -> str:
-    r"""Return the condition that a text has a null character, at which SQLite may cut it off.
+    r"""Return the condition that a text contains a null character, where SQLite may cut it off.
 
-    It is written as \u0000, if the backslash is not that of another character: these come in pairs.
+    JSON writes it as \u0000. Pairs of backslashes are removed first, because they stand for a backslash.
     """
     return rf"(instr(replace({_json(path)}, '\\', ''), '\u0000') > 0)"
 
 
 def _is_large(value: float) -> bool:
-    """Return whether integers of more than 64 bits, which SQLite rounds, may become this number."""
+    """Return whether SQLite may round an integer of more than 64 bits to this number."""
     return abs(value) >= 2**63
 
 
@@ -229,10 +227,10 @@ def _scalar_or_none(value: Any) -> Any:
 
 
 def _scalar(value: Any) -> str | int | float:
-    """Return a value as SQLite and JSON take it."""
+    """Return a value in the form that SQLite and JSON take."""
     value = as_plain(value)
     if isinstance(value, list | tuple | set):
-        raise TypeError(f"a field is compared with one of several values by {{'in': [...]}}, not by {value!r:.50}")
+        raise TypeError(f"write {{'in': [...]}} to compare a field with several values, not {value!r:.50}")
     if not isinstance(value, str | int | float):
         raise TypeError(f"a field can be compared with strings, numbers and bools, not {value!r:.50}")
     if isinstance(value, str):
@@ -242,5 +240,5 @@ def _scalar(value: Any) -> str | int | float:
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError(f"a field cannot be compared with {value}")
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
-        raise ValueError(f"a field can be compared with integers of 64 bits, not {value}")
+        raise ValueError(f"a field can only be compared with integers of 64 bits, not {value}")
     return value if isinstance(value, float) else int(value)

@@ -1,4 +1,4 @@
-"""Changes of the memories of a store, each within a change of its contents."""
+"""Adding and replacing memories, and setting fields of payloads."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from ._metrics import METRICS, check_lengths
 from ._results import read_payload
 from ._search import NewKeys
 
-_CELLS_REPLACED_AT_ONCE = 1 << 22  # of vectors, which takes about ten milliseconds: queries wait meanwhile
+_CELLS_REPLACED_AT_ONCE = 1 << 22  # about ten milliseconds, during which queries wait
 
 
 def write_memories(contents: StoreContents, keys: Any, X: Any, payloads: Any, replace: bool) -> None:
-    """Add memories, within a change; with ``replace``, those whose keys are in the store are replaced."""
+    """Add memories within a change, and replace stored ones if ``replace`` is true."""
     own, X = check_keys(keys), contents.check_form(X)
     search = contents.search
     norms = check_lengths(X, search.space.metric)
@@ -72,7 +72,7 @@ def _replace(contents: StoreContents, ids: np.ndarray, texts: list[str | None], 
 
 
 def _make_room(contents: StoreContents, X: Any) -> None:
-    """Give all memories other keys if there is no room for new vectors among the present ones, within a change."""
+    """Make a key space that has room for new vectors, within a change, and compute all keys again if it is another."""
     space = contents.space
     admitting = space.admits(X, contents.tree.n_memories) if space.bound > 0.0 else None
     if admitting is space:

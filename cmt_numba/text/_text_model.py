@@ -23,24 +23,45 @@ _MOST_CLASSES = 500  # with learned vectors, which score all of them for each te
 _FEW_TEXTS = 5_000  # for which the keys of texts have all features
 _ALL_FEATURES, _WORDS = np.array([1.0, 0.4, 0.6], np.float32), np.array([1.0, 0.0, 0.0], np.float32)
 _MOST_CELLS = 1 << 22  # of a matrix of scores
+_FEWEST_SHARED = 1024  # columns of keys
 _MANY = 0.1  # of the stored texts: so many others are not learned one by one
-_GROWTH = 2.0  # of the number of texts, after which all are learned again
+_SMALL = 3_000  # texts of a small model
+_GROWTH, _GROWTH_OF_SMALL = 1.0, 0.1  # of the texts, after which all are learned again
+_GROWTH_OF_WEIGHTS = 1.5  # after which the weights of scores are learned again, too
+
+
+class KeySlots:
+    """The columns of keys: one for each feature of the texts learned together, and some shared by all other features.
+
+    Parameters
+    ----------
+    known : ndarray of int32
+        The hashed columns of these features, ascending.
+    """
+
+    def __init__(self, known: np.ndarray) -> None:
+        shared = max(_FEWEST_SHARED, known.size // 2)
+        self.known, self.n_slots = known, known.size + shared
+        self.table = (known.size + np.arange(N_KINDS * N_COLUMNS) % shared).astype(np.int32)
+        self.table[known] = np.arange(known.size)
 
 
 class TextModel:
-    """What a text classifier has learned.
+    """The learned state of a text classifier.
 
     A :class:`~cmt_numba.CMTClassifier` scores classes by the sparse features of a text, learned vectors score them by
-    all features together, and a second CMTClassifier by the vectors of an encoder, if there is one.
+    all features, and with an encoder a second CMTClassifier scores them by its vectors.
 
     Attributes
     ----------
     stored : StoredTexts
         The texts.
     frequencies : DocumentFrequencies
-        Of their features.
+        The document frequencies of their features.
     factors : ndarray of float32, shape (3,)
-        How much words, n-grams of characters and pairs of words count in the keys.
+        The weights of words, n-grams of characters and pairs of words in the keys.
+    slots : KeySlots
+        The columns of the keys.
     keys : CMTClassifier
         Scores by sparse features. Its classes are those of the model.
     vectors : LearnedVectors or None
@@ -48,11 +69,13 @@ class TextModel:
     dense : CMTClassifier or None
         Scores by the vectors of an encoder.
     weights : ndarray of float64
-        How much each of these scores counts.
+        The weights of these scores.
     n_learned : int
-        The texts when all were learned last.
+        The number of texts when all were last learned.
     n_changed : int
-        The texts added and removed since.
+        The number of texts added and removed since then.
+    n_weighed : int
+        The number of texts when the weights were last learned.
     """
 
     def __init__(self, generator: np.random.Generator) -> None:
@@ -60,28 +83,35 @@ class TextModel:
         self.stored = StoredTexts()
         self.frequencies = DocumentFrequencies(np.zeros(N_KINDS * N_COLUMNS, np.int32), 0)
         self.factors = _ALL_FEATURES
+        self.slots = KeySlots(np.empty(0, np.int32))
         self.keys: Any = None
         self.vectors: LearnedVectors | None = None
         self.dense: Any = None
         self.weights = np.empty(0)
-        self.n_learned = self.n_changed = 0
+        self.n_learned = self.n_changed = self.n_weighed = 0
 
     @classmethod
     def learned(
-        cls, stored: StoredTexts, y: np.ndarray, generator: np.random.Generator, weights: np.ndarray | None = None
+        cls,
+        stored: StoredTexts,
+        y: np.ndarray,
+        generator: np.random.Generator,
+        weighed: tuple[np.ndarray, int] | None = None,
     ) -> TextModel:
-        """Return a model that has learned texts and their classes ``y``.
+        """Learn texts and their classes ``y``; return the model.
 
-        The ``weights`` of scores are learned from texts that are held out, unless they are given.
+        The weights of scores are learned from held-out texts, unless ``weighed`` holds them and the number of texts
+        that they were learned from.
         """
         model = cls(generator)
         model.frequencies = DocumentFrequencies.of(stored.hashed)
-        classes, stored.labels = np.unique(y, return_inverse=True)
+        classes, stored.labels[:] = np.unique(y, return_inverse=True)  # further labels are appended there
         has_vectors = classes.size <= _MOST_CLASSES
         model.factors = _WORDS if has_vectors and len(stored) > _FEW_TEXTS else _ALL_FEATURES
         model.stored = stored
-        if weights is None:
-            weights = model._learn_weights(has_vectors, classes.size)
+        used = stored.hashed.columns[model.factors[stored.hashed.columns // N_COLUMNS] > 0.0]
+        model.slots = KeySlots(np.unique(used))
+        weights, model.n_weighed = weighed or (model._learn_weights(has_vectors, classes.size), len(stored))
         model._learn_scorers(np.arange(len(stored)), y, has_vectors, classes.size)
         model.weights, model.n_learned = weights, len(stored)
         return model
@@ -89,7 +119,7 @@ class TextModel:
     def _learn_scorers(self, chosen: np.ndarray, y: np.ndarray, has_vectors: bool, n_classes: int) -> None:
         stored = self.stored
         hashed = stored.features_at(chosen)
-        self.keys = CMTClassifier(random_state=int(self.generator.integers(2**31)))
+        self.keys = CMTClassifier(feature_weights="none", random_state=int(self.generator.integers(2**31)))
         self.keys.fit(self._matrix(hashed), y, example_ids=stored.slots[chosen])
         self.vectors = self.dense = None
         if has_vectors:
@@ -100,7 +130,7 @@ class TextModel:
             self.dense.fit(stored.encoded[chosen], y, example_ids=stored.slots[chosen])
 
     def _learn_weights(self, has_vectors: bool, n_classes: int) -> np.ndarray:
-        """Return the weights of scores, learned from texts that are held out."""
+        """Learn the weights of scores from held-out texts."""
         labels = self.stored.labels
         first = [FIRST_WEIGHTS["keys"]]
         first += [FIRST_WEIGHTS["vectors"]] if has_vectors else []
@@ -110,7 +140,8 @@ class TextModel:
             fold = fold[:most]
             seen = np.delete(np.arange(labels.size), fold)
             trial = TextModel(self.generator)
-            trial.frequencies, trial.factors, trial.stored = self.frequencies, self.factors, self.stored
+            trial.frequencies, trial.factors, trial.slots = self.frequencies, self.factors, self.slots
+            trial.stored = self.stored
             trial._learn_scorers(seen, labels[seen], has_vectors, n_classes)
             encoded = None if self.stored.encoded is None else self.stored.encoded[fold]
             scores.append(trial.scores(self.stored.features_at(fold), encoded))
@@ -129,8 +160,17 @@ class TextModel:
     # Further texts
 
     def is_due(self, n_more: int) -> bool:
-        """Return whether all texts should be learned again, after some more."""
-        return self.n_changed + n_more > (_GROWTH - 1.0) * self.n_learned or n_more > _MANY * len(self.stored)
+        """Return whether all texts should be learned again when some more come."""
+        few = self.n_learned <= _SMALL
+        share = _GROWTH_OF_SMALL if few else _GROWTH
+        return self.n_changed + n_more > share * self.n_learned or n_more > _MANY * len(self.stored)
+
+    def learned_again(self, stored: StoredTexts, y: np.ndarray) -> TextModel:
+        """Return a model trained from scratch. It keeps the weights of scores unless many more texts have come."""
+        same_scores = (self.vectors is None) == (np.unique(y).size > _MOST_CLASSES)
+        keeps = same_scores and len(stored) < _GROWTH_OF_WEIGHTS * self.n_weighed
+        weighed = (self.weights, self.n_weighed) if keeps else None
+        return TextModel.learned(stored, y, copy.deepcopy(self.generator), weighed)
 
     def learn_further(
         self, texts: list[str], ids: list[Any], y: np.ndarray, hashed: HashedTexts, encoded: np.ndarray | None
@@ -154,7 +194,7 @@ class TextModel:
         classes = self.classes
         if classes.size > former.size:
             places = np.searchsorted(classes, former.astype(classes.dtype))
-            self.stored.labels = places[self.stored.labels]
+            self.stored.labels[:] = places[self.stored.labels]  # where further labels are appended
             if self.vectors is not None:
                 self.vectors = self.vectors.with_classes(places, classes.size)
         labels = np.searchsorted(classes, y.astype(classes.dtype))
@@ -167,8 +207,8 @@ class TextModel:
         """Return a model without the texts at some positions, and without classes that have no others."""
         stored, former = self.stored, self.classes
         made = TextModel(self.generator)
-        made.factors, made.weights, made.n_learned = self.factors, self.weights, self.n_learned
-        made.n_changed = self.n_changed + gone.size
+        made.factors, made.slots, made.weights, made.n_learned = self.factors, self.slots, self.weights, self.n_learned
+        made.n_changed, made.n_weighed = self.n_changed + gone.size, self.n_weighed
         made.keys = _copied(self.keys).remove(stored.slots[gone])
         made.dense = None if self.dense is None else _copied(self.dense).remove(stored.slots[gone])
         kept = np.delete(np.arange(len(stored)), gone)
@@ -185,12 +225,17 @@ class TextModel:
     # Answers
 
     def _matrix(self, hashed: HashedTexts) -> Any:
-        texts = self.frequencies.weigh(hashed, self.factors)
-        shape = (texts.starts.size - 1, N_KINDS * N_COLUMNS)
-        return scipy.sparse.csr_array((texts.weights, texts.columns, texts.starts), shape)
+        """Return the keys of texts."""
+        texts, n_known = self.frequencies.weigh(hashed, self.factors), self.slots.known.size
+        columns = self.slots.table[texts.columns]
+        shape = (texts.starts.size - 1, self.slots.n_slots)
+        matrix = scipy.sparse.csr_array((texts.weights, columns, texts.starts), shape)
+        if columns.size and columns.max() >= n_known:
+            matrix.sum_duplicates()
+        return matrix
 
     def scores(self, hashed: HashedTexts, encoded: np.ndarray | None) -> list[np.ndarray]:
-        """Return the scores of each class for texts, of each kind."""
+        """Return the scores of all classes for texts, one array for each scorer."""
         scores = [_of_classes(self.keys, self._matrix(hashed))]
         if self.vectors is not None:
             scores.append(self.vectors.scores(hashed, self.frequencies))
@@ -203,7 +248,7 @@ class TextModel:
         return weighted_sum(self.scores(hashed, encoded), self.weights)
 
     def blocks(self, n: int) -> Iterator[slice]:
-        """Yield spans of ``n`` texts whose scores take little memory."""
+        """Yield spans of ``n`` texts whose scores fit in little memory."""
         length = max(1, _MOST_CELLS // self.classes.size)
         for first in range(0, n, length):
             yield slice(first, min(n, first + length))
@@ -223,10 +268,12 @@ class TextModel:
             "next_slot": self.stored.next_slot,
             "n_learned": self.n_learned,
             "n_changed": self.n_changed,
+            "n_weighed": self.n_weighed,
             "n_counted": self.frequencies.n_texts,
             "generator": generator_fields(self.generator),
         }
         arrays = {"columns": columns, "frequencies": counts[columns], "factors": self.factors, "weights": self.weights}
+        arrays["known"] = self.slots.known
         for name, part in (("keys", self.keys), ("dense", self.dense)):
             if part is not None:
                 fields[name], of_part = with_prefix(name, estimator_contents(part))
@@ -248,9 +295,9 @@ class TextModel:
         if "dense" in fields:
             model.dense = estimator_of(CMTClassifier, of_prefix("dense", fields["dense"], arrays), thorough=True)
             require(np.array_equal(model.dense.classes_, classes), "all scores must be of the same classes")
-        counts = [take(fields, name, int) for name in ("n_learned", "n_changed", "n_counted")]
+        counts = [take(fields, name, int) for name in ("n_learned", "n_changed", "n_weighed", "n_counted")]
         require(all(0 <= count < MOST_IDS for count in counts), "counts must not be negative")
-        model.n_learned, model.n_changed, n_counted = counts
+        model.n_learned, model.n_changed, model.n_weighed, n_counted = counts
         columns = read_array("columns", arrays, np.int32)
         require(bool(np.all((columns >= 0) & (columns < N_KINDS * N_COLUMNS))), "columns must be those of features")
         found, frequencies = read_array("frequencies", arrays, np.int32), np.zeros(N_KINDS * N_COLUMNS, np.int32)
@@ -261,6 +308,13 @@ class TextModel:
             read_array("factors", arrays, np.float32),
             read_array("weights", arrays, np.float64),
         )
+        known = read_array("known", arrays, np.int32)
+        sound = bool(np.all(np.diff(known) > 0)) and (
+            known.size == 0 or 0 <= known[0] <= known[-1] < N_KINDS * N_COLUMNS
+        )
+        require(sound, "known columns must be in ascending order")
+        model.slots = KeySlots(known)
+        require(model.keys.n_features_in_ == model.slots.n_slots, "keys must have a feature for each slot")
         n_scores = 1 + (model.vectors is not None) + (model.dense is not None)
         require(
             model.factors.shape == (N_KINDS,) and model.weights.shape == (n_scores,), "each score must have a weight"

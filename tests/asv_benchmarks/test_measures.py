@@ -27,7 +27,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], nam
 
 def test_every_subcommand_has_help(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
     names = {path.stem for path in (ROOT / "asv_benchmarks").glob("*.py")}
-    names -= {"compare_peers", "compare_versions", "measure_start", "sensitivity"}
+    names -= {"compare_versions", "measure_start", "sensitivity"}
     assert len(names) == 10
     monkeypatch.syspath_prepend(str(ROOT / "asv_benchmarks"))
     for name in names:

@@ -1,4 +1,4 @@
-"""Policies: against the published algorithms in plain NumPy, their propensities, their files, and their checks."""
+"""Tests of policies: published algorithms in plain NumPy, propensities, files, and validation."""
 
 import copy
 import pickle
@@ -56,7 +56,7 @@ def contexts(n: int, seed: int = 0) -> np.ndarray:
 
 
 def run(policy: Policy, n_rounds: int, seed: int = 0, n_rows: int = 4) -> list[Any]:
-    """Let a policy choose and learn; return what it chose."""
+    """Let a policy choose and learn, and return its choices."""
     rng, chosen = np.random.default_rng(seed), []
     for _ in range(n_rounds):
         X = rng.normal(size=(n_rows, 3))
@@ -91,7 +91,7 @@ def test_disjoint_linucb_is_algorithm_1():
 
 
 def test_hybrid_linucb_is_algorithm_2():
-    """As it is published, with all matrices and their inverses."""
+    """The algorithm as published, with all matrices and their inverses."""
     policy = HybridLinUCB(alpha=0.5, action_features=FEATURES, random_state=0)
     k = 6
     A0, b0 = np.eye(k), np.zeros(k)
@@ -156,7 +156,7 @@ def test_thompson_chooses_by_the_probability_of_being_best():
 
 
 def test_inverses_are_computed_anew_when_they_are_off(monkeypatch: pytest.MonkeyPatch):
-    """Nearly parallel contexts of a tiny ridge: rounding shows."""
+    """Contexts are nearly parallel and the ridge is tiny, so that rounding errors are large."""
     rng = np.random.default_rng(0)
     X = np.ones((400, 3)) * 1e3 + rng.normal(size=(400, 3)) * 1e-3
     actions, rewards = rng.integers(0, 2, 400), rng.random(400)
@@ -301,7 +301,7 @@ def test_features_of_new_actions():
     np.testing.assert_allclose(policy.probabilities(X, [0, 8]).sum(axis=1), 1.0)
     policy.remove_actions([0, 1, 2, 3, 4])
     np.testing.assert_array_equal(policy._features[policy._slots_of(np.array([8, 6]))], FEATURES[[3, 1]])
-    with pytest.raises(ValueError, match="known without features"):
+    with pytest.raises(ValueError, match="other actions have none"):
         HybridLinUCB(3).add_actions(5, [[1.0]])
     with pytest.raises(ValueError, match="action_features must have 3 rows"):
         HybridLinUCB(3, action_features=FEATURES)
@@ -403,9 +403,9 @@ def test_bad_rewards_are_refused_before_anything_has_changed(arguments: tuple[An
 
 def test_other_bad_input():
     policy = LinUCB(3)
-    with pytest.raises(ValueError, match="1 is"):
+    with pytest.raises(ValueError, match="new, got 1"):
         policy.add_actions([5, 1])
-    with pytest.raises(KeyError, match="no 7"):
+    with pytest.raises(KeyError, match="known, got 7"):
         policy.remove_actions([0, 7])
     assert policy.actions.tolist() == [0, 1, 2]
     with pytest.raises(ValueError, match="TruncatedSVD"):

@@ -1,4 +1,4 @@
-"""The bandit over any number of actions: exact propensities, delayed rewards, learning, files, and checks."""
+"""Tests of CMTBandit: candidates, propensities, delayed rewards, learning, files, and validation."""
 
 import copy
 import json
@@ -34,7 +34,7 @@ def bandit_of(sparse: bool = True, with_keys: bool = True, **options: Any) -> CM
 
 
 def run(bandit: CMTBandit, n_rounds: int, seed: int = 0, sparse: bool = True, n_rows: int = 3) -> list[Any]:
-    """Ask with noisy keys of actions, and reward the action itself; return what was chosen."""
+    """Act on noisy keys, reward the action whose key it is, and return the choices."""
     rng, chosen = np.random.default_rng(seed), []
     for _ in range(n_rounds):
         wanted = rng.integers(0, N_ACTIONS, n_rows)
@@ -263,7 +263,7 @@ def test_memory_is_bounded():
     ids = bandit.act(scipy.sparse.csr_array(X[:30])).ids
     assert bandit.n_pending == 10
     bandit.reward(ids[20:], np.ones(10))
-    with pytest.raises(KeyError, match=f"{ids[19]} is none"):
+    with pytest.raises(KeyError, match=f"got {ids[19]}"):
         bandit.reward(ids[19], [1.0])
 
 
@@ -278,7 +278,7 @@ def test_removed_actions_are_never_chosen_again(experienced: CMTBandit):
     assert not np.isin(bandit.act(keys()).actions, gone).any()
     assert bandit.probabilities(keys()).shape == (N_ACTIONS, N_ACTIONS - 5)
     assert len(bandit._keys) == N_ACTIONS - 5
-    with pytest.raises(KeyError, match="none"):
+    with pytest.raises(KeyError, match="without a reward"):
         bandit.reward(decisions.ids[decisions.actions == gone[0]], np.ones(np.sum(decisions.actions == gone[0])))
     bandit.add_actions(gone, keys()[gone])
     np.testing.assert_allclose(bandit.probabilities(keys()).sum(axis=1), 1.0)
@@ -317,6 +317,7 @@ def test_a_loaded_bandit_goes_on_as_the_one_saved(sparse: bool, tmp_path: Path):
 def test_damaged_files_are_refused(experienced: CMTBandit, tmp_path: Path):
     bandit = copy.deepcopy(experienced)
     bandit.act(keys()[:4])
+    bandit.learn(keys()[:5], np.arange(15, 20), np.ones(5))  # their keys do not propose these actions
     contents = bandit._contents()
     arrays = contents.arrays
     for name, value, message in (
@@ -361,9 +362,9 @@ def test_bad_input_is_refused_before_anything_has_changed(experienced: CMTBandit
         (lambda: bandit.learn(x, [1], [-0.5]), r"\[0, 1\]"),
         (lambda: bandit.learn(x, [1, 2], [0.5]), "one for each"),
         (lambda: bandit.learn(x, [99], [0.5], [0.0]), "above 0"),
-        (lambda: bandit.add_actions(3), "3 is"),
+        (lambda: bandit.add_actions(3), "new, got 3"),
         (lambda: bandit.add_actions([50, 51], x), "one for each"),
-        (lambda: bandit.remove_actions([1, 77]), "no 77"),
+        (lambda: bandit.remove_actions([1, 77]), "known, got 77"),
     ):
         with pytest.raises((KeyError, TypeError, ValueError), match=message):
             call()

@@ -1,4 +1,4 @@
-"""Policies keep their promises for contexts and rewards of any size that they accept."""
+"""Policies stay valid for contexts and rewards of any accepted magnitude."""
 
 import itertools
 from pathlib import Path
@@ -55,5 +55,5 @@ def test_contexts_and_rewards_that_are_too_large_are_refused():
         with pytest.raises(ValueError, match=r"rewards must be finite and at most 1e\+30"):
             policy.learn([[1.0]], [0], [value])
         assert policy.n_rewards == 0
-    with pytest.raises(ValueError, match=r"at most 1e\+20, not 1e\+25: scale contexts"):
+    with pytest.raises(ValueError, match=r"at most 1e\+20, got 1e\+25: scale contexts"):
         HybridLinUCB(2).act([[1e25]])

@@ -1,4 +1,4 @@
-"""Files of policies with a wrong array or field and a valid checksum are refused, or hold a policy that works."""
+"""Files with a wrong array or field and a valid checksum are refused, or contain a policy that works."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -70,7 +70,7 @@ POLICIES: dict[str, Callable[[], Any]] = {
 
 
 def use(policy: Any) -> None:
-    """Use a policy as users do. Its probabilities sum to 1."""
+    """Use a policy, and check that its probabilities sum to 1."""
     width = policy._width if isinstance(policy, ArgmaxRegressor) else policy.n_features or WIDTH
     contexts: Any = np.random.default_rng(2).normal(size=(5, width))
     if isinstance(policy, CMTBandit) and policy._sparse:

@@ -1,4 +1,4 @@
-"""Policies that come from a log: hindsight, a model trained earlier, and regression on what the log supports."""
+"""Policies learned from logs: hindsight, models trained earlier, and the best supported action."""
 
 import pickle
 from pathlib import Path
@@ -23,7 +23,7 @@ TASTE = np.random.default_rng(2).normal(size=(3, 2)) * 2
 
 
 def log_of(n: int, seed: int, exponent: float = 0.0) -> Log:
-    """Return a log in which actions of a larger number are chosen more often, if the exponent is not 0."""
+    """Return a log in which actions with larger numbers are more frequent, if the exponent is not 0."""
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(n, 3))
     chances = np.arange(1, K + 1) ** exponent / np.sum(np.arange(1, K + 1) ** exponent)
@@ -143,7 +143,7 @@ def test_a_learned_policy_is_better_than_the_one_that_made_the_log(options: dict
 
 
 def log_of_classes(n: int, seed: int, *, good: bool) -> tuple[Log, np.ndarray]:
-    """Return a log in which one action is right in each context, and these actions."""
+    """Return a log with one right action for each context, and the right actions."""
     rng = np.random.default_rng(seed)
     wanted = rng.integers(K, size=n)
     X = np.eye(K)[wanted] + rng.normal(size=(n, K)) * 0.5

@@ -38,7 +38,7 @@ def distribution(rng: np.random.Generator, n: int = N, k: int = K) -> np.ndarray
 
 
 class World:
-    """Contexts, rewards of all actions, a logging policy and one to evaluate."""
+    """Contexts, the rewards of all actions, a logging policy and a policy to evaluate."""
 
     def __init__(self, seed: int = 0, n: int = N) -> None:
         rng = np.random.default_rng(seed)
@@ -84,7 +84,7 @@ def test_estimators_are_their_formulas(world: World):
 @settings(max_examples=20)
 @given(st.integers(0, 2**32 - 1))
 def test_inverse_propensity_and_doubly_robust_are_unbiased(seed: int):
-    """Every action is enumerated with its probability in place of a draw."""
+    """Expectations sum over all actions with their probabilities."""
     rng = np.random.default_rng(seed)
     logging, target = distribution(rng, 5), distribution(rng, 5)
     mean, model = rng.random((5, K)), rng.random((5, K))
@@ -130,7 +130,7 @@ def test_intervals_cover_the_value(name: str, method: str):
 
 
 def test_intervals_stay_in_the_range_of_rewards():
-    """Even where a few rows have all the weight, in which other bounds say nothing."""
+    """They are also narrow if propensities are tiny."""
     rng = np.random.default_rng(0)
     propensities = np.where(rng.random(2000) < 0.01, 0.002, 0.5)
     rewards, target = (rng.random(2000) < 0.3).astype(float), propensities
@@ -160,7 +160,7 @@ def test_confidence_sequences_shrink_around_the_mean():
 
 
 def test_switch_tunes_its_threshold():
-    """It trusts a good model where weights are large, and never one that is far off."""
+    """It uses a good model in rows with large weights, and no bad model."""
     rng = np.random.default_rng(2)
     n = 4000
     propensities = np.where(rng.random(n) < 0.5, 0.5, 0.002)
@@ -222,7 +222,7 @@ def test_a_biased_model_is_pointed_at(world: World):
 
 
 def test_chernoff_bound_is_that_of_coins():
-    """Its ends are where the relative entropy is the logarithm of the error, and it covers as binomial tails say."""
+    """Its ends have the relative entropy of the error probability, and cover the binomial tails."""
     values = np.repeat([0.0, 1.0], [93, 7])
     low, high = chernoff(values, 0.0, 1.0, 0.95)
     for end in (low, high):
@@ -256,9 +256,9 @@ def test_advice_where_a_log_does_not_support_a_policy(world: World):
     logging = larger.logging[larger.actions != 0]
     kept = Log(kept.actions, kept.rewards, kept.contexts, kept.propensities / (1 - logging[:, 0]), allowed=np.arange(K))
     prefers = np.tile([0.7, 0.1, 0.1, 0.1], (len(kept), 1))
-    assert "weights average 0.29, not 1: about 71 %" in evaluate(prefers, kept).advice[0]
+    assert "the mean weight is 0.29, not 1: about 71 %" in evaluate(prefers, kept).advice[0]
     few = evaluate(world.target[:50], world.log().take(slice(0, 50)))
-    assert "50 rows tell as much as" in few.advice[0]
+    assert "50 rows are worth" in few.advice[0]
     assert "propensities below tau" in evaluate(larger.target, larger.log(), tau=0.5).advice[-1]
     assert "too small" in evaluate(larger.target, larger.log(), propensities=larger.propensities / 2).advice[0]
 
@@ -267,7 +267,7 @@ def test_advice_where_a_log_does_not_support_a_policy(world: World):
 
 
 def test_replay_of_a_uniform_log_finds_the_value():
-    """The rows kept are those where a fixed choice and the log agree."""
+    """With a fixed choice, the kept rows are those with this action."""
     rng = np.random.default_rng(0)
     log = Log(rng.integers(0, 4, 8000), rng.random(8000), allowed=np.arange(4))
     log = Log(log.actions, (log.rewards < 0.2 * log.actions).astype(float), allowed=np.arange(4))
@@ -282,7 +282,7 @@ def test_replay_of_a_uniform_log_finds_the_value():
 
 
 class Recorder:
-    """A policy that always chooses the number of rewards learned so far, modulo 4."""
+    """A policy that chooses the number of rewards it has learned, modulo 4."""
 
     def __init__(self) -> None:
         self.learned: list[Any] = []
@@ -296,7 +296,7 @@ class Recorder:
 
 
 def test_replay_learns_row_by_row():
-    """As Algorithm 3: the policy that chooses has learned from every row kept before, and from no other."""
+    """The policy has learned from all kept rows before, and from no others (Algorithm 3)."""
     rng = np.random.default_rng(0)
     actions, rewards, contexts = rng.integers(0, 4, 500), rng.random(500), np.arange(500.0)[:, None]
     policy = Recorder()
@@ -441,9 +441,9 @@ def test_logs_have_lists_of_allowed_actions_and_contexts(tmp_path: Path):
     [
         ({"actions": [0, 1], "rewards": [1.0]}, "rewards must be one for each"),
         ({"actions": [], "rewards": []}, "at least one action"),
-        ({"actions": [0, 1], "rewards": [0, 1], "contexts": [[1.0]]}, "contexts must be one for each"),
+        ({"actions": [0, 1], "rewards": [0, 1], "contexts": [[1.0]]}, "contexts must have 2 rows"),
         ({"actions": [0, 1], "rewards": [0, 1], "propensities": [0.5, 0.0]}, "above 0"),
-        ({"actions": [0, 1], "rewards": [0, 1], "times": [2, 1]}, "must not decrease"),
+        ({"actions": [0, 1], "rewards": [0, 1], "times": [2, 1]}, "ascending order"),
         ({"actions": [0, 1], "rewards": [0, 1], "allowed": [[0, 2], [0, 2]]}, "row 1 does not allow 1"),
         ({"actions": [0, 1], "rewards": [0, np.nan]}, "finite"),
     ],
@@ -465,11 +465,14 @@ def test_other_bad_input(world: World, tmp_path: Path):
         (lambda: evaluate(world.target, log, reward_range=(0, 0.5)), "reward_range"),
         (lambda: evaluate(world.target, log, reward_range=(1, 0)), "reward_range"),
         (lambda: inverse_propensity([1.0], [0.0], [0.5]), "set tau"),
-        (lambda: inverse_propensity([1.0], [0.5, 0.5], [0.5]), "as many"),
+        (lambda: inverse_propensity([1.0], [0.5, 0.5], [0.5]), "same length"),
         (lambda: inverse_propensity([1.0], [0.5], [1.5]), "between 0 and 1"),
         (lambda: self_normalized([1.0, 1.0], [0.5], [0.5]), "rewards must be one"),
-        (lambda: doubly_robust([1.0], [0.5], [0.5], [1.0, 2.0], [1.0]), "expected must be one"),
-        (lambda: self_normalized_doubly_robust([1.0], [0.5], [0.5], [1.0], []), "expected_of_target must be one"),
+        (lambda: doubly_robust([1.0], [0.5], [0.5], [1.0, 2.0], [1.0]), "expected must have 1 entries"),
+        (
+            lambda: self_normalized_doubly_robust([1.0], [0.5], [0.5], [1.0], []),
+            "expected_of_target must have 1 entries",
+        ),
         (lambda: switch([1.0], [0.5], [0.5], [1.0], [1.0], threshold=-1.0), "threshold"),
         (lambda: direct_method([]), "at least one"),
         (lambda: direct_method([0.5]).interval(), "two rows"),

@@ -1,4 +1,4 @@
-"""The reward model of ``CMTBandit`` learns as a plain implementation of its formulas does."""
+"""The reward model of CMTBandit agrees with a plain implementation of its formulas."""
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ N_ACTIONS, N_FEATURES, RIDGE = 5, 6, 0.1
 
 
 class PlainModel:
-    """The same model with a weight for each action and feature, and keys in the space of contexts or none."""
+    """The model without a hash table or a map, and with keys in the space of contexts or none."""
 
     def __init__(self, keys: np.ndarray | None) -> None:
         shape = N_ACTIONS, N_FEATURES

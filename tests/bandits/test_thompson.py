@@ -1,4 +1,4 @@
-"""Thompson sampling: the probability of each action is that of having the largest score under the posterior."""
+"""Under Thompson sampling, the probability of an action is that of having the largest score."""
 
 from itertools import pairwise
 
@@ -11,7 +11,7 @@ from cmt_numba.bandits import LinearThompson
 
 
 def policy_with(means, n_rewards, scale=1.0):
-    """Return a policy, and the means and deviations of its posteriors in the context [1.0]."""
+    """Return a policy, and the posterior means and deviations in the context [1.0]."""
     policy = LinearThompson(len(means), scale=scale, random_state=0)
     for action, (mean, n) in enumerate(zip(means, n_rewards, strict=True)):
         if n > 0:
@@ -21,7 +21,7 @@ def policy_with(means, n_rewards, scale=1.0):
 
 
 def probabilities_of(means, deviations):
-    """Return the probabilities by adaptive quadrature."""
+    """Compute the probabilities by adaptive quadrature."""
     answer = []
     for i, (mean, deviation) in enumerate(zip(means, deviations, strict=True)):
         others = np.arange(means.size) != i

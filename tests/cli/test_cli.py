@@ -220,11 +220,11 @@ def test_words_and_names(folder: Path, tmp_path: Path):
 
 @needs_jit
 def test_evaluate_progressively(folder: Path, tmp_path: Path):
-    path = tmp_path / "result.json"
-    shown = succeed("evaluate", folder / "train.svm", "--progressive", "--json", path, "--report", tmp_path / "a.html")
+    path, html = tmp_path / "result.json", tmp_path / "a.html"
+    shown = succeed("evaluate", folder / "train.svm", "--progressive", "--trees", 2, "--json", path, "--report", html)
     written = json.loads(path.read_text())
     X, y = texts()
-    estimator = CMTClassifier(store_examples=False, n_jobs=1, random_state=0)
+    estimator = CMTClassifier(n_trees=2, store_examples=False, n_jobs=1, random_state=0)
     expected = progressive_validation(estimator, growing_batches(scipy.sparse.csr_array(X), y)).as_dict()
     assert written["result"]["metrics"] == expected["metrics"]
     assert written["result"]["curve"] == expected["curve"]
@@ -286,7 +286,7 @@ def test_progress_bar(folder: Path, tmp_path: Path):
     assert "rows=240" in result.stderr
     assert "asking" not in run("evaluate", folder / "train.svm", "--progressive", "--json", "-").stderr
     fitted = run("fit", folder / "train.svm", "-m", tmp_path / "my.cmt", "--progress").stderr
-    assert all(part in fitted for part in ("looking through", "reading", "insert", "pass"))
+    assert all(part in fitted for part in ("looking through", "reading", "pass"))
     assert load_model(tmp_path / "my.cmt").estimator.verbose is False
     assert "pass" not in run("fit", folder / "train.svm", "-m", tmp_path / "my.cmt").stderr
 

@@ -33,7 +33,7 @@ from cmt_numba._forest.allocation import WORTH_GROWING_BEFORE, with_more
 
 def test_steps_wait_for_readers_and_readers_for_steps():
     lock, log = ReadWriteLock(), []
-    lock._patience = SOON  # with the first reader
+    lock._patience = SOON  # for the first reader
     reading, read_on, stepping, step_on = (threading.Event() for _ in range(4))
 
     def read() -> None:
@@ -70,7 +70,7 @@ def test_changes_queue():
         last = lock._last
         threads.append(started(lambda i=i: lock.change(lambda: order.append(i))))
         until(lambda last=last: lock._last is not last)
-    lock.read(lambda: order.append("read"))  # a change lets others read between its steps
+    lock.read(lambda: order.append("read"))  # others may read between the steps of a change
     go_on.set()
     for thread in threads:
         thread.join(SOON)
@@ -153,7 +153,7 @@ def test_changes_that_never_pause_do_not_stop_readers():
 
 
 def test_readers_hold_back_for_what_a_change_does_between_its_steps():
-    """They do so for some milliseconds only, in which a busy machine may not get there: so there are several trials."""
+    """They wait only for some milliseconds, which may be too short on a busy machine, so there are several trials."""
     lock = ReadWriteLock()
 
     def steps_before_a_reader() -> int:
@@ -200,7 +200,7 @@ def test_changes_let_their_own_threads_read():
 
 
 def test_readers_do_not_wait_for_one_that_reads_for_long():
-    """A change tries again and again until the long reader has read, and others read meanwhile."""
+    """A change retries until the long reader has finished, and others read meanwhile."""
     lock, log, read_on, reading = ReadWriteLock(), [], threading.Event(), threading.Event()
 
     def read_for_long() -> None:
@@ -229,7 +229,7 @@ def test_readers_that_always_read_for_long_do_not_stop_changes():
 
 
 def test_readers_have_their_turn_after_a_change_that_kept_them_waiting():
-    """As many changes follow one another as it takes: none begins before the readers of the one before have read."""
+    """No change begins before the readers that waited for the previous one have read."""
     lock, log, n_changes = ReadWriteLock(), [], 20
 
     def change() -> None:
@@ -275,7 +275,7 @@ def test_steps_cover_all_rows():
 @needs_jit
 @pytest.mark.parametrize("options", [{"n_trees": 1, "leaf_multiplier": 1.0}, {"n_trees": 3, "n_threads": 2}])
 def test_stress(options: dict[str, Any]):
-    """No answer names a memory that was not there, and all is sound afterwards."""
+    """No answer contains a memory that was not stored, and the tree is valid afterwards."""
     stress = Stress(1000, 8, **options)
     counts = stress.run(1.5, changing=True)
     assert min(counts.queries) > 0
@@ -283,7 +283,7 @@ def test_stress(options: dict[str, Any]):
 
 
 def changed(keys: Any, pace: Pace) -> bytes:
-    """Return all there is to a tree after changes of every kind."""
+    """Return the pickle of a tree after changes of every kind."""
     tree = ContextualMemoryTree(n_trees=2, leaf_multiplier=1.0, random_state=0)
     tree._forest.pace = pace
     ids = tree.insert(keys)
@@ -300,7 +300,7 @@ def changed(keys: Any, pace: Pace) -> bytes:
 @needs_jit
 @pytest.mark.parametrize("sparse", [False, True])
 def test_steps_leave_no_trace(sparse: bool):
-    """However changes are cut into steps, they come to the same, bit by bit."""
+    """The result of changes does not depend on their division into steps, bit for bit."""
     keys = np.random.default_rng(0).normal(size=(400, 8)).astype(np.float32)
     keys = scipy.sparse.csr_array(keys * (keys > 0.3)) if sparse else keys
     results = set()
@@ -338,7 +338,7 @@ def test_large_arrays_grow_between_steps(monkeypatch: pytest.MonkeyPatch, sparse
 
 @needs_jit
 def test_readers_go_on_during_a_long_insert():
-    """They see its memories come, all trees' at once, and never one that is not counted."""
+    """They see its memories step by step, in all trees at once, and never one that is not counted."""
     keys = np.random.default_rng(0).normal(size=(20_000, 16)).astype(np.float32)
     tree = ContextualMemoryTree(n_trees=2, random_state=0)
     tree.insert(keys[:100])
@@ -363,7 +363,7 @@ def test_readers_go_on_during_a_long_insert():
 
 @needs_jit
 def test_first_inserts_race():
-    """Of two threads that both want to say how wide keys are, one is told that it is too late."""
+    """If two threads insert first keys of different widths, one of them gets an error."""
     for _ in range(20):
         tree, outcomes = ContextualMemoryTree(n_trees=2, random_state=0), []
         barrier = threading.Barrier(3)
@@ -391,7 +391,7 @@ def test_first_inserts_race():
 @pytest.mark.parametrize("eviction", ["least_recently_returned", "oldest", "random"])
 @pytest.mark.parametrize("form", [np.asarray, scipy.sparse.csr_array])
 def test_bounded_trees_and_filtered_queries(eviction: str, form: Callable[[np.ndarray], Any]):
-    """Memories are forgotten, replaced and moved about while others are asked for some of them."""
+    """Memories are evicted, replaced and moved while other threads query some of them."""
     rng = np.random.default_rng(0)
     keys = form(rng.normal(size=(1500, 8)).astype(np.float32))
     tree = ContextualMemoryTree(2, 0.9, 1.0, max_memories=1000, eviction=eviction, n_threads=1, random_state=0)
@@ -404,7 +404,7 @@ def test_bounded_trees_and_filtered_queries(eviction: str, form: Callable[[np.nd
 
     def replace() -> None:
         ids = rng.choice(tree.ids, 20, replace=False)
-        with contextlib.suppress(KeyError):  # some may have gone meanwhile
+        with contextlib.suppress(KeyError):  # some may have been removed
             tree.replace(ids, keys[:20])
 
     def ask() -> None:
@@ -423,7 +423,7 @@ def test_bounded_trees_and_filtered_queries(eviction: str, form: Callable[[np.nd
 
 @needs_jit
 def test_changes_and_copies_at_once(tmp_path: Path):
-    """What is saved, pickled or copied while threads change a tree is a sound tree."""
+    """Saving, pickling or copying a tree while threads change it gives a valid tree."""
     rng = np.random.default_rng(0)
     keys = rng.normal(size=(2000, 8)).astype(np.float32)
     tree = ContextualMemoryTree(n_trees=2, leaf_multiplier=1.0, random_state=0)
@@ -490,7 +490,7 @@ def test_failing_step_releases_everything(monkeypatch: pytest.MonkeyPatch, error
 
 
 def test_classifier():
-    """Answers are all of the classes known before or all of those known after, in their order."""
+    """Answers are for the classes before or after a change, in their order."""
     classifier = CMTClassifier(n_router_passes=1, n_head_passes=1, random_state=0).fit(ROWS, CLASSES)
     seen: set[int] = set()
 
@@ -531,7 +531,7 @@ def test_multilabel_classifier():
 
 @pytest.mark.parametrize("kind", ["objects", "vectors", "sparse vectors"])
 def test_retriever(kind: str):
-    """Every answer is a value that was stored, and a memory that is removed is not answered any more."""
+    """Every answer is a stored value, and removed memories are not returned any more."""
     vectors = np.repeat(np.eye(8, dtype=np.float32), 15, axis=0)
     values = {"objects": np.arange(120), "vectors": vectors, "sparse vectors": scipy.sparse.csr_array(vectors)}[kind]
     retriever = CMTRetriever(random_state=0).fit(ROWS, values)

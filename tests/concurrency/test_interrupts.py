@@ -1,4 +1,4 @@
-"""Interrupts wait for the end of a step, and of what undoes a change."""
+"""Interrupts are deferred to the end of a step, or of undoing a change."""
 
 import signal
 from typing import Any
@@ -28,7 +28,7 @@ def test_an_interrupt_is_raised_at_the_end_of_a_step():
     with pytest.raises(KeyboardInterrupt):
         lock.change(change)
     assert done == [0, 1]
-    lock.change(lambda: lock.step(lambda: done.append(3)))  # nothing is left of the interrupt
+    lock.change(lambda: lock.step(lambda: done.append(3)))  # the interrupt is not raised again
     assert done == [0, 1, 3]
 
 

@@ -1,4 +1,4 @@
-"""Trees in forked and spawned processes, and beside the parallel loops of others."""
+"""Trees in forked and spawned processes, and next to other parallel loops."""
 
 import multiprocessing
 import os
@@ -18,7 +18,7 @@ FORKS = hasattr(os, "fork")
 
 
 def use(tree: ContextualMemoryTree, keys: np.ndarray) -> int:
-    """Use a tree in every way, as a process of its own."""
+    """Use a tree in every way, in a process of its own."""
     n = len(tree)
     tree.check_invariants()
     ids = tree.insert(keys)
@@ -48,7 +48,7 @@ def test_forks_while_threads_work():
         assert use(tree, keys[:10]) in (1000, 1500, 2000)
         classifier.partial_fit(ROWS[:5], CLASSES[:5]).predict(ROWS)
 
-    use_all()  # kernels are compiled: numba's compiler has a lock of its own, which a fork does not wait for
+    use_all()  # compile all kernels: a fork does not wait for the lock of Numba's compiler
 
     with (
         Threads(
@@ -96,7 +96,7 @@ thread.join()
 
 @pytest.mark.skipif(not FORKS, reason="there is no fork")
 def test_forks_wait_for_changes_that_use_executors_and_logging():
-    """Both lock themselves for a fork. They do it only after the changes have ended, whatever was imported first."""
+    """Both lock themselves for a fork, but only after the changes have ended, whatever was imported first."""
     script = [sys.executable, "-c", _CHANGE_DURING_FORK]
     done = subprocess.run(script, cwd=ROOT, capture_output=True, text=True, timeout=SOON)
     assert done.returncode == 0, done.stderr
@@ -160,7 +160,7 @@ if hasattr(os, "fork"):
 @needs_jit
 @pytest.mark.parametrize("layer", ["workqueue", "omp", "tbb"])
 def test_threading_layers(layer: str):
-    """Trees work beside numba's own parallel loops, which they do not use, and in a child of such a process."""
+    """Trees work next to Numba's own parallel loops, which they do not use, and in a child of such a process."""
     modules = {"workqueue": "workqueue", "omp": "omppool", "tbb": "tbbpool"}
     pytest.importorskip(f"numba.np.ufunc.{modules[layer]}", exc_type=ImportError)
     script = _BESIDE_PARALLEL_LOOPS.format(scripts=str(ROOT / "tests/scripts"), layer=layer)

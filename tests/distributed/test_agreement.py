@@ -1,4 +1,4 @@
-"""What all shards must have in common is agreed on before any of them accepts memories, and every folder opens."""
+"""Shards agree on a schema before they accept memories, and every folder opens."""
 
 import json
 import pickle
@@ -180,7 +180,7 @@ def test_clients_notice_that_the_keys_are_of_another_type(tmp_path: Path):
 
 
 def write_bad_folder(path: Path, *, moving: bool, kind: type = str, width: int = 4) -> list[list[Any]]:
-    """Write what an earlier version could leave: shards whose memories do not fit together; return their keys."""
+    """Write shards with incompatible memories, as an earlier version could leave them; return their keys."""
     keys = [keys_of("shard-000"), keys_of("shard-001", kind)]
     path.mkdir()
     for name, own, n_features in zip(NAMES, keys, (4, width), strict=True):
@@ -210,7 +210,7 @@ def test_a_folder_opens_though_its_move_cannot_be_finished(tmp_path: Path, chang
         store = ShardedStore(path=tmp_path / "store")
     with store:
         store.undo_move()
-        store.undo_move()  # there is none any more
+        store.undo_move()  # there is no move to undo
         assert store.shards == NAMES
         assert len(store) == 6
         assert store.get(keys[1]).keys == keys[1]
@@ -294,7 +294,7 @@ def test_shards_agree_on_a_schema_while_another_one_is_added(monkeypatch: pytest
 
         def add_first(method: str, *arguments: Any) -> Any:
             if method == "decide" and len(copy) == 0:
-                copy.add(keys, np.random.default_rng(0).normal(size=(20, 4)))  # so this decision comes too late
+                copy.add(keys, np.random.default_rng(0).normal(size=(20, 4)))  # so this decision is too late
             return ask(method, *arguments)
 
         monkeypatch.setattr(store._client.actors, "ask", add_first)

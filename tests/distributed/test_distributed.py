@@ -1,4 +1,4 @@
-"""What sharded stores need beside Ray: requests that are made once, the division of keys, and merged answers."""
+"""Parts of sharded stores without Ray: requests, the division of keys, moves, and merged results."""
 
 import json
 import pickle
@@ -45,13 +45,13 @@ def test_a_request_is_made_once(tmp_path: Path, in_folder: bool):
     assert not requests.make("a", lambda: store.add(["k"], X[:1]))
     with pytest.raises(KeyError):
         requests.make("b", lambda: store.delete(["missing"]))
-    assert requests.make("b", lambda: store.upsert(["k", "l"], 10 * X[:2]))  # which gives all other keys first
+    assert requests.make("b", lambda: store.upsert(["k", "l"], 10 * X[:2]))  # changes all keys first
     if in_folder:
         store.close()
         store = MemoryStore(tmp_path / "store")
         requests = Requests(store, least_kept=2)
     assert not requests.make("b", lambda: store.delete(["k"]))
-    for name in "cdef":  # so many that the first are forgotten
+    for name in "cdef":  # enough for the first to be forgotten
         assert requests.make(name, lambda: store.upsert(["k"], X[:1]))
     names = {name for name in facts_of(store) if name.startswith("request ")}
     assert "request a" not in names
@@ -70,7 +70,7 @@ def test_a_request_is_written_with_its_change_or_not_at_all(tmp_path: Path, monk
 
         with monkeypatch.context() as patched:
             patched.setattr(type(store._contents.records), "insert", fail)
-            with pytest.raises(JournalError, match="no room"):  # after all have got other keys
+            with pytest.raises(JournalError, match="no room"):  # after all keys have changed
                 requests.make("a", lambda: store.add(["l"], 100 * X[1:2]))
         assert Requests(store).make("a", lambda: store.add(["l"], 100 * X[1:2]))
         assert sorted(store) == ["k", "l"]
@@ -88,7 +88,7 @@ def test_hashes_never_change():
 def test_keys_are_divided_evenly_and_few_move(keys: list[Any]):
     three, four = (Ring([f"shard-{i:03d}" for i in range(n)]).owners(keys) for n in (3, 4))
     assert np.bincount(four).min() > 0.8 * len(keys) / 4
-    assert set(four[three != four]) == {3}  # the new shard takes keys over, and no others change
+    assert set(four[three != four]) == {3}  # keys only move to the new shard
 
 
 def test_merged_answers_are_the_best_of_all():
@@ -117,14 +117,14 @@ def test_merged_answers_are_the_best_of_all():
 
 
 def topologies() -> tuple[Topology, Topology]:
-    """Return one shard, and the same with a second one to which memories move."""
+    """Return the topology of one shard, and one with a second shard to which memories move."""
     one = Topology(1, ("shard-000",), ("shard-000",), move=1)
     return one, one.next(("shard-000", "shard-001"))
 
 
 @pytest.mark.parametrize("fails_at", [0, 1, 2, 3])
 def test_a_move_goes_on_after_a_failure(fails_at: int):
-    """Whichever step fails, with what was written down until then."""
+    """Any step may fail, with the records written until then."""
     stores = {name: MemoryStore(random_state=0) for name in ("shard-000", "shard-001")}
     steps = iter(range(100))
     keys = [f"k{i}" for i in range(60)]
@@ -148,13 +148,13 @@ def test_a_move_goes_on_after_a_failure(fails_at: int):
     assert not belong >= set(keys[:10])
     opened("shard-001").adopt(after)
     opened("shard-000").adopt(before)
-    assert opened("shard-000").give(after.version, None) is None  # it does not know of the move
+    assert opened("shard-000").give(after.version, None) is None  # it has not heard of the move
     opened("shard-000").adopt(after)
     is_done = False
     while not is_done:
         giving = opened("shard-000")  # as after a restart
         try:
-            giving.give(after.version, keys[:10])  # because somebody asks for them
+            giving.give(after.version, keys[:10])  # because a client reads them
             while not is_done:
                 is_done = bool(giving.give(after.version, None))
         except ConnectionError:
@@ -167,13 +167,15 @@ def test_a_move_goes_on_after_a_failure(fails_at: int):
     items = stores["shard-001"].get(there)
     np.testing.assert_allclose(items.vectors, vectors[[keys.index(key) for key in there]], rtol=1e-5, atol=1e-6)
     assert items.payloads == [{"n": keys.index(key)} for key in there]
-    assert opened("shard-001").receive(after.version, "shard-000", 1, [there[0]], vectors[:1], [None])  # has come late
+    assert opened("shard-001").receive(
+        after.version, "shard-000", 1, [there[0]], vectors[:1], [None]
+    )  # a late repetition
     assert stores["shard-001"].get(there[0]).payloads == items.payloads[:1]
     assert not opened("shard-001").receive(before.version, "shard-000", 9, ["x"], vectors[:1], [None])
 
 
 def test_what_a_move_needs_is_on_disk_before_it_begins(tmp_path: Path):
-    """Copies of the folder hold what a process that is killed would leave."""
+    """Copies of the folder are what a killed process would leave."""
     after = topologies()[1]
     keys = [f"k{i}" for i in range(20)]
 
@@ -266,7 +268,7 @@ def test_answers_that_miss_what_has_moved_are_found():
     assert count_duplicates({"a": giver, "b": receiver}) == 0
 
 
-# What is learned
+# Learned weights
 
 
 @pytest.mark.parametrize("in_folder", [False, True])
@@ -296,12 +298,12 @@ def test_shards_exchange_what_they_have_learned(tmp_path: Path, in_folder: bool)
     assert number == 1
     np.testing.assert_allclose(base, before[0] + before[1], rtol=1e-6)
     assert np.abs(base).min() > 0.0
-    teach(0)  # before the exchange reaches it: this is kept
+    teach(0)  # before the exchange arrives, so it is kept
     meanwhile = weights(0) - before[0]
-    for _ in range(2):  # the second does nothing
+    for _ in range(2):  # the second has no effect
         take_part(stores[0], number, base, found[0].gain)
     np.testing.assert_allclose(weights(0), base + meanwhile, rtol=1e-4, atol=1e-7)
-    number, base = combine_weights(told())  # the other shard has missed it, and catches up
+    number, base = combine_weights(told())  # the other shard missed it and catches up
     np.testing.assert_allclose(base, before[0] + before[1] + meanwhile, rtol=1e-4, atol=1e-7)
     for store, own in zip(stores, told(), strict=True):
         take_part(store, number, base, own.gain)

@@ -1,4 +1,4 @@
-"""Stores in shards on Ray: they answer as one store does, refuse what it refuses, and lose nothing when shards die."""
+"""Sharded stores on Ray: same results and errors as one store, and no loss when shards die."""
 
 import os
 import pickle
@@ -35,7 +35,7 @@ D, N = 16, 10_000
 @pytest.fixture(scope="module", autouse=True)
 def cluster() -> Iterator[None]:
     start(num_cpus=2)
-    start()  # once more changes nothing
+    start()  # a second call has no effect
     yield
     ray().shutdown()
 
@@ -46,13 +46,13 @@ def vectors(n: int, seed: int = 0) -> np.ndarray:
 
 @pytest.fixture(scope="module")
 def one() -> MemoryStore:
-    """Return a store without shards. Tests leave it as it is."""
+    """Return a store without shards, which tests do not change."""
     return fill(MemoryStore(random_state=0, n_trees=2, n_links=4))
 
 
 @pytest.fixture(scope="module")
 def sharded(cluster: None) -> Iterator[ShardedStore]:
-    """Return a store of the same memories in shards. Tests leave it as it is."""
+    """Return a sharded store with the same memories, which tests do not change."""
     with ShardedStore(3, random_state=0, n_trees=2, n_links=4) as store:
         yield fill(store)
 
@@ -73,7 +73,7 @@ def owners_of(store: ShardedStore, keys: Iterable[Any]) -> list[int]:
     return owners[np.argsort(np.concatenate(list(divided.values())))].tolist()
 
 
-# Answers
+# Results
 
 
 @pytest.mark.parametrize(
@@ -203,12 +203,12 @@ def test_shards_are_added_and_removed_while_the_store_is_used(tmp_path: Path, mo
     store.add(keys, X, [{"n": i} for i in range(400)])
     store.create_index("n")
     expected = store.query(Q, 400, target_recall=1.0)
-    copy = pickle.loads(pickle.dumps(store))  # which is not told of the new topologies
+    copy = pickle.loads(pickle.dumps(store))  # which does not receive the new topologies
 
     def resize() -> None:
         assert store.add_shard() == "shard-001"
         assert store.remove_shard() == "shard-001"
-        assert store.add_shard() == "shard-002"  # names are not used again
+        assert store.add_shard() == "shard-002"  # names are not reused
         assert store.remove_shard("shard-000") == "shard-000"
 
     with ThreadPoolExecutor(1) as executor:
@@ -227,7 +227,7 @@ def test_shards_are_added_and_removed_while_the_store_is_used(tmp_path: Path, mo
     assert copy.shards == store.shards == ("shard-002",)
     assert sorted(store) == sorted(keys)
     assert not (tmp_path / "store" / "shard-000").exists()
-    with pytest.raises(RuntimeError, match="has opened"):
+    with pytest.raises(RuntimeError, match="process that opened"):
         copy.add_shard()
     with pytest.raises(ValueError, match="must be one of shard-002, not"):
         store.remove_shard("shard-000")
@@ -238,7 +238,7 @@ def test_shards_are_added_and_removed_while_the_store_is_used(tmp_path: Path, mo
 
     def fail(method: str, *arguments: Any) -> Any:
         if method == "give":
-            raise ClusterError("ended")  # when the folder and the shards know of the move
+            raise ClusterError("ended")  # after the folder and the shards have recorded the move
         return ask(method, *arguments)
 
     monkeypatch.setattr(store._client.actors, "ask", fail)
@@ -269,7 +269,7 @@ def test_a_copy_finds_the_shards_that_have_replaced_all_that_it_knew():
         assert [copy.shards for copy in copies] == [("shard-001",)] * 3
         assert "c" in store
         copies[1]._client.topology = nowhere._replace(version=store._client.topology.version)
-        with pytest.raises(ClusterError, match="shard-009 is gone"):  # and no later shards
+        with pytest.raises(ClusterError, match="shard-009 is gone"):  # and there are no later shards
             copies[1].query(vectors(1), 1)
 
 
@@ -296,7 +296,7 @@ def test_shards_that_do_not_answer_are_named(tmp_path: Path):
             assert len(store._client.actors._peers["shard-000"][0].pending) == 3  # and no more
             with pytest.raises(NoAnswerError, match="shard-000"):
                 len(store)
-            store._client.actors._peers["shard-000"][0].pending.clear()  # which makes room for a change
+            store._client.actors._peers["shard-000"][0].pending.clear()  # makes room for a change
             with pytest.raises(PartialChangeError) as caught:
                 store.upsert(range(20, 40), X[20:])
             assert caught.value.made == [i for i in range(20, 40) if owners[i] == 1]
@@ -306,7 +306,7 @@ def test_shards_that_do_not_answer_are_named(tmp_path: Path):
             os.kill(stopped, signal.SIGCONT)
         store._client.actors._timeout = 60.0
         deadline = time.monotonic() + 60.0
-        while len(store) < 39 and time.monotonic() < deadline:  # what was under way is done
+        while len(store) < 39 and time.monotonic() < deadline:  # pending calls are completed
             time.sleep(0.05)
         assert len(store) == 39
         assert store.query(X, 19).missing_shards == ()
@@ -330,7 +330,7 @@ def test_replicas_answer_while_a_shard_is_restarted(tmp_path: Path):
         version = store._client.topology.version
 
         def of_replica(rows: slice) -> list[int]:
-            """Return what the replica answers by itself."""
+            """Return the answer of the replica itself."""
             while not isinstance(
                 read := get(replica.read.remote(version, (0, 0), "query", X[rows], 1, None, 1.0, None)), Reply
             ):
@@ -349,13 +349,13 @@ def test_replicas_answer_while_a_shard_is_restarted(tmp_path: Path):
             os.kill(process, signal.SIGCONT)
         os.kill(process, signal.SIGKILL)
         assert store.query(X[1:60], 1).keys[:, 0].tolist() == list(range(1, 60))
-        store.upsert(range(60, 70), X[60:70])  # by the new process, which the replica did not follow
+        store.upsert(range(60, 70), X[60:70])  # in the new process, which the replica does not follow yet
         assert store.query(X[1:70], 1).keys[:, 0].tolist() == list(range(1, 70))
         assert of_replica(slice(1, 70)) == list(range(1, 70))
         os.kill(get(replica.process.remote()), signal.SIGKILL)
         store.upsert(range(70, 80), X[70:80])
         assert store.query(X[1:80], 1).keys[:, 0].tolist() == list(range(1, 80))
-        while True:  # it is made anew
+        while True:  # it is copied again
             try:
                 assert of_replica(slice(1, 80)) == list(range(1, 80))
                 break
@@ -364,7 +364,7 @@ def test_replicas_answer_while_a_shard_is_restarted(tmp_path: Path):
 
 
 def test_killed_shards_lose_and_double_nothing():
-    """See the script for more of it."""
+    """A short run of the script."""
     told, n_moves = kill_shards(3, seed=0, n_clients=2, n_shards=2, mean_seconds=0.3, resizing=True)
     assert all(client.n_changes > 0 for client in told)
     assert n_moves > 0

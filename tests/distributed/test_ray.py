@@ -1,4 +1,4 @@
-"""On Ray: classifiers in shards answer as one does, and survive their processes; evaluation gives the same numbers."""
+"""Sharded classifiers on Ray answer like one classifier and survive crashes; evaluation gives the same numbers."""
 
 import json
 import os
@@ -46,7 +46,7 @@ def cluster() -> Iterator[None]:
 
 
 def examples(n_each: int, seed: int, noise: float = 0.25) -> tuple[np.ndarray, np.ndarray]:
-    """Return noisy examples of classes, each of which is like some others."""
+    """Return noisy examples of classes, each similar to some others."""
     centres = np.repeat(np.random.default_rng(0).normal(size=(N_CLASSES // 4, D)), 4, axis=0)
     centres += 0.4 * np.random.default_rng(1).normal(size=(N_CLASSES, D))
     y = np.random.default_rng(seed).permutation(np.repeat(np.arange(N_CLASSES), n_each))
@@ -59,7 +59,7 @@ QUERIES, ANSWERS = examples(10, 3)
 
 @pytest.fixture(scope="module")
 def sharded(cluster: None) -> Iterator[ShardedClassifier]:
-    """Return a classifier of two shards. Tests leave it as it is."""
+    """Return a classifier with two shards, which tests do not change."""
     with ShardedClassifier(2, random_state=0) as classifier:
         with pytest.raises(NotFittedError, match="learned nothing"):
             classifier.predict(X)

@@ -1,4 +1,4 @@
-"""Classifiers in shards, without Ray: the division of classes, what a shard learns and answers, and what is refused."""
+"""Sharded classifiers without Ray: the division of classes, training and answers of a shard, and refused arguments."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -67,7 +67,7 @@ def test_a_shard_answers_for_its_own_classes_and_learns_a_call_once(tmp_path: Pa
     assert shard.facts().classes is None
     assert np.isneginf(shard.rivals(X, Y)).all()
     shard.fit(X, Y, OWN)
-    for _ in range(2):  # as after the death of a process that could not answer any more
+    for _ in range(2):  # as after a process that died before it answered
         shard.learn(X[:3], np.array(["a", "e", "b"]), ExampleShare(np.array([0, 1]), np.array([True, True])), 12)
         assert shard.n_examples() == 14
     classes, scores = shard.best(X, 5)
@@ -101,7 +101,7 @@ def test_rivals_are_the_best_other_classes():
     np.testing.assert_array_equal(rivals, expected)
 
 
-# What is refused
+# Refused arguments
 
 
 @pytest.mark.parametrize(

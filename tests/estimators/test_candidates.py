@@ -1,4 +1,4 @@
-"""Candidates are found for some rows at a time, and it makes no difference for how many."""
+"""The search for candidates in blocks: results do not depend on the size of blocks."""
 
 from itertools import pairwise
 from typing import Any
@@ -21,7 +21,7 @@ def rows_of(form: Any, rng: np.random.Generator) -> Any:
 
 
 def repeated(X: Any) -> Any:
-    """Return more rows, and more candidates, than are searched for at once."""
+    """Return more rows and candidates than fit into a block."""
     return scipy.sparse.vstack([X] * 30, format="csr") if scipy.sparse.issparse(X) else np.tile(X, (30, 1))
 
 
@@ -50,7 +50,7 @@ def test_a_multilabel_classifier_does_not_depend_on_how_many(form: Any, rng: np.
 
 
 def asked_of(rng: np.random.Generator) -> tuple[Any, ...]:
-    """Return what a fitted classifier hands on: trees, routers, a head, questions and an effort."""
+    """Return the trees, routers, head, questions and effort of a fitted classifier."""
     X = rows_of(scipy.sparse.csr_array, rng)
     classifier = CMTClassifier(n_trees=2, random_state=0).fit(X, np.arange(60) % 20)
     state, rows = classifier.forest_._forest.allocated(), check_rows(X)
@@ -111,13 +111,13 @@ def test_leaves_are_reached_only_for_rows_that_no_list_is_for(rng: np.random.Gen
     ("n_classes", "n_probes", "expected"), [(1100, None, True), (1100, 4, False), (1000, None, False)]
 )
 def test_training_reaches_leaves_as_answering_does(n_classes: int, n_probes: int | None, expected: bool):
-    """Only for rows that no list is for, where the index lists all of very many classes."""
+    """Leaves are searched only for rows without posting lists if the index lists very many classes."""
     X = scipy.sparse.eye_array(n_classes, format="csr", dtype=np.float32)
     X = scipy.sparse.vstack([X, X[:20]], format="csr")
     y = np.arange(X.shape[0]) % n_classes
     classifier = CMTClassifier(n_trees=1, n_probes=n_probes, random_state=0).fit(X, y)
     assert classifier._model.index.effort(classifier, training=True).leaves_last == expected
-    classifier.partial_fit(X[:3], n_classes + np.arange(3))  # classes that the index does not list yet
+    classifier.partial_fit(X[:3], n_classes + np.arange(3))  # classes that are not in the index yet
     assert not classifier._model.index.effort(classifier, training=True).leaves_last
 
 

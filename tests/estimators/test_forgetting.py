@@ -130,7 +130,7 @@ def test_nothing_to_forget(clouds: Any):
     classifier = CMTClassifier(store_examples=False, **FEW).fit(X, y)
     with pytest.raises(ValueError, match="store_examples=True"):
         classifier.remove([0])
-    with pytest.raises(ValueError, match="example_ids are of stored examples"):
+    with pytest.raises(ValueError, match="example_ids need stored examples"):
         classifier.partial_fit(X[:1], y[:1], example_ids=[7])
     assert classifier.remove_classes([]) is classifier
 

@@ -25,7 +25,7 @@ def head_of(weights: np.ndarray, biases: np.ndarray | None = None) -> Head:
 
 
 def scorers_of(head: Head) -> AllScorers:
-    """Return a head's scorers, to be multiplied in many small blocks."""
+    """Return a head's scorers, set up for products in many small blocks."""
     scorers = all_scorers(head)
     assert scorers is not None
     return scorers._replace(scores_at_once=200, values_at_once=128)
@@ -98,7 +98,7 @@ def test_rows_are_ranked_without_being_scaled():
 
 
 def views(n_classes: int, n_each: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return noisy rows of classes, which are the same for every seed."""
+    """Return noisy rows of classes that are the same for every seed."""
     centres = np.random.default_rng(0).normal(size=(n_classes, 12))
     y = np.repeat(np.arange(n_classes), n_each)
     return centres[y] + 0.4 * np.random.default_rng(seed).normal(size=(y.size, 12)), y
@@ -130,7 +130,7 @@ def test_features_without_weights_are_not_laid_out():
     classifier = CMTClassifier(random_state=0).fit(wide, np.arange(60) % 30)
     scorers = all_scorers(classifier._model.index.head)
     assert scorers is not None
-    assert scorers.weights.size <= 60 * 30  # only features that have a weight
+    assert scorers.weights.size <= 60 * 30  # only features with a weight
     np.testing.assert_array_equal(classifier.predict(wide), np.arange(60) % 30)
 
 
@@ -150,7 +150,7 @@ def test_a_classifier_scores_all_classes_by_default(form: Any):
     np.testing.assert_array_equal([classifier.predict(query[None])[0] for query in queries], predicted)
     proba = classifier.predict_proba(queries)
     np.testing.assert_array_equal(np.argsort(-proba, axis=1), classes[:, :40])
-    # A search of all leaves finds the same; its scorers are rounded.
+    # A search of all leaves finds the same labels, with rounded scorers.
     searched, rounded = classifier.set_params(n_probes=10_000, n_candidates=40).top_classes(queries, 1)
     assert np.mean(searched[:, 0] == predicted) > 0.9
     np.testing.assert_allclose(rounded[:, 0], scores[:, 0], atol=0.02)

@@ -1,4 +1,4 @@
-"""The hardest negatives of each row, which further passes over the rows learn from."""
+"""Shortlists of the hardest negatives of each row."""
 
 import numpy as np
 
@@ -9,7 +9,7 @@ from cmt_numba._heads.shortlists import new_shortlists, shorten, shortlisted
 
 def found_for(rows: np.ndarray, lists: list[np.ndarray], scores: list[np.ndarray]) -> FoundLabels:
     ends = np.cumsum([labels.size for labels in lists])
-    room = np.full(7, -1)  # what has been found need not fill the arrays
+    room = np.full(7, -1)  # arrays may have unused room at the end
     labels, values = np.concatenate([*lists, room]), np.concatenate([*scores, room]).astype(np.float32)
     return FoundLabels(rows, ends, ends, labels, values, 0, max(labels.size for labels in lists))
 

@@ -25,7 +25,7 @@ def svmlight_text(X: Any, y: Any, **options: Any) -> bytes:
 
 
 def write_all(folder: Path) -> dict[str, Path]:
-    """Write files of all formats, with one class or several labels a row."""
+    """Write files of all formats, with one class or several labels for each row."""
     X, y = some_rows()
     Y = (np.random.default_rng(1).random((57, 6)) < 0.3).astype(np.int8)
     Y[0, -1] = 1

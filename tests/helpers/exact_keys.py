@@ -1,4 +1,4 @@
-"""Checks of what a tree stores and finds against exact search in float64."""
+"""Comparisons of a tree's keys and answers with exact search in float64."""
 
 from typing import Any
 
@@ -32,7 +32,7 @@ def stored(tree: ContextualMemoryTree) -> np.ndarray:
 
 
 def check_keys(tree: ContextualMemoryTree, X: Any, expected: Any, *, rtol: float = 1e-6) -> None:
-    """Insert rows into a tree, and check what it stores and finds against exact search in float64."""
+    """Insert rows into a tree, and compare its keys and answers with exact search in float64."""
     expected = unit(expected)
     first = len(tree)
     ids = tree.insert(X)

@@ -22,7 +22,7 @@ FORMS_AND_EVICTIONS: list[tuple[str, str | None]] = [
     ("sparse", "oldest"),
     ("sparse", "random"),
 ]
-"""Forms of keys and policies of eviction, None for trees without a bound: each at least once."""
+"""Forms of keys and eviction policies, each at least once; None for trees without a bound."""
 
 FORMS: dict[str, Callable[[np.ndarray], Any]] = {"dense": np.asarray, "sparse": scipy.sparse.csr_array}
 
@@ -32,7 +32,7 @@ Opened = Callable[..., DurableTree]
 
 
 def crashed(folder: Path) -> Path:
-    """Return a copy of a folder as it would be had its process been killed now."""
+    """Return a copy of a folder, as if its process were killed now."""
     left = folder.with_name(f"{folder.name} {next(_numbers)}")
     return Path(shutil.copytree(folder, left))
 
@@ -45,7 +45,7 @@ def entries_in(folder: Path) -> list[tuple[int, bytes]]:
 
 
 def execute(folder: Path, *statements: Any) -> None:
-    """Change the journal of a folder that is closed."""
+    """Change the journal of a closed folder."""
     connection = sqlite3.connect(folder / "journal.sqlite")
     for statement in statements:
         connection.execute(*statement) if isinstance(statement, tuple) else connection.execute(statement)
@@ -61,7 +61,7 @@ def snapshots_in(folder: Path) -> list[str]:
 def change(tree: ContextualMemoryTree, form: str, number: int, most: int = 3) -> int:
     """Make the change of this number, or up to three, but no more than ``most``; return how many.
 
-    Which one it is depends on the number and the tree alone.
+    The change depends only on the number and the tree.
     """
     random = np.random.default_rng([number, 5])
     rows = random.normal(size=(random.integers(1, 20), _FEATURES)) * (random.random(_FEATURES) < 0.5)
@@ -74,7 +74,7 @@ def change(tree: ContextualMemoryTree, form: str, number: int, most: int = 3) ->
     elif draw < 0.7:
         tree.replace(random.choice(ids, X.shape[0], replace=False), X)
     elif draw < 0.8:
-        if most == 1:  # a query draws first, and then takes note of what it returns
+        if most == 1:  # a query draws first, and then notes the returned memories
             draw_seed(tree._forest)
             return 1
         hits = tree.query(X, 3, epsilon=0.5)
@@ -94,7 +94,7 @@ def change(tree: ContextualMemoryTree, form: str, number: int, most: int = 3) ->
 
 
 def same(one: ContextualMemoryTree, other: ContextualMemoryTree) -> bool:
-    """Return whether two trees are the same bit for bit, but for spare room."""
+    """Return whether two trees are equal bit for bit, except for spare room."""
     (fields, arrays), (others_fields, others_arrays) = one._contents(), other._contents()
     return (
         fields == others_fields

@@ -1,4 +1,4 @@
-"""Files gone wrong: damaged at random, or forged with care, so that checksums and sizes are as they should be."""
+"""Invalid files: damaged at random, or forged with correct checksums and sizes."""
 
 import json
 import struct
@@ -48,7 +48,7 @@ FOREIGN = [
 
 
 def parsed(file: bytes) -> tuple[dict[str, Any], list[bytes]]:
-    """Return the header of a sound file, and the bytes of its arrays."""
+    """Return the header of a valid file, and the bytes of its arrays."""
     _, _, _, length = PREAMBLE.unpack_from(file)
     described = json.loads(file[PREAMBLE.size : PREAMBLE.size + length])
     return described, [file[entry["offset"] : entry["offset"] + entry["bytes"]] for entry in described["arrays"]]
@@ -58,7 +58,7 @@ def sealed(described: Any, arrays: list[bytes], *, lie: bool = False, version: i
     """Return a file with this header and arrays, with correct checksums and, unless ``lie``, correct offsets."""
     entries = described.get("arrays") if isinstance(described, dict) else None
     entries = entries if isinstance(entries, list) and all(isinstance(entry, dict) for entry in entries) else []
-    # So much room that what changes in the header hardly ever moves the arrays.
+    # With so much room, changes of the header rarely move the arrays.
     end = -(-(PREAMBLE.size + len(json.dumps(described)) + 40 * len(arrays)) // _ROOM) * _ROOM
     room = end - PREAMBLE.size
     places = []
@@ -75,12 +75,12 @@ def sealed(described: Any, arrays: list[bytes], *, lie: bool = False, version: i
 
 
 def mutated(rng: np.random.Generator, files: list[bytes]) -> bytes:
-    """Return one of some sound files, gone wrong in some ways."""
+    """Return one of some valid files with some mutations."""
     file = files[rng.integers(len(files))]
     return _WAYS[rng.choice(len(_WAYS), p=_SHARES)](rng, file, files)
 
 
-# Damage, which checksums must detect
+# Damage, which checksums detect
 
 
 def _flip_bits(rng: np.random.Generator, file: bytes, files: list[bytes]) -> bytes:
@@ -123,7 +123,7 @@ def _foreign(rng: np.random.Generator, file: bytes, files: list[bytes]) -> bytes
     return FOREIGN[rng.integers(len(FOREIGN))] + rng.bytes(int(rng.integers(100)))
 
 
-# Forgery, which only a look at the contents can tell
+# Forgery, which only validation of the contents detects
 
 
 def _forge_preamble(rng: np.random.Generator, file: bytes, files: list[bytes]) -> bytes:
@@ -143,7 +143,7 @@ def _forge_header(rng: np.random.Generator, file: bytes, files: list[bytes]) -> 
     described, arrays = parsed(file)
     lie = rng.random() < 0.5
     if lie:
-        sealed(described, arrays)  # fills in offsets that are right but for what follows
+        sealed(described, arrays)  # the offsets are right except for the following change
     for _ in range(rng.integers(1, 3)):
         _forge_value(rng, described)
     return sealed(described, arrays, lie=lie)

@@ -1,4 +1,4 @@
-"""Small objects to save, one of each kind, and what to do with one that has been loaded."""
+"""Small objects to save, one of each kind, and checks of loaded ones."""
 
 import json
 from pathlib import Path
@@ -27,7 +27,7 @@ def sparse_rows(n: int, n_features: int, seed: int = 0) -> scipy.sparse.csr_arra
 
 
 def new_tree(X: Any, **options: Any) -> ContextualMemoryTree:
-    """Return a tree that has been through everything: inserts, removals, reroutes and rewards."""
+    """Return a tree after inserts, removals, reroutes and rewards."""
     tree = ContextualMemoryTree(random_state=3, n_threads=1, **options)
     ids = tree.insert(X)
     tree.remove(ids[::4])
@@ -45,7 +45,7 @@ def compacted(tree: ContextualMemoryTree) -> ContextualMemoryTree:
 
 
 def bounded(X: Any, eviction: str) -> ContextualMemoryTree:
-    """Return a tree that has forgotten memories to make room for others."""
+    """Return a bounded tree that has evicted memories."""
     n = X.shape[0]
     tree = ContextualMemoryTree(2, max_memories=n + n // 2, eviction=eviction, random_state=3, n_threads=1)
     tree.insert(X)
@@ -56,14 +56,14 @@ def bounded(X: Any, eviction: str) -> ContextualMemoryTree:
 
 
 def several_labels(n: int, n_labels: int, seed: int = 0) -> scipy.sparse.csr_array:
-    """Return which labels rows have: the first ones are frequent, all others rare."""
+    """Return the labels of rows: the first ones are frequent, all others rare."""
     random = np.random.default_rng(seed)
     share = np.where(np.arange(n_labels) < 5, 0.2, 6 / n_labels)
     return scipy.sparse.csr_array((random.random((n, n_labels)) < share).astype(np.int8))
 
 
 def objects(n: int = 60) -> dict[str, Any]:
-    """Return small objects of all kinds by their names."""
+    """Return small objects of all kinds by name."""
     dense, sparse = dense_rows(n, 5), sparse_rows(n, 40)
     y = np.arange(n) % 12
     things = [{"row": [i, None]} for i in y.tolist()]
@@ -111,7 +111,7 @@ def load_any(path: Path) -> Any:
 
 
 def check(loaded: Any) -> None:
-    """Check what has been loaded, and ask it something."""
+    """Check a loaded object, and query it."""
     if isinstance(loaded, ContextualMemoryTree):
         _check_tree(loaded)
         return
@@ -126,7 +126,7 @@ def check(loaded: Any) -> None:
         if getattr(loaded, "examples_", True) is not None:
             loaded.kneighbors(rows, n_neighbors=3)
     except LookupError:
-        assert isinstance(loaded, CMTRetriever)  # from which all may have been removed
+        assert isinstance(loaded, CMTRetriever)  # all may have been removed
         assert loaded.n_memories_ == 0
     if d <= 10_000 and max(getattr(loaded, name, 0) for name in _PASSES) <= 20 and loaded.n_reroutes <= 100:
         _learn(loaded, rows)
@@ -137,7 +137,7 @@ _PASSES = ("n_router_passes", "n_head_passes", "n_value_passes")
 
 
 def _learn(loaded: Any, rows: Any) -> None:
-    """Have an estimator learn and, if it can, forget."""
+    """Let an estimator learn and, if it can, forget."""
     if isinstance(loaded, CMTRetriever):
         ids = loaded._model.memories.ids
         if ids.size >= 6:

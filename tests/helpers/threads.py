@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-SOON = 30.0  # seconds after which a thread that should have come has not
+SOON = 30.0  # seconds, the longest wait for a thread
 
 
 def started(work: Callable[[], Any]) -> threading.Thread:
@@ -24,7 +24,7 @@ def until(condition: Callable[[], bool]) -> None:
 
 
 class Threads:
-    """Threads that do their work over and over for as long as the context lasts; what they raise is raised there."""
+    """Threads that repeat their work within a context, which raises their errors."""
 
     def __init__(self, *works: Callable[[], Any]) -> None:
         self.counts = [0] * len(works)

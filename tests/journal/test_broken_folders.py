@@ -1,4 +1,4 @@
-"""Durable objects lose nothing acknowledged, whatever fails; ``break_folders.py`` draws as many faults as wanted."""
+"""Durable objects lose no acknowledged change, whatever fails. ``break_folders.py`` draws more faults."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""Trees that live in folders: what is there again, what is refused, when snapshots are taken."""
+"""Trees in folders: reopening, refused calls, and when snapshots are taken."""
 
 import copy
 import inspect
@@ -25,13 +25,13 @@ from cmt_numba.journal import AlreadyOpenError, DurableTree, JournalError
 from cmt_numba.rewards import LabelEquality
 
 READING = {
-    *("check_invariants", "close", "leaves", "load", "save", "snapshot", "sync"),
+    *("check_invariants", "close", "leaves", "load", "plot", "save", "snapshot", "sync"),
     *("depth", "ids", "n_features", "n_memories", "nbytes", "path", "sequence", "synced_sequence"),
 }
 
 
 def go_through_everything(tree: ContextualMemoryTree, rows: Any) -> None:
-    """Call all that changes a tree, with arguments of many types."""
+    """Call all methods that change a tree, with arguments of many types."""
     ids = tree.insert(rows)
     tree.remove(ids[::4])
     tree.remove(int(ids[1]))
@@ -52,7 +52,7 @@ def go_through_everything(tree: ContextualMemoryTree, rows: Any) -> None:
     tree.insert(rows[10:15])
 
 
-# What is there again
+# Reopening
 
 
 @pytest.mark.parametrize("rows", [dense_rows(60, 6), sparse_rows(60, 40)], ids=["dense", "sparse"])
@@ -109,7 +109,7 @@ def test_it_answers_as_any_tree_does(folder: Path, opened: Opened, tmp_path: Pat
 
 def test_all_that_changes_a_tree_is_journaled():
     changing = {"insert", "update", "teach", "remove", "replace", "reroute", "rebuild", "compact", "learn", "query"}
-    in_steps = {"learn", "query"}  # which call others, or the hooks for what queries change
+    in_steps = {"learn", "query"}  # these call others, or note what queries change
     assert {name for name in dir(DurableTree) if not name.startswith("_")} - READING == changing
     for name in changing - in_steps:
         assert inspect.signature(vars(DurableTree)[name]) == inspect.signature(getattr(ContextualMemoryTree, name))
@@ -134,7 +134,7 @@ def test_bounded_trees_forget_what_they_would_have(eviction: str, snapshot_bytes
     assert sorted(plain.ids) == sorted(durable.ids) == sorted(again.ids)
     assert same(plain, again)
     durable.close()
-    durable.query(rows[:5])  # a closed tree answers, and takes no note
+    durable.query(rows[:5])  # a closed tree answers, and notes nothing
 
 
 def test_an_empty_tree_is_there_again(folder: Path, opened: Opened):
@@ -180,7 +180,7 @@ def test_changes_of_several_threads(folder: Path, opened: Opened):
 
 
 def test_arguments_are_those_that_were_given(folder: Path, opened: Opened):
-    """Rows are not scaled twice, and what is in memory is what is on the disk even where there is some leeway."""
+    """Rows are not scaled twice, and memory and disk agree to the last bit."""
     messy = scipy.sparse.csr_array(([0.1, 0.2, 1e-60, 3.0], [1, 1, 0, 2], [0, 2, 4]), shape=(2, 4))
     tree = opened(**OPTIONS)
     tree.insert(messy)
@@ -194,16 +194,16 @@ def test_arguments_are_those_that_were_given(folder: Path, opened: Opened):
     assert same(opened(crashed(folder)), plain)
 
 
-# When
+# Snapshots and waiting for the disk
 
 
 def test_changes_wait_for_the_disk_as_often_as_wanted(folder: Path, opened: Opened):
     tree, rows = opened(sync_every=3, **OPTIONS), dense_rows(10, 4)
     for n in range(1, 9):
         tree.insert(rows)
-        tree.query(rows, epsilon=0.5)  # draws a number, which does not count
+        tree.query(rows, epsilon=0.5)  # draws a random number, which does not count
         assert (tree.sequence, tree.synced_sequence) == (2 * n, 2 * (n // 3 * 3) - (n >= 3))
-    assert len(opened(crashed(folder))) == 80  # a process that is killed loses nothing
+    assert len(opened(crashed(folder))) == 80  # a killed process loses nothing
     tree.sync()
     assert tree.synced_sequence == 16
     tree.insert(rows)
@@ -229,7 +229,7 @@ def test_snapshots_keep_the_journal_short(sync_every: int, folder: Path, opened:
 
 
 def test_changes_that_took_long_are_not_kept_long(folder: Path, opened: Opened, monkeypatch: pytest.MonkeyPatch):
-    seconds = iter(range(0, 10_000, 1))  # between any two looks at the clock, so a snapshot takes one
+    seconds = iter(range(0, 10_000, 1))  # between any two readings of the clock, so a snapshot takes one second
     tree = opened(snapshot_seconds=3, **OPTIONS)
     monkeypatch.setattr("cmt_numba.journal._journal.perf_counter", lambda: next(seconds))
     tree.insert(np.eye(4))
@@ -280,7 +280,7 @@ def test_a_snapshot_at_will(folder: Path, opened: Opened):
     assert sorted(path.name for path in folder.iterdir()) == ["acknowledged", "journal.sqlite", "tree-1.cmt"]
 
 
-# What is refused
+# Refused calls
 
 
 def test_a_folder_is_open_once(folder: Path, opened: Opened):
@@ -330,7 +330,7 @@ for end in ("close", "exit"):
             except AlreadyOpenError:
                 if end == "close":
                     tree.close()
-                sys.exit(7)  # which lets go of everything
+                sys.exit(7)  # this releases everything
         os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 7
     tree.remove(1)
@@ -340,7 +340,7 @@ os._exit(0)  # without closing
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
 def test_a_fork_leaves_the_tree_to_its_parent(folder: Path, opened: Opened):
-    """SQLite in the child would take itself for the owner of the journal."""
+    """SQLite in the child would believe that it owns the journal."""
     folder.mkdir()
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     subprocess.run([sys.executable, "-c", FORKING, str(folder)], check=True, env=environment)
@@ -398,7 +398,7 @@ def test_options_of_a_tree_that_is_there(folder: Path, opened: Opened):
         opened(folder.with_name("file"))
 
 
-# What fails halfway
+# Failures in the middle of a change
 
 
 def test_a_full_disk(folder: Path, opened: Opened):
@@ -434,7 +434,7 @@ def test_a_note_that_could_not_be_written_comes_with_the_next_change(opened: Ope
     tree.close()
     again = opened()
     assert again.insert(rows[20:]).tolist() == twin.insert(rows[20:]).tolist()
-    assert sorted(again.ids) == sorted(twin.ids)  # those returned last are still there
+    assert sorted(again.ids) == sorted(twin.ids)  # the most recently returned ones are stored
 
 
 def test_a_change_that_is_broken_off(opened: Opened, monkeypatch: pytest.MonkeyPatch):

@@ -1,4 +1,4 @@
-"""Trees that live in folders lose nothing that was acknowledged, whenever their process ends."""
+"""Trees in folders lose no acknowledged change, whenever their process is killed."""
 
 import copy
 from pathlib import Path

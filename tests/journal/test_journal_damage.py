@@ -1,4 +1,4 @@
-"""Folders of durable trees that are damaged or forged are refused, or do no harm."""
+"""Damaged or forged folders are refused, or do no harm."""
 
 import copy
 import shutil
@@ -22,12 +22,12 @@ from cmt_numba.persistence import VALUES, Contents, read_object, write_object
 
 @pytest.fixture(scope="module")
 def left_behind(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, ContextualMemoryTree]:
-    """Return the folder of a tree that was killed, that of the same tree closed, and what must be in them."""
+    """Return the folder of a killed tree, that of the same tree after closing it, and the expected tree."""
     folder = tmp_path_factory.mktemp("left") / "tree"
-    with DurableTree(folder, snapshot_seconds=1e9, **OPTIONS) as tree:  # however long compiling takes
+    with DurableTree(folder, snapshot_seconds=1e9, **OPTIONS) as tree:  # regardless of compile time
         tree.insert(dense_rows(40, 4))
         tree.snapshot()
-        tree.insert(dense_rows(600, 4, 1))  # more than fits into what the log holds later
+        tree.insert(dense_rows(600, 4, 1))  # more than fits into the later log
         tree._journal.folder.database.checkpoint()
         tree.remove([1, 2])
         hits = tree.query(dense_rows(9, 4, 2), epsilon=0.7)
@@ -39,7 +39,7 @@ def left_behind(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, C
 
 
 def damaged(contents: bytes, random: np.random.Generator) -> bytes:
-    """Return contents with a bit flipped, some bytes overwritten, or an end missing."""
+    """Return contents with a flipped bit, some overwritten bytes, or a missing end."""
     spoilt, place = bytearray(contents), int(random.integers(len(contents)))
     match random.integers(4):
         case 0:
@@ -52,12 +52,12 @@ def damaged(contents: bytes, random: np.random.Generator) -> bytes:
     return bytes(spoilt)
 
 
-@pytest.mark.filterwarnings("ignore:.*replaying the changes")  # with damaged keys, which the check reports
+@pytest.mark.filterwarnings("ignore:.*replaying the changes")  # with damaged keys, which the check detects
 @pytest.mark.parametrize("state", ["killed", "closed"])
 def test_damage_is_told_or_does_no_harm(state: str, left_behind: Any, tmp_path: Path):
     folder, expected, random = left_behind[state == "closed"], left_behind[2], np.random.default_rng(11)
     names = sorted(path.name for path in folder.iterdir())
-    n_refused = dict.fromkeys(names, 0)  # and told of the folder
+    n_refused = dict.fromkeys(names, 0)  # after hearing of the folder
     for i in range(30 * len(names)):
         name = names[i % len(names)]
         copied = Path(shutil.copytree(folder, tmp_path / "copy"))
@@ -134,7 +134,7 @@ def test_forged_links_are_refused(tmp_path: Path):
 
 
 def rewritten(folder: Path, sequence: int, entry: Entry) -> None:
-    """Put another entry of the same journal in the place of one."""
+    """Replace an entry by another one of the same journal."""
     entry = entry._replace(journal=entry_of(folder, 1 if sequence > 1 else 0).journal)
     execute(folder, ("UPDATE entries SET entry = ? WHERE sequence = ?", (pack_entry(sequence, entry), sequence)))
 
@@ -256,7 +256,7 @@ def test_a_forged_folder_is_refused(what: str, left_behind: Any, tmp_path: Path)
     folder = Path(shutil.copytree(left_behind[1], tmp_path / "tree"))
     message, forge = FORGED[what]
     forge(folder)
-    for _ in range(2):  # and left as it is
+    for _ in range(2):  # and the folder is unchanged
         with pytest.raises(FileFormatError, match=message):
             DurableTree(folder)
 
@@ -281,7 +281,7 @@ def test_answers_of_the_wrong_form(spoil: dict[str, np.ndarray], left_behind: An
 
 
 def test_trees_that_grow_otherwise_keep_their_memories(left_behind: Any, tmp_path: Path, opened: Opened):
-    """As where another processor rounds otherwise: what a query explored may be no place in the trees any more."""
+    """If another processor rounds differently, an explored node may not exist in the trees any more."""
     folder, expected = Path(shutil.copytree(left_behind[1], tmp_path / "tree")), left_behind[2]
     update = entry_of(folder, 5)
     exploration = update.arguments["hits"].exploration
@@ -294,7 +294,7 @@ def test_trees_that_grow_otherwise_keep_their_memories(left_behind: Any, tmp_pat
     rewritten(folder, 3, removal._replace(after=removal.after | {"trees": 1}))
     with pytest.warns(RuntimeWarning, match="all memories are present") as warned:
         tree = opened(folder)
-    assert warned[0].filename == conftest.__file__  # which opens it
+    assert warned[0].filename == conftest.__file__  # this opens the folder
     tree.check_invariants()
     assert sorted(tree.ids) == sorted(expected.ids)
     assert tree.sequence == 6

@@ -1,4 +1,4 @@
-"""Folders of durable trees: whose they are, where nothing can be written, older versions, and what queries return."""
+"""Folders of durable trees: ownership, read-only access, earlier versions, and returned memories."""
 
 import copy
 import errno
@@ -41,7 +41,7 @@ def contents_of(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-# What is there again
+# Reopening
 
 
 def test_a_replaced_memory_counts_as_returned(folder: Path):
@@ -95,7 +95,7 @@ def test_what_queries_return_while_others_change_the_tree_is_noted(folder: Path,
         change.start()
         while not tree._journal._is_under_way:
             pass
-        assert tree.query(rows[:1]).ids.tolist() == [[0]]  # which does not wait
+        assert tree.query(rows[:1]).ids.tolist() == [[0]]  # this does not wait
         noted.set()
         change.join()
         monkeypatch.undo()
@@ -106,14 +106,14 @@ def test_what_queries_return_while_others_change_the_tree_is_noted(folder: Path,
 
 
 def test_the_journal_says_what_was_forgotten(folder: Path, monkeypatch: pytest.MonkeyPatch):
-    """As where trees grow otherwise, and a policy would choose other memories."""
+    """If trees grow differently, the policy would choose other memories."""
     with DurableTree(folder, max_memories=20, eviction="random", random_state=0, snapshot_seconds=1e9) as tree:
         tree.insert(dense_rows(50, 4))
         live = sorted(tree.ids)
     choose = RandomEviction.choose
 
     def choose_others(self: RandomEviction, state: Any, n: int) -> np.ndarray:
-        choose(self, state, n)  # draws as many numbers
+        choose(self, state, n)  # draws the same number of words
         return np.sort(state.keys.ids[:20])[:n]
 
     monkeypatch.setattr(RandomEviction, "choose", choose_others)
@@ -122,7 +122,7 @@ def test_the_journal_says_what_was_forgotten(folder: Path, monkeypatch: pytest.M
         assert sorted(tree.ids) == live
 
 
-# Whose it is
+# Ownership
 
 
 def test_files_of_others_are_left_alone(folder: Path):
@@ -227,11 +227,11 @@ def test_others_cannot_read_it(folder: Path):
         os.umask(before)
 
 
-# Where nothing can be written
+# Read-only access
 
 
 def killed(folder: Path) -> Path:
-    """Return the folder of a process that was killed, whose log holds all but the beginning."""
+    """Return the folder of a killed process, whose log has all except the first changes."""
     with DurableTree(folder, **OPTIONS) as tree:
         tree.insert(dense_rows(300, 4))
         tree.remove([1, 2])
@@ -278,7 +278,7 @@ for _ in range(20):
 
 @needs_jit
 def test_other_processes_read_while_one_writes(folder: Path):
-    """Every reader gets the tree as it was after one of the changes, and later readers get later ones."""
+    """Every reader gets the tree after one of the changes, and later readers get later ones."""
     X = dense_rows(5, 4)
     with DurableTree(folder, snapshot_bytes=50_000, snapshot_seconds=0.0, **OPTIONS) as tree:
         tree.insert(X)
@@ -376,7 +376,7 @@ def test_queries_answer_although_the_disk_is_full(folder: Path):
 
 def test_a_folder_that_cannot_be_written(folder: Path, monkeypatch: pytest.MonkeyPatch):
     path = killed(folder)
-    monkeypatch.setattr(os, "access", lambda path, mode: not mode & os.W_OK)  # as where the file system is read-only
+    monkeypatch.setattr(os, "access", lambda path, mode: not mode & os.W_OK)  # as on a read-only file system
     with pytest.raises(PermissionError, match="read_only=True"):
         DurableTree(path)
     assert len(DurableTree(path, read_only=True)) == 298
@@ -439,7 +439,7 @@ def test_a_crash_while_a_journal_of_version_1_gets_its_identity(tmp_path: Path, 
 
 
 def test_names_of_operations_are_kept():
-    """What journals hold. New operations, versions and optional arguments may come, but none of these may go."""
+    """The operations in journals. New ones, new versions and optional arguments may be added, none may be removed."""
     assert {key: dict(operation.parameters).keys() for key, operation in OPERATIONS.items()} == {
         ("insert", 2): {"keys"},
         ("update", 2): {"keys", "hits", "rewards", "rate"},

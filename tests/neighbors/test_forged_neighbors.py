@@ -1,4 +1,4 @@
-"""Files of indexes with a wrong array or field and a valid checksum are refused, or hold an index that works."""
+"""Files of indexes with a wrong array or field but a valid checksum are refused, or load as a working index."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ ROWS = np.random.default_rng(0).normal(size=(30, 3))
 
 
 def use(index: LandmarkIndex) -> None:
-    """Use an index as users do."""
+    """Query and change an index."""
     index.n_probes = 2
     width = index.landmarks_.shape[1] if index.n_lists_ else 3
     rows = np.random.default_rng(1).normal(size=(4, width))

@@ -1,4 +1,4 @@
-"""An index of landmarks against comparing with all rows, through insertions, removals and files; and votes."""
+"""``LandmarkIndex`` compared with exhaustive search after insertions, removals and loading; and its classifier."""
 
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ ALL_LISTS = 10**6
 
 
 def all_values(metric: str, asked: np.ndarray, stored: np.ndarray, bandwidth: float) -> np.ndarray:
-    """Return the values of all pairs as they are defined."""
+    """Return the values of all pairs by their definitions."""
     unit = [rows / np.linalg.norm(rows, axis=1, keepdims=True) for rows in (asked, stored)]
     if metric == "cosine":
         return unit[0] @ unit[1].T
@@ -34,13 +34,13 @@ def all_values(metric: str, asked: np.ndarray, stored: np.ndarray, bandwidth: fl
 
 
 def grouped(rng: np.random.Generator, n: int, n_features: int = 4) -> np.ndarray:
-    """Return rows in some groups, far from the origin."""
+    """Return clustered rows far from the origin."""
     middles = np.random.default_rng(5).normal(size=(12, n_features)) * 3.0 + 4.0
     return (middles[rng.integers(12, size=n)] + rng.normal(size=(n, n_features))).astype(np.float32)
 
 
 def check(index: LandmarkIndex, stored: np.ndarray, ids: np.ndarray, asked: np.ndarray, k: int) -> None:
-    """Compare what an index that searches all lists finds with what all values say."""
+    """Compare a search of all lists with the values of all pairs."""
     found, sign = index.query(asked, k), -1.0 if index.metric == "euclidean" else 1.0
     np.testing.assert_array_equal(index.ids, ids)
     assert len(index) == ids.size
@@ -66,7 +66,7 @@ def test_all_lists_find_what_comparing_with_all_finds(metric: str, rng: np.rando
     index = LandmarkIndex(metric, n_probes=ALL_LISTS, random_state=0)
     ids = np.empty(0, np.int64)
     check(index, rows[ids], ids, asked, 3)
-    for first, stop in ((0, 40), (40, 41), (41, 150), (150, 700)):  # the last one makes all lists anew
+    for first, stop in ((0, 40), (40, 41), (41, 150), (150, 700)):  # the last insertion trains landmarks again
         assert index.insert(rows[first:stop]).tolist() == list(range(first, stop))
         ids = np.arange(stop)
         check(index, rows[ids], ids, asked, 6)
@@ -189,7 +189,7 @@ def test_files(metric: str, tmp_path: Path, rng: np.random.Generator):
         np.testing.assert_array_equal(loaded.ids, index.ids)
         for mine, other in zip(index.query(rows, 4), loaded.query(rows, 4), strict=True):
             np.testing.assert_array_equal(mine, other)
-    both = [one.insert(rows) for one in (index, loaded)]  # trains anew, from the same random numbers
+    both = [one.insert(rows) for one in (index, loaded)]  # trains again, with the same random numbers
     np.testing.assert_array_equal(*both)
     np.testing.assert_array_equal(index.landmarks_, loaded.landmarks_)
 
@@ -247,10 +247,10 @@ def test_votes(metric: str, weights: str, rng: np.random.Generator):
     assert clone(classifier).set_params(n_neighbors=1, metric="cosine").fit(X, y).score(X, y) == 1.0
 
 
-# What is refused
+# Invalid input
 
 
-def test_what_cannot_be_used(rng: np.random.Generator):
+def test_invalid_input_is_refused(rng: np.random.Generator):
     for options, message in [
         ({"metric": "manhattan"}, "metric must be one of"),
         ({"n_lists": 0}, "n_lists must be"),

@@ -1,4 +1,4 @@
-"""Files of version 0.1.0, one of each kind that is not a tree, a classifier, a retriever or a policy, still answer."""
+"""Files of version 0.1.0 of all other kinds than trees, classifiers, retrievers and policies still load."""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Saving and loading: what comes back, what does not get in, and what crashes leave."""
+"""Saving and loading: equal objects, refused values, and files after crashes."""
 
 import json
 import os
@@ -33,7 +33,7 @@ NAMES = (
 
 
 def go_on(thing: Any) -> list[Any]:
-    """Have an object answer, learn and answer again, and return all that it has said."""
+    """Query an object, let it learn, and query it again; return all answers."""
     if isinstance(thing, ContextualMemoryTree):
         return _tree_goes_on(thing)
     sparse = thing._model.sparse if isinstance(thing, CMTRetriever) else thing._model.index.head.parameters.sparse
@@ -282,7 +282,7 @@ def test_a_failed_save_leaves_the_old_file(things: dict[str, Any], tmp_path: Pat
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_killed_save_leaves_the_old_file_or_the_new_one():
     trees, n_unfinished, seed = new_trees(1000), 0, 0
-    while n_unfinished == 0 and seed < 20:  # until a process was killed while it wrote
+    while n_unfinished == 0 and seed < 20:  # until a process was killed while writing
         n_whole, n_unfinished = kill_saves(25, seed, trees)
         assert n_whole == 25
         seed += 1
@@ -321,7 +321,7 @@ def test_processes_share_a_mapped_file(things: dict[str, Any], tmp_path: Path):
         assert process.stdout is not None
         assert json.loads(process.stdout.readline()) == expected
         assert process.stdout.readline() == "0\n"
-    things["sparse"].save(path)  # in the place of a file that is mapped
+    things["sparse"].save(path)  # in place of a mapped file
     assert mapped.query(np.eye(5), 3).ids.tolist() == expected
     things["dense"].save(path)
     for process in processes:

@@ -1,4 +1,4 @@
-"""What pickles refer to: nothing that may be called otherwise in a later version."""
+"""Pickles refer only to names that later versions keep."""
 
 import pickle
 import pickletools
@@ -38,7 +38,7 @@ def predicted(estimator: Any) -> Any:
 
 
 def test_pickles_of_earlier_versions_load(things: dict[str, Any]):
-    """Which held attributes as they are in memory."""
+    """These had the attributes of objects in memory."""
     for thing in things.values():
         if isinstance(thing, ContextualMemoryTree):
             continue

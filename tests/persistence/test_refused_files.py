@@ -1,4 +1,4 @@
-"""Files that are refused: other files, damaged ones, forged ones."""
+"""Refused files: files of other kinds, damaged files, forged files."""
 
 import os
 import sys
@@ -95,7 +95,7 @@ def test_every_cut_and_every_damaged_byte_of_the_header_is_noticed(things: dict[
 
 
 def forged(file: bytes, name: str, change: Callable[[np.ndarray], None]) -> bytes:
-    """Return a file with a changed array and right checksums."""
+    """Return a file with a changed array and correct checksums."""
     described, arrays = parsed(file)
     i = [entry["name"] for entry in described["arrays"]].index(name)
     entry = described["arrays"][i]
@@ -136,7 +136,7 @@ def fill_up(table: np.ndarray) -> None:
 
 
 def hide(table: np.ndarray) -> None:
-    """Move an entry to where a search for it does not come by."""
+    """Move an entry to a cell that searches for it do not visit."""
     empty = np.flatnonzero((table == -1) & (np.roll(table, 1) == -1))[0]
     full = np.flatnonzero(table != -1)[0]
     table[empty], table[full] = table[full], -1

@@ -1,4 +1,4 @@
-"""Files of rerankers with a wrong array or field and a valid checksum are refused, or hold one that works."""
+"""Files of rerankers with a wrong array or field but a valid checksum are refused, or load as working ones."""
 
 from pathlib import Path
 
@@ -19,7 +19,7 @@ FEATURES = {"dense": ("score", "rank", "overlap", "lengths"), "sparse": ("score"
 
 
 def use(reranker: Reranker) -> None:
-    """Use a reranker as users do."""
+    """Rerank and learn."""
     for _ in range(2):
         found = reranker.rerank(QUERIES, DOCUMENTS, (IDS, SCORES), 1)
         assert np.isin(found.ids, IDS).all()
@@ -39,7 +39,7 @@ def test_forged_rerankers_are_refused_or_work(name: str, tmp_path: Path):
         try:
             return Reranker.load(path, model)
         except ValueError as error:
-            if "functions must be" not in str(error):  # that the file names in place of features
+            if "functions must be" not in str(error):  # if the file has other features than the functions passed
                 raise
             raise FileFormatError(path, str(error)) from error
 

@@ -1,4 +1,4 @@
-"""Re-ranking what a search has found by a model of rewards."""
+"""Re-ranking search results by a model of rewards."""
 
 import itertools
 from pathlib import Path
@@ -31,7 +31,7 @@ WITHOUT_KERNELS = ("score", "rank", "bm25", "overlap", "lengths")
 
 
 def log(n: int = 60, seed: int = 0) -> tuple[list[str], Hits, np.ndarray]:
-    """Return misspelt queries, three documents for each in random order, and rewards: 1 for the one that is meant."""
+    """Return misspelt queries, three documents each in random order, and rewards: 1 for the document meant."""
     rng = np.random.default_rng(seed)
     ids = np.array([rng.permutation(len(DOCUMENTS))[:3] for _ in range(n)])
     meant = rng.integers(0, 3, n)
@@ -54,7 +54,7 @@ def learned() -> Reranker:
 
 
 class Ranker(RegressorMixin, BaseEstimator):
-    """Notes what it is told."""
+    """A ranker that records the arguments of its calls."""
 
     def fit(self, X: Any, y: Any, qid: Any = None, sample_weight: Any = None) -> Any:
         self.X_, self.y_, self.qid_, self.sample_weight_ = X, y, qid, sample_weight
@@ -156,7 +156,7 @@ def test_a_log_may_come_in_parts():
     weighted = small(model=Ranker()).fit(queries, DOCUMENTS, hits, rewards)
     weighted.partial_fit(queries[:1], DOCUMENTS, hits.between(0, 1), rewards[:1], weights=[5.0])
     assert weighted.model_.sample_weight_.tolist() == [1.0] * 60 + [5.0]
-    with pytest.raises(ValueError, match="call fit to begin another"):
+    with pytest.raises(ValueError, match="call fit to start a new log"):
         parts.set_params(features=["score"]).partial_fit(queries, DOCUMENTS, hits, rewards)
 
 
@@ -338,7 +338,7 @@ def test_xgboost_ranks_pairs_and_its_json_is_kept(tmp_path: Path):
     [
         ({"model": "boosting"}, TypeError, "model must be a regressor or a ranker"),
         ({"model": Ridge}, TypeError, "model must be a regressor or a ranker"),
-        ({"model": LogisticRegression()}, TypeError, "pass a regressor in place"),
+        ({"model": LogisticRegression()}, TypeError, "pass a regressor instead"),
         ({"features": "score"}, TypeError, "features must be a list"),
         ({"features": []}, TypeError, "features must be a list"),
         ({"features": ["scores"]}, ValueError, "features must be functions or of score, rank"),
@@ -374,8 +374,8 @@ def test_bad_input_changes_nothing(learned: Reranker):
         ({"hits": (hits.ids - 5, hits.scores)}, KeyError, "documents has none with the id -"),
         ({"hits": (hits.ids, hits.scores * np.nan)}, ValueError, "finite scores"),
         ({"rewards": rewards[:, :2]}, ValueError, "rewards must be of shape"),
-        ({"rewards": rewards + 0.5}, ValueError, r"rewards must lie in \[0, 1\]"),
-        ({"rewards": rewards * np.nan}, ValueError, "at least one that is known"),
+        ({"rewards": rewards + 0.5}, ValueError, "rewards must be between 0 and 1"),
+        ({"rewards": rewards * np.nan}, ValueError, "at least one that is not NaN"),
         ({"rewards": [["a"] * 3] * 2}, TypeError, "rewards must be numbers"),
         ({"weights": [1.0]}, ValueError, "weights must be one number for each"),
         ({"weights": [1.0, -1.0]}, ValueError, "weights must be between 0"),

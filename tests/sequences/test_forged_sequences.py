@@ -1,4 +1,4 @@
-"""Files of distances and trees with a wrong array or field and a valid checksum are refused, or hold one that works."""
+"""Forged files of distances and trees, with valid checksums, are refused or load objects that work."""
 
 from collections.abc import Callable
 from pathlib import Path

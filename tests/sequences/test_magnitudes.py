@@ -1,4 +1,4 @@
-"""Rows of any magnitude that float32 can hold have exact nearest neighbours."""
+"""Nearest neighbours are exact for rows of any magnitude in float32."""
 
 import numpy as np
 import pytest

@@ -20,7 +20,7 @@ WORDS = st.text(LETTERS, max_size=7)
 
 
 def random_costs(seed: int, swapped: bool = False, opened: bool = False, local: bool = False) -> Costs:
-    """Return costs of both directions, in which no detour is cheaper."""
+    """Return asymmetric costs that are closed under sequences of edits."""
     rng = np.random.default_rng(seed)
     shapes = {
         "swaps": (4, 4) if swapped else (0, 0),
@@ -41,7 +41,7 @@ def with_costs(costs: Costs, **options: Any) -> EditDistance:
 
 
 def reference(x: str, y: str, costs: Costs) -> float:
-    """Return the distance as it is defined: what is done before, within and after the part that is aligned."""
+    """Return the distance by its definition, as costs before, within and after the aligned part."""
     a, b = ([LETTERS.index(symbol) for symbol in word] for word in (x, y))
     opened, local = costs.openings.size > 0, costs.ends.size > 0
 
@@ -167,7 +167,7 @@ def edited(sequence: np.ndarray, n_symbols: int, rng: np.random.Generator) -> li
 @pytest.mark.parametrize("transposition", [None, 0.5])
 @pytest.mark.parametrize(("n_symbols", "longest", "n"), [(3, 12, 20), (40, 70, 6), (2, 200, 2)])
 def test_distances_by_bits(transposition: float | None, n_symbols: int, longest: int, n: int, rng: np.random.Generator):
-    """They are those of the table of costs, for sequences of one word, of several, and side by side."""
+    """Distances by bits equal those of the table of costs, for any number of words."""
     options = dict.fromkeys(("substitution", "insertion", "deletion"), 0.5)
     distance = EditDistance(range(n_symbols), transposition=transposition, **options)
     queries = [rng.integers(0, n_symbols, rng.integers(0, longest)) for _ in range(n)]
@@ -231,7 +231,7 @@ def test_options_that_cannot_be_used():
     ]:
         with pytest.raises(ValueError, match=message):
             EditDistance(LETTERS, **options).pairwise(["a"], ["b"])
-    with pytest.raises(ValueError, match="too long to be aligned"):
+    with pytest.raises(ValueError, match="too long to align"):
         EditDistance(LETTERS, gap_opening=1.0).align("a" * 10_000, "b" * 10_000)
 
 

@@ -1,4 +1,4 @@
-"""A memory of sequences: it ranks its candidates as the edit distance does, learns corrections, and forgets."""
+"""``SequenceMemory`` ranks candidates by the edit distance, learns corrections and removes sequences."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ EXHAUSTIVE = {"n_candidates": 200, "n_probes": 10_000, "n_trees": 2, "random_sta
 
 @pytest.fixture(params=["blocks", "trees"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """How candidates are found. Trees are for more sequences than any test has."""
+    """Find candidates in blocks or by trees."""
     if request.param == "trees":
         monkeypatch.setattr(_sequence_memory, "_MOST_BYTES", 0)
     return str(request.param)

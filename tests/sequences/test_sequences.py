@@ -1,4 +1,4 @@
-"""Edit distances against a plain reference, what they learn, and trees that find what comparing with all finds."""
+"""Edit distances against a plain reference, learned costs, and exact searches by trees."""
 
 from functools import cache
 from typing import Any
@@ -17,7 +17,7 @@ WORDS = st.text(LETTERS, max_size=7)
 
 
 def costs_of(seed: int, symmetric: bool = True) -> np.ndarray:
-    """Return costs that are a metric on four letters and the gap."""
+    """Return costs that are a metric on the letters and the gap."""
     costs = np.random.default_rng(seed).uniform(0.5, 1.0, (5, 5))  # a detour costs at least 1
     costs = (costs + costs.T) / 2 if symmetric else costs
     np.fill_diagonal(costs, 0.0)
@@ -32,7 +32,7 @@ def of_costs(costs: np.ndarray, **options: Any) -> EditDistance:
 
 
 def reference(x: str, y: str, costs: np.ndarray) -> float:
-    """Return the edit distance as it is defined."""
+    """Return the edit distance by its definition."""
     codes = [[LETTERS.index(symbol) for symbol in word] for word in (x, y)]
 
     @cache
@@ -79,7 +79,7 @@ def test_distances_and_alignments(x: str, y: str, seed: int, symmetric: bool):
     ],
 )
 def test_the_nearest_are_those_of_the_least_distances(options: dict[str, Any], learned: bool, rng: np.random.Generator):
-    """Whether they are in blocks of narrow or wide words, or too long for any."""
+    """For blocks of narrow and wide words, and for longer sequences."""
     costs = costs_of(3, options.get("symmetric", True))
     distance = of_costs(costs, **options) if learned else EditDistance(LETTERS, **options)
     for longest in (12, 40, 90):
@@ -127,7 +127,7 @@ def test_nearest_of_all(rng: np.random.Generator):
 
 
 def noisy_words(rng: np.random.Generator, n_words: int, n_queries: int) -> tuple[list[str], list[str], np.ndarray]:
-    """Return words, and forms of them in which 'a' and 'b' are exchanged for each other often, and 'd' is added."""
+    """Return words and noisy forms, in which 'a' and 'b' often replace each other, and 'd' is inserted."""
     words = sorted({"".join(rng.choice(list(LETTERS), 6)) for _ in range(n_words)})
     answers, queries = rng.integers(len(words), size=n_queries), []
     for answer in answers:
@@ -171,7 +171,7 @@ def test_costs_of_each_direction(rng: np.random.Generator):
 
 
 def reference_of_all_edits(x: str, y: str, distance: EditDistance) -> float:
-    """Return the edit distance with exchanges of neighbours and costs by the symbol before, as it is defined."""
+    """Return the edit distance with exchanges and contextual costs by its definition."""
     pairs, swaps, factors = distance._costs[:3]
     codes = [[LETTERS.index(symbol) for symbol in word] for word in (x, y)]
 
@@ -223,7 +223,7 @@ def test_exchanges_and_contexts(x: str, y: str, seed: int, swapped: bool, contex
 
 
 def test_nearest_of_all_with_exchanges(rng: np.random.Generator):
-    """A row of the table may be above the bound though a later one, by an exchange, is not."""
+    """An exchange may bring a later row of the table back below the bound."""
     words = ["".join(rng.choice(list(LETTERS), rng.integers(0, 8))) for _ in range(80)]
     distance = of_all_edits(2, True, True)
     every = distance.pairwise(words[:20], words)
@@ -440,7 +440,7 @@ def test_examples_that_cannot_be_used():
         with pytest.raises(ValueError, match=message):
             distance.fit(*arguments)
         assert distance._costs is costs
-    with pytest.raises(ValueError, match="too long to be aligned"):
+    with pytest.raises(ValueError, match="too long to align"):
         distance.align("a" * 20_000, "b" * 20_000)
 
 
@@ -465,14 +465,14 @@ def test_costs_that_are_set():
 
 @pytest.mark.parametrize("kind", [VPTree, SequenceMemory])
 def test_sequences_of_another_alphabet_are_not_compared(kind: Any):
-    """Codes that are stored mean other symbols then, and may be beyond the costs."""
+    """Stored codes would stand for other symbols, or for none."""
     distance = EditDistance(n_rounds=1, random_state=0).fit(["abcdef", "fedcba"], ["abcdef"], [0])
     stored = kind(distance, random_state=0)
     stored.insert(["fff", "abc"])
     distance.fit(["abcdef", "fedcba"], ["abcdeg"], [0])
     distance.fit(["ab", "b"], ["a"], [0])
     for use in (lambda: stored.query(["ab"]), lambda: stored.insert(["ab"])):
-        with pytest.raises(ValueError, match="fitted with another alphabet: store all sequences anew"):
+        with pytest.raises(ValueError, match="fitted with another alphabet: store all sequences again"):
             use()
     if kind is VPTree:
         with pytest.raises(ValueError, match="another alphabet"):

@@ -1,4 +1,4 @@
-"""Costs that are learned for accuracy and efficiency, similar symbols, both directions, and powers of distances."""
+"""Learned accuracy and efficiency, similar symbols, both directions, and powers of distances."""
 
 from itertools import pairwise
 from pathlib import Path
@@ -37,7 +37,7 @@ def with_costs(rng: np.random.Generator, **options: Any) -> EditDistance:
 
 @pytest.mark.parametrize("both", [False, True])
 def test_gradients_of_the_efficiency(both: bool, rng: np.random.Generator):
-    """They are the derivatives of the losses, as long as best alignments stay the same."""
+    """They are the derivatives of the losses while best alignments stay the same."""
     alphabet = Alphabet(LETTERS)
     targets, queries = (alphabet.encode("X", words_of(rng, n, 4)) for n in (40, 12))
     costs, answers, power, unit = costs_of(rng, both), rng.integers(40, size=12), 1.5, 2.0

@@ -1,4 +1,4 @@
-"""Vectors are returned bit for bit as they were given, and exact answers are those of the metric in float64."""
+"""Vectors are returned bit for bit, and exact results equal those computed in float64."""
 
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ def true_scores(metric: str, Q: np.ndarray, X: np.ndarray) -> np.ndarray:
 
 
 def check_answers(store: MemoryStore, metric: str, Q: np.ndarray, X: np.ndarray, k: int = 10) -> None:
-    """Check that exact answers have the best scores, and these scores."""
+    """Check that exact results are the best memories, with the right scores."""
     answers, true = store.query(Q, k, target_recall=1.0), true_scores(metric, Q, X)
     of_answers = np.take_along_axis(true, answers.keys.astype(np.int64), axis=1)
     scale = np.abs(true).max()
@@ -108,7 +108,7 @@ def test_small_stores_are_exact_next_to_a_far_vector(metric: str, far: float):
 
 
 def towns(n: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return points near 20 places that are far from each other, and queries like them."""
+    """Return points near 20 distant places, and similar queries."""
     random = np.random.default_rng(1)
     centres = random.uniform(0, 100_000, (20, 2))
     points = (centres[random.integers(0, 20, n + 100)] + 10 * random.normal(size=(n + 100, 2))).astype(np.float32)

@@ -1,4 +1,4 @@
-"""The table of a store's keys against a dict."""
+"""The table of a store's keys, compared with a dict."""
 
 import numpy as np
 from hypothesis import given

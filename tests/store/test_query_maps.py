@@ -1,4 +1,4 @@
-"""What stores learn of dense queries: that it helps where it can, and that it does no harm where it cannot."""
+"""Learned maps of dense queries help where they can, and do no harm where they cannot."""
 
 import pickle
 from pathlib import Path
@@ -18,7 +18,7 @@ def rows(n: int, seed: int, d: int = D) -> np.ndarray:
 
 
 def asked(X: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return queries with nothing but noise in half of their features, and the rows that they are meant to find."""
+    """Return queries with pure noise in half of their features, and the rows that they should find."""
     wanted = np.random.default_rng(seed).integers(0, len(X), 1200)
     Q = X[wanted] + 0.2 * rows(1200, seed)
     Q[:, D // 2 :] = 1.5 * rows(1200, seed + 1)[:, D // 2 :]
@@ -53,7 +53,7 @@ def test_rewards_help_queries_that_were_never_seen(taught: MemoryStore):
     unseen, plain = asked(X, 3), store_of(X)
     before = right(plain, *unseen)
     assert right(taught, *unseen) > before + 0.1
-    for n in (1, 40):  # in little time, too, it does no harm
+    for n in (1, 40):  # few rewards do no harm either
         Q, wanted = asked(X, 1)
         teach(plain, Q[:n], wanted[:n])
         assert right(plain, *unseen) > before - 0.02
@@ -73,7 +73,7 @@ def test_where_nothing_can_be_learned_nothing_changes():
 
 def test_places_without_a_memory_teach_nothing():
     store = store_of(rows(5, 0))
-    store._contents.tree._forest.allocated().keys.values[5 * D :] = np.nan  # room for further keys, never written
+    store._contents.tree._forest.allocated().keys.values[5 * D :] = np.nan  # spare room that was never written
     store.feedback(rows(40, 1), [[0, None]] * 40, np.ones((40, 2)))
     store.feedback(rows(40, 2), [1] * 40, np.ones(40))
     learned = store._contents.space.query_map
@@ -119,7 +119,7 @@ def test_what_is_learned_is_kept(taught: MemoryStore, tmp_path: Path):
         assert kept is not None
         np.testing.assert_array_equal(kept.sums, learned.sums)
         store._contents.change(lambda: store._contents.records.set_facts({"query_map": learned.written()[8:]}))
-    with pytest.raises(FileFormatError, match="learned of queries"):
+    with pytest.raises(FileFormatError, match="query map"):
         MemoryStore(folder)
 
 
@@ -134,5 +134,5 @@ def test_damaged_sums_are_refused():
     written = QueryMap.untaught(D).written()
     assert QueryMap.read(written, D).matrix is None
     for contents, n_features in ((written, D + 1), (written, None), ("text", D), (b"\xff" * len(written), D)):
-        with pytest.raises(ValueError, match="learned of queries"):
+        with pytest.raises(ValueError, match="query map"):
             QueryMap.read(contents, n_features)

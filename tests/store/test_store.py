@@ -1,4 +1,4 @@
-"""Stores in memory: what they find, hold, refuse and learn, and that failures leave them whole."""
+"""Stores in memory: queries, changes, filters, learning, refused arguments, and recovery from failures."""
 
 import pickle
 import sys
@@ -64,7 +64,7 @@ def store() -> MemoryStore:
 @pytest.mark.parametrize("metric", METRICS)
 def test_scores_and_order_are_those_of_the_metric(metric: str, form: str):
     X, Q = vectors(90), vectors(20, 1)
-    X[40:] *= 20  # longer than the first, so that all need other keys
+    X[40:] *= 20  # much longer than the first, so that all keys change
     store, as_form = MemoryStore(metric=metric, random_state=0, n_trees=2), FORMS[form]
     store.add(np.arange(40), as_form(X[:40]))
     store.add(np.arange(40, 90), as_form(X[40:]))
@@ -315,7 +315,7 @@ def test_a_failure_leaves_a_whole_store(
         "insert_rows": lambda: store.add(["x"], vectors(1, 7)),
         "replace_rows": lambda: store.upsert(
             ["k1", "x"], vectors(2, 7) * 50, [{"new": 1}, None]
-        ),  # new keys for all, too
+        ),  # changes all keys, too
         "remove_ids": lambda: store.delete(["k1", "k2"]),
     }
     with monkeypatch.context() as patch:
@@ -362,7 +362,7 @@ def test_recall_is_measured_and_reached(monkeypatch: pytest.MonkeyPatch):
     assert store.recall == ()
 
     def recall(target: float) -> float:
-        few = [store.query(some, 8, target_recall=target).keys for some in np.split(Q, 10)]  # many are scanned
+        few = [store.query(some, 8, target_recall=target).keys for some in np.split(Q, 10)]  # large batches are scanned
         return float(np.mean([np.isin(a, b).mean() for a, b in zip(np.vstack(few), true, strict=True)]))
 
     assert recall(0.6) > 0.55  # before it is measured
@@ -425,7 +425,7 @@ def test_feedback_raises_the_share_of_right_answers(metric: str, way: str):
     X = random.normal(size=(n, 12)).astype(np.float32)
     X /= np.linalg.norm(X, axis=1, keepdims=True)
 
-    def queries(wanted: np.ndarray) -> np.ndarray:  # only the first six features tell what is looked for
+    def queries(wanted: np.ndarray) -> np.ndarray:  # only the first six features are informative
         told = X[wanted].copy()
         told[:, 6:] = 0.35 * random.normal(size=(wanted.size, 6))
         return told
@@ -540,7 +540,7 @@ def test_memories_deleted_during_a_query_are_returned_with_their_payloads_or_not
 
 
 def test_payloads_that_two_threads_read_are_those_before_a_change():
-    """One reads them for its change, and makes that before the other has read them, too."""
+    """One thread reads payloads for its change, and makes it before the other has read them."""
     texts = {0: "before"}
 
     def find(ids: list[int]) -> dict[int, str]:
@@ -592,7 +592,7 @@ def test_memories_added_before_the_search_take_no_place_of_others(monkeypatch: p
     scan = StoreSearch._scan
 
     def scan_later(*arguments: Any) -> Any:
-        if len(store) == 10:  # when the query has looked how many there are
+        if len(store) == 10:  # after the query has counted the memories
             store.add(range(10, 20), X[10:])
         return scan(*arguments)
 
@@ -603,7 +603,7 @@ def test_memories_added_before_the_search_take_no_place_of_others(monkeypatch: p
 
 @pytest.mark.parametrize("sparse", [False, True])
 def test_many_vectors_are_replaced_in_blocks(sparse: bool, monkeypatch: pytest.MonkeyPatch):
-    """No step writes so many that queries would wait for it for long."""
+    """Each step is small, so queries do not wait for long."""
     X = np.random.default_rng(0).normal(size=(60, 8)).astype(np.float32)
     X = scipy.sparse.csr_array(X) if sparse else X
     store, n_written = MemoryStore(random_state=0), []

@@ -1,4 +1,4 @@
-"""Filters of stores: what they select, what is refused, and when indexes are used."""
+"""Filters of stores: matches, refused filters, and the use of indexes."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ SCALARS = st.one_of(
     st.sampled_from([0.5, -2.0, 1.0, 2.0**64, -(2.0**63), 1e20]),
     st.sampled_from(["", "1", "x'y", '["x"]', "x", "\\u0000"]),
 )
-STORED = st.one_of(  # what can be stored, but not asked for
+STORED = st.one_of(  # may be stored, but not used in filters
     SCALARS,
     st.sampled_from([2**64, 2**64 + 1, 2**64 - 1, -(2**63) - 1, 10**20 - 1, 10**20 + 1]),
     st.sampled_from(["x\0", "x\0y", "\0", "\\\0", "1\0"]),
@@ -83,7 +83,7 @@ def compares(value: Any, operator: str, wanted: Any) -> bool:
 
 
 def matches(payload: Any, where: dict[Any, Any]) -> bool:
-    """Say in plain Python what a filter means."""
+    """Return whether a payload matches a filter, in plain Python."""
     for field, wanted in where.items():
         name = field.removeprefix("$")
         if name == "not":
@@ -130,7 +130,7 @@ def test_filters_select_what_plain_python_selects(payloads: list[Any], where: di
         ({}, ValueError, "not be empty"),
         ({"a": {}}, ValueError, "compared with something"),
         ({"a": {"like": "x"}}, ValueError, "unknown operator 'like'"),
-        ({"a": [1]}, TypeError, "one of several values by"),
+        ({"a": [1]}, TypeError, "compare a field with several values"),
         ({"a": {"gt": None}}, TypeError, "bounded by a number or a string"),
         ({"a": {"gt": True}}, TypeError, "bounded by a number or a string"),
         ({"a": {"in": "abc"}}, TypeError, "list of values"),

@@ -1,4 +1,4 @@
-"""Stores in folders: what is there again after a crash, failures to write, and folders that are refused."""
+"""Stores in folders: recovery after crashes and failed writes, and refused folders."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -36,8 +36,8 @@ def store(folder: Path) -> Iterator[MemoryStore]:
 
 
 def contents(store: MemoryStore) -> tuple[list[Any], bytes, list[Any]]:
-    """Return the keys, vectors and payloads of a store, after checking that its parts fit each other."""
-    store._contents.check_open()  # which opens a folder again after a failure
+    """Check that the parts of a store match, and return its keys, vectors and payloads."""
+    store._contents.check_open()  # opens the folder again after a failure
     store.check_invariants()
     keys = sorted(store)
     items = store.get(keys) if keys else None
@@ -48,7 +48,7 @@ def go_through_everything(store: MemoryStore) -> Iterator[str]:
     yield "empty"
     store.add([f"k{i}" for i in range(30)], vectors(30), [{"n": i} for i in range(30)])
     yield "added"
-    store.upsert(["k1", "new", "k2"], 30 * vectors(3, 1), [None, {"a": "é"}, [1]])  # too long for the present frame
+    store.upsert(["k1", "new", "k2"], 30 * vectors(3, 1), [None, {"a": "é"}, [1]])  # too long for the present bound
     yield "upserted"
     store.delete(["k3", "k4"])
     yield "deleted"
@@ -75,7 +75,7 @@ def test_a_store_is_what_it_was_after_a_crash(metric: str, snapshots: dict[str, 
                 assert again.metric == metric
                 if len(store) > 0:
                     answers, expected = again.query(vectors(3, 5), 4), plain.query(vectors(3, 5), 4)
-                    store.query(vectors(3, 5), 4)  # all take note of what they return
+                    store.query(vectors(3, 5), 4)  # eviction depends on what was returned
                     np.testing.assert_array_equal(answers.keys, expected.keys)
                     np.testing.assert_array_equal(answers.scores, expected.scores)
     with MemoryStore(folder) as again:
@@ -120,7 +120,7 @@ def test_changes_may_be_synced_later(folder: Path):
     with MemoryStore(folder, random_state=0, sync_every=100) as store:
         store.add(["a", "b"], vectors(2))
         with MemoryStore(crashed(folder)) as again:
-            assert len(again) == 2  # a process that is killed loses nothing
+            assert len(again) == 2  # killing the process loses nothing
         assert store.query(vectors(1), 1).keys[0, 0] == "a"
         with pytest.raises(KeyError):
             store.delete(["a", "c"])
@@ -139,7 +139,7 @@ def test_options_of_folders_are_checked_without_a_folder(bad: dict[str, Any]):
 
 
 def limit(store: MemoryStore) -> None:
-    """Let the database of a store grow no further, as if the disk were full."""
+    """Keep the database of a store from growing, as if the disk were full."""
     database = store._contents.tree._journal.folder.database
     pages = database.execute("PRAGMA page_count")[0][0]
     database.execute(f"PRAGMA max_page_count = {pages}")
@@ -152,7 +152,7 @@ def test_a_full_disk_is_reported_and_the_store_goes_on(store: MemoryStore):
         store.upsert(["k1", *(f"x{i}" for i in range(500))], vectors(501, 2), [{"n": "y" * 100}] * 501)
     assert contents(store) == before
     assert store.query(vectors(1), 1).keys[0, 0] == "k0"
-    store.upsert(["k1", "x"], vectors(2, 2), [{"n": 5}, None])  # opening it again has lifted the limit
+    store.upsert(["k1", "x"], vectors(2, 2), [{"n": 5}, None])  # opening the folder again lifted the limit
     assert store.get("k1").payloads == [{"n": 5}]
     with MemoryStore(crashed(Path(str(store.path)))) as again:
         assert contents(again) == contents(store)

@@ -65,6 +65,23 @@ def test_a_new_class_is_known_after_a_few_texts(classifier):
     assert np.mean(classifier.predict(texts) == labels) >= 0.9
 
 
+def test_text_by_text_comes_to_what_learning_all_at_once_does():
+    texts, labels = labelled(8, seed=8)
+    order = np.random.default_rng(0).permutation(len(texts))
+    classifier = TextClassifier(random_state=0).fit([texts[i] for i in order[:6]], [labels[i] for i in order[:6]])
+    for i in order[6:]:
+        classifier.partial_fit([texts[i]], [labels[i]])
+    for text in sentences(LATER, 4, 1):
+        classifier.partial_fit([text], ["a later class"])
+    stored = classifier._model.stored
+    assert [str(classifier.classes_[label]) for label in stored.labels] == [
+        *(labels[i] for i in order),
+        *["a later class"] * 4,
+    ]
+    asked, right = labelled(5, seed=9)
+    assert np.mean(classifier.predict(asked) == right) >= 0.9
+
+
 def test_many_further_texts_give_the_same_as_learning_again(classifier):
     further, kinds = labelled(20, seed=3)
     classifier.partial_fit(further, kinds)

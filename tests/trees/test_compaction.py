@@ -1,4 +1,4 @@
-"""Codes, which let searches pass over keys unread, and compaction: neither may change an answer."""
+"""Codes and compaction, which speed up searches without changing answers."""
 
 from typing import Any
 
@@ -62,7 +62,7 @@ def test_copies_take_what_is_said(dense_keys: np.ndarray):
 
 
 def test_a_compact_tree_lives_on(keys: Any):
-    """Without reroutes nothing is drawn, so a tree that was compacted must become what one that was not becomes."""
+    """Without reroutes nothing is drawn, so a compacted tree must stay equal to one that was not compacted."""
     trees = [grown(keys, n_trees=3, n_reroutes=0) for _ in range(2)]
     trees[1].compact()
     for tree in trees:
@@ -114,7 +114,7 @@ def test_compaction_that_fails_changes_nothing(monkeypatch: pytest.MonkeyPatch, 
 
 @pytest.mark.parametrize("k", [1, 7])
 def test_keys_that_codes_cannot_tell_apart(rng: np.random.Generator, k: int):
-    """Keys that differ by less than a code does are still told apart, and none of the best is passed over."""
+    """Keys that differ by less than the error of a code are still distinguished, and none of the best is missed."""
     centres = rng.normal(size=(6, 24))
     keys = np.repeat(centres, 40, axis=0) + 2e-3 * rng.normal(size=(240, 24))
     tree = ContextualMemoryTree(n_trees=2, random_state=0)
@@ -129,7 +129,7 @@ def test_keys_that_codes_cannot_tell_apart(rng: np.random.Generator, k: int):
 
 @needs_jit
 def test_a_wide_range_of_values(rng: np.random.Generator):
-    """Keys with a few large values beside many tiny ones, as codes can express neither well."""
+    """Keys with a few large values and many tiny ones, which codes represent badly."""
     keys = rng.normal(size=(400, 300)) * np.exp(4 * rng.normal(size=(400, 300)))
     tree = ContextualMemoryTree(random_state=0)
     tree.insert(keys)

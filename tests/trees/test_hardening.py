@@ -1,7 +1,7 @@
-"""Odd input: arrays of every kind and layout, sparse matrices made by hand, extreme values, keys that are all alike.
+"""Odd input: arrays of every kind and layout, handmade sparse matrices, extreme values, equal keys.
 
-Either it works and gives what a plain computation in float64 gives, or it is refused by name before anything changes.
-What :mod:`test_validation` has is not repeated here.
+Either it works, with the results of a plain computation in float64, or an error names it before anything changes. This
+adds to :mod:`test_validation`.
 """
 
 from collections.abc import Callable
@@ -37,7 +37,7 @@ def byte_swapped(matrix: Any) -> Any:
 
 
 def twice_each_cell(form: str, dtype: Any) -> Any:
-    """Return ROWS with every cell in two halves, one behind all others, and an explicit zero in each row."""
+    """Return ROWS with every cell divided into two halves, the second ones last, and an explicit zero in each row."""
     rows, columns = np.nonzero(np.ones_like(ROWS))
     values = np.concatenate([ROWS.ravel(), ROWS.ravel()]).astype(dtype)
     places = np.concatenate([rows, rows]), np.concatenate([columns, columns])
@@ -86,7 +86,7 @@ def test_forms_of_input(what: str):
 
 @pytest.mark.parametrize("form", ["csr", "coo"])
 def test_duplicates_add_up_beyond_their_type(form: str):
-    """100 + 100 does not fit int8, in which scipy would add."""
+    """100 + 100 does not fit int8, which SciPy would add in."""
     parts = np.array([100, 100, 100], np.int8)
     places = np.array([0, 0, 0]), np.array([1, 1, 2])
     matrix = scipy.sparse.coo_array((parts, places), shape=(1, WIDTH))
@@ -97,10 +97,10 @@ def test_duplicates_add_up_beyond_their_type(form: str):
 
 
 def test_a_matrix_changed_since_it_was_canonical():
-    """Scipy keeps in mind that a matrix has no duplicates, even where its indices change."""
+    """SciPy remembers that a matrix has no duplicates even after its indices change."""
     matrix = scipy.sparse.csr_array(np.eye(WIDTH) + 2 * np.eye(WIDTH, k=2))
     assert matrix.has_canonical_format
-    matrix.indices[:4] = 1, 1, 5, 0  # twice the same, and no longer sorted
+    matrix.indices[:4] = 1, 1, 5, 0  # a duplicate, and no longer sorted
     expected = np.eye(WIDTH) + 2 * np.eye(WIDTH, k=2)
     expected[0] = 0, 3, 0, 0, 0, 0, 0, 0
     expected[1] = 2, 0, 0, 0, 0, 1, 0, 0
@@ -109,7 +109,7 @@ def test_a_matrix_changed_since_it_was_canonical():
 
 
 def changed(form: str, **parts: Any) -> Any:
-    """Return a sparse matrix some of whose parts have been replaced by hand."""
+    """Return a sparse matrix with some of its arrays replaced."""
     matrix = scipy.sparse.csr_array(np.eye(WIDTH) + np.eye(WIDTH, k=1)).asformat(form)
     for name, part in parts.items():
         setattr(matrix, name, part(getattr(matrix, name)) if callable(part) else part)
@@ -201,7 +201,7 @@ def test_masked_ids_and_rewards():
 
 
 def test_masked_arguments():
-    """What lies below a mask is never taken for real, whichever argument it is."""
+    """Values below a mask are never used, whichever argument it is."""
     tree = grown_tree(sparse=False)
     masked = np.ma.array(np.arange(4), mask=[0, 1, 0, 0])
     mask = np.ma.array([True] * 4, mask=[0, 1, 0, 0])
@@ -234,7 +234,7 @@ LABELS = np.arange(30) % 5
 @pytest.mark.parametrize("kind", [CMTClassifier, CMTMultilabelClassifier, CMTRetriever])
 @pytest.mark.parametrize("sparse", [False, True])
 def test_estimators_with_odd_rows(kind: Any, sparse: bool):
-    """One class, one feature, all rows alike, all rows zero, huge rows: every one fits and answers."""
+    """One class, one feature, equal rows, zero rows, huge rows: all can be fitted and queried."""
     form = scipy.sparse.csr_array if sparse else np.asarray
     sets = {
         "one feature": np.linspace(-1, 1, 30)[:, None],
@@ -254,7 +254,7 @@ def test_estimators_with_odd_rows(kind: Any, sparse: bool):
 
 @pytest.mark.parametrize("kind", [CMTClassifier, CMTMultilabelClassifier, CMTRetriever])
 def test_estimators_refuse_broken_sparse(kind: Any):
-    """Scikit-learn converts matrices without a look at their indices, which may end the process."""
+    """Scikit-learn converts matrices without checking their indices, which may end the process."""
     y = np.eye(WIDTH, dtype=int) if kind is CMTMultilabelClassifier else np.arange(WIDTH)
     fitted = kind(random_state=0).fit(changed("csr"), y)
     for make in BROKEN.values():

@@ -19,7 +19,7 @@ NONE = -1
 
 
 def noisy_views(rng: np.random.Generator, n: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return rows of which the second half of the features says nothing of the label, and is louder."""
+    """Return rows whose second half of the features is larger and independent of the label."""
     labels = np.arange(n) % 20
     objects = np.random.default_rng(5).normal(size=(20, 15))
     return np.hstack([objects[labels] + 0.3 * rng.normal(size=(n, 15)), 1.5 * rng.normal(size=(n, 15))]), labels
@@ -117,7 +117,7 @@ def test_passes_make_the_first_memory_better(form: Any, loss: str, rng: np.rando
 
 
 def test_learning_is_querying_rewarding_and_updating(rng: np.random.Generator):
-    """A pass over rows of a single block does what its steps do one by one."""
+    """A pass over a single block equals its steps one by one."""
     X, labels = noisy_views(rng, 60)
     one, other = (ContextualMemoryTree(2, random_state=0) for _ in range(2))
     ids, _ = (tree.insert(X) for tree in (one, other))
@@ -214,7 +214,7 @@ def test_routers_learn_the_way_to_the_first_of_the_best():
     hits.ids[:] = [[7, 3, 5], [7, 3, NONE], [4, NONE, NONE], [NONE] * 3, [8, 9, 1], [2, 6, 8]]
     rewards = np.array([[1, 1, 0], [0.6, 1, 0], [0.4, 1, 1], [1, 1, 1], [1, 1, 0], [0, 1, 0.9]], np.float32)
     rows, best = rewarded_memories(hits, np.array([NONE, NONE, NONE, NONE, 4, 9]), rewards)
-    assert rows.tolist() == [0, 1, 4, 5]  # the others were worth less, or there was nothing
+    assert rows.tolist() == [0, 1, 4, 5]  # the others had lower rewards, or found nothing
     assert best.tolist() == [3, 3, 4, 6]
 
 
@@ -235,11 +235,11 @@ def test_rewards_alone_lead_to_memories(rng: np.random.Generator):
     assert after < 0.8 * before, (after, before)
 
 
-# Building trees anew
+# Rebuilding trees
 
 
 def in_groups(form: Any, n_trees: int = 1, **options: Any) -> tuple[ContextualMemoryTree, np.ndarray, np.ndarray]:
-    """Return a tree, the ids of its memories, not all of which lie at their slots, and groups of four unlike keys."""
+    """Return a tree, the ids of its memories, some of which differ from their slots, and groups of four unlike keys."""
     tree = ContextualMemoryTree(n_trees, leaf_multiplier=2.0, random_state=0, **options)
     X = np.random.default_rng(7).normal(size=(90, 80)).astype(np.float32)
     ids = tree.insert(form(np.where(np.abs(X) < 0.7, 0.0, X)))
@@ -268,13 +268,13 @@ def test_trees_that_are_built_anew_keep_groups_together(form: Any):
     assert min(together(tree, ids, groups, t) for t in range(2)) >= 0.7
     assert len({tree._forest.allocated().leaf_of[t, :80].tobytes() for t in range(2)}) == 2  # trees differ
     again, _, _ = in_groups(form, 2)
-    again.query(asked, epsilon=1.0)  # which draws from the stream of random numbers
+    again.query(asked, epsilon=1.0)  # this draws from the random stream
     again.rebuild(ids[::-1], groups[::-1])
     for t in range(2):
         np.testing.assert_array_equal(
             again._forest.allocated().leaf_of[t, :80], tree._forest.allocated().leaf_of[t, :80]
         )
-    tree.update(asked, explored, np.ones(20))  # of nodes that have gone: passed over
+    tree.update(asked, explored, np.ones(20))  # of removed nodes, so it is skipped
     tree.remove(ids[:30])
     tree.insert(asked)
     tree.reroute(50)

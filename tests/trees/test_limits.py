@@ -1,4 +1,4 @@
-"""Numbers that would take all time or memory, and files that are none, are refused before anything happens."""
+"""Numbers that would take all time or memory, and paths that are not regular files, are refused at once."""
 
 import errno
 import os
@@ -65,7 +65,7 @@ def test_numbers_of_a_tree(tree: ContextualMemoryTree):
     hits = tree.query(ROWS[:1], MOST)
     assert hits.ids.shape == (1, MOST)
     assert np.count_nonzero(hits.ids != -1) == 4
-    assert tree.query(ROWS[:1], 1, ABSURD).ids.tolist() == [[0]]  # leaves cost nothing where there are none
+    assert tree.query(ROWS[:1], 1, ABSURD).ids.tolist() == [[0]]  # leaves cost nothing in an empty tree
 
 
 def test_as_many_as_there_are():
@@ -134,7 +134,7 @@ def test_file_of_empty_space(tree: ContextualMemoryTree, tmp_path: Path):
         ContextualMemoryTree.load(path)
 
 
-# What is no file
+# Paths that are not files
 
 
 @pytest.fixture
@@ -151,9 +151,9 @@ def test_save_to_what_is_no_file(
     tree: ContextualMemoryTree, no_files: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     with socket.socket(socket.AF_UNIX) as server:
-        monkeypatch.chdir(tmp_path)  # names of sockets are short
+        monkeypatch.chdir(tmp_path)  # the names of sockets are short
         server.bind("socket")
-        monkeypatch.setattr(tree, "_contents", None)  # not come to
+        monkeypatch.setattr(tree, "_contents", None)  # not reached
         for path in [*no_files, tmp_path / "socket"]:
             kind = path.stat().st_mode
             with soon(), pytest.raises(OSError, match="is not a regular file") as caught:

@@ -1,4 +1,4 @@
-"""Links between near memories: what searches along them find, and that they hold whatever happens to memories."""
+"""Links between near memories: the recall of searches along them, and their validity after all changes."""
 
 import copy
 import pickle
@@ -47,7 +47,7 @@ def n_without(tree: ContextualMemoryTree) -> int:
 
 
 def recall(tree: ContextualMemoryTree, Q: np.ndarray, X: np.ndarray, breadth: int) -> float:
-    """Return the share of the nearest of all keys ``X``, by id, that a search finds."""
+    """Return the share of the nearest of all keys ``X`` that a search finds."""
     found, unit = tree.query(Q, K, 1, breadth=breadth), X / np.linalg.norm(X, axis=1, keepdims=True)
     scores = Q / np.linalg.norm(Q, axis=1, keepdims=True) @ unit.T
     scores[:, np.setdiff1d(np.arange(len(X)), tree.ids)] = -2.0
@@ -79,7 +79,7 @@ def test_a_search_that_keeps_all_candidates_finds_all_that_links_lead_to():
     hits = tree.query(rows(3, 1), 50, breadth=50)
     assert (np.sort(hits.ids) == np.arange(50)).all()
     np.testing.assert_array_equal(hits.scores, tree.query(rows(3, 1), 50, n_probes=1000).scores)
-    assert tree.query(rows(1), 4, breadth=1).ids.shape == (1, 4)  # no fewer candidates than are wanted
+    assert tree.query(rows(1), 4, breadth=1).ids.shape == (1, 4)  # at least as many candidates as wanted
 
 
 @settings(max_examples=15)
@@ -88,7 +88,7 @@ def test_filtered_searches_find_all_that_are_wanted(n_chosen: int, k: int, bread
     tree = twin()
     chosen = np.random.default_rng(seed).permutation(60)[:n_chosen]
     among = np.isin(np.arange(60), chosen) if as_mask else chosen
-    with pytest.MonkeyPatch.context() as patch:  # so that few memories are not all compared
+    with pytest.MonkeyPatch.context() as patch:  # otherwise all of a few memories are compared
         patch.setattr(cmt_numba._forest.filtering, "WORTH_A_LEAF", 1)
         patch.setattr(cmt_numba._forest.filtering, "WORTH_A_CANDIDATE", 0)
         hits = tree.query(rows(3, seed), k, 1, breadth=breadth, among=among)
@@ -320,7 +320,7 @@ def test_filters_may_leave_only_what_is_far_from_the_query(monkeypatch: pytest.M
     store = MemoryStore(random_state=0, n_trees=2)
     store.add(range(len(X)), X, [{"near": i < n_near, "i": i} for i in range(len(X))])
     Q = rows(40, 1) + centre
-    # All that may be returned is far away, and all but three.
+    # All candidates except three are far away.
     for where in ({"near": False}, {"or": [{"near": False}, {"i": {"lt": 3}}]}):
         true = store.query(Q, 10, where=where, target_recall=1.0).keys
         found = store.query(Q, 10, where=where).keys
@@ -335,7 +335,7 @@ def test_filters_of_trees_may_leave_only_what_is_far_from_the_query():
     tree = ContextualMemoryTree(2, n_links=8, random_state=0)
     ids = tree.insert(X)
     Q = rows(40, 1) + centre
-    # All that may be returned is far away, and all but three.
+    # All candidates except three are far away.
     for among in (ids[600:], np.concatenate([ids[:3], ids[600:]])):
         cosines = (Q / np.linalg.norm(Q, axis=1, keepdims=True)) @ (
             X[among] / np.linalg.norm(X[among], axis=1, keepdims=True)

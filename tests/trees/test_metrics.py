@@ -1,4 +1,4 @@
-"""Measures against scikit-learn's and against plain loops."""
+"""Measures compared with scikit-learn's and with plain loops."""
 
 from typing import Any
 

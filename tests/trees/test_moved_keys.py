@@ -60,7 +60,7 @@ def moved_by_definition(keys: np.ndarray, tree: ContextualMemoryTree, asked: Any
 
 def test_keys_move_as_defined(rng: np.random.Generator) -> None:
     tree, asked = grown(rng)
-    tree.update(asked, hits := tree.query(asked, 4), rng.random(hits.ids.shape))  # teaches weights, moves nothing
+    tree.update(asked, hits := tree.query(asked, 4), rng.random(hits.ids.shape))  # trains weights, moves no key
     theta, keys = tree._forest.allocated().scorer.theta.copy(), keys_of(tree)
     assert theta.any()
     hits = tree.query(asked, 5, epsilon=0.4)
@@ -91,7 +91,7 @@ def test_searches_see_the_moved_keys(options: dict[str, Any], rng: np.random.Gen
     tree.check_invariants()
     keys, weights = keys_of(tree), 1.0 + tree._forest.allocated().scorer.theta
     moved = np.any(keys != before, axis=1)
-    assert moved[hits.ids].mean() > 0.5  # not those that the softmax leaves no chance
+    assert moved[hits.ids].mean() > 0.5  # not those whose softmax is 0
     assert not moved[np.setdiff1d(np.arange(60), hits.ids)].any()
     np.testing.assert_allclose(np.linalg.norm(keys, axis=1), 1.0, atol=1e-5)
     scores = (unit(asked) * weights) @ keys.T
@@ -166,7 +166,7 @@ def test_passes_move_keys_to_where_queries_are(rng: np.random.Generator) -> None
         errors.append(np.mean(y[tree.query(queries, n_probes=1000).ids[:, 0]] != y))
         own.append(np.mean(tree.query(X, n_probes=1000).ids[:, 0] == ids))
     assert errors[1] < 0.9 * errors[0], errors
-    assert min(own) > 0.98, own  # a memory is still found by the key that it came with
+    assert min(own) > 0.98, own  # a memory is still found by its original key
 
 
 def test_moved_keys_are_there_again(tmp_path: Path, rng: np.random.Generator) -> None:
@@ -177,7 +177,7 @@ def test_moved_keys_are_there_again(tmp_path: Path, rng: np.random.Generator) ->
     tree.learn(X, lambda rows, ids: (ids % 5 == rows[:, None] % 5).astype(float), n_passes=2)
     tree.update(X[:20], tree.query(X[:20], 3), rng.random((20, 3)))
     keys = keys_of(tree)
-    tree._journal.folder.close()  # as a crash does, without a snapshot
+    tree._journal.folder.close()  # like a crash, without a snapshot
     assert np.any(np.abs(keys - unit(X)) > 0.01)
     with DurableTree(tmp_path / "tree") as again:
         np.testing.assert_array_equal(keys_of(again), keys)
@@ -190,7 +190,7 @@ def test_moved_keys_are_there_again(tmp_path: Path, rng: np.random.Generator) ->
         np.testing.assert_array_equal(keys_of(mapped), keys_of(unclosed))
         assert np.any(keys_of(mapped) != keys)
         mapped.check_invariants()
-    for version in (1, 2):  # entries from before there was a rate
+    for version in (1, 2):  # entries of versions without a rate
         operation = OPERATIONS["update", version]
         stored = {name: None for name, parameter in operation.parameters.items() if parameter != "key_learning_rate"}
         assert operation.called(stored).get("key_learning_rate", 0.0) == 0.0

@@ -1,4 +1,4 @@
-"""The options of trees and estimators: one declaration each, which checks and docstrings agree with."""
+"""The options of trees and estimators: checks and docstrings agree with one declaration each."""
 
 import inspect
 import re
@@ -22,7 +22,7 @@ CASES = [(kind, name) for kind, options in CLASSES.items() for name in options]
 
 
 def documented(kind: type) -> dict[str, str]:
-    """Return what the docstring of a class says of the type and the default of each parameter."""
+    """Return the type and the default of each parameter in the docstring of a class."""
     section = inspect.cleandoc(kind.__doc__ or "").split("Parameters\n----------\n")[1]
     section = re.split(r"\n\n\w+\n-+\n", section)[0]
     entries = [line.partition(" : ") for line in section.splitlines() if line and not line.startswith(" ")]
@@ -51,7 +51,7 @@ def test_docstrings_state_types_and_defaults(kind: type, name: str):
 def test_every_option_is_checked_by_its_name(kind: type, name: str):
     default = inspect.signature(kind).parameters[name].default
     CLASSES[kind][name].check(name, default)
-    with pytest.raises((TypeError, ValueError), match=f"{name}|seed"):  # a seed is checked by scikit-learn
+    with pytest.raises((TypeError, ValueError), match=f"{name}|seed"):  # scikit-learn checks seeds
         getattr(kind(**{name: object()}), "_check_parameters", list)()
 
 

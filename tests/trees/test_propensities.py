@@ -1,4 +1,4 @@
-"""The probability with which memories are shown, where queries explore."""
+"""The probabilities that exploring queries show memories."""
 
 import copy
 import pickle

@@ -1,4 +1,4 @@
-"""What the paper promises, measured on seeded random data: balance, depth, space, self-consistency, learning."""
+"""The properties that the paper proves or claims, on seeded random data: balance, depth, self-consistency, learning."""
 
 import math
 from typing import Any
@@ -44,11 +44,11 @@ def test_balance(kind: str, alpha: float):
     progressive_error = state.nodes["mistakes"][0, :end] / examples
     numerator = 1 + math.exp((1 - alpha) / alpha)
     denominator = (1 - progressive_error) - numerator / examples
-    # The examples count those that trained the router when it was made, a few hundred at most.
+    # These include the examples that trained the router in a split, a few hundred at most.
     enough = (examples >= 2000) & (denominator > 0)
     assert enough.sum() >= 3
     least = below[enough].sum(axis=1) * denominator[enough] / numerator
-    assert np.all(below[enough].min(axis=1) >= least - 1)  # counts are whole
+    assert np.all(below[enough].min(axis=1) >= least - 1)  # counts are integers
 
 
 @pytest.mark.parametrize("kind", ["dense", "sparse"])
@@ -84,7 +84,7 @@ def test_reroutes_raise_self_consistency():
 
 def test_self_consistency_of_text():
     X = text_like(4000, 20_000, 15, seed=3)
-    slow = {"router_learning_rate": 0.1}  # at the usual rate routers leave nothing for reroutes to put right
+    slow = {"router_learning_rate": 0.1}  # at the default rate routers leave nothing for reroutes to repair
     rates = [self_consistency(grown(X, n_reroutes=d, **slow), X) for d in (0, 5, 20)]
     assert rates[0] < rates[1] <= rates[2]
     assert self_consistency(grown(X, n_reroutes=20), X) > 0.97
@@ -102,7 +102,7 @@ def test_constant_space_per_memory(kind: str):
 
 @pytest.mark.parametrize("kind", ["dense", "sparse"])
 def test_churn_keeps_space(kind: str):
-    """A tree of 1,000 memories under steady exchange neither grows without end nor gives an id twice."""
+    """A tree of 1,000 memories that are constantly replaced stays bounded and never reuses an id."""
     X = rows_of(kind, 5000)
     tree = grown(X[:1000], n_reroutes=1)
     before = tree.nbytes
@@ -121,11 +121,11 @@ def test_churn_keeps_space(kind: str):
 
 
 def arrays_of(tree: ContextualMemoryTree) -> list[bytes]:
-    """Return what the arrays that make up a tree's shape and routers hold, as far as they are in use."""
+    """Return the bytes in use of the arrays of a tree's shape and routers."""
     state = tree._forest.state
     nodes, n = state.counters[:, NODES_END].max(), tree.n_memories
     return [
-        np.delete(state.counters, CELLS_WANTED, axis=1).tobytes(),  # that one tells how often arrays have grown
+        np.delete(state.counters, CELLS_WANTED, axis=1).tobytes(),  # these show how often arrays have grown
         state.nodes["child"][:, :nodes].tobytes(),
         state.nodes["below"][:, :nodes].tobytes(),
         state.nodes["bias"][:, :nodes].tobytes(),
@@ -136,7 +136,7 @@ def arrays_of(tree: ContextualMemoryTree) -> list[bytes]:
 
 
 def everything(X: Any, queries: Any, **options: Any) -> tuple[ContextualMemoryTree, list[np.ndarray]]:
-    """Put a new forest through all operations; return it and all answers."""
+    """Apply all operations to a new forest; return it and all answers."""
     tree = grown(X, **{"n_trees": 3, "n_reroutes": 2} | options)
     hits = tree.query(queries, k=3, epsilon=0.5)
     tree.update(queries, hits, (hits.ids % 3 == 0).astype(np.float32))
@@ -195,7 +195,7 @@ def test_more_probes_find_more(kind: str, n_trees: int):
     recalls, worst = [], np.full(300, -np.inf)
     for n_probes in (3, 6, 12, 24, 48, EVERY_LEAF):
         found = tree.query(queries, n_probes=n_probes).scores[:, 0]
-        assert np.all(found >= worst)  # what fewer leaves hold, more leaves hold too
+        assert np.all(found >= worst)  # more leaves include the fewer ones
         worst = found
         recalls.append(np.mean(found >= exact - 1e-5))
     assert recalls == sorted(recalls)
@@ -268,7 +268,7 @@ def test_exploration_frequency():
 
 
 def test_leaf_draws_are_uniform():
-    """A row that explores its leaf gets distinct memories, each as often as any other."""
+    """A row that explores its leaf gets distinct memories, all with the same probability."""
     tree = grown(dense_rows(12, 4), leaf_multiplier=4.0)
     assert tree.depth == 0
     hits = tree.query(np.ones((6000, 4)), k=3, epsilon=1.0)
@@ -291,7 +291,7 @@ def test_stale_records_are_passed_over():
     )
     tree.update(queries[inner], hits_inner, np.ones(int(inner.sum())))
     tree.check_invariants()
-    # The same rows hold other nodes now: records of the old ones must not teach them.
+    # The same rows hold other nodes now, which records of the old ones must not train.
     tree.insert(X)
     before = arrays_of(tree)[1:5], tree._forest.state.routers.weights.copy()
     tree.update(queries[inner], hits_inner, np.ones(int(inner.sum())))
@@ -307,7 +307,7 @@ def test_stale_records_are_passed_over():
 
 @pytest.mark.parametrize("kind", [np.asarray, scipy.sparse.csr_array])
 def test_rewards_move_the_scorer(kind: Any):
-    """Of two memories equally like a query, the one rewarded comes first from then on."""
+    """Of two memories that are equally similar to a query, the rewarded one then comes first."""
     tree = ContextualMemoryTree(n_reroutes=0, scorer_loss="regression", random_state=0)
     tree.insert(kind([[1.0, 0.0, 0.1], [0.0, 1.0, 0.0]]))
     query = kind([[1.0, 1.05, 0.0]])
@@ -322,7 +322,7 @@ def test_rewards_move_the_scorer(kind: Any):
 
 
 def ranks_of_right(tree: ContextualMemoryTree, queries: Any) -> np.ndarray:
-    """Return how many memories come before that of the same number as each query."""
+    """Return the rank of the memory with the number of each query."""
     hits = tree.query(queries, k=tree.n_memories, n_probes=EVERY_LEAF)
     return np.argmax(hits.ids == np.arange(tree.n_memories)[:, np.newaxis], axis=1)
 
@@ -330,9 +330,9 @@ def ranks_of_right(tree: ContextualMemoryTree, queries: Any) -> np.ndarray:
 @pytest.mark.parametrize("kind", [np.asarray, scipy.sparse.csr_array])
 @pytest.mark.parametrize("scorer_loss", ["ranking", "mira"])
 def test_rewards_raise_the_right_memory(scorer_loss: str, kind: Any):
-    """Where half of the features only distract the cosine, a scorer that has learned this errs less.
+    """If half of the features are noise, a scorer that has learned this makes fewer errors.
 
-    Also for queries that it has not been taught with, and memories that come after.
+    This also holds for queries that it has not seen, and for later memories.
     """
     rng = np.random.default_rng(0)
     own = rng.random((100, 20)) * (rng.random((100, 20)) < 0.3)
@@ -364,7 +364,7 @@ def test_rewards_raise_the_right_memory(scorer_loss: str, kind: Any):
 @pytest.mark.filterwarnings("ignore:this update teaches nothing")
 @pytest.mark.parametrize("scorer_loss", ["ranking", "mira"])
 def test_rewards_that_compare_nothing(scorer_loss: str):
-    """A single memory's reward, or equal ones, do not say what is better, so they teach nothing."""
+    """The reward of a single memory, or equal rewards, compare nothing and so teach nothing."""
     X, queries = dense_rows(300), dense_rows(20, seed=9)
     tree = grown(X, scorer_loss=scorer_loss)
     for k, reward in ((5, 0.0), (5, 0.7)):
@@ -377,7 +377,7 @@ def test_rewards_that_compare_nothing(scorer_loss: str):
 
 @pytest.mark.parametrize("kind", [np.asarray, scipy.sparse.csr_array])
 def test_mira_puts_a_pair_in_order_at_once(kind: Any):
-    """MIRA's step, where nothing caps it, makes the gap between the scores just as wide as it wants it."""
+    """An uncapped step of MIRA makes the gap between the scores exactly as wide as required."""
     tree = grown(kind([[1.0, 0.0, 0.1], [0.0, 1.0, 0.0]]), n_reroutes=0, scorer_loss="mira", scorer_learning_rate=10)
     query = kind([[1.0, 1.05, 0.0]])
     hits = tree.query(query, k=2)
@@ -392,7 +392,7 @@ def test_mira_puts_a_pair_in_order_at_once(kind: Any):
 
 
 def test_rewards_only_where_they_belong():
-    """Rewards of a node's exploration leave the scorer alone, all others leave the routers alone."""
+    """Rewards of rows that explored a node do not change the scorer, other rewards do not change routers."""
     X, queries = dense_rows(1000), dense_rows(300, seed=9)
     tree = grown(X, n_reroutes=0, scorer_loss="regression")
     routers = tree._forest.state.nodes["bias"].copy(), tree._forest.state.routers.weights.copy()
@@ -417,7 +417,7 @@ def test_rewards_move_routers(side: int, kind: Any, router_loss: str):
     X = dense_rows(1000, 8)
     tree = grown(kind(X), n_reroutes=0, alpha=0.5, router_loss=router_loss)
     root = int(tree._forest.state.counters[0, 0])
-    # Which side a memory is on shows which side a query of its leaf was sent to.
+    # The side of a memory is that of a query routed to its leaf.
     members = [set(np.flatnonzero(on_side(tree, root, s)).tolist()) for s in (0, 1)]
     assert min(map(len, members)) > 100
     queries = dense_rows(40, 8, seed=9)
@@ -458,7 +458,7 @@ def on_side(tree: ContextualMemoryTree, root: int, side: int) -> np.ndarray:
 
 @pytest.mark.parametrize("kind", [np.asarray, scipy.sparse.csr_array])
 def test_identical_keys(kind: Any):
-    """No router can part a key from its copies: the tree must stay balanced all the same."""
+    """No router can separate a key from its copies, but the tree must stay balanced."""
     row = np.array([[0.0, 1.0, -2.0, 0.5]])
     tree = grown(kind(np.repeat(row, 20_000, axis=0)), n_reroutes=1)
     tree.check_invariants()

@@ -1,4 +1,4 @@
-"""Other keys, and other values, for memories that stay."""
+"""Replacing the keys and the values of memories."""
 
 from typing import Any
 
@@ -31,7 +31,7 @@ def test_memories_are_found_by_their_new_keys_alone(keys: Any, n_trees: int):
 
 @pytest.mark.parametrize("n_links", [0, 4])
 def test_few_memories_are_replaced_in_one_step(dense_keys: np.ndarray, n_links: int):
-    """Other threads see them with their old keys or the new ones, and wait only once."""
+    """Other threads see memories with their old or new keys, and wait only once."""
     tree = ContextualMemoryTree(n_trees=2, n_links=n_links, random_state=0)
     tree.insert(dense_keys)
     before = tree._lock.n_steps
@@ -102,7 +102,7 @@ def test_a_progress_bar(capsys: pytest.CaptureFixture[str], dense_keys: np.ndarr
 
 @needs_jit
 def test_memory_stays_bounded():
-    """Sparse keys leave neither the key store nor the routers behind as they go."""
+    """Replaced sparse keys leave nothing in the key store or in routers."""
     keys = text_like(12_000, 30_000, 12, seed=5)
     tree = ContextualMemoryTree(leaf_multiplier=1.0, random_state=0)
     ids = tree.insert(keys[:1000])
@@ -128,7 +128,7 @@ def replace_over_and_over(tree: ContextualMemoryTree, ids: np.ndarray, keys: Any
 def test_a_failure_part_way_loses_no_memory(
     monkeypatch: pytest.MonkeyPatch, n: int, error: type[BaseException], n_trees: int
 ):
-    """All memories are there, with their new keys, and replacing them once more finishes the work."""
+    """All memories are stored with their new keys, and replacing them again completes the change."""
     keys = text_like(2000, 2000, 12, seed=3)
     tree = ContextualMemoryTree(n_trees, leaf_multiplier=1.0, n_reroutes=2, n_threads=2, random_state=0)
     ids = tree.insert(keys[:1000])
@@ -194,14 +194,16 @@ def test_other_keys_for_objects(keys: Any):
 
 @pytest.mark.parametrize("sparse", [False, True])
 def test_other_vectors_for_keys_searched_by_value(dense_keys: np.ndarray, sparse: bool):
-    """Values are what is searched: memories of one value part, and others come together."""
+    """Searches are for values: memories of one value separate, and others come together."""
     y = np.repeat(np.eye(10, dtype=np.float32), 3, axis=0)
     y = scipy.sparse.csr_array(y) if sparse else y
     retriever = CMTRetriever(random_state=0, n_components=20).fit(dense_keys[:30], y)
     assert retriever.forest_.n_memories == 10
-    retriever.set_values([0, 1, 2, 3], y[[3, 6, 9, 3]])  # none has the first value any more, one has its own again
+    retriever.set_values(
+        [0, 1, 2, 3], y[[3, 6, 9, 3]]
+    )  # no memory has the first value any more, and one has its own again
     assert retriever.forest_.n_memories == 9
-    retriever.set_values([29, 28], y[[0, 0]])  # it comes back as two memories'
+    retriever.set_values([29, 28], y[[0, 0]])  # it is the value of two memories again
     assert retriever.forest_.n_memories == 10
     wanted = np.repeat(np.arange(10), 3)
     wanted[[0, 1, 2]], wanted[[28, 29]] = [1, 2, 3], 0

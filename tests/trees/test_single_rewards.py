@@ -1,4 +1,4 @@
-"""What trees learn from a reward for a single memory of each row."""
+"""Learning from the reward of a single memory for each row."""
 
 import warnings
 from pathlib import Path
@@ -15,14 +15,14 @@ WIDTH = 12
 
 
 def rows_of(kinds: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Return rows of kinds: one telling feature, and others that distract."""
+    """Return rows of several kinds, with one telling feature and noise in the others."""
     rows = (rng.random((kinds.size, WIDTH)) < 0.5) * 1.3
     rows[:, :6] = np.eye(6)[kinds]
     return rows
 
 
 def warnings_of(tree: ContextualMemoryTree, asked: np.ndarray) -> list[str]:
-    """Return what an update by single rewards warns of. Without compiled kernels NumPy warns of overflows, too."""
+    """Return the warnings of an update by single rewards. Without compiled kernels NumPy also warns of overflows."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         tree.update(asked, tree.query(asked), np.ones(len(asked)))
@@ -30,7 +30,7 @@ def warnings_of(tree: ContextualMemoryTree, asked: np.ndarray) -> list[str]:
 
 
 def same(tree: ContextualMemoryTree, other: ContextualMemoryTree) -> bool:
-    """Return whether two trees hold the same, bit for bit."""
+    """Return whether two trees are equal, bit for bit."""
     arrays, others = tree._contents()[1], other._contents()[1]
     return arrays.keys() == others.keys() and all(np.array_equal(arrays[name], others[name]) for name in arrays)
 

@@ -1,4 +1,4 @@
-"""What is foretold of the memory that forests take."""
+"""Predictions of the memory that forests take."""
 
 import pickle
 from typing import Any
@@ -59,7 +59,7 @@ def test_a_sample_tells_of_features_that_are_all_as_common(rng: np.random.Genera
     keys = scipy.sparse.random_array((6000, 2000), density=0.01, format="csr", random_state=rng, dtype=np.float32)
     taken = grown(keys).nbytes
     assert predict_nbytes(6000, sample=keys[:1000]) == pytest.approx(taken, rel=0.1)
-    assert predict_nbytes(6000, 2000, cells_per_key=20) < 0.9 * taken  # words would have more in common
+    assert predict_nbytes(6000, 2000, cells_per_key=20) < 0.9 * taken  # real words would have more features in common
 
 
 @needs_jit
@@ -83,7 +83,7 @@ def test_scorers_and_copies_take_what_is_said():
 
 
 def test_little_to_go_on():
-    """Samples of hardly any features or rows, and the fewest memories, are no reason to fail."""
+    """Predictions work for samples of few features or rows, and for few memories."""
     nothing = scipy.sparse.csr_array((3, 5), dtype=np.float32)
     assert predict_nbytes(1000, sample=nothing) > 1000 * (8 + 16)
     assert predict_nbytes(1000, sample=scipy.sparse.csr_array(np.eye(1, 5))) > predict_nbytes(1000, sample=nothing)

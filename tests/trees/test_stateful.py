@@ -20,7 +20,7 @@ from cmt_numba.journal import DurableTree
 
 
 def key_values(n_features: int) -> st.SearchStrategy[list[int]]:
-    """Draw the values of a key: so few of them that equal keys and all-zero keys are common."""
+    """Draw the values of a key, from so few that equal keys and all-zero keys are common."""
     return st.lists(st.integers(-2, 2), min_size=n_features, max_size=n_features)
 
 
@@ -30,12 +30,12 @@ def unit_rows(rows: np.ndarray) -> np.ndarray:
 
 
 class ForestMachine(RuleBasedStateMachine):
-    """A forest beside a dictionary from ids to unit-length keys."""
+    """A forest and a dictionary from ids to unit-length keys."""
 
     def __init__(self) -> None:
         super().__init__()
         self.tree = ContextualMemoryTree()
-        self.keys: dict[int, np.ndarray] = {}  # those returned last at the end
+        self.keys: dict[int, np.ndarray] = {}  # the most recently returned last
         self.next_id = 0
         self.answered: list[tuple[np.ndarray, Hits]] = []
 
@@ -115,14 +115,14 @@ class ForestMachine(RuleBasedStateMachine):
             np.testing.assert_allclose(hits.scores[:, : best.shape[1]], best, rtol=1e-4, atol=1e-4)
 
     def expected_scores(self, rows: np.ndarray, ids: np.ndarray) -> np.ndarray:
-        """Return the scores of memories for each row, by the learned weights on top of the cosine."""
+        """Return the scores of memories for each row, with the learned weights."""
         weights = np.ones(self.n_features)
         if self.tree._forest.state.scorer.theta.size:
             weights = weights + self.tree._forest.state.scorer.theta
         return (unit_rows(rows) * weights) @ np.array([self.keys[memory_id] for memory_id in ids.tolist()]).T
 
     def check_hits(self, rows: np.ndarray, hits: Hits) -> None:
-        """Check that hits are distinct stored memories under their right scores, in order, and padded."""
+        """Check that hits are distinct stored memories with their scores, in order, and padded."""
         for row, ids, scores, node, tree in zip(
             rows, hits.ids, hits.scores, hits.exploration.node, hits.exploration.tree, strict=True
         ):
@@ -150,7 +150,7 @@ class ForestMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.answered)
     @rule(data=st.data(), all_ranks=st.booleans())
     def update(self, data: st.DataObject, all_ranks: bool) -> None:
-        """Reward some answer, perhaps one whose memories and nodes have gone since."""
+        """Reward some answer, perhaps one whose memories and nodes have been removed."""
         rows, hits = data.draw(st.sampled_from(self.answered))
         shape = hits.ids.shape if all_ranks else (len(rows),)
         n_rewards = int(np.prod(shape))
@@ -191,7 +191,7 @@ class ForestMachine(RuleBasedStateMachine):
 
     @rule(mmap=st.booleans())
     def save_and_load(self, mmap: bool) -> None:
-        """Go on with the tree that comes out of a file."""
+        """Continue with the tree loaded from a file."""
         with TemporaryDirectory() as folder:
             path = Path(folder) / "tree"
             self.tree.save(path)
@@ -205,7 +205,7 @@ class ForestMachine(RuleBasedStateMachine):
 
 
 class DurableForestMachine(ForestMachine):
-    """The same of a tree in a folder: after it was closed, or its process killed, it holds what it held."""
+    """The same for a tree in a folder: after it is closed, or its process killed, nothing is lost."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -232,7 +232,7 @@ class DurableForestMachine(ForestMachine):
 
     @rule(mmap=st.booleans())
     def save_and_load(self, mmap: bool) -> None:
-        """Compare a copy: a durable tree is not loaded from a file."""
+        """Compare a copy, since a durable tree cannot be loaded from a file."""
         with TemporaryDirectory() as folder:
             path = Path(folder) / "tree"
             self.tree.save(path)

@@ -1,4 +1,4 @@
-"""The rest of the public interface, and failures part-way through an operation."""
+"""The rest of the public interface, and failures in the middle of an operation."""
 
 import copy
 import pickle
@@ -53,7 +53,7 @@ def test_contents(dense_keys: np.ndarray):
     assert 5 not in tree
     assert set(tree.ids.tolist()) == set(range(300)) - {0, 5}
     held = tree.ids
-    held[:] = -7  # a copy: the tree's own are safe
+    held[:] = -7  # this is a copy
     tree.check_invariants()
     np.testing.assert_array_equal(tree.insert(dense_keys[:2]), [300, 301])
 
@@ -97,7 +97,7 @@ def test_reroute_none(dense_keys: np.ndarray):
 
 @pytest.mark.parametrize("n_rows", [1, 7, 250])
 def test_progress(capsys: pytest.CaptureFixture[str], dense_keys: np.ndarray, n_rows: int):
-    """A bar goes to the standard error and changes nothing else."""
+    """A progress bar writes to the standard error and changes nothing else."""
     trees = [ContextualMemoryTree(n_trees=2, random_state=0) for _ in range(2)]
     shown: list[str] = []
     answers = []
@@ -122,7 +122,7 @@ def test_progress(capsys: pytest.CaptureFixture[str], dense_keys: np.ndarray, n_
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda tree: pickle.loads(pickle.dumps(tree))])
 def test_copies(dense_keys: np.ndarray, copied: Callable[[Any], Any], sparse: bool):
-    """A copy answers as the original does, goes on as it would have, and shares nothing with it."""
+    """A copy gives the same answers, continues like the original, and shares nothing with it."""
     keys = scipy.sparse.csr_array(dense_keys) if sparse else dense_keys
     tree = ContextualMemoryTree(n_trees=2, leaf_multiplier=1.0, n_reroutes=1, random_state=0)
     tree.insert(keys[:100])
@@ -147,11 +147,11 @@ def test_copy_of_empty():
     twin.check_invariants()
 
 
-# Failures part-way
+# Failures in the middle of an operation
 
 
 class Failure:
-    """Stands in for ``with_more``: works until call ``n`` and raises there."""
+    """Replaces ``with_more``: works until call ``n``, which raises."""
 
     def __init__(self, n: int, error: type[BaseException]) -> None:
         self.real = cmt_numba._engine.forest.with_more
@@ -171,7 +171,7 @@ def assert_holds(tree: ContextualMemoryTree, ids: np.ndarray, keys: Any) -> None
     assert set(tree.ids.tolist()) == set(ids.tolist())
     hits = tree.query(keys, n_probes=EVERY_LEAF)
     same = np.asarray(hits.ids[:, 0] == ids)
-    np.testing.assert_allclose(hits.scores[~same], 1.0, rtol=1e-5)  # equal keys stand in for each other
+    np.testing.assert_allclose(hits.scores[~same], 1.0, rtol=1e-5)  # equal keys are interchangeable
     assert np.mean(same) > 0.99
 
 
@@ -221,7 +221,7 @@ def test_failing_first_insert(monkeypatch: pytest.MonkeyPatch, n: int, error: ty
 
 
 def drop_spare_room(tree: ContextualMemoryTree) -> None:
-    """Cut a tree's arrays off where it stopped to use them, so that the next split or new feature needs more room."""
+    """Remove the spare room of a tree's arrays, so that the next split or new feature needs more."""
     state = tree._forest.state
     cells, leaves = (int(state.counters[:, end].max()) for end in (TABLES_END, LEAVES_END))
     tree._forest.state = state._replace(
@@ -238,13 +238,13 @@ def drop_spare_room(tree: ContextualMemoryTree) -> None:
 def test_failing_reroutes(
     monkeypatch: pytest.MonkeyPatch, n: int, error: type[BaseException], n_trees: int, operation: str
 ):
-    """Memories on their way when room runs out are put back."""
+    """Memories that are being moved when memory runs out are put back."""
     keys = text_like(1500, 2000, 12, seed=4)
     tree = ContextualMemoryTree(n_trees=n_trees, leaf_multiplier=1.0, n_reroutes=0, n_threads=2, random_state=0)
     ids = tree.insert(keys[:1000])
     queries = keys[1000:]
     hits = tree.query(queries, epsilon=1.0)
-    # A lower limit, as after many removals: leaves are too full now and split when a memory comes their way.
+    # A lower limit, as after many removals: leaves are too full now and split at the next insert.
     tree._forest.state = tree._forest.state._replace(
         parameters=tree._forest.state.parameters._replace(n_reroutes=20, leaf_multiplier=0.3),
     )
@@ -264,7 +264,7 @@ def test_failing_reroutes(
 
 @needs_jit
 def test_failing_thread(monkeypatch: pytest.MonkeyPatch):
-    """An interruption while several threads grow trees leaves the trees alike."""
+    """An interrupt while several threads grow trees leaves the same memories in all trees."""
     keys = np.random.default_rng(0).normal(size=(3000, 6))
     tree = ContextualMemoryTree(n_trees=3, n_threads=2, random_state=0)
     ids = tree.insert(keys[:200])
@@ -283,7 +283,7 @@ def test_failing_thread(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_ids_in_order_leave_gaps():
-    """Taking an id out of the slot table looks at the entries up to the next gap, so no run may be long."""
+    """Removing an id from the slot table visits the entries up to the next gap, so no run may be long."""
     tree = ContextualMemoryTree(n_reroutes=0, random_state=0)
     for n in (300, 3000, 30_000):
         tree.insert(np.ones((n - len(tree), 1)))
@@ -293,7 +293,7 @@ def test_ids_in_order_leave_gaps():
 
 
 def test_queries_keep_no_arrays_that_have_grown():
-    """What kernels are handed of a tree is made once, and goes when the tree has other arrays."""
+    """The view of a tree for kernels is made once, and replaced when the tree has other arrays."""
     X = np.random.default_rng(0).normal(size=(300, 4)).astype(np.float32)
     tree = ContextualMemoryTree(random_state=0)
     tree.insert(X[:20])

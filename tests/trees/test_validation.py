@@ -1,4 +1,4 @@
-"""What the public methods refuse, that a refusal leaves everything as it was, and what they accept."""
+"""Arguments that the public methods accept, and errors that leave everything unchanged."""
 
 import copy
 from collections.abc import Callable, Iterator
@@ -52,7 +52,7 @@ def grown_tree(sparse: bool, **options: Any) -> ContextualMemoryTree:
 
 @pytest.fixture(scope="module", params=["dense", "sparse"])
 def tree(request: pytest.FixtureRequest) -> ContextualMemoryTree:
-    """Return a forest of 60 memories; every test leaves it as it was, so all can share it."""
+    """Return a forest of 60 memories, which no test changes."""
     return grown_tree(request.param == "sparse")
 
 
@@ -147,7 +147,7 @@ def test_too_many_memories(tree: ContextualMemoryTree):
 
 
 def malformed(indptr: list[int] | None = None, indices: list[int] | None = None) -> scipy.sparse.csr_array:
-    """Return a matrix of two rows, three cells in each, with parts replaced as scipy does not check them again."""
+    """Return a matrix of two rows of three cells, with some arrays replaced, which SciPy does not check again."""
     matrix = scipy.sparse.csr_array((np.ones(6), [0, 1, 2, 0, 1, 2], [0, 3, 6]), shape=(2, WIDTH))
     if indptr is not None:
         matrix.indptr[:] = indptr
@@ -177,7 +177,7 @@ def test_malformed_csr(method: str, sparse: bool, what: str):
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("form", ["csc", "bsr", "coo"])
 def test_malformed_others(form: str, sparse: bool):
-    """Broken indices that scipy would follow when it converts the matrix to CSR."""
+    """Broken indices that SciPy would use when it converts the matrix to CSR."""
     matrix = scipy.sparse.random_array((20, WIDTH), density=0.5, format=form, random_state=np.random.default_rng(0))
     indices = matrix.coords[1] if form == "coo" else matrix.indices
     indices[-1] = 10**6
@@ -197,7 +197,7 @@ def test_unsorted_and_duplicate_indices(sparse: bool):
     hits = tree.query(np.array([[0.8, 0, 0, 0.6, 0, 0, 0, 0], [0, 0, 0, 0, 0, 1, 0, 0]]))
     np.testing.assert_array_equal(hits.ids[:, 0], ids)
     np.testing.assert_allclose(hits.scores, 1.0, rtol=1e-6)
-    np.testing.assert_array_equal(rows.data, data)  # the caller's matrix is left alone
+    np.testing.assert_array_equal(rows.data, data)  # the caller's matrix is unchanged
     np.testing.assert_array_equal(rows.indices, indices)
     tree.check_invariants()
 
@@ -398,7 +398,7 @@ def test_records_that_are_no_numbers(tree: ContextualMemoryTree, queries: np.nda
 
 
 def test_hits_as_whole_floats(queries: np.ndarray):
-    """Hits teach the same after a way through a table that turns integers into floats."""
+    """Hits have the same effect after a conversion through a table that turns integers into floats."""
     trees = [grown_tree(sparse=False) for _ in range(2)]
     for tree, dtype in zip(trees, (np.int64, np.float64), strict=True):
         hits = tree.query(queries, k=2)
@@ -422,7 +422,7 @@ def test_hits_of_another_forest(tree: ContextualMemoryTree):
     [("node", -5), ("node", 10**6), ("tree", 2), ("side", 7), ("probability", 0.0), ("probability", np.nan)],
 )
 def test_records_never_made(name: str, value: float):
-    """A record that no query makes would send a kernel astray: it is refused."""
+    """A record that no query can make is refused, since kernels would access wrong memory."""
     tree = grown_tree(sparse=False)
     queries = np.random.default_rng(7).normal(size=(100, WIDTH))
     hits = tree.query(queries, epsilon=1.0)
@@ -540,7 +540,7 @@ def test_booleans():
 @pytest.mark.parametrize("form", [np.asarray, scipy.sparse.csr_array])
 @pytest.mark.parametrize("scale", [1e30, 3e38, 1e-30, 1e-44])
 def test_extreme_values(form: Callable[[Any], Any], scale: float):
-    """Only the direction of a key counts, up to the largest float32 and down to denormal numbers."""
+    """Only the direction of a key counts, from denormal numbers to the largest float32."""
     tree = ContextualMemoryTree(random_state=0)
     tree.insert(form(np.diag(np.full(4, scale))))
     hits = tree.query(form((np.eye(4) * scale).astype(np.float32)))

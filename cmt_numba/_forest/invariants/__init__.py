@@ -1,9 +1,8 @@
-"""Everything that must hold of the arrays that kernels trust.
+"""Checks of all invariants that kernels rely on.
 
-Kernels have no bounds checks. The checks here are of NumPy alone and look at nothing that they have not checked before,
-so arrays may come from anywhere, a damaged file for example: at worst they raise. The kind of
-an array is said where it is a field. What must hold of its contents belongs to the check of the structure that it is
-part of.
+Kernels have no bounds checks. The checks here use only NumPy, and trust nothing that they have not checked before, so
+arrays may come from a damaged file: at worst a check raises. The kind of an array is the annotation of its field. Its
+contents are checked with the structure that it belongs to.
 """
 
 from .errors import InvariantError, require

@@ -1,4 +1,4 @@
-"""Checks of the codes, which stand for dense keys in searches."""
+"""Checks of the codes of dense keys."""
 
 import numpy as np
 
@@ -13,7 +13,7 @@ _CELLS_AT_ONCE = 1 << 20
 
 
 def check_code_frame(state: State) -> None:
-    """Raise InvariantError unless the arrays of codes, which are of the right kind, are as long as they must be."""
+    """Raise InvariantError unless the arrays of codes have the right lengths. Their kinds must have been checked."""
     codes, packed, d = state.codes, state.packed, state.parameters.n_features
     n_packed = packed.marks.shape[1]
     if state.parameters.sparse:
@@ -26,7 +26,7 @@ def check_code_frame(state: State) -> None:
 
 
 def check_codes(state: State) -> None:
-    """Raise InvariantError unless each code is as near to its key as it says."""
+    """Raise InvariantError unless the distance of each code from its key is as stored."""
     n, d = int(state.keys.totals[N_MEMORIES]), state.parameters.n_features
     if state.parameters.sparse:
         return
@@ -46,9 +46,9 @@ def check_codes(state: State) -> None:
 
 
 def check_packed(state: State, t: int, leaf: np.ndarray, *, values: bool = True) -> None:
-    """Raise InvariantError unless the leaves that name packed codes have those of their memories there.
+    """Raise InvariantError unless the packed codes of leaves are those of their memories.
 
-    Without ``values`` only whether they have some is looked at.
+    Without ``values`` only their existence is checked.
     """
     n_packed, d = state.packed.marks.shape[1], state.parameters.n_features
     leaf = leaf[state.leaves["packed"][t, leaf] != NONE]

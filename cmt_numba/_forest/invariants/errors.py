@@ -1,10 +1,10 @@
-"""The one error of all checks."""
+"""The error of all checks."""
 
 import numpy as np
 
 
 class InvariantError(AssertionError):
-    """The state of a tree contradicts itself; the message says where."""
+    """An invariant is violated; the message says which."""
 
 
 def require(holds: bool | np.bool_, message: str) -> None:

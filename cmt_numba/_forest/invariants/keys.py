@@ -1,4 +1,4 @@
-"""Checks of the key store, which trees and examples have alike."""
+"""Checks of the key store of trees and of examples."""
 
 from typing import Any
 
@@ -14,9 +14,9 @@ _LONGEST_VALUE = 1.001  # keys are of length 1, up to rounding
 
 
 def check_key_frame(parameters: Any, keys: KeyArrays, *, coded: bool = False) -> None:
-    """Raise InvariantError unless the arrays of a key store, which are of the right kind, are as long as they must be.
+    """Raise InvariantError unless the arrays of a key store have the right lengths. Their kinds must have been checked.
 
-    Looks at no array but ``totals``.
+    Of the arrays only ``totals`` is read.
     """
     n, next_id, end, live, longest = (
         int(keys.totals[i]) for i in (N_MEMORIES, NEXT_ID, VALUES_END, VALUES_LIVE, LONGEST)
@@ -36,9 +36,9 @@ def check_key_frame(parameters: Any, keys: KeyArrays, *, coded: bool = False) ->
 
 
 def check_keys(parameters: Any, keys: KeyArrays, *, values: bool = True) -> None:
-    """Raise InvariantError if anything is wrong with a key store whose frame has been checked.
+    """Raise InvariantError if a key store is invalid. Its frame must have been checked.
 
-    Its values are looked at only with ``values``; there are none if keys are kept as codes alone.
+    Its values are read only with ``values``; there are none if only codes are stored.
     """
     n = int(keys.totals[N_MEMORIES])
     ids = keys.ids[:n]
@@ -62,7 +62,7 @@ def _check_sparse(parameters: Any, keys: KeyArrays, n: int, with_values: bool) -
     start, stop = start[lengths > 0][order], stop[lengths > 0][order]
     require(bool(np.all(stop[:-1] <= start[1:])), "two keys share a cell")
     indices, values = keys.indices[:end], keys.values[:end]
-    if int(lengths.sum()) < end:  # cells of keys that have gone lie between
+    if int(lengths.sum()) < end:  # there may be cells of removed keys in between
         edges = np.zeros(end + 1, np.int8)
         edges[start] += 1
         edges[stop] -= 1
@@ -75,7 +75,7 @@ def _check_sparse(parameters: Any, keys: KeyArrays, n: int, with_values: bool) -
 
 
 def check_scorer(parameters: Any, scorer: Any) -> None:
-    """Raise InvariantError if anything is wrong with a scorer."""
+    """Raise InvariantError if a scorer is invalid."""
     require(scorer.theta.size in (0, parameters.n_features), "the scorer must have a weight for each feature, or none")
     require(all_finite(scorer.theta), "the scorer has a weight that is not finite")
     squares = scorer.squares

@@ -1,6 +1,6 @@
-"""Whether arrays are of the kinds that the fields of their structures are annotated with.
+"""Checks of the dtypes and shapes of arrays against the annotations of their fields.
 
-Axes of the same name are of the same length. Kernels are compiled for arrays like these and no others.
+Axes of the same name have the same length. Kernels are compiled for exactly these kinds of arrays.
 """
 
 from typing import Any
@@ -12,7 +12,7 @@ from .errors import require
 
 
 def check_layout(structure: Any, lengths: dict[str, int] | None = None) -> None:
-    """Raise InvariantError unless the arrays of a structure are of their kinds, with axes of the lengths given."""
+    """Raise InvariantError unless the arrays of a structure have their kinds, with axes of the given lengths."""
     kind: type[tuple[Any, ...]] = type(structure)
     layout = layout_of(kind)
     known = dict(lengths or {})
@@ -24,9 +24,9 @@ def check_layout(structure: Any, lengths: dict[str, int] | None = None) -> None:
 
 
 def _fault_of(array: np.ndarray, kind: ArrayKind, known: dict[str, int]) -> str | None:
-    """Return what an array must be and is not; note the lengths of axes that are met first.
+    """Return how an array differs from its kind; note the lengths of new axes.
 
-    Files are opened often and are hardly ever damaged, so nothing is put into words until then.
+    Files are rarely damaged, so messages are composed only when they are needed.
     """
     if array.dtype != kind.dtype:
         return f"be of dtype {kind.dtype}, not {array.dtype}"

@@ -8,12 +8,12 @@ from .numbers import all_within
 
 
 def check_link_frame(near: np.ndarray, n: int) -> None:
-    """Raise InvariantError if a link of ``n`` memories leads to what is none."""
+    """Raise InvariantError if a link of ``n`` memories leads to no memory."""
     require(all_within(near[:n], int(NONE), n - 1), "a link is with no memory")
 
 
 def check_links(near: np.ndarray, n: int) -> None:
-    """Raise InvariantError unless the links of ``n`` memories are between two of them, and known to both."""
+    """Raise InvariantError unless the links of ``n`` memories are symmetric."""
     check_link_frame(near, n)
     here, there = near[:n], near[:n] != NONE
     require(bool(np.all(near[n:] == NONE)), "what is no memory has links")

@@ -25,7 +25,7 @@ def check_recency(recency: Recency, n: int) -> None:
 
 
 def check_order(order: Any, n: int) -> np.ndarray:
-    """Return an order of ``n`` memories as int64, or raise InvariantError if it is none."""
+    """Return an order of ``n`` memories as int64. Raises InvariantError if it is not a permutation."""
     there = isinstance(order, np.ndarray) and order.dtype == np.int32 and order.shape == (n,)
     require(there, f"there must be an order of {n} memories")
     require(np.array_equal(np.sort(order), np.arange(n)), "the order of memories does not list each of them")

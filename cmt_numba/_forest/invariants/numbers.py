@@ -1,4 +1,4 @@
-"""Checks of many numbers that need little memory of their own."""
+"""Checks of many numbers that allocate little memory."""
 
 import numpy as np
 
@@ -8,12 +8,12 @@ _AT_ONCE = 1 << 20
 
 
 def all_finite(numbers: np.ndarray) -> bool:
-    """Return whether there is no NaN or infinity."""
+    """Return whether all numbers are finite."""
     return all(bool(np.isfinite(part).all()) for part in _parts(numbers))
 
 
 def all_small(numbers: np.ndarray, most: float) -> bool:
-    """Return whether no number is larger than ``most`` in magnitude, or NaN."""
+    """Return whether all magnitudes are at most ``most``, without NaN."""
     return all(bool((np.abs(part) <= most).all()) for part in _parts(numbers))
 
 
@@ -29,7 +29,7 @@ def are_offsets(offsets: np.ndarray, n_entries: int) -> bool:
 
 
 def rise(numbers: np.ndarray, firsts: np.ndarray) -> bool:
-    """Return whether numbers rise in each of the stretches that begin at ``firsts``, which cover all of them."""
+    """Return whether numbers ascend within each of the segments that begin at ``firsts``."""
     begins = np.zeros(numbers.size + 1, np.bool_)
     begins[firsts] = True
     return bool(np.all((numbers[1:] > numbers[:-1]) | begins[1:-1])) if numbers.size else True

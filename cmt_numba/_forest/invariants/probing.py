@@ -1,4 +1,4 @@
-"""Checks of open-addressing tables: that a search ends, and finds what is there."""
+"""Checks of open-addressing tables: searches end, and find all entries."""
 
 import numpy as np
 
@@ -8,22 +8,22 @@ from ..state import NONE
 from .errors import require
 
 home_of_feature = as_python(hash_feature)
-"""The kernels' hash function for features, for whole arrays of them."""
+"""Return the kernels' hashes of an array of features."""
 
 home_of_number = as_python(hash_number)
 
 
 def check_runs(occupied: np.ndarray, homes: np.ndarray, what: str) -> None:
-    """Raise InvariantError unless a search finds every entry of some tables of one size, and comes to an end.
+    """Raise InvariantError unless searches of some tables of one size end, and find every entry.
 
     Parameters
     ----------
     occupied : ndarray of bool, shape (n_tables, size)
         The cells that are not empty. The size is a power of two.
     homes : ndarray of integers, shape (n_tables, size)
-        Where the search for a cell's entry begins; empty cells may have any.
+        The cell where the search for each entry begins; any number for empty cells.
     what : str
-        What the tables are, for the message.
+        The name of the tables in messages.
     """
     size = occupied.shape[1]
     cells = np.arange(size, dtype=np.int32 if size < 2**31 else np.int64)
@@ -31,9 +31,7 @@ def check_runs(occupied: np.ndarray, homes: np.ndarray, what: str) -> None:
     np.maximum.accumulate(last_empty, axis=1, out=last_empty)
     end = last_empty[:, -1:].copy()
     require(bool(np.all(end >= 0)), f"{what} has no empty cell to end a search")
-    np.copyto(
-        last_empty, end - np.array(size, cells.dtype), where=last_empty < 0
-    )  # runs go on from the end at the start
+    np.copyto(last_empty, end - np.array(size, cells.dtype), where=last_empty < 0)  # runs wrap around
     walked = (cells - homes) & (size - 1)
     found = walked < cells - last_empty
     found |= ~occupied
@@ -41,7 +39,7 @@ def check_runs(occupied: np.ndarray, homes: np.ndarray, what: str) -> None:
 
 
 def check_number_table(table: np.ndarray, keys: np.ndarray, what: str, *, features: bool = False) -> None:
-    """Raise InvariantError unless a table leads from each of the keys, by its hash, to the key's place.
+    """Raise InvariantError unless a search of a table finds the place of each key.
 
     Parameters
     ----------
@@ -50,7 +48,7 @@ def check_number_table(table: np.ndarray, keys: np.ndarray, what: str, *, featur
     keys : ndarray of integers, shape (n,)
         The key at each place.
     what : str
-        What the table is, for the message.
+        The name of the table in messages.
     features : bool, default False
         Whether keys are features, rather than ids.
     """

@@ -1,4 +1,4 @@
-"""Everything that must hold of a forest's state between two calls, and the shape of its trees."""
+"""Checks of a forest's state between two calls, and the shape of its trees."""
 
 from typing import NamedTuple
 
@@ -30,12 +30,12 @@ _leaf_limit = as_python(leaf_limit)
 
 
 def levels(state: State, t: int) -> list[np.ndarray]:
-    """Return the places of tree ``t`` level by level, the root's first.
+    """Return the places of tree ``t`` level by level, from the root.
 
     Raises
     ------
     InvariantError
-        If a place is out of range, a child does not name its parent, or there are more places than rows for them.
+        If a place is out of range, a child has another parent, or there are more places than rows.
     """
     counters, nodes, leaves = state.counters[t], state.nodes[t], state.leaves[t]
     level = counters[ROOT : ROOT + 1]
@@ -59,12 +59,12 @@ def levels(state: State, t: int) -> list[np.ndarray]:
 
 
 def depth(state: State) -> int:
-    """Return the most internal nodes between a root and a leaf of the forest."""
+    """Return the largest number of internal nodes between a root and a leaf."""
     return max(len(levels(state, t)) - 1 for t in range(state.parameters.n_trees))
 
 
 class Leaves(NamedTuple):
-    """All leaves of a forest, tree by tree and those nearest to the root first.
+    """All leaves of a forest, by tree and depth.
 
     Attributes
     ----------
@@ -81,7 +81,7 @@ class Leaves(NamedTuple):
     size: np.ndarray
 
 
-Leaves.__module__ = "cmt_numba"  # where pickles find it
+Leaves.__module__ = "cmt_numba"  # the module under which pickles find it
 
 
 def leaves(state: State) -> Leaves:
@@ -100,9 +100,9 @@ def leaves(state: State) -> Leaves:
 
 
 def check(state: State, *, values: bool = True) -> None:
-    """Raise InvariantError if anything is wrong with the state.
+    """Raise InvariantError if the state is invalid.
 
-    The values of keys, codes and dense routers, which may be any without harm, are looked at only with ``values``.
+    The values of keys, codes and dense routers, which do no harm, are read only with ``values``.
     """
     check_frame(state)
     check_keys(state.parameters, state.keys, values=values and not state.parameters.coded)
@@ -118,10 +118,9 @@ def check(state: State, *, values: bool = True) -> None:
 
 
 def check_frame(state: State) -> None:
-    """Raise InvariantError unless all arrays are of the right kind, and as long as kernels take them to be.
+    """Raise InvariantError unless all arrays have the right kinds and lengths.
 
-    Looks at no arrays but the few small ones that say how much of the others is in use, so it takes no longer for a
-    large forest than for a small one. What the others hold is not looked at.
+    This reads only the few small arrays with the sizes of the others, so it takes the same time for any forest.
     """
     parameters, counters, keys = state.parameters, state.counters, state.keys
     n_trees = parameters.n_trees

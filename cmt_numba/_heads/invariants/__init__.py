@@ -1,1 +1,1 @@
-"""What must hold of the arrays of heads."""
+"""Invariants of the arrays of heads."""

@@ -1,4 +1,4 @@
-"""Everything that must hold of what classifiers learn beside their trees: the head, and the examples by label."""
+"""Invariants of heads, stored examples and dual variables."""
 
 import numpy as np
 
@@ -24,9 +24,9 @@ from ..stored_duals import StoredDuals
 
 
 def check_head_frame(head: Head, n_labels: int) -> None:
-    """Raise InvariantError unless the arrays of a head for so many labels are of the right kind and long enough.
+    """Raise InvariantError unless the arrays of a head for ``n_labels`` labels have the right kinds and sizes.
 
-    Looks at no array but ``counters`` and a few entries of others.
+    Reads only ``counters`` and a few entries of other arrays.
     """
     d, sparse = head.parameters.n_features, head.parameters.sparse
     require(head.parameters.loss in HEAD_LOSSES.values(), "the head has learned by a loss that is not known")
@@ -53,12 +53,12 @@ def check_head_frame(head: Head, n_labels: int) -> None:
 
 
 def are_ends(offsets: np.ndarray, n_entries: int) -> bool:
-    """Return whether the first and the last offset are what they must be."""
+    """Return whether the first and the last offset are right."""
     return bool(offsets.size > 0 and offsets[0] == 0 and offsets[-1] == n_entries)
 
 
 def check_head(head: Head, n_labels: int) -> None:
-    """Raise InvariantError if anything is wrong with a head for so many labels."""
+    """Raise InvariantError unless a head for ``n_labels`` labels is valid."""
     check_head_frame(head, n_labels)
     used = np.arange(n_labels)
     check_models(head, 0, used, "the head", sums=head.parameters.loss == HeadLoss.MIRA)
@@ -74,7 +74,7 @@ def _check_digest(digest: Digest, n_features: int) -> None:
     require(are_offsets(digest.offsets, digest.features.size), "the digest's lists overlap")
     require(all_within(digest.features, 0, n_features - 1), "the digest has a feature that does not exist")
     require(all_finite(digest.weights), "the digest has a weight that is not finite")
-    # The upper halves of float32 whose exponent is all ones are infinities and NaN.
+    # bfloat16 values whose exponent bits are all 1 are infinities or NaN.
     finite = (digest.halves & np.uint16(0x7F80)) != 0x7F80
     require(bool(finite.all()), "the digest has a weight that is not finite")
 
@@ -94,14 +94,14 @@ def _check_common(common: Common, n_labels: int) -> None:
 
 
 def check_example_frame(examples: StoredExamples) -> None:
-    """Raise InvariantError unless the arrays of a store of examples are of the right kind and long enough."""
+    """Raise InvariantError unless the arrays of stored examples have the right kinds and sizes."""
     check_layout(examples)
     check_key_frame(examples.parameters, examples.keys)
     require(examples.label_of.size >= examples.keys.totals[N_MEMORIES], "examples must have a label each")
 
 
 def check_examples(examples: StoredExamples, n_labels: int) -> None:
-    """Raise InvariantError if anything is wrong with a store of examples of so many labels."""
+    """Raise InvariantError unless stored examples of ``n_labels`` labels are valid."""
     check_example_frame(examples)
     check_keys(examples.parameters, examples.keys)
     n = int(examples.keys.totals[N_MEMORIES])
@@ -121,7 +121,7 @@ def check_examples(examples: StoredExamples, n_labels: int) -> None:
 
 
 def check_duals(duals: StoredDuals, n_examples: int, n_labels: int, *, thorough: bool) -> None:
-    """Raise InvariantError unless stored dual variables are of examples and labels that exist."""
+    """Raise InvariantError unless all stored dual variables belong to existing examples and labels."""
     check_layout(duals, {})
     if thorough:
         n = duals.weights.shape[0]

@@ -1,11 +1,11 @@
-"""Everything that must hold of the map that a retriever has from keys to the values to expect."""
+"""Invariants of the map from keys to expected values."""
 
 from ..._forest import MOST_FEATURES, all_finite, all_within, check_layout, check_number_table, require
 from ..ridge import Expectation
 
 
 def check_expectation_frame(expectation: Expectation) -> None:
-    """Raise InvariantError unless the arrays of a map are of the right kind and long enough."""
+    """Raise InvariantError unless the arrays of a map have the right kinds and sizes."""
     check_layout(expectation)
     (sparse, d), capacity = (expectation.parameters.sparse, expectation.parameters.n_features), len(expectation.weights)
     require(1 <= d <= MOST_FEATURES, f"there cannot be keys of {d} features")
@@ -17,7 +17,7 @@ def check_expectation_frame(expectation: Expectation) -> None:
 
 
 def check_expectation(expectation: Expectation) -> None:
-    """Raise InvariantError if anything is wrong with a map."""
+    """Raise InvariantError unless a map is valid."""
     check_expectation_frame(expectation)
     n = int(expectation.n_places[0])
     require(all_finite(expectation.weights[:n]), "a weight of the expectation is not finite")

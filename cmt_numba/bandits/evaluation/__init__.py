@@ -1,19 +1,19 @@
-"""Off-policy evaluation: what a policy would earn, from the log of another one.
+"""Off-policy evaluation: the value of a policy, estimated from the log of another one.
 
-A log holds contexts, the actions that were chosen, their rewards and, if they are known, the probabilities with which
-they were chosen (propensities). With the probability ``w_i`` that the policy to evaluate gives to the action of row
-``i``, divided by the propensity of that action, the estimators are means of
+A log has contexts, actions, rewards and, if they are known, propensities: the probabilities with which the actions were
+chosen. The weight ``w_i`` of row ``i`` is the probability of its action under the policy to evaluate, divided by its
+propensity. The estimators are means of
 
-- inverse propensity scores: ``w_i r_i``; with ``tau`` propensities below ``tau`` are replaced by it, which
-  underestimates rather than blow up (Strehl, Langford, Li and Kakade, 2010, equation 2),
+- inverse propensity scores: ``w_i r_i``. Propensities below ``tau`` are replaced by it, which bounds the variance and
+  underestimates the value (Strehl, Langford, Li and Kakade, 2010, equation 2),
 - self-normalised: ``w_i r_i / mean(w)``,
-- the direct method: the reward expected of the policy, by a model of the rewards,
+- direct method: the expected reward of the policy by a model of the rewards,
 - doubly robust: the direct method plus ``w_i`` times the error of the model on row ``i`` (Dudik, Langford and Li,
   2011),
-- switch: doubly robust where ``w_i`` is at most a threshold, the direct method elsewhere (Wang, Agarwal and Dudik,
+- switch: doubly robust where ``w_i`` is at most a threshold, and the direct method elsewhere (Wang, Agarwal and Dudik,
   2017).
 
-:func:`evaluate` applies them to a policy and a log. :func:`replay` evaluates policies that learn on the way.
+:func:`evaluate` computes all of them. :func:`replay` evaluates policies that learn while they choose.
 """
 
 from ._estimators import (

@@ -1,4 +1,4 @@
-"""Estimators of the value of a policy from the rewards of another one."""
+"""Estimators of the value of a policy from the log of another one."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class Estimate:
     value : float
         The estimate: the mean of ``terms``.
     terms : ndarray of float64, shape (n,)
-        What each row contributes.
+        The contribution of each row.
     weights : ndarray of float64, shape (n,)
         The importance weight of each row.
     bounds : tuple of float, or None
-        The least and the largest value that a row could contribute; None if terms are not independent.
+        The least and the largest possible term; None if terms are not independent.
     reward_range : tuple of float, or None
         The least and the largest possible reward. Intervals are clipped to it.
     """
@@ -42,13 +42,15 @@ class Estimate:
     weights: np.ndarray
     bounds: tuple[float, float] | None
     reward_range: tuple[float, float] | None = None
-    _parts: tuple[np.ndarray, np.ndarray] | None = None  # numerators and denominators, if it is a ratio of means
-    _offsets: np.ndarray | None = None  # terms whose mean is added to that ratio
-    _sides: tuple[np.ndarray, np.ndarray] | None = None  # terms from 0 on: of the value above the range, and below it
+    _parts: tuple[np.ndarray, np.ndarray] | None = None  # numerators and denominators of a ratio of means
+    _offsets: np.ndarray | None = None  # terms whose mean is added to the ratio
+    _sides: tuple[np.ndarray, np.ndarray] | None = (
+        None  # terms from 0 on: of the shares of the range below and above the value
+    )
 
     @property
     def effective_sample_size(self) -> float:
-        """The number of rows of equal weight that would tell as much: ``sum(w)**2 / sum(w**2)``."""
+        """The number of rows of equal weight that would be as informative: ``sum(w)**2 / sum(w**2)``."""
         squares = float(np.square(self.weights).sum())
         return float(self.weights.sum()) ** 2 / squares if squares > 0.0 else 0.0
 
@@ -65,22 +67,21 @@ class Estimate:
         Parameters
         ----------
         method : {"betting", "bernstein", "chernoff", "bootstrap", "normal"}, default "bernstein"
-            - "betting": excludes values by the capital of a gambler. Holds for any number of rows, and mostly is the
-              narrowest that does.
+            - "betting": excludes values by the capital of a gambler. Holds for any number of rows, and is mostly the
+              narrowest such interval.
             - "bernstein": the empirical Bernstein bound. Holds for any number of rows.
-            - "chernoff": the relative-entropy Chernoff bound, which holds for any number of rows and is narrow where
-              the value is close to a bound. Strehl et al. (2010) use it on [0, 1 / tau]. Needs ``bounds``.
-            - "bootstrap": percentiles over resampled rows, right for many rows.
-            - "normal": the central limit theorem, right for many rows.
+            - "chernoff": the relative-entropy Chernoff bound. Holds for any number of rows, and is narrow if the value
+              is close to one of ``bounds``. Strehl et al. (2010) use it on [0, 1 / tau].
+            - "bootstrap": percentiles over resampled rows, for many rows.
+            - "normal": the central limit theorem, for many rows.
 
-            The first two bound the value from below by the weighted rewards, and from above by the weighted amounts
-            that were missing from the largest reward, so no weight is too large for them. With ``tau`` they still hold
-            for the value itself. An interval as wide as ``reward_range`` says nothing: get more rows, or a policy
-            closer to that of the log.
+            For estimates without a model the first two bound the value from below by weighted rewards, and from above
+            by the weighted differences to the largest reward. They hold for weights of any size, and with ``tau``. An
+            interval as wide as ``reward_range`` says nothing: use more rows, or a policy closer to that of the log.
         confidence : float between 0 and 1, default 0.95
-            Probability with which the interval should hold the value.
+            Probability that the interval holds the value.
         n_resamples : int, default 1000
-            Of the bootstrap.
+            Number of resamples of the bootstrap.
         random_state : int or numpy.random.SeedSequence, default 0
             Seed of the bootstrap.
 
@@ -113,14 +114,14 @@ class Estimate:
         return method in ("bootstrap", "normal") or (method != "betting" and self.bounds is not None)
 
     def confidence_sequence(self, confidence: float = 0.95) -> np.ndarray:
-        """Return betting intervals after each row, which all hold together with this probability.
+        """Return a betting interval after each row. All of them hold together with this probability.
 
-        So one may look at the interval after every row, and stop when it is narrow enough.
+        The rows may be watched as they come, and collecting may stop when the interval is narrow enough.
 
         Parameters
         ----------
         confidence : float between 0 and 1, default 0.95
-            Probability with which all intervals should hold the value.
+            Probability that all intervals hold the value.
 
         Returns
         -------
@@ -169,7 +170,7 @@ class Estimate:
         return bound(self.terms, *self.bounds, confidence)
 
     def _linearized(self) -> np.ndarray:
-        """Return independent terms whose mean varies like the estimate in first order."""
+        """Return independent terms whose mean has the variance of the estimate to first order."""
         if self._parts is None:
             return self.terms
         above, below = self._parts
@@ -185,12 +186,14 @@ def importance_weights(propensities: Any, target: Any, tau: float = 0.0) -> np.n
     Raises
     ------
     TypeError, ValueError
-        If these are not probabilities, of equal number; or if a propensity is 0 and ``tau`` is 0 too.
+        If these are not probabilities of the same number, or if both a propensity and ``tau`` are 0.
     """
     tau = check_real("tau", tau, 0.0, 1.0)
     propensities, target = numbers("propensities", propensities, 1), numbers("target", target, 1)
     if target.size != propensities.size or target.size == 0:
-        raise ValueError(f"propensities and target must be as many, not {propensities.size} and {target.size}")
+        raise ValueError(
+            f"propensities and target must have the same length, not {propensities.size} and {target.size}"
+        )
     for name, array in (("propensities", propensities), ("target", target)):
         if not np.all((array >= 0.0) & (array <= 1.0 + 1e-9)):
             raise ValueError(f"{name} must be between 0 and 1")
@@ -209,18 +212,18 @@ def importance_weights(propensities: Any, target: Any, tau: float = 0.0) -> np.n
 def inverse_propensity(
     rewards: Any, propensities: Any, target: Any, *, tau: float = 0.0, reward_range: tuple[float, float] = (0.0, 1.0)
 ) -> Estimate:
-    """Return the inverse propensity score, with ``tau`` the clipped one of Strehl et al. (2010), equation 2.
+    """Return the inverse propensity score; with ``tau`` the clipped one of Strehl et al. (2010), equation 2.
 
     Parameters
     ----------
     rewards : array-like, shape (n,)
-        The rewards logged.
+        The logged rewards.
     propensities : array-like, shape (n,)
-        The probabilities with which the logged actions were chosen, or estimates of them.
+        The probabilities of the logged actions when they were chosen, or estimates of them.
     target : array-like, shape (n,)
-        The probabilities with which the policy to evaluate would have chosen them.
+        Their probabilities under the policy to evaluate.
     tau : float in [0, 1], default 0.0
-        Least propensity: smaller ones count as this. It bounds the variance; the value is underestimated if rewards are
+        Smaller propensities are replaced by it. This bounds the variance, and underestimates the value if rewards are
         not negative.
     reward_range : tuple of float, default (0.0, 1.0)
         The least and the largest possible reward, for intervals.
@@ -277,14 +280,14 @@ def self_normalized(
 
 
 def direct_method(expected_of_target: Any, *, reward_range: tuple[float, float] = (0.0, 1.0)) -> Estimate:
-    """Return the mean of what a model of the rewards expects of the policy.
+    """Return the mean reward of the policy that a model expects.
 
     Parameters
     ----------
     expected_of_target : array-like, shape (n,)
-        The reward expected in each row: the sum over actions of the policy's probability times the expected reward.
+        The expected reward in each row: the sum over actions of the probability times the expected reward.
     reward_range : tuple of float, default (0.0, 1.0)
-        The least and the largest possible reward, for intervals. These say nothing of the error of the model.
+        The least and the largest possible reward, for intervals. They do not show the error of the model.
 
     Returns
     -------
@@ -313,16 +316,16 @@ def doubly_robust(
     tau: float = 0.0,
     reward_range: tuple[float, float] = (0.0, 1.0),
 ) -> Estimate:
-    """Return the doubly robust estimate: right if the propensities or the model of the rewards are.
+    """Return the doubly robust estimate, which is unbiased if the propensities or the model are right.
 
     Parameters
     ----------
     rewards, propensities, target, tau, reward_range
         As of :func:`inverse_propensity`.
     expected : array-like, shape (n,)
-        The reward that a model expects of each logged action.
+        The expected reward of each logged action by a model.
     expected_of_target : array-like, shape (n,)
-        The reward that it expects of the policy in each row.
+        The expected reward of the policy in each row by the model.
 
     Returns
     -------
@@ -348,7 +351,7 @@ def self_normalized_doubly_robust(
     tau: float = 0.0,
     reward_range: tuple[float, float] | None = None,
 ) -> Estimate:
-    """Return the doubly robust estimate whose weights are divided by their mean.
+    """Return the doubly robust estimate with weights divided by their mean.
 
     Parameters
     ----------
@@ -384,14 +387,14 @@ def switch(
     threshold: float | None = None,
     reward_range: tuple[float, float] = (0.0, 1.0),
 ) -> Estimate:
-    """Return the doubly robust estimate that trusts the model alone where weights are above a threshold.
+    """Return the doubly robust estimate, with the model alone in rows whose weight is above a threshold.
 
     Parameters
     ----------
     rewards, propensities, target, expected, expected_of_target, reward_range
         As of :func:`doubly_robust`.
     threshold : float, optional
-        The largest weight that counts. By default the one with the least estimated mean squared error (Wang, Agarwal
+        The largest weight that is used. By default the one with the least estimated mean squared error (Wang, Agarwal
         and Dudik, 2017): a smaller threshold has less variance and more bias. No interval shows this bias.
 
     Returns
@@ -444,28 +447,28 @@ def _corrected(
 def _weighted_sides(
     weights: np.ndarray, rewards: np.ndarray, reward_range: tuple[float, float]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return terms whose means are, at most, the shares of the range below and above the value."""
+    """Return terms whose expectations are at most the shares of the range below and above the value."""
     low, high = reward_range
     shares = (rewards - low) / (high - low)
     return weights * shares, weights * (1.0 - shares)
 
 
 def _largest_weight(propensities: Any, tau: float) -> float:
-    """Return the largest weight that a row could have had, if its propensity is one of those given."""
+    """Return the largest possible weight for these propensities."""
     return 1.0 / max(float(np.min(propensities)), tau)
 
 
 def _corrections(
     rewards: Any, propensities: Any, target: Any, expected: Any, expected_of_target: Any, tau: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Return rewards, weights, the errors of a model on logged actions, and what it expects of the policy."""
+    """Return rewards, weights, errors of the model on logged actions, and the rewards it expects of the policy."""
     weights = importance_weights(propensities, target, tau)
     rewards = check_rewards(rewards, weights.size)
     model = []
     for name, values in (("expected", expected), ("expected_of_target", expected_of_target)):
         array = numbers(name, values, 1)
         if array.size != weights.size:
-            raise ValueError(f"{name} must be one for each of the {weights.size} rows, not {array.size}")
+            raise ValueError(f"{name} must have {weights.size} entries, one for each row, not {array.size}")
         model.append(array)
     return rewards, weights, rewards - model[0], model[1]
 
@@ -473,7 +476,7 @@ def _corrections(
 def _corrected_bounds(
     reward_range: tuple[float, float], rewards: np.ndarray, errors: np.ndarray, base: np.ndarray, largest: float
 ) -> tuple[float, float]:
-    """Return what rows can contribute, if all rewards and expectations lie in the range or in that of those given."""
+    """Return bounds of the terms, if rewards and expectations lie in the range or between the given ones."""
     low, high = _checked_range(reward_range, rewards)
     expected = rewards - errors
     low = min(low, float(expected.min()), float(base.min()))

@@ -1,4 +1,4 @@
-"""All estimators on a policy and a log, with a word on whether the log can answer."""
+"""All estimators of the value of a policy, with advice on whether the log supports them."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ class Evaluation:
     n_rows : int
         Rows of the log.
     effective_sample_size : float
-        The number of rows of equal weight that would tell as much.
+        The number of rows of equal weight that would be as informative.
     mean_weight : float
         The mean importance weight, 1 in expectation if the log supports the policy.
     clipped : float
-        The share of rows whose propensity is below ``tau``, among those with a weight.
+        The share of rows with a propensity below ``tau``, among those with a positive weight.
     advice : list of str
-        What speaks against trusting the estimates; empty if nothing does.
+        Reasons not to trust the estimates; empty if there are none.
     """
 
     estimates: dict[str, Estimate]
@@ -63,8 +63,8 @@ class Evaluation:
         Parameters
         ----------
         method : str, default "normal"
-            Kind of the intervals, see :meth:`Estimate.interval`. Further columns hold "betting" intervals, which hold
-            for any number of rows, where an estimator has them.
+            Kind of the intervals, see :meth:`Estimate.interval`. Two more columns have "betting" intervals, for the
+            estimators that have them.
         confidence : float between 0 and 1, default 0.95
             Of the intervals.
 
@@ -165,7 +165,7 @@ def _span(interval: tuple[float, float]) -> str:
 
 
 def target_probabilities(policy: Any, log: Log) -> np.ndarray:
-    """Return the probabilities with which a policy chooses among the allowed actions in each row of a log.
+    """Return the probabilities of the allowed actions under a policy, in each row of a log.
 
     Parameters
     ----------
@@ -229,13 +229,13 @@ def evaluate(
     threshold: float | None = None,
     reward_range: tuple[float, float] = (0.0, 1.0),
 ) -> Any:
-    """Estimate what a policy, or each of several, would have earned in place of the one that made a log.
+    """Estimate the value of a policy, or of each of several, from the log of another one.
 
     Parameters
     ----------
     policy : object, callable, array-like or dict
-        A policy, which does not learn meanwhile, a function (:func:`target_probabilities`), or probabilities of the
-        allowed actions, shape (n, k), with the columns of ``log.allowed`` or its mask. Or a dict of these by name.
+        A policy, a function (:func:`target_probabilities`), or probabilities of the allowed actions, shape (n, k), with
+        the columns of ``log.allowed`` or its mask; or a dict of these by name. The policy does not learn.
     log : Log
         The log.
     propensities : array-like, shape (n,), optional
@@ -322,32 +322,32 @@ def _advice_of_model(estimates: dict[str, Estimate]) -> list[str]:
 
 
 def _advice(ips: Estimate, clipped: float) -> list[str]:
-    """Return what speaks against trusting estimates with these weights."""
+    """Return reasons not to trust estimates with these weights."""
     weights, n = ips.weights, ips.weights.size
     if not np.any(weights > 0.0):
-        return ["the policy never chooses what the log holds: nothing can be said of it"]
+        return ["the policy never chooses a logged action: the log says nothing about it"]
     advice = []
     if ips.effective_sample_size < _FEW:
         advice.append(
-            f"the {n} rows tell as much as {ips.effective_sample_size:.0f} rows of the policy itself: get a log that "
-            "explores more, or evaluate a policy that is closer to the one that made it"
+            f"the {n} rows are worth {ips.effective_sample_size:.0f} rows of the policy itself: use a log that "
+            "explores more, or evaluate a policy that is closer to that of the log"
         )
     if not np.any(ips.terms):
         advice.append(
-            "no row that the policy may have chosen has a reward, so that resampling finds none either: take the "
-            "interval bernstein or chernoff for how much it may be"
+            "no row that the policy could have chosen has a reward, and neither has any resample: use the interval "
+            "betting, bernstein or chernoff"
         )
     mean, error = float(weights.mean()), float(weights.std()) / np.sqrt(n)
     if mean + _UNSURE * error < 1.0 and clipped == 0.0:
         advice.append(
-            f"weights average {mean:.2f}, not 1: about {100 * (1 - mean):.0f} % of the policy's choices have no chance "
-            "to be in the log, and what they earn is missing from ips and dr"
+            f"the mean weight is {mean:.2f}, not 1: about {100 * (1 - mean):.0f} % of the policy's choices cannot "
+            "occur in the log, and their rewards are missing from ips and dr"
         )
     if mean - _UNSURE * error > 1.0:
-        advice.append(f"weights average {mean:.2f}, not 1: the propensities are too small")
+        advice.append(f"the mean weight is {mean:.2f}, not 1: the propensities are too small")
     if clipped > 0.0:
         advice.append(
-            f"{100 * clipped:.0f} % of the rows with a weight have propensities below tau: the value is underestimated "
-            "by what they earn"
+            f"{100 * clipped:.0f} % of the rows with a positive weight have propensities below tau, so the value is "
+            "underestimated"
         )
     return advice

@@ -1,4 +1,4 @@
-"""Confidence intervals of means."""
+"""Confidence intervals for means."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ _LEAST, _MOST = 1e-300, 1.0 - 1e-16  # probabilities whose logarithms are finite
 METHODS = ("betting", "bernstein", "chernoff", "bootstrap", "normal")
 
 _CELLS_AT_ONCE = 1 << 20
-_GRID = 400  # means that are tested
-_MOST_BET = 0.75  # of what a bet may lose
+_GRID = 400  # candidate means
+_MOST_BET = 0.75  # the share of its capital that a gambler may lose in a round
 
 
 def normal(values: np.ndarray, confidence: float) -> tuple[float, float]:
@@ -24,9 +24,9 @@ def normal(values: np.ndarray, confidence: float) -> tuple[float, float]:
 
 
 def bernstein_below(values: np.ndarray, error: float) -> float:
-    """Return a lower bound of the mean of values from 0 on by the empirical Bernstein bound (Maurer and Pontil, 2009).
+    """Return a lower bound for the mean of values from 0 on (empirical Bernstein; Maurer and Pontil, 2009).
 
-    Values above the cube root of their number are clipped to it, which keeps the bound valid: their mean only sinks.
+    Values are clipped at the cube root of their number. This only lowers their mean, so the bound stays valid.
     """
     n, log = values.size, math.log(2.0 / error)
     most = n ** (1.0 / 3.0)
@@ -44,11 +44,11 @@ def bernstein(values: np.ndarray, low: float, high: float, confidence: float) ->
 
 
 def betting_below(values: np.ndarray, error: float) -> np.ndarray:
-    """Return lower bounds of the mean of values from 0 on after each of them, which all hold together: float64.
+    """Return lower bounds for the mean of values from 0 on, after each value: float64. All of them hold together.
 
-    For each possible mean a gambler bets that values are larger. Its capital exceeds ``1 / error`` at any time with
-    probability at most ``error`` if the mean is right, so means with more capital are excluded (Waudby-Smith and
-    Ramdas, Estimating means of bounded random variables by betting, 2024). Values need no upper bound.
+    For each candidate mean a gambler bets that values are larger. If the candidate is the mean, the capital ever
+    exceeds ``1 / error`` with probability at most ``error``, so candidates with more capital are excluded (Waudby-Smith
+    and Ramdas, Estimating means of bounded random variables by betting, 2024). Values need no upper bound.
     """
     n = values.size
     seen = np.arange(n)
@@ -73,8 +73,8 @@ def betting_below(values: np.ndarray, error: float) -> np.ndarray:
 def chernoff(values: np.ndarray, low: float, high: float, confidence: float) -> tuple[float, float]:
     """Return the interval of the relative-entropy Chernoff bound, for values in ``[low, high]``.
 
-    A mean ``p`` of ``n`` values in [0, 1] whose expectation is ``q`` is as far away from ``q`` with probability at most
-    ``exp(-n kl(p, q))`` on each side.
+    A mean of ``n`` values in [0, 1] with expectation ``q`` lies beyond ``p`` with probability at most
+    ``exp(-n kl(p, q))``.
     """
     log = math.log(2.0 / (1.0 - confidence)) / values.size
     p = min(max((float(values.mean()) - low) / (high - low), 0.0), 1.0)
@@ -91,7 +91,7 @@ def chernoff(values: np.ndarray, low: float, high: float, confidence: float) -> 
 
 
 def relative_entropy(p: float, q: float) -> float:
-    """Return the relative entropy of two coins."""
+    """Return the relative entropy of two Bernoulli distributions."""
     first = 0.0 if p == 0.0 else p * math.log(p / q)
     second = 0.0 if p == 1.0 else (1.0 - p) * math.log((1.0 - p) / (1.0 - q))
     return first + second
@@ -105,7 +105,7 @@ def bootstrap(
     n_resamples: int,
     rng: np.random.Generator,
 ) -> tuple[float, float]:
-    """Return the percentiles, over resampled rows, of the mean of ``offsets`` plus a ratio of means."""
+    """Return percentiles of the mean of ``offsets`` plus a ratio of means over resampled rows."""
     n = numerators.size
     values = np.empty(n_resamples)
     for i in range(n_resamples):

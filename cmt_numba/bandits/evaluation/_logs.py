@@ -44,13 +44,12 @@ class Log:
     propensities : array-like, shape (n,), optional
         The probabilities with which the actions were chosen.
     allowed : array-like, optional
-        The actions that were allowed, as ``act`` takes them: for all rows or for each. By default all actions that
-        occur.
+        The allowed actions, for all rows or for each, as in ``act``. By default all actions that occur.
     times : array-like, shape (n,), optional
-        When the decisions were made; they must not decrease.
+        The times of the decisions, in ascending order.
     arms : sequence, optional
-        The names of the actions 0, 1, 2, ... If ``actions`` are strings, their names in ascending order, with those in
-        ``allowed``; actions are then numbered.
+        The names of the actions 0, 1, 2, ... By default, if ``actions`` are strings, these and those of ``allowed`` in
+        ascending order; the log then holds their numbers.
 
     Raises
     ------
@@ -84,13 +83,15 @@ class Log:
         if self.contexts is not None:
             columns["contexts"] = check_log_contexts(self.contexts)
             if columns["contexts"].shape[0] != n:
-                raise ValueError(f"contexts must be one for each of the {n} rows, not {columns['contexts'].shape[0]}")
+                raise ValueError(
+                    f"contexts must have {n} rows, one for each action, not {columns['contexts'].shape[0]}"
+                )
         if self.propensities is not None:
             columns["propensities"] = check_propensities(self.propensities, n)
         if self.times is not None:
             columns["times"] = numbers("times", self.times, 1)
             if columns["times"].size != n or np.any(np.diff(columns["times"]) < 0):
-                raise ValueError(f"times must not decrease, and be one for each of the {n} rows")
+                raise ValueError(f"times must have {n} entries, one for each row, in ascending order")
         columns["allowed"] = np.unique(actions) if self.allowed is None else self.allowed
         for name, column in columns.items():
             object.__setattr__(self, name, column)
@@ -100,13 +101,13 @@ class Log:
         found[rows[choices.actions == actions[rows]]] = True
         if not np.all(found):
             row = int(np.argmin(found))
-            raise ValueError(f"allowed must allow the actions chosen, but row {row} does not allow {actions[row]}")
+            raise ValueError(f"allowed must contain the chosen actions, but row {row} does not allow {actions[row]}")
 
     def __len__(self) -> int:
         return int(self.actions.size)
 
     def numbers_of(self, actions: Any) -> np.ndarray:
-        """Return actions by number, whether they are given by number or by name.
+        """Return the numbers of actions that are given by number or by name.
 
         Raises
         ------
@@ -126,7 +127,7 @@ class Log:
         return check_choices(self.allowed, len(self))
 
     def take(self, rows: Any) -> Log:
-        """Return the log of some rows, given by a slice, a mask or their positions.
+        """Return the log of some rows, selected by a slice, a mask or positions.
 
         Returns
         -------
@@ -161,7 +162,7 @@ class Log:
         allowed: str | None = None,
         time: str | None = None,
     ) -> Self:
-        """Return the log in a data frame, of pandas or alike.
+        """Return the log in a data frame.
 
         Parameters
         ----------
@@ -190,7 +191,7 @@ class Log:
         named = [action, reward, propensity, allowed, time, *([context] if isinstance(context, str) else context or [])]
         for name in named:
             if name is not None and name not in frame.columns:
-                raise KeyError(f"there is no column {name!r}, but {', '.join(map(repr, frame.columns))}")
+                raise KeyError(f"there is no column {name!r}; the columns are {', '.join(map(repr, frame.columns))}")
 
         def column(name: str | None) -> Any:
             return None if name is None else np.asarray(frame[name])
@@ -245,12 +246,12 @@ def _lists(name: str, column: Any) -> np.ndarray:
 
 
 def _are_names(actions: Any) -> bool:
-    """Return whether actions are given by name."""
+    """Return whether actions are names."""
     return np.asarray(actions).dtype.kind in "UO" and all(isinstance(name, str) for name in np.ravel(actions))
 
 
 def _as_rows(allowed: Any) -> list[Any]:
-    """Return the rows of allowed actions, or all of them as one."""
+    """Return the rows of allowed actions; one row if they are the same for all rows of the log."""
     rows = list(allowed)
     return rows if any(np.ndim(row) for row in rows) else [rows]
 
@@ -287,14 +288,14 @@ def read_log(path: Any, **columns: Any) -> Log:
 def read_log_in_batches(path: str | os.PathLike[str], batch_size: int = 10_000, **columns: Any) -> Iterator[Log]:
     """Yield the log in a file in parts, for files larger than memory.
 
-    Pass ``allowed``, or an action that does not occur in a part is not allowed in it.
+    Pass ``allowed``: by default each part allows only the actions that occur in it.
 
     Parameters
     ----------
     path, **columns
         As of :func:`read_log`.
     batch_size : int, default 10,000
-        The most rows of a part.
+        The largest number of rows in a part.
 
     Yields
     ------
@@ -324,5 +325,5 @@ def _frames(path: str | os.PathLike[str], n_rows: int) -> Iterator[Any]:
         with read(path, chunksize=n_rows) as frames:
             yield from frames
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        reason = "is damaged or truncated: gzip cannot decompress it; use a complete copy"
+        reason = "is damaged or incomplete and cannot be decompressed; use a complete copy"
         raise ValueError(f"{os.fspath(path)}: {reason}") from error

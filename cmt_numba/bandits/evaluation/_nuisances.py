@@ -1,4 +1,4 @@
-"""What estimators need and a log may not hold: propensities, and a model of the rewards."""
+"""Estimates of propensities and of expected rewards, for logs without them."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ METHODS = ("ridge", "logistic", "classifier", "frequency")
 
 
 def estimate_propensities(log: Log, method: str = "ridge", *, regularization: float = 1.0) -> np.ndarray:
-    """Estimate with what probability the actions of a log were chosen.
+    """Estimate the propensities of the actions of a log.
 
     Parameters
     ----------
     log : Log
-        The log; its propensities are not used.
+        The log. Its own propensities are not used.
     method : {"ridge", "logistic", "classifier", "frequency"}, default "ridge"
-        - "ridge": for each stretch of rows that allow the same actions, and for each action, the ridge regression on
-          contexts of whether it was chosen, as Strehl et al. (2010) do.
-        - "logistic": scikit-learn's logistic regression of the action, by stretch too.
+        - "ridge": a ridge regression on contexts of whether each action was chosen, in each stretch of rows that allow
+          the same actions, as in Strehl et al. (2010).
+        - "logistic": scikit-learn's logistic regression of the action in each stretch.
         - "classifier": the probabilities of :class:`~cmt_numba.CMTClassifier`, for very many actions.
-        - "frequency": how often the action was chosen in its stretch, without regard to contexts.
+        - "frequency": the frequency of the action in its stretch, whatever the context.
     regularization : float, default 1.0
         The ridge; for "logistic" the inverse of ``C``.
 
@@ -75,13 +75,13 @@ def _stretches(log: Log) -> Iterator[tuple[int, int]]:
 
 
 def _ridge(X: Any, actions: np.ndarray, regularization: float) -> np.ndarray:
-    """Return the fitted value of the chosen action's indicator in each row, with an intercept."""
+    """Return the fitted probability of the chosen action in each row."""
     X = np.column_stack([check_contexts(X, None), np.ones(X.shape[0])])
     penalty = np.eye(X.shape[1]) * regularization
     penalty[-1, -1] = 1e-9  # the intercept is not shrunk
     chosen, numbers = np.unique(actions, return_inverse=True)
     sums = np.zeros((chosen.size, X.shape[1]))
-    np.add.at(sums, numbers, X)  # the product of the indicators and the contexts
+    np.add.at(sums, numbers, X)  # the products of indicators and contexts
     weights = np.linalg.solve(X.T @ X + penalty, sums.T)
     fitted: np.ndarray = np.einsum("nd,nd->n", X, weights.T[numbers])
     return fitted
@@ -109,20 +109,19 @@ def _by_classifier(X: Any, actions: np.ndarray, method: str, regularization: flo
 def estimate_rewards(
     log: Log, *, n_folds: int = 2, regularization: float = 1.0, regressor: Any = None, random_state: Any = 0
 ) -> np.ndarray:
-    """Estimate the reward of every allowed action in every row of a log, by models of other rows.
+    """Estimate the reward of each allowed action in each row of a log, by models learned from other rows.
 
     Parameters
     ----------
     log : Log
         The log, with contexts.
     n_folds : int, default 2
-        The rows are divided at random into so many parts, and each part is predicted by a model of the others. With 1
-        all rows are predicted by a model of themselves.
+        Number of random parts of the rows. Each part is predicted by a model of the others. With 1 a model predicts the
+        rows that it learned from.
     regularization : float, default 1.0
-        Of the default model, the ridge.
+        The ridge of the default model.
     regressor : scikit-learn regressor, optional
-        Learns the rewards from contexts beside an indicator of the action. By default there is a linear model of each
-        action.
+        Learns rewards from contexts and an indicator of the action. By default each action has a ridge regression.
     random_state : int or numpy.random.SeedSequence, default 0
         Seed of the division.
 
@@ -168,7 +167,7 @@ def _by_ridges(
     n_actions: int,
     regularization: float,
 ) -> np.ndarray:
-    """Return the expected rewards of actions in rows of the contexts, which rise."""
+    """Return the expected rewards of actions in rows of the contexts. Rows must ascend."""
     ridges = fit_ridges(X, chosen, n_actions, rewards, np.ones(chosen.size), regularization)
     of_rows, places = np.unique(rows, return_inverse=True)
     found, step = np.empty(rows.size), max(1, _CELLS_AT_ONCE // n_actions)

@@ -1,4 +1,4 @@
-"""The replay evaluator (Li et al., 2010, Algorithm 3): policies that learn while they are evaluated."""
+"""Replay evaluation of policies that learn while they are evaluated (Li et al., 2010, Algorithm 3)."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from .._checks import generator_of
 from ._estimators import Estimate
 from ._logs import Log
 
-_FARTHEST = 256  # rows asked for at a time
+_FARTHEST = 256  # rows in which the policy chooses at once
 
 
 @dataclass(frozen=True)
 class Replay:
-    """What a policy earned in the rows of a log in which it chose as the log did.
+    """The rewards of a policy in the rows of a log where it chose the logged action.
 
     Attributes
     ----------
     rows : ndarray of int64, shape (m,)
-        These rows.
+        The rows.
     rewards : ndarray of float64, shape (m,)
         Their rewards.
     n_seen : int
-        Rows of the log that it went through.
+        The number of rows that were read.
     """
 
     rows: np.ndarray
@@ -39,33 +39,33 @@ class Replay:
         return float(self.rewards.mean()) if self.rewards.size else float("nan")
 
     def estimate(self, reward_range: tuple[float, float] = (0.0, 1.0)) -> Estimate:
-        """Return the mean reward with its intervals, which hold for a policy that does not learn."""
+        """Return the mean reward, with intervals that hold for a policy that does not learn."""
         if self.rewards.size == 0:
-            raise ValueError("the policy never chose as the log did: no row was used")
+            raise ValueError("the policy never chose the logged action, so no row was used")
         ones = np.ones(self.rewards.size)
         return Estimate("replay", self.value, self.rewards, ones, (float(reward_range[0]), float(reward_range[1])))
 
 
 def replay(policy: Any, log: Log, *, learn: bool = True, n_rewards: int | None = None, random_state: Any = 0) -> Replay:
-    """Let a policy choose in the contexts of a log, and keep the rows in which it chooses as the log did.
+    """Let a policy choose in the contexts of a log, and keep the rows in which it chooses the logged action.
 
-    If actions were logged uniformly at random, the rows kept are distributed as if the policy had chosen in the world
-    (Li et al., 2010, Algorithm 3). If the log has propensities that differ, a row is dropped at random so that all
-    actions are kept equally often: it stays with the smallest propensity of the log divided by its own.
+    If logged actions were uniform, the kept rows are distributed as if the policy had really chosen (Li et al., 2010,
+    Algorithm 3). If propensities differ, rows are dropped at random so that all actions are kept equally often: a row
+    stays with the smallest propensity of the log divided by its own.
 
     Parameters
     ----------
     policy : object
         With ``act(contexts, actions)`` and ``learn(contexts, actions, rewards, propensities)``, as the policies of
-        :mod:`cmt_numba.bandits` have them. It is changed: evaluate a new one, or a copy.
+        :mod:`cmt_numba.bandits` have them. It is changed: pass a new one, or a copy.
     log : Log
         The log. Without propensities its actions must have been uniform over those allowed.
     learn : bool, default True
         Whether the policy learns from the rows kept.
     n_rewards : int, optional
-        Stop after so many rows kept.
+        Stop after this number of kept rows.
     random_state : int or numpy.random.SeedSequence, default 0
-        Seed, for which rows are dropped.
+        Seed of the rows that are dropped.
 
     Returns
     -------
@@ -85,7 +85,7 @@ def replay(policy: Any, log: Log, *, learn: bool = True, n_rewards: int | None =
         stop = min(first + ahead, len(log))
         actions, propensities = policy.act(contexts[first:stop], log.allowed_between(first, stop))
         same = np.flatnonzero((actions == log.actions[first:stop]) & usable[first:stop])
-        same = same[: 1 if learn else wanted - len(kept)]  # a policy that has learned is another one
+        same = same[: 1 if learn else wanted - len(kept)]  # the policy changes when it learns
         kept.extend(int(i) for i in first + same)
         if learn and same.size:
             row = slice(kept[-1], kept[-1] + 1)
@@ -98,7 +98,7 @@ def replay(policy: Any, log: Log, *, learn: bool = True, n_rewards: int | None =
 
 
 def _usable(log: Log, rng: np.random.Generator) -> np.ndarray:
-    """Return which rows may be kept, so that all actions are as frequent as if they had been logged uniformly."""
+    """Return which rows may be kept, so that all actions are as frequent as in a uniform log."""
     if log.propensities is None or np.ptp(log.propensities) <= 1e-12:
         return np.ones(len(log), np.bool_)
     usable: np.ndarray = rng.random(len(log)) * log.propensities < log.propensities.min()
