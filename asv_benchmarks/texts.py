@@ -492,7 +492,7 @@ class Taught(NamedTuple):
 
     def shots(self, n: int | None, seed: int) -> Taught:
         """Return at most ``n`` texts of each class, in another order."""
-        order = np.random.default_rng(seed).permutation(len(self.texts))
+        order: Any = np.random.default_rng(seed).permutation(len(self.texts))
         if n is not None:
             seen: Counter[Any] = Counter()
             order = [i for i in order if (seen.update([self.labels[i]]) or seen[self.labels[i]]) <= n]
@@ -549,7 +549,7 @@ def out_of_scope(classifier: Any, data: Taught) -> float:
     return float(roc_auc_score(np.repeat([1, 0], [len(part) for part in sure]), np.concatenate(sure)))
 
 
-def live_error(learner: Callable[[], Any], data: Taught, n_later: int) -> tuple[float, float, float, float]:
+def live_error(learner: Callable[[], Any], data: Taught, n_later: int) -> list[float]:
     """Return errors on classes that come later, one text after the other, and if all are learned at once.
 
     After each of them the error on the classes known before.
@@ -559,8 +559,8 @@ def live_error(learner: Callable[[], Any], data: Taught, n_later: int) -> tuple[
     live, refit = learner().fit(known.texts, known.labels), learner().fit(data.texts, data.labels)
     for text, label in zip(later.texts, later.labels, strict=True):
         live.partial_fit([text], [label])
-    errors = [np.mean(one.predict(part.queries) != part.answers) for part in (later, known) for one in (live, refit)]
-    return tuple(map(float, errors))
+    pairs = [(part, one) for part in (later, known) for one in (live, refit)]
+    return [float(np.mean(one.predict(part.queries) != part.answers)) for part, one in pairs]
 
 
 @commands.add(

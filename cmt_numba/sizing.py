@@ -30,9 +30,9 @@ from .tree import OPTIONS, ContextualMemoryTree
 
 _leaf_limit = as_python(leaf_limit)
 
-_ROOM = (1.0 + SPARE) / 2  # of nodes, leaves and router tables to those in use, in the mean, after a large insert
+_ROOM = (1.0 + SPARE) / 2  # mean ratio of allocated to used nodes, leaves and router tables after a large insert
 
-# What no layout tells: how evenly trees part memories, and how much the memories below a router are alike. Measured.
+# Measured: how evenly trees divide memories, and how similar the memories below a router are.
 _SPREAD = 0.26  # of the sizes of leaves at one depth, in square roots of their mean
 _EARLY = 0.65  # in units of that spread: a leaf splits when it has once been too large, not when it is
 _TABLE_SPREAD = 0.1  # of the logarithm of how many features routers at one depth have met
@@ -69,12 +69,12 @@ def predict_nbytes(
       there has been a split with a probability of ``Phi(0.65 + (m - W) / (0.26 sqrt(m)))``, the normal distribution.
     - internal nodes, one less than there are leaves: 64 bytes each, and the router. A dense one takes ``8 d`` bytes. A
       sparse one takes 12 bytes for each cell of a hash table, whose number is a power of two and at least 4/3 of the
-      features met; these are those of the ``m`` keys below the node, or rather fewer, for what is alike comes
-      together.
+      features met; these are at most those of the ``m`` keys below the node, because similar keys share
+      features.
 
     After one large insert nodes, leaves and tables have up to a tenth more than they need, which is counted in. An
     array that many small inserts fill is enlarged by a quarter whenever it is full: then all but the hash table of ids
-    take from 1 to 1.25 times what they need, and a forest from 0.9 to 1.25 times what is said here.
+    take from 1 to 1.25 times what they need, and a forest from 0.9 to 1.25 times the prediction.
 
     Parameters
     ----------
@@ -167,7 +167,7 @@ def _expected_cells(n_met: float) -> float:
 def _met_in_text(n_features: int, cells_per_key: float) -> Callable[[float, int], float]:
     """Return a function from memories below a node, and its depth, to the features that its router has met.
 
-    Features are as common as Zipf's law says of words.
+    The frequencies of features follow Zipf's law, like those of words.
     """
     edges = np.arange(1.0, min(n_features, _EXACT_RANKS) + 2)
     if n_features > _EXACT_RANKS:
@@ -187,7 +187,7 @@ def _met_in_text(n_features: int, cells_per_key: float) -> Callable[[float, int]
 
 
 def _met_in_sample(sample: Rows, leaf_multiplier: float) -> Callable[[float, int], float]:
-    """Return such a function for features that are as common, and as often together, as in a sample."""
+    """Return such a function for features that are as frequent, and as often together, as in a sample."""
     distinct = _distinct_like(sample)
     tree = ContextualMemoryTree(1, leaf_multiplier=leaf_multiplier, n_threads=1, random_state=0)
     insert_rows(tree._forest, sample)
@@ -211,9 +211,9 @@ def _met_in_sample(sample: Rows, leaf_multiplier: float) -> Callable[[float, int
 def _distinct_like(sample: Rows) -> Callable[[float], float]:
     """Return a function from a number of keys to the features that they have, if drawn at random.
 
-    More keys than there are in the sample are taken to have a number between two: one that goes on to grow as a power
-    of the keys (Heaps' law), which is too many, and one that stops at what the features met only once or twice tell of
-    those not met yet (Chao, 1984), which is too few.
+    Beyond the size of the sample, the number is between two estimates: growth as a power of the number of keys (Heaps'
+    law), which is too high, and an estimate of unseen features from those seen once or twice (Chao, 1984), which is too
+    low.
     """
     n = sample.n_rows
     counts = np.bincount(sample.indices)

@@ -1,7 +1,7 @@
-"""What a classifier of any number of labels for each example has learned, and how it learns.
+"""The model of a classifier with any number of labels for each example, and how it learns.
 
-Common labels learn from all rows, the others from the rows for which they are candidates. Each is a linear support
-vector machine of its own (``_heads/binary_svm.py``).
+Common labels learn from all rows, the others from the rows of which they are candidates. Each label has its own linear
+support vector machine (``_heads/binary_svm.py``).
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class MultilabelOptions(LabelOptions, Protocol):
 
 
 class LabelledRows(NamedTuple):
-    """Rows to be learned together."""
+    """A batch of rows to learn."""
 
     rows: Rows
     answers: scipy.sparse.csr_array  # an indicator of the columns of each row
@@ -92,9 +92,9 @@ class MultilabelModel:
     examples : ContextualMemoryTree or None
         Trees over the examples.
     n_columns : int
-        Columns of the matrices of labels.
+        The number of columns of label matrices.
     label_of_column, column_of_label : ndarray of int64
-        The label of each column, NONE if no row has it; and the column of each label.
+        The label of each column, NONE if no row has it, and the column of each label.
     names : ndarray or None
         The names of the columns, if labels were given by names.
     pair : ndarray or None
@@ -125,17 +125,17 @@ class MultilabelModel:
     def new(
         cls, options: MultilabelOptions, rows: Rows, n_labels: int, pair: np.ndarray | None, *, is_output_sparse: bool
     ) -> MultilabelModel:
-        """Return a model without labels, for rows like these and about this number of labels."""
+        """Return an empty model for rows of this form and about this number of labels."""
         index, examples = LabelIndex.new(options, rows, n_labels, int(HeadLoss.MIRA), 1.0, of_sets=True), None
         if options.store_examples:
-            # What is learned must not depend on whether examples are kept: they have a seed of their own.
+            # Stored examples have their own seed, so that learning does not depend on whether they are stored.
             seed = np.random.SeedSequence([index.seed, 1])
             examples = ContextualMemoryTree(_EXAMPLE_TREES, n_threads=check_jobs(options.n_jobs), random_state=seed)
         return cls(index, examples, None, pair, is_output_sparse=is_output_sparse)
 
     @classmethod
     def of_attributes(cls, known: dict[str, Any]) -> MultilabelModel:
-        """Return the model of a file or a pickle."""
+        """Return the model from the attributes in a file or pickle."""
         index = LabelIndex.of_attributes(known, of_sets=True)
         index.n_rows, index.weight_of_rows = known["_n_rows"], known.get("_weight_of_rows")
         index.without_trees = known.get("_without_trees", False)
@@ -146,7 +146,7 @@ class MultilabelModel:
         return model
 
     def attributes(self) -> dict[str, Any]:
-        """Return what files and pickles hold, by the names of attributes there."""
+        """Return the attributes for a file or pickle."""
         index = self.index
         learned = {} if self.threshold is None else {"threshold_": self.threshold}
         return (
@@ -180,24 +180,24 @@ class MultilabelModel:
         return np.arange(self.n_columns) if self.names is None else self.names
 
     def copied(self) -> MultilabelModel:
-        """Return a model that learns without changing this one."""
+        """Return a copy that can learn without changing this model."""
         other = copy.copy(self)
         other.index = self.index.copied()
         other.examples = None if self.examples is None else self.examples._twin()
         return other
 
     def roll_back(self) -> None:
-        """Remove the labels and examples of a change that failed."""
+        """Remove the labels and examples of a failed change."""
         if self.examples is not None:
             roll_back(self.examples._forest)
         self.index.roll_back(self.column_of_label.size)
 
     def prepare_like(self, former: MultilabelModel, options: MultilabelOptions) -> None:
-        """Prepare what answers need, if a former model had it, so that no reader waits for it."""
+        """Prepare the same caches as a former model, so that no reader waits for them."""
         self.index.prepare_like(former.index, options)
 
     def has_much_due(self, n_rows: int, _options: MultilabelOptions) -> bool:
-        """Return whether learning this number of rows entails much more work than the rows themselves."""
+        """Return whether learning this number of rows requires much more work than the rows alone."""
         return self.index.has_much_due(n_rows)
 
     # Learning
@@ -209,7 +209,7 @@ class MultilabelModel:
         index, rows, n_known, of_rows = self.index, labelled.rows, self.index.n_labels, labelled.of_answers()
         in_lists = index.learns_in_lists()
         if index.without_trees and not afresh:
-            # The index is not rebuilt for every few labels, and those that it does not list yet are found in trees.
+            # The index is not rebuilt after a few labels; trees find the labels that it does not list yet.
             index.grow_trees(options)
         labels = self._add_labels(labelled, of_rows, names, options)
         if self.examples is not None:
@@ -228,9 +228,9 @@ class MultilabelModel:
     def _add_labels(
         self, labelled: LabelledRows, of_rows: np.ndarray, names: np.ndarray | None, options: MultilabelOptions
     ) -> np.ndarray:
-        """Make all columns known, and count which labels rows have; return the label of each entry of ``answers``.
+        """Add columns, and count the labels of rows; return the label of each entry of ``answers``.
 
-        Labels of rows that have no memory yet are inserted in random order, each under its mean example.
+        New labels are inserted in random order, each with the mean of its rows.
         """
         (rows, answers, weights), index = labelled, self.index
         n_columns, column_of_label, head = answers.shape[1], self.column_of_label, index.head
@@ -254,7 +254,7 @@ class MultilabelModel:
         return labels
 
     def _count(self, labels: np.ndarray, n_rows: int, of_rows: np.ndarray, weights: np.ndarray | None) -> None:
-        """Count rows, the labels that they have, and their weights."""
+        """Count rows and their labels, and add up their weights."""
         index, n_labels = self.index, self.column_of_label.size
         if index.weight_of_rows is not None or weights is not None:
             before, n_before = index.amounts
@@ -304,7 +304,7 @@ class MultilabelModel:
             training = Training(rows, duties._replace(weights=of_each), n_sweeps, share, n_threads)
             index.head = learn(index.head, blocks, training)
 
-        # Rows may have come in the order of their labels, and sweeps want them mixed.
+        # Rows may be in the order of their labels, but the solver needs them mixed.
         order, place = orders.permutation(n_rows), np.empty(n_rows, np.int64)
         place[order] = np.arange(n_rows)
         rows, answers = questions.rows.take(order), pair_with_answers(place[of_rows], labels, n_labels)
@@ -314,7 +314,7 @@ class MultilabelModel:
             train(rows, of_each[order], one_block(pairs), _SWEEPS_AT_ONCE, _NEGLIGIBLE_IN_COMMON)
         if n_labels == common.size:
             return
-        del rows, answers  # a copy of all rows
+        del rows, answers  # copies all rows
         others = ~np.isin(labels, common)
         pairs = pair_with_answers(of_rows[others], labels[others], n_labels)
         for n_pass in with_progress(range(options.n_head_passes), "pass", options.verbose):
@@ -333,7 +333,7 @@ class MultilabelModel:
             index.n_cells_pruned = cells_of_tables(index.head)  # all lost what is negligible with every pass
 
     def _hard_negatives(self, questions: Questions, options: MultilabelOptions) -> np.ndarray:
-        """Return the candidate labels of each row, without the common ones, then NONE: int32."""
+        """Return the candidate labels of each row except common ones, filled up with NONE, as int32."""
         index = self.index
         state, effort = index.searched(options), index.effort(options, training=True)
         most = effort.n_leaves * state.members.shape[2] + effort.n_listed
@@ -352,9 +352,9 @@ class MultilabelModel:
     def labels_above(
         self, rows: Rows, lowest: float, options: MultilabelOptions, n_listed: int = _LABELS_LISTED
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the rows, the columns and the scores of all labels with a score above ``lowest``.
+        """Return the rows, columns and scores of all labels with a score above ``lowest``.
 
-        Where a search finds them, ``n_listed`` are listed at a time, or those of one row.
+        A search lists ``n_listed`` labels at a time, but at least those of one row.
         """
         index = self.index
         if index.n_labels == 0:
@@ -407,11 +407,11 @@ def most_common(n_of_label: np.ndarray, n_rows: float, former: np.ndarray) -> np
     Parameters
     ----------
     n_of_label : ndarray of int64 or float64, shape (n_labels,)
-        How many rows have each label, or the total weight of these.
+        The number of rows with each label, or their total weight.
     n_rows : float
-        How many rows there have been, or their total weight.
+        The number of rows so far, or their total weight.
     former : ndarray of int64
-        The labels that were common before. They stay so for longer, so that the index is not rebuilt again and again.
+        The labels that were common before. They stay common longer, so that the index is not rebuilt too often.
 
     Returns
     -------

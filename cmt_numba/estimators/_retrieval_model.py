@@ -1,7 +1,7 @@
-"""What a retriever has learned: memories with values, and a forest that finds them by their keys or by their values.
+"""The model of a retriever: memories with values, and a forest that finds them by key or by value.
 
-Searching by key, the forest holds the keys of memories. Searching by value, it holds distinct values, and the value
-that is expected for a query is looked up in it.
+In a search by key, the forest holds the keys of memories. In a search by value, it holds distinct values, and the query
+is the value expected for a key.
 """
 
 from __future__ import annotations
@@ -63,14 +63,14 @@ class ValueExpectation:
     components : Components
         The basis of values.
     map : Expectation
-        The map to what is expected of a key.
+        The map from a key to its expected value.
     """
 
     def __init__(self, components: Components, learned: Expectation) -> None:
         self.components, self.map = components, learned
 
     def copied(self) -> ValueExpectation:
-        """Return an expectation that learns without changing this one."""
+        """Return a copy that can learn without changing this expectation."""
         return ValueExpectation(self.components, copy.deepcopy(self.map))
 
     def expect(self, rows: Rows, n_threads: int) -> np.ndarray:
@@ -118,13 +118,13 @@ class RetrievalModel:
     memories : Memories
         The tables of memories, keys and values.
     orders : numpy.random.Generator
-        Draws the order in which rows are learned.
+        Draws the order of rows in learning.
     sparse : bool
         Whether keys are sparse.
     by_value : ValueExpectation or None
-        What is expected of queries, where search is by value.
+        Predicts the values of queries, in a search by value.
     distinct : DistinctVectors
-        The values in the forest or, where search is by key, further keys.
+        The values in the forest or, in a search by key, further keys.
     worth : FurtherKeyWorth
         What similarities to further keys are worth.
     """
@@ -145,7 +145,7 @@ class RetrievalModel:
 
     @classmethod
     def new(cls, options: RetrievalOptions, rows: Rows, values: Any) -> RetrievalModel:
-        """Return a model without memories, for keys and values like these."""
+        """Return an empty model for keys and values of this form."""
         searches_values = options.search == "value" if options.search else values.ndim == 2
         seed = check_random_state(options.random_state).randint(2**31)
         tree = ContextualMemoryTree(
@@ -166,7 +166,7 @@ class RetrievalModel:
 
     @classmethod
     def of_attributes(cls, known: dict[str, Any]) -> RetrievalModel:
-        """Return the model of a file or a pickle."""
+        """Return the model from the attributes in a file or pickle."""
         by_value = None
         if known["search_"] == "value":
             for name in ("_components", "expectation_"):
@@ -177,7 +177,7 @@ class RetrievalModel:
         return model
 
     def attributes(self) -> dict[str, Any]:
-        """Return what files and pickles hold, by the names of attributes there."""
+        """Return the attributes for a file or pickle."""
         by_value = self.by_value
         learned = {} if by_value is None else {"_components": by_value.components, "expectation_": by_value.map}
         return learned | {
@@ -201,23 +201,23 @@ class RetrievalModel:
         return "key" if self.by_value is None else "value"
 
     def copied(self) -> RetrievalModel:
-        """Return a model that learns without changing this one."""
+        """Return a copy that can learn without changing this model."""
         other = copy.copy(self)
         other.tree, other.distinct, other.orders = self.tree._twin(), self.distinct.copied(), copy.deepcopy(self.orders)
         other.by_value = None if self.by_value is None else self.by_value.copied()
         return other
 
     def roll_back(self) -> None:
-        """Remove from the forest, and from all else, what the tables do not name, after a change that failed."""
+        """Remove everything that the tables do not refer to, after a failed change."""
         roll_back(self.forest)
         self._forget_keys(np.setdiff1d(self.tree.ids, self.memories.keys))
         self.distinct = self.distinct.only(self.memories.keys)
 
     def prepare_like(self, _former: RetrievalModel, _options: RetrievalOptions) -> None:
-        """Prepare what answers need: nothing."""
+        """Prepare no caches; queries need none."""
 
     def has_much_due(self, _n_rows: int, _options: RetrievalOptions) -> bool:
-        """Return whether learning this number of rows entails much more work than the rows themselves: never."""
+        """Return False: learning rows never requires much more work than the rows alone."""
         return False
 
     # Changes
@@ -239,15 +239,15 @@ class RetrievalModel:
             teach_rows(self.forest, expected, entries, options.n_router_passes, afresh, options.verbose)
 
     def remove(self, ids: np.ndarray) -> None:
-        """Forget memories, with all their keys and values."""
+        """Remove memories with all their keys and values."""
         self._set_memories(self.memories.without(ids, shared=self.by_value is not None))
 
     def replace(self, ids: np.ndarray, rows: Rows) -> None:
-        """Give memories other keys."""
+        """Replace the keys of memories."""
         replace_rows(self.forest, self.memories.entries_of(ids), rescaled(rows))
 
     def set_values(self, ids: np.ndarray, values: Any) -> None:
-        """Give memories other values."""
+        """Replace the values of memories."""
         entries = None
         if self.by_value is not None:
             vectors = self.by_value.components.reduced(values)
@@ -320,13 +320,13 @@ class RetrievalModel:
         return entries
 
     def _set_memories(self, memories: Memories) -> None:
-        """Take over other tables, and remove from the forest what only the former ones name."""
+        """Replace the tables, and remove from the forest what only the former tables refer to."""
         gone = np.setdiff1d(self.memories.keys, memories.keys)
         self.memories = memories
         self._forget_keys(gone)
 
     def _forget_keys(self, keys: np.ndarray) -> None:
-        """Remove from the forest what the tables do not name any more."""
+        """Remove from the forest what the tables no longer refer to."""
         self.distinct.forget(keys)
         if keys.size > 0:
             remove_ids(self.forest, keys)

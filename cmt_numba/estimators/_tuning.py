@@ -1,4 +1,4 @@
-"""Choosing a classifier's options on examples held out, where classes have too few for cross-validation."""
+"""Choice of a classifier's options on held-out examples, for classes with too few for cross-validation."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DEFAULT_GRID: dict[str, Sequence[Any]] = {"aggressiveness": (1.0, 0.3, 3.0), "n_
 
 
 class Tuning(NamedTuple):
-    """What :func:`tune` has found.
+    """The result of :func:`tune`.
 
     Attributes
     ----------
@@ -26,7 +26,7 @@ class Tuning(NamedTuple):
     params : dict
         These options.
     scores : list of (dict, float)
-        What every setting scored on the examples held out, the best first.
+        The score of each setting on held-out examples, the best first.
     """
 
     best: Any
@@ -43,15 +43,15 @@ def tune(
     most_held_out: int = 2000,
     random_state: Any = None,
 ) -> Tuning:
-    """Choose the best options of a classifier on examples held out, and fit it with them to all examples.
+    """Choose the best options of a classifier on held-out examples, and fit it with them to all examples.
 
-    At most one example of a class is held out, and none of a class that has a single one. So there are enough to learn
-    from even where classes have two or three, where folds of cross-validation would miss whole classes.
+    At most one example of a class is held out, and none of a class with a single one. So even classes with two or three
+    examples can be learned, while folds of cross-validation would miss whole classes.
 
     Parameters
     ----------
     estimator : estimator
-        A :class:`CMTClassifier`, or any classifier of scikit-learn's manner.
+        A :class:`CMTClassifier`, or any classifier with scikit-learn's interface.
     X : array-like or sparse matrix, shape (n, n_features)
         Examples.
     y : array-like, shape (n,)
@@ -59,7 +59,7 @@ def tune(
     grid : mapping of option to values, optional
         By default :data:`DEFAULT_GRID`.
     most_held_out : int, default 2000
-        So many examples are held out at most.
+        Maximum number of held-out examples.
     random_state : int, numpy.random.RandomState or None
         Seed of the choice of examples.
 

@@ -15,7 +15,7 @@ _CELLS_AT_ONCE = 1 << 20
 
 
 def weights_of_votes(kind: str, scores: np.ndarray, rows: Rows, stored: Rows, slots: np.ndarray) -> np.ndarray:
-    """Return what the memories found for rows weigh: float64, shape (n_rows, k).
+    """Return the weights of the votes of memories as float64, shape (n_rows, k).
 
     Parameters
     ----------
@@ -24,9 +24,9 @@ def weights_of_votes(kind: str, scores: np.ndarray, rows: Rows, stored: Rows, sl
     scores : ndarray of float32, shape (n_rows, k)
         The memories' scores: 1 minus their distances.
     rows, stored : Rows
-        What was asked for, and all memories; of unit length.
+        The queries and all memories, of unit length.
     slots : ndarray of int64, shape (n_rows, k)
-        Where the memories are in ``stored``; negative for none, which weighs 0.
+        The positions of the memories in ``stored``; negative for none, which has weight 0.
     """
     there = slots >= 0
     weights = np.ones(slots.shape)

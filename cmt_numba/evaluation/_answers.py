@@ -1,4 +1,4 @@
-"""What the answers of a classifier look like: which classes it confuses, and how far its probabilities hold."""
+"""Analysis of the answers of a classifier: the classes that it confuses, and the calibration of probabilities."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ class BatchResult(NamedTuple):
     confused : list of Confusion
         With ``details``, the classes that the last run confused most often, with examples.
     calibration : dict of str to list
-        With ``details``, how often the last run is right by tenths of its probability: ``"probability"`` (mean),
+        With ``details``, the accuracy of the last run by tenths of its probability: ``"probability"`` (mean),
         ``"accuracy"`` and ``"n_examples"``. Empty for estimators without ``predict_proba``.
     """
 
@@ -124,7 +124,7 @@ def batch_evaluation(
     texts_test : sequence of str, optional
         Those of ``X_test``.
     details : bool, default False
-        Whether to find the most confused classes and how far probabilities hold.
+        Whether to find the most confused classes and the calibration of probabilities.
     progress : bool, default False
         Show a progress bar.
 
@@ -155,7 +155,7 @@ def batch_evaluation(
 
 
 class Plan(NamedTuple):
-    """What is measured of an estimator."""
+    """The plan of a measurement."""
 
     estimator: Any
     task: str
@@ -190,7 +190,7 @@ def plan_of(
     probes: Sequence[int],
     details: bool,
 ) -> Plan:
-    """Return what is measured of an estimator.
+    """Return the plan of a measurement.
 
     Raises
     ------
@@ -233,7 +233,7 @@ def checked_data(data: Split, plan: Plan) -> Split:
 
 
 def run_of(plan: Plan, data: Split, number: int) -> Run:
-    """Fit and test an estimator on one of the splits of a plan. It depends on nothing else, so runs can be anywhere."""
+    """Fit and test an estimator on one split of a plan, independently of all other runs."""
     (seed, _), (split, _) = plan.splits[number], _split(plan, data, number)
     examined = plan.details and number == len(plan.splits) - 1
     run = _run(plan.task, seeded(plan.estimator, seed), split, plan.n_passes, seed, plan.probes, examined)
@@ -241,7 +241,7 @@ def run_of(plan: Plan, data: Split, number: int) -> Run:
 
 
 def result_of(plan: Plan, data: Split, runs: list[Run], rivals: Sequence[str], *, progress: bool) -> BatchResult:
-    """Return what all runs of a plan say together; the rivals learn the examples of the last one."""
+    """Return the combined result of all runs of a plan; rivals learn the examples of the last run."""
     per_seed, found = [run.metrics for run in runs], runs[-1]
     split, positions = _split(plan, data, len(runs) - 1)
     beside = []

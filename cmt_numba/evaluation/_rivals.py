@@ -1,4 +1,4 @@
-"""Simple models beside which a result is shown."""
+"""Simple models to compare a result with."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _CELLS = 2**20  # of a block of scores
 
 
 class Limits(NamedTuple):
-    """How much work rivals are given.
+    """Limits on the work of rivals.
 
     Attributes
     ----------
     products : int
-        Of a row that is asked and a row that is stored. Beyond, fewer rows are asked, though not fewer than 100.
+        Products of a query and a stored row. Beyond this, fewer queries are measured, but at least 100.
     linear_work : int
         Values of the rows times labels, which take the linear model half a minute. Beyond, it is skipped.
     """
@@ -41,7 +41,7 @@ LIMITS = Limits()
 
 
 class Rival(NamedTuple):
-    """How a rival did on the held-out examples of the last seed.
+    """The result of a rival on the held-out examples of the last seed.
 
     Attributes
     ----------
@@ -55,7 +55,7 @@ class Rival(NamedTuple):
     seconds_fit, us_per_query : float or None
         Seconds to learn, and microseconds per prediction.
     note : str
-        Why it was skipped, or on how many of the held-out examples it was measured if not on all.
+        Why it was skipped, or the number of held-out examples if not all were measured.
     """
 
     name: str
@@ -91,7 +91,7 @@ def check_rivals(names: Sequence[str], task: str, texts: Any) -> list[str]:
 
 
 def measure_rival(name: str, task: str, split: Split, seed: int, limits: Limits = LIMITS) -> Rival:
-    """Let a rival learn and answer."""
+    """Fit a rival and measure its predictions."""
     split = split._replace(X=_matrix(split.X), X_test=_matrix(split.X_test))
     if task == "multilabel":
         Y, Y_test = alike(split.y, split.y_test)
@@ -122,7 +122,7 @@ def measure_rival(name: str, task: str, split: Split, seed: int, limits: Limits 
 
 
 def own_row(task: str, values: dict[str, float], seconds_fit: float, us_per_query: float) -> Rival:
-    """Return what the estimator itself did, to stand beside its rivals."""
+    """Return the result of the estimator itself, in the form of a rival."""
     return Rival("estimator", values[MAIN_METRIC[task]], seconds_fit, us_per_query)
 
 

@@ -24,7 +24,7 @@ MOST = 1e15
 
 
 def are_moderate(*arrays: np.ndarray) -> bool:
-    """Return whether learned numbers are finite, and small enough that sums and products of them are finite."""
+    """Return whether learned numbers are finite and small enough for finite sums and products."""
     return all(bool(np.all(np.abs(array) <= MOST)) for array in arrays)
 
 
@@ -34,7 +34,7 @@ def check_texts(name: str, texts: Any, *, of_any_type: bool = False, or_none: bo
     Raises
     ------
     TypeError
-        If they are a single text, or one is not a string although not texts ``of_any_type`` are accepted.
+        If they are a single text, or if one is not a string and ``of_any_type`` is false.
     ValueError
         If there are none, unless ``or_none``.
     """
@@ -117,7 +117,7 @@ class SavableText(Saved, BaseEstimator):
 
 
 class TextEstimator(SavableText):
-    """An estimator that divides texts into words and learns from them."""
+    """An estimator that learns from the words of texts."""
 
     _constraints: ClassVar[dict[str, Constraint]]
 
@@ -147,7 +147,7 @@ def contents_of(vectorizer: Any) -> Contents:
     Raises
     ------
     TypeError
-        If it is neither of this library nor a TfidfVectorizer, or something of it is of a type that cannot be saved.
+        If it is not a vectorizer of this library or a TfidfVectorizer, or if a value has a type that cannot be saved.
     """
     if isinstance(vectorizer, SavableText):
         return vectorizer._contents()

@@ -52,16 +52,16 @@ class BM25Vectorizer(TransformerMixin, SavableText):
     Parameters
     ----------
     k1 : float, default 1.5
-        How many occurrences of a term in a document count: with 0 only one, with large values all.
+        How much repeated occurrences of a term in a document count: with 0 only the first, with large values all.
     b : float in [0, 1], default 0.75
-        How far the number of occurrences is divided by the length of the document.
+        How strongly occurrences are divided by the length of the document.
     k3 : float, default 1.0
-        How many occurrences of a term in a query count, as ``k1``.
+        How much repeated occurrences of a term in a query count, like ``k1``.
     query_idf : float in [0, 1], default 0.5
-        Exponent of the idf in queries; stored vectors have the rest of it. The inner product does not depend on it.
+        Exponent of the idf in queries; stored vectors have the rest. The inner product does not depend on it.
         With 0.5 both sides have the square root, which suits ``norm="l2"`` and estimators that learn from stored
-        vectors. With 1.0 stored vectors do not depend on document frequencies, so those that change while documents
-        come apply to all that are stored.
+        vectors. With 1.0 stored vectors do not depend on document frequencies, so new frequencies apply to all stored
+        documents.
     norm : {"append", "l2"} or None, default "append"
         How the cosine becomes the inner product. "append" appends the feature described above. "l2" scales the vectors
         to length 1: the ranking is no longer exactly that of BM25. None leaves vectors as they are, for engines that
@@ -110,8 +110,7 @@ class BM25Vectorizer(TransformerMixin, SavableText):
     Use these keys to search for single texts. To learn classes from several texts each, tf-idf or ``norm="l2"`` has a
     lower error rate.
 
-    Later documents do not change stored vectors. Begin a stream, whose documents :meth:`partial_fit` counts, with a
-    representative batch.
+    Later documents do not change stored vectors, so start a stream with a representative batch.
 
     Examples
     --------
@@ -132,7 +131,7 @@ class BM25Vectorizer(TransformerMixin, SavableText):
         "norm": Optional(OneOf(("append", "l2"))),
         "n_features": Optional(Integer(1, _MOST_COLUMNS)),
     }
-    """Of its own parameters; those of the analysis of texts are checked by scikit-learn."""
+    """Its own parameters; scikit-learn checks the parameters of text analysis."""
 
     term_weights_: np.ndarray | None = None
 

@@ -1,4 +1,4 @@
-"""Encoders: functions from texts to vectors that other libraries provide."""
+"""Pretrained encoders, which turn texts into vectors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _MOST_REMEMBERED = 10_000  # vectors
 
 
 class Encoder:
-    """Vectors of texts from an encoder, each computed once.
+    """An encoder that remembers the vectors of recent texts.
 
     Parameters
     ----------
@@ -26,7 +26,7 @@ class Encoder:
         self._encode: Callable[[list[str]], Any] | None = None
 
     def remember(self, texts: list[str], vectors: np.ndarray) -> None:
-        """Keep vectors that were computed before."""
+        """Remember vectors that were computed before."""
         if len(self._known) + len(texts) > _MOST_REMEMBERED:
             self._known = {}
         self._known.update(zip(texts, vectors, strict=True))
@@ -39,7 +39,7 @@ class Encoder:
         ImportError
             If the package of the encoder is not installed.
         ValueError
-            If the encoder returns something else than a finite vector for each text.
+            If the encoder does not return a finite vector for each text.
         """
         known = self._known
         missing = [text for text in dict.fromkeys(texts) if text not in known]
@@ -64,7 +64,7 @@ class Encoder:
 
 
 def check_encoder(encoder: Any) -> Any:
-    """Return an encoder. Raises TypeError or ValueError if it cannot be one."""
+    """Return a valid encoder. Raises TypeError or ValueError for anything else."""
     if isinstance(encoder, str):
         is_one = encoder == USE
     else:

@@ -44,7 +44,7 @@ class FastTextClassifier(ClassifierMixin, TransformerMixin, TextEstimator):
     """Classes of texts from vectors of their words, n-grams of words and n-grams of characters.
 
     A text's vector is a weighted sum of those of its features. They are learned together with a linear model of the
-    classes (Joulin et al., Bag of tricks for efficient text classification, 2017). Texts' vectors, which
+    classes (Joulin et al., Bag of tricks for efficient text classification, 2017). The vectors of texts, which
     :meth:`transform` returns, are dense keys for trees and estimators. They also suit classes that arrive after
     training.
 
@@ -179,7 +179,7 @@ class FastTextClassifier(ClassifierMixin, TransformerMixin, TextEstimator):
     # Learning
 
     def fit(self, texts: Iterable[str], y: Any) -> Self:
-        """Learn from texts and their classes; whatever was learned before is forgotten.
+        """Learn from texts and their classes; earlier ones are forgotten.
 
         Parameters
         ----------

@@ -22,7 +22,7 @@ _LEAST, _MOST = 3, 4  # characters of an n-gram
 
 @inner
 def _is_a_word(code):
-    """Return whether a character is a word of its own: of a language without spaces, or an emoji."""
+    """Return whether a character counts as a word: in languages without spaces, and emoji."""
     if code < 0x0E00:
         return False
     return (

@@ -1,4 +1,4 @@
-"""Hashed features of texts: words, pairs of words and n-grams of characters."""
+"""Hashed features of texts (words, pairs of words and n-grams of characters) and their weights."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import numpy as np
 from ._hash_kernels import MOST_OF_A_CHARACTER, N_COLUMNS, N_KINDS, SPACE, hash_texts, weigh_texts
 
 _NEWLINE = 10
-_MOST_CHARACTERS = 1 << 22  # that are hashed at once
+_MOST_CHARACTERS = 1 << 22  # hashed in one call
 
-# Marks that belong to letters are no letters for Python, and neither are emoji.
+# Combining marks and emoji belong to words, but ``\w`` does not match them.
 _OTHERS = re.compile("[^\\w\u0300-\u036f\u0900-\u109f\u2600-\u27bf\U0001f000-\U0001faff\n]+")
 _NEWLINES = re.compile("\n")
 
@@ -25,7 +25,7 @@ class HashedTexts(NamedTuple):
     counts: np.ndarray  # float32
 
     def rows(self, rows: slice) -> HashedTexts:
-        """Return the features of some texts that follow each other."""
+        """Return the features of consecutive texts."""
         starts = self.starts[rows.start : rows.stop + 1]
         here = slice(starts[0], starts[-1])
         return HashedTexts(starts - starts[0], self.columns[here], self.counts[here])
@@ -40,7 +40,7 @@ class WeighedTexts(NamedTuple):
 
 
 class DocumentFrequencies:
-    """How many texts have each feature. They go on counting, so weights of new texts follow them."""
+    """The number of texts with each feature, updated as texts come and go."""
 
     def __init__(self, counts: np.ndarray, n_texts: int) -> None:
         self.counts, self.n_texts = counts, n_texts

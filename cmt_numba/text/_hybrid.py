@@ -43,15 +43,15 @@ class HybridVectorizer(TransformerMixin, SavableText):
     ----------
     sparse : transformer, optional
         Returns sparse vectors of texts; by default tf-idf (:class:`~sklearn.feature_extraction.text.TfidfVectorizer`
-        with ``sublinear_tf=True``). Where it distinguishes stored texts from queries, as :class:`BM25Vectorizer` does,
-        so do the keys.
+        with ``sublinear_tf=True``). If it distinguishes stored texts from queries, as :class:`BM25Vectorizer` does, so
+        do the keys.
     dense : transformer, optional
         Returns dense vectors of texts, such as :class:`SubwordVectors`; by default a :class:`FastTextClassifier`, which
         learns them from the classes.
     weight : float in [0, 1] or "held_out", default 0.1
         Share of the dense part in the cosine. Where rare words separate the classes, the best share is small. With
-        "held_out" it is chosen from the data: parts that have not been fitted are first fitted without a fifth of the
-        texts, at most 2,000, and the share is taken with which most of these are nearest to the mean of their class.
+        "held_out" it is chosen from the data: a fifth of the texts, at most 2,000, is held out, unfitted parts are
+        fitted to the rest, and the share that brings most held-out texts nearest to their class mean is used.
 
     Attributes
     ----------
@@ -62,8 +62,8 @@ class HybridVectorizer(TransformerMixin, SavableText):
 
     Notes
     -----
-    Keys are CSR matrices whose last columns are the dense part, because trees and estimators take keys of one kind. A
-    dense part of 100 components makes a key 800 bytes longer.
+    Keys are CSR matrices with the dense part in the last columns. A dense part of 100 components adds 800 bytes to a
+    key.
 
     Examples
     --------
@@ -256,7 +256,7 @@ def _of_length_1(words: Any, dense: Any) -> tuple[Any, np.ndarray]:
 
 
 def _best_weight(sparse: Any, dense: Any, texts: list[str], y: Any) -> float:
-    """Return the share of the dense part with which most texts that are held out are nearest to their class's mean."""
+    """Return the share of the dense part that brings most held-out texts nearest to their class mean."""
     if y is None:
         raise ValueError('weight="held_out" needs the classes of texts: pass y, or a number as weight')
     y = label_array("y", y)

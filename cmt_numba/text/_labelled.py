@@ -1,8 +1,8 @@
 """Kernels: classes of texts from a weighted sum of vectors of their features (Joulin et al., 2017).
 
 Each feature has a vector, the sum of those of a text is its hidden vector, and outputs are compared with that by an
-inner product. The loss decides what outputs stand for: one for each class, or one for each inner node of a Huffman
-tree whose leaves are classes (Morin and Bengio, 2005).
+inner product. Depending on the loss, there is an output for each class, or for each inner node of a Huffman
+tree whose leaves are the classes (Morin and Bengio, 2005).
 """
 
 from typing import NamedTuple
@@ -73,10 +73,10 @@ def _softmax(outputs, label, rate, hidden, gradient, scores):
 
 @inner_called
 def _among(outputs, label, candidates, n_drawn, rate, hidden, gradient, scores):
-    """Learn one class against its candidates, the last ``n_drawn`` of which were drawn and stand for all others.
+    """Learn one class against its candidates, the last ``n_drawn`` of which are random and stand for all others.
 
-    Each class was as probable to be drawn as any other, so the sum over those drawn, times the number of classes for
-    each of them, estimates the sum over all classes that are no other candidates (Bengio and Senecal, 2008). The class
+    Classes were drawn uniformly, so the sum over the drawn classes, scaled by the number of classes per draw,
+    estimates the sum over all other classes (Bengio and Senecal, 2008). The class
     itself may be among the candidates, and -1 stands for none.
     """
     greatest = own = dot(outputs, label, hidden)
@@ -109,7 +109,7 @@ def _binary(outputs, row, wanted, rate, hidden, gradient):
 
 @inner_called
 def _hierarchical(outputs, classes, label, rate, hidden, gradient):
-    """Learn which way to go at each inner node above a class."""
+    """Learn the direction to a class at each inner node above it."""
     node, n_classes = label, classes.aliases.size
     while classes.parents[node] >= 0:
         row = np.int64(classes.parents[node]) - n_classes

@@ -1,4 +1,4 @@
-"""Learned vectors of hashed features: classes by the product of their vectors with those of texts."""
+"""Learned vectors of hashed features and of classes, whose products are scores."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ _N_CELLS = 26_000 * 128  # of all rows: fewer features have longer vectors, whic
 _FACTORS = np.array([2.0, 1.0, 1.0], np.float32)  # words count for more than n-grams and pairs
 _RATE, _LIVE_RATE = 0.3, 0.1  # of the first text, and of texts that come later
 _STEPS, _EPOCHS = 50_000, (5, 50)
-_REPLAYED = 6  # stored texts that are learned again with each new one
-_TIMES = 3  # that a new text is learned
+_REPLAYED = 6  # stored texts learned again with each new one
+_TIMES = 3  # passes over a new text
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 _HALF = np.uint64(32)
 _NO_CANDIDATES = np.zeros((0, 0), np.int64)
 
 
 class LearnedVectors:
-    """A vector of each class, and of each row that features are hashed to, learned by the softmax over all classes."""
+    """Vectors of classes and of rows that features are hashed to, trained with the softmax loss."""
 
     def __init__(self, vectors: FeatureVectors) -> None:
         self.vectors = vectors
@@ -42,7 +42,7 @@ class LearnedVectors:
         n_classes: int,
         generator: np.random.Generator,
     ) -> LearnedVectors:
-        """Return vectors that are learned from texts."""
+        """Learn vectors from texts."""
         n_rows = int(np.clip(np.unique(hashed.columns).size, *_N_ROWS))
         d = int(np.clip(_N_CELLS // n_rows // 32 * 32, *_N_COMPONENTS))
         spread = np.float32(np.sqrt(3.0 / d))  # of vectors of length 1 on average
@@ -63,7 +63,7 @@ class LearnedVectors:
         n_new: int,
         generator: np.random.Generator,
     ) -> None:
-        """Learn the last texts, and some of the others again."""
+        """Learn the last texts together with a sample of the others."""
         n_old = labels.size - n_new
         again = generator.integers(0, n_old, _REPLAYED * n_new) if n_old else np.empty(0, np.int64)
         order = np.concatenate([np.repeat(np.arange(n_old, labels.size), _TIMES), again])
@@ -81,7 +81,7 @@ class LearnedVectors:
     def _learn(self, texts: WeighedTexts, labels: np.ndarray, order: np.ndarray, rate: float, fall: float) -> None:
         labelled = Labelled(texts.starts.astype(np.int64), texts.columns, texts.weights, labels)
         settings = FastTextSettings(LOSSES.index("softmax"), 1, rate, fall)
-        streams = np.zeros(1, np.uint64)  # that nothing is drawn from
+        streams = np.zeros(1, np.uint64)  # unused by this loss
         learn_labelled(self.vectors, labelled, order, _ONE_CLASS, _NO_CANDIDATES, settings, streams, 0)
 
     def scores(self, hashed: HashedTexts, frequencies: DocumentFrequencies) -> np.ndarray:
@@ -92,7 +92,7 @@ class LearnedVectors:
         return scores
 
     def with_classes(self, places: np.ndarray, n_classes: int) -> LearnedVectors:
-        """Return these vectors for other classes: ``places`` are those of the present ones, -1 for none."""
+        """Return vectors for another set of classes, where ``places`` has the new position of each class, or -1."""
         outputs = np.zeros((n_classes, self.vectors.inputs.shape[1]), np.float32)
         outputs[places[places >= 0]] = self.vectors.outputs[places >= 0]
         return LearnedVectors(self.vectors._replace(outputs=outputs))
@@ -117,4 +117,4 @@ class LearnedVectors:
         return cls(FeatureVectors(inputs, outputs))
 
 
-_ONE_CLASS: Any = classes_of(np.ones(1, np.int64))  # the tree of another loss
+_ONE_CLASS: Any = classes_of(np.ones(1, np.int64))  # unused by this loss

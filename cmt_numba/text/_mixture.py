@@ -1,4 +1,4 @@
-"""How much each kind of score of a text classifier counts, learned from held-out texts."""
+"""Weights of the scores of a text classifier, learned from held-out texts."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import numpy as np
 from scipy.optimize import minimize_scalar
 
 FIRST_WEIGHTS = {"keys": 4.0, "vectors": 1.0, "dense": 4.0}
-"""What a unit of each score is worth as a logit before anything is learned."""
+"""Weights before anything is learned: what a unit of each score is worth as a logit."""
 
 _RATIOS = 2.0 ** np.arange(-6, 7)  # tried, of two weights, relative to these
-_CAUTION = 0.05  # of the standard error of few texts, for each doubling of a weight
+_CAUTION = 0.05  # added to the error for each doubling of a ratio, over the root of the number of texts
 _LIMITS = (-4.0, 4.0)  # of the logarithm of the scale of all weights
 _LEAST = 1e-9  # probability of an error
 _MOST_HELD_OUT = 2_000
 
 
 def folds_of(labels: np.ndarray, generator: np.random.Generator) -> list[np.ndarray]:
-    """Return parts of texts to hold out. Every class keeps a text to learn from.
+    """Return sets of texts to hold out. Every class keeps a text to learn from.
 
-    Small sets of texts are held out completely, in five parts; of large ones, a fifth.
+    Of few texts all are held out in turn, in five folds; of many, a fifth is.
     """
     order = generator.permutation(labels.size)
     order = order[np.argsort(labels[order], kind="stable")]
@@ -32,15 +32,15 @@ def folds_of(labels: np.ndarray, generator: np.random.Generator) -> list[np.ndar
 
 
 def learn_weights_of_scores(scores: list[np.ndarray], labels: np.ndarray, first: np.ndarray) -> np.ndarray:
-    """Return the weights with which the sum of several scores predicts most classes, and gives good probabilities.
+    """Return the weights for a sum of several scores with few errors and reliable probabilities.
 
-    The ratio of two scores is the one with the fewest errors, as likelihood prefers smooth scores to right ones. What
-    the sum is worth as a logit is learned then. Few texts change it little.
+    The ratio of two scores is the one with the fewest errors, because the likelihood prefers smooth scores to accurate
+    ones. Then the scale of the sum is learned. Few texts change it little.
 
     Parameters
     ----------
     scores : list of ndarray, shape (n_texts, n_classes)
-        Scores of each kind, of texts that they were not learned from.
+        The scores of each kind for texts that were held out.
     labels : ndarray of int64, shape (n_texts,)
         The positions of the right classes.
     first : ndarray of float64, shape (n_kinds,)
@@ -58,9 +58,9 @@ def learn_weights_of_scores(scores: list[np.ndarray], labels: np.ndarray, first:
 
 
 def _scale(logits: np.ndarray, labels: np.ndarray) -> float:
-    """Return the factor with which the probability of the best class is most likely to be that of its being right.
+    """Return the factor with which the highest probability best predicts whether the answer is right.
 
-    The likelihood of the right class would be ruled by the few texts whose class is far behind.
+    The likelihood of the right class would be dominated by the few texts whose class is far behind.
     """
     is_right = logits.argmax(axis=1) == labels
     behind = logits - logits.max(axis=1, keepdims=True)

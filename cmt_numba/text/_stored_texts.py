@@ -1,4 +1,4 @@
-"""The texts that a text classifier has learned, with their ids, classes and features."""
+"""The stored texts of a text classifier, with their ids, classes and features."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class StoredTexts:
     texts : list of str
         The texts.
     ids : list of str or int
-        What the user calls them.
+        The ids that the user gave them.
     slots : ndarray of int64
-        Their numbers, ascending and never used again.
+        Their numbers: ascending, and never reused.
     labels : ndarray of int64
         The positions of their classes among all classes.
     hashed : HashedTexts
@@ -49,14 +49,14 @@ class StoredTexts:
         return len(self.texts)
 
     def check_new(self, ids: Any, n: int) -> list[Any]:
-        """Return the ids of further texts, by default their numbers.
+        """Return the ids of new texts, by default their numbers.
 
         Raises
         ------
         TypeError
-            If one is neither a string nor an integer.
+            If an id is neither a string nor an integer.
         ValueError
-            If one is in use or given twice, or there is not one for each text.
+            If an id is in use or given twice, or if their number is wrong.
         """
         if ids is None:
             ids = list(range(self.next_slot, self.next_slot + n))
@@ -100,7 +100,7 @@ class StoredTexts:
         KeyError
             If an id is unknown.
         TypeError, ValueError
-            If they are no ids, or one is given twice.
+            If they are not ids, or if one is given twice.
         """
         listed = check_ids([ids] if isinstance(ids, str | int | np.integer) else ids)
         for one in listed:

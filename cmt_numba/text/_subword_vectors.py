@@ -33,8 +33,8 @@ _NO_DIVISION_BY_ZERO = 0.001
 class SubwordVectors(TransformerMixin, TextEstimator):
     """Texts as dense vectors: means of word vectors, which are learned from neighbouring words.
 
-    A word's vector is the mean of vectors of the word and of the n-grams of its characters, so words that are alike in
-    spelling are near each other, and words never seen have vectors too (Bojanowski et al., Enriching word vectors with
+    A word's vector is the mean of vectors of the word and of the n-grams of its characters, so words with similar
+    spelling are near each other, and unseen words have vectors too (Bojanowski et al., Enriching word vectors with
     subword information, 2017). A text's vector is the mean of its words' vectors.
 
     Parameters
@@ -42,7 +42,7 @@ class SubwordVectors(TransformerMixin, TextEstimator):
     n_components : int, default 100
         Length of the vectors.
     method : {"skipgram", "cbow"}, default "skipgram"
-        Whether words predict the words around them, or the other way round, which is faster.
+        Whether words predict their neighbours, or neighbours predict words, which is faster.
     min_n, max_n : int, default 3 and 6
         Least and greatest number of characters of an n-gram, of words with a mark before and after. No n-grams are used
         if ``max_n`` is 0.
@@ -51,23 +51,23 @@ class SubwordVectors(TransformerMixin, TextEstimator):
     n_whole_words : int, default 0
         Number of most frequent words of the first texts that have a vector of their own and no n-grams.
     window : int, default 5
-        Most words on each side of a word that are near it. For each word it is drawn from 1 to ``window``.
+        Maximum distance of neighbouring words. For each word it is drawn from 1 to ``window``.
     n_negatives : int, default 5
-        Words drawn at random for each word that is near.
+        Random words drawn for each neighbouring word.
     min_count : int, default 5
         Less frequent words have no vector of their own.
     subsample : float in [0, 1], default 1e-4
-        Share of all words above which occurrences of a word are left out at random; 0 for none.
+        Frequency above which occurrences of a word are skipped at random; 0 for none.
     learning_rate : float, default 0.05
         First step size. It falls to 0 in the course of :meth:`fit`.
     n_epochs : int, default 5
         Number of passes over the texts.
     n_expected_words : int, optional
-        Number of words, over all passes, at which the step size of :meth:`partial_fit` has fallen to 0. By default it
-        stays as it is.
+        Number of words, over all passes, after which the step size of :meth:`partial_fit` is 0. By default it is
+        constant.
     pooling : {"mean", "sif"}, default "mean"
-        How words make a text: their mean, or a mean weighted by smooth inverse frequency, from which the direction that
-        is common to the training texts is removed (Arora et al., A simple but tough-to-beat baseline for sentence
+        How vectors of words are combined: their mean, or their mean weighted by smooth inverse frequency, minus the
+        common direction of the training texts (Arora et al., A simple but tough-to-beat baseline for sentence
         embeddings, 2017).
     tokenizer : callable, optional
         Returns the words of a text. By default runs of letters, digits and underscores.

@@ -1,9 +1,9 @@
-"""Weights of terms, learned from which of some documents a query was for.
+"""Weights of terms, learned from rewards of documents for queries.
 
-A query and its candidate documents have a score each, a sum over the terms that both have. The weights are those under
-which the softmax of the scores best explains the rewards, and which a prior finds likely. The prior is normal in two
-parts: all weights may follow a curve over the idf of terms, which is learned from few queries; and each term may leave
-it. So the weights of rare terms, of which few rewards tell anything, move with those of terms like them.
+The score of a document for a query is a sum over their common terms. The learned weights maximise the likelihood of the
+rewards under the softmax of the scores, times a prior. The prior is normal and has two parts: a curve over the idf of
+terms, learned from few queries, and a deviation of each term from it. So the weights of rare terms follow those of
+similar terms.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _MOST_STEPS = 200
 
 
 class Comparisons(NamedTuple):
-    """Queries with candidate documents, ``k`` each, of which the rewards differ."""
+    """Queries with ``k`` candidate documents each, whose rewards differ."""
 
     products: Any  # CSR (n * k, terms): for each query and document the product of their entries
     rewards: np.ndarray  # float64 (n, k), the highest of each row 1; 0 where there is no document
@@ -29,7 +29,7 @@ class Comparisons(NamedTuple):
 
 
 def comparisons_of(queries: Any, keys: Any, ids: np.ndarray, rewards: np.ndarray) -> Comparisons:
-    """Return what can be learned from: the rows whose rewards differ."""
+    """Return the rows whose rewards differ, which are the only ones to learn from."""
     there = ids >= 0
     highest = np.where(there, rewards, 0.0).max(axis=1)
     lowest = np.where(there, rewards, np.inf).min(axis=1)
@@ -61,7 +61,7 @@ def learn_weights(comparisons: Comparisons, idf: np.ndarray) -> np.ndarray:
     unlearned = of_curve[:, :1]  # the scores as they are
     logits_per_score = _most_likely(comparisons, unlearned, None, np.ones(1), np.array([_SCALE_DEVIATION]))[0]
     if logits_per_score <= 0.0:
-        return np.ones(idf.size)  # the scores say nothing of the rewards, so neither would their parts
+        return np.ones(idf.size)  # the scores do not predict the rewards, so neither would their parts
     n_shared = of_curve.shape[1]
     deviations = np.full(n_shared + seen.size, _TERM_DEVIATION * logits_per_score)
     deviations[:n_shared] = _CURVE_DEVIATION * logits_per_score
@@ -79,7 +79,7 @@ def learn_weights(comparisons: Comparisons, idf: np.ndarray) -> np.ndarray:
 def _curve_over(idf: np.ndarray, seen: np.ndarray) -> np.ndarray:
     """Return polynomials of degree 1 to 3 in the idf, one a column, of about the same size.
 
-    The idf is standardised by that of the terms seen. Beyond what was seen the curve is constant.
+    The idf is standardised by that of the terms seen. Outside their range the curve is constant.
     """
     z = (np.clip(idf, seen.min(), seen.max()) - seen.mean()) / max(float(seen.std()), 1e-9)
     return np.column_stack([z, (z**2 - 1.0) / 2.0, (z**3 - 3.0 * z) / 4.0])
@@ -88,7 +88,7 @@ def _curve_over(idf: np.ndarray, seen: np.ndarray) -> np.ndarray:
 def _most_likely(
     comparisons: Comparisons, of_curve: np.ndarray, of_terms: Any, start: np.ndarray, deviations: np.ndarray
 ) -> np.ndarray:
-    """Return the coefficients of the highest posterior, which is concave but for rows with several rewards."""
+    """Return the coefficients with the highest posterior. It is concave unless rows have several rewards."""
     found = minimize(
         lambda values: _negative_log_posterior(comparisons, of_curve, of_terms, values, deviations),
         start,

@@ -26,25 +26,25 @@ from ._stored_texts import StoredTexts
 from ._text_folder import TextFolder
 from ._text_model import TextModel
 
-_APART = frozenset({"_own_lock", "_folder", "_encoder", "_model"})  # attributes that copies do not have
+_APART = frozenset({"_own_lock", "_folder", "_encoder", "_model"})  # attributes that are not copied
 _PICKLED = "contents"
 _MOST_EXPLAINED = 200  # words of a text that are left out in turn
 
 
 class TextExplanation(NamedTuple):
-    """Why a text was given its class.
+    """The explanation of a predicted class.
 
     Attributes
     ----------
     label : object
         The class.
     probability : float
-        Its probability.
+        The probability of the class.
     runner_up : object
         The class of the next highest probability; None if there is no other.
     words : list of tuple of str and float
-        Words of the text, and by how much each raises the log-odds of the class: how much lower they are without it.
-        The most important words come first.
+        Words of the text with their effects, the largest first: by how much the log-odds of the class fall without
+        the word.
     """
 
     label: Any
@@ -60,19 +60,19 @@ class TextExplanation(NamedTuple):
 class TextClassifier(ClassifierMixin, Lockable, SavableText):
     """A classifier of texts that learns further texts and classes at any time.
 
-    It needs no vectorizer and no choices. Words, pairs of words and n-grams of characters are hashed, so that no
-    vocabulary is frozen, and how many texts have each of them goes on being counted. Two models score the classes: a
-    :class:`~cmt_numba.CMTClassifier` by these features, and learned vectors of features and classes
-    (:class:`FastTextClassifier`), if there are at most 500 classes. How much each counts is learned from texts that
-    are held out.
+    It takes lists of strings and needs no vectorizer. Words, pairs of words and n-grams of characters are hashed, so
+    new words need no new vocabulary, and document frequencies are updated as texts come and go. Two models score the
+    classes: a :class:`~cmt_numba.CMTClassifier` on these features and, for at most 500 classes, learned vectors as in
+    :class:`FastTextClassifier`. Their weights are learned from held-out texts.
 
     Parameters
     ----------
     encoder : "use", callable or object with ``encode``, optional
-        A pretrained encoder, whose vectors score classes as well: a function that returns an array of shape
-        ``(n, d)`` for a list of texts, or an object with such a method, as those of sentence-transformers. "use" is the
-        Universal Sentence Encoder for 16 languages of the extra ``use``. Vectors of learned texts are stored with
-        them, so that they are computed once. Encoders that are not strings are not saved.
+        A pretrained encoder whose vectors are used as a third score: a function that returns an array of shape
+        ``(n, d)`` for a list of texts, or an object with such a method ``encode``, such as a model of
+        sentence-transformers. "use" is the Universal Sentence Encoder for 16 languages (extra ``use``). The vectors of
+        learned texts are stored, so each is computed once. Only "use" is saved; pass other encoders again after
+        loading.
     random_state : int or numpy.random.SeedSequence, optional
         Seed.
 
@@ -118,7 +118,7 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
         y : array-like, shape (n_texts,)
             Their classes: strings or numbers.
         ids : iterable of str or int, optional
-            What you call the texts, to :meth:`remove` them later. By default they are numbered.
+            Ids of the texts, for :meth:`remove`. By default the texts are numbered.
 
         Returns
         -------
@@ -134,17 +134,17 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
     def partial_fit(self, texts: Iterable[str], y: Any, ids: Any = None) -> Self:
         """Learn from further texts, of known classes or new ones.
 
-        A few texts are learned at once, with some of the others again. When the number of texts has doubled, or many
-        come together, all are learned again.
+        A few texts are learned together with some stored ones. After enough changes, or when many texts come at once,
+        all texts are learned again.
 
         Parameters
         ----------
         texts : iterable of str
             The texts.
         y : array-like, shape (n_texts,)
-            Their classes, of a type that goes with those before.
+            Their classes, of the same type as the known classes.
         ids : iterable of str or int, optional
-            What you call the texts. None may be in use.
+            Ids of the texts. They must not be in use.
 
         Returns
         -------
@@ -204,7 +204,7 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
             self._fit(texts, labels, ids, vectors, seed)
             return
         if (vectors is None) != (model.dense is None):
-            raise ValueError("encoder must be given exactly if it was given when the first texts were learned")
+            raise ValueError("encoder must be the one that the first texts were learned with")
         if (
             vectors is not None
             and model.stored.encoded is not None
@@ -225,12 +225,13 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
     def remove(self, ids: Any) -> Self:
         """Forget texts, and classes that have no others.
 
-        What was learned from them otherwise fades, and is gone when all texts are learned again.
+        The stored texts are deleted at once. Their effect on learned weights is gone when all texts are learned again,
+        which ``calibrate()`` does at once.
 
         Parameters
         ----------
         ids : str, int or iterable of them
-            Ids of stored texts.
+            The ids of stored texts.
 
         Returns
         -------
@@ -241,7 +242,7 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
         KeyError
             If there is no such text; nothing has changed then.
         TypeError, ValueError
-            If an id is given twice, or no text would be left.
+            If an id is given twice, or if no text would be left.
         """
         check_is_fitted(self, "classes_")
         return self._change("remove", {"ids": _objects([ids] if isinstance(ids, str | int) else list(ids))})
@@ -279,7 +280,7 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
         Raises
         ------
         TypeError, ValueError
-            If one is unknown, or none would be left; nothing has changed then.
+            If a class is unknown, or if none would be left; nothing has changed then.
         """
         check_is_fitted(self, "classes_")
         return self._change("remove_classes", {"labels": np.ravel(label_array("labels", labels))})
@@ -293,15 +294,15 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
         self._forget(np.flatnonzero(np.isin(classes[model.stored.labels], labels)))
 
     def calibrate(self, texts: Iterable[str] | None = None, y: Any = None) -> Self:
-        """Learn how sure the classifier is.
+        """Learn how reliable the probabilities are.
 
-        It is so already after :meth:`fit`, from texts that are held out.
+        :meth:`fit` already does this with held-out texts.
 
         Parameters
         ----------
         texts : iterable of str, optional
-            Texts that the classifier has not learned. By default all stored texts are learned again, and some are held
-            out.
+            Texts that the classifier has not learned. By default all stored texts are learned again, some of them
+            held out.
         y : array-like, shape (n_texts,), optional
             Their classes, which must be known.
 
@@ -348,10 +349,10 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
         texts : iterable of str
             The texts.
         reject_below : float in [0, 1], optional
-            Texts whose highest probability is below it are rejected: they may be of no class that is known.
+            Reject texts whose highest probability is below this value: they may belong to no known class.
         reject_label : object, optional
-            What is returned for rejected texts: no class, but of a type that goes with ``classes_``. By default -1
-            where classes are numbers, and "" where they are strings.
+            The answer for rejected texts, which must not be a class. By default -1 for classes that are numbers, and ""
+            for strings.
 
         Returns
         -------
@@ -433,16 +434,16 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
 
     @reads
     def explain(self, texts: Iterable[str], n_words: int = 5) -> list[TextExplanation]:
-        """Return, for each text, its class, the runner-up, and the words that speak for the class or against it.
+        """Explain the class of each text by its words.
 
-        Each word is left out in turn, at most the first 200 different ones.
+        Each of the first 200 different words is left out in turn, to see how the probability changes.
 
         Parameters
         ----------
         texts : iterable of str
             The texts.
         n_words : int, default 5
-            Words to name at most.
+            The maximum number of words to name.
 
         Returns
         -------
@@ -484,7 +485,7 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
         if self.encoder is None:
             if self._model is not None and self._model.dense is not None:
                 raise ValueError(
-                    "there is no encoder for these texts: call set_params(encoder=...) with that of the model"
+                    "this classifier was trained with an encoder: pass it again by set_params(encoder=...)"
                 )
             return None
         known = self.__dict__.get("_encoder")
@@ -520,7 +521,7 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
 
     # Files and folders
 
-    @changes  # nothing, but other changes must wait
+    @changes  # changes nothing, but other changes must wait
     def _contents(self) -> Contents:
         seed = self.random_state if isinstance(self.random_state, int) else None
         parameters = {"encoder": self.encoder if isinstance(self.encoder, str) else None, "random_state": seed}

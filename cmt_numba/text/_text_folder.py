@@ -29,12 +29,12 @@ OPERATIONS: dict[tuple[str, int], Operation] = {
 
 
 class TextFolder:
-    """How a text classifier is kept in a folder.
+    """The adapter between a text classifier and its journal.
 
     Parameters
     ----------
     classifier : TextClassifier
-        The classifier. If there is a model in the folder, the classifier gets it.
+        The classifier. If the folder holds a model, it is loaded into this classifier.
     """
 
     kind = "TextClassifier"
@@ -63,7 +63,7 @@ class TextFolder:
 
         self.journal.change(make)
 
-    # What the journal needs
+    # The interface of the journal
 
     def contents(self) -> Contents:
         """Return what a snapshot holds."""
@@ -75,7 +75,7 @@ class TextFolder:
         return type(self.classifier)._made_of(contents)
 
     def fingerprint(self, made: Any = None) -> dict[str, int]:
-        """Return what tells a classifier, by default the one in use, from others."""
+        """Return numbers that identify the state of a classifier, by default of the one in use."""
         model = (self.classifier if made is None else made)._model
         if model is None:
             return {}
@@ -90,7 +90,7 @@ class TextFolder:
         }
 
     def has_fingerprint(self, made: Any, after: dict[str, int]) -> bool:
-        """Return whether a classifier has a fingerprint. Raises ValueError if it has other texts."""
+        """Return whether a classifier has this fingerprint. Raises ValueError if its texts differ."""
         found = self.fingerprint(made)
         if [found.get(name) for name in ("n_texts", "next_slot")] != [
             after.get(name) for name in ("n_texts", "next_slot")
@@ -99,7 +99,7 @@ class TextFolder:
         return found == after
 
     def replay(self, made: Any, entry: Entry, exact: bool) -> None:
-        """Make the change of an entry again."""
+        """Repeat the change of an entry."""
         operation = find_operation(OPERATIONS, entry.name, entry.version)
         operation.call(made, operation.called(entry.arguments))
 
@@ -108,14 +108,14 @@ class TextFolder:
         return replay_all()
 
     def use(self, made: Any) -> None:
-        """Use what a classifier has learned that was made from the folder."""
+        """Use the model of a classifier that was made from the folder."""
         self.lock.change(partial(self.lock.step, partial(setattr, self.classifier, "_model", made._model)))
 
     def enter_notes(self) -> None:
         """Do nothing: queries change nothing."""
 
     def mark(self) -> Any:
-        """Return what tells the classifier before a change."""
+        """Return the state of the classifier before a change."""
         return self.classifier._model, self.fingerprint()
 
     def is_changed(self, mark: Any, error: BaseException) -> bool:

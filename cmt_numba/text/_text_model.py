@@ -31,12 +31,12 @@ _GROWTH_OF_WEIGHTS = 1.5  # after which the weights of scores are learned again,
 
 
 class KeySlots:
-    """The columns of keys: one for each feature of the texts that were learned together, and some that others share.
+    """The columns of keys: one for each feature of the texts learned together, and some shared by all other features.
 
     Parameters
     ----------
     known : ndarray of int32
-        The columns of these features among all that features are hashed to, ascending.
+        The hashed columns of these features, ascending.
     """
 
     def __init__(self, known: np.ndarray) -> None:
@@ -47,19 +47,19 @@ class KeySlots:
 
 
 class TextModel:
-    """What a text classifier has learned.
+    """The learned state of a text classifier.
 
     A :class:`~cmt_numba.CMTClassifier` scores classes by the sparse features of a text, learned vectors score them by
-    all features together, and a second CMTClassifier by the vectors of an encoder, if there is one.
+    all features, and with an encoder a second CMTClassifier scores them by its vectors.
 
     Attributes
     ----------
     stored : StoredTexts
         The texts.
     frequencies : DocumentFrequencies
-        Of their features.
+        The document frequencies of their features.
     factors : ndarray of float32, shape (3,)
-        How much words, n-grams of characters and pairs of words count in the keys.
+        The weights of words, n-grams of characters and pairs of words in the keys.
     slots : KeySlots
         The columns of the keys.
     keys : CMTClassifier
@@ -69,13 +69,13 @@ class TextModel:
     dense : CMTClassifier or None
         Scores by the vectors of an encoder.
     weights : ndarray of float64
-        How much each of these scores counts.
+        The weights of these scores.
     n_learned : int
-        The texts when all were learned last.
+        The number of texts when all were last learned.
     n_changed : int
-        The texts added and removed since.
+        The number of texts added and removed since then.
     n_weighed : int
-        The texts when the weights were learned last.
+        The number of texts when the weights were last learned.
     """
 
     def __init__(self, generator: np.random.Generator) -> None:
@@ -98,9 +98,9 @@ class TextModel:
         generator: np.random.Generator,
         weighed: tuple[np.ndarray, int] | None = None,
     ) -> TextModel:
-        """Return a model that has learned texts and their classes ``y``.
+        """Learn texts and their classes ``y``; return the model.
 
-        The weights of scores are learned from texts that are held out, unless they are given with the number of texts
+        The weights of scores are learned from held-out texts, unless ``weighed`` holds them and the number of texts
         that they were learned from.
         """
         model = cls(generator)
@@ -130,7 +130,7 @@ class TextModel:
             self.dense.fit(stored.encoded[chosen], y, example_ids=stored.slots[chosen])
 
     def _learn_weights(self, has_vectors: bool, n_classes: int) -> np.ndarray:
-        """Return the weights of scores, learned from texts that are held out."""
+        """Learn the weights of scores from held-out texts."""
         labels = self.stored.labels
         first = [FIRST_WEIGHTS["keys"]]
         first += [FIRST_WEIGHTS["vectors"]] if has_vectors else []
@@ -160,13 +160,13 @@ class TextModel:
     # Further texts
 
     def is_due(self, n_more: int) -> bool:
-        """Return whether all texts should be learned again, after some more."""
+        """Return whether all texts should be learned again when some more come."""
         few = self.n_learned <= _SMALL
         share = _GROWTH_OF_SMALL if few else _GROWTH
         return self.n_changed + n_more > share * self.n_learned or n_more > _MANY * len(self.stored)
 
     def learned_again(self, stored: StoredTexts, y: np.ndarray) -> TextModel:
-        """Return a model that has learned texts anew, with these weights of scores unless they are of far fewer."""
+        """Return a model trained from scratch. It keeps the weights of scores unless many more texts have come."""
         same_scores = (self.vectors is None) == (np.unique(y).size > _MOST_CLASSES)
         keeps = same_scores and len(stored) < _GROWTH_OF_WEIGHTS * self.n_weighed
         weighed = (self.weights, self.n_weighed) if keeps else None
@@ -235,7 +235,7 @@ class TextModel:
         return matrix
 
     def scores(self, hashed: HashedTexts, encoded: np.ndarray | None) -> list[np.ndarray]:
-        """Return the scores of each class for texts, of each kind."""
+        """Return the scores of all classes for texts, one array for each scorer."""
         scores = [_of_classes(self.keys, self._matrix(hashed))]
         if self.vectors is not None:
             scores.append(self.vectors.scores(hashed, self.frequencies))
@@ -248,7 +248,7 @@ class TextModel:
         return weighted_sum(self.scores(hashed, encoded), self.weights)
 
     def blocks(self, n: int) -> Iterator[slice]:
-        """Yield spans of ``n`` texts whose scores take little memory."""
+        """Yield spans of ``n`` texts whose scores fit in little memory."""
         length = max(1, _MOST_CELLS // self.classes.size)
         for first in range(0, n, length):
             yield slice(first, min(n, first + length))

@@ -19,7 +19,7 @@ _SMOOTHED = 0.5  # exponent of the frequencies that negatives are drawn by
 
 
 class Vocabulary:
-    """The words that have vectors, in the order in which they came to have them, and the parts of words.
+    """The words with vectors, in order of arrival, and the parts of words.
 
     Parameters
     ----------
@@ -44,7 +44,7 @@ class Vocabulary:
         return len(self.words)
 
     def add(self, words: list[str], n_whole: int) -> None:
-        """Add words, of which the first ``n_whole`` have no n-grams. Their counts are 0 still."""
+        """Add words with counts of 0. The first ``n_whole`` have no n-grams."""
         lists: list[list[int]] = []
         for place, word in enumerate(words):
             self.id_of[word] = len(self.words)
@@ -65,7 +65,7 @@ class Vocabulary:
     def buckets(self, word: str) -> Iterator[int]:
         """Yield the hash of each n-gram of a word, with marks of its beginning and end.
 
-        A short word is one of its own n-grams, which gives its own vector more weight.
+        A short word is also one of its own n-grams, which gives it more weight.
         """
         least, greatest = self.lengths
         marked = f"<{word}>"
@@ -74,7 +74,7 @@ class Vocabulary:
                 yield murmurhash3_32(marked[first : first + length], positive=True) % self.n_buckets
 
     def rows_of(self, word: str) -> np.ndarray:
-        """Return the rows of the parts of any word; of one without a vector those n-grams that are known."""
+        """Return the rows of the parts of a word; of an unknown word, those of its known n-grams."""
         known = self.id_of.get(word)
         if known is not None:
             return self.parts[self.starts[known] : self.starts[known + 1]]
@@ -82,7 +82,7 @@ class Vocabulary:
         return np.array([row for row in rows if row is not None], np.int32)
 
     def for_kernels(self, subsample: float) -> Words:
-        """Return what kernels read. Words are kept by the square root of ``subsample`` over their frequency."""
+        """Return the arrays for kernels. Words are kept with the square root of ``subsample`` over their frequency."""
         shares, aliases = alias_table(self.counts**_SMOOTHED)
         frequencies = self.counts / max(1, self.counts.sum())
         with np.errstate(divide="ignore"):
@@ -110,7 +110,7 @@ def alias_table(weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 class Corpus:
-    """Texts as numbers of words, in the order in which words first came."""
+    """Texts as word numbers, in the order of first occurrence."""
 
     def __init__(self) -> None:
         self.id_of: dict[str, int] = {}
@@ -138,7 +138,7 @@ class Corpus:
         return self._blocks[0]
 
     def encoded(self, id_of: dict[str, int]) -> tuple[np.ndarray, np.ndarray]:
-        """Return the texts in other numbers, without words that have none: int32 tokens, and where texts begin."""
+        """Return the texts renumbered, without unknown words: int32 tokens, and where each text begins."""
         new = np.array([id_of.get(word, -1) for word in self.id_of], np.int32)
         tokens = self._tokens()
         tokens = new[tokens] if tokens.size else tokens
@@ -149,7 +149,7 @@ class Corpus:
 
 
 def vocabulary_arrays(known: Vocabulary) -> dict[str, np.ndarray]:
-    """Return the arrays of a vocabulary; its words are for the caller to store."""
+    """Return the arrays of a vocabulary, except its words."""
     return {
         "counts": known.counts,
         "starts": known.starts,
@@ -230,7 +230,7 @@ class TextFeatures:
             self.grams = np.unique(self._grams(corpus)[0])
 
     def counts(self, corpus: Corpus) -> Any:
-        """Return how often each text has each feature, without those that have no row: CSR of float32."""
+        """Return the count of each known feature in each text: CSR of float32."""
         tokens, starts = corpus.encoded(corpus.id_of)
         of_words = [self.vocabulary.rows_of(word).tolist() for word in corpus.id_of]
         sizes = np.array([len(rows) for rows in of_words], np.int64)

@@ -43,7 +43,7 @@ class WordModel:
         self._own: np.ndarray | None = None
 
     def copy(self) -> WordModel:
-        """Return a copy that can change without this one."""
+        """Return an independent copy."""
         copied = copy.copy(self)
         copied.vocabulary = copy.deepcopy(self.vocabulary)
         copied.vectors = FeatureVectors(self.vectors.inputs.copy(), self.vectors.outputs.copy())
@@ -51,7 +51,7 @@ class WordModel:
         return copied
 
     def meet(self, corpus: Corpus, options: Any) -> None:
-        """Count the words of texts, and give vectors to frequent ones."""
+        """Count the words of texts, and create vectors for frequent ones."""
         if self.n_components != options.n_components:
             raise ValueError(f"n_components must be {self.n_components} as before, or call fit")
         known, counts = self.vocabulary, corpus.counts()
@@ -114,7 +114,7 @@ class WordModel:
         self._find_common(tokens, starts)
 
     def _find_common(self, tokens: np.ndarray, starts: np.ndarray) -> None:
-        """Find the direction that texts have most in common: the first right singular vector of their vectors."""
+        """Find the common direction of texts: the first right singular vector of their vectors."""
         last = min(starts.size - 1, _MOST_TEXTS)
         starts, tokens = starts[: last + 1], tokens[: starts[last]]
         pooled = self._mean(tokens, np.diff(starts), self._weights()[tokens])
@@ -237,7 +237,7 @@ def unit(vectors: np.ndarray) -> np.ndarray:
 
 
 def steps(starts: np.ndarray, n_threads: int) -> Iterator[list[tuple[int, int]]]:
-    """Yield spans of texts for threads to learn from in parallel, with equal numbers of words."""
+    """Yield lists of spans of texts, with similar numbers of words, to learn from in parallel."""
     n_texts, first = starts.size - 1, 0
     while first < n_texts:
         stop = int(np.searchsorted(starts, starts[first] + n_threads * _WORDS_IN_A_STEP, side="left"))
