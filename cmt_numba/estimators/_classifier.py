@@ -123,7 +123,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         the mean counts for less, and the margin is softer.
     learning_rate : float, default 5.0
         AdaGrad step of the other losses, relative to the sum of an example's absolute values.
-    method : {"head", "neighbors", "scored_neighbors", "auto"}, default "head"
+    method : {"auto", "head", "neighbors", "scored_neighbors"}, default "head"
         How rows are classified. "head" takes the class with the highest score. "neighbors" takes a vote of the nearest
         stored examples, which are found exactly, as scikit-learn's ``KNeighborsClassifier`` does. With
         "scored_neighbors" those examples vote whose cosine and whose class's score are highest in the mean. "auto" lets
@@ -131,7 +131,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         are learned again. It considers neighbors for dense rows of at most 1,024 classes.
     n_neighbors : int or "auto", default 5
         Number of examples that vote, at most 1,000,000. "auto" chooses it by the error on held-out examples.
-    metric : {"euclidean", "cosine", "auto"}, default "euclidean"
+    metric : {"auto", "euclidean", "cosine"}, default "euclidean"
         Distance that "neighbors" are found by, and by :meth:`kneighbors` unless the method is "scored_neighbors".
         "auto" chooses it by the error on held-out examples.
     weights : {"uniform", "distance", "score", "cosine", "gaussian", "laplacian"}, default "uniform"
