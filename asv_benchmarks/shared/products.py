@@ -1,4 +1,4 @@
-"""Exact search by matrix products: the rival that everybody can write."""
+"""Exact search by matrix products: the simplest rival."""
 
 from collections.abc import Callable
 from typing import Any
