@@ -48,7 +48,7 @@ VW_CMT_GRID = [
     (1, "--alpha 0.1 --leaf_example_multiplier 10 --dream_repeats 5 -l 0.1"),
     (1, "--alpha 0.1 --leaf_example_multiplier 40 --dream_repeats 5 -l 0.1"),
 ]
-"""Passes and options of Vowpal Wabbit's Contextual Memory Tree; its alpha is 1 less the paper's."""
+"""Passes and options of Vowpal Wabbit's Contextual Memory Tree, whose alpha is 1 minus the paper's."""
 
 
 class Outcome(NamedTuple):
@@ -274,10 +274,10 @@ COLUMNS = {
     "all": "all scorers of it, by one product",
     "ours": "CMTClassifier",
 }
-"""The learners of the tables at the end, by heading."""
+"""The learners of the final tables, by heading."""
 
 FIGURES = {"Error": "error", "Microseconds a query": "query_microseconds", "Seconds to train": "train_seconds"}
-"""What the tables at the end show."""
+"""The measures of the final tables."""
 
 
 def learners(names: list[str], interpreters: dict[str, str]) -> dict[str, Callable[[LabelledSet], Iterator[Outcome]]]:

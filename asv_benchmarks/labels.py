@@ -74,7 +74,7 @@ WAYS: dict[str, dict[str, Any]] = {
     "trees only": SEARCHING | {"lightest_listed": np.inf},
     "both": SEARCHING,
 }
-"""What replaces methods of the index, so that trees or lists are searched whatever the number of labels."""
+"""Replacements of methods of the index, which make it search trees or posting lists for any number of labels."""
 
 
 def packages(folder: Path, n_stored: int) -> LabelledSet:
@@ -376,7 +376,7 @@ VW_OPTIONS = [
     (4, "--alpha 0.1 --leaf_example_multiplier 4 --dream_repeats 3 --learn_at_leaf -l 0.5"),
     (4, "--alpha 0.1 --leaf_example_multiplier 40 --dream_repeats 3 --learn_at_leaf --dream_at_update 1 -l 1"),
 ]
-"""Passes and options of Vowpal Wabbit's memory tree; alpha, in its convention, is the paper's."""
+"""Passes and options of Vowpal Wabbit's memory tree. Its alpha is 1 minus the paper's."""
 
 
 class MultilabelOutcome(NamedTuple):

@@ -214,7 +214,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "learned": {},
     "all edits": {"contextual": True, "symmetric": False},
 }
-"""Options of edit distances. All but the plain one are learned."""
+"""Options of edit distances. The costs of all but "plain" are learned."""
 
 WordSearch = Callable[[list[str]], Any]
 

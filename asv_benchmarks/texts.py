@@ -141,7 +141,7 @@ def search(options: argparse.Namespace) -> None:
 
 LEAVES_OF_ONE_TREE = (1, 4, 16, 64)
 LEAVES_OF_EACH = (1, 2)
-"""Leaves searched: in all for one tree, for each tree of several."""
+"""Numbers of leaves to search: in total for one tree, per tree for a forest."""
 
 
 def seconds_of(work: Callable[[], Any]) -> float:

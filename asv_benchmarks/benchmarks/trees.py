@@ -11,16 +11,16 @@ from cmt_numba import ContextualMemoryTree
 from .keys import FORMS, Matrix, exact_neighbours, make_data
 
 SIZES = (1_000, 10_000, 100_000, 1_000_000)
-"""Memories. A million sparse keys take a minute to insert, too long for here: see ``scale.py growth``."""
+"""Numbers of memories. A million sparse keys take a minute to insert, too long for here: see ``scale.py growth``."""
 
 DIALLED = 100_000
-"""Memories of the trees on which everything but the size is varied."""
+"""Number of memories of the trees in which everything but the size varies."""
 
 GROWN = [
     *[(form, n, 1, 1) for form in FORMS for n in SIZES if form == "dense" or n < max(SIZES)],
     *[(form, DIALLED, 4, n_threads) for form in FORMS for n_threads in (1, 2)],
 ]
-"""The form of the keys, the memories, the trees and the threads of each forest."""
+"""The form of the keys, and the numbers of memories, trees and threads of each forest."""
 
 _SOME = 10_000
 _ASKED_EXACTLY = 200

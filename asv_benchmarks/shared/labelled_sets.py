@@ -36,7 +36,7 @@ from cmt_numba.text import BM25Vectorizer
 TRANSLATIONS = ("KJV", "YLT", "Darby", "ASV", "BBE")
 MOST_QUERIES = 4000
 RANKS = (1, 3, 5)
-"""At which the quality of several labels is measured."""
+"""Ranks at which multi-label rankings are evaluated."""
 
 
 class LabelledSet(NamedTuple):

@@ -317,7 +317,7 @@ CASES: dict[str, Callable[[Any], Case]] = {
     "tree, ranking": lambda folder: _taught(texts_with_labels(folder, "clinc150", 5), "ranking"),
     "tree, mira": lambda folder: _taught(texts_with_labels(folder, "clinc150", 5), "mira"),
 }
-"""Each set by name, with what reads it from the folder of data."""
+"""A function for each set that reads it from the folder of data, by name."""
 
 NEED_DATA = frozenset(CASES) - {
     "synthetic",

@@ -22,7 +22,7 @@ FORMS_AND_EVICTIONS: list[tuple[str, str | None]] = [
     ("sparse", "oldest"),
     ("sparse", "random"),
 ]
-"""Forms of keys and eviction policies, each at least once; None for trees without a bound."""
+"""Pairs of key forms and eviction policies, in which each occurs; None for trees without a bound."""
 
 FORMS: dict[str, Callable[[np.ndarray], Any]] = {"dense": np.asarray, "sparse": scipy.sparse.csr_array}
 

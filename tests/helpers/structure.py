@@ -20,7 +20,7 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 
 MAX_LINES = 800
 PUBLIC_BASES = {"Hits", "Results", "ContextualMemoryTree"}
-"""Public types that may have one subclass: results of which one carries more, and a tree that is also in a folder."""
+"""Public types that may have one subclass: results with more fields, and a tree in a folder."""
 
 
 @cache

@@ -465,7 +465,7 @@ class Trial:
     def open(self, n_changes: int = 0) -> None:
         """Open the folder, with random frequencies of snapshots and of waits for the disk.
 
-        The options are stored with the first change, which a process has made if ``n_changes`` > 0, or else the twin.
+        Pass the options until the first change, by a process (``n_changes`` > 0) or by the twin, has stored them.
         """
         self.how: dict[str, Any] = {
             "snapshot_bytes": int(self.random.choice([0, 5000, 1 << 26])),
@@ -535,7 +535,7 @@ class Trial:
         self.require_answer(self.change(self.thing, self.number - 1), refused)
 
     def require_answer(self, answer: str, twins: str) -> None:
-        """Fail unless the twin accepted or refused the change with the same error."""
+        """Fail unless the twin accepted the change too, or refused it with the same error."""
         if answer != twins:
             raise WrongError(f"refused with {answer or 'nothing'}, and by the twin with {twins or 'nothing'}")
 
@@ -574,7 +574,7 @@ class Trial:
         return True
 
     def catch_up(self) -> None:
-        """Make the last change if it is missing. Fail if the folder holds anything else."""
+        """Make the last change if it is missing. Fail if the folder has neither the state before it nor after it."""
         if different := self.differs(self.after):
             if other := self.differs(self.before):
                 raise WrongError(f"neither what was before the change ({other}) nor what is after it ({different})")

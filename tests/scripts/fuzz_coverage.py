@@ -46,7 +46,7 @@ WORDS = [
     b"nan",
 ]
 WORDS += [b"-inf", b"1e999", b"-1", b"1_0", b"0x1", b"+", b".", b"2147483648", b"18446744073709551616", b"\xd9\xa1"]
-"""What files in text formats are made of, or trip over."""
+"""Tokens of files in text formats, and values that parsers often fail on."""
 
 
 def _write_dictionary(path: Path) -> None:

@@ -190,7 +190,7 @@ def _traced(change: Change, estimator: Any, number: int | None) -> tuple[int, bo
 
 
 def _is_with(frame: FrameType) -> bool:
-    """Return whether a frame is at a ``with`` statement, or in an empty one.
+    """Return whether a frame is at a ``with`` statement or at a ``pass``.
 
     An exception that a tracer raises when such a block begins or ends leaves its lock locked. Signals are not handled
     there.

@@ -32,7 +32,7 @@ def nodes_of(store: ShardedStore) -> list[int]:
 
 
 def work(store: ShardedStore, seed: int, stop: Path) -> tuple[int, float]:
-    """Add, replace, delete and find memories until the stop file exists; return the rounds and the longest wait."""
+    """Change and query a store until the stop file exists; return the number of rounds and the longest, in seconds."""
     random, vectors = np.random.default_rng(seed), dict[int, np.ndarray]()
     n_rounds, longest = 0, 0.0
     while not stop.exists():
@@ -60,7 +60,7 @@ def work(store: ShardedStore, seed: int, stop: Path) -> tuple[int, float]:
 
 
 def lose_node(seed: int, seconds: float, n_replicas: int) -> tuple[int, float]:
-    """Kill a node and add another; return the rounds of a client, and the longest wait."""
+    """Kill a node and add another; return the client's number of rounds and the longest, in seconds."""
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     cluster: Any = import_module("ray.cluster_utils").Cluster(
         initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False}
