@@ -347,7 +347,7 @@ def compare(options: argparse.Namespace) -> None:
 
     Prints one table per set: error, seconds of CPU time to train, microseconds of CPU time per query (all queries in
     one batch), the share of the classes that are scored per query, the peak of the additional memory (Linux only), and
-    the size of the pickled model or of its files (not for Vowpal Wabbit). Vectorizing and tokenizing texts is not
+    the size of the pickled model or of its files (not for Vowpal Wabbit). Vectorising and tokenising texts is not
     timed. Finally prints the tables of ``docs/measurements/figures.md``, with a row for each set. Needs scikit-learn,
     tabulate and, for Vowpal Wabbit, the package vowpalwabbit.
     """

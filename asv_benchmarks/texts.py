@@ -123,8 +123,8 @@ def search(options: argparse.Namespace) -> None:
 
     The texts are those of ``shared/texts.py``.
 
-    Prints for each engine the error of the best answer, seconds to vectorize and to store all texts, and microseconds
-    to vectorize and to answer a query in one batch: CPU time on one thread. Kernels are compiled before timing. Needs
+    Prints for each engine the error of the best answer, seconds to vectorise and to store all texts, and microseconds
+    to vectorise and to answer a query in one batch: CPU time on one thread. Kernels are compiled before timing. Needs
     tabulate. Rows of bm25s are left out unless it is installed.
     """
     for name in options.sets:

@@ -40,7 +40,7 @@ class Measured(NamedTuple):
     """The answers of a learner, and their costs."""
 
     best: np.ndarray  # for each query, best first; -1 where there are fewer
-    train_seconds: float  # of processor time
+    train_seconds: float  # of CPU time
     query_microseconds: float  # of CPU time; the minimum of several rounds of all queries
     peak: float  # megabytes of the whole process, data included
     added: float  # megabytes on top of the data and the libraries

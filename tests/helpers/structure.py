@@ -1,8 +1,8 @@
 """Checks of the package's structure, read from its sources: imports, classes, lengths of modules.
 
-`known_structure.txt` lists the current violations of the rules, under the package that has to fix them. The list may
-only become shorter. After a change that fixes something, remove the lines that no longer hold. The same command
-resolves conflicts in the list:
+`known_structure.txt` lists the current violations of the rules, by room. A room is a top-level module or subpackage of
+the package. The list may only become shorter. After a change that fixes something, remove the lines that no longer
+hold. The same command resolves conflicts in the list:
 
     python tests/helpers/structure.py
 """
@@ -35,7 +35,7 @@ def name_of(path: Path) -> str:
 
 
 def room_of(path: Path) -> str:
-    """Return the subpackage that a module belongs to."""
+    """Return the room that a module belongs to."""
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
@@ -63,7 +63,7 @@ def without_types(tree: ast.AST) -> Iterator[ast.AST]:
 
 
 def imports_past_doors() -> Iterator[tuple[str, str]]:
-    """Yield imports of another subpackage's modules and private names. Only packages without underscores are public."""
+    """Yield imports of another room's modules and private names. Only packages without underscores are public."""
     for path in MODULES:
         for _, (room, *inner) in imports_of(path, ast.walk(parsed(path))):
             *modules, name = inner or [""]
@@ -144,7 +144,7 @@ def methods_for_subclasses() -> Iterator[tuple[str, str]]:
 
 
 def circles_of_imports() -> Iterator[tuple[str, str]]:
-    """Yield modules of one subpackage that import each other, directly or not, also in functions or for types."""
+    """Yield modules of one room that import each other, directly or not, also in functions or for types."""
     module_of = {
         name_of(path).removesuffix(".py").replace("/", ".").removesuffix(".__init__"): path for path in MODULES
     }
@@ -189,7 +189,7 @@ RULES = (
 
 
 def violations() -> set[tuple[str, str]]:
-    """Return the violations of the rules, each with its subpackage."""
+    """Return the violations of the rules, each with its room."""
     return {found for rule in RULES for found in rule()}
 
 
@@ -205,7 +205,7 @@ def known() -> set[tuple[str, str]]:
 
 
 def write_known(listed: set[tuple[str, str]]) -> None:
-    """Write `known_structure.txt`, grouped by subpackage so that changes of different ones do not conflict."""
+    """Write `known_structure.txt`, grouped by room so that changes in different rooms do not conflict."""
     lines = [
         "# What breaks a rule of tests/test_rooms.py today. Lines are only removed: run tests/helpers/structure.py."
     ]

@@ -33,7 +33,7 @@ Memories = dict[str, tuple[np.ndarray, Any]]
 
 
 class Told(NamedTuple):
-    """What a client has done."""
+    """The results of one client."""
 
     memories: Memories  # the expected memories of the store
     n_changes: int
