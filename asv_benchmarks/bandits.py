@@ -38,10 +38,10 @@ commands = Commands(__doc__)
 
 @commands.add()
 def mabwiser(options: argparse.Namespace, n_rows: int = 2000, n_single: int = 300) -> None:
-    """Compare LinUCB of MABWiser (https://github.com/fidelity/mabwiser) with ours on the same rewards.
+    """Compare our LinUCB with that of MABWiser (https://github.com/fidelity/mabwiser) on the same rewards.
 
-    Prints, for several numbers of arms and features, whether both choose alike, and the CPU time to choose and to
-    learn, row by row and in batches.
+    For several numbers of arms and features, prints whether both make the same choices, and the CPU time to choose and
+    to learn, row by row and in batches.
     """
     table = []
     for n_actions, n_features in ((3, 5), (10, 20), (20, 6), (100, 20), (100, 100)):
@@ -57,7 +57,7 @@ def mabwiser(options: argparse.Namespace, n_rows: int = 2000, n_single: int = 30
 def measure_mabwiser(
     n_actions: int, n_features: int, n_rows: int, n_single: int
 ) -> tuple[float, np.ndarray, np.ndarray]:
-    """Return the share of equal choices, the ratios of the times, and our times for a row in microseconds."""
+    """Return the share of equal choices, the ratios of the times, and our microseconds per row."""
     from mabwiser.mab import MAB, LearningPolicy
 
     rng = np.random.default_rng(0)
@@ -67,7 +67,7 @@ def measure_mabwiser(
     theirs.fit(actions, rewards, X)
     ours = LinUCB(n_actions, alpha=0.7, random_state=0).learn(X, actions, rewards)
     same = float(np.mean(np.array(theirs.predict(asked)) == ours.act(asked).actions))
-    ours.learn(X[:1], actions[:1], rewards[:1])  # everything is compiled
+    ours.learn(X[:1], actions[:1], rewards[:1])  # compile all kernels
     calls: list[tuple[int, Callable[[Any], Any], Callable[[Any], Any]]] = [
         (n_single, lambda i: theirs.predict(asked[[i]]), lambda i: ours.act(asked[[i]])),
         (
@@ -93,9 +93,9 @@ def measure_mabwiser(
 
 
 def play(task: Task, player: Any, rng: np.random.Generator) -> tuple[np.ndarray, float]:
-    """Return the rewards of all rounds, as shares of the best expected ones, and microseconds for a round."""
+    """Return the rewards of all rounds, as shares of the best expected rewards, and the microseconds per round."""
     n = task.X.shape[0]
-    rewards, seconds, untimed = np.zeros(n), 0.0, 10 * task.batch  # meanwhile kernels are compiled
+    rewards, seconds, untimed = np.zeros(n), 0.0, 10 * task.batch  # rounds in which kernels are compiled are not timed
     for first in range(0, n, task.batch):
         span, start = slice(first, min(first + task.batch, n)), time.process_time()
         actions = player.choose(span)
@@ -116,15 +116,17 @@ def play(task: Task, player: Any, rng: np.random.Generator) -> tuple[np.ndarray,
     argument("--skip", nargs="+", default=[], metavar="NAME", help="beginnings of players to leave out"),
 )
 def compare(options: argparse.Namespace) -> None:
-    """Compare ``CMTBandit`` with simple bandits and with other libraries on few actions, keys and two spaces.
+    """Compare ``CMTBandit`` with simple bandits and other libraries: few actions, actions with keys, and two spaces.
 
-    Texts with few labels are played one by one: the action is a label, and the reward is 1 if it is right. Actions with
-    keys are played in batches of 100, over the same contexts twice: keys are captions, summaries or verses, and
-    contexts are other captions of the same image, half of the words of the summary, or a third of those of another
-    translation. In the made tasks the reward is drawn, and its chance depends on a product of context and key. Prints
-    the mean reward with its standard error over seeds, as a share of the best expected reward, that of each fifth, and
-    microseconds of processor time for a round. The defaults of ``CMTBandit`` were chosen on the tasks of clinc150,
-    wikipara1k and flickr8k. Vowpal Wabbit needs the extra ``peers``.
+    Texts with few labels are played one at a time: the action is a label, and the reward is 1 if the label is right.
+    Actions with keys are played in batches of 100, in two passes over the same contexts. The keys are captions,
+    summaries or verses. The contexts are other captions of the same image, half of the words of the summary, or a third
+    of the words of another translation. In the synthetic tasks the reward is random, and its probability depends on a
+    product of context and key.
+
+    Prints the mean reward and its standard error over the seeds as a share of the best expected reward, the mean reward
+    of each fifth of the rounds, and microseconds of CPU time per round. The defaults of ``CMTBandit`` were chosen on
+    clinc150, wikipara1k and flickr8k. Vowpal Wabbit needs the extra ``peers``.
     """
     table = []
     for name in options.tasks:
@@ -152,7 +154,7 @@ SIZES = (1000, 31_102, 300_000)
 
 
 def read_packages(data: Path, n: int, n_rounds: int, rng: np.random.Generator) -> tuple[Any, Any, Any, list[str], list]:
-    """Return keys of packages, contexts and the package of each; summaries, and the words of contexts."""
+    """Return keys of packages, contexts, the package of each context, the summaries, and the words of contexts."""
     summaries = [line["summary"] for line in read_lines(data / "packages" / "summaries.jsonl.gz")[:n]]
     words = TfidfVectorizer(sublinear_tf=True)
     keys = words.fit_transform(summaries)
@@ -169,12 +171,12 @@ OF_PACKAGES = (
 
 @commands.add(*OF_PACKAGES)
 def scale(options: argparse.Namespace, n_rounds: int = 5000, batch: int = 100) -> None:
-    """Measure what a decision among 1,000, 31,102 and 300,000 actions costs.
+    """Measure the cost of a decision among 1,000, 31,102 and 300,000 actions.
 
-    Actions are software packages (``packages/summaries.jsonl.gz``, a JSON object with a ``summary`` of some ten words
-    in each line). Keys are tf-idf vectors of the summaries, and a context is half of the words of one; the reward is 1
-    for its package. Prints microseconds of CPU time for a decision and for a reward, in batches of 100 and one by one,
-    and the mean reward of the last half of the rounds.
+    Actions are software packages (``packages/summaries.jsonl.gz``, with one JSON object per line whose ``summary`` has
+    about ten words). Keys are tf-idf vectors of the summaries. A context is half of the words of one summary, and the
+    reward is 1 for its package. Prints microseconds of CPU time per decision and per reward, in batches of 100 and one
+    at a time, and the mean reward of the last half of the rounds.
     """
     table = []
     for n in options.sizes:
@@ -187,7 +189,7 @@ def scale(options: argparse.Namespace, n_rounds: int = 5000, batch: int = 100) -
             acted = time.process_time()
             rewards[span] = decisions.actions == wanted[span]
             bandit.reward(decisions.ids, rewards[span])
-            if first > 0:  # everything is compiled
+            if first > 0:  # not the first round, which compiles kernels
                 times += acted - start, time.process_time() - acted
         for i in range(min(1000, n_rounds)):
             x, start = X[i : i + 1], time.perf_counter()
@@ -204,7 +206,7 @@ TAU, THRESHOLD = 0.02, 3.0
 
 
 def read_open_bandit(folder: Path, behaviour: str, campaign: str) -> Any:
-    """Return the rows of a log."""
+    """Return the rows of an Open Bandit log."""
     import pandas
 
     return pandas.read_csv(folder / "openbandit" / behaviour / campaign / f"{campaign}.csv.gz", index_col=0)
@@ -226,7 +228,7 @@ def log_of(frame: Any, n_actions: int) -> Log:
 
 
 def by_obp(log: Log, probabilities: np.ndarray, expected: np.ndarray, tau: float) -> dict[str, float]:
-    """Return the estimates of Open Bandit Pipeline."""
+    """Return the estimates of the Open Bandit Pipeline."""
     from obp import ope
 
     common: dict[str, Any] = {
@@ -248,7 +250,7 @@ def by_obp(log: Log, probabilities: np.ndarray, expected: np.ndarray, tau: float
 
 
 def _switch() -> Any:
-    """Return the switch estimator, whose threshold has had two names."""
+    """Return the switch estimator, whose threshold parameter has had two names."""
     from obp import ope
 
     try:
@@ -270,13 +272,13 @@ def policies_to_judge(frame: Any, other: Any, n_actions: int) -> dict[str, np.nd
 
 @commands.add(DATA)
 def estimators(options: argparse.Namespace) -> None:
-    """Compare the estimators of ``cmt_numba.bandits.evaluation`` with Open Bandit Pipeline on the Open Bandit Dataset.
+    """Compare ``cmt_numba.bandits.evaluation`` with the Open Bandit Pipeline on the Open Bandit Dataset.
 
-    The folder holds ``openbandit/{random,bts}/{all,men,women}/*.csv.gz``, the sample of the dataset that comes with the
-    package ``obp`` (https://github.com/st-tech/zr-obp), which is needed too, with PyTorch. For each log, policies are
-    evaluated that differ from the one that made it: a random softmax for each context, and the other log's frequencies
-    of actions by position. Prints the value by each estimator and the largest difference between both libraries, and
-    fails if that is above 1e-9.
+    The folder holds ``openbandit/{random,bts}/{all,men,women}/*.csv.gz``: the sample of the dataset that comes with the
+    package ``obp`` (https://github.com/st-tech/zr-obp). ``obp`` and PyTorch must be installed. For each log, two
+    policies are evaluated that differ from the logging policy: a random softmax for each context, and the action
+    frequencies of the other log by position. Prints the value by each estimator and the largest difference between the
+    libraries. Fails if that difference is above 1e-9.
     """
     table, worst = [], 0.0
     for behaviour, others in (("random", "bts"), ("bts", "random")):
@@ -303,13 +305,13 @@ def estimators(options: argparse.Namespace) -> None:
 
 @commands.add(DATA, argument("--seeds", type=int, default=3, metavar="N"), argument("--classes", type=int, default=77))
 def logs(options: argparse.Namespace) -> None:
-    """Compare policies learned from logs, by the share of right actions in rows that are not in the log.
+    """Compare policies learned from logs by their accuracy on held-out rows.
 
-    Classes are actions, and the reward is 1 for the right one. A fifth of the rows is held out. Five policies make a
-    log of the others: they choose uniformly, explore a weak classifier by an epsilon or by softmax, explore a good
-    classifier, or avoid what the weak one prefers. Rivals are the log's own argmax; one ridge regression for each
-    action, without and with weights; and ``LinearSVC`` and ``CMTClassifier`` on the rewarded rows. Prints means over
-    seeds with standard errors, and the CPU time of a fit.
+    Classes are actions, and the reward is 1 for the right class. A fifth of the rows is held out. Five logging policies
+    choose actions for the other rows: uniform, a weak classifier with epsilon-greedy or softmax exploration, a good
+    classifier with exploration, and one that avoids what the weak classifier prefers. The rivals are the argmax of the
+    logging policy, one ridge regression per action with and without importance weights, and ``LinearSVC`` and
+    ``CMTClassifier`` on the rewarded rows. Prints means over the seeds with standard errors, and the CPU time of a fit.
     """
     table = []
     for name in SETS_OF_LOGS:
@@ -379,15 +381,17 @@ def measure_coverage(world: World, n_logs: int, n_rows: int) -> dict[tuple[str, 
     argument("--kinds", nargs="+", choices=KINDS_OF_LOGS, default=list(KINDS_OF_LOGS)),
 )
 def coverage(options: argparse.Namespace) -> None:
-    """Measure errors and interval coverage of off-policy estimators on logs whose value is known.
+    """Measure errors and interval coverage of off-policy estimators on logs whose policy values are known.
 
-    Classification becomes a bandit: the action is a class, and the reward is 1 if it is the right one, so that the
-    value of every policy is known. From clinc150 (intents of requests), wikipara1k (articles of paragraphs) and
-    Omniglot (characters of images), 30 classes each, as dense vectors of 24 components, many logs are made: rows are
-    drawn with replacement, and actions by a policy that is a mixture of a weak classifier and uniform choice. The
-    policy to evaluate is a better classifier. A fourth kind has 200 actions and rare rewards that are drawn at random.
-    Prints for each estimator the bias and the root mean squared error over all logs, and for each kind of 95 %
-    intervals how many held the value, and their mean width.
+    Classification becomes a bandit problem: the action is a class, and the reward is 1 for the right class, so the
+    value of every policy is known. Three data sets are used, with 30 classes each, as dense vectors of 24 components:
+    clinc150 (intents of requests), wikipara1k (articles of paragraphs) and Omniglot (characters of images). Many logs
+    are made from each. Rows are drawn with replacement, and actions are drawn from a mixture of a weak classifier and
+    the uniform policy. The policy to evaluate is a better classifier. A fourth data set has 200 actions and rare random
+    rewards.
+
+    Prints the bias and the root mean squared error of each estimator over all logs. For each kind of 95 % interval,
+    prints the share that contained the true value, and the mean width.
     """
     for kind in options.kinds:
         world = world_of(options.data, kind)
@@ -436,7 +440,7 @@ class Sparing:
         return self.policy.act(contexts, actions)
 
     def learn(self, *columns: Any) -> None:
-        """Learn, or not."""
+        """Learn from the rewards with the given probability, and ignore them otherwise."""
         if self.rng.random() < self.share:
             self.policy.learn(*columns)
 
@@ -447,7 +451,7 @@ def warmed(policy: Any, log: Log, features: np.ndarray) -> Any:
 
 
 def made_log(n: int, seed: int) -> tuple[Log, np.ndarray]:
-    """Return a log of uniform choices from pools that change, and the features of all articles."""
+    """Return a log of uniform choices from changing pools, and the features of all articles."""
     rng = np.random.default_rng(seed)
     every = max(1, n // N_POOLS)
     articles = rng.dirichlet(np.full(N_FEATURES - 1, 0.15), POOL + N_REPLACED * N_POOLS)
@@ -465,13 +469,13 @@ def made_log(n: int, seed: int) -> tuple[Log, np.ndarray]:
 
 
 def omniscient(log: Log) -> float:
-    """Return the value of choosing the article that is best in hindsight, whoever the user is."""
+    """Return the value of always choosing the article that is best in hindsight, regardless of the user."""
     policy = Omniscient(random_state=0).learn(log.contexts, log.actions, log.rewards)
     return replay(policy, log, learn=False).value
 
 
 def mean_with_interval(values: np.ndarray) -> str:
-    """Return the mean over logs, which are the first axis, and half of the width of its interval."""
+    """Return the mean over logs (the first axis) and half the width of its confidence interval."""
     n = values.shape[0]
     width = float(t.ppf(0.975, n - 1) * values.std(ddof=1) / np.sqrt(n)) if n > 1 else float("nan")
     return f"{values.mean():.2f} ± {width:.2f}"
@@ -483,13 +487,13 @@ def mean_with_interval(values: np.ndarray) -> str:
     argument("--shares", type=float, nargs="+", default=[1.0, 0.3, 0.2, 0.1, 0.05, 0.01], metavar="S"),
 )
 def replays(options: argparse.Namespace) -> None:
-    """Replay made logs of pools of articles with policies that learn.
+    """Replay synthetic logs with changing pools of articles, and compare policies that learn.
 
-    The logs are as in section 5 of Li et al. (2010), whose own is not public: pools of 20 articles, of which some are
-    replaced now and then, shown at random to users whose clicks depend on the features of both. Policies learn from a
-    share of the rewards. Prints the click-through rate by replay relative to that of random choice, and the difference
-    from that of the hybrid LinUCB on the same logs, both as the mean of several logs with its 95 % interval by
-    Student's t.
+    The logs follow section 5 of Li et al. (2010), whose own log is not public. Each pool has 20 articles, some of which
+    are replaced now and then. Articles are shown at random to users, whose clicks depend on the features of the user
+    and of the article. Policies learn from a share of the rewards. Prints the click-through rate of each policy
+    relative to that of random choice, and the difference from the hybrid LinUCB on the same logs. Both are means over
+    several logs, with 95 % intervals by Student's t.
     """
     n, shares, start = options.events, options.shares, time.process_time()
     relative = np.zeros((options.logs, len(POLICIES), len(shares)))

@@ -37,7 +37,7 @@ commands = Commands(__doc__)
 
 KEYS = ("tfidf", "bm25", "bm25_l2")
 BATCH = 256
-_SECONDS_ASKED = 0.3  # at least, in as many rounds of all queries as it takes
+_SECONDS_ASKED = 0.3  # at least this long, in as many rounds of all queries as needed
 
 MOST_WORK_AGAINST_ALL = 2e9  # values of features times classes
 
@@ -48,11 +48,11 @@ VW_CMT_GRID = [
     (1, "--alpha 0.1 --leaf_example_multiplier 10 --dream_repeats 5 -l 0.1"),
     (1, "--alpha 0.1 --leaf_example_multiplier 40 --dream_repeats 5 -l 0.1"),
 ]
-"""Passes and options of Vowpal Wabbit's Contextual Memory Tree; its alpha is 1 less the paper's."""
+"""Passes and options of Vowpal Wabbit's Contextual Memory Tree, whose alpha is 1 minus the paper's."""
 
 
 class Outcome(NamedTuple):
-    """What one learner did on one set."""
+    """The results of one learner on one data set."""
 
     learner: str
     error: float
@@ -72,7 +72,7 @@ def measured(
     touched: Callable[[Any], float] = lambda learner: 1.0,
     note: str = "",
 ) -> tuple[Outcome, Any]:
-    """Return what a learner did, and the learner. The least time of several for all queries counts."""
+    """Return the results of a learner, and the learner. The query time is the minimum over several rounds."""
     forget_peak()
     before = resident_peak()
     start = time.process_time()
@@ -105,7 +105,7 @@ def _best_rows(queries: Any, keys: Any) -> np.ndarray:
 
 
 def _quietly(work: Callable[[], Any]) -> Any:
-    """Work without the warning that many classes of few examples look like a regression."""
+    """Run a function without the warning that many classes with few examples look like regression."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return work()
@@ -116,7 +116,7 @@ def _by_feature(keys: Any) -> Any:
 
 
 def exact(data: LabelledSet) -> Iterator[Outcome]:
-    """Return the nearest example's class by cosine, with a BLAS or sparse matrix product."""
+    """Measure exact search: the class of the nearest example by cosine, with a BLAS or sparse matrix product."""
     yield measured(
         "exact nearest neighbour",
         data,
@@ -126,7 +126,7 @@ def exact(data: LabelledSet) -> Iterator[Outcome]:
 
 
 def class_means(data: LabelledSet) -> Iterator[Outcome]:
-    """Return the class of the nearest mean."""
+    """Measure class means: the class of the nearest mean."""
     classes, y = np.unique(data.y, return_inverse=True)
 
     def train() -> Any:
@@ -141,7 +141,7 @@ def class_means(data: LabelledSet) -> Iterator[Outcome]:
 
 
 def linear(data: LabelledSet) -> Iterator[Outcome]:
-    """Return scikit-learn's linear support vector machine, one against all, where it does not take many minutes."""
+    """Measure scikit-learn's linear support vector machine, one against all, unless it would take many minutes."""
     n_values = data.X.nnz if scipy.sparse.issparse(data.X) else data.X.size
     if n_values * np.unique(data.y).size > MOST_WORK_AGAINST_ALL:
         return
@@ -154,7 +154,7 @@ def linear(data: LabelledSet) -> Iterator[Outcome]:
 
 
 def bm25(data: LabelledSet) -> Iterator[Outcome]:
-    """Return the class of the nearest text by BM25."""
+    """Measure the class of the most similar text by BM25."""
     if data.texts is None:
         return
     import bm25s
@@ -171,12 +171,12 @@ def bm25(data: LabelledSet) -> Iterator[Outcome]:
         found = index.retrieve(asked, k=1, n_threads=1, show_progress=False, return_as="documents")
         return data.y[np.asarray(found)[:, 0]]
 
-    predict(train())  # compiles
+    predict(train())  # compile
     yield measured("BM25 (bm25s)", data, train, predict)[0]
 
 
 def of_labels(data: LabelledSet, name: str, title: str, python: str) -> Iterator[Outcome]:
-    """Return a learner of several labels that has a process of its own."""
+    """Measure a multi-label learner that runs in a process of its own."""
     classes, y = np.unique(data.y, return_inverse=True)
     labels = scipy.sparse.csr_matrix((np.ones(y.size), (np.arange(y.size), y)), (y.size, classes.size))
     matrices = {"X_train": data.X, "Y_train": labels, "X_test": data.queries}
@@ -190,7 +190,7 @@ def of_labels(data: LabelledSet, name: str, title: str, python: str) -> Iterator
 
 
 def ours(data: LabelledSet) -> Iterator[Outcome]:
-    """Return the classifier of this package with its defaults, a matrix product with all of its scorers, and others."""
+    """Measure the classifier of this package, one matrix product with all of its scorers, and an untrained variant."""
     _compile(data)
     outcome, classifier = measured(
         "CMTClassifier",
@@ -216,7 +216,7 @@ def ours(data: LabelledSet) -> Iterator[Outcome]:
 
 
 def _compile(data: LabelledSet) -> None:
-    """Let numba compile, on a few examples, what will be timed."""
+    """Compile all kernels to be timed, on a few examples."""
     classifier = CMTClassifier(random_state=0).fit(data.X[:200], data.y[:200])
     classifier.predict(data.queries[:10])
 
@@ -246,7 +246,7 @@ def _vw(name: str, options: str, n_passes: int, data: LabelledSet) -> Outcome:
 
 
 def vw_cmt(data: LabelledSet) -> Iterator[Outcome]:
-    """Return the runs of Vowpal Wabbit's Contextual Memory Tree over a small grid."""
+    """Measure Vowpal Wabbit's Contextual Memory Tree over a small grid of options."""
     for n_passes, settings in VW_CMT_GRID:
         options = f"--memory_tree {{n_examples}} --max_number_of_labels {{n_classes}} -b 22 {settings}"
         yield _vw("Vowpal Wabbit, memory tree", options, n_passes, data)
@@ -274,14 +274,14 @@ COLUMNS = {
     "all": "all scorers of it, by one product",
     "ours": "CMTClassifier",
 }
-"""The learners of the tables at the end, by heading."""
+"""The learners of the final tables, by heading."""
 
 FIGURES = {"Error": "error", "Microseconds a query": "query_microseconds", "Seconds to train": "train_seconds"}
-"""What the tables at the end show."""
+"""The measures of the final tables."""
 
 
 def learners(names: list[str], interpreters: dict[str, str]) -> dict[str, Callable[[LabelledSet], Iterator[Outcome]]]:
-    """Return the learners of these names that are installed."""
+    """Return the installed learners with these names."""
     found = {name: LEARNERS[name] for name in names}
     if "bm25" in found and find_spec("bm25s") is None:
         print("bm25 is left out: bm25s is not installed", flush=True)
@@ -296,7 +296,7 @@ def learners(names: list[str], interpreters: dict[str, str]) -> dict[str, Callab
 
 
 def summary(everything: dict[str, list[Outcome]], sizes: dict[str, str], field: str) -> str:
-    """Return a table with a line for each set, of one figure of the learners in ``COLUMNS``."""
+    """Return a table of one measure, with a row for each set and a column for each learner in ``COLUMNS``."""
 
     def written(figure: float) -> str:
         return f"{figure:.3f}" if field == "error" else f"{figure:,.{1 if figure < 9.95 else 0}f}"
@@ -316,7 +316,7 @@ def summary(everything: dict[str, list[Outcome]], sizes: dict[str, str], field: 
 
 
 def keyed(name: str, folder: Path, keys: list[str]) -> Iterator[tuple[str, LabelledSet]]:
-    """Yield a set with each of the keys, if it is one of texts, and what to call it."""
+    """Yield the names and versions of a set: one for each kind of keys if it consists of texts."""
     data = SETS[name](folder)
     if "tfidf" in keys or data.texts is None:
         yield name, data
@@ -335,22 +335,21 @@ def keyed(name: str, folder: Path, keys: list[str]) -> Iterator[tuple[str, Label
     argument("--python", nargs="*", default=[], metavar="LEARNER=PATH", help="interpreters of learners"),
 )
 def compare(options: argparse.Namespace) -> None:
-    """Compare classifiers over many classes: exact search, class means, linear ones, BM25, label trees, and ours.
+    """Compare classifiers over many classes: exact search, class means, linear models, BM25, label trees, and ours.
 
-    All run one after the other, on the sets that ``shared/labelled_sets.py`` describes.
+    The learners run one after the other on the sets that ``shared/labelled_sets.py`` describes.
 
-    PLT (napkinXC) and XR-Linear (PECOS) run in processes and environments of their own, and are told of one label for
-    each example; ``shared/extreme_learners.py`` says what to install. BM25 is the nearest text by the library bm25s.
-    What is not installed is left out, and the script says so. All other learners are given the same keys: of texts,
-    tf-idf words or, with ``--keys bm25``, those of ``BM25Vectorizer`` (``bm25_l2``: with ``norm="l2"``). With several,
-    each set of texts has several tables.
+    PLT (napkinXC) and XR-Linear (PECOS) run in processes and environments of their own, with one label per example;
+    ``shared/extreme_learners.py`` says what to install. BM25 returns the class of the most similar text, by the library
+    bm25s. The script skips what is not installed, and says so. All other learners use the same keys: for texts, tf-idf
+    words or, with ``--keys bm25``, those of ``BM25Vectorizer`` (``bm25_l2`` means ``norm="l2"``). If several kinds of
+    keys are given, each set of texts has one table for each kind.
 
-    For each set a table: error, seconds to train, microseconds a query (all queries in one batch), both of the
-    processor, the share of the classes that were looked at for a query, the peak of the memory that came on top (Linux
-    only), and the size of the model as it is pickled, or of its files (not for Vowpal Wabbit). Texts are vectorised, or
-    divided into words, before. In the end the tables of
-    ``docs/measurements/figures.md``, with a line for each set. Needs scikit-learn, tabulate and, for Vowpal Wabbit,
-    the package vowpalwabbit.
+    Prints one table per set: error, seconds of CPU time to train, microseconds of CPU time per query (all queries in
+    one batch), the share of the classes that are scored per query, the peak of the additional memory (Linux only), and
+    the size of the pickled model or of its files (not for Vowpal Wabbit). Vectorising and tokenising texts is not
+    timed. Finally prints the tables of ``docs/measurements/figures.md``, with a row for each set. Needs scikit-learn,
+    tabulate and, for Vowpal Wabbit, the package vowpalwabbit.
     """
     present = learners(options.learners, dict(pair.split("=", 1) for pair in options.python))
     everything: dict[str, list[Outcome]] = {}
@@ -378,7 +377,7 @@ TREES = {"clinc150": (1, 2, 4), "omniglot": (1, 2, 4, 8)}
 PASSES = (0, 1)
 DEFAULTS, WITHOUT_EXAMPLES = "CMTClassifier, defaults", "store_examples=False"
 
-GREY = "#808080"  # is read on white and on black
+GREY = "#808080"  # readable on white and on black
 STYLES = {
     DEFAULTS: ("#d9582b", "*"),
     "n_candidates": ("#d9582b", "o"),
@@ -394,7 +393,7 @@ STYLES = {
 
 
 class Dot(NamedTuple):
-    """What one setting gives: an error or a recall, microseconds for a query, and megabytes."""
+    """The result of one setting: error or recall, microseconds per query, and megabytes."""
 
     series: str
     value: str
@@ -410,20 +409,20 @@ def dot_of(series: str, value: Any, data: LabelledSet, train: Callable[[], Any])
 
 
 def rivals(data: LabelledSet) -> Iterator[Dot]:
-    """Yield what exact search, class means and a linear model give."""
+    """Yield the results of exact search, class means and a linear model."""
     for name, learner in (("exact search", exact), ("class means", class_means), ("linear model", linear)):
         for outcome in learner(data):
             yield Dot(name, "", outcome.error, outcome.query_microseconds, outcome.model_megabytes)
 
 
 def dots_of_ours(name: str, data: LabelledSet) -> Iterator[Dot]:
-    """Yield what the classifier of this package gives, with its defaults and with one parameter or two changed."""
+    """Yield the results of our classifier, with its defaults and with one or two parameters changed."""
 
     def learned(**parameters: Any) -> CMTClassifier:
         return CMTClassifier(**parameters, random_state=0).fit(data.X, data.y)
 
     classifier = learned()
-    classifier.set_params(n_candidates=5).predict(data.queries[:10])  # has kernels compiled
+    classifier.set_params(n_candidates=5).predict(data.queries[:10])  # compile all kernels
     yield dot_of(DEFAULTS, "", data, lambda: classifier.set_params(n_candidates=None))
     for n in CANDIDATES[name]:
         yield dot_of("n_candidates", n, data, lambda: classifier.set_params(n_candidates=n))  # noqa: B023
@@ -458,7 +457,7 @@ def searches(data: Vectors) -> Iterator[Dot]:
 
 
 def panel(axis: Any, dots: list[Dot], cost: str, label: str) -> None:
-    """Draw quality against a cost: a line for each parameter, with its values, and a single dot for other models."""
+    """Draw quality against a cost: a labelled line for each parameter, and a dot for every other model."""
     from matplotlib.ticker import LogLocator
 
     for series in dict.fromkeys(dot.series for dot in dots):
@@ -494,7 +493,7 @@ def draw(path: Path, dots: list[Dot], *, quality: str) -> None:
         axes = figure.subplots(1, 2 if quality == "error" else 1, sharey=True, squeeze=False)[0]
         panel(axes[0], dots, "us", "microseconds for a query")
         if quality == "error":
-            once = [dot for dot in dots if dot.series != "n_candidates"]  # does not change what is stored
+            once = [dot for dot in dots if dot.series != "n_candidates"]  # it does not change the model size
             panel(axes[1], once, "megabytes", "megabytes of the model")
         axes[0].set_ylabel(quality)
         handles, labels = axes[0].get_legend_handles_labels()
@@ -515,10 +514,10 @@ VECTORIZERS: dict[str, Callable[[], Any]] = {
     argument("--sets", nargs="+", default=["clinc150, 5 shots", "clinc150, 100 shots"], choices=list(SETS)),
 )
 def feature_weights(options: argparse.Namespace) -> None:
-    """Compare classifiers on keys of texts whose features are weighted, or not.
+    """Compare classifiers of texts with and without feature weights.
 
-    For each set of ``shared/labelled_sets.py`` and each vectorizer of scikit-learn the errors of LinearSVC and of
-    ``CMTClassifier`` without and with weights of features, and the seconds that each took to learn.
+    For each set of ``shared/labelled_sets.py`` and each vectorizer of scikit-learn, prints the errors of LinearSVC and
+    of ``CMTClassifier`` with and without feature weights, and the seconds to fit each.
     """
     learners: dict[str, Callable[[], Any]] = {
         "LinearSVC": LinearSVC,
@@ -531,14 +530,14 @@ def feature_weights(options: argparse.Namespace) -> None:
             texts = vectorizer()
             X, queries = texts.fit_transform(data.texts[0]), texts.transform(data.texts[1])
             for learner, new in learners.items():
-                new().fit(X[:50], data.y[:50])  # compiles
+                new().fit(X[:50], data.y[:50])  # compile
                 fitted, seconds = timed(partial(new().fit, X, data.y))
                 rows.append((kind, learner, float(np.mean(fitted.predict(queries) != data.answers)), seconds))
         print(name, tabulate(rows, ("keys", "learner", "error", "s to learn"), floatfmt=".3f"), sep="\n", flush=True)
 
 
 def tables() -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
-    """Yield tables of numbers and their classes, with names."""
+    """Yield names of tables of numbers, their rows and their classes."""
     for load in (load_iris, load_wine, load_breast_cancer, load_digits):
         yield load.__name__[5:], *load(return_X_y=True)
     for n_classes, n_clusters in ((2, 1), (2, 8), (4, 4)):
@@ -549,11 +548,12 @@ def tables() -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
 
 @commands.add(argument("--seeds", type=int, default=3))
 def methods(options: argparse.Namespace) -> None:
-    """Compare the methods of ``CMTClassifier`` on tables with ``KNeighborsClassifier``.
+    """Compare the methods of ``CMTClassifier`` with ``KNeighborsClassifier`` on tables of numbers.
 
-    Prints for each table the share of equal answers of both with their defaults, the ratio of the times of their
-    answers, the seconds to fit head and "auto", and errors. "auto, all" chooses metric and number of neighbors as well.
-    Half of the rows, drawn at random, are learned; features are standardised but for digits.
+    For each table, prints the share of equal predictions with the defaults of both, the ratio of their prediction
+    times, the seconds to fit with the methods "head" and "auto", and the errors. "auto, all" also chooses the metric
+    and the number of neighbours. A random half of the rows is used for training. Features are standardised, except
+    those of digits.
     """
     learners: dict[str, Callable[[], Any]] = {
         "sklearn": KNeighborsClassifier,
@@ -571,7 +571,7 @@ def methods(options: argparse.Namespace) -> None:
             rows = X if name == "digits" else StandardScaler().fit(X[seen]).transform(X)
             answers, taken, learned = {}, {}, {}
             for learner, new in learners.items():
-                new().fit(rows[seen], y[seen]).predict(rows[asked][:2])  # compiles
+                new().fit(rows[seen], y[seen]).predict(rows[asked][:2])  # compile
                 fitted, learned[learner] = timed(partial(new().fit, rows[seen], y[seen]))
                 answers[learner], taken[learner] = timed(partial(fitted.predict, rows[asked]))
             same = np.mean(answers["neighbors"] == answers["sklearn"])
@@ -591,15 +591,16 @@ def methods(options: argparse.Namespace) -> None:
 def plot(options: argparse.Namespace) -> None:
     """Plot the error of classifiers against time and memory, and the recall of a store against time.
 
-    Writes one SVG for each figure to ``docs/images`` (or to ``--images``) and prints what it shows:
+    Writes one SVG per figure to ``docs/images`` (or to ``--images``) and prints its values:
 
-    ``clinc150``, ``omniglot`` ``CMTClassifier`` with its defaults and with several values of ``n_candidates``,
-    ``n_trees``, ``n_head_passes`` and ``store_examples``, beside the exact search, class means and linear model of
-    ``compare``. ``store`` ``MemoryStore`` with several values of ``target_recall`` over features of characters, beside
-    hnswlib if it is installed.
+    - ``clinc150``, ``omniglot``: ``CMTClassifier`` with its defaults and with several values of ``n_candidates``,
+      ``n_trees``, ``n_head_passes`` and ``store_examples``, and the exact search, class means and linear model of
+      ``compare``.
+    - ``store``: ``MemoryStore`` with several values of ``target_recall`` over features of characters, and hnswlib if it
+      is installed.
 
-    Data are those of ``shared/labelled_sets.py``. Times are of the processor, on one thread, in microseconds for each
-    query of a batch: the least of several. Memory is the size of the pickled model. Needs matplotlib and tabulate.
+    The data sets are those of ``shared/labelled_sets.py``. Times are microseconds of CPU time per query of a batch on
+    one thread, the minimum of several runs. Memory is the size of the pickled model. Needs matplotlib and tabulate.
     """
     for name in options.figures:
         if name == "store":
@@ -621,10 +622,10 @@ def plot(options: argparse.Namespace) -> None:
     argument("--most-rows", type=int, default=10_000, help="examples to learn"),
 )
 def memory_tree(options: argparse.Namespace) -> None:
-    """Compare a tree with Vowpal Wabbit's memory tree of equal settings, on one thread.
+    """Compare a tree with Vowpal Wabbit's memory tree under equal settings, on one thread.
 
-    Both are one tree with alpha 0.9, a leaf multiplier of 4 and 5 reroutes, and see each example once. Prints seconds
-    of processor time to learn, microseconds for each query, one by one, and the error. Needs the extra ``peers``.
+    Both are one tree with alpha 0.9, a leaf multiplier of 4 and 5 reroutes, and learn from each example once. Prints
+    seconds of CPU time to learn, microseconds per query (one at a time), and the error. Needs the extra ``peers``.
     """
     from vowpalwabbit import Workspace
 
@@ -634,7 +635,7 @@ def memory_tree(options: argparse.Namespace) -> None:
         X, (labels, y) = data.X[: options.most_rows], np.unique(data.y[: options.most_rows], return_inverse=True)
         queries = [data.queries[i : i + 1] for i in range(data.queries.shape[0])]
         settings = {"alpha": 0.9, "leaf_multiplier": 4.0, "n_reroutes": 5, "random_state": 0}
-        warm = ContextualMemoryTree(**settings)  # compiles
+        warm = ContextualMemoryTree(**settings)  # compile
         warm.insert(X[:200])
         warm.query(queries[0])
         tree = ContextualMemoryTree(**settings)
@@ -642,7 +643,7 @@ def memory_tree(options: argparse.Namespace) -> None:
         found, asked = timed(lambda tree=tree, queries=queries: [tree.query(row).ids[0, 0] for row in queries])
         error = np.mean(labels[y[np.searchsorted(ids, found)]] != data.answers)
         table.append([name, "ours", learned, 1e6 * asked / len(queries), error])
-        # Its alpha weighs the router and not the balance.
+        # Its alpha weighs the router, ours the balance.
         workspace = Workspace(
             f"--memory_tree {y.size} --max_number_of_labels {labels.size} --alpha 0.1 --leaf_example_multiplier 4 "
             "--dream_repeats 5 -b 22 --quiet"

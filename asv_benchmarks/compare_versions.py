@@ -1,4 +1,4 @@
-"""Compare the benchmarks of two versions of the package, in turns, so that both meet the same noise.
+"""Compare the benchmarks of two versions of the package in turns, so that noise affects both equally.
 
 ::
 
@@ -6,15 +6,15 @@
     python asv_benchmarks/compare_versions.py v1.0 HEAD --bench 'Insert|Estimator' --rounds 9
     python asv_benchmarks/compare_versions.py HEAD --bench 'time_insert.dense, 10000' --clock cpu
 
-Each version has a process, which runs the benchmarks of this checkout (``benchmarks/``) with that version's package.
-Case by case the processes take turns, and a figure is the least of all rounds. Given are both figures and their ratio.
-Times and memory that are more than ``--most`` times as high are marked, and then the exit status is 1. Benchmarks named
-``time_``, ``peakmem_`` and ``track_`` are run; figures of the last are not judged, but marked if they differ. Each peak
-of memory is that of a process of its own, the setup included.
+Each version runs the benchmarks of this checkout (``benchmarks/``) in a process of its own, with its own package. For
+each case the processes take turns, and each result is the minimum over all rounds. Prints both results and their ratio.
+A time or memory that is more than ``--most`` times as high is marked, and then the exit status is 1. The benchmarks
+``time_*``, ``peakmem_*`` and ``track_*`` are run. Results of ``track_*`` do not affect the exit status, but are marked
+if they differ. Each memory peak is that of a separate process, setup included.
 
 A version is a commit, or a folder with a checkout. Commits are checked out to a temporary folder, and every version has
-a cache of compiled kernels of its own. What a version cannot run, such as a benchmark of private functions that it
-lacks, is left out and named.
+its own cache of compiled kernels. The script names and skips benchmarks that a version cannot run, for example of
+private functions that do not exist in it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from typing import Any, NamedTuple
 ROOT = Path(__file__).resolve().parents[1]
 KINDS = ("time_", "peakmem_", "track_")
 CLOCKS: dict[str, Callable[[], float]] = {"wall": time.perf_counter, "cpu": time.process_time}
-_SHORTEST = 0.05  # seconds: what takes less is repeated until it takes as long, unless it must not be
+_SHORTEST = 0.05  # seconds; shorter calls are repeated until they take this long, unless they must run once
 _MOST_REPEATED = 1000
 
 
@@ -51,7 +51,7 @@ class Case(NamedTuple):
     module: str
     a_class: str
     method: str
-    choice: int  # which of the combinations of parameters
+    choice: int  # index of the combination of parameters
     label: str
 
 
@@ -66,7 +66,7 @@ def cases_of(module: str, found: Any) -> Iterator[Case]:
 
 
 def choices_of(a_class: Any) -> list[tuple[Any, ...]]:
-    """Return the combinations of parameters of a class of benchmarks; a single axis need not be in a tuple."""
+    """Return the combinations of parameters of a class of benchmarks. A single parameter need not be in a tuple."""
     axes = getattr(a_class, "params", ())
     if axes and not isinstance(axes[0], (tuple, list)):
         axes = (axes,)
@@ -74,17 +74,17 @@ def choices_of(a_class: Any) -> list[tuple[Any, ...]]:
 
 
 class Worker:
-    """Runs cases when it is told to, in a process with one version of the package."""
+    """Runs cases on request, in a process with one version of the package."""
 
     def __init__(self, package: str) -> None:
         self._package = package
-        self._failed: dict[Path, Exception] = {}  # so that what takes long is not tried again for each case
+        self._failed: dict[Path, Exception] = {}  # so that a slow setup that failed is not repeated for each case
 
     def _class_of(self, case: Case) -> Any:
         return getattr(importlib.import_module(f"{self._package}.{case.module}"), case.a_class)
 
     def list(self, modules: list[str]) -> dict[str, Any]:
-        """Return the cases of some modules, and what modules cannot be imported, and why."""
+        """Return the cases of some modules, and the modules that cannot be imported with the reasons."""
         cases: list[Case] = []
         missing = {}
         for module in modules:
@@ -95,7 +95,7 @@ class Worker:
         return {"cases": cases, "missing": missing}
 
     def _shared(self, a_class: Any) -> tuple[Any, ...]:
-        """Return what ``setup_cache`` leaves to the benchmarks of a class, which is kept in the folder at hand."""
+        """Return what ``setup_cache`` prepares for the benchmarks of a class, kept in the current folder."""
         make = getattr(a_class, "setup_cache", None)
         if make is None:
             return ()
@@ -114,7 +114,7 @@ class Worker:
 
     @contextlib.contextmanager
     def _ready(self, case: Case) -> Iterator[Callable[[], Any]]:
-        """Set a case up during the block."""
+        """Set up a case for the duration of the block."""
         a_class = self._class_of(case)
         arguments = (*self._shared(a_class), *choices_of(a_class)[case.choice])
         benchmark = a_class()
@@ -125,7 +125,7 @@ class Worker:
             getattr(benchmark, "teardown", lambda *_: None)(*arguments)
 
     def count(self, case: Case, clock: str) -> int:
-        """Return how often a case is to be repeated for one figure, after one call that compiles what it needs."""
+        """Return the number of repetitions for one measurement of a case, after one call that compiles its kernels."""
         fixed: int = getattr(self._class_of(case), "number", 0)
         with self._ready(case) as call:
             call()
@@ -137,7 +137,7 @@ class Worker:
         return min(_MOST_REPEATED, math.ceil(_SHORTEST / max(taken, _SHORTEST / _MOST_REPEATED)))
 
     def time(self, case: Case, clock: str, n: int) -> float:
-        """Return the seconds of a call, set up anew and made ``n`` times."""
+        """Return the seconds per call, from ``n`` calls after a fresh setup."""
         with self._ready(case) as call:
             start = CLOCKS[clock]()
             for _ in range(n):
@@ -145,19 +145,19 @@ class Worker:
             return (CLOCKS[clock]() - start) / n
 
     def peakmem(self, case: Case) -> float:
-        """Return the most memory that the process has had, in bytes, after a call."""
+        """Return the peak memory of the process in bytes, after a call."""
         with self._ready(case) as call:
             call()
         unit = 1 if sys.platform == "darwin" else 1024
         return float(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit)
 
     def track(self, case: Case) -> float:
-        """Return what a case returns."""
+        """Return the value that a ``track_`` benchmark returns."""
         with self._ready(case) as call:
             return float(call())
 
     def serve(self) -> None:
-        """Answer requests, a line of JSON each, until there are no more. What benchmarks print goes elsewhere."""
+        """Answer requests, one line of JSON each, until the input ends. Benchmarks print to another stream."""
         with os.fdopen(os.dup(1), "w") as answers:
             os.dup2(2, 1)
             for line in sys.stdin:
@@ -198,7 +198,7 @@ class Version:
         )
 
     def ask(self, *request: Any) -> Any:
-        """Return what the process answers. Raises CannotRunError if it cannot, RuntimeError if it has ended."""
+        """Return the answer of the process. Raises CannotRunError if it fails, RuntimeError if the process ended."""
         self._process.stdin.write(json.dumps(request) + "\n")
         self._process.stdin.flush()
         answer = self._process.stdout.readline()
@@ -210,7 +210,7 @@ class Version:
         return found["value"]
 
     def peakmem(self, case: Case) -> Any:
-        """Return the peak of memory of a case, in a process that does nothing else."""
+        """Return the memory peak of a case, in a process that does nothing else."""
         usual, self._process = self._process, self._start()
         try:
             return self.ask("peakmem", case)
@@ -226,7 +226,7 @@ class Version:
 
 
 def figures_of(case: Case, versions: list[Version], n_rounds: int, clock: str) -> list[float]:
-    """Return the figure of each version. Raises CannotRunError if one of them, which is named, cannot run the case."""
+    """Return the result of each version. Raises CannotRunError with the name of a version that cannot run the case."""
 
     def asked(version: Version, *request: Any) -> Any:
         try:
@@ -243,14 +243,14 @@ def figures_of(case: Case, versions: list[Version], n_rounds: int, clock: str) -
 
 
 def judge(case: Case, before: float, after: float, most: float) -> str:
-    """Return the mark of a case, empty if there is nothing to say."""
+    """Return the mark of a case, or an empty string."""
     if case.method.startswith("track_"):
         return "" if before == after else "differs"
     return "higher" if after > most * before else ""
 
 
 def compare(versions: list[Version], options: argparse.Namespace) -> int:
-    """Print the figures of all cases that are chosen; return how many are higher than they may be."""
+    """Print the results of all selected cases; return how many are above the limit."""
     modules = sorted(path.stem for path in options.benchmarks.glob("[!_]*.py"))
     listed = [version.ask("list", modules) for version in versions]
     for version, found in zip(versions, listed, strict=True):
@@ -277,7 +277,7 @@ def compare(versions: list[Version], options: argparse.Namespace) -> int:
 
 @contextlib.contextmanager
 def checked_out(version: str, folder: Path) -> Iterator[Path]:
-    """Yield a folder with a version: the one that is named, or one that is made for a commit and then removed."""
+    """Yield the folder of a version: the given folder, or a temporary checkout of the given commit."""
     if Path(version).is_dir():
         yield Path(version).resolve()
         return

@@ -1,4 +1,4 @@
-"""Compare keys that are learned from texts, and vectors of words, with fastText."""
+"""Compare learned keys of texts, and word vectors, with fastText."""
 
 from shared.commands import DATA, Commands, argument  # before libraries that read the number of threads
 
@@ -29,12 +29,12 @@ from cmt_numba.text import BM25Vectorizer, FastTextClassifier, HybridVectorizer,
 commands = Commands(__doc__)
 
 PARTS = "mr", "subj", "cr", "mpqa", "sst1", "sst2", "trec"
-MOST_SOFTMAX = 10_000  # classes that it is measured with
+MOST_SOFTMAX = 10_000  # largest number of classes for the full softmax
 LOSSES = {"softmax": "softmax", "forest": None, "hierarchical": "hs", "negative": "ns"}  # and those of fastText
 
 
 class LabelledTexts(NamedTuple):
-    """Texts to learn from and to ask with, and their classes."""
+    """Labelled texts to learn from, and labelled queries."""
 
     texts: list[str]
     y: np.ndarray
@@ -43,7 +43,7 @@ class LabelledTexts(NamedTuple):
 
 
 class Result(NamedTuple):
-    """How an engine did: seconds to learn, microseconds for a query."""
+    """The results of an engine: error, seconds to learn, and microseconds per query."""
 
     error: float
     learn: float
@@ -58,7 +58,7 @@ def shots(folder: Path, name: str, n_shots: int) -> LabelledTexts:
 
 
 def sentences(folder: Path, name: str) -> LabelledTexts:
-    """Return sentences, and those to ask with."""
+    """Return labelled sentences, and queries."""
     lines = read_lines(folder / "sentclass" / f"{name}.jsonl.gz")
     if lines[0].get("split"):
         return _texts([line for line in lines if line["split"] == "train"], [x for x in lines if x["split"] == "test"])
@@ -82,7 +82,7 @@ SETS: dict[str, Callable[[Path], LabelledTexts]] = {
 
 
 def measured(texts: LabelledTexts, model: Any, warm: Any) -> Result:
-    """Return how a model does, after another one like it has compiled its kernels."""
+    """Return the results of a model, after another model like it has compiled all kernels."""
     few = np.concatenate([np.flatnonzero(texts.y == label)[:5] for label in np.unique(texts.y)[:20]])
     warm.fit([texts.texts[i] for i in few], texts.y[few]).predict(texts.queries[:2])
     start = process_time()
@@ -94,7 +94,7 @@ def measured(texts: LabelledTexts, model: Any, warm: Any) -> Result:
 
 
 def ask_fasttext(interpreter: str, task: dict[str, Any]) -> dict[str, Any]:
-    """Return what the library fastText answers, run by an interpreter that has it."""
+    """Return the answers of the library fastText, run by an interpreter that has it."""
     worker = [interpreter, str(Path(__file__).parent / "shared/fasttext_worker.py")]
     done = subprocess.run(worker, input=json.dumps(task), stdout=subprocess.PIPE, text=True, check=True)
     answer: dict[str, Any] = json.loads(done.stdout)
@@ -111,7 +111,7 @@ def by_fasttext(texts: LabelledTexts, interpreter: str, **options: Any) -> Resul
 
 
 def by_number_of_classes(folder: Path, n_classes: int, loss: str) -> list[float]:
-    """Return microseconds to learn a text once and to find its five best classes, one text for each class."""
+    """Return microseconds to learn a text and to find its five best classes, with one text per class."""
     lines = read_lines(folder / "packages/summaries.jsonl.gz")[:n_classes]
     texts = [f"{line['name']} {line['summary']}" for line in lines]
     make = partial(FastTextClassifier, loss=loss, max_n=0, word_ngrams=1, random_state=0)
@@ -122,7 +122,7 @@ def by_number_of_classes(folder: Path, n_classes: int, loss: str) -> list[float]
         model = make(n_epochs=n_epochs).fit(texts, np.arange(n_classes))
         times.append(process_time() - start)
     hidden = model.transform(texts[:500])
-    model.transform = lambda texts: hidden  # what a query costs besides its words
+    model.transform = lambda texts: hidden  # what a query costs in addition to its words
     start = process_time()
     model.top_classes(texts[:500])
     asked = process_time() - start
@@ -132,7 +132,7 @@ def by_number_of_classes(folder: Path, n_classes: int, loss: str) -> list[float]
 def engines(
     arguments: argparse.Namespace, vectors: SubwordVectors | None
 ) -> dict[str, Callable[[LabelledTexts], Result]]:
-    """Return what is compared."""
+    """Return the engines to compare."""
     twice = lambda make: lambda texts: measured(texts, make(), make())  # noqa: E731
     given = {"epoch": arguments.epochs, "lr": arguments.rate, "wordNgrams": 2, "dim": 100, "bucket": 2_000_000}
     given |= {"minn": 3 if arguments.max_n else 0, "maxn": arguments.max_n}
@@ -172,16 +172,16 @@ def engines(
     argument("--classes", type=int, nargs="*", default=[], help="measure costs with so many classes instead"),
 )
 def classes(options: argparse.Namespace) -> None:
-    """Compare classifiers of texts: learned keys and words as keys, beside the library fastText and a linear model.
+    """Compare classifiers of texts: learned keys, words as keys, the library fastText, and a linear model.
 
     Expects the sets of texts of ``shared/labelled_sets.py``, and
     ``sentclass/{mr,subj,cr,mpqa,sst1,sst2,trec}.jsonl.gz`` with a line ``{"text": ..., "label": ..., "split": ...}``
-    for each sentence. Sets without splits are shuffled, and a tenth of them is asked.
+    for each sentence. Sets without splits are shuffled, and a tenth of each is used for queries.
 
-    Prints for each engine the error, seconds to learn, and microseconds to answer a query in one batch: processor time
-    on one thread. Kernels are compiled before. With ``--corpus``, a text file, vectors of words are learned from its
-    lines first, and used to start from. fastText is included with ``--fasttext``, an interpreter that has it.
-    ``--classes 10000 300000`` prints instead what a text costs with so many classes, from
+    Prints the error, seconds to learn, and microseconds per query in one batch for each engine: CPU time on one thread.
+    Kernels are compiled before timing. With ``--corpus``, a text file, word vectors are first learned from its lines
+    and used as initial values. ``--fasttext`` names an interpreter that has fastText, which is then included.
+    ``--classes 10000 300000`` instead prints the cost per text for these numbers of classes, from
     ``packages/summaries.jsonl.gz``.
     """
     if options.classes:
@@ -228,7 +228,7 @@ def corpus(folder: Path, name: str, n_words: int | None) -> list[str]:
 
 
 class Learned(Protocol):
-    """What is compared: vectors of words."""
+    """Word vectors that can be compared."""
 
     def __contains__(self, word: str) -> bool:
         """Return whether a word has been learned."""
@@ -241,7 +241,7 @@ class Learned(Protocol):
 
 
 class ByFastText(NamedTuple):
-    """The answers of the library fastText."""
+    """The results of the library fastText."""
 
     vectors: dict[str, list[float]]
     learned: set[str]
@@ -256,14 +256,14 @@ class ByFastText(NamedTuple):
         return np.array([self.vectors[word] for word in words])
 
     def analogies(self, a: str, b: str, c: str, k: int, *, method: str) -> list[tuple[str, float]]:
-        """Return the best word by sums, and none by products."""
+        """Return the best word by sums; fastText has no search by products."""
         return [(self.right.get((a, b, c), "") if method == "add" else "", 0.0)]
 
 
 def vectors_by_fasttext(
     texts: list[str], words: list[str], questions: list[Any], arguments: Any
 ) -> tuple[ByFastText, Any]:
-    """Return what fastText has learned, and its seconds by the clock and of processor time."""
+    """Return the vectors that fastText has learned, with the wall time and the CPU time in seconds."""
     with tempfile.NamedTemporaryFile("w", suffix=".txt", encoding="utf-8") as file:
         file.writelines(" ".join(re.findall(r"\w+", text.lower())) + "\n" for text in texts)
         file.flush()
@@ -276,7 +276,7 @@ def vectors_by_fasttext(
 
 
 def likeness(vectors: Learned, pairs: list[dict[str, Any]]) -> list[Any]:
-    """Return correlations over all pairs, over known words, and over unseen ones, each with the number of pairs."""
+    """Return correlations over all pairs, over known words, and over unseen words, each with the number of pairs."""
     words = [[pair[side].lower() for pair in pairs] for side in ("w1", "w2")]
     left, right = (vectors.word_vectors(side) for side in words)
     lengths = np.linalg.norm(left, axis=1) * np.linalg.norm(right, axis=1)
@@ -291,7 +291,7 @@ def likeness(vectors: Learned, pairs: list[dict[str, Any]]) -> list[Any]:
 
 
 def analogies(vectors: Learned, questions: list[dict[str, Any]]) -> list[list[Any]]:
-    """Return for each kind the number of questions, and the shares of right answers by sums and by products."""
+    """Return the number of questions of each kind, and the accuracy by sums and by products."""
     rows = []
     for kind in sorted({line["kind"] for line in questions}):
         some = [{name: line[name].lower() for name in "abcd"} for line in questions if line["kind"] == kind]
@@ -325,18 +325,18 @@ def show(name: str, vectors: Learned, seconds: tuple[float, float], n_words: int
     argument("--save", type=Path, help="file to write the vectors to"),
 )
 def words(options: argparse.Namespace) -> None:
-    """Compare vectors of words with what people say of the likeness of words, and ask them analogies.
+    """Compare word vectors with human judgements of similarity, and on analogies.
 
     Expects ``wordsim/wordsim.jsonl.gz`` with a line ``{"set": ..., "lang": "en", "w1": ..., "w2": ..., "score": ...}``
     for each pair of words, ``wordsim/questions_words.jsonl.gz`` with a line ``{"kind": ..., "a": ..., "b": ..., "c":
     ..., "d": ...}`` for each analogy, and a corpus: ``wikitext2/train.txt.gz`` (WikiText-2), ``novels_en/*.jsonl.gz``
-    of lines with ``text``, or any text file with a text in each line.
+    with the field ``text``, or any text file with one text per line.
 
-    Prints the number of words learned from in a second, by the clock and of processor time; for each set Spearman's
-    correlation over all pairs, over those whose words have both been learned, and over those with a word that has not;
-    and the share of right answers to analogies of four learned words, by sums and by products. With ``--fasttext``, an
-    interpreter that has the library fastText, it learns from the same words with as many threads and the same options,
-    and answers analogies by sums. Needs tabulate.
+    Prints the words per second in training, by wall time and by CPU time. For each set, prints Spearman's correlation
+    over all pairs, over pairs of two known words, and over pairs with an unknown word. Also prints the accuracy on
+    analogies of four known words, by sums and by products. ``--fasttext`` names an interpreter that has the library
+    fastText: it learns from the same words with the same options and number of threads, and solves analogies by sums.
+    Needs tabulate.
     """
     texts = corpus(options.data, options.corpus, options.words)
     n_words = options.epochs * sum(len(re.findall(r"\w+", text)) for text in texts)

@@ -1,4 +1,4 @@
-"""Compare sources of candidates, plans for dense rows, and classifiers of several labels."""
+"""Compare sources of candidates, search plans for dense rows, and multi-label classifiers."""
 
 from shared.commands import DATA, Commands, argument, timed  # before libraries that read the number of threads
 
@@ -50,7 +50,7 @@ commands = Commands(__doc__)
 
 QUICK = ("clinc150", "coil100", "omniglot", "wikipara1k, 3", "bible, 1", "packages, 30,000", "bibtex", "curve, 1,000")
 SEVERAL = ("bibtex", "debtags", "delicious", "debian_depends")
-N_WARMING = 300  # examples that kernels are compiled with
+N_WARMING = 300  # examples used to compile kernels
 
 
 def _effort(**replaced: Any) -> Any:
@@ -74,7 +74,7 @@ WAYS: dict[str, dict[str, Any]] = {
     "trees only": SEARCHING | {"lightest_listed": np.inf},
     "both": SEARCHING,
 }
-"""What replaces methods of the index, so that trees or lists are searched whatever the number of labels."""
+"""Replacements of methods of the index, which make it search trees or posting lists for any number of labels."""
 
 
 def packages(folder: Path, n_stored: int) -> LabelledSet:
@@ -86,7 +86,7 @@ def packages(folder: Path, n_stored: int) -> LabelledSet:
 
 
 def readers() -> dict[str, Callable[[Path], Any]]:
-    """Return what reads each set."""
+    """Return a function that reads each set."""
     sets: dict[str, Callable[[Path], Any]] = dict(SETS)
     for n_stored in (30_000, 300_000):
         sets[f"packages, {n_stored:,}"] = lambda folder, n=n_stored: packages(folder, n)
@@ -96,14 +96,14 @@ def readers() -> dict[str, Callable[[Path], Any]]:
 
 
 def quality(data: Any, best: np.ndarray) -> list[float]:
-    """Return the error of classes, or precision of the best columns at each of the ranks."""
+    """Return the error of class predictions, or the precision of the best labels at each of the ranks."""
     if isinstance(data, LabelledSet):
         return [float(np.mean(best != data.answers))]
     return [precision_at(data.answers, best, k) for k in RANKS]
 
 
 def ask(learner: Any, queries: Any) -> np.ndarray:
-    """Return the class of each query, or its best columns."""
+    """Return the class of each query, or its best labels."""
     best: np.ndarray = (
         learner.predict(queries) if isinstance(learner, CMTClassifier) else learner.top_labels(queries, RANKS[-1])[0]
     )
@@ -111,7 +111,7 @@ def ask(learner: Any, queries: Any) -> np.ndarray:
 
 
 def outcomes(data: Any, ways: list[str], wider: int) -> Iterator[list[Any]]:
-    """Yield for each way its name, quality, labels scored and met, and times."""
+    """Yield the name of each configuration, its quality, the numbers of labels scored and met, and its times."""
     several = not isinstance(data, LabelledSet)
     answers, scale = (data.Y if several else data.y), 1e6 / data.queries.shape[0]
 
@@ -146,7 +146,7 @@ def outcomes(data: Any, ways: list[str], wider: int) -> Iterator[list[Any]]:
 
 
 def summary(everything: dict[str, list[list[Any]]]) -> str:
-    """Return a table with a line for each set: the first measure of quality, labels scored, and microseconds."""
+    """Return a table with a row for each set: the first quality measure, labels scored, and microseconds."""
     ways = [way for way in (*WAYS, "all labels") if any(row[0] == way for rows in everything.values() for row in rows)]
     table = []
     for name, rows in everything.items():
@@ -164,21 +164,27 @@ def summary(everything: dict[str, list[list[Any]]]) -> str:
     argument("--wider", type=int, default=5, help="times as many candidates; 0 for none"),
 )
 def candidates(options: argparse.Namespace) -> None:
-    """Compare where candidate labels come from: the inverted index alone, trees alone, both, and all labels.
+    """Compare sources of candidate labels: the inverted index alone, trees alone, both, and all labels.
 
-    The sets are those of ``shared/labelled_sets.py``, ``packages`` with a number of packages (the folder holds
-    ``packages/summaries.jsonl.gz`` as ``shared/texts.py`` describes it), and sets of several labels an example. By
-    default those that take a minute or less. Texts become tf-idf words, or with ``--keys bm25`` keys of
-    ``BM25Vectorizer``.
+    The sets are those of ``shared/labelled_sets.py``, multi-label sets, and ``packages`` of several sizes (the folder
+    holds ``packages/summaries.jsonl.gz`` as ``shared/texts.py`` describes it). By default only sets that take at most a
+    minute are run. Texts become tf-idf words or, with ``--keys bm25``, keys of ``BM25Vectorizer``.
 
-    Each source of candidates is used in training and for queries. *default* is the classifier as it comes; *both* is
-    the search of trees and index, which the default leaves out where it can score all labels or the index finds the
-    best ones by itself. *all labels* scores all labels with what the default has learned, by one matrix product. Prints
-    the error, or for several labels precision at 1, 3 and 5; how many labels are scored for a query, with all their
-    weights, and how many are met: those found in leaves and in lists of the index, where an entry of a list is added
-    up, and the common ones; processor time of a query in one batch, and to fit. With ``--wider 5``, which is the
-    default, another row has the default with ``n_candidates`` five times what it scores. In the end a table with a line
-    for each set: error, or precision at 1, labels scored, and microseconds.
+    Each source of candidates is used in training and for queries. *default* is the classifier with its defaults. *both*
+    searches trees and index; the default skips this search where it can score all labels, or where the index alone
+    finds the best labels. *all labels* scores all labels with the model of the default, by one matrix product.
+
+    Prints:
+
+    - the error, or for multi-label sets precision at 1, 3 and 5;
+    - the labels that are scored per query with all their weights;
+    - the labels that are met per query: those in leaves, those in posting lists whose entries are added up, and the
+      common labels;
+    - CPU time per query in one batch, and CPU time to fit.
+
+    With ``--wider 5`` (the default), another row has the default with ``n_candidates`` set to five times the number of
+    labels that it scores. Finally prints a table with a row for each set: error or precision at 1, labels scored, and
+    microseconds.
     """
     everything = {}
     for name, read in readers().items():
@@ -198,13 +204,13 @@ def candidates(options: argparse.Namespace) -> None:
 
 
 BATCHES = (1, 1000, None)
-ROWS_AT_ONCE, CLASSES_AT_ONCE = 1000, 10_000  # of a product, 40 MB
-SAMPLED_FOR_A_LIST = 100  # vectors that k-means looks at
+ROWS_AT_ONCE, CLASSES_AT_ONCE = 1000, 10_000  # of a product: 40 MB
+SAMPLED_FOR_A_LIST = 100  # vectors per cluster list that k-means is trained on
 Way = Callable[[np.ndarray], np.ndarray]
 
 
 def product(weights: np.ndarray, classes: np.ndarray) -> Way:
-    """Return the class whose vector has the greatest product with a row, for each row, in blocks that BLAS likes."""
+    """Return the class whose vector has the largest product with each row, computed in blocks that suit BLAS."""
     scores = np.empty((ROWS_AT_ONCE, CLASSES_AT_ONCE), np.float32)
 
     def best(X: np.ndarray) -> np.ndarray:
@@ -223,7 +229,7 @@ def product(weights: np.ndarray, classes: np.ndarray) -> Way:
 
 
 def landmarks_of(weights: np.ndarray) -> np.ndarray:
-    """Return landmarks by k-means over some of the vectors, if there are very many."""
+    """Return landmarks by k-means, from a sample of the vectors if there are very many."""
     rng = np.random.default_rng(0)
     n_lists = min(500, int(np.sqrt(len(weights))))
     units = normalize(weights[rng.permutation(len(weights))[: SAMPLED_FOR_A_LIST * n_lists]])
@@ -261,7 +267,7 @@ def nearest(landmarks: np.ndarray, units: np.ndarray) -> np.ndarray:
 
 
 def ways(data: LabelledSet, lists: bool) -> Iterator[tuple[str, float, Way]]:
-    """Yield ways to answer: their names, the seconds that it took to make them ready, and what answers."""
+    """Yield the methods to compare: the name, the seconds to prepare it, and the function that answers queries."""
     before, began = peak_gigabytes(), time.process_time()
     classifier = CMTClassifier(random_state=0).fit(data.X, data.y)
     fitted, after_fit = time.process_time() - began, peak_gigabytes()
@@ -289,14 +295,14 @@ def ways(data: LabelledSet, lists: bool) -> Iterator[tuple[str, float, Way]]:
 
 
 def peak_gigabytes() -> float:
-    """Return the most memory that the process has had."""
+    """Return the peak memory of the process."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
 
 
 def compare(data: LabelledSet, repeats: int, product_queries: int, lists: bool) -> list[list[float | str]]:
-    """Return error, seconds to make ready and microseconds a row for each way.
+    """Return the error, the seconds to prepare, and the microseconds per row of each method.
 
-    Products answer the first ``product_queries`` only, and all errors are of these.
+    Matrix products answer only the first ``product_queries`` queries. All errors are measured on these.
     """
     everything = list(ways(data, lists))
     queries = np.ascontiguousarray(data.queries, np.float32)
@@ -316,7 +322,7 @@ def compare(data: LabelledSet, repeats: int, product_queries: int, lists: bool) 
 
 
 def asked_of(name: str, queries: np.ndarray, product_queries: int) -> int:
-    """Return how many of the queries a way is asked."""
+    """Return the number of queries that a method answers."""
     return min(len(queries), product_queries) if name.startswith("product") else len(queries)
 
 
@@ -334,15 +340,15 @@ def asked_of(name: str, queries: np.ndarray, product_queries: int) -> int:
     argument("--no-lists", action="store_true", help="leave out the inverted files"),
 )
 def plans(options: argparse.Namespace) -> None:
-    """Compare how CMTClassifier answers dense rows with matrix products that anyone could write, on one thread.
+    """Compare how CMTClassifier answers dense rows with plain matrix products, on one thread.
 
-    Error and microseconds of processor time a row, in batches of 1, of 1,000 and of all rows, on coil100, Omniglot and
-    the synthetic set of ``shared/labelled_sets.py`` with several numbers of classes.
+    Prints the error and microseconds of CPU time per row, in batches of 1, of 1,000 and of all rows, on coil100,
+    Omniglot and the synthetic set of ``shared/labelled_sets.py`` with several numbers of classes.
 
-    The rivals are one product with the class means, one with the classifier's own scorers, and an inverted file in a
-    few lines of NumPy: landmarks by k-means, for each landmark a list of the scorers that score best for it, and each
-    row scored against the list of its nearest landmark (``--no-lists`` leaves these out). Ways are timed in turn,
-    several times, and the least time counts.
+    The rivals are one product with the class means, one product with the classifier's own scorers, and an inverted file
+    in a few lines of NumPy. The inverted file has landmarks by k-means and, for each landmark, a list of the scorers
+    that score best for it; each row is scored against the list of its nearest landmark (``--no-lists`` omits it). The
+    methods take turns, and each time is the minimum of several runs.
     """
     sets: dict[str, Callable[[], LabelledSet]] = {}
     if options.data is not None:
@@ -370,17 +376,17 @@ VW_OPTIONS = [
     (4, "--alpha 0.1 --leaf_example_multiplier 4 --dream_repeats 3 --learn_at_leaf -l 0.5"),
     (4, "--alpha 0.1 --leaf_example_multiplier 40 --dream_repeats 3 --learn_at_leaf --dream_at_update 1 -l 1"),
 ]
-"""Passes and options of Vowpal Wabbit's memory tree; alpha, in its convention, is the paper's."""
+"""Passes and options of Vowpal Wabbit's memory tree. Its alpha is 1 minus the paper's."""
 
 
 class MultilabelOutcome(NamedTuple):
-    """What one learner did on one set; NaN where it does not say."""
+    """The results of one learner on one set. A value that the learner does not report is NaN."""
 
     learner: str
-    wrong: float  # labels a query
+    wrong: float  # labels per query
     precision: list[float]  # at each of the ranks
     gain: list[float]  # nDCG at each of the ranks
-    share: float  # of the labels looked at
+    share: float  # of the labels scored
     train_seconds: float
     query_microseconds: float
 
@@ -389,13 +395,13 @@ UNKNOWN = [float("nan")] * len(RANKS)
 
 
 def ranking_quality(best: np.ndarray, answers: Any) -> tuple[list[float], list[float]]:
-    """Return precision and nDCG of the best labels, -1 for none, at each of the ranks."""
+    """Return precision and nDCG of the best labels at each of the ranks; -1 stands for no label."""
     return [precision_at(answers, best, k) for k in RANKS], [ndcg_at(answers, best, k) for k in RANKS]
 
 
 def ours_of_labels(data: MultilabelSet, options: argparse.Namespace) -> Iterator[MultilabelOutcome]:
-    """Return the classifier of this package with its defaults."""
-    few = CMTMultilabelClassifier(random_state=0).fit(data.X[:50], data.Y[:50])  # lets numba compile
+    """Measure the classifier of this package with its defaults."""
+    few = CMTMultilabelClassifier(random_state=0).fit(data.X[:50], data.Y[:50])  # compile all kernels
     few.predict(data.queries[:5])
     start = time.perf_counter()
     learner = CMTMultilabelClassifier(random_state=0).fit(data.X, data.Y)
@@ -413,7 +419,7 @@ def ours_of_labels(data: MultilabelSet, options: argparse.Namespace) -> Iterator
 
 
 def _solve_labels(data: MultilabelSet, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
-    """Return the weights, the biases and the seconds it took of the support vector machines of some labels."""
+    """Return the weights and biases of the support vector machines of some labels, and the seconds to train them."""
     weights = np.zeros((data.X.shape[1], labels.size), np.float32)
     biases = np.full(labels.size, -1.0, np.float32)
     columns = data.Y.tocsc()
@@ -433,7 +439,7 @@ def _solve_labels(data: MultilabelSet, labels: np.ndarray) -> tuple[np.ndarray, 
 
 
 def one_against_all(data: MultilabelSet, options: argparse.Namespace) -> Iterator[MultilabelOutcome]:
-    """Return a linear support vector machine for each label."""
+    """Measure a linear support vector machine for each label."""
     n_labels, n = data.Y.shape[1], data.answers.shape[0]
     labels = np.arange(n_labels)
     sampled = n_labels > options.most_labels
@@ -464,7 +470,7 @@ def one_against_all(data: MultilabelSet, options: argparse.Namespace) -> Iterato
 
 
 def vw_memory_tree(data: MultilabelSet, options: argparse.Namespace) -> Iterator[MultilabelOutcome]:
-    """Return Vowpal Wabbit's Contextual Memory Tree with a one-against-some head."""
+    """Measure Vowpal Wabbit's Contextual Memory Tree with a one-against-some head."""
     from vowpalwabbit import Workspace
 
     n_rows, n_labels, n = data.X.shape[0], data.Y.shape[1], data.answers.shape[0]
@@ -510,16 +516,16 @@ LEARNERS: dict[str, Callable[[MultilabelSet, argparse.Namespace], Iterator[Multi
 def multilabel(options: argparse.Namespace) -> None:
     """Compare multi-label classifiers: ours, linear one against all, and Vowpal Wabbit's memory tree, on one thread.
 
-    A set is a folder with ``X_train.npz``, ``X_test.npz``, ``Y_train.npz`` and ``Y_test.npz``: sparse matrices as scipy
-    saves them, features and indicators of labels. Prints for each learner the wrong labels a query (the Hamming loss
-    times the number of labels), precision and nDCG at 1, 3 and 5, the share of the labels that were looked at for a
-    query, seconds to train and microseconds a query to predict.
+    A set is a folder with ``X_train.npz``, ``X_test.npz``, ``Y_train.npz`` and ``Y_test.npz``: sparse matrices in the
+    format of SciPy, with the features and the label indicators. Prints for each learner the wrong labels per query (the
+    Hamming loss times the number of labels), precision and nDCG at 1, 3 and 5, the share of the labels that are scored
+    per query, seconds to train, and microseconds per query.
 
-    One against all is scikit-learn's LinearSVC for each label, and answers with one matrix product for a batch of
-    queries. Where there are more than ``--most-labels``, it is left out, unless ``--sample-labels`` sets the number of
-    labels drawn at random: their times are scaled up to all labels, and nothing is said of their quality. The memory
-    tree with its one-against-some head (``--memory_tree --oas``) gives out no labels, only how many of a query's it got
-    wrong. Needs scikit-learn, tabulate and, for Vowpal Wabbit, the package vowpalwabbit.
+    One against all is scikit-learn's LinearSVC for each label, and answers a batch of queries with one matrix product.
+    It is skipped for sets with more than ``--most-labels`` labels, unless ``--sample-labels`` is given: then that many
+    random labels are trained, the times are extrapolated to all labels, and no quality is reported. The memory tree
+    with its one-against-some head (``--memory_tree --oas``) reports no labels, only the number of wrong labels per
+    query. Needs scikit-learn, tabulate and, for Vowpal Wabbit, the package vowpalwabbit.
     """
     headers = ["learner", "wrong labels", *(f"P@{k}" for k in RANKS), *(f"nDCG@{k}" for k in RANKS)]
     headers += ["share", "train s", "us a query"]
@@ -543,14 +549,15 @@ def multilabel(options: argparse.Namespace) -> None:
     argument("--python", nargs="*", default=[], metavar="LEARNER=PATH", help="interpreters of learners"),
 )
 def extreme(options: argparse.Namespace) -> None:
-    """Compare multi-label classifiers over very many labels: ours, napkinXC's PLT and PECOS's XR-Linear, on one thread.
+    """Compare multi-label classifiers with very many labels: ours, napkinXC's PLT and PECOS's XR-Linear, on one thread.
 
-    A set is a folder with ``X_train.npz``, ``X_test.npz``, ``Y_train.npz`` and ``Y_test.npz``: sparse matrices as scipy
-    saves them, features and indicators of labels. Each learner runs in a process of its own, with the interpreter named
-    for it: ``shared/extreme_learners.py`` says what to install. Those that are not installed are left out. Prints
-    precision and nDCG at 1, 3 and 5, propensity-scored precision at 5, seconds of the processor to train, microseconds
-    a query (the least of several rounds), the peak of memory of the whole process, data included, and the size of the
-    model in a file.
+    A set is a folder with ``X_train.npz``, ``X_test.npz``, ``Y_train.npz`` and ``Y_test.npz``: sparse matrices in the
+    format of SciPy, with the features and the label indicators. Each learner runs in a process of its own, with its own
+    interpreter; ``shared/extreme_learners.py`` says what to install. Learners that are not installed are skipped.
+
+    Prints precision and nDCG at 1, 3 and 5, propensity-scored precision at 5, seconds of CPU time to train,
+    microseconds per query (the minimum of several rounds), the peak memory of the whole process, data included, and the
+    size of the model in a file.
     """
     interpreters = dict.fromkeys(options.learners, sys.executable) | dict(pair.split("=", 1) for pair in options.python)
     learners = [name for name in options.learners if is_installed(name, interpreters[name])]
@@ -582,7 +589,7 @@ def scores_of_all(X: Any, Y: Any, queries: Any) -> np.ndarray:
 
 
 def machines_with_thresholds(data: MultilabelSet) -> list[tuple[str, Any]]:
-    """Return what machines predict with the threshold 0, and with a threshold chosen on examples held out."""
+    """Return the predictions of support vector machines with the threshold 0, and with a tuned threshold."""
     X, Y = scipy.sparse.csr_array(data.X), scipy.sparse.csr_array(data.Y)
     order = np.random.default_rng(0).permutation(X.shape[0])
     n = min(2000, X.shape[0] // 5)
@@ -595,7 +602,7 @@ def machines_with_thresholds(data: MultilabelSet) -> list[tuple[str, Any]]:
 
 
 def ours_with_thresholds(data: MultilabelSet) -> list[tuple[str, Any]]:
-    """Return what ours predicts with the threshold 0, and with one that is learned."""
+    """Return the predictions of our classifier with the threshold 0, and with a learned threshold."""
     found: list[tuple[str, Any]] = []
     for threshold in (0.0, "f1"):
         start = time.process_time()
@@ -612,14 +619,14 @@ def ours_with_thresholds(data: MultilabelSet) -> list[tuple[str, Any]]:
     argument("--without-machines", action="store_true", help="leave out LinearSVC"),
 )
 def thresholds(options: argparse.Namespace) -> None:
-    """Measure label sets with and without a threshold that is learned: the mean F1 of queries, and labels predicted.
+    """Measure label sets with and without a learned threshold: mean F1 of queries, and labels predicted.
 
-    Beside ``CMTMultilabelClassifier`` with the thresholds 0 and "f1" stands scikit-learn's ``LinearSVC`` for each
-    label, with the threshold 0 and with one that is chosen on the same share of examples held out.
+    Compares ``CMTMultilabelClassifier`` with the thresholds 0 and "f1" to scikit-learn's ``LinearSVC`` for each label,
+    with the threshold 0 and with one tuned on the same share of held-out examples.
 
-    The folder of data is described in ``shared/labelled_sets.py``.
+    ``shared/labelled_sets.py`` describes the folder of data.
     """
-    warnings.simplefilter("ignore")  # machines that have not converged
+    warnings.simplefilter("ignore")  # of support vector machines that have not converged
     for name in options.sets:
         data = read_multilabel(options.data / name)
         answers = ours_with_thresholds(data) + ([] if options.without_machines else machines_with_thresholds(data))

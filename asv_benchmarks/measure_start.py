@@ -1,4 +1,4 @@
-"""Measure what it takes to start: the imports, and the first call of each kind with and without compiled kernels.
+"""Measure start-up: the imports, and the first call of each kind, with and without compiled kernels.
 
 ::
 
@@ -6,9 +6,9 @@
     python asv_benchmarks/measure_start.py --kinds tree classifier --forms dense --repeats 3
     python asv_benchmarks/measure_start.py --json start.json
 
-Every run is a new process that makes the calls of one class in turn, so that a call compiles what those before it have
-not. "Cold" finds an empty cache on disk, "warm" all compiled kernels. Given are medians: seconds of the processor in
-all threads, and of the clock.
+Every run is a new process that makes the calls of one class in turn. So each call compiles only what the earlier calls
+have not compiled. "Cold" runs start with an empty cache on disk, "warm" runs with all compiled kernels. Prints medians
+of the CPU time of all threads and of the wall time, in seconds.
 """
 
 import argparse
@@ -27,7 +27,7 @@ Step = tuple[str, Callable[[], Any]]
 
 
 def imports(_X: Any) -> Iterator[Step]:
-    """Yield the imports: of what the package needs, and of the package."""
+    """Yield the import of the dependencies, and the import of the package."""
     from importlib import import_module
 
     yield "dependencies", lambda: [import_module(name) for name in ("numba", "numpy", "scipy.sparse")]
@@ -105,7 +105,7 @@ FORMS = ("dense", "sparse")
 
 
 def time_steps(kind: str, form: str) -> dict[str, tuple[float, float]]:
-    """Return the seconds of the processor and of the clock of each call, made in this process."""
+    """Return the CPU time and the wall time in seconds of each call, made in this process."""
     X: Any = None
     if kind != "imports":
         import numpy as np
@@ -123,7 +123,7 @@ def time_steps(kind: str, form: str) -> dict[str, tuple[float, float]]:
 
 
 def time_process(kind: str, form: str, cache: str) -> dict[str, tuple[float, float]]:
-    """Return what :func:`time_steps` does, of a new process with a cache in some folder."""
+    """Return the result of :func:`time_steps` in a new process that uses a cache folder."""
     run = subprocess.run(
         [sys.executable, __file__, "--process", kind, form],
         env={**os.environ, "NUMBA_CACHE_DIR": cache},
@@ -135,7 +135,7 @@ def time_process(kind: str, form: str, cache: str) -> dict[str, tuple[float, flo
 
 
 def measure(kind: str, form: str, repeats: int) -> list[dict[str, Any]]:
-    """Return the medians for each call of a class."""
+    """Return the median times of each call of a class."""
     runs: dict[str, list[dict[str, tuple[float, float]]]] = {"cold": [], "warm": []}
     for _ in range(repeats):
         with tempfile.TemporaryDirectory() as cache:

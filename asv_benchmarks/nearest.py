@@ -1,4 +1,4 @@
-"""Compare ways to find near vectors, points and sequences."""
+"""Compare nearest neighbour searches for vectors, points and sequences."""
 
 from shared.commands import DATA, Commands, argument  # before libraries that read the number of threads
 
@@ -25,13 +25,13 @@ commands = Commands(__doc__)
 
 WANTED = 10
 PROBES = (1, 2, 4, 8, 16, 32, 64)
-_TREE_QUERIES = 200  # of KDTree and BallTree, which take long
+_TREE_QUERIES = 200  # of KDTree and BallTree, which are slow
 
 Search = Callable[[np.ndarray], np.ndarray]
 
 
 def ours(index: LandmarkIndex, n_probes: int) -> Search:
-    """Return our search of some lists."""
+    """Return our search with a number of probes."""
 
     def search(asked: np.ndarray) -> np.ndarray:
         index.n_probes = n_probes
@@ -118,7 +118,7 @@ def compare(data: LabelledSet, options: argparse.Namespace) -> None:
 
 
 def votes(data: LabelledSet, options: argparse.Namespace) -> None:
-    """Print the errors of votes."""
+    """Print the errors of nearest neighbour votes."""
     rows = []
     X, asked, answers = np.asarray(data.X), data.queries, data.answers
     for metric in ("cosine", "euclidean", "gaussian", "laplacian"):
@@ -140,9 +140,9 @@ def votes(data: LabelledSet, options: argparse.Namespace) -> None:
 
 
 def compare_trees(n: int, n_queries: int) -> None:
-    """Print times and distances computed by exact trees over points that are uniform in a cube."""
+    """Print the times and numbers of distance computations of exact trees over uniform points in a cube."""
     rows, rng = [], np.random.default_rng(0)
-    VPTree(random_state=0).insert(rng.random((50, 2)))  # compiles
+    VPTree(random_state=0).insert(rng.random((50, 2)))  # compile
     for n_features in (2, 4, 8):
         X, asked = rng.random((n, n_features)), rng.random((n_queries, n_features))
         began = process_time()
@@ -182,15 +182,18 @@ def compare_trees(n: int, n_queries: int) -> None:
     argument("--trees", type=int, metavar="POINTS"),
 )
 def neighbors(options: argparse.Namespace) -> None:
-    """Compare ways to find the nearest of very many dense rows, and votes of neighbours under several similarities.
+    """Compare searches for the nearest of very many dense rows, or nearest neighbour votes under several similarities.
 
-    The sets: ``shared/labelled_sets.py``. Prints recall of the ten nearest by cosine against processor time on one
-    thread, all queries in one call, after seconds to build: of our lists with several numbers of probes, of faiss's
-    inverted file with the same landmarks (``--no-share`` lets it train its own), of its locality-sensitive hashing, of
-    scikit-learn's KDTree and BallTree, and of a matrix product. All times are medians of ``--rounds`` in turns. Then
-    prints for each number of probes how long we take compared with faiss. ``--votes`` prints errors of votes instead,
-    and ``--trees 100000`` what exact searches of VPTree and BallTree take in that many random points of few features.
-    Needs tabulate, and faiss-cpu for its rows, which are left out otherwise.
+    The sets are those of ``shared/labelled_sets.py``. Prints the seconds to build each index, and then the recall of
+    the ten nearest by cosine against CPU time on one thread, all queries in one call. Compares our cluster lists with
+    several numbers of probes, faiss's inverted file with the same landmarks (``--no-share`` lets it train its own), its
+    locality-sensitive hashing, scikit-learn's KDTree and BallTree, and a matrix product. All times are medians of
+    ``--rounds`` rounds, in which the methods take turns. Then prints our time relative to faiss for each number of
+    probes.
+
+    ``--votes`` prints the errors of votes instead. ``--trees 100000`` prints the times of exact searches of VPTree and
+    BallTree in that many random points with few features. Needs tabulate. Rows of faiss are left out unless faiss-cpu
+    is installed.
     """
     if options.trees:
         compare_trees(options.trees, options.queries)
@@ -211,13 +214,13 @@ KINDS: dict[str, dict[str, Any]] = {
     "learned": {},
     "all edits": {"contextual": True, "symmetric": False},
 }
-"""Options of edit distances. All but the plain one are learned."""
+"""Options of edit distances. The costs of all but "plain" are learned."""
 
 WordSearch = Callable[[list[str]], Any]
 
 
 class Task(NamedTuple):
-    """Words, examples to learn from, and queries with the positions of the words that they mean."""
+    """Words, examples to learn from, and queries with the positions of their right words."""
 
     words: list[str]
     examples: list[str]
@@ -227,7 +230,7 @@ class Task(NamedTuple):
 
 
 def read_misspellings(folder: Path, n_queries: int) -> Task:
-    """Return the words, with four fifths of them to learn from."""
+    """Return the words, with examples for four fifths of them."""
     lines = read_lines(folder / "misspellings/codespell_single.jsonl.gz")
     words = sorted({line["word"] for line in lines})
     place = {word: i for i, word in enumerate(words)}
@@ -240,7 +243,7 @@ def read_misspellings(folder: Path, n_queries: int) -> Task:
 
 
 def our_searches(task: Task, n_examples: int, n_rounds: int, kinds: list[str]) -> Iterator[tuple[str, WordSearch]]:
-    """Yield ways to search, which return positions and the number of distances computed."""
+    """Yield our searches, which return positions and the number of distances computed."""
     alphabet = sorted(set("".join(task.words + task.examples + task.queries)))
     some = np.random.default_rng(1).permutation(len(task.examples))[:n_examples]
     for name in kinds:
@@ -250,7 +253,7 @@ def our_searches(task: Task, n_examples: int, n_rounds: int, kinds: list[str]) -
             distance.fit(task.words, [task.examples[i] for i in some], task.of_examples[some])
             print(f"{name} costs, from {some.size} misspellings in {process_time() - began:.0f} s", flush=True)
         yield f"{name}, compared with all", lambda asked, d=distance: (d.nearest(asked, task.words, FIRST)[0], None)
-        if name != "all edits":  # which are no metric
+        if name != "all edits":  # such costs are not a metric
             tree = VPTree(distance, random_state=0)
             tree.insert(task.words)
             yield f"{name}, VPTree", lambda asked, tree=tree: tree.query(asked, FIRST)[::2]
@@ -261,7 +264,7 @@ def our_searches(task: Task, n_examples: int, n_rounds: int, kinds: list[str]) -
 
 
 def libraries(task: Task) -> Iterator[tuple[str, WordSearch]]:
-    """Yield the ways of libraries that are there."""
+    """Yield the searches of the installed libraries."""
     place = {word: i for i, word in enumerate(task.words)}
     if find_spec("rapidfuzz"):
         from rapidfuzz import distance as distances
@@ -290,9 +293,9 @@ def libraries(task: Task) -> Iterator[tuple[str, WordSearch]]:
 
 
 def plain_distance(x: list[int], y: list[int], costs: np.ndarray, opening: float, end: float | None) -> float:
-    """Return an edit distance as it is defined, with a cost of opening gaps, and one of leaving out symbols at ends."""
+    """Return an edit distance by its definition, with costs of opening gaps and of skipping symbols at the ends."""
     skips = [0.0 if end is None else end * i for i in range(len(x) + 1)]
-    ends_of = [np.inf] * (len(y) + 1)  # the least costs that end with a deletion
+    ends_of = [np.inf] * (len(y) + 1)  # the lowest costs that end with a deletion
     answer, row = skips[-1], [0.0]
     for i in range(len(x) + 1):
         above, row, inserted = row, [], np.inf
@@ -313,9 +316,9 @@ def plain_distance(x: list[int], y: list[int], costs: np.ndarray, opening: float
 
 
 def check_kernels(alphabet: list[str], n_pairs: int) -> float:
-    """Return the greatest difference of distances from those of plain Python, for random words and costs.
+    """Return the largest difference from distances computed in plain Python, for random words and costs.
 
-    A fifth of the pairs has equal costs, and the others have none or both of affine gaps and local alignment, or one.
+    A fifth of the pairs has equal costs. The other fifths have neither, one or both of affine gaps and local alignment.
     """
     rng = np.random.default_rng(0)
     codes, worst = {letter: code for code, letter in enumerate(alphabet)}, 0.0
@@ -336,9 +339,9 @@ def check_kernels(alphabet: list[str], n_pairs: int) -> float:
 
 
 def random_costs(n: int, local: float) -> np.ndarray:
-    """Return costs of 3, 3.5 and 4, and 2 for gaps; deletions cost ``local`` more. No detour is cheaper.
+    """Return costs of 3, 3.5 and 4, and of 2 for gaps. Deletions cost ``local`` more. No indirect edit is cheaper.
 
-    float32 (n + 1, n + 1).
+    The result is float32 of shape (n + 1, n + 1).
     """
     costs = np.triu(np.random.default_rng(0).integers(6, 9, (n + 1, n + 1)) / 2.0, 1)
     costs += costs.T
@@ -352,7 +355,7 @@ OPENING, LOCAL = 1.5, 2.0
 
 
 def uniform_kernels(alphabet: list[str]) -> Iterator[tuple[str, Pairwise]]:
-    """Yield ways to compute the distance of each of some words from each of others, where all edits cost the same."""
+    """Yield functions that compute the distances between two lists of words, where all edits cost the same."""
     plain = EditDistance(alphabet, transposition=None)
     yield "ours, all pairs", plain.pairwise
     yield "ours, pairs of a list", lambda asked, words: plain.paired(*paired(asked, words)).reshape(len(asked), -1)
@@ -371,7 +374,7 @@ def paired(asked: list[str], words: list[str]) -> tuple[list[str], list[str]]:
 
 
 def nearest_kernels(alphabet: list[str]) -> Iterator[tuple[str, Pairwise]]:
-    """Yield ways to find the least distance of each of some words from others."""
+    """Yield functions that find the smallest distance of each word from a list of words."""
     plain = EditDistance(alphabet, transposition=None)
     yield "ours, nearest", lambda asked, words: plain.nearest(asked, words)[1][:, 0]
     if find_spec("rapidfuzz"):
@@ -386,7 +389,7 @@ def nearest_kernels(alphabet: list[str]) -> Iterator[tuple[str, Pairwise]]:
 
 
 def weighted_kernels(alphabet: list[str], opening: float, local: float) -> Iterator[tuple[str, Pairwise]]:
-    """Yield ways to compute distances with a cost for each pair of letters."""
+    """Yield functions that compute distances with a separate cost for each pair of letters."""
     options = {"gap_opening": opening or None, "local": local or None, "symmetric": not local}
     our_searches = EditDistance(alphabet, deletion=1.0, transposition=None, **options)
     our_searches.pairwise(["a"], ["b"])
@@ -425,7 +428,7 @@ def weighted_kernels(alphabet: list[str], opening: float, local: float) -> Itera
 
 
 def compare_kernels(task: Task, n_pairs: int) -> None:
-    """Print pairs a second, of words and of longer sequences."""
+    """Print how many pairs of words, and of longer sequences, are compared per second."""
     alphabet = list(ascii_lowercase)
     print(f"{n_pairs} random pairs: greatest difference {check_kernels(alphabet, n_pairs):.1e}", flush=True)
     known, asked = ([word for word in words if set(word) <= set(alphabet)] for words in (task.words, task.queries))
@@ -468,20 +471,21 @@ def compare_kernels(task: Task, n_pairs: int) -> None:
     argument("--pairs", type=int, default=100_000),
 )
 def misspellings(options: argparse.Namespace) -> None:
-    """Compare edit distances for finding the word that a misspelling means: plain and learned, with libraries.
+    """Compare edit distances for correcting misspellings: unit costs, learned costs, and other libraries.
 
     Expects ``misspellings/codespell_single.jsonl.gz`` with a line ``{"typo": ..., "word": ...}`` for each misspelling.
     All words are stored. Costs are learned from misspellings of four fifths of the words, and the queries are drawn
-    from those of the rest.
+    from misspellings of the others.
 
-    Prints for each engine the share of queries whose word comes first, or is among the first five, the distances
-    computed for a query, and microseconds for it: processor time on one thread. "all edits" are costs of each
-    direction, and by the symbol before (``--kinds``). Kernels are compiled before. Needs
-    tabulate, and rapidfuzz, symspellpy and biopython for their rows, which are left out otherwise.
+    Prints for each engine the share of queries whose word is ranked first, the share whose word is among the first
+    five, the distances computed per query, and microseconds per query: CPU time on one thread. "all edits"
+    (``--kinds``) are costs that differ by direction and by the previous symbol. Kernels are compiled before timing.
+    Needs tabulate. Rows of rapidfuzz, symspellpy and biopython are left out unless these are installed.
 
-    ``--kernels`` prints how many pairs a second are compared instead: of each query with 1,000 words, or with all of
-    them for the nearest, and of sequences of 300 letters; with equal costs and with costs of each pair of letters.
-    Distances of ``--pairs`` random pairs are first compared with those of plain Python. Takes parasail, too.
+    ``--kernels`` instead prints how many pairs per second are compared: each query with 1,000 words, each query with
+    all words to find the nearest, and sequences of 300 letters; with equal costs and with a separate cost for each pair
+    of letters. First, the distances of ``--pairs`` random pairs are checked against plain Python. Also compares
+    parasail if it is installed.
     """
     task = read_misspellings(options.data, options.queries)
     if options.kernels:
@@ -513,7 +517,7 @@ PLANS: dict[str, dict[str, Any]] = {
 
 
 def noisy(target: list[Symbol], rng: np.random.Generator) -> list[Symbol]:
-    """Return a query that means a target."""
+    """Return a noisy copy of a target, which serves as a query."""
     query = []
     for first, second in target:
         if rng.random() < 0.1:
@@ -529,7 +533,7 @@ def noisy(target: list[Symbol], rng: np.random.Generator) -> list[Symbol]:
 
 
 def domain(rng: np.random.Generator, n_targets: int, n_queries: int) -> tuple[list[Any], list[Any], np.ndarray]:
-    """Return targets, queries and the positions of the targets that they mean."""
+    """Return targets, queries, and the position of each query's target."""
     firsts, seconds = (rng.integers(n, size=(n_targets, LENGTH)).tolist() for n in (FIRST_NUMBERS, SECOND_NUMBERS))
     targets = [list(zip(*symbols, strict=True)) for symbols in zip(firsts, seconds, strict=True)]
     answers = rng.integers(n_targets, size=n_queries)
@@ -537,7 +541,7 @@ def domain(rng: np.random.Generator, n_targets: int, n_queries: int) -> tuple[li
 
 
 def ruled(alphabet: list[Symbol]) -> EditDistance:
-    """Return a distance whose costs are those of the rules, without learning."""
+    """Return a distance whose costs follow the noise rules, without learning."""
     first, second = np.array(alphabet).T
     steps = np.abs(first[:, None] - first)
     likely = second[:, None] // (SECOND_NUMBERS // 3) == second // (SECOND_NUMBERS // 3)
@@ -560,19 +564,21 @@ def ruled(alphabet: list[Symbol]) -> EditDistance:
 def pruning(options: argparse.Namespace) -> None:
     """Compare learning for accuracy with learning for efficiency: error, and share of targets that a tree skips.
 
-    The domain is made after that of Parker, Fern and Tadepalli (ICML 2007): 2,000 targets of 10 symbols, each a pair of
-    one of 10 and one of 30 numbers, drawn at random, and 300 queries, which are noisy forms of targets. Three rules
-    make the noise, for each symbol by itself:
+    The data follow Parker, Fern and Tadepalli (ICML 2007). Each of 2,000 targets has 10 symbols. A symbol is a random
+    pair of a number below 10 and a number below 30. The 300 queries are noisy copies of targets. Three rules make the
+    noise, independently for each symbol:
 
-    1. the first number goes up or down by one, with probability 0.9; 2. the second number becomes any other of its
-    third of the range, with probability 0.9; 3. a symbol whose second number is below 3 is left out with probability
-    0.5, and before each symbol one such symbol is put in with probability 0.1.
+    1. The first number goes up or down by 1, with probability 0.9.
+    2. The second number becomes a random number of the same third of its range, with probability 0.9.
+    3. A symbol whose second number is below 3 is deleted with probability 0.5, and such a symbol is inserted before
+       each symbol with probability 0.1.
 
-    Costs are learned with ``featured=True`` from nine tenths of the queries, once in 60 rounds of the accuracy alone
-    and once in 30 and 30 more with the efficiency. The remaining tenth is asked. Prints the error by round on the
-    examples, and for each tolerance of :class:`VPTree` the error and the share of targets whose distances were not
-    computed, means over the folds. "all" compares with all targets. "from the rules" has costs that know the rules
-    instead of learning: 1 for what they do, and 20 for all else. ``--only-rules`` prints these alone. Needs tabulate.
+    Costs are learned with ``featured=True`` from nine tenths of the queries: once in 60 rounds for accuracy alone, and
+    once in 30 rounds for accuracy and 30 more for efficiency. The remaining tenth is used for queries. Prints the error
+    on the examples by round. For each tolerance of :class:`VPTree`, prints the error and the share of targets whose
+    distances were not computed, as means over the folds. "all" compares with all targets. "from the rules" uses costs
+    derived from the rules instead of learned costs: 1 for what the rules do, and 20 for everything else.
+    ``--only-rules`` prints these alone. Needs tabulate.
     """
     targets, queries, answers = domain(np.random.default_rng(0), options.targets, options.queries)
     alphabet = [(first, second) for first in range(FIRST_NUMBERS) for second in range(SECOND_NUMBERS)]

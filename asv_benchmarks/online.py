@@ -1,4 +1,4 @@
-"""Measure what is learned online, from rewards and from batches, forgotten, and how far it can be trusted."""
+"""Measure online learning from rewards and batches, forgetting, calibration, and single-row calls."""
 
 from shared.commands import DATA, Commands, argument  # before libraries that read the number of threads
 
@@ -43,14 +43,14 @@ LEARNERS: dict[str, Callable[[], Any]] = {
 
 
 def progressive_result(X: Any, y: np.ndarray, learner: str, most_rows: int | None = None) -> ProgressiveResult:
-    """Return how a learner does on the examples in their order."""
+    """Return the result of a learner on the examples in their order."""
     X, y = X[:most_rows], y[:most_rows]
     classes = None if learner == "ours" else np.unique(y)
     return progressive_validation(LEARNERS[learner](), growing_batches(X, y), classes=classes)
 
 
 def curve_table(results: dict[str, ProgressiveResult]) -> str:
-    """Return the entropy reductions at a few points of the curves as a table."""
+    """Return a table of the entropy reductions at a few points of the curves."""
     curves = {name: result.curve for name, result in results.items()}
     n_examples = np.array(next(iter(curves.values()))["n_examples"])
     wanted = np.geomspace(max(10, n_examples[-1] / 300), n_examples[-1], N_POINTS)
@@ -73,7 +73,7 @@ def curve_table(results: dict[str, ProgressiveResult]) -> str:
 
 
 def shots_table(results: dict[str, ProgressiveResult]) -> str:
-    """Return errors by the number of examples of a class that had been learned."""
+    """Return a table of errors by the number of earlier examples of the class."""
     shots = [
         dict(zip(result.by_shots["n_shots"], result.by_shots["error"], strict=True)) for result in results.values()
     ]
@@ -82,7 +82,7 @@ def shots_table(results: dict[str, ProgressiveResult]) -> str:
 
 
 def cost_table(results: dict[str, ProgressiveResult]) -> str:
-    """Return errors over all examples, and what each example took."""
+    """Return a table of errors over all examples, and of the time per example."""
     rows = [
         [name, result.metrics["error"], result.us_per_query, 1e6 * result.seconds["learn"] / result.n_examples]
         for name, result in results.items()
@@ -98,14 +98,16 @@ def cost_table(results: dict[str, ProgressiveResult]) -> str:
     argument("--json", type=Path, help="a file for all results"),
 )
 def progressive(options: argparse.Namespace) -> None:
-    """Compare what is learned online, example by example: the classifier with linear ones against all, on one thread.
+    """Compare online learning, example by example: the classifier and linear one-against-all models, on one thread.
 
-    The sets and where they come from: ``shared/labelled_sets.py``. Their training examples come in random order, in
-    batches of 1 % of what has come before; each batch is asked about and then learned (progressive validation, section
-    4.1 of the paper). Prints, for numbers of examples, the entropy reduction over the constant predictor in bits, over
-    all examples so far and over those since the row above; the error by how many examples of its class had been learned
-    when an example came; and microseconds for each example to predict and to learn. One against all is scikit-learn's
-    ``SGDClassifier`` of logistic loss, ``Perceptron``, and ``SGDClassifier`` by passive-aggressive steps. Needs
+    ``shared/labelled_sets.py`` describes the sets and where they come from. The training examples come in random order,
+    in batches of 1 % of the examples so far. Each batch is first predicted and then learned (progressive validation,
+    section 4.1 of the paper).
+
+    Prints, for several numbers of examples, the entropy reduction over the constant predictor in bits, over all
+    examples so far and over those since the row above. Then prints the error by the number of earlier examples of the
+    class, and the microseconds per example to predict and to learn. The one-against-all models are scikit-learn's
+    ``SGDClassifier`` with logistic loss, ``Perceptron``, and ``SGDClassifier`` with passive-aggressive steps. Needs
     tabulate.
     """
     everything = {}
@@ -122,11 +124,11 @@ def progressive(options: argparse.Namespace) -> None:
 
 BATCHES = (100, 1000)
 BATCHES_OF_NEW, DIVISIONS = 10, 3
-STORED, FEW = (10_000, 100_000, 1_000_000), {1: 40, 100: 12}  # rows in a batch, and how many batches are timed
+STORED, FEW = (10_000, 100_000, 1_000_000), {1: 40, 100: 12}  # rows per batch, and the number of batches that are timed
 
 
 def learned(batches: list[np.ndarray], examples: LabelledSet, store: bool) -> tuple[CMTClassifier, float]:
-    """Return a classifier that has learned batches of examples, and the seconds of processor time that it took."""
+    """Return a classifier that has learned the batches, and the CPU time in seconds."""
     classifier = CMTClassifier(store_examples=store, random_state=0)
     start = process_time()
     for batch in batches:
@@ -135,9 +137,9 @@ def learned(batches: list[np.ndarray], examples: LabelledSet, store: bool) -> tu
 
 
 def online_rows(examples: LabelledSet) -> Iterator[list[Any]]:
-    """Yield a row of the first table for each way to learn."""
+    """Yield a row of the first table for each way of splitting the examples into batches."""
     n = examples.y.size
-    learned([np.arange(200), np.arange(200, 300)], examples, True)  # compiles
+    learned([np.arange(200), np.arange(200, 300)], examples, True)  # compile
     start = process_time()
     fitted = CMTClassifier(random_state=0).fit(examples.X, examples.y)
     yield ["fit", "", 1.0 - fitted.score(examples.queries, examples.answers), process_time() - start]
@@ -149,7 +151,7 @@ def online_rows(examples: LabelledSet) -> Iterator[list[Any]]:
 
 
 def rarest_tags(folder: Path) -> LabelledSet:
-    """Return 10,000 descriptions of packages with one tag each."""
+    """Return 10,000 package descriptions, each with its rarest tag."""
     X, Y, queries, answers = (
         scipy.sparse.csr_array(scipy.sparse.load_npz(folder / "debtags" / f"{part}.npz"))
         for part in ("X_train", "Y_train", "X_test", "Y_test")
@@ -184,9 +186,9 @@ def fading_rows(name: str, examples: LabelledSet) -> Iterator[list[Any]]:
 
 
 def milliseconds(estimator: Any, X: Any, y: np.ndarray, n: int) -> list[float]:
-    """Return the median time, in milliseconds of processor time, that batches of each size take beside ``n`` rows.
+    """Return the median milliseconds of CPU time to learn a batch of each size when ``n`` rows are already stored.
 
-    They are too few for all to be learned again.
+    The batches are too small for the estimator to refit on all rows.
     """
     estimator.fit(X[:n], y[:n])
     at, medians = n, []
@@ -197,12 +199,12 @@ def milliseconds(estimator: Any, X: Any, y: np.ndarray, n: int) -> list[float]:
             estimator.partial_fit(X[at : at + size], y[at : at + size])
             times.append(process_time() - start)
             at += size
-        medians.append(1e3 * float(np.median(times[1:])))  # the first one may compile
+        medians.append(1e3 * float(np.median(times[1:])))  # the first batch may compile
     return medians
 
 
 def work_row(n: int) -> list[Any]:
-    """Return a row of the third table: beside ``n`` rows that are stored."""
+    """Return a row of the third table: learning when ``n`` rows are already stored."""
     rng, few = np.random.default_rng(0), {"n_head_passes": 1, "n_router_passes": 1, "random_state": 0}
     n_all = n + sum(size * (1 + n_batches) for size, n_batches in FEW.items())
     y = rng.integers(1000, size=n_all)
@@ -226,17 +228,21 @@ def work_row(n: int) -> list[Any]:
     argument("--parts", nargs="+", choices=("online", "fading", "work"), default=["online", "fading"]),
 )
 def batches(options: argparse.Namespace) -> None:
-    """Measure how near learning in batches comes to one fit, and whether classes fade that get no new examples.
+    """Compare learning in batches with a single fit, and measure forgetting of classes without new examples.
 
     Expects ``clinc150``, ``wikipara1k``, ``omniglot_background`` and ``coil100`` in the folder, as
-    ``shared/labelled_sets.py`` describes them, and ``debtags``, of which each row
-    gets the rarest tag that 20 rows have. Other dense sets are synthetic. Prints the error of ``fit`` and of
-    ``partial_fit`` in batches of several sizes, with seconds; and the accuracy for two thirds of the classes before and
-    after the others came, a tenth of these at a time, by ``partial_fit`` alone, as the mean over several divisions of
-    the classes. That there are more classes costs something by itself, and one fit on all loses it too: so its accuracy
-    stands beside, and how much more than it ``partial_fit`` has lost. Each is also measured without stored examples, of
-    which none can be learned again. A third table is what a ``partial_fit`` of few rows takes beside more and more that
-    is stored. Needs tabulate.
+    ``shared/labelled_sets.py`` describes them, and ``debtags``, where each row gets the rarest of its tags that at
+    least 20 rows have. Other dense sets are synthetic.
+
+    The first table has the error of ``fit`` and of ``partial_fit`` in batches of several sizes, with seconds.
+
+    The second table has the accuracy on two thirds of the classes before and after the other classes were added, a
+    tenth of these at a time, by ``partial_fit`` alone. It is a mean over several divisions of the classes. More classes
+    lower the accuracy of any classifier, so the table also has the accuracy of one fit on all examples, and the
+    additional loss of ``partial_fit``. Each is measured with and without stored examples; without them no old example
+    can be learned again.
+
+    The third table has the time of a ``partial_fit`` of a few rows when more and more rows are stored. Needs tabulate.
     """
     folder = options.data
     if "online" in options.parts:
@@ -299,11 +305,11 @@ def reward_row(name: str, examples: LabelledSet, n_trees: int, n_passes: int) ->
 def rewards(options: argparse.Namespace) -> None:
     """Measure what trees learn from rewards alone: their error after passes of query, reward and update.
 
-    Expects the sets of ``shared/labelled_sets.py``. Examples are stored as memories; then
-    ``ContextualMemoryTree.learn`` asks for them again, their own memories left out, and is told for each memory found
-    whether it has the same label. Queries that were not stored search one leaf of each tree, with the label of the best
-    memory as the answer. Prints the error before and after each pass, the error of an exact search before, and seconds
-    of processor time for a pass. Needs tabulate.
+    Expects the sets of ``shared/labelled_sets.py``. Examples are stored as memories. ``ContextualMemoryTree.learn``
+    then queries each example, excluding its own memory, and rewards each memory found if it has the same label. Unseen
+    queries search one leaf of each tree, and the label of the best memory is the answer. Prints the error before
+    training and after each pass, the error of an exact search before training, and seconds of CPU time per pass. Needs
+    tabulate.
     """
     headers = ["set", "trees", "exact", *range(options.passes + 1), "lower by", "seconds a pass"]
     for name in options.sets:
@@ -316,7 +322,7 @@ MOST_COMPARED = 1000
 
 
 def forgetting_row(labelled: LabelledSet, share: float) -> list[float]:
-    """Return what becomes of a classifier that forgets a tenth of its classes and a share of the other examples."""
+    """Return the results of a classifier that forgets a tenth of its classes and a share of the other examples."""
     X, y, queries, answers = labelled
     generator = np.random.default_rng(0)
     classes = np.unique(y)
@@ -350,13 +356,13 @@ def forgetting_row(labelled: LabelledSet, share: float) -> list[float]:
 
 @commands.add(DATA)
 def forgetting(options: argparse.Namespace) -> None:
-    """Measure how much ``CMTClassifier`` is, after it has forgotten, like one that was never given what went.
+    """Compare ``CMTClassifier`` after forgetting with a classifier that never learned the removed examples.
 
-    From each set a tenth of the classes is removed, and then a share of the examples left. The same rows are asked of a
-    classifier that has learned only the rest. Prints the errors of both on the queries of classes left, how many of
-    their answers agree, how many answers name a class that has gone, and the seconds that the removals took.
+    From each set a tenth of the classes is removed, and then a share of the remaining examples. The reference
+    classifier is fitted on the rest alone. Prints the errors of both on queries of the remaining classes, the share of
+    equal answers, the number of answers that name a removed class, and the seconds that the removals took.
 
-    The folder of data is described in ``shared/labelled_sets.py``.
+    ``shared/labelled_sets.py`` describes the folder of data.
     """
     folder = options.data
     sets = {
@@ -378,7 +384,7 @@ N_BINS = 15
 
 
 def calibration_error(confidence: np.ndarray, right: np.ndarray) -> float:
-    """Return the expected calibration error: the mean distance of confidence and accuracy, bin by bin."""
+    """Return the expected calibration error: the mean distance between confidence and accuracy over the bins."""
     bins = np.minimum((confidence * N_BINS).astype(int), N_BINS - 1)
     errors = [abs(confidence[bins == b].mean() - right[bins == b].mean()) * np.mean(bins == b) for b in np.unique(bins)]
     return float(np.sum(errors))
@@ -393,15 +399,15 @@ def errors_of(classifier: Any, labelled: LabelledSet) -> tuple[float, float]:
 
 @commands.add(DATA)
 def calibration(options: argparse.Namespace) -> None:
-    """Measure how far the probabilities of ``CMTClassifier`` can be trusted.
+    """Measure the calibration of the probabilities of ``CMTClassifier``.
 
-    Prints a line for each set: the error, the expected calibration error (15 bins of one width, over the probability of
-    the answer), with the default that needs no learning, learned from examples held out, and with the best number that
-    the queries themselves would choose; and what it takes to learn.
+    Prints for each set the error, and the expected calibration error (15 bins of equal width, over the probability of
+    the answer) with the default calibration, with a calibration learned from held-out examples, and with the best
+    calibration for the queries themselves. Also prints the seconds to fit and to calibrate.
 
-    For clinc150 also how well the highest probability tells rows of no known class from others, as the area under the
-    receiver operating characteristic, if ``clinc150/oos.jsonl.gz`` is there. The folder of data is described in
-    ``shared/labelled_sets.py``.
+    If ``clinc150/oos.jsonl.gz`` exists, also prints how well the highest probability separates rows of known classes
+    from others, as the area under the receiver operating characteristic. ``shared/labelled_sets.py`` describes the
+    folder of data.
     """
     folder = options.data
     sets = {
@@ -435,7 +441,7 @@ def calibration(options: argparse.Namespace) -> None:
 
 
 def of_version(folder: str | None, options: argparse.Namespace) -> dict[str, Any]:
-    """Return the figures of single rows, measured in a process with the package in a folder, or with rivals."""
+    """Return the measurements of single rows, from a process with the package in a folder, or with the rivals."""
     names = [*(["--rivals"] if folder is None else []), "--calls", *options.calls, "--stalls", str(options.stalls)]
     with tempfile.TemporaryDirectory() as temporary:
         environment = {**os.environ, "PYTHONPATH": folder or str(ROOT)}
@@ -449,7 +455,7 @@ def of_version(folder: str | None, options: argparse.Namespace) -> dict[str, Any
 
 
 def figures_of_rows(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the figures of this process. What the package or the machine lacks is left out."""
+    """Return the measurements of this process. Calls that the package or the machine does not support are left out."""
     rows, found = single_rows.intents(options.data), {}
     for name in options.calls:
         make = single_rows.RIVALS.get(name, ("", None))[1] if options.rivals else single_rows.OURS[name]
@@ -477,9 +483,9 @@ def rows(options: argparse.Namespace) -> None:
     """Measure calls with a single row: alone, next to three threads that are busy in Python, and learning row by row.
 
     Each version of the package, and the rivals, run in a process of their own. Expects ``clinc150`` in the folder of
-    ``shared/labelled_sets.py``. Prints microseconds of processor time for each call; medians and 99th percentiles by
-    the clock, alone and next to busy threads; and the quantiles, in milliseconds, of learning rows one by one. Rivals
-    that are not installed are left out. Needs tabulate.
+    ``shared/labelled_sets.py``. Prints microseconds of CPU time per call, medians and 99th percentiles of the wall time
+    alone and next to busy threads, and the quantiles of learning rows one by one in milliseconds. Rivals that are not
+    installed are skipped. Needs tabulate.
     """
     if options.worker:
         print(json.dumps(figures_of_rows(options)))

@@ -1,4 +1,4 @@
-"""Measure how costs and memory grow, and whether they stay bounded; write large files."""
+"""Measure how costs and memory grow, whether memory stays bounded, and write large files."""
 
 from shared.commands import Commands, argument  # before libraries that read the number of threads
 
@@ -31,19 +31,19 @@ from cmt_numba.sizing import predict_nbytes
 
 commands = Commands(__doc__)
 
-_BLOCK = 100_000  # keys made and inserted at once
-_MOST_NEXT = 1000  # keys inserted at once into a tree that has all its memories
+_BLOCK = 100_000  # keys generated and inserted at once
+_MOST_NEXT = 1000  # keys inserted at once into a full tree
 _ASKED_FOR_LINES = 500  # queries whose cache lines are counted
 
 
 class Line(NamedTuple):
-    """A fit a + b log2(n)."""
+    """The fit a + b log2(n)."""
 
     start: float
     slope: float
 
     def at(self, n: float) -> float:
-        """Return what the fit says of ``n`` memories."""
+        """Return the value of the fit for ``n`` memories."""
         return self.start + self.slope * math.log2(n)
 
     def __str__(self) -> str:
@@ -58,7 +58,7 @@ def fit_logarithm(sizes: list[int], values: list[float]) -> Line:
 
 
 class Source:
-    """Keys without end, any of which can be made again."""
+    """An endless source of reproducible keys."""
 
     def __init__(self, form: str, n_features: int) -> None:
         self.form = form
@@ -76,16 +76,16 @@ class Source:
         return block if self.form == "dense" else rows_of_words(block)
 
     def keys(self, first: int, stop: int) -> Iterator[Matrix]:
-        """Return the keys ``first .. stop`` in blocks."""
+        """Yield the keys ``first .. stop`` in blocks."""
         for i in range(first // _BLOCK, -(-stop // _BLOCK)):
             yield self._rows(self._block(i)[max(0, first - i * _BLOCK) : stop - i * _BLOCK])
 
     def others(self, i: int, n: int) -> Matrix:
-        """Return the ``i``-th ``n`` keys that are none of those."""
+        """Return the ``i``-th block of ``n`` keys that are not among those."""
         return self._rows(self._draw(np.random.default_rng([2, i]), n))
 
     def queries(self, n_keys: int, n_queries: int) -> Matrix:
-        """Return damaged copies of some of the first keys."""
+        """Return noisy copies of some of the first keys."""
         rng = np.random.default_rng([1, n_keys])
         answers = np.sort(rng.integers(n_keys, size=n_queries))
         asked = [self._block(i)[answers[answers // _BLOCK == i] % _BLOCK] for i in np.unique(answers // _BLOCK)]
@@ -94,11 +94,11 @@ class Source:
 
 
 class Size(NamedTuple):
-    """What is known of the trees of one size; times in microseconds."""
+    """The measurements of trees of one size. Times are in microseconds."""
 
     n: int
-    insert: float  # mean over the life of the tree
-    next_insert: float  # into a tree that has all its memories
+    insert: float  # mean over all inserts of the tree
+    next_insert: float  # into a full tree
     query: float
     key_bytes: float
     other_bytes: float
@@ -118,7 +118,7 @@ def grow(source: Source, n: int, options: argparse.Namespace) -> tuple[float, Co
 
 
 def measure(source: Source, sizes: list[int], options: argparse.Namespace) -> list[Size]:
-    """Grow a tree of each size, and ask all of them in turns."""
+    """Grow a tree of each size, and query the trees in turns."""
     _, tree = grow(source, 1000, options)  # compiles, or loads from the cache on disk
     tree.query(source.queries(1000, 10))
     inserts: dict[int, list[float]] = {n: [] for n in sizes}
@@ -158,7 +158,7 @@ def measure(source: Source, sizes: list[int], options: argparse.Namespace) -> li
 
 
 def describe(tree: ContextualMemoryTree, queries: Matrix) -> tuple[float, float, int, Visit]:
-    """Return the bytes of a key and those beyond it, the depth, and what a query reads."""
+    """Return the bytes per key, the other bytes per memory, the depth, and what a query reads."""
     state = tree._forest.state
     assert state is not None
     keys, parameters = state.keys, state.parameters
@@ -169,7 +169,7 @@ def describe(tree: ContextualMemoryTree, queries: Matrix) -> tuple[float, float,
 
 
 def growth_table(sizes: list[int], values: list[float], fit: Line) -> str:
-    """Return how values grow with the size, against log n and against a fit."""
+    """Return a table of how values grow with the size, compared with log n and with a fit."""
     table = []
     for n, value in zip(sizes, values, strict=True):
         growth, log_growth = value / values[0], np.log(n) / np.log(sizes[0])
@@ -195,11 +195,11 @@ def growth_table(sizes: list[int], values: list[float], fit: Line) -> str:
 def growth(options: argparse.Namespace) -> None:
     """Measure how the costs of an insert and of a query grow with the number of memories.
 
-    Dense keys are random; texts are words of a vocabulary. Queries are damaged copies of keys, asked in one batch. Keys
-    are made and inserted in blocks, so that they are in memory once. Each size has a tree of its own; all are kept,
-    made compact, and asked in turns: dense keys of 64 features take up 0.4 GB for each million. One thread; needs
-    tabulate, and matplotlib to draw the plot. ``docs/measurements/scale.md`` reckons from such figures what a billion
-    memories would need.
+    Dense keys are random; texts are words of a vocabulary. Queries are noisy copies of keys, in one batch. Keys are
+    generated and inserted in blocks, so only the tree holds all of them. Each size has a tree of its own. The trees are
+    compacted and kept in memory, and queried in turns. Dense keys of 64 features take 0.4 GB per million. Uses one
+    thread. Needs tabulate, and matplotlib to draw the plot. ``docs/measurements/scale.md`` estimates from such
+    measurements what a billion memories would need.
     """
     sizes = sorted(int(size) for size in options.sizes)
     source = Source(options.form, options.features)
@@ -223,7 +223,7 @@ def growth(options: argparse.Namespace) -> None:
 
 
 _SAMPLE = 2000
-_SMALL_BATCH = 0.002  # of all keys
+_SMALL_BATCH = 0.002  # share of all keys
 
 
 class Configuration(NamedTuple):
@@ -231,7 +231,7 @@ class Configuration(NamedTuple):
 
     name: str
     n: int
-    n_features: int  # or what they are of
+    n_features: int  # or where the features come from
     cells: int  # of a sparse key
     n_trees: int
     leaf_multiplier: float
@@ -265,7 +265,7 @@ _OF_TEXTS = [
 
 
 def draw_sparse(configuration: Configuration, rng: np.random.Generator) -> scipy.sparse.csr_array:
-    """Return sparse keys whose features are all as common, or as words are."""
+    """Return sparse keys whose features are all equally frequent, or as frequent as words."""
     n, d, cells = configuration.n, configuration.n_features, configuration.cells
     common = np.arange(1.0, d + 1) ** -1.0 if configuration.name == "words" else np.ones(d)
     features = rng.choice(d, size=(n, cells), p=common / common.sum())
@@ -284,7 +284,7 @@ def read_texts(folder: Path, name: str) -> list[str]:
 
 
 def sets_of_keys(most: float, data: Path | None) -> Iterator[tuple[Configuration, Any]]:
-    """Return the configurations of up to ``most`` memories, and those of texts, with the keys in random order."""
+    """Yield the configurations of up to ``most`` memories and those of texts, with the keys in random order."""
     rng = np.random.default_rng(0)
     for configuration in _CONFIGURATIONS:
         if configuration.n > most:
@@ -301,7 +301,7 @@ def sets_of_keys(most: float, data: Path | None) -> Iterator[tuple[Configuration
 
 
 def grown(configuration: Configuration, keys: Any, n_batches: int) -> int:
-    """Return the bytes of a forest grown in ``n_batches`` batches."""
+    """Return the bytes of a forest that was grown in ``n_batches`` batches."""
     tree = ContextualMemoryTree(
         configuration.n_trees, leaf_multiplier=configuration.leaf_multiplier, n_threads=1, random_state=0
     )
@@ -317,11 +317,11 @@ def grown(configuration: Configuration, keys: Any, n_batches: int) -> int:
     argument("--most-memories", type=float, default=1e6, help="leave out larger sets that are not of texts"),
 )
 def memory(options: argparse.Namespace) -> None:
-    """Compare the memory that forests take with what ``cmt_numba.sizing.predict_nbytes`` foretells.
+    """Compare the memory of forests with the prediction of ``cmt_numba.sizing.predict_nbytes``.
 
-    Dense keys are random; sparse ones have features drawn uniformly or as unequally as words are. With ``--data`` texts
-    of public data as well (see ``shared/labelled_sets.py``), of which 2,000 are the sample. Each set is inserted at
-    once; then once more in small batches, which leaves more room unused.
+    Dense keys are random. Sparse keys have features drawn uniformly, or with the frequencies of words. With ``--data``,
+    texts of public data are measured too (see ``shared/labelled_sets.py``); the sample for their prediction has 2,000
+    texts. Each set is inserted at once, and then again in small batches, which leaves more spare room in the arrays.
     """
     table = []
     for configuration, keys in sets_of_keys(options.most_memories, options.data):
@@ -376,10 +376,10 @@ def make_pool(sparse: bool, rng: np.random.Generator) -> np.ndarray | scipy.spar
     argument("--sparse", action="store_true"),
 )
 def turnover(options: argparse.Namespace) -> None:
-    """Measure whether memory stays bounded while memories come and go: each step removes one and inserts another.
+    """Measure whether memory stays bounded while each step removes one memory and inserts another.
 
-    ``churn`` does the same for estimators and bounded trees. Sparse keys are drawn like texts: 12
-    words of a vocabulary of 50,000, the common ones more often.
+    ``churn`` does the same for estimators and bounded trees. Sparse keys are drawn like texts: 12 words of a vocabulary
+    of 50,000, with frequent and rare words.
     """
     n, steps = int(options.memories), int(options.steps)
     rng = np.random.default_rng(0)
@@ -407,7 +407,7 @@ Step = Callable[[int], Any]
 
 
 def cases(n: int, n_features: int) -> dict[str, Callable[[], tuple[Any, Step]]]:
-    """Return objects that hold about ``n`` memories, and what a step does to them, by name.
+    """Return objects with about ``n`` memories by name, and a function that makes one step of changes to each.
 
     Sparse keys have ``n_features`` features, 10 of them in each row.
     """
@@ -461,7 +461,7 @@ def cases(n: int, n_features: int) -> dict[str, Callable[[], tuple[Any, Step]]]:
 
 
 def measure_steps(name: str, make: Callable[[], tuple[Any, Step]], steps: int) -> None:
-    """Print how large an object is as it goes on."""
+    """Print the size of an object after several numbers of steps."""
     thing, step = make()
     began, shown, before = time.perf_counter(), [], 0.0
     first = min(steps // 5, 2000)
@@ -479,9 +479,9 @@ def measure_steps(name: str, make: Callable[[], tuple[Any, Step]], steps: int) -
 
 
 def _peak() -> float:
-    """Return the most memory that this process has ever taken, in MB."""
+    """Return the peak memory of this process, in MB."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / (1e6 if sys.platform == "darwin" else 1e3)  # bytes there, kilobytes elsewhere
+    return peak / (1e6 if sys.platform == "darwin" else 1e3)  # in bytes on macOS, in kilobytes elsewhere
 
 
 @commands.add(
@@ -493,13 +493,12 @@ def _peak() -> float:
 def churn(options: argparse.Namespace) -> None:
     """Measure whether estimators, bounded trees and their files stay small while memories come and go.
 
-    Each step adds a memory and removes one; classifiers, which forget no label, learn an example of one of their
-    classes, without storing it. Printed are, as the steps go on, the size of a pickle of the object, and how much more
-    memory than after the first steps the process has ever taken. POSIX
-    only.
+    Each step adds a memory and removes one. Classifiers never forget a label, so they learn an example of a known class
+    without storing it. As the steps go on, prints the size of the pickled object, and the growth of the peak memory of
+    the process since the first steps. POSIX only.
 
-    A router of sparse keys holds a weight for each feature that has come by since it was made. So trees of sparse keys
-    grow until their oldest routers have met all features: soon with ``--features 200``, slowly with 2,000.
+    A router of sparse keys holds a weight for each feature that it has seen. So trees of sparse keys grow until their
+    oldest routers have seen all features: soon with ``--features 200``, slowly with 2,000.
     """
     for name, make in cases(int(options.memories), int(options.features)).items():
         if options.only in name:
@@ -515,11 +514,11 @@ def churn(options: argparse.Namespace) -> None:
     argument("--repeats", type=int, default=7, help="number of interleaved runs; times are medians"),
 )
 def floor(options: argparse.Namespace) -> None:
-    """Measure how close queries come to the machine: their time against that of a bare loop over the same memory.
+    """Compare the time of queries with a lower bound: a bare loop over the same memory.
 
-    The bare loop reads the same weights of routers and the same keys and takes the same dot products, and does nothing
-    else; ``benchmarks/floor.py`` has it. One thread, on which a million texts in eight trees take ten minutes to
-    insert. Needs tabulate.
+    The bare loop reads the same router weights and keys and computes the same dot products, and does nothing else; see
+    ``benchmarks/floor.py``. Uses one thread, which takes ten minutes to insert a million texts into eight trees. Needs
+    tabulate.
     """
     table = []
     for keys, size, n_trees in itertools.product(options.keys, options.sizes, options.trees):
@@ -592,12 +591,12 @@ def _line(label: int, words: np.ndarray) -> str:
     argument("--seed", type=int, default=0),
 )
 def svmlight(options: argparse.Namespace) -> None:
-    """Write a large svmlight file of made-up texts, for measuring how files larger than memory are read and learned.
+    """Write a large svmlight file of synthetic texts, to measure how files larger than memory are read and learned.
 
         cmt-numba evaluate texts.svm --progressive
 
-    Every class has words of its own, which it shares with some other classes; a row has some of these, and otherwise
-    words as unequally common as those of a language. Values are 1 plus the logarithm of a word's count, as in tf-idf.
+    Every class has its own words, which it shares with some other classes. A row has some of these words. Its other
+    words are distributed like those of a language. Values are 1 plus the logarithm of a word's count, as in tf-idf.
     """
     sizes = (options.rows, options.classes, options.features, options.words, options.own)
     with options.path.open("w") as file, tqdm(total=options.rows, unit="row", unit_scale=True) as bar:

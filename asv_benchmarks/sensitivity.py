@@ -1,20 +1,22 @@
 """Measure how much error and time depend on the constants of ``shared/tuned_constants.py``.
 
-Each constant is halved and doubled, some are taken to an extreme too, and what depends on it is run anew::
+Each constant is halved and doubled, and some are also set to an extreme value. All cases that depend on it are run
+again::
 
     python asv_benchmarks/sensitivity.py --data path/to/folder --results sensitivity.jsonl
     python asv_benchmarks/sensitivity.py --results sensitivity.jsonl  # only sets that need no data
 
-Prints the tables of ``docs/measurements/tuning.md``, one for each estimator: for every constant the error, the labels
-looked at for a row, and the processor time to train and to answer with the constant halved, as it is, and doubled, in
-the mean over the sets that it is measured on and over two seeds; and the set whose error changes most. Labels looked at
-are the cost that no other work of the machine changes. What is in the file of results already is not run again, so the
-script can be stopped at any time. ``--print`` runs nothing.
+Prints the tables of ``docs/measurements/tuning.md``, one for each estimator. For every constant, a table has the error,
+the labels scored per row, and the CPU time to train and to answer with the constant halved, unchanged and doubled.
+These are means over two seeds and over the sets of the constant. The table also names the set whose error changes most.
+The number of labels scored is a cost that does not depend on the load of the machine. Results that are already in the
+file are not measured again, so the script can be stopped at any time. ``--print`` runs nothing.
 
-Constants are frozen into kernels when these are compiled. So each value of one that kernels read has a process of its
-own, where the kernels that depend on it are compiled anew, and not kept; all others come from numba's cache. The values
-of all other constants share a process. The folder of data is described in ``shared/labelled_sets.py``. The splits are
-smaller than those of the comparisons: this tells how much depends on a constant, not how good the estimators are.
+Constants are frozen into kernels at compile time. So each value of a constant that kernels read has a process of its
+own, which recompiles the kernels that depend on it and does not cache them; all other kernels come from Numba's cache.
+The values of all other constants share a process. ``shared/labelled_sets.py`` describes the folder of data. The splits
+are smaller than those of the comparisons: the script measures how much depends on a constant, not how good the
+estimators are.
 """
 
 import shared.commands  # noqa: F401  # limits threads before libraries read the limit
@@ -44,7 +46,7 @@ FACTORS = (0.5, 2.0)
 
 
 class Run(NamedTuple):
-    """One value of one constant; without a constant everything is as it is."""
+    """One value of one constant, or no change if there is no constant."""
 
     constant: Constant | None
     factor: float
@@ -52,12 +54,12 @@ class Run(NamedTuple):
 
     @property
     def key(self) -> str:
-        """Return what tells it from other runs."""
+        """Return a string that identifies the run."""
         return "as it is" if self.constant is None else f"{self.constant.module}.{self.constant.name} * {self.factor}"
 
 
 def scaled(value: Any, factor: float) -> Any:
-    """Return a multiple of a number, of the same type; whole numbers stay at least 1 and change if they can."""
+    """Return a multiple of a number, of the same type. Integers stay at least 1 and change if possible."""
     if isinstance(value, int):
         return max(1, round(value * factor))
     return type(value)(value * factor)
@@ -98,7 +100,7 @@ def is_compiled(constant: Constant) -> bool:
 
 
 def compile_anew(constant: Constant) -> None:
-    """Let no kernel that reads a constant be taken from numba's cache, or be put there."""
+    """Keep kernels that read a constant from being loaded from Numba's cache or stored in it."""
     from numba.core.caching import NullCache
 
     for function in _kernels_reading(constant):
@@ -107,7 +109,7 @@ def compile_anew(constant: Constant) -> None:
 
 @contextlib.contextmanager
 def changed(run: Run) -> Iterator[None]:
-    """Let a constant have another value for a while."""
+    """Change a constant during the block."""
     if run.constant is None:
         yield
         return
@@ -121,9 +123,9 @@ def changed(run: Run) -> Iterator[None]:
 
 
 def work(runs: list[Run], data: Path | None) -> None:
-    """Run all runs, set by set, and print a line for each of a run's sets.
+    """Execute all runs, set by set, and print a line for each set of a run.
 
-    No kernel may depend on what several runs change.
+    No kernel may depend on a constant that several runs change.
     """
     for run in runs:
         if run.constant is not None and is_compiled(run.constant):
@@ -135,7 +137,7 @@ def work(runs: list[Run], data: Path | None) -> None:
             if case in run.cases:
                 with changed(run):
                     if not warm:
-                        measure(SEEDS[0])  # compiles what will be timed
+                        measure(SEEDS[0])  # compile the kernels to be timed
                         warm = True
                     outcomes = [measure(seed) for seed in (range(4) if run.constant is None else SEEDS)]
                 line = {"run": run.key, "case": case, "errors": [outcome.error for outcome in outcomes]}
@@ -145,7 +147,7 @@ def work(runs: list[Run], data: Path | None) -> None:
 
 
 def all_runs(estimators: list[str], has_data: bool, has_time: bool) -> Iterator[Run]:
-    """Return what there is to run, everything as it is first."""
+    """Yield all runs, the one without changes first."""
     constants = [constant for name in estimators for constant in CONSTANTS[name]]
 
     def possible(cases: tuple[str, ...]) -> tuple[str, ...]:
@@ -161,7 +163,7 @@ def all_runs(estimators: list[str], has_data: bool, has_time: bool) -> Iterator[
 
 
 def read_results(path: Path) -> dict[str, dict[str, Any]]:
-    """Return the outcomes that there are, by run and set."""
+    """Return the stored outcomes, by run and set."""
     results: dict[str, dict[str, Any]] = {}
     for line in path.read_text().splitlines() if path.exists() else []:
         outcome = json.loads(line)
@@ -170,15 +172,15 @@ def read_results(path: Path) -> dict[str, dict[str, Any]]:
 
 
 def execute(runs: list[Run], data: Path | None, results: Path) -> None:
-    """Run runs in a process of their own, and add what comes of them to the results."""
+    """Execute runs in a process of their own, and append their outcomes to the results."""
     command = [sys.executable, __file__, "--work", json.dumps(runs)]
     command += ["--data", str(data)] if data else []
     with results.open("a") as file:
-        subprocess.run(command, stdout=file, check=False)  # whatever fails is said to be not measured
+        subprocess.run(command, stdout=file, check=False)  # failed runs are reported as not measured
 
 
 def _outcomes(constant: Constant, factor: float, results: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """Return what there is of a constant's sets with a factor, by set; with 1.0 everything is as it is."""
+    """Return the outcomes of a constant multiplied by a factor, by set. The factor 1.0 means no change."""
     found = results.get(Run(constant if factor != 1.0 else None, factor, ()).key, {})
     return {case: found[case] for case in constant.cases if case in found}
 
@@ -224,7 +226,7 @@ def describe(estimator: str, results: dict[str, dict[str, Any]]) -> str:
 
 
 def describe_noise(results: dict[str, dict[str, Any]]) -> str:
-    """Return how far the error of each set differs between seeds, with everything as it is."""
+    """Return the difference of each set's error between seeds, without any change."""
     rows = [
         [case, f"{np.mean(outcome['errors']):.4f}", f"{np.std(outcome['errors'], ddof=1) / len(SEEDS) ** 0.5:.4f}"]
         for case, outcome in results.get("as it is", {}).items()

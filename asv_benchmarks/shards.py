@@ -1,4 +1,4 @@
-"""Compare stores and classifiers in shards, evaluation on Ray, and simulate a cluster."""
+"""Compare sharded stores and classifiers with single ones, time evaluation on Ray, and simulate a cluster."""
 
 from shared.commands import Commands, argument, timed  # before libraries that read the number of threads
 
@@ -27,12 +27,12 @@ commands = Commands(__doc__)
 
 _BLOCK = 10_000  # vectors added at once
 _CHECKED = 200  # queries
-_TIE = 1e-5  # the difference of scores, up to which they count as equal
+_TIE = 1e-5  # scores count as equal up to this difference
 _N_CLUSTERS = 100
 
 
 def of_texts(path: str, n: int, n_queries: int) -> tuple[Any, Any]:
-    """Return the tf-idf of distinct texts, and of half the words of some of them."""
+    """Return the tf-idf vectors of distinct texts, and of half the words of some of them."""
     with gzip.open(path, "rt", encoding="utf-8") as lines:
         texts = sorted({json.loads(line)["summary"] for line in lines})
     draws = np.random.default_rng(0)
@@ -62,7 +62,7 @@ def megabytes(process: int) -> float:
 
 
 def add_all(store: Any, X: np.ndarray) -> float:
-    """Add vectors in blocks; return how many a second."""
+    """Add vectors in blocks; return the vectors per second."""
     started = time.perf_counter()
     for first in range(0, X.shape[0], _BLOCK):
         block = X[first : first + _BLOCK]
@@ -71,7 +71,7 @@ def add_all(store: Any, X: np.ndarray) -> float:
 
 
 def microseconds(store: Any, Q: np.ndarray, batch: int, repeats: int) -> float:
-    """Return the microseconds of a query in batches of a size."""
+    """Return the microseconds per query, in batches of a given size."""
     store.query(Q[:batch], 10)
     seconds = []
     for number in range(max(repeats, 100 // batch)):
@@ -91,12 +91,11 @@ def microseconds(store: Any, Q: np.ndarray, batch: int, repeats: int) -> float:
     argument("--data", help="a file of JSON lines, compressed by gzip, with the field summary"),
 )
 def stores(options: argparse.Namespace) -> None:
-    """Measure what shards cost: a store in memory against the same memories in 1, 2 and 4 shards on this machine.
+    """Measure the cost of shards: a store in memory against the same memories in 1, 2 and 4 shards on this machine.
 
-    Prints the microseconds of a query in batches of several sizes (the median of the repeats), memories that are added
-    a second, and the megabytes of a shard without any vectors. Vectors are random, in clusters. First it checks that
-    all stores give the same keys and scores when everything is compared. Linux only; needs tabulate and the extra
-    ``ray``.
+    Prints the microseconds per query in batches of several sizes (the median of the repeats), memories added per
+    second, and the megabytes of an empty shard. Vectors are random, in clusters. First checks that exact searches of
+    all stores give the same keys and scores. Linux only; needs tabulate and the extra ``ray``.
     """
     start()
     draws = np.random.default_rng(1)
@@ -106,7 +105,7 @@ def stores(options: argparse.Namespace) -> None:
     one = MemoryStore(random_state=0, n_threads=1)
     stores: dict[str, Any] = {"one store": one}
     rows: list[list[Any]] = [["one store", add_all(one, X), None]]
-    exact = one.query(Q[:_CHECKED], 11, target_recall=1.0)  # of ten, where the last is not as good as the next
+    exact = one.query(Q[:_CHECKED], 11, target_recall=1.0)  # to find rows whose tenth and eleventh scores differ
     clear = exact.scores[:, 9] - exact.scores[:, 10] > _TIE
     exact = one.query(Q[:_CHECKED], 10, target_recall=1.0)
     for n_shards in options.shards:
@@ -149,7 +148,7 @@ def error_of(classifier: Any, data: LabelledSet) -> float:
 
 
 def error_online(classifier: Any, data: LabelledSet) -> float:
-    """Return the error after half of the examples at once and the others in batches."""
+    """Return the error after one fit on half of the examples and batches of the others."""
     half = data.y.size // 2
     classifier.fit(data.X[:half], data.y[:half])
     for rows in np.array_split(np.arange(half, data.y.size), _BATCHES):
@@ -158,7 +157,7 @@ def error_online(classifier: Any, data: LabelledSet) -> float:
 
 
 def without_exchange(sharded: ShardedClassifier, data: LabelledSet) -> float:
-    """Return the error of classifiers of the same shards' classes that have seen no others."""
+    """Return the error of classifiers that each learn from the classes of one shard only."""
     best = np.full(data.answers.size, -np.inf)
     answers = np.empty(data.answers.size, data.y.dtype)
     for facts in sharded._ask_all("facts"):
@@ -172,7 +171,7 @@ def without_exchange(sharded: ShardedClassifier, data: LabelledSet) -> float:
 
 
 def measure_classifier(classifier: Any, data: LabelledSet) -> list[Any]:
-    """Return the errors, the seconds to fit and the microseconds a query."""
+    """Return the errors, the seconds to fit and the microseconds per query."""
     online = error_online(classifier, data)
     started = time.perf_counter()
     classifier.fit(data.X, data.y)
@@ -189,13 +188,13 @@ def measure_classifier(classifier: Any, data: LabelledSet) -> list[Any]:
     argument("--shards", type=int, nargs="+", default=[2, 4]),
 )
 def classifiers(options: argparse.Namespace) -> None:
-    """Compare a classifier in shards with one in a single process: error, learned examples, and time.
+    """Compare a sharded classifier with one in a single process: error, learned examples, and time.
 
-    The sets are those of ``shared/labelled_sets.py``; "synthetic, 20 shots" needs no folder. For each number of shards:
-    the error of ``fit``, that of ``fit`` on half of the examples and ``partial_fit`` on the rest in ten batches,
-    classes of the largest shard, examples that all shards hold together, as a multiple of those given, seconds to fit,
-    and microseconds a query in one batch (wall time: the shards share the processors). "without exchange" is what the
-    shards err when each learns its own classes only. Needs tabulate and the extra ``ray``.
+    The sets are those of ``shared/labelled_sets.py``; "synthetic, 20 shots" needs no folder. For each number of shards,
+    prints the error of ``fit``, the error of ``fit`` on half of the examples and ``partial_fit`` on the rest in ten
+    batches, the classes of the largest shard, the examples held by all shards as a multiple of the examples given,
+    seconds to fit, and microseconds per query in one batch (wall time: the shards share the processors). "without
+    exchange" is the error when each shard learns from its own classes only. Needs tabulate and the extra ``ray``.
     """
     start()
     for name in options.sets:
@@ -221,10 +220,10 @@ def classifiers(options: argparse.Namespace) -> None:
     argument("--processes", type=int, default=os.cpu_count()),
 )
 def evaluation(options: argparse.Namespace) -> None:
-    """Measure how long an evaluation takes in one process and on Ray, and check that both give the same numbers.
+    """Measure the time of an evaluation in one process and on Ray, and check that both give the same results.
 
-    Four settings of a classifier, each with three seeds, on synthetic examples. Prints the wall time of both, after a
-    first run that compiles and starts the processes. Needs tabulate and the extra ``ray``.
+    Evaluates four settings of a classifier, each with three seeds, on synthetic examples. Prints the wall time of both,
+    after a first run that compiles kernels and starts the processes. Needs tabulate and the extra ``ray``.
     """
     start(num_cpus=options.processes)
     data = synthetic(options.classes, options.shots)
@@ -242,21 +241,21 @@ def evaluation(options: argparse.Namespace) -> None:
     print(f"{len(settings) * options.seeds} runs: {seconds_alone:.1f} s in one process, {seconds_on_ray:.1f} s on Ray")
 
 
-_BUSY = 0.6  # of the time is the busiest part at work
-_WARM_UP = 0.1  # of the batches, which are not counted
+_BUSY = 0.6  # share of the time that the busiest part works
+_WARM_UP = 0.1  # share of the batches that is not counted
 _RECALL_AT = 10
 
 
 class Costs(NamedTuple):
-    """What calls cost, in seconds."""
+    """The costs of calls, in seconds."""
 
     call: float  # of a shard, for any number of queries
     query: float  # of a shard, for each query of a batch
-    send: float  # of a client, for each shard that it asks
-    network: float  # there and back
+    send: float  # of a client, for each shard that it queries
+    network: float  # round trip
     stragglers: float = 0.0  # share of the calls that are slow
-    least_slow: float = 5.0  # by which their time is multiplied at least
-    shape: float = 2.0  # of the Pareto distribution of this number
+    least_slow: float = 5.0  # smallest factor by which a slow call takes longer
+    shape: float = 2.0  # of the Pareto distribution of this factor
 
     def of_shard(self, batch: int) -> float:
         """Return the time of a shard for a batch, without stragglers."""
@@ -269,27 +268,27 @@ class Costs(NamedTuple):
 
 
 class Cluster(NamedTuple):
-    """Shards, each on as many machines as there are copies of it: itself and its replicas."""
+    """Shards, each with its copies (itself and its replicas) on machines of their own."""
 
     n_shards: int
     n_copies: int
-    n_asked: int  # shards, for each batch
+    n_asked: int  # number of shards that each batch queries
     n_clients: int
-    least_loaded: bool = True  # whether the copy is asked that is free first, or any
+    least_loaded: bool = True  # whether queries go to the copy that is free first, or to a random one
 
 
 def fitted(measured: dict[int, float], two_shards: float, n_measured: float, n: float) -> tuple[float, float, float]:
-    """Return the costs of a call, of a query and of sending that explain measured microseconds per query, for ``n``."""
+    """Return the costs of a call, a query and sending for ``n`` memories, fitted to measured microseconds per query."""
     batches = np.array(sorted(measured), float)
     totals = np.array([measured[int(batch)] for batch in batches]) * batches
-    terms = np.stack([np.ones_like(batches), batches], axis=1) / totals[:, None]  # all errors count relative to the sum
+    terms = np.stack([np.ones_like(batches), batches], axis=1) / totals[:, None]  # minimise errors relative to the sum
     call, query = np.linalg.lstsq(terms, np.ones_like(batches), rcond=None)[0]
     send = max(0.0, two_shards - measured[int(batches[0])])
     return 1e-6 * call, 1e-6 * query * max(1.0, np.log2(n) / np.log2(n_measured)), 1e-6 * send
 
 
 def batches_a_second(cluster: Cluster, costs: Costs, batch: int) -> float:
-    """Return the largest number of batches a second that neither shards nor clients fall behind with."""
+    """Return the largest number of batches per second that shards and clients can sustain."""
     of_shards = cluster.n_shards * cluster.n_copies / (cluster.n_asked * costs.mean_of_shard(batch))
     of_clients = cluster.n_clients / (cluster.n_asked * costs.send) if costs.send > 0.0 else np.inf
     return float(min(of_shards, of_clients))
@@ -298,23 +297,23 @@ def batches_a_second(cluster: Cluster, costs: Costs, batch: int) -> float:
 def answer_seconds(
     cluster: Cluster, times: np.ndarray, costs: Costs, draws: np.random.Generator, services: np.ndarray
 ) -> np.ndarray:
-    """Return how long batches take.
+    """Return the response time of each batch.
 
     Parameters
     ----------
     cluster : Cluster
-        Which shards there are.
+        The shards.
     times : ndarray of float, shape (n,)
-        When the batches come, in order.
+        When the batches arrive, in order.
     costs : Costs
         Costs of sending.
     draws : numpy.random.Generator
-        Chooses shards and, unless the least loaded are asked, copies.
+        Chooses shards and, unless the least loaded copies are queried, copies.
     services : ndarray of float, shape (n, n_asked)
-        How long each shard that is asked works on each batch.
+        How long each queried shard works on each batch.
     """
-    clients = np.zeros(cluster.n_clients)  # when each is free
-    free = np.zeros((cluster.n_shards, cluster.n_copies))  # when each copy is
+    clients = np.zeros(cluster.n_clients)  # when each client is free
+    free = np.zeros((cluster.n_shards, cluster.n_copies))  # when each copy is free
     every, seconds = np.arange(cluster.n_shards), np.empty(times.size)
     sending = costs.send * cluster.n_asked
     for number, came in enumerate(times):
@@ -330,7 +329,7 @@ def answer_seconds(
 
 
 def simulated(cluster: Cluster, costs: Costs, batch: int, rate: float, n: int, seed: int = 0) -> np.ndarray:
-    """Return how long ``n`` batches take that come ``rate`` times a second, but for the first of them."""
+    """Return the response times of ``n`` batches that arrive at a rate of ``rate`` per second, without the warm-up."""
     draws = np.random.default_rng(seed)
     times = np.cumsum(draws.exponential(1.0 / rate, n))
     services = np.full((n, cluster.n_asked), costs.of_shard(batch))
@@ -340,7 +339,7 @@ def simulated(cluster: Cluster, costs: Costs, batch: int, rate: float, n: int, s
 
 
 def recalls(n_asked: list[int], n_shards: int, n: int, noise: float) -> list[float]:
-    """Return the recall of the ten nearest when the shards nearest to a query are asked, which compare everything."""
+    """Return the recall of the ten nearest when only the shards nearest to a query are searched, exactly."""
     draws = np.random.default_rng(1)
     X, Q = clustered(n, 64, draws, noise), clustered(500, 64, draws, noise)
     X, Q = (part / np.linalg.norm(part, axis=1, keepdims=True) for part in (X, Q))
@@ -354,7 +353,7 @@ def recalls(n_asked: list[int], n_shards: int, n: int, noise: float) -> list[flo
 
 
 def simulated_rows(given: argparse.Namespace) -> list[list[object]]:
-    """Return rows of the table of copies and shards asked."""
+    """Return the rows of the table of copies and queried shards."""
     rows: list[list[object]] = []
     for batch in given.batches:
         for n_copies in (1, 2):
@@ -374,7 +373,7 @@ def simulated_rows(given: argparse.Namespace) -> list[list[object]]:
 
 
 def costs_of(given: argparse.Namespace, n_each: float) -> Costs:
-    """Return the costs of shards of so many memories."""
+    """Return the costs of shards with ``n_each`` memories."""
     fit = fitted(given.measured, given.two_shards, given.n_measured, n_each)
     return Costs(*fit, 1e-6 * given.network, given.stragglers)
 
@@ -386,7 +385,7 @@ def gigabytes(n_memories: float, given: argparse.Namespace) -> float:
 
 
 def sizing_rows(given: argparse.Namespace) -> list[list[object]]:
-    """Return rows of the table of sizes: the fewest machines of some memory, of which 80 % is used."""
+    """Return the rows of the table of sizes: the fewest machines of a given memory size, of which 80 % is used."""
     rows: list[list[object]] = []
     batch = max(given.batches)
     for n in given.sizes:
@@ -427,21 +426,21 @@ def pairs(text: str) -> tuple[int, float]:
     argument("--gigabytes", type=float, nargs="+", default=[16.0, 64.0], help="of a machine"),
 )
 def simulate(options: argparse.Namespace) -> None:
-    """Simulate a store in shards on many machines: bytes, queries a second, and how long queries take.
+    """Simulate a sharded store on many machines: memory, queries per second, and response times.
 
-    Queries come at random (a Poisson process), in batches of a size. A batch is sent by one of the clients, which
-    spends time on every shard that it asks, one after the other. A shard or one of its replicas answers: one of its
-    copies, where batches wait in line; the batch is answered when the last shard has. The costs are those that
-    ``stores`` prints: ``--measured`` are the microseconds of a query by the size of the batch with one
-    shard, and ``--two-shards`` those of a single query with two, which says what a further shard costs the client. Time
-    per query is taken to grow with the logarithm of the memories of a shard. Some calls are slow (``--stragglers``):
-    their time is multiplied by a number with a Pareto distribution.
+    Queries arrive at random (a Poisson process), in batches of a fixed size. One of the clients sends a batch to one
+    shard after the other, and each shard costs it some time. One copy of each shard, the shard itself or a replica,
+    answers; batches queue at each copy. A batch is finished when its last shard has answered. The costs are those that
+    ``stores`` prints: ``--measured`` gives microseconds per query by batch size with one shard, and ``--two-shards``
+    gives those of a single query with two shards, which is the client's cost of a further shard. The time per query is
+    assumed to grow with the logarithm of the memories of a shard. Some calls are slow (``--stragglers``): their time is
+    multiplied by a Pareto-distributed factor.
 
-    Prints, for numbers of copies and of shards asked, the gigabytes of a machine, queries a second when the busiest
-    part is busy 60 % of the time, and the median and the 99th percentile of the answers; then, measured on a small
-    case, the recall when only the shards are asked whose centres are nearest to the query; and a table of sizes from a
-    laptop to a cluster. What it leaves out: batches of different sizes, changes, failures, and the time of the network
-    but for ``--network``. Needs tabulate.
+    Prints, for several numbers of copies and of shards queried, the gigabytes per machine, queries per second when the
+    busiest part is 60 % busy, and the median and the 99th percentile of the response times. Then prints the recall when
+    only the shards with the nearest centres are queried, measured on a small case, and a table of sizes from a laptop
+    to a cluster. The simulation ignores batches of different sizes, changes, failures, and network time other than
+    ``--network``. Needs tabulate.
     """
     options.measured = dict(options.measured)
     print(f"{options.memories:,.0f} memories on {options.machines} machines, {options.stragglers:.0%} stragglers")

@@ -1,4 +1,4 @@
-"""Compare ``MemoryStore`` with hnswlib, faiss and nmslib, and measure waits beside changes."""
+"""Compare ``MemoryStore`` with hnswlib, faiss and nmslib, and measure waits during changes."""
 
 from shared.commands import DATA, Commands, argument, timed  # before libraries that read the number of threads
 
@@ -29,7 +29,7 @@ commands = Commands(__doc__)
 
 N_REWARDED = 2000
 TARGETS, EFFORTS = (0.9, 0.95, 0.98, 0.995), (10, 20, 30, 50, 100, 200)
-PROBED = 4, 16, 64  # lists of faiss's inverted file
+PROBED = 4, 16, 64  # probes of faiss's inverted file
 N_CHANGED = 500
 SHARES = (0.5, 0.1, 0.05, 0.01, 0.001)
 PARTS = "recall", "filters", "codes", "changes", "single", *FEATURES, "sparse", "rewards"
@@ -39,7 +39,7 @@ def compare_searches(name: str, data: Vectors, parts: list[str]) -> None:
     """Print recall and times of searches with and without filters."""
     n, stored = len(data.stored), MemoryStore(random_state=0)
     warm = MemoryStore(random_state=0)
-    warm.add(range(300), data.stored[:300])  # has kernels compiled
+    warm.add(range(300), data.stored[:300])  # compile all kernels
     warm.query(data.asked, K, n_probes=2)
     _, seconds = timed(lambda: stored.add(range(n), data.stored))
     timed(stored.compact)
@@ -62,7 +62,7 @@ def compare_searches(name: str, data: Vectors, parts: list[str]) -> None:
 
 
 def searches(store: MemoryStore, graph: Any, lists: Any, data: Vectors) -> Iterator[tuple[str, float, float, float]]:
-    """Yield what is searched, its recall, and the times of queries in a batch and one by one."""
+    """Yield the name of each search, its recall, and the times of queries in a batch and one by one."""
     true, seconds = timed(lambda: store.query(data.asked, K, target_recall=1.0).keys)
     yield "store, exact", 1.0, 1e6 * seconds / len(true), float("nan")
     some = data.asked[:200]
@@ -86,19 +86,19 @@ def searches(store: MemoryStore, graph: Any, lists: Any, data: Vectors) -> Itera
 
 
 def compare_codes(n: int, n_features: int) -> None:
-    """Print recall, bytes and times of vectors that are kept in full and as 8-bit codes."""
+    """Print recall, bytes and times of vectors that are stored in full and as 8-bit codes."""
     data = clustered(n, n_features)
     true = np.argsort(-(data.asked @ data.stored.T), axis=1)[:, :K]
     rows: list[list[Any]] = []
 
     def note(name: str, size: float, built: float, search: Callable[[], Any]) -> None:
-        search()  # has code compiled
+        search()  # compile
         found, seconds = timed(search)
         rows.append([name, recall(found, true), size, 1e6 * seconds / len(true), built])
 
     for keep in ("all", "codes"):
         warm, store = (MemoryStore(random_state=0, keep=keep) for _ in range(2))
-        warm.add(range(300), data.stored[:300])  # has kernels compiled
+        warm.add(range(300), data.stored[:300])  # compile all kernels
         warm.compact()
         _, seconds = timed(lambda: (store.add(range(n), data.stored), store.compact()))  # noqa: B023
         size = store._contents.tree.nbytes / n
@@ -140,12 +140,12 @@ def compare_sparse(folder: Path, n: int) -> None:
     scores, true = np.empty(0), np.empty(0, np.int64)
 
     def score(found: np.ndarray) -> np.ndarray:
-        """Return the scores of what was found for each row: of equal ones any counts."""
+        """Return the scores of the results for each row. Of memories with equal scores any counts."""
         row = np.repeat(np.arange(asked.shape[0]), K)
         return np.asarray(asked[row].multiply(keys[found.reshape(-1)]).sum(axis=1)).reshape(found.shape)
 
     def note(name: str, search: Callable[[Any], Any]) -> None:
-        search(asked[:1])  # has code compiled
+        search(asked[:1])  # compile
         found, seconds = timed(lambda: search(asked))
         _, single = timed(lambda: [search(asked[i : i + 1]) for i in range(200)])
         least = scores[:, -1:] * (1.0 - 1e-5)
@@ -215,7 +215,7 @@ def compare_changes(n: int, n_features: int) -> None:
 
 
 def compare_single_changes(n: int, n_features: int) -> None:
-    """Print what changes of single vectors take."""
+    """Print the times of changes of single vectors."""
     data, others = clustered(n, n_features), clustered(n, n_features, seed=1).stored[:N_CHANGED]
     changed = np.random.default_rng(2).permutation(n)[:N_CHANGED].tolist()
     rows: list[list[Any]] = []
@@ -262,7 +262,7 @@ def compare_single_changes(n: int, n_features: int) -> None:
 
 
 def filtered(store: MemoryStore, lists: Any, data: Vectors) -> Iterator[list[Any]]:
-    """Yield shares of the memories that filters leave, and times in a batch and alone: store, NumPy, faiss."""
+    """Yield the share of the memories that each filter selects, and times in a batch and alone: store, NumPy, faiss."""
     rng, some = np.random.default_rng(1), data.asked[:200]
     for share in SHARES:
         chosen = np.sort(rng.choice(len(data.stored), max(K, int(share * len(data.stored))), replace=False))
@@ -286,7 +286,7 @@ def filtered(store: MemoryStore, lists: Any, data: Vectors) -> Iterator[list[Any
 
 
 def best_of_gathered(asked: np.ndarray, stored: np.ndarray, chosen: np.ndarray) -> np.ndarray:
-    """Return the positions of the best of some rows for each query: they are copied and multiplied."""
+    """Return the positions of the best of some rows for each query, by a product with a copy of these rows."""
     scores = asked @ stored[chosen].T
     best = np.argpartition(-scores, K - 1, axis=1)[:, :K]
     order = np.argsort(-np.take_along_axis(scores, best, axis=1), axis=1, kind="stable")
@@ -294,7 +294,7 @@ def best_of_gathered(asked: np.ndarray, stored: np.ndarray, chosen: np.ndarray) 
 
 
 def rewarded(folder: Path, n: int) -> Iterator[tuple[str, Any, np.ndarray, Any, np.ndarray]]:
-    """Yield names, vectors to store and what they belong to, and queries and what they ask for."""
+    """Yield names, vectors to store with their values, and queries with the values that they should find."""
     texts = packages(folder, n, n_queries=N_REWARDED + N_ASKED)
     captions = [line["captions"] for line in read_lines(folder / "flickr8k/images.jsonl.gz")][: N_REWARDED + N_ASKED]
     pictures = np.arange(len(captions))
@@ -319,7 +319,7 @@ def rewarded(folder: Path, n: int) -> Iterator[tuple[str, Any, np.ndarray, Any, 
 
 
 def compare_rewards(folder: Path, n: int, rate: float | None) -> None:
-    """Print shares of right first answers before and after feedback on other queries."""
+    """Print the accuracy of the first result before and after feedback on other queries."""
     rows = []
     for name, keys, owners, queries, answers in rewarded(folder, n):
         there = np.flatnonzero(np.asarray(abs(keys).sum(axis=1)).reshape(-1) > 0)
@@ -358,15 +358,19 @@ def compare_rewards(folder: Path, n: int, rate: float | None) -> None:
 def compare(options: argparse.Namespace) -> None:
     """Compare ``MemoryStore`` with hnswlib, faiss and NumPy: recall at 10 and time, filters, changes and rewards.
 
-    Expects ``omniglot_background/hog.npz`` as ``shared/labelled_sets.py`` says, ``packages/summaries.jsonl.gz`` as
-    ``shared/texts.py`` does, ``flickr8k/images.jsonl.gz`` as ``texts.py rerankers`` does, and ``coil100/mobilenet.npz``
-    and ``flickr8k/mobilenet.npz`` with features ``X``. Recall and filters: clustered vectors, and features of pictures
-    of which every tenth is a query. Sparse: package summaries as BM25 vectors, compared with nmslib's graph and a
-    sparse product. Codes: clustered vectors kept in full, and as 8-bit codes only. Changes: recall after every vector
-    has been replaced and half of them have been deleted. Single: changes of one vector at a time. Rewards: package
-    summaries and captions of pictures; 2,000 queries are rewarded, and results of others are measured. Times are
-    processor time on one thread, in microseconds per query of a batch. Needs tabulate; without hnswlib or faiss their
-    rows are left out.
+    Expects ``omniglot_background/hog.npz`` as in ``shared/labelled_sets.py``, ``packages/summaries.jsonl.gz`` as in
+    ``shared/texts.py``, ``flickr8k/images.jsonl.gz`` as in ``texts.py rerankers``, and ``coil100/mobilenet.npz`` and
+    ``flickr8k/mobilenet.npz`` with features ``X``.
+
+    - Recall and filters: clustered vectors, and features of pictures, every tenth of which is a query.
+    - Sparse: package summaries as BM25 vectors, compared with nmslib's graph and a sparse product.
+    - Codes: clustered vectors stored in full, and as 8-bit codes only.
+    - Changes: recall after every vector has been replaced and half of them have been deleted.
+    - Single: changes of one vector at a time.
+    - Rewards: package summaries and captions of pictures; 2,000 queries are rewarded, and others are measured.
+
+    Times are microseconds of CPU time per query of a batch, on one thread. Needs tabulate. Rows of hnswlib and faiss
+    are left out unless these are installed.
     """
     parts = options.parts or list(PARTS)
     if "recall" in parts or "filters" in parts:
@@ -387,7 +391,7 @@ def compare(options: argparse.Namespace) -> None:
 
 
 def seconds_a_key(store: MemoryStore, n: int) -> tuple[float, float]:
-    """Return how long it takes to look up the key of a memory in the database, and to read one with all others."""
+    """Return the seconds to look up the key of a memory in the database, and per key when all are read at once."""
     records, ids = store._contents.records, np.random.default_rng(0).permutation(n)[: 100 * K].reshape(-1, 1, K)
     begun = perf_counter()
     for some in ids:
@@ -403,15 +407,15 @@ def seconds_a_key(store: MemoryStore, n: int) -> tuple[float, float]:
     argument("--features", type=int, default=128),
 )
 def opening(options: argparse.Namespace) -> None:
-    """Measure how long it takes to close and open a store, and to answer the first queries.
+    """Measure the time to close and open a store, and to answer the first queries.
 
-    Clustered vectors; a folder that was closed, one whose process was killed after changes, and a file. Times are by
-    the clock.
+    Uses clustered vectors in a folder that was closed, a folder whose process was killed after changes, and a file.
+    Times are wall times.
     """
     n, n_features = options.n, options.features
     data = clustered(n, n_features)
     warm = MemoryStore(random_state=0)
-    warm.add(range(300), data.stored[:300])  # has kernels compiled
+    warm.add(range(300), data.stored[:300])  # compile all kernels
     warm.upsert(0, data.stored[:1])
     warm.query(data.asked, K, n_probes=4)
     rows: list[list[Any]] = []
@@ -457,12 +461,12 @@ N_THREADS = 1, 2, 8, 32
 def asked_and_changed(
     ask: Callable[[int], Any], n_threads: int, change: Callable[[int], Any] | None, seconds: float
 ) -> list[float]:
-    """Return queries a second of some threads and changes a second of another one, and quantiles of their times."""
+    """Return queries per second of some threads, changes per second of another thread, and quantiles of their times."""
     times: list[list[float]] = [[] for _ in range(n_threads + 1)]
     together, end = threading.Barrier(n_threads + 2), [0.0]
 
     def work(own: list[float], order: np.ndarray, do: Callable[[int], Any] | None) -> None:
-        together.wait()  # a thread may be kept from beginning for as long as all others together
+        together.wait()  # some threads may otherwise start only after all others have finished
         i = 0
         while do is not None and perf_counter() < end[0]:
             begun = perf_counter()
@@ -472,7 +476,7 @@ def asked_and_changed(
 
     for do in (ask, change):
         if do is not None:
-            do(0)  # has kernels compiled
+            do(0)  # compile all kernels
     orders = [np.random.default_rng(i).permutation(N_ASKED) for i in range(n_threads)]
     given = [(own, order, ask) for own, order in zip(times, orders, strict=False)]
     threads = [
@@ -497,11 +501,11 @@ def asked_and_changed(
     argument("--seconds", type=float, default=2.0, help="for each number of threads"),
 )
 def threads(options: argparse.Namespace) -> None:
-    """Compare queries from several threads, alone and beside a thread that changes the store, with hnswlib's.
+    """Compare queries from several threads with hnswlib's, alone and while another thread changes the store.
 
-    Single queries of clustered vectors from 1 to 32 threads at once: alone, beside a thread that replaces vectors, and
-    beside one that replaces or adds to a store in a folder, which grows and takes snapshots. The changes are measured
-    alone too. Times are by the clock. Without hnswlib its rows are left out.
+    Makes single queries of clustered vectors from 1 to 32 threads at once: alone, while a thread replaces vectors, and
+    while a thread replaces vectors in or adds vectors to a store in a folder, which grows and takes snapshots. Also
+    measures the changes alone. Times are wall times. Rows of hnswlib are left out unless it is installed.
     """
     n, n_features, seconds = options.n, options.features, options.seconds
     data, others = clustered(n, n_features), clustered(n, n_features, seed=1).stored
@@ -537,7 +541,7 @@ def threads(options: argparse.Namespace) -> None:
             ask = lambda i: asked.query(data.asked[i : i + 1], K)  # noqa: B023, E731
             for n_threads in N_THREADS if change is None else (0, *N_THREADS):
                 rows.append([how, n_threads, *asked_and_changed(ask, n_threads, change, seconds)])
-    if find_spec("hnswlib"):  # whose queries must not meet changes
+    if find_spec("hnswlib"):  # its queries must not run during changes
         graph = graph_of(data.stored)[0]
         graph.set_ef(20)
         ask = lambda i: graph.knn_query(data.asked[i : i + 1], K, num_threads=1)  # noqa: E731
@@ -557,12 +561,12 @@ N_FIRST, N_SINGLE = 2000, 50
 
 
 def asked_meanwhile(estimator: Any, rows: Any, n_threads: int, work: Callable[[], Any]) -> tuple[float, np.ndarray]:
-    """Return the seconds that some work takes, and those of each answer that threads get meanwhile."""
+    """Return the seconds of a function, and the seconds of each answer that threads get meanwhile."""
     is_over, begun = threading.Event(), threading.Barrier(n_threads + 1)
     times: list[list[float]] = [[] for _ in range(n_threads)]
 
     def ask(own: list[float], first: int) -> None:
-        estimator.predict(rows[:1])  # one that has asked before: a first answer may wait for the change under way
+        estimator.predict(rows[:1])  # a thread's first answer may wait for the change under way
         begun.wait()
         i = first
         while not is_over.is_set():
@@ -593,10 +597,10 @@ def asked_meanwhile(estimator: Any, rows: Any, n_threads: int, work: Callable[[]
 def waits(options: argparse.Namespace) -> None:
     """Measure how long ``predict`` in other threads waits while an estimator learns.
 
-    Expects ``wikipara1k/train.jsonl.gz`` as ``shared/labelled_sets.py`` says. An estimator learns some paragraphs, and
-    then many more at once and one at a time, while threads ask for one row after the other. "Longest" is the longest
-    answer, and "alone" the longest while nothing is learned: in both a thread also waits for the others to give it the
-    interpreter. "Answers" counts those given between the beginning and the end of the change. Times are by the clock.
+    Expects ``wikipara1k/train.jsonl.gz`` as in ``shared/labelled_sets.py``. An estimator learns some paragraphs, and
+    then many more, at once and one at a time, while threads query one row after the other. "Longest" is the longest
+    answer time, and "alone" is the longest without learning. Both include the time that a thread waits for Python's
+    global interpreter lock. "Answers" counts the answers during the change. Times are wall times.
     """
     lines = read_lines(options.data / "wikipara1k/train.jsonl.gz")
     order = np.random.default_rng(0).permutation(len(lines))[: N_FIRST + options.n]
@@ -643,9 +647,9 @@ def waits(options: argparse.Namespace) -> None:
     argument("--features", type=int, default=384),
 )
 def first(options: argparse.Namespace) -> None:
-    """Measure the first queries of a new store and of one loaded from a file, after other stores had all code compiled.
+    """Measure the first queries of a new store and of one loaded from a file, with all kernels compiled.
 
-    "Longest" is the longest of the 200 queries that follow, which measure the recall in parts.
+    "Longest" is the longest of the 200 queries that follow, which include the measurement of the recall in steps.
     """
     data, table = clustered(options.n, options.features), list[list[Any]]()
     payloads = [{"n": i % 7} for i in range(options.n)]

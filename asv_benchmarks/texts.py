@@ -1,4 +1,4 @@
-"""Compare searches of texts: BM25, trees, classifiers, learned weights of terms, re-ranking."""
+"""Compare text searches and classifiers: BM25, trees, learned term weights, and re-ranking."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ from cmt_numba.text import BM25Vectorizer, FastTextClassifier, TextClassifier
 
 commands = Commands(__doc__)
 
-N_WARMING = 300  # texts that kernels are compiled with
+N_WARMING = 300  # texts used to compile kernels
 
 
 class Result(NamedTuple):
-    """How an engine did: seconds for all stored texts, microseconds for a query."""
+    """The results of an engine: seconds for all stored texts, microseconds per query."""
 
     error: float
     vectorise: float
@@ -62,7 +62,7 @@ def by_bm25s(texts: Texts, backend: str) -> Result:
     _, insert = timed(lambda: index.index(tokens, show_progress=False))
     queries, vectors = timed(lambda: bm25s.tokenize(texts.queries, **options))
     ask = {"k": 1, "n_threads": 1, "show_progress": False, "return_as": "documents"}
-    index.retrieve(queries, **ask)  # compiles
+    index.retrieve(queries, **ask)  # compile
     found, query = timed(lambda: index.retrieve(queries, **ask))
     return _result(texts, np.asarray(found)[:, 0], vectorise, insert, vectors, query)
 
@@ -100,7 +100,7 @@ def by_keys(texts: Texts, engine: str, **options: Any) -> Result:
     vectorizer = BM25Vectorizer(**options)
     keys, vectorise = timed(lambda: vectorizer.fit_transform(texts.stored))
     queries, vectors = timed(lambda: vectorizer.transform(texts.queries))
-    ENGINES[engine](keys[:N_WARMING])(queries[:2])  # compiles
+    ENGINES[engine](keys[:N_WARMING])(queries[:2])  # compile
     answer, insert = timed(lambda: ENGINES[engine](keys))
     answer(queries[:2])
     found, query = timed(lambda: answer(queries))
@@ -119,13 +119,13 @@ def _result(texts: Texts, found: np.ndarray, vectorise: float, insert: float, ve
     argument("--norm", choices=["append", "l2"], default="append"),
 )
 def search(options: argparse.Namespace) -> None:
-    """Compare search of texts that are stored once each: trees and classifier on BM25 keys with the library bm25s.
+    """Compare searches of texts that are stored once each: trees and classifier on BM25 keys, and the library bm25s.
 
     The texts are those of ``shared/texts.py``.
 
     Prints for each engine the error of the best answer, seconds to vectorise and to store all texts, and microseconds
-    to vectorise and to answer a query in one batch: processor time on one thread. Kernels are compiled before. Needs
-    tabulate, and bm25s for its rows, which are left out otherwise.
+    to vectorise and to answer a query in one batch: CPU time on one thread. Kernels are compiled before timing. Needs
+    tabulate. Rows of bm25s are left out unless it is installed.
     """
     for name in options.sets:
         texts = TEXT_SETS[name](options.data)
@@ -141,16 +141,16 @@ def search(options: argparse.Namespace) -> None:
 
 LEAVES_OF_ONE_TREE = (1, 4, 16, 64)
 LEAVES_OF_EACH = (1, 2)
-"""Leaves searched: in all for one tree, for each tree of several."""
+"""Numbers of leaves to search: in total for one tree, per tree for a forest."""
 
 
 def seconds_of(work: Callable[[], Any]) -> float:
-    """Return how long a call takes."""
+    """Return the seconds of a call."""
     return timed(work, time.perf_counter)[1]
 
 
 def read_pairs(path: Path, keys: str, queries: str) -> tuple[list[str], list[str], np.ndarray]:
-    """Return the texts to store, the texts to ask for, and for each of these the position of its answer."""
+    """Return the texts to store, the queries, and the position of the answer to each query."""
     with gzip.open(path, "rt") if path.suffix == ".gz" else path.open() as file:
         versions = [json.loads(line)["text"] for line in file]
     versions = [version for version in versions if version.get(keys)]
@@ -159,7 +159,7 @@ def read_pairs(path: Path, keys: str, queries: str) -> tuple[list[str], list[str
 
 
 def make_vectorizer(hashed: bool) -> Any:
-    """Return what turns texts into sparse tf-idf rows."""
+    """Return a vectorizer that turns texts into sparse tf-idf rows."""
     if not hashed:
         return TfidfVectorizer(sublinear_tf=True, dtype=np.float32)
     words = HashingVectorizer(n_features=2**20, alternate_sign=False, norm=None, dtype=np.float32)
@@ -167,7 +167,7 @@ def make_vectorizer(hashed: bool) -> Any:
 
 
 def self_consistency(tree: ContextualMemoryTree, X: Any) -> float:
-    """Return how many keys find themselves, or a key equal to them, in one leaf of each tree."""
+    """Return the share of keys that find themselves, or a key equal to them, in one leaf of each tree."""
     hits = tree.query(X)
     same = hits.ids[:, 0] == np.arange(X.shape[0])
     equal = hits.scores[:, 0] > 1 - 1e-6
@@ -187,12 +187,12 @@ def trees(options: argparse.Namespace) -> None:
     """Measure retrieval of texts by other wordings: error, self-consistency, time and memory.
 
     Every text is a memory and a class of its own; the queries say the same in other words. The data is a file of JSON
-    lines (plain or gzip), each with a ``text`` that holds several versions, such as a verse in several translations.
+    lines (plain or gzip), each with a ``text`` that holds several versions, such as a verse in several translations::
 
         {"text": {"KJV": "In the beginning God created ...", "ASV": "In the beginning God created ..."}}
 
-    The figures come from the 31,102 verses of the Bible in the King James and the American Standard Version, both in
-    the public domain (for example from github.com/scrollmapper/bible_databases).
+    The published measurements use the 31,102 verses of the Bible in the King James and the American Standard Version,
+    both in the public domain (for example from github.com/scrollmapper/bible_databases).
 
     Keys are tf-idf words; with ``--hashed`` the words are hashed into 2**20 features. Needs scikit-learn and tabulate.
     """
@@ -291,14 +291,17 @@ def from_examples(folder: Path, asked: str) -> list[Any]:
     argument("--asked", nargs="*", choices=ASKED, default=ASKED, help="translations asked"),
 )
 def term_weights(options: argparse.Namespace) -> None:
-    """Compare BM25 with weights of terms that are learned, from rewards and from further examples.
+    """Compare BM25 with learned term weights, from rewards and from further examples.
 
-    Expects the files that ``shared/texts.py`` describes. Packages: 2,000 queries are answered by BM25, and the ten
-    packages that each is given are rewarded, 1 for the right one and 0 for others. The rewards of some of the queries,
-    whose number is in the table, teach the weights of terms (``BM25Vectorizer.learn_weights``), and 2,000 other queries
-    are asked. Bible: three translations of each verse are stored, and those of a fourth are asked; BM25 answers with
-    the verse of the best of all texts, ``CMTClassifier`` learns from them as examples. All searches but the
-    classifier's are exact. Needs tabulate.
+    Expects the files that ``shared/texts.py`` describes.
+
+    - Packages: BM25 answers 2,000 queries with ten packages each. The right package gets the reward 1, the others 0.
+      ``BM25Vectorizer.learn_weights`` learns term weights from the rewards of some of these queries; the table has
+      their number. The error is measured on 2,000 other queries.
+    - Bible: three translations of each verse are stored, and those of a fourth are queries. BM25 answers with the verse
+      of the best text. ``CMTClassifier`` learns from the texts as examples.
+
+    All searches but the classifier's are exact. Needs tabulate.
     """
     rows = from_rewards(options.data, options.packages)
     print(tabulate(rows, ["rewarded queries", "error", "seconds to learn"], "github", floatfmt=".4f"), flush=True)
@@ -312,7 +315,7 @@ N_QUERIES, N_FOUND, N_LEAVES = 2000, 20, 64
 
 
 class Task(NamedTuple):
-    """Texts to store and what each stands for; queries, and what is right for each. Those asked come first."""
+    """Texts to store with their values; queries with their right values. The queries to measure come first."""
 
     stored: list[str]
     values: np.ndarray
@@ -322,12 +325,12 @@ class Task(NamedTuple):
 
 
 def one_text_each(texts: Any) -> Task:
-    """Return a task where each text stands for itself."""
+    """Return a task where each text is its own value."""
     return Task(texts.stored, np.arange(len(texts.stored)), texts.queries, texts.answers, N_QUERIES)
 
 
 def flickr(folder: Path) -> Task:
-    """Return four captions of each picture, and the fifth of some."""
+    """Return four captions of each picture as stored texts, and the fifth captions of some pictures as queries."""
     captions = [line["captions"] for line in read_lines(folder / "flickr8k/images.jsonl.gz")]
     asked = np.random.RandomState(0).permutation(len(captions))[: 2 * N_QUERIES]
     stored = [caption for each in captions for caption in each[:4]]
@@ -377,12 +380,13 @@ def models() -> dict[str, Any]:
 
 
 def margins(tree: ContextualMemoryTree, keys: Any, ids: np.ndarray) -> np.ndarray:
-    """Return by how much routers fall short of being sure of the way to the leaves of memories: shape of ``ids``.
+    """Return by how much routers miss their margin on the paths to the leaves of memories, in the shape of ``ids``.
 
-    That is what a search for the leaves goes by, the least of all trees. Keys are sparse, ids those of the tree.
+    This is the priority of a leaf in a search, and the minimum over all trees. Keys are sparse, and ids are those of
+    the tree.
     """
     state, keys = tree._forest.allocated(), normalize(keys)
-    slots = np.searchsorted(state.keys.ids[: len(tree)], np.maximum(ids, 0))  # in order, as nothing was removed
+    slots = np.searchsorted(state.keys.ids[: len(tree)], np.maximum(ids, 0))  # ids are in order, as nothing was removed
     least = np.full(ids.shape, np.inf, np.float32)
     for nodes, leaves, table, leaf_of in zip(
         state.nodes, state.leaves, state.routers.table, state.leaf_of, strict=True
@@ -454,22 +458,22 @@ def rows_of_task(task: Task, n_rewarded: list[int]) -> Iterator[list[Any]]:
     argument("--rewarded", type=int, nargs="+", default=[100, 2000], help="numbers of rewarded queries"),
 )
 def rerankers(options: argparse.Namespace) -> None:
-    """Compare the first answer of a search before and after learning from rewards: linear and boosted re-ranking.
+    """Compare the first result of a search before and after learning from rewards, by linear and boosted re-ranking.
 
     Expects the files that ``shared/texts.py`` describes, ``flickr8k/images.jsonl.gz`` with a line ``{"captions":
-    [...]}`` of five captions for each picture, and ``entitymatch/NAME.records.jsonl.gz`` and ``.pairs.jsonl.gz``: a
-    line for each record, with its ``id`` and ``table`` ("A" or "B"), and one ``{"a": ..., "b": ..., "label": ...}`` for
-    each pair of records that people have compared. Flickr8k: four captions of each picture are stored, and its fifth
-    asks for it. Entity matching: records of table B are stored, and those of table A ask for their match; a third of
-    them, and not 2,000 queries, is asked.
+    [...]}`` of five captions for each picture, and ``entitymatch/NAME.records.jsonl.gz`` and ``.pairs.jsonl.gz``.
+    Records have a line each with an ``id`` and a ``table`` ("A" or "B"). Pairs have a line ``{"a": ..., "b": ...,
+    "label": ...}`` for each pair of records that people have compared. Flickr8k: four captions of each picture are
+    stored, and the fifth is the query. Entity matching: records of table B are stored, and those of table A are
+    queries; a third of them is measured, instead of 2,000 queries.
 
-    A ``CMTRetriever`` on BM25 keys finds 20 texts for each query. Those of the rewarded queries are rewarded with 1 if
-    they are right and with 0 if not. Printed is the share of other queries whose first answer is right: as the search
-    has it, after ``CMTRetriever.feedback``, and re-ranked by models that have learned from the same rewards, where
-    "validated" is the boosted one with ``validate=True`` and "margins" the boosted one with a further feature, by how
-    much the routers' margins fall short on the way to the document's leaf; then how many have a right answer among the
-    20; and microseconds for a query, of processor time on one thread, for the search with its keys and for re-ranking
-    by each model. Needs tabulate, and xgboost for its columns, which are left out otherwise.
+    A ``CMTRetriever`` on BM25 keys finds 20 texts for each query. For the rewarded queries, right texts get the reward
+    1 and others 0. Prints the accuracy of the first result on other queries: by the search alone, after
+    ``CMTRetriever.feedback``, and re-ranked by models that have learned from the same rewards. "validated" is the
+    boosted model with ``validate=True``. "margins" is the boosted model with a further feature: by how much the routers
+    miss their margin on the path to the document's leaf. Then prints the share of queries with a right text among the
+    20, and microseconds of CPU time per query on one thread, for the search with its keys and for re-ranking by each
+    model. Needs tabulate. Columns of xgboost are left out unless it is installed.
     """
     headers = ["set", "rewarded", "search", "feedback", *models(), f"in {N_FOUND}", "search, us"]
     headers += [f"{name}, us" for name in models()]
@@ -482,7 +486,7 @@ def rerankers(options: argparse.Namespace) -> None:
 
 
 class Taught(NamedTuple):
-    """Texts with classes: to learn from, to ask, and questions out of scope."""
+    """Texts with classes to learn from, queries, and out-of-scope questions."""
 
     texts: list[str]
     labels: np.ndarray
@@ -518,7 +522,7 @@ def taught(folder: Path) -> Taught:
 
 
 def rival_classifiers() -> dict[str, Callable[[], Any]]:
-    """Return what makes each rival: linear models and FastTextClassifier, on words and with characters."""
+    """Return the rivals: linear models and FastTextClassifier, on words and with characters."""
     words = {"sublinear_tf": True, "token_pattern": TOKEN}
 
     def both() -> Any:
@@ -536,7 +540,7 @@ def rival_classifiers() -> dict[str, Callable[[], Any]]:
 
 
 def calibration_error(classifier: Any, texts: list[str], answers: np.ndarray) -> float:
-    """Return the expected calibration error, in ten bins of the highest probability."""
+    """Return the expected calibration error, with ten bins of the highest probability."""
     proba = classifier.predict_proba(texts)
     sure, right = proba.max(axis=1), classifier.classes_[proba.argmax(axis=1)] == answers
     bins = np.minimum((10 * sure).astype(int), 9)
@@ -544,15 +548,15 @@ def calibration_error(classifier: Any, texts: list[str], answers: np.ndarray) ->
 
 
 def out_of_scope(classifier: Any, data: Taught) -> float:
-    """Return the area under the curve of the highest probability, of questions in scope against others."""
+    """Return the area under the curve when the highest probability separates questions in scope from others."""
     sure = [classifier.predict_proba(texts).max(axis=1) for texts in (data.queries, data.others)]
     return float(roc_auc_score(np.repeat([1, 0], [len(part) for part in sure]), np.concatenate(sure)))
 
 
 def live_error(learner: Callable[[], Any], data: Taught, n_later: int) -> list[float]:
-    """Return errors on classes that come later, one text after the other, and if all are learned at once.
+    """Return the errors on classes that are added later text by text, and those of one fit on all classes.
 
-    After each of them the error on the classes known before.
+    The first two errors are on the later classes, the others on the earlier ones.
     """
     classes = np.random.default_rng(1).permutation(np.unique(data.labels))
     later, known = data.of_classes(classes[:n_later]), data.of_classes(classes[n_later:])
@@ -574,12 +578,12 @@ def live_error(learner: Callable[[], Any], data: Taught, n_later: int) -> list[f
 def classifier(options: argparse.Namespace) -> None:
     """Compare ``TextClassifier`` with linear models and ``FastTextClassifier``, on words and with characters.
 
-    The folders have lines ``{"text": ..., "label": ...}`` and may have questions out of scope, ``oos.jsonl.gz``.
+    The folders have lines ``{"text": ..., "label": ...}`` and may have out-of-scope questions in ``oos.jsonl.gz``.
 
-    Prints errors, the mean over seeds, seconds to fit and microseconds to answer one text: processor time on one
-    thread. For ``TextClassifier`` also the calibration error, microseconds to learn one text, megabytes of the file,
-    the area under the curve for questions out of scope and, with the fewest shots, errors on classes that come later,
-    text by text, beside those of a classifier that has learned all at once. Needs tabulate.
+    Prints errors (the mean over seeds), seconds to fit and microseconds to classify one text: CPU time on one thread.
+    For ``TextClassifier``, also prints the calibration error, microseconds to learn one text, megabytes of the file,
+    the area under the curve for out-of-scope questions and, with the fewest shots, errors on classes that are added
+    later text by text, compared with a classifier that has learned all classes at once. Needs tabulate.
     """
     ours = {"TextClassifier": lambda: TextClassifier(random_state=0)}
     if options.encoder:
@@ -589,7 +593,7 @@ def classifier(options: argparse.Namespace) -> None:
         data, rows, further = taught(folder), [], []
         n_later = options.later or np.unique(data.labels).size // 5
         for name, learner in learners.items():
-            learner().fit(data.texts[:N_WARMING], data.labels[:N_WARMING]).predict(data.queries[:1])  # compiles
+            learner().fit(data.texts[:N_WARMING], data.labels[:N_WARMING]).predict(data.queries[:1])  # compile
             row: list[Any] = [name]
             for shots in options.shots:
                 n = None if shots == "all" else int(shots)
@@ -610,18 +614,18 @@ def classifier(options: argparse.Namespace) -> None:
 
 
 def fit_timed(learner: Callable[[], Any], data: Taught) -> tuple[Any, float]:
-    """Return a fitted classifier, and the seconds that it took."""
+    """Return a fitted classifier, and the seconds to fit it."""
     return timed(lambda: learner().fit(data.texts, data.labels))
 
 
 def seconds_of_each(work: Callable[..., Any], *arguments: list[Any]) -> float:
-    """Return the mean seconds of a call, over the first arguments."""
+    """Return the mean seconds of a call over lists of arguments."""
     calls = list(zip(*arguments, strict=True))[:N_WARMING]
     return timed(lambda: [work(*given) for given in calls])[1] / len(calls)
 
 
 def facts(classifier: Any, data: Taught) -> list[float]:
-    """Return calibration error, out-of-scope detection, size and time to learn of a fitted classifier."""
+    """Return the calibration error, out-of-scope detection, file size and learning time of a fitted classifier."""
     auc = out_of_scope(classifier, data) if data.others else np.nan
     with tempfile.NamedTemporaryFile() as file:
         classifier.save(file.name)

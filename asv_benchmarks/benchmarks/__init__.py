@@ -1,4 +1,4 @@
-"""Benchmarks for airspeed velocity: times, memory, and the quality that speed must not be bought with."""
+"""Benchmarks for airspeed velocity: time, memory and accuracy."""
 
 import hashlib
 import importlib.util
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def _source_hash() -> str:
-    """Return a hash of the sources of the package that is measured."""
+    """Return a hash of the sources of the measured package."""
     specification = importlib.util.find_spec("cmt_numba")
     assert specification is not None
     assert specification.submodule_search_locations is not None
@@ -18,7 +18,6 @@ def _source_hash() -> str:
     return digest.hexdigest()[:16]
 
 
-# Numba would take kernels that were compiled from another commit for its own where only a function that is compiled
-# into them has changed, so every version of the sources has a cache of its own. Numba reads the variable when it is
-# imported: nothing above may import it.
+# Numba reuses a cached kernel of another commit if only a function that is compiled into it has changed. So each
+# version of the sources has a cache of its own. Numba reads the variable on import: nothing above may import Numba.
 os.environ["NUMBA_CACHE_DIR"] = str(Path(tempfile.gettempdir()) / f"cmt_numba-asv-{_source_hash()}")

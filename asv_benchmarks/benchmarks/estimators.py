@@ -1,4 +1,4 @@
-"""The estimators on made data: time to fit and to predict, memory, and errors."""
+"""Fit and query estimators on synthetic data: time, memory and error."""
 
 import pickle
 from pathlib import Path
@@ -13,9 +13,9 @@ from .keys import Matrix, draw_words, make_labelled, reworded, rows_of_words
 
 LABELS = 1000
 _SHOTS = 10
-LABELS_OF_SEVERAL = 1500  # too many for every example to be compared with each of them
+LABELS_OF_SEVERAL = 1500  # too many to compare every query with every example
 _SHOTS_OF_SEVERAL = 4
-_FEW = 50  # examples that have everything compiled
+_FEW = 50  # examples that trigger all compilation
 
 
 class Task(NamedTuple):
@@ -33,7 +33,7 @@ def _make_classes(form: str) -> Task:
 
 
 def _make_pairs(form: str) -> Task:
-    """Return 3,000 examples that are sums of two, and have the labels of both."""
+    """Return 3,000 examples, each the sum of two objects, labelled with both."""
     data = make_labelled(form, LABELS_OF_SEVERAL, _SHOTS_OF_SEVERAL, n_queries=2000)
     half, n = data.labels.size // 2, data.answers.size // 2
     return Task(
@@ -60,7 +60,7 @@ def _make_values() -> Task:
 
 
 def make_task(kind: str) -> Task:
-    """Return what an estimator of the kind learns."""
+    """Return the task for one kind of estimator."""
     name, _, variant = kind.partition(", ")
     if name == "retriever":
         return _make_values()
@@ -68,7 +68,7 @@ def make_task(kind: str) -> Task:
 
 
 def fit(kind: str, task: Task, n: int | None = None) -> Any:
-    """Return an estimator that has learned from all examples of a task, or from the first ``n``."""
+    """Return an estimator fitted on all examples of a task, or on the first ``n``."""
     name, _, variant = kind.partition(", ")
     estimator: Any
     if name == "retriever":
@@ -79,10 +79,10 @@ def fit(kind: str, task: Task, n: int | None = None) -> Any:
 
 
 def error(kind: str, fitted: Any, task: Task) -> float:
-    """Return the error of answers.
+    """Return the error of an estimator on the queries.
 
-    Of classes the share that is wrong, of several labels how many of a row are wrong or missing, of values what their
-    cosine with what was meant falls short of 1.
+    For classes it is the share of wrong answers; for several labels, the number of wrong or missing labels per row; for
+    values, 1 minus the cosine between the answer and the target.
     """
     if kind.startswith("retriever"):
         return 1.0 - float(fitted.score(task.queries, task.answers))
@@ -91,7 +91,7 @@ def error(kind: str, fitted: Any, task: Task) -> float:
 
 
 class Estimator:
-    """Fit and ask the estimators, with their defaults and so on one thread."""
+    """Fit and query the estimators with default parameters, on one thread."""
 
     params = (
         [
@@ -108,13 +108,13 @@ class Estimator:
     timeout = 600
 
     def setup_cache(self) -> None:
-        """Fit all of them."""
+        """Fit all estimators."""
         for kind in self.params[0]:
             with _path(kind).open("wb") as file:
                 pickle.dump(fit(kind, make_task(kind)), file, pickle.HIGHEST_PROTOCOL)
 
     def setup(self, kind: str) -> None:
-        """Make the examples, take the estimator that has learned from them, and have everything compiled."""
+        """Make the examples, load the fitted estimator, and compile all kernels."""
         self.task = make_task(kind)
         fit(kind, self.task, _FEW)
         with _path(kind).open("rb") as file:
@@ -122,19 +122,19 @@ class Estimator:
         self.fitted.predict(self.task.queries[:1])
 
     def time_fit(self, kind: str) -> None:
-        """Learn from all examples."""
+        """Fit on all examples."""
         fit(kind, self.task)
 
     def time_predict_1000(self, kind: str) -> None:
-        """Ask all at once."""
+        """Predict all queries in one batch."""
         self.fitted.predict(self.task.queries)
 
     def peakmem_fit(self, kind: str) -> None:
-        """Learn from all examples; what has learned before is in memory too."""
+        """Fit on all examples. The estimator fitted before is in memory too."""
         fit(kind, self.task)
 
     def track_error(self, kind: str) -> float:
-        """Return the error on other examples."""
+        """Return the error on unseen examples."""
         return error(kind, self.fitted, self.task)
 
 

@@ -1,4 +1,4 @@
-"""Trees in files: time to write and to read, memory, and how large the files are."""
+"""Save and load trees: time, memory and file sizes."""
 
 import pickle
 from itertools import product
@@ -23,21 +23,21 @@ class Pickle(WithTrees):
     param_names = ("form", "memories")
 
     def setup(self, form: str, n: int) -> None:
-        """Take a tree and pickle it once."""
+        """Load a tree and pickle it once."""
         self.tree = read_grown(form, n).tree
         self.pickled = pickle.dumps(self.tree, pickle.HIGHEST_PROTOCOL)
 
     def time_dump(self, form: str, n: int) -> None:
-        """Write."""
+        """Pickle the tree."""
         pickle.dumps(self.tree, pickle.HIGHEST_PROTOCOL)
 
     def time_load(self, form: str, n: int) -> None:
-        """Read."""
+        """Unpickle the tree."""
         pickle.loads(self.pickled)
 
 
 class WithFiles:
-    """What benchmarks of the package's own files have in common; they run in the folder that the files are in."""
+    """Base class of the benchmarks of saved files, which run in the folder that contains the files."""
 
     params = (FORMS, SIZES)
     param_names = ("form", "memories")
@@ -52,7 +52,7 @@ class WithFiles:
             tree.save(_path(form, n))
 
     def setup(self, form: str, n: int) -> None:
-        """Pass over versions of the package that have no files."""
+        """Skip versions of the package that cannot save files."""
         if not hasattr(ContextualMemoryTree, "save"):
             raise NotImplementedError
 
@@ -61,16 +61,16 @@ class Save(WithFiles):
     """Save a tree."""
 
     def setup(self, form: str, n: int) -> None:
-        """Load what is to be saved."""
+        """Load the tree to save."""
         super().setup(form, n)
         self.tree = ContextualMemoryTree.load(_path(form, n))
 
     def time_save(self, form: str, n: int) -> None:
-        """Write, over what was written before."""
+        """Save over an existing file."""
         self.tree.save(_NEW)
 
     def track_bytes_per_memory(self, form: str, n: int) -> float:
-        """Return what the file, or the folder, takes for each memory."""
+        """Return the bytes per memory of the file or folder."""
         path = _path(form, n)
         files = path.rglob("*") if path.is_dir() else [path]
         return sum(file.stat().st_size for file in files if file.is_file()) / n
@@ -79,10 +79,10 @@ class Save(WithFiles):
 
 
 class Load(WithFiles):
-    """Load a tree, in a process that has no other."""
+    """Load a tree in a process that has no other tree."""
 
     def setup(self, form: str, n: int) -> None:
-        """Make a query, and have everything compiled."""
+        """Make a query and compile all kernels."""
         super().setup(form, n)
         self.query = make_data(form, n).queries[:1]
         self.time_map_and_ask_one_row(form, n)
@@ -92,7 +92,7 @@ class Load(WithFiles):
         ContextualMemoryTree.load(_path(form, n))
 
     def time_map_and_ask_one_row(self, form: str, n: int) -> None:
-        """Load only what a single query touches."""
+        """Map the file and answer one query, which loads only the parts that it reads."""
         ContextualMemoryTree.load(_path(form, n), mmap=True).query(self.query)
 
     def peakmem_load(self, form: str, n: int) -> None:
@@ -101,7 +101,7 @@ class Load(WithFiles):
 
 
 class Journal:
-    """Insert into a tree that lives in a folder, and into one that does not."""
+    """Insert into a durable tree in a folder, and into a tree in memory."""
 
     params = ((1, 100, 10_000), ("journaled", "journaled, synced in the end", "plain"))
     param_names = ("rows", "tree")
@@ -111,7 +111,7 @@ class Journal:
     n_rows = 10_000
 
     def setup(self, n: int, kind: str) -> None:
-        """Have everything compiled, and make an empty tree."""
+        """Compile all kernels and make an empty tree."""
         if kind != "plain" and not hasattr(cmt_numba, "DurableTree"):
             raise NotImplementedError
         self.keys = make_data("dense", self.n_rows).keys
@@ -125,7 +125,7 @@ class Journal:
         self.tree = cmt_numba.DurableTree(Path(self.folder.name) / "tree", sync_every=sync_every, **options)
 
     def time_insert(self, n: int, kind: str) -> None:
-        """Insert rows in batches, 10,000 in all or 1000 times."""
+        """Insert rows in batches, 10,000 in all or 1,000 times."""
         for first in range(0, min(self.n_rows, 1000 * n), n):
             self.tree.insert(self.keys[first : first + n])
         if kind != "plain":

@@ -1,11 +1,12 @@
-"""How close a query comes to the machine: its time against that of a bare loop over the same memory.
+"""Compare the time of a query with a lower bound: a bare loop over the same memory.
 
-The loop reads the weights of the routers that each query meets and the keys of the memories that it scores, leaf by
-leaf as the search comes by them, and takes the same dot products; all it keeps is the largest. It is told where to
-read: it decides nothing, and need not wait for one product to know where the next is. So no search can be as fast.
+The loop reads the weights of the routers on each query's paths and the keys of the memories that it scores, leaf by
+leaf in the order of the search. It computes the same dot products, and keeps only the largest. It receives a list of
+the places to read, so it makes no decisions and never waits for one product to find the next place. No search can be
+faster.
 
-A second loop reads dense keys as codes of 8 bits, and only each query's best key in full: as many products as the
-first, of less memory.
+A second loop reads dense keys as 8-bit codes, and only the best key of each query in full. It computes as many products
+as the first loop, but reads less memory.
 """
 
 import statistics
@@ -31,10 +32,10 @@ _LINE = 64  # bytes of a cache line
 
 
 class Reads(NamedTuple):
-    """What each query of a batch reads: the entries up to its end, from where those of the query before end."""
+    """What each query of a batch reads. ``*_ends`` hold the end of each query's entries, where the next ones start."""
 
-    trees: np.ndarray  # int64, of each router met
-    nodes: np.ndarray  # int64, of each router met
+    trees: np.ndarray  # int64, for each router read
+    nodes: np.ndarray  # int64, for each router read
     node_ends: np.ndarray  # int64 (queries,)
     slots: np.ndarray  # int64: the memories scored
     slot_ends: np.ndarray  # int64 (queries,)
@@ -42,7 +43,7 @@ class Reads(NamedTuple):
 
 
 class Times(NamedTuple):
-    """Medians of microseconds a query."""
+    """Median times in microseconds per query."""
 
     query: float
     floor: float
@@ -50,7 +51,7 @@ class Times(NamedTuple):
 
 
 class Visit(NamedTuple):
-    """Means of what a query reads."""
+    """Mean numbers of what a query reads."""
 
     routers: float
     memories: float
@@ -63,11 +64,11 @@ class Visit(NamedTuple):
 
 @inner
 def _list_routers(trees, models, t, place, row, met, reads, end):
-    """List the routers above a place that the row has not met before, from the top down; return the new end."""
+    """List the routers above a node that the row has not read before, from the top down; return the new end."""
     first, node = end, parent_of(trees, t, place)
     while node != NONE and met[t, node] != row:
         met[t, node] = row
-        # A router of sparse keys that has not learned anything has no weights to read.
+        # A router of sparse keys without any training has no weights to read.
         if not models.sparse or trees.nodes[t, node]["table_bits"] > 0:
             if end < reads.nodes.size:
                 reads.trees[end], reads.nodes[end] = t, node
@@ -83,7 +84,7 @@ def _list_routers(trees, models, t, place, row, met, reads, end):
 
 @inner
 def _list_memories(trees, t, leaf, row, scored, reads, end):
-    """List the memories of a leaf that the row has not met before; return the new end."""
+    """List the memories of a leaf that the row has not scored before; return the new end."""
     for i in range(trees.leaves[t, leaf]["size"]):
         slot = np.int64(trees.members[t, leaf, i])
         if scored[slot] != row:
@@ -98,8 +99,8 @@ def _list_memories(trees, t, leaf, row, scored, reads, end):
 def _list_row(trees, models, frontiers, rows, row, n_leaves, met, scored, reads, node_end, slot_end):
     """List what a row reads; return the new ends.
 
-    Whatever the order in which a search tries places: those that it has left to try, and the leaf that it has just
-    reached, hang below the routers that it has met.
+    This works for any search order: the untried nodes and the leaf just reached are all below routers that the row has
+    read.
     """
     x, frontier = row_of(rows, row), frontier_at(frontiers, 0)
     begin_search(frontier)
@@ -117,7 +118,7 @@ def _list_row(trees, models, frontiers, rows, row, n_leaves, met, scored, reads,
 
 @kernel
 def _list_reads(trees, models, rows, n_leaves, met, scored, reads):
-    """List what each row reads as far as there is room; the ends say how much it takes."""
+    """List what each row reads, as far as there is room. The ends tell how much room is needed."""
     frontiers = new_frontiers(trees, 1)
     node_end = slot_end = np.int64(0)
     for row in range(rows.offsets.size - 1):
@@ -129,9 +130,9 @@ def _list_reads(trees, models, rows, n_leaves, met, scored, reads):
 
 
 def list_reads(state: State, rows: Rows, n_leaves: int) -> Reads:
-    """Return what a search of so many leaves reads for each row, in order."""
+    """Return what a search of ``n_leaves`` leaves reads for each row, in order."""
     n, room = rows.n_rows, (0, 0)
-    for _ in range(2):  # first without any room, to learn how much it takes
+    for _ in range(2):  # the first round has no room and finds out how much is needed
         nodes, slots = (np.empty(size, np.int64) for size in room)
         ends = np.zeros((3, n), np.int64)
         reads = Reads(np.empty_like(nodes), nodes, ends[0], slots, ends[1], ends[2])
@@ -144,14 +145,14 @@ def list_reads(state: State, rows: Rows, n_leaves: int) -> Reads:
 
 @kernel
 def _find_starts(models, reads, starts):
-    """Write where the weights of each router of dense keys start among those of all trees."""
+    """Write where the weights of each dense router start in the weights of all trees."""
     for i in range(starts.size):
         starts[i] = reads.trees[i] * models.weights.shape[1] + dense_start(models, reads.nodes[i])
 
 
 @kernel
 def _find_cells(models, rows, reads, cells):
-    """Write which cell of all trees' tables a router's look-up of a row's feature ends at, absent ones included."""
+    """Write the cell where the look-up of each feature of a row in each router's table ends, even if it is absent."""
     n_cells_a_tree = models.table.shape[1]
     i = end = 0
     for row in range(rows.offsets.size - 1):
@@ -165,7 +166,7 @@ def _find_cells(models, rows, reads, cells):
 
 
 def count_lines(state: State, rows: Rows, reads: Reads) -> Visit:
-    """Return how much memory a query reads: the model of cache misses where there is no counter of them."""
+    """Return how much memory a query reads. This models cache misses where no hardware counter is available."""
     n, d = rows.n_rows, state.parameters.n_features
     routers, memories, leaves = reads.nodes.size / n, reads.slots.size / n, float(reads.n_leaves.mean())
     if state.parameters.sparse:
@@ -177,13 +178,13 @@ def count_lines(state: State, rows: Rows, reads: Reads) -> Visit:
     else:
         lines_of_a_row = -(-4 * d // _LINE)
         weights, keys = routers * lines_of_a_row, memories * lines_of_a_row
-    members = 4 * memories / _LINE + leaves  # the lists begin anywhere in a line
-    router_lines = routers + weights  # a node's record is a line of its own
+    members = 4 * memories / _LINE + leaves  # a list may begin anywhere in a cache line
+    router_lines = routers + weights  # the record of a node takes one cache line
     return Visit(routers, memories, router_lines, router_lines + leaves + members + keys)
 
 
 def cells_of(state: State, rows: Rows, reads: Reads) -> np.ndarray:
-    """Return the cell of each feature of each row in each router's table, as an entry of all tables together."""
+    """Return the cell of each feature of each row in each router's table, as an index into all tables together."""
     n_met = np.diff(reads.node_ends, prepend=0)
     cells = np.empty(int(n_met @ np.diff(rows.offsets)), np.int64)
     _find_cells(state.models, rows, reads, cells)
@@ -266,7 +267,7 @@ def _read_codes(rows, weights, starts, node_ends, keys, codes, scales, slots, sl
 
 @kernel
 def _read_sparse(rows, table, cells, node_ends, keys, slots, slot_ends, by_feature, largest):
-    """Write each row's largest margin and largest score; ``by_feature`` is 0 everywhere, before and after."""
+    """Write each row's largest margin and largest score. ``by_feature`` must be all zeros, and is again on return."""
     i = j = end = 0
     for row in range(rows.offsets.size - 1):
         a, b = rows.offsets[row], rows.offsets[row + 1]
@@ -287,7 +288,7 @@ def _read_sparse(rows, table, cells, node_ends, keys, slots, slot_ends, by_featu
 
 
 def bare_loops(state: State, rows: Rows, reads: Reads) -> dict[str, Callable[[], np.ndarray]]:
-    """Return the loops, ready to run: each returns the largest margin and the largest score of each row."""
+    """Return the loops as functions that return the largest margin and the largest score of each row."""
     largest, d = np.empty((rows.n_rows, 2), np.float32), state.parameters.n_features
     ends, keys = (reads.node_ends, reads.slots, reads.slot_ends), state.keys
     if state.parameters.sparse:
@@ -318,11 +319,11 @@ def bare_loops(state: State, rows: Rows, reads: Reads) -> dict[str, Callable[[],
     return {"floor": dense_floor, "codes": floor_of_codes}
 
 
-# How long it takes
+# Timing
 
 
 def compare(tree: ContextualMemoryTree, queries: Any, n_probes: int | None = None, repeats: int = 7) -> Times:
-    """Time queries against the bare loops, in turns; the tree must use one thread."""
+    """Time queries and the bare loops in turns. The tree must use one thread."""
     state = tree._forest.state
     assert state is not None
     rows = check_rows(queries, sparse=state.parameters.sparse, n_features=state.parameters.n_features)
@@ -331,7 +332,7 @@ def compare(tree: ContextualMemoryTree, queries: Any, n_probes: int | None = Non
     jobs.update(bare_loops(state, rows, list_reads(state, rows, n_leaves)))
     seconds: dict[str, list[float]] = {name: [] for name in jobs}
     for job in jobs.values():
-        job()  # compiles
+        job()  # compile
     for _ in range(repeats):
         for name, job in jobs.items():
             start = time.perf_counter()
@@ -342,7 +343,7 @@ def compare(tree: ContextualMemoryTree, queries: Any, n_probes: int | None = Non
 
 
 class Floor:
-    """Queries against a bare loop over the same memory, on one thread."""
+    """Time queries against a bare loop over the same memory, on one thread."""
 
     params = (["dense 64", "dense 128", "text"], [1, 8])
     param_names = ("keys", "trees")
@@ -350,7 +351,7 @@ class Floor:
     n_memories, n_queries = 50_000, 2000
 
     def setup_cache(self) -> dict[tuple[str, int], Times]:
-        """Measure everything."""
+        """Measure all cases."""
         times = {}
         for keys in self.params[0]:
             form, _, n_features = keys.partition(" ")
@@ -362,19 +363,19 @@ class Floor:
         return times
 
     def track_query(self, times: dict[tuple[str, int], Times], keys: str, n_trees: int) -> float:
-        """Return the time of a query."""
+        """Return the microseconds per query."""
         return times[keys, n_trees].query
 
     def track_floor(self, times: dict[tuple[str, int], Times], keys: str, n_trees: int) -> float:
-        """Return the time of the bare loop."""
+        """Return the microseconds per query of the bare loop."""
         return times[keys, n_trees].floor
 
     def track_times_the_floor(self, times: dict[tuple[str, int], Times], keys: str, n_trees: int) -> float:
-        """Return how often the bare loop could run in the time of a query."""
+        """Return the time of a query divided by that of the bare loop."""
         return times[keys, n_trees].query / times[keys, n_trees].floor
 
     def track_times_the_floor_of_codes(self, times: dict[tuple[str, int], Times], keys: str, n_trees: int) -> float:
-        """Return the same of the loop over codes."""
+        """Return the time of a query divided by that of the loop over codes."""
         return times[keys, n_trees].query / times[keys, n_trees].codes
 
     track_query.unit = track_floor.unit = "microseconds"  # type: ignore[attr-defined]

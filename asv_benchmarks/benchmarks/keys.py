@@ -1,4 +1,4 @@
-"""Keys and queries for the benchmarks, drawn anew from fixed seeds: dense ones, and sparse ones like short texts."""
+"""Keys and queries for the benchmarks, drawn from fixed seeds: dense keys, and sparse keys like short texts."""
 
 from typing import NamedTuple
 
@@ -17,7 +17,7 @@ Matrix = np.ndarray | scipy.sparse.csr_array
 
 
 class Data(NamedTuple):
-    """Keys, and queries that are damaged copies of keys: query ``i`` should find key ``answers[i]``."""
+    """Keys, and queries that are noisy copies of keys: query ``i`` should find key ``answers[i]``."""
 
     keys: Matrix
     queries: Matrix
@@ -25,7 +25,7 @@ class Data(NamedTuple):
 
 
 class Labelled(NamedTuple):
-    """Examples of classes, and queries that are further examples."""
+    """Labelled examples, and queries that are further examples of the same labels."""
 
     examples: Matrix
     labels: np.ndarray
@@ -34,7 +34,7 @@ class Labelled(NamedTuple):
 
 
 def make_data(form: str, n_keys: int, n_queries: int = 1000, n_features: int = 64) -> Data:
-    """Return data of one of the ``FORMS``; texts are words of a vocabulary and leave ``n_features`` alone."""
+    """Return data of one of the ``FORMS``. Sparse keys are words of a vocabulary and ignore ``n_features``."""
     rng = np.random.default_rng(0)
     answers = rng.integers(n_keys, size=n_queries)
     if form == "dense":
@@ -45,7 +45,7 @@ def make_data(form: str, n_keys: int, n_queries: int = 1000, n_features: int = 6
 
 
 def make_labelled(form: str, n_labels: int, n_shots: int, n_queries: int = 1000) -> Labelled:
-    """Return ``n_shots`` examples of each label in random order: noisy copies of an object, or of a text."""
+    """Return ``n_shots`` noisy examples of each label, in random order: copies of a vector, or of a text."""
     rng = np.random.default_rng(0)
     labels = rng.permutation(np.repeat(np.arange(n_labels), n_shots))
     answers = rng.integers(n_labels, size=n_queries)
@@ -63,7 +63,7 @@ def draw_words(rng: np.random.Generator, n: int) -> np.ndarray:
 
 
 def noisy(keys: np.ndarray, rng: np.random.Generator, amount: float) -> np.ndarray:
-    """Return dense keys with noise of ``amount`` times their own length."""
+    """Return dense keys plus noise of ``amount`` times their length."""
     return keys + np.float32(amount) * rng.standard_normal(keys.shape, dtype=np.float32)
 
 
@@ -73,7 +73,7 @@ def reworded(words: np.ndarray, rng: np.random.Generator, share: float) -> np.nd
 
 
 def rows_of_words(words: np.ndarray) -> scipy.sparse.csr_array:
-    """Return texts as rows of a sparse matrix, where rare words weigh more."""
+    """Return texts as rows of a sparse matrix in which rare words weigh more."""
     rows = scipy.sparse.csr_array(
         (
             _RARITY[words].astype(np.float32).reshape(-1),
@@ -87,7 +87,7 @@ def rows_of_words(words: np.ndarray) -> scipy.sparse.csr_array:
 
 
 def exact_neighbours(keys: Matrix, queries: Matrix, k: int) -> np.ndarray:
-    """Return the positions of the ``k`` keys of the highest cosine for each query, the best first."""
+    """Return the positions of the ``k`` keys with the highest cosines for each query, best first."""
     keys, queries = _unit(keys), _unit(queries)
     found = np.empty((queries.shape[0], k), np.int64)
     for i in range(queries.shape[0]):

@@ -1,4 +1,4 @@
-"""Learning from rewards and from known answers: time, and what it does to the answers."""
+"""Learning from rewards and from known answers: time, and error before and after."""
 
 from cmt_numba import ContextualMemoryTree
 from cmt_numba.rewards import LabelEquality
@@ -17,7 +17,7 @@ class Supervised:
     number = 1  # each run changes the trees
 
     def setup(self, form: str) -> None:
-        """Grow the trees and have everything compiled."""
+        """Grow the trees and compile all kernels."""
         self.data = make_labelled(form, LABELS, _SHOTS)
         self.reward = LabelEquality(self.data.labels, self.data.labels)
         self.tree = ContextualMemoryTree(4, n_threads=1, random_state=0)
@@ -32,20 +32,20 @@ class Supervised:
         self.tree.learn(self.data.examples, self.reward, own_ids=self.ids)
 
     def time_teach(self, form: str) -> None:
-        """Show the routers once where each memory is."""
+        """Train the routers in one pass on the stored place of each memory."""
         self.tree.teach(self.data.examples, self.ids)
 
     def track_error_before(self, form: str) -> float:
-        """Return the share of queries that find a memory of another label in trees that were not taught."""
+        """Return the share of queries whose best memory has another label, before training."""
         return self._error()
 
     def track_error_after_learn(self, form: str) -> float:
-        """Return the share of queries that find a memory of another label after a supervised pass."""
+        """Return the share of queries whose best memory has another label, after a supervised pass."""
         self.time_learn(form)
         return self._error()
 
     def track_error_after_teach(self, form: str) -> float:
-        """Return the share of queries that find a memory of another label after the routers were taught."""
+        """Return the share of queries whose best memory has another label, after the routers were trained."""
         self.time_teach(form)
         return self._error()
 

@@ -1,4 +1,4 @@
-"""Inserting, updating, removing and rerouting memories: time and memory."""
+"""Insert, update, remove and reroute memories: time and memory."""
 
 import numpy as np
 
@@ -7,35 +7,35 @@ from cmt_numba import ContextualMemoryTree
 from .keys import FORMS, make_data
 from .trees import SIZES, WithTrees, read_grown
 
-_CHANGED = 500  # memories, or rows, of one call
+_CHANGED = 500  # memories or rows per call
 
 
 class Insert:
-    """Insert all keys into an empty tree, in one call and on one thread."""
+    """Insert all keys into an empty tree, in one call on one thread."""
 
     params = (FORMS, SIZES)
     param_names = ("form", "memories")
     number = 1
 
     def setup(self, form: str, n: int) -> None:
-        """Make the keys and have everything compiled."""
+        """Make the keys and compile all kernels."""
         if form == "text" and n == max(SIZES):
             raise NotImplementedError
         self.keys = make_data(form, n).keys
         self.insert(self.keys[:100])
 
     def insert(self, keys: np.ndarray) -> ContextualMemoryTree:
-        """Return a tree of the keys."""
+        """Return a tree that holds the keys."""
         tree = ContextualMemoryTree(n_threads=1, random_state=0)
         tree.insert(keys)
         return tree
 
     def time_insert(self, form: str, n: int) -> None:
-        """Insert everything."""
+        """Insert all keys."""
         self.insert(self.keys)
 
     def peakmem_insert(self, form: str, n: int) -> None:
-        """Insert everything."""
+        """Insert all keys."""
         self.insert(self.keys)
 
 
@@ -47,24 +47,24 @@ class InsertIntoForest:
     number = 1
 
     def setup(self, form: str, n_threads: int) -> None:
-        """Make the keys and have everything compiled."""
+        """Make the keys and compile all kernels."""
         self.keys = make_data(form, 10_000).keys
         ContextualMemoryTree(4, n_threads=n_threads, random_state=0).insert(self.keys[:100])
 
     def time_insert(self, form: str, n_threads: int) -> None:
-        """Insert everything."""
+        """Insert all keys."""
         ContextualMemoryTree(4, n_threads=n_threads, random_state=0).insert(self.keys)
 
 
 class Change(WithTrees):
-    """Change a tree that holds many memories, on one thread."""
+    """Change a tree of many memories, on one thread."""
 
     params = (FORMS, SIZES)
     param_names = ("form", "memories")
-    number = 1  # each run changes the tree, so each has a tree of its own
+    number = 1  # each run changes the tree, so each run loads its own
 
     def setup(self, form: str, n: int) -> None:
-        """Take a tree, have everything compiled, and ask what is to be learned from."""
+        """Load a tree, compile all kernels, and run the query that the update learns from."""
         grown = read_grown(form, n)
         self.tree, self.ids, self.keys, self.queries = grown.tree, grown.ids, grown.some_keys, grown.queries[:_CHANGED]
         self.tree.remove(self.ids[:1])
@@ -74,23 +74,23 @@ class Change(WithTrees):
         self.tree.update(self.queries[:1], self.tree.query(self.queries[:1]), [1.0])
 
     def time_insert_500(self, form: str, n: int) -> None:
-        """Insert memories in one call."""
+        """Insert 500 memories in one call."""
         self.tree.insert(self.queries)
 
     def time_remove_500(self, form: str, n: int) -> None:
-        """Remove memories in one call."""
+        """Remove 500 memories in one call."""
         self.tree.remove(self.ids[1 : _CHANGED + 1])
 
     def time_reroute_500(self, form: str, n: int) -> None:
-        """Reroute memories in one call."""
+        """Reroute 500 memories in one call."""
         self.tree.reroute(_CHANGED)
 
     def time_update_500(self, form: str, n: int) -> None:
-        """Learn from the rewards of a batch of queries; half of them explored."""
+        """Update from the rewards of a batch of queries, half of which explored."""
         self.tree.update(self.queries, self.hits, self.rewards)
 
     def time_100_single_steps(self, form: str, n: int) -> None:
-        """Remove one memory and insert another, again and again."""
+        """Remove one memory and insert another, 100 times."""
         for i in range(1, 101):
             self.tree.remove(self.ids[i])
             self.tree.insert(self.keys[[i]])

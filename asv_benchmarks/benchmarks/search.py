@@ -1,4 +1,4 @@
-"""Queries: time, memory, and how good the answers are."""
+"""Queries: time, memory and recall."""
 
 import numpy as np
 
@@ -8,42 +8,42 @@ from cmt_numba.metrics import recall_at
 from .keys import FORMS
 from .trees import DIALLED, NEIGHBOURS, SIZES, Grown, WithTrees, read_grown
 
-_SINGLE = 100  # rows asked one after another
+_SINGLE = 100  # rows queried one at a time
 
 
 class Query(WithTrees):
-    """Ask a single tree of few memories or many for one leaf, on one thread."""
+    """Query a single tree, with one leaf per query, on one thread."""
 
     params = (FORMS, SIZES)
     param_names = ("form", "memories")
 
     def setup(self, form: str, n: int) -> None:
-        """Take a tree and have everything compiled."""
+        """Load a tree and compile all kernels."""
         self.grown = read_grown(form, n)
         self.tree = self.grown.tree
         self.tree.query(self.grown.queries[:1])
 
     def time_batch_of_1000(self, form: str, n: int) -> None:
-        """Ask all at once."""
+        """Query all rows in one batch."""
         self.tree.query(self.grown.queries)
 
     def time_100_single_rows(self, form: str, n: int) -> None:
-        """Ask one row after another."""
+        """Query rows one at a time."""
         for i in range(_SINGLE):
             self.tree.query(self.grown.queries[[i]])
 
     def peakmem_batch_of_1000(self, form: str, n: int) -> None:
-        """Ask all at once; the tree is in memory too."""
+        """Query all rows in one batch. The tree is in memory too."""
         self.tree.query(self.grown.queries)
 
     def track_bytes_per_memory(self, form: str, n: int) -> float:
-        """Return what the tree allocates for each memory, key included."""
+        """Return the bytes that the tree allocates per memory, key included."""
         return self.tree.nbytes / n
 
     track_bytes_per_memory.unit = "bytes"  # type: ignore[attr-defined]
 
     def track_error(self, form: str, n: int) -> float:
-        """Return the share of queries whose key was not found."""
+        """Return the share of queries that did not find their key."""
         return _error(self.tree, self.grown, None)
 
     def track_self_consistency(self, form: str, n: int) -> float:
@@ -56,24 +56,24 @@ class Query(WithTrees):
 
 
 class Dials(WithTrees):
-    """Ask 100,000 memories for more leaves and with more trees, on one thread."""
+    """Query 100,000 memories with more leaves and more trees, on one thread."""
 
     params = (FORMS, [1, 4], [1, 4, 16])
     param_names = ("form", "trees", "leaves of each tree")
 
     def setup(self, form: str, n_trees: int, n_leaves: int) -> None:
-        """Take a forest and have everything compiled."""
+        """Load a forest and compile all kernels."""
         self.grown = read_grown(form, DIALLED, n_trees)
         self.tree = self.grown.tree
         self.n_probes = n_trees * n_leaves
         self.tree.query(self.grown.queries[:1])
 
     def time_batch_of_1000(self, form: str, n_trees: int, n_leaves: int) -> None:
-        """Ask all at once."""
+        """Query all rows in one batch."""
         self.tree.query(self.grown.queries, n_probes=self.n_probes)
 
     def track_error(self, form: str, n_trees: int, n_leaves: int) -> float:
-        """Return the share of queries whose key was not found; exact search would find nearly every one."""
+        """Return the share of queries that did not find their key. Exact search finds nearly all."""
         return _error(self.tree, self.grown, self.n_probes)
 
     def track_self_consistency(self, form: str, n_trees: int, n_leaves: int) -> float:
@@ -86,22 +86,22 @@ class Dials(WithTrees):
 
 
 class Threads(WithTrees):
-    """Ask 100,000 memories in four trees, on one thread and on two."""
+    """Query 100,000 memories in four trees, on one thread and on two."""
 
     params = (FORMS, [1, 2])
     param_names = ("form", "threads")
 
     def setup(self, form: str, n_threads: int) -> None:
-        """Take a forest and have everything compiled."""
+        """Load a forest and compile all kernels."""
         self.grown = read_grown(form, DIALLED, 4, n_threads)
         self.grown.tree.query(self.grown.queries[:1])
 
     def time_batch_of_1000(self, form: str, n_threads: int) -> None:
-        """Ask all at once."""
+        """Query all rows in one batch."""
         self.grown.tree.query(self.grown.queries)
 
     def time_100_single_rows(self, form: str, n_threads: int) -> None:
-        """Ask one row after another, which a second thread cannot help with and must not hinder."""
+        """Query rows one at a time, where a second thread cannot help and must not slow down the first."""
         for i in range(_SINGLE):
             self.grown.tree.query(self.grown.queries[[i]])
 

@@ -1,4 +1,4 @@
-"""What a new process waits for: imports, and the first calls with and without compiled kernels on disk."""
+"""Start-up time of a new process: imports, and the first calls with and without compiled kernels on disk."""
 
 import os
 import subprocess
@@ -44,12 +44,12 @@ class Start:
     """Times of new processes that find compiled kernels on disk."""
 
     def setup_cache(self) -> None:
-        """Have the kernels compiled."""
+        """Compile the kernels."""
         for calls in (_FIRST_CALLS, _FIRST_FIT):
             subprocess.run([sys.executable, "-c", calls], check=True)
 
     def timeraw_import_of_dependencies(self) -> str:
-        """Import what the package needs, without the package."""
+        """Import the dependencies of the package, without the package."""
         return "import numba, numpy, scipy.sparse"
 
     def timeraw_import(self) -> str:
@@ -66,14 +66,14 @@ class Start:
 
 
 class Compile:
-    """Compilation of what the first calls of a process need; ``Start`` tells what is left of it the next time."""
+    """Time to compile the kernels of a process's first calls. ``Start`` measures the same calls with a warm cache."""
 
     params = (list(_PROGRAMS),)
     param_names = ("calls",)
     timeout = 600
 
     def track_cold_start(self, calls: str) -> float:
-        """Return how long a process takes to import and to make these calls with an empty cache."""
+        """Return the seconds that a process takes to import the package and to make these calls with an empty cache."""
         program = _PROGRAMS[calls]
         with tempfile.TemporaryDirectory() as cache:
             start = time.perf_counter()

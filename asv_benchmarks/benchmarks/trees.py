@@ -1,4 +1,4 @@
-"""Trees that many benchmarks look at: grown once for each version of the sources, then read from disk."""
+"""Trees that many benchmarks share: grown once for each version of the sources, then read from disk."""
 
 import pickle
 from pathlib import Path
@@ -11,16 +11,16 @@ from cmt_numba import ContextualMemoryTree
 from .keys import FORMS, Matrix, exact_neighbours, make_data
 
 SIZES = (1_000, 10_000, 100_000, 1_000_000)
-"""Memories. A million sparse keys take a minute to insert, too long for here: see ``scale.py growth``."""
+"""Numbers of memories. A million sparse keys take a minute to insert, too long for here: see ``scale.py growth``."""
 
 DIALLED = 100_000
-"""Memories of the trees on which everything but the size is varied."""
+"""Number of memories of the trees in which everything but the size varies."""
 
 GROWN = [
     *[(form, n, 1, 1) for form in FORMS for n in SIZES if form == "dense" or n < max(SIZES)],
     *[(form, DIALLED, 4, n_threads) for form in FORMS for n_threads in (1, 2)],
 ]
-"""The form of the keys, the memories, the trees and the threads of each forest."""
+"""The form of the keys, and the numbers of memories, trees and threads of each forest."""
 
 _SOME = 10_000
 _ASKED_EXACTLY = 200
@@ -28,18 +28,18 @@ NEIGHBOURS = 10
 
 
 class Grown(NamedTuple):
-    """A forest, and what to ask it."""
+    """A forest, with queries and their right answers."""
 
     tree: ContextualMemoryTree
     ids: np.ndarray
-    some_keys: Matrix  # the first of those inserted
+    some_keys: Matrix  # the first of the inserted keys
     queries: Matrix
     answers: np.ndarray  # ids that the queries should find
-    neighbours: np.ndarray  # ids that exact search finds for the first of the queries
+    neighbours: np.ndarray  # ids that exact search finds for the first queries
 
 
 class WithTrees:
-    """What benchmarks of grown trees have in common; they run in the folder that the trees are in."""
+    """Base class of the benchmarks of grown trees, which run in the folder that contains the trees."""
 
     timeout = 900
 
@@ -56,7 +56,7 @@ class WithTrees:
 
 
 def read_grown(form: str, n: int, n_trees: int = 1, n_threads: int = 1) -> Grown:
-    """Return one of the forests, or skip the benchmark if it is not one that has been grown."""
+    """Return one of the forests, or skip the benchmark if that forest has not been grown."""
     if (form, n, n_trees, n_threads) not in GROWN:
         raise NotImplementedError
     with _path(form, n, n_trees, n_threads).open("rb") as file:

@@ -1,1 +1,1 @@
-"""What the commands share: one thread, subcommands, timing, data and rivals."""
+"""Shared parts of the benchmark scripts: subcommands, timing, data and rivals."""

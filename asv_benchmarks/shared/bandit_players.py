@@ -1,4 +1,4 @@
-"""Tasks for bandits, and the players that ``bandits.py compare`` lets play them."""
+"""Tasks for bandits, and the players that ``bandits.py compare`` runs on them."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class Task(NamedTuple):
 
     X: Any
     n_actions: int
-    keys: Any  # None if actions have none
+    keys: Any  # None if actions have no keys
     wanted: np.ndarray | None  # the only action that is rewarded, or None
-    chances: np.ndarray | None  # of a reward of 1, for each action, or None
+    chances: np.ndarray | None  # probability of a reward of 1 for each action, or None
     batch: int
-    searchable: bool  # keys have the features of contexts
+    searchable: bool  # whether keys have the same features as contexts
 
     def rewards(self, span: slice, actions: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Return the rewards of actions in some rounds."""
@@ -40,7 +40,7 @@ class Task(NamedTuple):
 
 
 def labelled(folder: Path, name: str, n_actions: int, n_rounds: int, rng: np.random.Generator) -> Task:
-    """Return texts whose label is the action, for some labels: at random, or those with most texts."""
+    """Return texts of some labels, which are the actions: random labels, or those with the most texts."""
     rows = read_lines(folder / name / "train.jsonl.gz")
     labels, counts = np.unique([row["label"] for row in rows], return_counts=True)
     few = rng.permutation(labels.size)[:n_actions] if name == "clinc150" else np.argsort(-counts)[:n_actions]
@@ -52,7 +52,7 @@ def labelled(folder: Path, name: str, n_actions: int, n_rounds: int, rng: np.ran
 
 
 def keyed(folder: Path, name: str, rng: np.random.Generator) -> Task:
-    """Return contexts that describe one of many actions in other words than its key, two passes."""
+    """Return contexts that describe one of many actions in other words than the action's key, in two passes."""
     if name == "flickr8k":
         images = [row["captions"] for row in read_lines(folder / name / "images.jsonl.gz")[:5540]]
         keys, others = [captions[0] for captions in images], [captions[1:] for captions in images]
@@ -110,7 +110,7 @@ class Ours:
 
 
 class StaticSearch:
-    """The most similar key, whatever the rewards."""
+    """Choose the action with the most similar key, whatever the rewards."""
 
     def __init__(self, task: Task, seed: int) -> None:
         self.X, self.keys = task.X, task.keys.T
@@ -140,14 +140,14 @@ class DiagonalUCB:
         return np.array([self.best])
 
     def learn(self, rewards: np.ndarray) -> None:
-        """Learn its reward."""
+        """Learn the reward of that round."""
         a, step = self.best, (rewards[0] - self.means[self.best]) / (1 + self.variances[self.best])
         self.weights[a, self.at] += step * self.x / (self.ridge + self.squares[a, self.at])
         self.squares[a, self.at] += self.x**2
 
 
 class LinearUCB:
-    """``LinUCB``, on components of sparse contexts. That of MABWiser makes the same choices (``mabwiser``)."""
+    """``LinUCB`` on components of sparse contexts. MABWiser's makes the same choices (see ``mabwiser``)."""
 
     def __init__(self, task: Task, seed: int) -> None:
         sparse = not isinstance(task.X, np.ndarray)
@@ -165,7 +165,7 @@ class LinearUCB:
 
 
 class EpsilonClassifier:
-    """``CMTClassifier`` that learns the rewarded rows, and chooses at random with a probability."""
+    """``CMTClassifier`` that learns the rewarded rows and chooses a random action with some probability."""
 
     def __init__(self, task: Task, seed: int) -> None:
         self.X, self.n, self.rng = task.X, task.n_actions, np.random.default_rng(seed)
@@ -187,7 +187,7 @@ class EpsilonClassifier:
 
 
 class Vowpal:
-    """Vowpal Wabbit's contextual bandit: each action is an indicator, crossed with the features of the context."""
+    """Vowpal Wabbit's contextual bandit. Each action is an indicator, crossed with the features of the context."""
 
     def __init__(self, task: Task, seed: int, *, costs: tuple[float, float]) -> None:
         import vowpalwabbit
@@ -207,7 +207,7 @@ class Vowpal:
         return np.array([self.best])
 
     def learn(self, rewards: np.ndarray) -> None:
-        """Learn its reward, as a cost."""
+        """Learn the reward of that round, as a cost."""
         lines, cost = list(self.lines), self.costs[int(rewards[0] > 0)]
         lines[self.best] = f"0:{cost}:{self.probabilities[self.best]} {lines[self.best]}"
         self.vw.learn([self.shared, *lines])

@@ -1,4 +1,4 @@
-"""Subcommands with options, and timing. Import this before any library that reads the number of threads."""
+"""Subcommands with options, and timing. Import this module before any library that reads the number of threads."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Argument = tuple[tuple[str, ...], dict[str, Any]]
 
 
 def argument(*names: str, **options: Any) -> Argument:
-    """Return the argument of a subcommand, as :meth:`argparse.ArgumentParser.add_argument` takes it."""
+    """Return the arguments of :meth:`argparse.ArgumentParser.add_argument` for an option of a subcommand."""
     return names, options
 
 
@@ -69,7 +69,7 @@ class Commands:
 
 
 def timed(work: Callable[[], Any], clock: Callable[[], float] = time.process_time) -> tuple[Any, float]:
-    """Return what some work returns, and the seconds that it takes, of the processor by default."""
+    """Return the result of a function, and the seconds that it takes: CPU time by default."""
     start = clock()
     value = work()
     return value, clock() - start

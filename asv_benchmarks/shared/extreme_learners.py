@@ -1,20 +1,19 @@
-"""Classifiers over very many labels, each trained and asked in a process of its own: ours, PLT and XR-Linear.
+"""Classifiers over very many labels, each trained and queried in a process of its own: ours, PLT and XR-Linear.
 
-Each may need an environment of its own: napkinXC for PLT, and for XR-Linear PECOS, which needs an old NumPy::
+Each may need its own environment. PLT needs napkinXC. XR-Linear needs PECOS, which needs an old NumPy::
 
     python3 -m venv plt && plt/bin/python -m pip install napkinxc
     python3 -m venv xr && xr/bin/python -m pip install 'numpy<1.25' 'scipy<1.12' 'scikit-learn<1.4' \
         && xr/bin/python -m pip install --no-deps libpecos
 
-XR-Linear uses none of the other packages that libpecos names. The environments need nothing of this package.
-``labels.py`` and ``classifiers.py`` call :func:`apart`, which runs this file with the other
-interpreter. All learners use one thread.
+XR-Linear uses none of the other dependencies of libpecos. The environments need nothing of this package. ``labels.py``
+and ``classifiers.py`` call :func:`apart`, which runs this file with the other interpreter. All learners use one thread.
 """
 
 import os
 
 for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"):
-    os.environ[_variable] = "1"  # before any library reads them
+    os.environ[_variable] = "1"  # before any library reads these variables
 
 import contextlib
 import json
@@ -31,25 +30,25 @@ import scipy.sparse
 
 MODULES = {"ours": "cmt_numba", "plt": "napkinxc", "xr_linear": "pecos"}
 _CLOCK = time.process_time
-_SECONDS_ASKED = 0.3  # at least, in as many rounds of all queries as it takes
+_SECONDS_ASKED = 0.3  # at least this long, in as many rounds of all queries as needed
 _ROUNDS = 3  # at least
 
-Trained = tuple[Callable[[], Any], float]  # what answers all queries with lists of labels; seconds to train
+Trained = tuple[Callable[[], Any], float]  # a function that answers all queries, and the seconds to train
 
 
 class Measured(NamedTuple):
-    """What a learner answered, and what it took."""
+    """The answers of a learner, and their costs."""
 
-    best: np.ndarray  # of each query, best first; -1 where there are fewer
-    train_seconds: float  # of processor time
-    query_microseconds: float  # likewise; the least of several rounds of all queries
+    best: np.ndarray  # for each query, best first; -1 where there are fewer
+    train_seconds: float  # of CPU time
+    query_microseconds: float  # of CPU time; the minimum of several rounds of all queries
     peak: float  # megabytes of the whole process, data included
     added: float  # megabytes on top of the data and the libraries
     model: float  # megabytes, in files
 
 
 def read_part(folder: Path, part: str) -> Any:
-    """Return a matrix of a set: rows of features of unit length, or indicators of labels."""
+    """Return a matrix of a set: rows of features of unit length, or label indicators."""
     matrix = scipy.sparse.csr_matrix(scipy.sparse.load_npz(folder / f"{part}.npz")).astype(np.float32)
     if part.startswith("X"):
         lengths = np.sqrt(np.asarray(matrix.multiply(matrix).sum(axis=1)).ravel())
@@ -62,22 +61,22 @@ def read_part(folder: Path, part: str) -> Any:
 
 
 def resident_peak() -> float:
-    """Return the most memory that this process has held since :func:`forget_peak`, in megabytes (Linux only)."""
+    """Return the peak memory of this process since :func:`forget_peak`, in megabytes (Linux only)."""
     status = Path("/proc/self/status")
     return float(status.read_text().split("VmHWM:")[1].split()[0]) / 1024 if status.exists() else float("nan")
 
 
 def forget_peak() -> None:
-    """Let the most memory held be what is held now."""
+    """Reset the peak memory to the current memory."""
     with contextlib.suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
 
 
 def ours(X: Any, Y: Any, queries: Any, k: int, folder: Path) -> Trained:
-    """Train the classifier of this package with its defaults, without the examples, which the others do not keep."""
+    """Train the classifier of this package with its defaults, without stored examples, which the others do not keep."""
     from cmt_numba import CMTMultilabelClassifier
 
-    few = CMTMultilabelClassifier(random_state=0).fit(X[:2000], Y[:2000])  # lets numba compile
+    few = CMTMultilabelClassifier(random_state=0).fit(X[:2000], Y[:2000])  # compile all kernels
     few.top_labels(queries[:5])
     forget_peak()
     start = _CLOCK()
@@ -88,7 +87,7 @@ def ours(X: Any, Y: Any, queries: Any, k: int, folder: Path) -> Trained:
 
 
 def plt(X: Any, Y: Any, queries: Any, k: int, folder: Path) -> Trained:
-    """Train napkinXC's probabilistic label tree with its defaults, and a seed: errors differ by 0.01 between runs."""
+    """Train napkinXC's probabilistic label tree with its defaults and a seed. Errors vary by 0.01 between runs."""
     from napkinxc.models import PLT
 
     lists = [Y.indices[a:b].tolist() for a, b in zip(Y.indptr[:-1], Y.indptr[1:])]  # noqa: B905
@@ -101,7 +100,7 @@ def plt(X: Any, Y: Any, queries: Any, k: int, folder: Path) -> Trained:
 
 
 def xr_linear(X: Any, Y: Any, queries: Any, k: int, folder: Path) -> Trained:
-    """Train PECOS's XR-Linear with its defaults, and ask it in the form that is made for prediction."""
+    """Train PECOS's XR-Linear with its defaults, and query it in its inference format."""
     from pecos.xmc import Indexer, LabelEmbeddingFactory
     from pecos.xmc.xlinear.model import XLinearModel
 
@@ -124,7 +123,7 @@ LEARNERS: dict[str, Callable[[Any, Any, Any, int, Path], Trained]] = {"ours": ou
 
 
 def is_installed(name: str, python: str) -> bool:
-    """Return whether an interpreter has what a learner needs; say so if it does not."""
+    """Return whether an interpreter has the packages of a learner; print a message if it does not."""
     found = subprocess.run([python, "-c", f"import {MODULES[name]}"], capture_output=True, check=False).returncode == 0
     if not found:
         print(f"{name} is left out: {python} cannot import {MODULES[name]}", flush=True)
@@ -132,7 +131,7 @@ def is_installed(name: str, python: str) -> bool:
 
 
 def apart(name: str, folder: Path, k: int, python: str = sys.executable) -> Measured:
-    """Train a learner on the set in a folder with another interpreter, and ask it for the ``k`` best labels."""
+    """Train a learner on the set in a folder with another interpreter, and query it for the ``k`` best labels."""
     with tempfile.TemporaryDirectory() as out:
         subprocess.run([python, __file__, name, str(folder), str(k), out], check=True)
         costs = json.loads((Path(out) / "costs.json").read_text())
@@ -145,7 +144,7 @@ def _size_of(path: Path) -> int:
 
 
 def work(name: str, folder: Path, k: int, out: Path) -> None:
-    """Train and ask one learner, and write what it answered and what it took to a folder."""
+    """Train and query one learner, and write its answers and costs to a folder."""
     X, Y, queries = (read_part(folder, part) for part in ("X_train", "Y_train", "X_test"))
     __import__(MODULES[name])
     forget_peak()

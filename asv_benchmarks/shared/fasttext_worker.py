@@ -1,6 +1,6 @@
-"""Train the library fastText, for ``keys.py``: JSON from stdin, JSON to stdout.
+"""Train the library fastText for ``keys.py``: JSON from stdin, JSON to stdout.
 
-It runs with an interpreter of its own, since fastText may need another NumPy.
+This runs with an interpreter of its own, since fastText may need another NumPy.
 """
 
 import json
@@ -13,7 +13,7 @@ import fasttext
 
 
 def classes(task: dict[str, Any]) -> dict[str, Any]:
-    """Learn from texts with classes; return the answers to queries with the seconds of processor time."""
+    """Learn from texts with classes; return the predictions for queries, and the seconds of CPU time."""
     with tempfile.NamedTemporaryFile("w", suffix=".txt", encoding="utf-8") as file:
         file.writelines(f"__label__{y} {text}\n" for text, y in zip(task["texts"], task["labels"], strict=True))
         file.flush()
@@ -29,7 +29,7 @@ def classes(task: dict[str, Any]) -> dict[str, Any]:
 
 
 def vectors(task: dict[str, Any]) -> dict[str, Any]:
-    """Learn from a file of texts; return the vectors of words, which of them were learned, and analogies."""
+    """Learn from a file of texts; return the vectors of words, which words were learned, and analogies."""
     started, start = perf_counter(), process_time()
     model = fasttext.train_unsupervised(task["corpus"], verbose=0, **task["options"])
     seconds, processor = perf_counter() - started, process_time() - start

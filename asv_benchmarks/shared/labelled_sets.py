@@ -1,20 +1,23 @@
-"""The sets that classifiers are compared on: how each is read, and split into examples and queries.
+"""The data sets for comparing classifiers: how each is read, and split into examples and queries.
 
-A folder of public data is expected to hold, as far as it is there:
+The folder of public data may hold these sets; commands need only the sets that they use:
 
-``bible/verses.jsonl.gz`` A line for each of 31,102 verses: ``{"text": {"KJV": ..., "ASV": ..., "YLT": ..., "Darby":
-..., "BBE": ...}}``. Translations in the public domain, for example from github.com/scrollmapper/bible_databases.
-``wikipara1k/{train,test}.jsonl.gz``, ``clinc150/{train,test}.jsonl.gz`` A line for each text: ``{"text": ..., "label":
-...}``. Paragraphs of 1,259 Wikipedia articles (github.com/NikulinVs/inv_index_lab), and 150 intents of requests to an
-assistant (github.com/clinc/oos-eval). ``omniglot_background/hog.npz`` Handwritten characters
-(github.com/brendenlake/omniglot) as histograms of oriented gradients: ``X`` (19280, 1152), ``y``, and ``drawer`` 0 to
-19. ``coil100/mobilenet.npz`` 100 objects seen from 72 angles (Columbia, for research use) as features of a MobileNet:
-``X`` (7168, 1024), ``y``, and ``angle`` in degrees. ``bibtex``, ``delicious``, ``debtags``, ``debian_depends`` Sets of
-several labels: ``X_train.npz``, ``X_test.npz``, ``Y_train.npz`` and ``Y_test.npz``, sparse matrices as scipy saves
-them, features and indicators of labels.
+- ``bible/verses.jsonl.gz``: a line for each of 31,102 verses, ``{"text": {"KJV": ..., "ASV": ..., "YLT": ..., "Darby":
+  ..., "BBE": ...}}``. The translations are in the public domain, for example from
+  github.com/scrollmapper/bible_databases.
+- ``wikipara1k/{train,test}.jsonl.gz`` and ``clinc150/{train,test}.jsonl.gz``: a line for each text, ``{"text": ...,
+  "label": ...}``. Paragraphs of 1,259 Wikipedia articles (github.com/NikulinVs/inv_index_lab), and 150 intents of
+  requests to an assistant (github.com/clinc/oos-eval).
+- ``omniglot_background/hog.npz``: handwritten characters (github.com/brendenlake/omniglot) as histograms of oriented
+  gradients, with ``X`` (19280, 1152), ``y``, and ``drawer`` from 0 to 19.
+- ``coil100/mobilenet.npz``: 100 objects seen from 72 angles (Columbia, for research use) as features of a MobileNet,
+  with ``X`` (7168, 1024), ``y``, and ``angle`` in degrees.
+- ``bibtex``, ``delicious``, ``debtags``, ``debian_depends``: multi-label sets, each with ``X_train.npz``,
+  ``X_test.npz``, ``Y_train.npz`` and ``Y_test.npz``, sparse matrices in the format of SciPy, with the features and the
+  label indicators.
 
-Texts become tf-idf words, or keys of ``BM25Vectorizer`` (:func:`with_bm25_keys`); everything else is of unit length.
-Splits draw from fixed seeds.
+Texts become tf-idf words, or keys of ``BM25Vectorizer`` (:func:`with_bm25_keys`). All other rows have unit length.
+Splits use fixed seeds.
 """
 
 import gzip
@@ -33,21 +36,21 @@ from cmt_numba.text import BM25Vectorizer
 TRANSLATIONS = ("KJV", "YLT", "Darby", "ASV", "BBE")
 MOST_QUERIES = 4000
 RANKS = (1, 3, 5)
-"""At which the quality of several labels is measured."""
+"""Ranks at which multi-label rankings are evaluated."""
 
 
 class LabelledSet(NamedTuple):
-    """Examples and queries of a classification."""
+    """Examples and queries of a classification task."""
 
     X: Any
     y: np.ndarray
     queries: Any
     answers: np.ndarray
-    texts: tuple[list[str], list[str]] | None = None  # those of the examples and of the queries, if they are texts
+    texts: tuple[list[str], list[str]] | None = None  # of the examples and of the queries, if they are texts
 
 
 class MultilabelSet(NamedTuple):
-    """Examples and queries, rows of features of unit length, and indicators of their labels."""
+    """Examples and queries (rows of features of unit length), and their label indicators."""
 
     X: Any
     Y: Any
@@ -56,7 +59,7 @@ class MultilabelSet(NamedTuple):
 
 
 def read_multilabel(folder: Path) -> MultilabelSet:
-    """Return the four matrices of a set of several labels."""
+    """Return the four matrices of a multi-label set."""
     parts = (f"{part}.npz" for part in ("X_train", "Y_train", "X_test", "Y_test"))
     X, Y, queries, answers = (scipy.sparse.csr_array(scipy.sparse.load_npz(folder / part)) for part in parts)
     return MultilabelSet(
@@ -71,7 +74,7 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
 
 
 def vw_lines(X: Any, labels: Iterable[Iterable[int]]) -> list[str]:
-    """Return rows with their labels as lines of Vowpal Wabbit."""
+    """Return rows with their labels as lines in the format of Vowpal Wabbit."""
     rows = scipy.sparse.csr_array(X)
     return [
         f"{','.join(map(str, of_row))} | "
@@ -98,7 +101,7 @@ def _texts(texts: list[str], y: np.ndarray, queries: list[str], answers: np.ndar
 
 
 def with_bm25_keys(data: LabelledSet, norm: str = "append") -> LabelledSet | None:
-    """Return a set of texts with the weights of BM25 in place of tf-idf, or None if the set is not of texts."""
+    """Return a set of texts with BM25 weights instead of tf-idf, or None if the set does not consist of texts."""
     if data.texts is None:
         return None
     vectorizer = BM25Vectorizer(norm=norm)
@@ -129,7 +132,7 @@ def texts_with_labels(folder: Path, name: str, n_shots: int) -> LabelledSet:
 
 
 def omniglot(folder: Path, n_drawers: int) -> LabelledSet:
-    """Return characters by the first drawers, and as queries those by the drawers from the tenth on."""
+    """Return characters by the first drawers as examples, and those by the drawers from the tenth on as queries."""
     data = np.load(folder / "omniglot_background/hog.npz")
     X, drawer = normalize(data["X"].astype(np.float32)), data["drawer"]
     kept = np.random.RandomState(0).permutation(np.flatnonzero(drawer < n_drawers))
@@ -145,16 +148,16 @@ def coil(folder: Path, n_views: int) -> LabelledSet:
 
 
 def synthetic(n_classes: int = 1000, n_shots: int = 100) -> LabelledSet:
-    """Return noisy dense keys of 128 features, shaped like views of many objects.
+    """Return noisy dense keys of 128 features, distributed like views of many objects.
 
-    Centres of classes are sparse mixtures of 40 shared prototypes and a little of their own; each example moves along
-    two directions of its class, takes multiplicative noise, and loses its small values. Of more than 100,000 classes
-    each has one query.
+    The centre of each class is a sparse mixture of 40 shared prototypes plus a small part of its own. Each example
+    moves along two directions of its class, gets multiplicative noise, and loses its small values. With more than
+    100,000 classes, each class has one query.
     """
     n_asked, n_features = 10 if n_classes <= 100_000 else 1, 128
     r = np.random.RandomState(1)
     prototypes = r.gamma(0.35, 1.0, (40, n_features)) * (r.rand(40, n_features) < 0.35)
-    own = 0.05 * r.gamma(0.3, 1.0, (n_classes, n_features))  # in place, for of a million classes it is 1 GB
+    own = 0.05 * r.gamma(0.3, 1.0, (n_classes, n_features))  # in place, since it takes 1 GB for a million classes
     own *= r.rand(n_classes, n_features) < 0.15
     own += r.dirichlet(np.full(40, 0.08), n_classes) @ prototypes
     centre = normalize(own, copy=False)

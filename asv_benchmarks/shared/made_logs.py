@@ -1,4 +1,4 @@
-"""Classification as a bandit: features of classes, and policies that make logs."""
+"""Classification as a bandit problem: features of classes, and policies that make logs."""
 
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,7 +18,7 @@ SETS_OF_LOGS = ("clinc150", "wikipara1k", "omniglot")
 def rows_of_classes(folder: Path, name: str, n_classes: int | None, rng: np.random.Generator) -> tuple[Any, np.ndarray]:
     """Return the features of the rows of some classes in random order, sparse for texts, and their classes.
 
-    Without a number they are the largest ones.
+    The classes are the largest ones if ``n_classes`` is None.
     """
     if name == "omniglot":
         with np.load(folder / "omniglot_background" / "hog.npz") as arrays:
@@ -35,7 +35,7 @@ def rows_of_classes(folder: Path, name: str, n_classes: int | None, rng: np.rand
 
 
 def logging_policies(X: Any, y: np.ndarray, n_learned: int) -> dict[str, np.ndarray]:
-    """Return the probabilities of actions by policies that learned from a few of the first rows."""
+    """Return the action probabilities of policies that learned from the first few rows."""
     k = int(y.max()) + 1
     few, many = (np.concatenate([np.flatnonzero(y[:n_learned] == c)[:shots] for c in range(k)]) for shots in (2, 8))
     weak, good = (LogisticRegression(C=10.0).fit(X[rows], y[rows]).predict_proba(X) for rows in (few, many))

@@ -1,4 +1,4 @@
-"""Exact search by matrix products: the rival that everybody can write."""
+"""Exact search by matrix products: the simplest rival."""
 
 from collections.abc import Callable
 from typing import Any
@@ -15,7 +15,7 @@ PRODUCTS_AT_ONCE = 1 << 24
 
 
 def best_by_product(queries: Any, keys: Any, k: int, block: int = 250) -> np.ndarray:
-    """Return the positions of the ``k`` sparse keys with the greatest products for each query, the best first."""
+    """Return the positions of the ``k`` sparse keys with the largest products for each query, best first."""
     by_term, found = keys.T.tocsr(), []
     for first in range(0, queries.shape[0], block):
         scores = (queries[first : first + block] @ by_term).toarray()
@@ -26,7 +26,7 @@ def best_by_product(queries: Any, keys: Any, k: int, block: int = 250) -> np.nda
 
 
 def product_of_all(learner: Any) -> Callable[[Any], np.ndarray]:
-    """Return what answers like :func:`ask` by products of rows and the scorers of all labels."""
+    """Return a function that answers like :func:`ask`, by products of rows and the scorers of all labels."""
     head, n_labels = learner._model.index.head, learner._model.index.n_labels
     by_label = weights_of_labels(head, np.arange(n_labels))
     weights = by_label.T.tocsr() if head.parameters.sparse else np.ascontiguousarray(by_label.T)

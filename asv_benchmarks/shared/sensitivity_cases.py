@@ -1,4 +1,4 @@
-"""What ``sensitivity.py`` runs: small sets, and on each an estimator with its defaults."""
+"""The cases that ``sensitivity.py`` runs: small sets, and an estimator with its defaults for each."""
 
 import time
 from collections.abc import Callable
@@ -33,19 +33,19 @@ MOST_QUERIES = 2000
 
 
 class Outcome(NamedTuple):
-    """What one run came to."""
+    """The outcome of one run."""
 
     error: float
-    train_seconds: float  # of processor time
-    query_microseconds: float  # likewise
-    candidates: float = float("nan")  # labels looked at for a row
+    train_seconds: float  # of CPU time
+    query_microseconds: float  # of CPU time
+    candidates: float = float("nan")  # labels scored per row
 
 
 Case = Callable[[int], Outcome]
 
 
 def _timed(train: Callable[[], Any], answer: Callable[[Any], Any], n: int) -> tuple[Any, Any, float, float]:
-    """Return what was trained, what it answered, seconds to train and microseconds a query, the faster of two runs."""
+    """Return the trained model, its answers, seconds to train, and microseconds per query (the faster of two runs)."""
     start = time.process_time()
     learner = train()
     trained = time.process_time()
@@ -63,7 +63,7 @@ def _fewer(data: LabelledSet) -> LabelledSet:
 
 
 def _of_classes(data: LabelledSet, n: int) -> LabelledSet:
-    """Return so many of the classes."""
+    """Return the examples and queries of ``n`` of the classes."""
     kept = np.random.RandomState(0).permutation(np.unique(data.y))[:n]
     rows, asked = np.isin(data.y, kept), np.isin(data.answers, kept)
     return LabelledSet(data.X[rows], data.y[rows], data.queries[asked], data.answers[asked])
@@ -124,7 +124,7 @@ def _labelled(data: MultilabelSet, n_rows: int) -> Case:
 
 
 def _captions(folder: Path, n_images: int) -> tuple[Any, Any, Any, Any]:
-    """Return captions of some images and the images' features, and others of other images."""
+    """Return captions of some images with the images' features, and captions of other images with theirs."""
     features = normalize(np.load(folder / "flickr8k/mobilenet.npz")["X"].astype(np.float32))
     lines = read_lines(folder / "flickr8k/images.jsonl.gz")
     stored = [line for line in lines if line["split"] == "train"][:n_images]
@@ -151,7 +151,7 @@ def _retrieved(folder: Path, search: str) -> Case:
 
 
 def _fed_back(folder: Path) -> Case:
-    """Store images by one caption, learn from others of the same images, ask for yet others."""
+    """Store images by one caption, learn from other captions of the same images, and query with further ones."""
     X, images, *_ = _captions(folder, 1500)
     first, of_image = np.arange(0, X.shape[0], 5), np.arange(X.shape[0]) // 5
 
@@ -176,7 +176,7 @@ def _fed_back(folder: Path) -> Case:
 
 
 def _found(data: LabelledSet, **options: Any) -> Case:
-    """Ask a tree for the key that is most like a query."""
+    """Query a tree for the key that is most similar to each query."""
     data = _fewer(data)
     products = [data.queries[i : i + 200] @ data.X.T for i in range(0, data.answers.size, 200)]
     best = np.concatenate([np.asarray((p.toarray() if scipy.sparse.issparse(p) else p).argmax(1)) for p in products])
@@ -196,7 +196,7 @@ def _found(data: LabelledSet, **options: Any) -> Case:
 
 
 def _bounded(data: LabelledSet) -> Case:
-    """Ask a tree that may hold half of the keys for the class of a query."""
+    """Query a tree that may hold only half of the keys for the class of each query."""
     data = _fewer(data)
 
     def grown(seed: int) -> ContextualMemoryTree:
@@ -212,7 +212,7 @@ def _bounded(data: LabelledSet) -> Case:
 
 
 def _among(data: LabelledSet) -> Case:
-    """Ask a tree for the best of a tenth of its memories."""
+    """Query a tree for the best of a tenth of its memories."""
     data = _fewer(data)
     some = np.random.RandomState(0).permutation(data.y.size)[: data.y.size // 10]
     best = some[(data.queries @ data.X[some].T).argmax(axis=1)]
@@ -232,7 +232,7 @@ def _among(data: LabelledSet) -> Case:
 
 
 def _taught(data: LabelledSet, loss: str) -> Case:
-    """Let a tree learn which memories are of a query's class."""
+    """Train a tree on which memories have the class of a query."""
     data = _fewer(data)
 
     def grown(seed: int) -> ContextualMemoryTree:
@@ -260,7 +260,7 @@ def _sentences(folder: Path, name: str) -> LabelledSet:
 
 
 def _misspellings(folder: Path) -> LabelledSet:
-    """Return misspelt words by their letters, as examples and queries of the words that are meant."""
+    """Return misspelt words as rows of letters, whose labels are the intended words."""
     lines = read_lines(folder / "misspellings/codespell_single.jsonl.gz")
     words, n_of_word = np.unique([line["word"] for line in lines], return_counts=True)
     kept = set(np.random.RandomState(0).permutation(words[n_of_word >= 4])[:2000].tolist())
@@ -275,7 +275,7 @@ def _split(vectorizer: TfidfVectorizer, texts: list[str], labels: np.ndarray, sh
 
 
 def _digits() -> LabelledSet:
-    """Return the digits that come with scikit-learn, 20 examples of each."""
+    """Return scikit-learn's digits, with 20 examples of each as training data."""
     X, y = load_digits(return_X_y=True)
     kept, asked, *labels = train_test_split(X, y, train_size=200, stratify=y, random_state=0)
     return LabelledSet(kept, labels[0], asked, labels[1])
@@ -317,7 +317,7 @@ CASES: dict[str, Callable[[Any], Case]] = {
     "tree, ranking": lambda folder: _taught(texts_with_labels(folder, "clinc150", 5), "ranking"),
     "tree, mira": lambda folder: _taught(texts_with_labels(folder, "clinc150", 5), "mira"),
 }
-"""Each set by name, with what reads it from the folder of data."""
+"""A function for each set that reads it from the folder of data, by name."""
 
 NEED_DATA = frozenset(CASES) - {
     "synthetic",

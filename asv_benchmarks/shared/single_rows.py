@@ -1,4 +1,4 @@
-"""Calls for single rows: ours and those of rivals. Each maker returns a function of the number of a call."""
+"""Single-row calls of our classes and of rivals. Each maker returns a function that makes call number ``i``."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from .labelled_sets import few_of_each, read_lines
 Call = Callable[[int], Any]
 
 N_CLASSES, N_FEATURES, N_FEATURES_OF_BANDIT, N_STORED = 77, 128, 64, 5000
-N_WARM = 100  # calls that compile and grow arrays
+N_WARM = 100  # calls that compile kernels and grow arrays
 N_BUSY = 3
 
 
 class Rows(NamedTuple):
-    """Texts of 77 intents as rows of every form."""
+    """Texts of 77 intents as rows in every form."""
 
     texts: list[str]
     y: np.ndarray
@@ -36,7 +36,7 @@ class Rows(NamedTuple):
         return np.asarray(near / np.linalg.norm(near, axis=1, keepdims=True), np.float32)
 
     def row(self, i: int, form: str) -> Any:
-        """Return a row of one form."""
+        """Return row ``i`` in one form."""
         at = i % self.y.size
         return (self.sparse if form == "sparse" else self.dense)[at : at + 1]
 
@@ -60,14 +60,14 @@ def intents(folder: Path) -> Rows:
 
 
 def fitted(rows: Rows, form: str) -> Any:
-    """Return a classifier that has learned all rows of one form."""
+    """Return a classifier that has learned all rows in one form."""
     from cmt_numba import CMTClassifier
 
     return CMTClassifier(random_state=0).fit(getattr(rows, form), rows.y)
 
 
 def predict(form: str) -> Callable[[Rows], Call]:
-    """Return a maker of predictions for rows of one form."""
+    """Return a maker of predictions for rows in one form."""
 
     def make(rows: Rows) -> Call:
         classifier, each = fitted(rows, form), [rows.row(i, form) for i in range(1000)]
@@ -77,13 +77,13 @@ def predict(form: str) -> Callable[[Rows], Call]:
 
 
 def predict_texts(rows: Rows) -> Call:
-    """Return predictions for texts."""
+    """Return a function that predicts texts."""
     classifier, vectorizer = fitted(rows, "sparse"), rows.vectorizer
     return lambda i: classifier.predict(vectorizer.transform([rows.texts[i % len(rows.texts)]]))
 
 
 def predict_bm25_texts(rows: Rows) -> Call:
-    """Return predictions for texts with keys of our own."""
+    """Return a function that predicts texts, with our own BM25 keys."""
     from cmt_numba import CMTClassifier
     from cmt_numba.text import BM25Vectorizer
 
@@ -93,7 +93,7 @@ def predict_bm25_texts(rows: Rows) -> Call:
 
 
 def learn(form: str) -> Callable[[Rows], Call]:
-    """Return a maker of learning row by row, from the first row on."""
+    """Return a maker of functions that learn row by row, from the first row on."""
 
     def make(rows: Rows) -> Call:
         from cmt_numba import CMTClassifier
@@ -107,7 +107,7 @@ def learn(form: str) -> Callable[[Rows], Call]:
 
 
 def cmt_bandit(rows: Rows) -> Call:
-    """Return rounds of a bandit over all classes."""
+    """Return a function that plays rounds of ``CMTBandit`` over all classes."""
     from cmt_numba.bandits import CMTBandit
 
     bandit = CMTBandit(n_actions=N_CLASSES, random_state=0)
@@ -120,7 +120,7 @@ def cmt_bandit(rows: Rows) -> Call:
 
 
 def lin_ucb(rows: Rows) -> Call:
-    """Return rounds of LinUCB with a model for each class."""
+    """Return a function that plays rounds of LinUCB with a model for each class."""
     from cmt_numba.bandits import LinUCB
 
     bandit, X = LinUCB(n_actions=N_CLASSES, random_state=0), rows.dense[:, :N_FEATURES_OF_BANDIT]
@@ -150,7 +150,7 @@ def tree(call: str, n_trees: int = 1) -> Callable[[Rows], Call]:
 
 
 def store(call: str) -> Callable[[Rows], Call]:
-    """Return a maker of calls of a store of 5,000 dense rows."""
+    """Return a maker of calls of a store with 5,000 dense rows."""
 
     def make(rows: Rows) -> Call:
         from cmt_numba import MemoryStore
@@ -183,7 +183,7 @@ OURS: dict[str, Callable[[Rows], Call]] = {
 
 
 def by_product(form: str) -> Callable[[Rows], Call]:
-    """Return a maker of predictions by a product with the means of the classes."""
+    """Return a maker of predictions by a product with the class means."""
 
     def make(rows: Rows) -> Call:
         X, each = getattr(rows, form), [rows.row(i, form) for i in range(1000)]
@@ -195,7 +195,7 @@ def by_product(form: str) -> Callable[[Rows], Call]:
 
 
 def by_bm25s(rows: Rows) -> Call:
-    """Return searches of the most similar text by bm25s."""
+    """Return a function that searches for the most similar text by bm25s."""
     import bm25s
 
     texts = bm25s.BM25()
@@ -209,7 +209,7 @@ def by_bm25s(rows: Rows) -> Call:
 
 
 def by_vowpal(form: str) -> Callable[[Rows], Call]:
-    """Return a maker of learning row by row with Vowpal Wabbit, one against all."""
+    """Return a maker of functions that learn row by row with Vowpal Wabbit, one against all."""
 
     def make(rows: Rows) -> Call:
         from vowpalwabbit import Workspace
@@ -224,7 +224,7 @@ def by_vowpal(form: str) -> Callable[[Rows], Call]:
 
 
 def diagonal_ucb(form: str) -> Callable[[Rows], Call]:
-    """Return a maker of rounds of UCB with a diagonal covariance for each class."""
+    """Return a maker of functions that play rounds of UCB with a diagonal covariance for each class."""
 
     def make(rows: Rows) -> Call:
         each = [np.asarray(rows.row(i, form).todense() if form == "sparse" else rows.row(i, form)) for i in range(1000)]
@@ -244,7 +244,7 @@ def diagonal_ucb(form: str) -> Callable[[Rows], Call]:
 
 
 def by_hnswlib(call: str) -> Callable[[Rows], Call]:
-    """Return a maker of calls of an hnswlib graph over as many rows as a store has."""
+    """Return a maker of calls of an hnswlib graph with as many rows as the store."""
 
     def make(rows: Rows) -> Call:
         import hnswlib
@@ -279,7 +279,7 @@ RIVALS: dict[str, tuple[str, Callable[[Rows], Call]]] = {
 
 @contextmanager
 def busy_threads(n: int) -> Iterator[None]:
-    """Let some threads work in Python during the block."""
+    """Run some threads that are busy in Python during the block."""
     done = threading.Event()
 
     def work() -> None:
@@ -300,7 +300,7 @@ def busy_threads(n: int) -> Iterator[None]:
 
 
 def seconds_of(call: Call, first: int, n: int, most: float) -> np.ndarray:
-    """Return the seconds of up to ``n`` calls, one after the other, for about ``most`` seconds."""
+    """Return the seconds of each of up to ``n`` calls, one after the other, for at most about ``most`` seconds."""
     times = np.empty(n)
     end = perf_counter() + most
     for i in range(n):
@@ -313,7 +313,7 @@ def seconds_of(call: Call, first: int, n: int, most: float) -> np.ndarray:
 
 
 def measured(call: Call, n: int, seconds: float) -> dict[str, float]:
-    """Return the microseconds of calls: of the processor, and quantiles by the clock alone and next to busy threads."""
+    """Return microseconds per call: CPU time, and quantiles of the wall time alone and next to busy threads."""
     for i in range(N_WARM):
         call(i)
     begun = process_time()
@@ -327,7 +327,7 @@ def measured(call: Call, n: int, seconds: float) -> dict[str, float]:
 
 
 def stalls(rows: Rows, form: str, n: int) -> dict[str, float]:
-    """Return the milliseconds of learning ``n`` rows one by one from nothing: the mean and quantiles."""
+    """Return the mean and quantiles of the milliseconds to learn ``n`` rows one by one, starting from nothing."""
     from cmt_numba import CMTClassifier
 
     def learned(n: int) -> np.ndarray:
@@ -338,6 +338,6 @@ def stalls(rows: Rows, form: str, n: int) -> dict[str, float]:
             1, n, np.inf,
         )  # fmt: skip
 
-    learned(1000)  # compiles
+    learned(1000)  # compile
     times = 1e3 * learned(n)
     return {"mean": float(times.mean())} | {str(q): float(np.quantile(times, q / 100)) for q in (50, 99, 100)}

@@ -1,9 +1,9 @@
-"""Texts that are stored once each, with queries for them: verses of the bible, and packages.
+"""Texts that are stored once each, with queries for them: verses of the Bible, and packages.
 
-``bible/verses.jsonl.gz`` is described in ``shared/labelled_sets.py``; ``packages/summaries.jsonl.gz`` has a line
+``bible/verses.jsonl.gz`` is described in ``shared/labelled_sets.py``. ``packages/summaries.jsonl.gz`` has a line
 ``{"name": ..., "summary": ...}`` for each software package. Verses of the King James Version are stored, and those of
-another translation are queries. Packages are stored with their names, and the queries are their own words, of which two
-fifths are left out at random and a tenth misspelt.
+another translation are queries. Packages are stored with their names. The queries are the words of a package: two
+fifths are left out at random, and a tenth is misspelt.
 """
 
 import re
@@ -20,7 +20,7 @@ DROPPED, MISSPELT = 0.4, 0.1
 
 
 class Texts(NamedTuple):
-    """Texts to store, queries, and the position of the text that each query asks for."""
+    """Texts to store, queries, and the position of the right text for each query."""
 
     stored: list[str]
     queries: list[str]
@@ -42,7 +42,7 @@ def misspelt(word: str, rng: np.random.Generator) -> str:
 
 
 def packages(folder: Path, n_stored: int, n_queries: int = 2000) -> Texts:
-    """Return names and summaries of packages, and queries of some of their words."""
+    """Return names and summaries of packages, and queries made from some of their words."""
     lines = read_lines(folder / "packages/summaries.jsonl.gz")
     rng = np.random.default_rng(0)
     words = [re.findall(TOKEN, f"{line['name']} {line['summary']}".lower()) for line in lines]

@@ -1,7 +1,7 @@
-"""The constants that decide what is learned and how far is searched, what each trades, and what it is measured on.
+"""The constants that control learning and search, the trade-off of each, and the sets that it is measured on.
 
-``sensitivity.py`` runs every set of ``sensitivity_cases.py`` that a constant names with the constant as it is,
-halved and doubled, and prints the tables of ``docs/measurements/tuning.md``.
+``sensitivity.py`` runs every set of ``sensitivity_cases.py`` that a constant names, with the constant unchanged, halved
+and doubled, and prints the tables of ``docs/measurements/tuning.md``.
 """
 
 from typing import NamedTuple
@@ -21,7 +21,7 @@ FEW_CLASSES = ("coil100", "clinc150, 5 shots", "clinc150, 30 shots")
 DENSE = ("coil100", "omniglot", "synthetic")
 SPARSE = ("clinc150, 5 shots", "clinc150, 30 shots", "wikipara1k")
 CLASSES = ("coil100", "omniglot", "synthetic", *SPARSE)
-UNSEEN = ("mr", "subj", "cr", "mpqa", "trec", "misspellings", "digits")  # on which nothing was chosen
+UNSEEN = ("mr", "subj", "cr", "mpqa", "trec", "misspellings", "digits")  # no constant was chosen on these
 ONLINE = ("wikipara1k, online",)
 SOFTMAX = ("clinc150, softmax", "omniglot, softmax")
 COMMON_LABELS = ("bibtex", "delicious")

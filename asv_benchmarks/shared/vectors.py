@@ -1,4 +1,4 @@
-"""Data and rivals of the comparisons of ``MemoryStore``."""
+"""Data and rivals for the comparisons of ``MemoryStore``."""
 
 import tempfile
 from pathlib import Path
@@ -17,7 +17,7 @@ FEATURES = {
 
 
 class Vectors(NamedTuple):
-    """Vectors to store and to ask for, of unit length."""
+    """Vectors to store and queries, of unit length."""
 
     stored: np.ndarray
     asked: np.ndarray
@@ -29,7 +29,7 @@ def unit(X: np.ndarray) -> np.ndarray:
 
 
 def clustered(n: int, n_features: int, seed: int = 0) -> Vectors:
-    """Return normally distributed vectors around a hundredth as many centres, which do not depend on the seed."""
+    """Return normally distributed vectors around ``n / 100`` centres, which do not depend on the seed."""
     rng = np.random.default_rng(0)
     centres = rng.normal(size=(n // 100, n_features))
     rng = rng if seed == 0 else np.random.default_rng(seed)
@@ -39,7 +39,7 @@ def clustered(n: int, n_features: int, seed: int = 0) -> Vectors:
 
 
 def features(folder: Path, name: str) -> Vectors:
-    """Return features of pictures, of which every tenth is asked."""
+    """Return features of pictures, every tenth of which is a query."""
     with np.load(folder / FEATURES[name]) as file:
         rows = unit(file["X"].astype(np.float32))
     rows = rows[rows.any(axis=1)]
@@ -64,7 +64,7 @@ def graph_of(X: np.ndarray) -> tuple[Any, float]:
 
 
 def file_of(X: np.ndarray, kind: str = "Flat", *, lists: bool = True) -> tuple[Any, float]:
-    """Return faiss's inverted file of some rows, or one list of all, and the seconds to build it."""
+    """Return faiss's inverted file of some rows, or a single list of all, and the seconds to build it."""
     import faiss  # type: ignore[import-not-found]
 
     faiss.omp_set_num_threads(1)
@@ -74,7 +74,7 @@ def file_of(X: np.ndarray, kind: str = "Flat", *, lists: bool = True) -> tuple[A
 
 
 def bytes_of(graph: Any, n: int) -> float:
-    """Return the bytes that hnswlib's index takes for each of its vectors, in a file."""
+    """Return the bytes per vector of hnswlib's index in a file."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "graph"
         graph.save_index(str(path))

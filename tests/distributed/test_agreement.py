@@ -294,7 +294,7 @@ def test_shards_agree_on_a_schema_while_another_one_is_added(monkeypatch: pytest
 
         def add_first(method: str, *arguments: Any) -> Any:
             if method == "decide" and len(copy) == 0:
-                copy.add(keys, np.random.default_rng(0).normal(size=(20, 4)))  # so this decision is too late
+                copy.add(keys, np.random.default_rng(0).normal(size=(20, 4)))  # so this decision comes too late
             return ask(method, *arguments)
 
         monkeypatch.setattr(store._client.actors, "ask", add_first)

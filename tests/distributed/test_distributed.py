@@ -124,7 +124,7 @@ def topologies() -> tuple[Topology, Topology]:
 
 @pytest.mark.parametrize("fails_at", [0, 1, 2, 3])
 def test_a_move_goes_on_after_a_failure(fails_at: int):
-    """Any step may fail, with the records written until then."""
+    """Any step may fail and leave the records written so far."""
     stores = {name: MemoryStore(random_state=0) for name in ("shard-000", "shard-001")}
     steps = iter(range(100))
     keys = [f"k{i}" for i in range(60)]
@@ -139,7 +139,7 @@ def test_a_move_goes_on_after_a_failure(fails_at: int):
     def send(topology: Topology, to: str, *batch: Any) -> None:
         fail()  # before the other shard has the batch
         assert opened(to).receive(topology.version, *batch)
-        fail()  # before this one deletes it
+        fail()  # before this shard deletes it
 
     def fail() -> None:
         if next(steps) == fails_at:
@@ -148,13 +148,13 @@ def test_a_move_goes_on_after_a_failure(fails_at: int):
     assert not belong >= set(keys[:10])
     opened("shard-001").adopt(after)
     opened("shard-000").adopt(before)
-    assert opened("shard-000").give(after.version, None) is None  # it has not heard of the move
+    assert opened("shard-000").give(after.version, None) is None  # this shard does not know about the move
     opened("shard-000").adopt(after)
     is_done = False
     while not is_done:
         giving = opened("shard-000")  # as after a restart
         try:
-            giving.give(after.version, keys[:10])  # because a client reads them
+            giving.give(after.version, keys[:10])  # because a client reads these keys
             while not is_done:
                 is_done = bool(giving.give(after.version, None))
         except ConnectionError:
@@ -175,7 +175,7 @@ def test_a_move_goes_on_after_a_failure(fails_at: int):
 
 
 def test_what_a_move_needs_is_on_disk_before_it_begins(tmp_path: Path):
-    """Copies of the folder are what a killed process would leave."""
+    """Each copy of the folder is the state that a killed process would leave."""
     after = topologies()[1]
     keys = [f"k{i}" for i in range(20)]
 
@@ -298,7 +298,7 @@ def test_shards_exchange_what_they_have_learned(tmp_path: Path, in_folder: bool)
     assert number == 1
     np.testing.assert_allclose(base, before[0] + before[1], rtol=1e-6)
     assert np.abs(base).min() > 0.0
-    teach(0)  # before the exchange arrives, so it is kept
+    teach(0)  # before the exchange arrives, so these weights are kept
     meanwhile = weights(0) - before[0]
     for _ in range(2):  # the second has no effect
         take_part(stores[0], number, base, found[0].gain)

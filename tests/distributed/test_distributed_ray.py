@@ -46,13 +46,13 @@ def vectors(n: int, seed: int = 0) -> np.ndarray:
 
 @pytest.fixture(scope="module")
 def one() -> MemoryStore:
-    """Return a store without shards, which tests do not change."""
+    """Return a store without shards, which no test changes."""
     return fill(MemoryStore(random_state=0, n_trees=2, n_links=4))
 
 
 @pytest.fixture(scope="module")
 def sharded(cluster: None) -> Iterator[ShardedStore]:
-    """Return a sharded store with the same memories, which tests do not change."""
+    """Return a sharded store with the same memories, which no test changes."""
     with ShardedStore(3, random_state=0, n_trees=2, n_links=4) as store:
         yield fill(store)
 
@@ -203,7 +203,7 @@ def test_shards_are_added_and_removed_while_the_store_is_used(tmp_path: Path, mo
     store.add(keys, X, [{"n": i} for i in range(400)])
     store.create_index("n")
     expected = store.query(Q, 400, target_recall=1.0)
-    copy = pickle.loads(pickle.dumps(store))  # which does not receive the new topologies
+    copy = pickle.loads(pickle.dumps(store))  # the copy does not receive the new topologies
 
     def resize() -> None:
         assert store.add_shard() == "shard-001"
@@ -293,7 +293,7 @@ def test_shards_that_do_not_answer_are_named(tmp_path: Path):
                 assert {key for key in found.keys[0].tolist() if key is not None} == {
                     i for i in range(19) if owners[i] == 1
                 }
-            assert len(store._client.actors._peers["shard-000"][0].pending) == 3  # and no more
+            assert len(store._client.actors._peers["shard-000"][0].pending) == 3  # and no more are stored
             with pytest.raises(NoAnswerError, match="shard-000"):
                 len(store)
             store._client.actors._peers["shard-000"][0].pending.clear()  # makes room for a change
@@ -306,7 +306,7 @@ def test_shards_that_do_not_answer_are_named(tmp_path: Path):
             os.kill(stopped, signal.SIGCONT)
         store._client.actors._timeout = 60.0
         deadline = time.monotonic() + 60.0
-        while len(store) < 39 and time.monotonic() < deadline:  # pending calls are completed
+        while len(store) < 39 and time.monotonic() < deadline:  # until pending calls are completed
             time.sleep(0.05)
         assert len(store) == 39
         assert store.query(X, 19).missing_shards == ()
@@ -355,7 +355,7 @@ def test_replicas_answer_while_a_shard_is_restarted(tmp_path: Path):
         os.kill(get(replica.process.remote()), signal.SIGKILL)
         store.upsert(range(70, 80), X[70:80])
         assert store.query(X[1:80], 1).keys[:, 0].tolist() == list(range(1, 80))
-        while True:  # it is copied again
+        while True:  # until the replica is copied again
             try:
                 assert of_replica(slice(1, 80)) == list(range(1, 80))
                 break
@@ -364,7 +364,7 @@ def test_replicas_answer_while_a_shard_is_restarted(tmp_path: Path):
 
 
 def test_killed_shards_lose_and_double_nothing():
-    """A short run of the script."""
+    """Run the script for a short time."""
     told, n_moves = kill_shards(3, seed=0, n_clients=2, n_shards=2, mean_seconds=0.3, resizing=True)
     assert all(client.n_changes > 0 for client in told)
     assert n_moves > 0

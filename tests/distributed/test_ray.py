@@ -46,7 +46,7 @@ def cluster() -> Iterator[None]:
 
 
 def examples(n_each: int, seed: int, noise: float = 0.25) -> tuple[np.ndarray, np.ndarray]:
-    """Return noisy examples of classes, each similar to some others."""
+    """Return noisy examples of classes, each of which is similar to some others."""
     centres = np.repeat(np.random.default_rng(0).normal(size=(N_CLASSES // 4, D)), 4, axis=0)
     centres += 0.4 * np.random.default_rng(1).normal(size=(N_CLASSES, D))
     y = np.random.default_rng(seed).permutation(np.repeat(np.arange(N_CLASSES), n_each))
@@ -59,7 +59,7 @@ QUERIES, ANSWERS = examples(10, 3)
 
 @pytest.fixture(scope="module")
 def sharded(cluster: None) -> Iterator[ShardedClassifier]:
-    """Return a classifier with two shards, which tests do not change."""
+    """Return a classifier with two shards, which no test changes."""
     with ShardedClassifier(2, random_state=0) as classifier:
         with pytest.raises(NotFittedError, match="learned nothing"):
             classifier.predict(X)
@@ -226,7 +226,7 @@ def test_evaluation_says_what_is_wrong(estimators: dict[str, Any], options: dict
 
 
 def test_code_of_the_guide_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.chdir(tmp_path)  # it writes files
+    monkeypatch.chdir(tmp_path)  # since the evaluation writes files
     text = (ROOT / "docs/distributed.md").read_text(encoding="utf-8")
     blocks = re.findall(r"^```py\n(.*?)^```", text, re.M | re.S)
     assert len(blocks) >= 2

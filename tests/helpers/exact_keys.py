@@ -1,4 +1,4 @@
-"""Comparisons of a tree's keys and answers with exact search in float64."""
+"""Compare a tree's keys and results with exact search in float64."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ def unit(rows: Any) -> np.ndarray:
 
 
 def stored(tree: ContextualMemoryTree) -> np.ndarray:
-    """Return the keys of a tree in the order of their slots, as they are stored."""
+    """Return the stored keys of a tree in the order of their slots."""
     state = tree._forest.allocated()
     if not state.parameters.sparse:
         return state.keys.values[: len(tree) * tree.n_features].reshape(len(tree), -1)
@@ -32,7 +32,7 @@ def stored(tree: ContextualMemoryTree) -> np.ndarray:
 
 
 def check_keys(tree: ContextualMemoryTree, X: Any, expected: Any, *, rtol: float = 1e-6) -> None:
-    """Insert rows into a tree, and compare its keys and answers with exact search in float64."""
+    """Insert rows into a tree, and compare its keys and results with exact search in float64."""
     expected = unit(expected)
     first = len(tree)
     ids = tree.insert(X)

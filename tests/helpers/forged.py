@@ -1,4 +1,4 @@
-"""Files with one wrong array or field and valid checksums, as nobody writes them by accident."""
+"""Files with one wrong array or field but valid checksums, which no accident produces."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -15,7 +15,7 @@ OTHERS = (None, True, "", "key", [], {}, [0], {"a": 1}, [[]], ["", ""], [1e300, 
 
 
 def forged_arrays(array: np.ndarray) -> Iterator[np.ndarray]:
-    """Yield wrong versions of an array: with other values, shapes and dtypes."""
+    """Yield wrong versions of an array, with other values, shapes or dtypes."""
     is_real = array.dtype.kind == "f"
     if array.dtype.kind in "fiu":
         limits = np.finfo(array.dtype) if is_real else np.iinfo(array.dtype)
@@ -39,7 +39,7 @@ def forged_arrays(array: np.ndarray) -> Iterator[np.ndarray]:
 
 
 def forged_values(value: Any) -> Iterator[Any]:
-    """Yield a JSON value with each of its parts replaced or left out."""
+    """Yield versions of a JSON value, each with one of its parts replaced or left out."""
     yield from NUMBERS
     yield from OTHERS
     if isinstance(value, list):
@@ -54,9 +54,9 @@ def forged_values(value: Any) -> Iterator[Any]:
 
 
 def forgeries(file: bytes, apart: tuple[str, ...] = ()) -> Iterator[tuple[str, bytes]]:
-    """Yield descriptions of what is wrong, and files that are like a sound one but for that.
+    """Yield descriptions of errors, and copies of a valid file that have only this error.
 
-    Arrays and fields whose names begin like one of ``apart`` are left as they are.
+    Arrays and fields whose names start with one of ``apart`` are unchanged.
     """
     described, arrays = parsed(file)
     for i, entry in enumerate(described["arrays"]):
@@ -64,7 +64,7 @@ def forgeries(file: bytes, apart: tuple[str, ...] = ()) -> Iterator[tuple[str, b
             continue
         try:
             array = np.frombuffer(arrays[i], entry["dtype"]).reshape(entry["shape"])
-        except TypeError:  # an array of records, of a tree
+        except TypeError:  # a structured array of a tree
             array = np.frombuffer(arrays[i], np.uint8).reshape(*entry["shape"], -1)
         for forged in _forged_documents(array) if array.dtype == np.uint8 and array.ndim == 1 else forged_arrays(array):
             header = described | {"arrays": [dict(one) for one in described["arrays"]]}
@@ -96,7 +96,7 @@ def _forged_documents(array: np.ndarray) -> Iterator[np.ndarray]:
 def check_forgeries(
     file: bytes, load: Callable[[Path], Any], use: Callable[[Any], None], path: Path, apart: tuple[str, ...] = ()
 ) -> None:
-    """Load all forgeries of a file. Each must be refused, or loaded as an object that can be used."""
+    """Load all forgeries of a file. Each must be refused or yield a usable object."""
     n_refused = 0
     for description, forged in forgeries(file, apart):
         path.write_bytes(forged)

@@ -22,7 +22,7 @@ FORMS_AND_EVICTIONS: list[tuple[str, str | None]] = [
     ("sparse", "oldest"),
     ("sparse", "random"),
 ]
-"""Forms of keys and eviction policies, each at least once; None for trees without a bound."""
+"""Pairs of key forms and eviction policies, in which each occurs; None for trees without a bound."""
 
 FORMS: dict[str, Callable[[np.ndarray], Any]] = {"dense": np.asarray, "sparse": scipy.sparse.csr_array}
 
@@ -32,7 +32,7 @@ Opened = Callable[..., DurableTree]
 
 
 def crashed(folder: Path) -> Path:
-    """Return a copy of a folder, as if its process were killed now."""
+    """Return a copy of a folder, as if its process had been killed at this moment."""
     left = folder.with_name(f"{folder.name} {next(_numbers)}")
     return Path(shutil.copytree(folder, left))
 
@@ -45,7 +45,7 @@ def entries_in(folder: Path) -> list[tuple[int, bytes]]:
 
 
 def execute(folder: Path, *statements: Any) -> None:
-    """Change the journal of a closed folder."""
+    """Run SQL statements on the journal of a closed folder."""
     connection = sqlite3.connect(folder / "journal.sqlite")
     for statement in statements:
         connection.execute(*statement) if isinstance(statement, tuple) else connection.execute(statement)
@@ -59,9 +59,9 @@ def snapshots_in(folder: Path) -> list[str]:
 
 
 def change(tree: ContextualMemoryTree, form: str, number: int, most: int = 3) -> int:
-    """Make the change of this number, or up to three, but no more than ``most``; return how many.
+    """Make the change of this number, or at most ``min(3, most)`` changes; return how many were made.
 
-    The change depends only on the number and the tree.
+    The changes depend only on the number and the tree.
     """
     random = np.random.default_rng([number, 5])
     rows = random.normal(size=(random.integers(1, 20), _FEATURES)) * (random.random(_FEATURES) < 0.5)
@@ -74,7 +74,7 @@ def change(tree: ContextualMemoryTree, form: str, number: int, most: int = 3) ->
     elif draw < 0.7:
         tree.replace(random.choice(ids, X.shape[0], replace=False), X)
     elif draw < 0.8:
-        if most == 1:  # a query draws first, and then notes the returned memories
+        if most == 1:  # draws random numbers first, and then records the returned memories
             draw_seed(tree._forest)
             return 1
         hits = tree.query(X, 3, epsilon=0.5)

@@ -1,6 +1,6 @@
-"""A stand-in for the module ``ray`` without processes: an actor is an object, and its calls run when they are made.
+"""A substitute for the module ``ray`` without processes: actors are plain objects, and calls run immediately.
 
-What crosses the border between processes is pickled. Tests of what happens when processes die need Ray itself.
+Values that would pass between processes are pickled. Tests of dying processes need Ray itself.
 """
 
 import pickle
@@ -21,7 +21,7 @@ class RayActorError(RayError):
 
 
 class RayTaskError(RayError):
-    """As in ``ray.exceptions``: a call has raised its cause."""
+    """As in ``ray.exceptions``: a call raised an error, which is the cause."""
 
     def __init__(self, cause: Exception) -> None:
         super().__init__(str(cause))
@@ -29,7 +29,7 @@ class RayTaskError(RayError):
 
 
 class Ref:
-    """A reference to the answer of a call, or to something that was put into the object store."""
+    """A reference to the result of a call, or to an object in the object store."""
 
     def __init__(self, contents: bytes | None = None, error: Exception | None = None) -> None:
         self.contents, self.error = contents, error
@@ -59,7 +59,7 @@ class Method(NamedTuple):
 
 
 class Handle(NamedTuple):
-    """A handle of an actor."""
+    """A handle to an actor."""
 
     name: str
 
@@ -110,6 +110,6 @@ LOCAL_RAY: Any = SimpleNamespace(
 
 
 def use_local_ray(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have the package use this in place of Ray."""
+    """Make the package use this module instead of Ray."""
     ACTORS.clear()
     monkeypatch.setitem(sys.modules, "ray", LOCAL_RAY)

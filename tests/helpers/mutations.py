@@ -55,10 +55,10 @@ def parsed(file: bytes) -> tuple[dict[str, Any], list[bytes]]:
 
 
 def sealed(described: Any, arrays: list[bytes], *, lie: bool = False, version: int = FORMAT_VERSION) -> bytes:
-    """Return a file with this header and arrays, with correct checksums and, unless ``lie``, correct offsets."""
+    """Return a file with this header and arrays, and correct checksums. Offsets are correct too unless ``lie``."""
     entries = described.get("arrays") if isinstance(described, dict) else None
     entries = entries if isinstance(entries, list) and all(isinstance(entry, dict) for entry in entries) else []
-    # With so much room, changes of the header rarely move the arrays.
+    # This spare room keeps changes of the header from moving the arrays in most cases.
     end = -(-(PREAMBLE.size + len(json.dumps(described)) + 40 * len(arrays)) // _ROOM) * _ROOM
     room = end - PREAMBLE.size
     places = []
@@ -75,12 +75,12 @@ def sealed(described: Any, arrays: list[bytes], *, lie: bool = False, version: i
 
 
 def mutated(rng: np.random.Generator, files: list[bytes]) -> bytes:
-    """Return one of some valid files with some mutations."""
+    """Return a random one of some valid files, with some mutations."""
     file = files[rng.integers(len(files))]
     return _WAYS[rng.choice(len(_WAYS), p=_SHARES)](rng, file, files)
 
 
-# Damage, which checksums detect
+# Damage that checksums detect
 
 
 def _flip_bits(rng: np.random.Generator, file: bytes, files: list[bytes]) -> bytes:
@@ -123,7 +123,7 @@ def _foreign(rng: np.random.Generator, file: bytes, files: list[bytes]) -> bytes
     return FOREIGN[rng.integers(len(FOREIGN))] + rng.bytes(int(rng.integers(100)))
 
 
-# Forgery, which only validation of the contents detects
+# Forgery that only validation of the contents detects
 
 
 def _forge_preamble(rng: np.random.Generator, file: bytes, files: list[bytes]) -> bytes:
@@ -143,7 +143,7 @@ def _forge_header(rng: np.random.Generator, file: bytes, files: list[bytes]) -> 
     described, arrays = parsed(file)
     lie = rng.random() < 0.5
     if lie:
-        sealed(described, arrays)  # the offsets are right except for the following change
+        sealed(described, arrays)  # the offsets are correct before the following change
     for _ in range(rng.integers(1, 3)):
         _forge_value(rng, described)
     return sealed(described, arrays, lie=lie)
@@ -251,7 +251,7 @@ def _resize_array(rng: np.random.Generator, file: bytes, files: list[bytes]) -> 
 
 
 def _transplant(rng: np.random.Generator, file: bytes, files: list[bytes]) -> bytes:
-    """Take some arrays from another file."""
+    """Replace some arrays with those of another file."""
     described, arrays = parsed(file)
     other, others = parsed(files[rng.integers(len(files))])
     theirs = {entry["name"]: (entry, array) for entry, array in zip(other["arrays"], others, strict=True)}

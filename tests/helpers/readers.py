@@ -1,4 +1,4 @@
-"""Data files in text formats for fuzzing: the first byte says which format, the rest is the file."""
+"""Data files in text formats for fuzzing: the first byte selects the format, the rest is the file."""
 
 from pathlib import Path
 
@@ -21,7 +21,7 @@ EXAMPLES = [
 
 
 def read_text(path: Path, data: bytes) -> int:
-    """Read a file, and return how many rows it has, or -1 if its reader has refused it."""
+    """Read a file, and return its number of rows, or -1 if the reader refused it."""
     if not data:
         return -1
     path.write_bytes(data[1:])

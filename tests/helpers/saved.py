@@ -56,7 +56,7 @@ def bounded(X: Any, eviction: str) -> ContextualMemoryTree:
 
 
 def several_labels(n: int, n_labels: int, seed: int = 0) -> scipy.sparse.csr_array:
-    """Return the labels of rows: the first ones are frequent, all others rare."""
+    """Return the labels of rows: the first labels are frequent, all others rare."""
     random = np.random.default_rng(seed)
     share = np.where(np.arange(n_labels) < 5, 0.2, 6 / n_labels)
     return scipy.sparse.csr_array((random.random((n, n_labels)) < share).astype(np.int8))
@@ -92,7 +92,7 @@ def objects(n: int = 60) -> dict[str, Any]:
 
 
 def _after_removals(retriever: CMTRetriever, X: Any) -> CMTRetriever:
-    """Return a retriever with further keys, without some of its memories."""
+    """Return a retriever after further inserts and some removals."""
     retriever.feedback(-X[:10], np.arange(10), np.ones(10))
     return retriever.remove(np.arange(3, X.shape[0], 4))
 
@@ -126,7 +126,7 @@ def check(loaded: Any) -> None:
         if getattr(loaded, "examples_", True) is not None:
             loaded.kneighbors(rows, n_neighbors=3)
     except LookupError:
-        assert isinstance(loaded, CMTRetriever)  # all may have been removed
+        assert isinstance(loaded, CMTRetriever)  # all memories may have been removed
         assert loaded.n_memories_ == 0
     if d <= 10_000 and max(getattr(loaded, name, 0) for name in _PASSES) <= 20 and loaded.n_reroutes <= 100:
         _learn(loaded, rows)
@@ -137,7 +137,7 @@ _PASSES = ("n_router_passes", "n_head_passes", "n_value_passes")
 
 
 def _learn(loaded: Any, rows: Any) -> None:
-    """Let an estimator learn and, if it can, forget."""
+    """Make an estimator learn and, if it can, forget."""
     if isinstance(loaded, CMTRetriever):
         ids = loaded._model.memories.ids
         if ids.size >= 6:
@@ -178,6 +178,6 @@ __all__ = ["FileFormatError", "check", "load_any", "objects"]
 
 
 def saved(thing: Any, path: Path) -> bytes:
-    """Save an object, and return its file."""
+    """Save an object, and return the bytes of the file."""
     thing.save(path)
     return path.read_bytes()

@@ -1,8 +1,8 @@
-"""Facts about the package's structure, read from its sources: imports, classes, lengths of modules.
+"""Checks of the package's structure, read from its sources: imports, classes, lengths of modules.
 
-`known_structure.txt` lists what breaks a rule today, under the room that has to mend it. The list may only become
-shorter. After a change that mends something, drop the lines that no longer hold; this also resolves conflicts in the
-list:
+`known_structure.txt` lists the current violations of the rules, by room. A room is a top-level module or subpackage of
+the package. The list may only become shorter. After a change that fixes something, remove the lines that no longer
+hold. The same command resolves conflicts in the list:
 
     python tests/helpers/structure.py
 """
@@ -20,7 +20,7 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 
 MAX_LINES = 800
 PUBLIC_BASES = {"Hits", "Results", "ContextualMemoryTree"}
-"""Public types that may have one subclass: results of which one carries more, and a tree that is also in a folder."""
+"""Public types that may have one subclass: results with more fields, and a tree in a folder."""
 
 
 @cache
@@ -63,7 +63,7 @@ def without_types(tree: ast.AST) -> Iterator[ast.AST]:
 
 
 def imports_past_doors() -> Iterator[tuple[str, str]]:
-    """Yield imports from within another room: its modules and private names; packages without underscores are doors."""
+    """Yield imports of another room's modules and private names. Only packages without underscores are public."""
     for path in MODULES:
         for _, (room, *inner) in imports_of(path, ast.walk(parsed(path))):
             *modules, name = inner or [""]
@@ -73,7 +73,7 @@ def imports_past_doors() -> Iterator[tuple[str, str]]:
 
 
 def classes() -> dict[str, list[tuple[Path, ast.ClassDef]]]:
-    """Return where each class name is defined."""
+    """Return the places where each class name is defined."""
     found = defaultdict(list)
     for path in MODULES:
         for node in ast.walk(parsed(path)):
@@ -83,7 +83,7 @@ def classes() -> dict[str, list[tuple[Path, ast.ClassDef]]]:
 
 
 def class_names_in_use_twice() -> Iterator[tuple[str, str]]:
-    """Yield each definition of a class whose name another class has."""
+    """Yield each definition of a class name that is defined more than once."""
     for name, places in classes().items():
         if len(places) > 1:
             yield from ((room_of(path), f"{name_of(path)} defines a further {name}") for path, _ in places)
@@ -97,7 +97,7 @@ def bases_of(node: ast.ClassDef) -> Iterator[str]:
 
 
 def bases_with_one_subclass() -> Iterator[tuple[str, str]]:
-    """Yield classes of the package that exactly one other inherits; exceptions may."""
+    """Yield classes that exactly one class of the package inherits from. Exceptions are allowed."""
     found = classes()
     subclasses = defaultdict(set)
     for name, places in found.items():
@@ -118,7 +118,7 @@ def bases_with_one_subclass() -> Iterator[tuple[str, str]]:
 
 
 def hidden_state() -> Iterator[tuple[str, str]]:
-    """Yield weak dictionaries of modules: what belongs to an object is kept in it."""
+    """Yield weak dictionaries at module level: state of an object belongs in the object."""
     for path in MODULES:
         for node in parsed(path).body:
             if (
@@ -144,7 +144,7 @@ def methods_for_subclasses() -> Iterator[tuple[str, str]]:
 
 
 def circles_of_imports() -> Iterator[tuple[str, str]]:
-    """Yield modules of one room that import each other, directly or not, at the top, in a function or for types."""
+    """Yield modules of one room that import each other, directly or not, also in functions or for types."""
     module_of = {
         name_of(path).removesuffix(".py").replace("/", ".").removesuffix(".__init__"): path for path in MODULES
     }
@@ -171,7 +171,7 @@ def circles_of_imports() -> Iterator[tuple[str, str]]:
 
 
 def long_modules() -> Iterator[tuple[str, str]]:
-    """Yield modules that no reader holds in mind."""
+    """Yield modules that are too long."""
     for path in MODULES:
         if path.read_text(encoding="utf-8").count("\n") > MAX_LINES:
             yield room_of(path), f"{name_of(path)} has more than {MAX_LINES} lines"
@@ -189,23 +189,23 @@ RULES = (
 
 
 def violations() -> set[tuple[str, str]]:
-    """Return what breaks a rule, with the room that it is in."""
+    """Return the violations of the rules, each with its room."""
     return {found for rule in RULES for found in rule()}
 
 
 def known() -> set[tuple[str, str]]:
-    """Return what `known_structure.txt` lists."""
+    """Return the violations that `known_structure.txt` lists."""
     found, room = set(), ""
     for line in KNOWN.read_text(encoding="utf-8").splitlines():
         if line.startswith("["):
             room = line.strip("[]")
-        elif line and line[0] not in "#<=>":  # a comment, or what git writes into a conflict
+        elif line and line[0] not in "#<=>":  # skip comments and Git's conflict markers
             found.add((room, line))
     return found
 
 
 def write_known(listed: set[tuple[str, str]]) -> None:
-    """Write `known_structure.txt`, by rooms: changes of different rooms do not touch each other's lines."""
+    """Write `known_structure.txt`, grouped by room so that changes in different rooms do not conflict."""
     lines = [
         "# What breaks a rule of tests/test_rooms.py today. Lines are only removed: run tests/helpers/structure.py."
     ]

@@ -1,4 +1,4 @@
-"""Threads for tests, and small rows for estimators that several threads share."""
+"""Threads for tests, and small data for estimators that several threads share."""
 
 import threading
 import time
@@ -24,7 +24,7 @@ def until(condition: Callable[[], bool]) -> None:
 
 
 class Threads:
-    """Threads that repeat their work within a context, which raises their errors."""
+    """Threads that repeat their work during a ``with`` block, which raises their errors."""
 
     def __init__(self, *works: Callable[[], Any]) -> None:
         self.counts = [0] * len(works)

@@ -1,9 +1,9 @@
-"""Break durable objects with faults drawn at random, and compare what is left with twins in memory that never fail.
+"""Break durable objects with random faults, and compare them with twins in memory that never fail.
 
 Each durable class makes random changes in a folder: rows of all magnitudes, weights from 0 to 1e30, other parameters.
-Faults strike within a change or while the folder is opened or closed. Afterwards the folder must open, with what the
-last acknowledged change left, or with what the change under way would have left. A change that is refused must be
-refused by the twin as well, and must leave everything as it was. POSIX only.
+Faults strike during a change or while the folder is opened or closed. Afterwards the folder must open, in the state
+after the last acknowledged change or after the change under way. The twin must refuse the same changes, and a refused
+change must leave everything as it was. POSIX only.
 
     python tests/scripts/break_folders.py 3000 --seed 1
     python tests/scripts/break_folders.py 500 --seed 2 --only tree store
@@ -51,23 +51,23 @@ FAILURES = (JournalError, OSError, sqlite3.Error, KeyboardInterrupt)
 
 
 class Random(np.random.Generator):
-    """Random numbers, and rows that are dense or sparse."""
+    """Random numbers, and random rows in dense or sparse form."""
 
     def __init__(self, *seed: int, sparse: bool = False) -> None:
         super().__init__(np.random.PCG64(seed))
         self._sparse = sparse
 
     def form(self, X: np.ndarray) -> Any:
-        """Return rows as dense or sparse ones."""
+        """Return rows in dense or sparse form."""
         return scipy.sparse.csr_array(X) if self._sparse else X
 
     def few_rows(self) -> Any:
-        """Return a few rows of one magnitude, some of them alike."""
+        """Return a few rows of one magnitude, some of them equal."""
         X = self.normal(size=(int(self.integers(1, 12)), WIDTH)).round(2) * self.choice(MAGNITUDES)
         return self.form(X.astype(np.float32))
 
     def rows(self, n: int) -> Any:
-        """Return rows like the probes."""
+        """Return rows distributed like the probes."""
         return self.form(self.normal(size=(n, WIDTH)).astype(np.float32))
 
 
@@ -82,7 +82,7 @@ def weights(n: int, random: Random) -> np.ndarray | None:
 
 
 def saved(thing: Any) -> bytes:
-    """Return the file that an object is saved in, which also shows what it has learned."""
+    """Return the saved file of an object, which also shows what it has learned."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "saved"
         thing.save(path)
@@ -116,7 +116,7 @@ def replace(tree: Any, random: Random) -> None:
 
 def learn(tree: Any, random: Random) -> None:
     X = random.few_rows()
-    hits = deepcopy(tree).query(X, 3)  # by itself, a query of a tree that evicts by queries is a change of its own
+    hits = deepcopy(tree).query(X, 3)  # on a copy, since a query of a tree that evicts by queries is itself a change
     tree.update(X, hits, random.random(hits.ids.shape))
 
 
@@ -126,7 +126,7 @@ def teach(tree: Any, random: Random) -> None:
 
 
 def note(tree: Any, random: Random) -> None:
-    """Query, which a tree that evicts by queries notes, and have it on disk."""
+    """Make a query and write it to disk, since a tree that evicts by queries records them."""
     tree.query(random.rows(3), 2)
     if isinstance(tree, DurableTree):
         tree.sync()
@@ -156,7 +156,7 @@ def partial_fit(labels: Labels) -> Change:
 
 
 def fit(labels: Labels) -> Change:
-    """Return the change that learns anew."""
+    """Return the change that fits again."""
 
     def change(estimator: Any, random: Random) -> None:
         X = random.form(np.vstack([PROBES, PROBES[:8] + 1]))
@@ -166,7 +166,7 @@ def fit(labels: Labels) -> Change:
 
 
 def set_params_and_learn(labels: Labels) -> Change:
-    """Return the change that learns with another parameter, which may be one that cannot be used."""
+    """Return the change that learns with another parameter value, which may be invalid."""
 
     def change(estimator: Any, random: Random) -> None:
         before = estimator.get_params()
@@ -265,7 +265,7 @@ def compact(thing: Any, random: Random) -> None:
 
 
 def query(store: Any, random: Random) -> None:
-    """Query with a filter, after which something may be kept for the next query."""
+    """Query with a filter, which may be cached for the next query."""
     store.query(random.rows(3), 3, where={"n": 1})
 
 
@@ -284,11 +284,11 @@ def state_of_store(store: Any) -> State:
 
 @dataclass(frozen=True)
 class Kind:
-    """A durable class: how it is opened, what changes it, what it refuses, and what must be the same afterwards."""
+    """A durable class: how to open it, its changes, invalid arguments, and the state to compare."""
 
     new_twin: Callable[..., Any]
     opened: Callable[..., Any]
-    changes: dict[str, Change]  # the first one comes first
+    changes: dict[str, Change]  # the first one is made first
     upkeep: dict[str, Callable[[Any], Any]]
     invalid: dict[str, Callable[[Any], Any]]
     ask: Callable[[Any], Any]
@@ -297,7 +297,7 @@ class Kind:
 
 
 def kind_of_estimator(cls: Any, labels: Labels, changes: dict[str, Change], *variants: dict[str, Any]) -> Kind:
-    """Return an estimator with the changes that all estimators have, and some of its own."""
+    """Return an estimator with the changes that all estimators share, and some of its own."""
     y = labels(3, Random(0))
     return Kind(
         new_twin=cls,
@@ -421,7 +421,7 @@ KINDS = {
 
 
 def difference(one: State, other: State) -> str:
-    """Return which parts of two states differ, or an empty string."""
+    """Return the names of the parts in which two states differ, or an empty string."""
     if one.keys() != other.keys():
         return f"{sorted(one)} against {sorted(other)}"
     return ", ".join(name for name in one if not is_same(one[name], other[name]))
@@ -435,14 +435,14 @@ def is_same(one: Any, other: Any) -> bool:
 
 
 class WrongError(Exception):
-    """A folder does not open, or holds other things than it must."""
+    """A folder does not open, or has the wrong contents."""
 
 
 @dataclass
 class Trial:
     """A folder with an object in it, and two twins in memory: one before the last change, and one after it.
 
-    A change draws its arguments from its number and from what it changes, so that it is the same for all three.
+    A change draws its arguments from its number and the changed object, so it is the same for all three.
     """
 
     kind: Kind
@@ -452,7 +452,7 @@ class Trial:
     n_faults: Counter[str]
     number: int = 0  # of changes that the later twin has made
     history: list[str] = field(default_factory=list)
-    has_been_asked: bool = False  # after a failure: what was learned for the answer may be there as well
+    has_been_asked: bool = False  # after a failure: the folder may also hold what was learned for the answer
 
     def __post_init__(self) -> None:
         self.random = Random(self.seed, 1)
@@ -463,9 +463,9 @@ class Trial:
         self.open()
 
     def open(self, n_changes: int = 0) -> None:
-        """Open the folder, with snapshots and waits for the disk as often as drawn.
+        """Open the folder, with random frequencies of snapshots and of waits for the disk.
 
-        It keeps its options with the first change: after ``n_changes`` that a process has made, or those of the twin.
+        Pass the options until the first change, by a process (``n_changes`` > 0) or by the twin, has stored them.
         """
         self.how: dict[str, Any] = {
             "snapshot_bytes": int(self.random.choice([0, 5000, 1 << 26])),
@@ -486,18 +486,18 @@ class Trial:
                 self.thing.close()
 
     def ask(self) -> None:
-        """Ask the object, which may have something to note then."""
+        """Query the object, which may record the query."""
         self.has_been_asked = True
         with suppress(*FAILURES, *REFUSED):
             self.kind.ask(self.thing)
 
     def name_of(self, number: int) -> str:
-        """Return which change has a number."""
+        """Return the name of the change with a number."""
         names = list(self.kind.changes)
         return names[int(Random(self.seed, number).integers(1, len(names))) if number else 0]
 
     def change(self, thing: Any, number: int) -> str:
-        """Make the change of a number; return how it was refused, or an empty string."""
+        """Make the change with a number; return the error if it was refused, or an empty string."""
         try:
             self.kind.changes[self.name_of(number)](thing, Random(self.seed, number, 2, sparse=self.sparse))
         except JournalError:
@@ -507,14 +507,14 @@ class Trial:
         return ""
 
     def advance(self) -> str:
-        """Have the twins make a change more; return how it was refused."""
+        """Advance both twins by one change; return the error if it was refused."""
         if self.number:
             self.change(self.before, self.number - 1)
         self.number += 1
         return self.change(self.after, self.number - 1)
 
     def differs(self, twin: Any) -> str:
-        """Return in what the object in the folder differs from a twin."""
+        """Return how the object in the folder differs from a twin."""
         one, other = self.kind.state(self.thing), self.kind.state(twin)
         if self.has_been_asked:
             one.pop("file", None)
@@ -522,7 +522,7 @@ class Trial:
         return difference(one, other)
 
     def step(self) -> None:
-        """Have a fault happen, with a change or without; afterwards the object is as its later twin."""
+        """Inject a fault, with or without a change. Afterwards the object equals its later twin."""
         fault = FAULT_NAMES[int(self.random.integers(len(FAULT_NAMES)))]
         self.history.append(f"{self.name_of(self.number)} with {fault}")
         FAULTS[fault](self)
@@ -530,17 +530,17 @@ class Trial:
             raise WrongError(f"other {different}")
 
     def make(self) -> None:
-        """Make the last change of the twins, with no fault."""
+        """Make the last change of the twins, without a fault."""
         refused = self.advance()
         self.require_answer(self.change(self.thing, self.number - 1), refused)
 
     def require_answer(self, answer: str, twins: str) -> None:
-        """Fail if a change is refused, and not by the twin, or in another way."""
+        """Fail unless the twin accepted the change too, or refused it with the same error."""
         if answer != twins:
             raise WrongError(f"refused with {answer or 'nothing'}, and by the twin with {twins or 'nothing'}")
 
     def make_during(self, name: str, condition: Any, happened: Callable[[], bool]) -> None:
-        """Make a change while something is wrong, and go on as drawn if it has failed."""
+        """Make a change during a fault; if the change fails, continue in a random way."""
         refused, answer = self.advance(), None
         try:
             with condition:
@@ -564,31 +564,31 @@ class Trial:
             self.catch_up()
 
     def goes_on(self) -> bool:
-        """Make the change again without opening the folder again, unless the object asks for that."""
+        """Repeat the change without opening the folder again, unless the object requires that."""
         try:
             if not self.differs(self.after):
                 return False
             self.change(self.thing, self.number - 1)
-        except (*FAILURES, *REFUSED):  # such as a parameter that cannot be used, set by an interrupted change
+        except (*FAILURES, *REFUSED):  # for example an invalid parameter, set by an interrupted change
             return False
         return True
 
     def catch_up(self) -> None:
-        """Make the last change unless it is there; whatever else is there is wrong."""
+        """Make the last change if it is missing. Fail if the folder has neither the state before it nor after it."""
         if different := self.differs(self.after):
             if other := self.differs(self.before):
                 raise WrongError(f"neither what was before the change ({other}) nor what is after it ({different})")
             self.change(self.thing, self.number - 1)
 
     def strike(self, name: str, strike: Callable[[], None], *, writes: bool) -> None:
-        """Make a change during which something strikes."""
+        """Make a change, and inject a fault during it."""
         countdown = Countdown(int(self.random.random() * 1.1 * self.n_seen[writes]), strike, writes=writes)
         self.make_during(name, countdown, lambda: countdown.struck)
         self.n_seen[writes] = max(3, countdown.seen)
 
 
 def upkeep(trial: Trial) -> None:
-    """Do what concerns the folder alone, and have a write fail."""
+    """Do the upkeep of the folder, such as a snapshot, and make a write fail."""
     names = sorted(trial.kind.upkeep)
     countdown = Countdown(int(trial.random.integers(20)), fail_to_write, writes=True)
     try:
@@ -601,7 +601,7 @@ def upkeep(trial: Trial) -> None:
 
 
 def reopen(trial: Trial) -> None:
-    """Have a write fail while the folder is closed, and another one while it is opened."""
+    """Make a write fail while the folder is closed, and another one while it is opened."""
     closing = Countdown(int(trial.random.integers(20)), fail_to_write, writes=True)
     with suppress(*FAILURES), closing:
         trial.thing.close()
@@ -616,7 +616,7 @@ def reopen(trial: Trial) -> None:
 
 
 def give_invalid(trial: Trial) -> None:
-    """Give an argument that cannot be used, now that there are rows of a width."""
+    """Give an invalid argument, now that the number of features is fixed."""
     if not trial.number:
         trial.make()
     names = sorted(trial.kind.invalid)
@@ -630,7 +630,7 @@ def give_invalid(trial: Trial) -> None:
 
 
 def copy(trial: Trial) -> None:
-    """Copy the folder while it is open, and see that the copy holds the same."""
+    """Copy the folder while it is open, and check that the copy has the same contents."""
     other, opened = trial.path.with_name("copy"), trial.thing
     shutil.copytree(trial.path, other)
     try:
@@ -647,7 +647,7 @@ def copy(trial: Trial) -> None:
 
 
 def kill_a_process(trial: Trial, *, writes: bool) -> None:
-    """Have a process open the folder and make changes, and kill it at one of its writes or at some moment."""
+    """Start a process that opens the folder and makes changes, and kill it at a write or at a random moment."""
     trial.close()
     first, n_writes, seconds = trial.number, int(trial.random.integers(300)), float(trial.random.random())
     most = 6 if writes else 100
@@ -699,11 +699,11 @@ FAULTS: dict[str, Callable[[Trial], None]] = {
     "upkeep": upkeep,
 }
 FAULT_NAMES = ["no fault", *FAULTS]
-SHARDS = "shards"  # what the command line calls stores in shards, which need Ray
+SHARDS = "shards"  # the name of sharded stores on the command line; they need Ray
 
 
 def break_folders(name: str, n: int, seed: int, most: int = 10) -> tuple[Counter[str], list[str]]:
-    """Break folders of one class until there were ``n`` faults; return how many of each, and what is wrong."""
+    """Break folders of one class until there were ``n`` faults; return how many of each kind, and all errors."""
     kind, n_faults, wrong = KINDS[name], Counter[str](), list[str]()
     random = Random(seed, *name.encode())
     while n_faults.total() < n and len(wrong) < most:
@@ -728,7 +728,7 @@ def break_folders(name: str, n: int, seed: int, most: int = 10) -> tuple[Counter
 
 
 def main() -> int:
-    """Run the command line; print a line for each class, and what is wrong."""
+    """Run the command line; print a line for each class, and all errors."""
     parser = argparse.ArgumentParser(description="Break durable objects, and compare what is left with twins.")
     parser.add_argument("number", type=int, help="of faults, of all classes together")
     parser.add_argument("--seed", type=int, default=0)
@@ -739,7 +739,7 @@ def main() -> int:
     for name in given.only:
         n = -(-given.number // len(given.only))
         if name == SHARDS:
-            from broken_shards import break_shards  # which needs Ray
+            from broken_shards import break_shards  # needs Ray
 
             n_faults, wrong = break_shards(n, given.seed)
         else:

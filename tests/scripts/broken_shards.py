@@ -1,7 +1,7 @@
-"""Stores in shards that faults strike, compared with a dict of what they must hold; `break_folders.py` runs it.
+"""Break sharded stores with faults, and compare them with a dict of the expected contents; see `break_folders.py`.
 
-A change of several shards may be made in some of them alone if it fails: each of its keys must then be as before the
-change or as after it. Linux only; needs the extra ``ray``.
+If a change of several shards fails, some of the shards may have made it. Each of its keys must then be as before or as
+after the change. Linux only; needs the extra ``ray``.
 """
 
 import os
@@ -36,10 +36,10 @@ Change = Callable[[ShardedStore, Memories, Random], Made]
 
 
 class WrongError(Exception):
-    """A store does not open, or holds other memories than it must."""
+    """A store does not open, or holds the wrong memories."""
 
 
-# Changes: each draws its arguments and returns the call that makes it, and what must be there afterwards
+# Changes: each draws its arguments and returns the call that makes it, and the expected memories afterwards
 
 
 def vectors(n: int, random: Random) -> np.ndarray:
@@ -51,7 +51,7 @@ def some_keys(memories: Memories, random: Random) -> list[str]:
 
 
 def put(method: str) -> Change:
-    """Return the change that adds memories, or replaces some as well."""
+    """Return the change that adds memories, or also replaces some."""
 
     def change(store: ShardedStore, memories: Memories, random: Random) -> Made:
         old = some_keys(memories, random) if method == "upsert" and memories else []
@@ -100,7 +100,7 @@ INVALID: dict[str, Callable[[ShardedStore], Any]] = {
 
 @contextmanager
 def killed_shard(path: Path, random: Random) -> Iterator[None]:
-    """Kill a process of a shard meanwhile."""
+    """Kill the process of a shard during the block."""
     processes = shard_processes()
     process, seconds = int(random.choice(processes)), float(random.random() * 0.05)
 
@@ -118,7 +118,7 @@ def killed_shard(path: Path, random: Random) -> Iterator[None]:
 
 @contextmanager
 def full_disk(path: Path, random: Random) -> Iterator[None]:
-    """Let the shards write no file that is much larger than their largest one."""
+    """Limit the size of files of the shards to slightly more than the largest one."""
     most = n_bytes(path) + int(random.integers(20_000))
     processes = shard_processes()
     for process in processes:
@@ -162,7 +162,7 @@ def require(found: Memories, *allowed: Memories) -> None:
 
 
 def go_on(store: ShardedStore, found: Memories, wanted: Memories) -> None:
-    """Make what a change has not made, as a client would."""
+    """Complete a change that was made in part, as a client would."""
     gone = [key for key in found if key not in wanted]
     if gone:
         store.delete(gone)
@@ -220,7 +220,7 @@ def refuse(store: ShardedStore, name: str) -> None:
 
 
 def require_copy(path: Path, memories: Memories) -> None:
-    """Copy a folder that is open, and fail unless the copy holds the same."""
+    """Copy a folder that is open, and fail unless the copy has the same contents."""
     other = path.with_name("copy")
     shutil.copytree(path, other)
     try:
@@ -231,7 +231,7 @@ def require_copy(path: Path, memories: Memories) -> None:
 
 
 def break_shards(n: int, seed: int, most: int = 5) -> tuple[Counter[str], list[str]]:
-    """Have ``n`` faults strike stores in shards; return how many of each, and what is wrong."""
+    """Make ``n`` faults strike sharded stores; return how many of each kind, and all errors."""
     start(num_cpus=2)
     n_faults, wrong = Counter[str](), list[str]()
     random = np.random.default_rng([seed, 99])

@@ -1,4 +1,4 @@
-"""Faults that strike within a block of code: at one of its calls or writes, or on a disk that is full. POSIX only."""
+"""Faults during a block of code: at one of its calls or writes, or on a full disk. POSIX only."""
 
 import errno
 import os
@@ -15,9 +15,9 @@ import numpy as np
 
 
 class Countdown:
-    """Calls a function at one of the calls that a block makes, or at one of its writes, counted from 0.
+    """Run a function at one of the calls or writes that a block makes, counted from 0.
 
-    A write is a call into the system or into SQLite, before it or when it has returned.
+    A write is a call of the operating system or of SQLite. The function runs before the call or after it returns.
     """
 
     WRITES = frozenset(
@@ -46,7 +46,7 @@ class Countdown:
 
 
 def fail_to_write() -> None:
-    """Fail as a call into the system or into SQLite does on a broken disk."""
+    """Raise the error that the operating system or SQLite raises on a broken disk."""
     frame = sys._getframe(2)
     raise (
         sqlite3.OperationalError("disk I/O error")
@@ -70,7 +70,7 @@ def n_bytes(path: Path) -> int:
 
 @contextmanager
 def full_disk(path: Path, random: np.random.Generator) -> Iterator[None]:
-    """Let no file become much larger than the largest one is."""
+    """Keep files from becoming much larger than the largest one is now."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (n_bytes(path) + int(random.integers(20_000)), hard))
     try:

@@ -1,8 +1,8 @@
-"""Look for inputs that break readers, guided by what code they reach; for as long as wanted (needs Atheris).
+"""Search for inputs that break readers by coverage-guided fuzzing, without a time limit (needs Atheris).
 
-There are two targets: ``load``, the files of trees and estimators, and ``formats``, the readers of data files that are
-text. What breaks one is written to ``tests/corpus/``, which the tests go through from then on. All else that the words
-after the target say is libFuzzer's.
+There are two targets: ``load``, the files of trees and estimators, and ``formats``, the readers of data files in text
+formats. Inputs that break a target are written to ``tests/corpus/``, and the tests read them from then on. Further
+arguments go to libFuzzer.
 
     python -m pip install '.[fuzz]'
     python tests/scripts/fuzz_coverage.py load -max_total_time=3600
@@ -21,7 +21,7 @@ CORPUS = TESTS / "corpus"
 
 sys.path.append(str(TESTS / "helpers"))
 
-# Not the rooms with kernels: numba could not compile what Atheris has changed.
+# Kernels are excluded: Numba cannot compile functions that Atheris has instrumented.
 _WITH_KERNELS = ["_forest", "_heads", "_jit", "rewards"]
 _OTHERS = [f"cmt_numba.{room}" for room in _WITH_KERNELS]
 with atheris.instrument_imports(include=["cmt_numba"], exclude=_OTHERS):
@@ -46,11 +46,11 @@ WORDS = [
     b"nan",
 ]
 WORDS += [b"-inf", b"1e999", b"-1", b"1_0", b"0x1", b"+", b".", b"2147483648", b"18446744073709551616", b"\xd9\xa1"]
-"""What files in text formats are made of, or trip over."""
+"""Tokens of files in text formats, and values that parsers often fail on."""
 
 
 def _write_dictionary(path: Path) -> None:
-    """Write the words in libFuzzer's form."""
+    """Write the dictionary of tokens in libFuzzer's format."""
     words = ("".join(f"\\x{byte:02x}" for byte in word) for word in WORDS)
     path.write_text("".join(f'"{word}"\n' for word in words))
 
@@ -66,13 +66,13 @@ def _try_file(path: Path, data: bytes) -> None:
 
 
 def _mutated(data: bytes, most: int, seed: int) -> bytes:
-    """Return a file with one more thing wrong with it; half of the time one that checksums do not tell."""
+    """Return a file with one more error, which checksums do not detect in half of the cases."""
     from mutations import mutated
 
     if seed % 2 == 0:
         try:
             return mutated(np.random.default_rng(seed), [data])[:most]
-        except Exception:  # too much was wrong with it already to take it apart
+        except Exception:  # the file was already too broken to be parsed
             pass
     return bytes(atheris.Mutate(data, most))
 
@@ -96,7 +96,7 @@ def main() -> None:
                 (seeds / str(i)).write_bytes(example)
             options = {}
             _write_dictionary(Path(folder) / "words")
-            # From the start on long enough for several rows and for numbers that are too large.
+            # long enough from the start for several rows and for numbers that are too large
             words = [f"-dict={folder}/words", "-max_len=2000", "-len_control=0", *words]
         limits = ["-timeout=10", "-rss_limit_mb=4096", "-max_len=200000"]
         own = [str(seeds), *limits, f"-artifact_prefix={CORPUS / target}/"]

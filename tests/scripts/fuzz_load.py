@@ -1,13 +1,13 @@
-"""Load files that have gone wrong, as many as wanted, in processes that are watched.
+"""Load damaged and forged files in supervised processes.
 
-Every one must load as an object whose trees pass ``check_invariants``, or raise ``FileFormatError``; within 5 seconds,
-with no more memory than 4 times the file and a mebibyte, and without a crash, then or when it is used. Files that fail
-are kept in ``tests/corpus/load``, which the tests load from then on.
+Every file must load as an object whose trees pass ``check_invariants``, or raise ``FileFormatError``: within 5 seconds,
+with at most 4 times the file size plus one mebibyte of memory, and without a crash, even when the object is used. Files
+that fail are kept in ``tests/corpus/load``, and the tests load them from then on.
 
     python tests/scripts/fuzz_load.py 20000
     python tests/scripts/fuzz_load.py 1000000 --seed 7 --jobs 8
 
-With ``NUMBA_BOUNDSCHECK=1``, and a ``NUMBA_CACHE_DIR`` of its own, kernels tell of every access out of bounds.
+With ``NUMBA_BOUNDSCHECK=1``, and a ``NUMBA_CACHE_DIR`` of its own, kernels report every access out of bounds.
 """
 
 import argparse
@@ -31,14 +31,14 @@ CORPUS = TESTS / "corpus/load"
 sys.path.append(str(TESTS / "helpers"))
 
 SECONDS = 5.0
-_PATIENCE = 60.0  # seconds until a process counts as hanging, on however busy a machine
+_PATIENCE = 60.0  # seconds until a process counts as hanging, even on a busy machine
 TIMES_THE_FILE = 4
 SPARE_BYTES = 1 << 20
-_MOST_ADDRESSES = 16 << 30  # beyond what libraries take; the bound on memory is measured
+_MOST_ADDRESSES = 16 << 30  # more than libraries use; the memory limit itself is measured
 
 
 def try_file(path: Path, *, limited: bool = True) -> str:
-    """Load a file and use what is in it; return ``"loaded"`` or ``"refused"``, or raise AssertionError."""
+    """Load a file and use its object; return ``"loaded"`` or ``"refused"``, or raise AssertionError."""
     from saved import FileFormatError, check, load_any
 
     tracemalloc.start()
@@ -48,7 +48,7 @@ def try_file(path: Path, *, limited: bool = True) -> str:
     except FileFormatError:
         loaded = None
     finally:
-        seconds = time.process_time() - started  # not of the clock: others may use the machine
+        seconds = time.process_time() - started  # CPU time, since other processes may use the machine
         _, most = tracemalloc.get_traced_memory()
         tracemalloc.stop()
     size = path.stat().st_size
@@ -63,18 +63,18 @@ def try_file(path: Path, *, limited: bool = True) -> str:
 
 
 def mutation(seed: int, number: int, files: list[bytes]) -> bytes:
-    """Return the file of this number."""
+    """Return the file with this number."""
     from mutations import mutated
 
     return mutated(np.random.default_rng([seed, number]), files)
 
 
 def _work(connection: Any, folder: str, files: list[bytes], seed: int) -> None:
-    """Try the files whose numbers come in, and send what has become of each."""
+    """Try the files whose numbers arrive, and send the result of each."""
     resource.setrlimit(resource.RLIMIT_AS, (_MOST_ADDRESSES, _MOST_ADDRESSES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     path = Path(folder) / f"{multiprocessing.current_process().pid}.cmt"
-    for file in files:  # compiles, or loads, all kernels before anything is timed
+    for file in files:  # compiles or loads all kernels before anything is timed
         path.write_bytes(file)
         assert try_file(path, limited=False) == "loaded"
     connection.send("ready")
@@ -91,7 +91,7 @@ def _work(connection: Any, folder: str, files: list[bytes], seed: int) -> None:
 
 
 class _Watched:
-    """A process that tries files, and is replaced when it crashes or hangs."""
+    """A process that tries files. It is replaced when it crashes or hangs."""
 
     def __init__(self, folder: str, files: list[bytes], seed: int) -> None:
         self._arguments = folder, files, seed
@@ -106,7 +106,7 @@ class _Watched:
         assert self._connection.recv() == "ready"
 
     def outcome(self, number: int) -> str:
-        """Return what has become of the file of this number."""
+        """Return the result of the file with this number."""
         self._connection.send(number)
         try:
             if self._connection.poll(_PATIENCE):
@@ -126,7 +126,7 @@ class _Watched:
 
 
 def outcomes(numbers: range, seed: int, n_jobs: int, files: list[bytes]) -> Iterator[tuple[int, str]]:
-    """Yield what has become of the files of these numbers, in no order."""
+    """Yield the results of the files with these numbers, in any order."""
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(n_jobs) as pool:
         watched = list(pool.map(lambda _: _Watched(folder, files, seed), range(n_jobs)))
         try:
@@ -144,7 +144,7 @@ def outcomes(numbers: range, seed: int, n_jobs: int, files: list[bytes]) -> Iter
 
 
 def sound_files() -> list[bytes]:
-    """Return files of objects of all kinds."""
+    """Return valid files of objects of all kinds."""
     from saved import objects
 
     files = []
@@ -157,7 +157,7 @@ def sound_files() -> list[bytes]:
 
 
 def main() -> int:
-    """Run the command line; return how many files have failed."""
+    """Run the command line; return the number of files that failed."""
     parser = argparse.ArgumentParser(description="Load files that have gone wrong.")
     parser.add_argument("number", type=int, help="how many")
     parser.add_argument("--first", type=int, default=0, help="the number of the first")

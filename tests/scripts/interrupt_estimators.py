@@ -1,8 +1,8 @@
-"""Interrupt estimators while they change, as many times as wanted, and see whether they still work.
+"""Interrupt estimators during changes, and check that they still work.
 
-Interrupts are real signals that come at a random time, several of them at times, or are raised at one of the lines that
-a change comes by. After each the estimator must answer, pass ``check_invariants``, save, load and learn, or say
-that it has to be fitted. POSIX only, because of the signals.
+Interrupts are real signals at random times, sometimes several of them, or exceptions raised at one of the lines that a
+change executes. After each interrupt, the estimator must predict, pass ``check_invariants``, save, load and learn, or
+report that it is not fitted. POSIX only, because of the signals.
 
     python tests/scripts/interrupt_estimators.py 2000
     python tests/scripts/interrupt_estimators.py 500 --how lines
@@ -29,24 +29,24 @@ from sklearn.exceptions import NotFittedError
 from cmt_numba import CMTClassifier, CMTMultilabelClassifier, CMTRetriever
 
 _PACKAGE = str(Path(sys.modules["cmt_numba"].__file__ or "").parent)
-_JIT = str(Path(_PACKAGE) / "_jit")  # compiles, which is not interrupted and happens once
+_JIT = str(Path(_PACKAGE) / "_jit")  # runs once to compile, and is not interrupted
 _FEW: dict[str, Any] = {"n_trees": 2, "n_router_passes": 1, "random_state": 0}
 
 Change = Callable[[Any], Any]
 
 
 class Case(NamedTuple):
-    """A change that is to be interrupted."""
+    """A change to interrupt."""
 
-    fitted: Callable[[], Any]  # returns the estimator that is changed, always the same
+    fitted: Callable[[], Any]  # returns the estimator to change, always the same
     change: Change
-    learn: Change  # what it must be able to do afterwards
-    rows: Any  # to ask it about
+    learn: Change  # must work afterwards
+    rows: Any  # to query it with
     may_be_unfitted: bool = False
 
     @property
     def estimator(self) -> Any:
-        """The estimator that is changed."""
+        """The estimator to change."""
         return self.fitted()
 
 
@@ -58,7 +58,7 @@ def _data(sparse: bool) -> tuple[Any, np.ndarray]:
 
 
 def cases() -> dict[str, Case]:
-    """Return all changes of all kinds of estimators by their names. Nothing is fitted before it is used."""
+    """Return the changes of all kinds of estimators by name. Each estimator is fitted on first use."""
     found: dict[str, Case] = {}
     for sparse in (False, True):
         X, y = _data(sparse)
@@ -128,7 +128,7 @@ def _copy(estimator: Any) -> Any:
 
 
 def check(case: Case, estimator: Any) -> str:
-    """Use an estimator after an interrupted change; return whether it ``"works"`` or is ``"unfitted"``."""
+    """Use an estimator after an interrupted change; return ``"works"`` or ``"unfitted"``."""
     try:
         answers = estimator.predict(case.rows)
     except NotFittedError:
@@ -151,12 +151,12 @@ def check(case: Case, estimator: Any) -> str:
 
 
 def lines_of(case: Case) -> int:
-    """Return how many lines of this library a change comes by."""
+    """Return how many lines of this library a change executes."""
     return _traced(case.change, _copy(case.estimator), None)[0]
 
 
 def at_line(case: Case, number: int) -> str:
-    """Raise KeyboardInterrupt at the line of this number, and check what is left."""
+    """Raise KeyboardInterrupt at the line with this number, and check the estimator."""
     estimator = _copy(case.estimator)
     _, interrupted = _traced(case.change, estimator, number)
     outcome = check(case, estimator)
@@ -190,15 +190,16 @@ def _traced(change: Change, estimator: Any, number: int | None) -> tuple[int, bo
 
 
 def _is_with(frame: FrameType) -> bool:
-    """Return whether a frame is at a ``with`` statement, or in one that does nothing.
+    """Return whether a frame is at a ``with`` statement or at a ``pass``.
 
-    What a tracer raises when such a block begins or ends leaves a lock locked. Signals are not handled there.
+    An exception that a tracer raises when such a block begins or ends leaves its lock locked. Signals are not handled
+    there.
     """
     return linecache.getline(frame.f_code.co_filename, frame.f_lineno).lstrip().startswith(("with ", "pass"))
 
 
 def by_signals(case: Case, seconds: float, n_signals: int, between: float) -> str:
-    """Send some signals after a time, each of which raises KeyboardInterrupt, and check what is left."""
+    """Send signals after a delay, each of which raises KeyboardInterrupt, and check the estimator."""
     estimator, left, interrupted = _copy(case.estimator), n_signals, False
 
     def interrupt(signal_number: int, frame: FrameType | None) -> None:
@@ -211,13 +212,13 @@ def by_signals(case: Case, seconds: float, n_signals: int, between: float) -> st
     before, hook = signal.signal(signal.SIGALRM, interrupt), sys.unraisablehook
     try:
         try:
-            sys.unraisablehook = lambda _: None  # what is raised where nothing can be is lost, and needs no report
+            sys.unraisablehook = lambda _: None  # ignore reports of exceptions that cannot be raised
             signal.setitimer(signal.ITIMER_REAL, max(1e-6, seconds))
             case.change(estimator)
             signal.setitimer(signal.ITIMER_REAL, 0.0)
         except KeyboardInterrupt:
             interrupted = True
-    except KeyboardInterrupt:  # a further one, on the way out
+    except KeyboardInterrupt:  # a further interrupt during the handling of the first
         interrupted = True
     while True:
         try:
@@ -252,7 +253,7 @@ def main() -> int:
     ways = ("lines", "signals") if given.how == "both" else (given.how,)
     each = -(-given.number // (len(chosen) * len(ways)))
     for name, case in chosen.items():
-        check(case, _copy(case.estimator))  # compiles
+        check(case, _copy(case.estimator))  # compile
         for way in ways:
             outcomes = Counter[str]()
             n_lines, seconds = (lines_of(case), 0.0) if way == "lines" else (0, duration(case))

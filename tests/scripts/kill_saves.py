@@ -1,7 +1,7 @@
-"""Kill processes while they save, as many times as wanted, and see whether the old file or the new one is there.
+"""Kill processes while they save, and check that the old or the new file is complete.
 
-Each process saves two trees in turn to one path, until it is killed (SIGKILL) at a random moment. What is at the path
-must then be one of the two, byte by byte, and load. POSIX only.
+Each process saves two trees in turn to one path until it is killed (SIGKILL) at a random moment. The file at the path
+must then equal one of the two, byte by byte, and load. POSIX only.
 
     python tests/scripts/kill_saves.py 10000
 """
@@ -18,11 +18,11 @@ import numpy as np
 
 from cmt_numba import ContextualMemoryTree
 
-_LONGEST_LIFE = 0.03  # seconds; time for some saves
+_LONGEST_LIFE = 0.03  # seconds; enough for a few saves
 
 
 def new_trees(n: int = 3000) -> list[ContextualMemoryTree]:
-    """Return two trees of different size."""
+    """Return two trees of different sizes."""
     trees = []
     for i in (1, 2):
         trees.append(ContextualMemoryTree(random_state=i, n_threads=1))
@@ -31,7 +31,7 @@ def new_trees(n: int = 3000) -> list[ContextualMemoryTree]:
 
 
 def kill_while_saving(path: Path, trees: list[ContextualMemoryTree], seconds: float) -> None:
-    """Have a process save the trees in turn, and kill it some time after it has begun."""
+    """Start a process that saves the trees in turn, and kill it after some time."""
     begun, begins = os.pipe()
     process = os.fork()
     if process == 0:
@@ -48,7 +48,7 @@ def kill_while_saving(path: Path, trees: list[ContextualMemoryTree], seconds: fl
 
 
 def kill_saves(n: int, seed: int, trees: list[ContextualMemoryTree]) -> tuple[int, int]:
-    """Kill ``n`` processes; return how many files were left whole, and how many unfinished ones lay beside."""
+    """Kill ``n`` processes; return the number of complete files, and of unfinished temporary files next to them."""
     random = np.random.default_rng(seed)
     n_whole = n_unfinished = 0
     with tempfile.TemporaryDirectory() as folder:

@@ -1,11 +1,11 @@
-"""Kill processes of the shards of a store while clients change and query it, and see what is there afterwards.
+"""Kill processes of a sharded store while clients change and query it, and check its contents afterwards.
 
-With ``--resize``, shards are added and removed all the time, so that memories move while processes are killed.
+With ``--resize``, shards are added and removed continually, so that memories move while processes are killed.
 
-Clients in processes of their own add, upsert, delete, get and query memories and give feedback, each with keys of its
-own, and remember what was acknowledged. Meanwhile shards are killed (SIGKILL) at random moments; Ray starts them again.
-In the end the store must hold exactly what the clients remember. A change that is made twice shows as an added key that
-is there already, or a deleted one that is not. Linux only; needs the extra ``ray``.
+Clients in processes of their own add, upsert, delete, get and query memories and give feedback, each with its own keys,
+and record the acknowledged changes. Meanwhile shards are killed (SIGKILL) at random moments, and Ray restarts them. In
+the end the store must hold exactly what the clients have recorded. A change that is made twice shows as an error: the
+added key already exists, or the deleted one does not. Linux only; needs the extra ``ray``.
 
     python tests/scripts/kill_shards.py 300 --seed 1
 """
@@ -33,9 +33,9 @@ Memories = dict[str, tuple[np.ndarray, Any]]
 
 
 class Told(NamedTuple):
-    """What a client has done."""
+    """The results of one client."""
 
-    memories: Memories  # that the store must hold
+    memories: Memories  # the expected memories of the store
     n_changes: int
     n_queries: int
     longest_query: float  # seconds
@@ -43,7 +43,7 @@ class Told(NamedTuple):
 
 
 def work(store: ShardedStore, client: int, seed: int, stop: str) -> Told:
-    """Change and query a store until there is a file, and return what must be there then."""
+    """Change and query a store until the stop file exists, and return the expected contents."""
     random, memories = np.random.default_rng([seed, client]), dict[str, tuple[np.ndarray, Any]]()
     n_changes, n_queries, longest = 0, 0, {"query": 0.0, "change": 0.0}
     while not os.path.exists(stop):
@@ -81,7 +81,7 @@ def work(store: ShardedStore, client: int, seed: int, stop: str) -> Told:
 
 
 def shard_processes() -> list[int]:
-    """Return the processes of shards and replicas that this one has started by way of Ray."""
+    """Return the processes of shards and replicas that this process has started through Ray."""
     parents: dict[int, int] = {}
     shards: list[int] = []
     for path in Path("/proc").glob("[0-9]*"):
@@ -89,7 +89,7 @@ def shard_processes() -> list[int]:
             parents[int(path.name)] = int((path / "stat").read_text().rpartition(")")[2].split()[1])
             if (path / "cmdline").read_bytes().startswith((b"ray::Shard", b"ray::Replica")):
                 shards.append(int(path.name))
-        except OSError:  # it has ended
+        except OSError:  # the process has ended
             continue
 
     def is_ours(process: int) -> bool:
@@ -99,7 +99,7 @@ def shard_processes() -> list[int]:
 
 
 def check_folders(path: Path, names: tuple[str, ...], memories: Memories) -> None:
-    """Open the folder of each shard by itself, and compare all that the shards hold with what must be there."""
+    """Open the folder of each shard by itself, and compare the contents of all shards with the expected memories."""
     found: Memories = {}
     for name in names:
         with MemoryStore(path / name, **_OPTIONS | {"random_state": None}) as store:
@@ -117,7 +117,7 @@ def check_folders(path: Path, names: tuple[str, ...], memories: Memories) -> Non
 
 
 def resize(store: ShardedStore, n_shards: int, stop: Path, numbers: list[int]) -> None:
-    """Add and remove shards until there is a file, and append their number after each time."""
+    """Add and remove shards until the stop file exists, and append the number of shards after each change."""
     while not stop.exists():
         if len(store.shards) > n_shards:
             store.remove_shard(store.shards[len(numbers) % len(store.shards)])
@@ -136,7 +136,7 @@ def kill_shards(
     n_replicas: int = 0,
     resizing: bool = False,
 ) -> tuple[list[Told], int]:
-    """Kill ``n`` processes of shards and check what is left.
+    """Kill ``n`` processes of shards and check the contents of the store.
 
     Returns what each client has done, and how often a shard was added or removed.
     """
@@ -151,8 +151,8 @@ def kill_shards(
             task = ray().remote(work).options(num_cpus=0, max_retries=0)
             given = ray().put(store)
             told = [task.remote(given, client, seed, str(stop)) for client in range(n_clients)]
-            while len(store) < 10 * n_clients:  # until all have begun, and kernels are compiled
-                ray().get(ray().wait(told, timeout=0.1)[0])  # raises what a client has raised
+            while len(store) < 10 * n_clients:  # wait until all clients have started and kernels are compiled
+                ray().get(ray().wait(told, timeout=0.1)[0])  # raises the errors of clients
             if resizing:
                 resizer = ThreadPoolExecutor(1).submit(resize, store, n_shards, stop, numbers)
             for _ in range(n):
@@ -160,7 +160,7 @@ def kill_shards(
                 while not (processes := shard_processes()):
                     time.sleep(0.05)
                 os.kill(int(random.choice(processes)), signal.SIGKILL)
-                if random.random() < 0.8:  # now and then the next one dies before this one has come back
+                if random.random() < 0.8:  # sometimes the next process dies before this one has restarted
                     len(store)
             stop.touch()
             if resizing:
@@ -175,7 +175,7 @@ def kill_shards(
 
 
 def main() -> int:
-    """Run the command line; an assertion fails if anything was lost or doubled."""
+    """Run the command line; an assertion fails if a change was lost or made twice."""
     parser = argparse.ArgumentParser(description="Kill shards of a store while clients change and query it.")
     parser.add_argument("number", type=int, help="how many")
     parser.add_argument("--seed", type=int, default=0)

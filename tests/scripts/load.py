@@ -1,12 +1,12 @@
-"""Serve queries from eight threads while one thread learns, for as long as you like; then kill the process and compare.
+"""Serve queries from eight threads while one thread learns; then kill the process and compare its answers.
 
     python tests/scripts/load.py store --minutes 60
     python tests/scripts/load.py classifier --minutes 60
     python tests/scripts/load.py shards --minutes 60      # needs the extra ``ray``
 
-The served object stays about as large as it was, so memory has to stay flat. A line for each minute has the resident
-memory and the latencies. In the end the process answers a fixed set of queries, is killed (SIGKILL), and the
-folder, opened again, has to give the same answers. Linux only.
+The size of the served object stays nearly constant, so its memory must not grow. The script prints the resident memory
+and the latencies once a minute. In the end the process answers a fixed set of queries and is killed (SIGKILL). The
+folder, opened again, must give the same answers. Linux only.
 """
 
 import argparse
@@ -41,7 +41,7 @@ def vectors(n: int, seed: int) -> np.ndarray:
 
 
 class ServedStore:
-    """A store, or a store in shards, whose memories are replaced all the time."""
+    """A store or sharded store whose memories are replaced continually."""
 
     def __init__(self, store: Any) -> None:
         self.store, self.n_changes = store, 0
@@ -57,7 +57,7 @@ class ServedStore:
         self.store.upsert(keys, vectors(_BATCH, self.n_changes))
 
     def query(self, row: np.ndarray) -> None:
-        """Answer one row."""
+        """Answer a query with one row."""
         self.store.query(row, 5)
 
     def answers(self) -> list[Any]:
@@ -87,7 +87,7 @@ class ServedClassifier:
         self.classifier.partial_fit(*self._examples(_BATCH, self.n_changes))
 
     def query(self, row: np.ndarray) -> None:
-        """Answer one row."""
+        """Answer a query with one row."""
         self.classifier.predict(row)
 
     def answers(self) -> list[Any]:
@@ -97,7 +97,7 @@ class ServedClassifier:
 
 
 def open_served(kind: str, folder: Path) -> Any:
-    """Open the folder of what is served."""
+    """Open the folder of the served object."""
     if kind == "classifier":
         return ServedClassifier(CMTClassifier.open(folder, max_examples=6_000, random_state=0))
     if kind == "shards":
@@ -113,7 +113,7 @@ def resident_megabytes() -> float:
 
 
 def serve(kind: str, folder: Path, minutes: float) -> None:
-    """Serve for some minutes, print figures and answers, and wait to be killed."""
+    """Serve for some minutes, print measurements and answers, and wait to be killed."""
     served = open_served(kind, folder)
     served.prepare()
     served.query(vectors(1, 3))
@@ -164,7 +164,7 @@ def serve(kind: str, folder: Path, minutes: float) -> None:
 
 
 def main() -> None:
-    """Serve in a process of its own, kill it, and compare what its folder answers."""
+    """Serve in a process of its own, kill it, and compare the answers with those of its folder."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("kind", choices=("store", "classifier", "shards"))
     parser.add_argument("--minutes", type=float, default=60.0)

@@ -1,8 +1,8 @@
-"""Take a machine away from a store in shards and give it back, on a cluster of two nodes that both run on this machine.
+"""Remove a machine from a sharded store and add one, on a simulated cluster of two nodes on this machine.
 
-The store has a folder that both nodes can read. When the second node is killed, its shards are started on the first one
-and open their folders; when a node has come back, a shard is added. Meanwhile a client changes and queries the store,
-and must find what it has stored, each memory once. Linux only; needs the extra ``ray``.
+The store has a folder that both nodes can read. When the second node is killed, its shards restart on the first node
+and open their folders. When a new node has joined, a shard is added. Meanwhile a client changes and queries the store,
+and must find each memory that it has stored exactly once. Linux only; needs the extra ``ray``.
 
     python tests/scripts/lose_node.py --seed 1
 """
@@ -26,13 +26,13 @@ _FEATURES = 8
 
 
 def nodes_of(store: ShardedStore) -> list[int]:
-    """Return for each shard the process of the node on which it runs."""
+    """Return the process of the node on which each shard runs."""
     parents = [Path(f"/proc/{process}/stat").read_text().rpartition(")")[2] for process in store._ask_all("process")]
     return [int(fields.split()[1]) for fields in parents]
 
 
 def work(store: ShardedStore, seed: int, stop: Path) -> tuple[int, float]:
-    """Add, replace, delete and find memories until there is a file; return how often, and the longest wait."""
+    """Change and query a store until the stop file exists; return the number of rounds and the longest, in seconds."""
     random, vectors = np.random.default_rng(seed), dict[int, np.ndarray]()
     n_rounds, longest = 0, 0.0
     while not stop.exists():
@@ -60,7 +60,7 @@ def work(store: ShardedStore, seed: int, stop: Path) -> tuple[int, float]:
 
 
 def lose_node(seed: int, seconds: float, n_replicas: int) -> tuple[int, float]:
-    """Kill a node and add another; return the rounds of a client, and the longest one."""
+    """Kill a node and add another; return the client's number of rounds and the longest, in seconds."""
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     cluster: Any = import_module("ray.cluster_utils").Cluster(
         initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False}
@@ -92,7 +92,7 @@ def lose_node(seed: int, seconds: float, n_replicas: int) -> tuple[int, float]:
 
 
 def main() -> int:
-    """Run the command line; an assertion fails if anything was lost or doubled."""
+    """Run the command line; an assertion fails if a change was lost or made twice."""
     parser = argparse.ArgumentParser(description="Take a node away from a store in shards and give it back.")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=10.0, help="before, without and with the second node again")

@@ -1,6 +1,6 @@
-"""Write files of the current versions of the formats, which later versions must load.
+"""Write files in the current versions of the formats, which later versions must load.
 
-To be run once for each version of a format, before its first release; files of earlier versions stay as they are.
+Run this once for each version of a format, before its first release. Files of earlier versions stay as they are.
 
     python tests/scripts/make_fixtures.py files
     python tests/scripts/make_fixtures.py journals
@@ -60,7 +60,7 @@ _JOURNALS: dict[str, tuple[Any, dict[str, Any]]] = {
 
 
 def answers(thing: Any) -> Any:
-    """Return what an object answers to a few rows, as JSON."""
+    """Return the answers of an object to a few rows, as JSON."""
     n_features = thing.n_features if isinstance(thing, ContextualMemoryTree) else thing.n_features_in_
     if n_features is None:
         return None
@@ -73,7 +73,7 @@ def answers(thing: Any) -> Any:
 
 
 def held(tree: DurableTree) -> Any:
-    """Return which memories a tree in a folder has, and what it answers, as JSON."""
+    """Return the memories and the answers of a tree in a folder, as JSON."""
     return {"sequence": tree.sequence, "ids": sorted(tree.ids.tolist()), "answers": answers(copy.deepcopy(tree))}
 
 
@@ -96,7 +96,7 @@ def _change(tree: DurableTree, rows: Any) -> None:
 
 
 def _write_journal(folder: Path, rows: Any, options: dict[str, Any]) -> Any:
-    """Write two folders, one as a killed process leaves it and one that was closed; return what the tree held."""
+    """Write two folders, one of a killed process and one that was closed; return the contents of the tree."""
     closed = folder.with_name(f"{folder.name}_closed")
     with DurableTree(closed, random_state=2, n_threads=1, **options) as tree:
         if rows is not None:
@@ -109,7 +109,7 @@ def _write_journal(folder: Path, rows: Any, options: dict[str, Any]) -> Any:
 
 
 def write_files() -> None:
-    """Write trees and estimators of the version in hand."""
+    """Write trees and estimators in the current version."""
     folder = FIXTURES / f"format_{FORMAT_VERSION}"
     folder.mkdir(parents=True, exist_ok=True)
     things = {name: thing for name, thing in objects(30).items() if name in _NAMES}
@@ -120,7 +120,7 @@ def write_files() -> None:
 
 
 def write_journals() -> None:
-    """Write folders of durable trees of the version in hand."""
+    """Write folders of durable trees in the current version."""
     folder = FIXTURES / f"journal_{JOURNAL_VERSION}"
     folder.mkdir(parents=True, exist_ok=True)
     expected = {}
@@ -131,7 +131,7 @@ def write_journals() -> None:
 
 
 def policies() -> dict[str, Policy]:
-    """Return policies that have learned, and decisions that wait for a reward."""
+    """Return policies that have learned, with decisions that wait for a reward."""
     X, rewards = dense_rows(40, 3), (np.arange(40) % 3 == 0).astype(float)
     actions, features = np.arange(40) % 5, dense_rows(5, 2, 1)
     made: dict[str, Policy] = {
@@ -151,14 +151,14 @@ def policies() -> dict[str, Policy]:
 
 
 def probabilities_of(policy: Policy) -> Any:
-    """Return with what probability a policy chooses in a few contexts, as JSON."""
+    """Return the action probabilities of a policy in a few contexts, as JSON."""
     width = policy.n_features or 3
     contexts = sparse_rows(3, width, 8) if width == 30 else dense_rows(3, width, 8)
     return policy.probabilities(contexts).round(9).tolist()
 
 
 def write_policies() -> None:
-    """Write policies of the version in hand."""
+    """Write policies in the current version."""
     folder = FIXTURES / f"policies_{FORMAT_VERSION}"
     folder.mkdir(parents=True, exist_ok=True)
     made = policies()
@@ -169,7 +169,7 @@ def write_policies() -> None:
 
 
 def open_folder(name: str, path: Path) -> Any:
-    """Open the folder of an estimator or of a store, which is created if there is none."""
+    """Open the folder of an estimator or a store, or create it if it does not exist."""
     if name.startswith("store"):
         options = {"random_state": 0, "metric": name.removeprefix("store_")} if not path.exists() else {}
         return MemoryStore(path, n_threads=1, **options)
@@ -197,7 +197,7 @@ def change_folder(thing: Any) -> None:
 
 
 def held_in_folder(thing: Any) -> Any:
-    """Return what an object in a folder holds, as JSON."""
+    """Return the contents of an object in a folder, as JSON."""
     if isinstance(thing, MemoryStore):
         keys = sorted(thing)
         items = thing.get(keys)
@@ -211,7 +211,7 @@ def _as_json(value: Any) -> Any:
 
 
 def write_folders() -> None:
-    """Write folders of estimators and stores of the version in hand, as killed processes leave them."""
+    """Write folders of estimators and stores in the current version, in the state that a killed process leaves."""
     folder = FIXTURES / f"folders_{JOURNAL_VERSION}"
     folder.mkdir(parents=True, exist_ok=True)
     expected = {}

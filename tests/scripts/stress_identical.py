@@ -1,9 +1,9 @@
-"""Insert very many keys that are all alike, or of a few kinds, and see that the trees stay flat.
+"""Insert very many equal keys, or keys of a few kinds, and check that the trees stay flat.
 
-No router can part equal keys, so a full leaf of them is split in halves at random: a tree that went on splitting the
-same keys would grow deeper with each, and take time that grows with the square of their number. Prints the time of an
-insert and of a query, the leaves and the depth for more and more keys, and fails where the depth is more than a small
-multiple of the logarithm.
+No router can separate equal keys, so a full leaf of them is split in halves at random. A tree that kept splitting the
+same keys would become deeper with each key, and take quadratic time. Prints the time of an insert and of a query, the
+number of leaves and the depth for growing numbers of keys. Fails if the depth exceeds a small multiple of the
+logarithm.
 
     python tests/scripts/stress_identical.py
     python tests/scripts/stress_identical.py --most 10000000 --kinds 1 2 --features 16
@@ -23,7 +23,7 @@ _QUERIES = 10_000
 
 
 def keys_of(n: int, n_kinds: int, n_features: int, sparse: bool) -> Any:
-    """Return ``n`` keys with this number of distinct ones, in random order; all are zero if it is 0."""
+    """Return ``n`` keys, ``n_kinds`` of them distinct, in random order. If ``n_kinds`` is 0, all are zero."""
     rng = np.random.default_rng(n_kinds)
     kinds = rng.normal(size=(n_kinds, n_features)) if n_kinds else np.zeros((1, n_features))
     drawn = rng.integers(0, max(1, n_kinds), n)
@@ -32,7 +32,7 @@ def keys_of(n: int, n_kinds: int, n_features: int, sparse: bool) -> Any:
 
 
 def measured(keys: Any, n: int, n_trees: int) -> tuple[float, float, int, int]:
-    """Return microseconds of an insert and of a query, and the leaves of the first tree and the depth."""
+    """Return microseconds per insert and per query, the number of leaves of the first tree, and the depth."""
     tree = ContextualMemoryTree(n_trees, n_threads=1, random_state=0)
     started = time.perf_counter()
     tree.insert(keys[:n])
@@ -65,7 +65,7 @@ def main(words: list[str] | None = None) -> int:
     for form in given.forms:
         for n_kinds in given.kinds:
             keys = keys_of(given.most, n_kinds, given.features, form == "sparse")
-            measured(keys, min(given.most, 100), given.trees)  # compiles
+            measured(keys, min(given.most, 100), given.trees)  # compile
             for n in sorted({min(given.most, n) for n in (10_000, 100_000, given.most)}):
                 insert, query, leaves, depth = measured(keys, n, given.trees)
                 too_deep = depth > given.levels * max(1.0, np.log2(leaves))

@@ -1,7 +1,7 @@
-"""Many threads ask a tree while one changes it all the time: whether answers are right, and how many there are.
+"""Query a tree from many threads while one thread changes it, and check and count the answers.
 
-``python tests/scripts/stress_threads.py --seconds 60`` prints the figures. The tests of concurrency run the same for a
-moment.
+``python tests/scripts/stress_threads.py --seconds 60`` prints the queries per second. The tests of concurrency run the
+same code for a moment.
 """
 
 import argparse
@@ -20,9 +20,9 @@ _K = 3
 
 
 class Bookkeeping:
-    """Which memories there may be: since when, and until when, by a clock that ticks before and after every change.
+    """The lifetimes of memories, by a clock that ticks before and after every change.
 
-    A memory may be found from the tick before it is inserted to the tick after it is removed.
+    A query may find a memory from the tick before its insert to the tick after its removal.
     """
 
     def __init__(self) -> None:
@@ -51,17 +51,17 @@ class Bookkeeping:
         self.until.update(dict.fromkeys(ids, now))
 
     def were_there(self, ids: np.ndarray, began: int, ended: int) -> bool:
-        """Return whether each memory may have been there at some time from one tick to another."""
+        """Return whether each memory may have been stored at some time between two ticks."""
         never = ended + 1
         return all(
             self.since.get(memory_id, never) <= ended and self.until.get(memory_id, never) > began
-            for memory_id in ids[ids >= 0].tolist()  # a leaf may hold fewer than were asked for
+            for memory_id in ids[ids >= 0].tolist()  # a leaf may hold fewer than ``k`` memories
         )
 
 
 @dataclass
 class Counts:
-    """What threads have done."""
+    """The numbers of operations of the threads."""
 
     seconds: float = 0.0
     queries: list[int] = field(default_factory=list)
@@ -70,23 +70,23 @@ class Counts:
 
     @property
     def queries_per_second(self) -> float:
-        """Queries of all threads."""
+        """Return the queries per second of all threads."""
         return sum(self.queries) / self.seconds
 
 
 class Stress:
-    """A tree, what is known of it, and threads that use it.
+    """A tree, the lifetimes of its memories, and threads that use it.
 
     Parameters
     ----------
     n_memories : int
-        How many there are, more or less, all the time.
+        Approximate number of stored memories.
     n_readers : int
         Threads that query.
     seed : int
-        Of everything random.
+        Seed of all random numbers.
     options
-        Of the tree.
+        Options of the tree.
     """
 
     def __init__(self, n_memories: int, n_readers: int, seed: int = 0, **options: Any) -> None:
@@ -101,7 +101,7 @@ class Stress:
         self._seed = seed
 
     def run(self, seconds: float, *, changing: bool) -> Counts:
-        """Have all readers ask, and if wanted a writer change the tree, for so long.
+        """Run all readers and, if ``changing``, a writer for some seconds.
 
         Raises the error of a thread, if there is one.
         """
@@ -167,21 +167,21 @@ class Stress:
             tree.reroute(int(rng.choice([1, 100])))
 
         changes, n_done = (insert, remove, update, reroute), 0
-        while not self._stopped.is_set() or n_done < len(changes):  # each of them at least once
+        while not self._stopped.is_set() or n_done < len(changes):  # makes each change at least once
             change = changes[n_done % len(changes)]
             change()
             n_done += 1
             counts.changes[change.__name__] = counts.changes.get(change.__name__, 0) + 1
 
     def check(self) -> None:
-        """Raise an error if the tree is not what the bookkeeping says, or not sound."""
+        """Raise an error if the tree is invalid or differs from the bookkeeping."""
         self.tree.check_invariants()
         if sorted(self.tree.ids.tolist()) != sorted(self.books.held):
             raise AssertionError("the tree holds other memories than those inserted and not removed")
 
 
 def main() -> None:
-    """Print how many queries are answered with a writer and without."""
+    """Print the queries per second with and without a writer."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=60.0, help="with the writer")
     parser.add_argument("--alone", type=float, default=10.0, help="seconds before and after, without the writer")
@@ -190,7 +190,7 @@ def main() -> None:
     parser.add_argument("--trees", type=int, default=2)
     arguments = parser.parse_args()
     stress = Stress(arguments.memories, arguments.readers, n_trees=arguments.trees)
-    stress.run(1.0, changing=True)  # everything is compiled
+    stress.run(1.0, changing=True)  # compile all kernels
     rates = []
     for seconds, changing in ((arguments.alone, False), (arguments.seconds, True), (arguments.alone, False)):
         counts = stress.run(seconds, changing=changing)

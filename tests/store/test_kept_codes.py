@@ -86,7 +86,7 @@ def test_stores_of_codes_return_what_codes_stand_for(metric: str, tmp_path: Path
     X, folder = rows(N), tmp_path / "store"
     with MemoryStore(folder, metric, keep="codes", n_trees=2, random_state=0) as store:
         store.add(range(N), X, [{"n": i} for i in range(N)])
-        store.upsert([3, 100], 2 * rows(2, 1), [{"n": 3}, None])  # longer than the others
+        store.upsert([3, 100], 2 * rows(2, 1), [{"n": 3}, None])  # longer than the other vectors
         store.delete([8])
         got, longest = store.get(range(9, N)).vectors, np.linalg.norm(X, axis=1).max()
         np.testing.assert_allclose(got, X[9:], atol=0.03 * longest)

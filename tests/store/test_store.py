@@ -64,7 +64,7 @@ def store() -> MemoryStore:
 @pytest.mark.parametrize("metric", METRICS)
 def test_scores_and_order_are_those_of_the_metric(metric: str, form: str):
     X, Q = vectors(90), vectors(20, 1)
-    X[40:] *= 20  # much longer than the first, so that all keys change
+    X[40:] *= 20  # much longer than the others, so that all keys change
     store, as_form = MemoryStore(metric=metric, random_state=0, n_trees=2), FORMS[form]
     store.add(np.arange(40), as_form(X[:40]))
     store.add(np.arange(40, 90), as_form(X[40:]))
@@ -365,7 +365,7 @@ def test_recall_is_measured_and_reached(monkeypatch: pytest.MonkeyPatch):
         few = [store.query(some, 8, target_recall=target).keys for some in np.split(Q, 10)]  # large batches are scanned
         return float(np.mean([np.isin(a, b).mean() for a, b in zip(np.vstack(few), true, strict=True)]))
 
-    assert recall(0.6) > 0.55  # before it is measured
+    assert recall(0.6) > 0.55  # before recall is measured
     for target in (0.6, 0.95):
         store.calibrate(8, target_recall=target)
     assert 0.55 < recall(0.6) < 0.9
@@ -540,7 +540,7 @@ def test_memories_deleted_during_a_query_are_returned_with_their_payloads_or_not
 
 
 def test_payloads_that_two_threads_read_are_those_before_a_change():
-    """One thread reads payloads for its change, and makes it before the other has read them."""
+    """One thread reads the payloads and changes them while the other is still reading."""
     texts = {0: "before"}
 
     def find(ids: list[int]) -> dict[int, str]:
@@ -603,7 +603,7 @@ def test_memories_added_before_the_search_take_no_place_of_others(monkeypatch: p
 
 @pytest.mark.parametrize("sparse", [False, True])
 def test_many_vectors_are_replaced_in_blocks(sparse: bool, monkeypatch: pytest.MonkeyPatch):
-    """Each step is small, so queries do not wait for long."""
+    """Each step is small, so that queries do not wait for long."""
     X = np.random.default_rng(0).normal(size=(60, 8)).astype(np.float32)
     X = scipy.sparse.csr_array(X) if sparse else X
     store, n_written = MemoryStore(random_state=0), []

@@ -75,7 +75,7 @@ def test_a_store_is_what_it_was_after_a_crash(metric: str, snapshots: dict[str, 
                 assert again.metric == metric
                 if len(store) > 0:
                     answers, expected = again.query(vectors(3, 5), 4), plain.query(vectors(3, 5), 4)
-                    store.query(vectors(3, 5), 4)  # eviction depends on what was returned
+                    store.query(vectors(3, 5), 4)  # the results affect later evictions
                     np.testing.assert_array_equal(answers.keys, expected.keys)
                     np.testing.assert_array_equal(answers.scores, expected.scores)
     with MemoryStore(folder) as again:

@@ -62,7 +62,7 @@ def test_copies_take_what_is_said(dense_keys: np.ndarray):
 
 
 def test_a_compact_tree_lives_on(keys: Any):
-    """Without reroutes nothing is drawn, so a compacted tree must stay equal to one that was not compacted."""
+    """Without reroutes nothing is random, so a compacted tree must stay equal to one that was not compacted."""
     trees = [grown(keys, n_trees=3, n_reroutes=0) for _ in range(2)]
     trees[1].compact()
     for tree in trees:
@@ -114,7 +114,7 @@ def test_compaction_that_fails_changes_nothing(monkeypatch: pytest.MonkeyPatch, 
 
 @pytest.mark.parametrize("k", [1, 7])
 def test_keys_that_codes_cannot_tell_apart(rng: np.random.Generator, k: int):
-    """Keys that differ by less than the error of a code are still distinguished, and none of the best is missed."""
+    """Keys that differ by less than the error of a code are still distinguished, and all of the best keys are found."""
     centres = rng.normal(size=(6, 24))
     keys = np.repeat(centres, 40, axis=0) + 2e-3 * rng.normal(size=(240, 24))
     tree = ContextualMemoryTree(n_trees=2, random_state=0)

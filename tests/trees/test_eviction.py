@@ -79,7 +79,7 @@ def test_those_not_returned_for_the_longest_time_go_first(dense_keys: np.ndarray
     assert set(tree.ids.tolist()) == set(range(40, 60)) | returned | set(untouched[20:])
     tree.query(dense_keys[40:60], n_probes=EVERY_LEAF)
     tree.insert(dense_keys[60 : 60 + len(untouched[20:])])
-    assert returned < set(tree.ids.tolist())  # they are evicted next, in the order of rows, the best of a row last
+    assert returned < set(tree.ids.tolist())  # evicted next, by rows, the best result of each row last
     assert len(returned) == 4
     for gone in (hits.ids[0, 1], hits.ids[0, 0], hits.ids[1, 1], hits.ids[1, 0]):
         assert gone in tree
@@ -187,7 +187,7 @@ def test_memory_stays_bounded(eviction: str):
 def test_a_failure_forgets_none_but_those_that_had_to_go(
     monkeypatch: pytest.MonkeyPatch, n: int, error: type[BaseException], eviction: str
 ):
-    """None of the batch is left, and of the memories before all except those that had to make room."""
+    """None of the batch is left, and of the earlier memories all except those that had to make room."""
     keys = np.random.default_rng(0).normal(size=(3000, 6))
     tree = bounded(1000, eviction, n_trees=2, n_threads=2)
     tree.insert(keys[:300])
@@ -207,7 +207,7 @@ def test_a_failure_forgets_none_but_those_that_had_to_go(
 
 
 def test_memories_without_a_place_in_the_order_come_last(dense_keys: np.ndarray):
-    """An insert whose undoing was also interrupted leaves memories that the order does not list."""
+    """If an insert and its rollback are both interrupted, some memories are missing from the eviction order."""
     tree = bounded(50, "least_recently_returned")
     tree.insert(dense_keys[:50])
     tree.query(dense_keys[:10], n_probes=EVERY_LEAF)

@@ -32,7 +32,7 @@ EXTREME = {
 
 @pytest.mark.parametrize("what", EXTREME)
 def test_extreme_values_as_in_float64(what: str):
-    """Computed from the float32 values: digits are lost in this conversion, and nowhere later."""
+    """Scores are exact for the float32 values: digits are lost in this conversion, and nowhere later."""
     rows = np.array(EXTREME[what], np.float64).astype(np.float32)
     for form in (np.asarray, scipy.sparse.csr_array):
         for tree in trees(4):
@@ -68,7 +68,7 @@ def test_extreme_learning_rates(sparse: bool, rate: float, loss: str):
 @pytest.mark.parametrize("noise", [0.0, 6e-8, 1e-7, 1e-6])
 @pytest.mark.parametrize("sparse", [False, True])
 def test_nearly_identical_keys(sparse: bool, noise: float, leaf_multiplier: float, alpha: float):
-    """No threshold separates keys that differ by rounding errors, but their leaves are split nevertheless."""
+    """No threshold separates keys that differ by rounding errors, but their leaves are still split."""
     rng = np.random.default_rng(0)
     rows = (rng.normal(size=4) + noise * rng.normal(size=(150, 4))).astype(np.float32)
     rows = scipy.sparse.csr_array(rows) if sparse else rows
@@ -87,7 +87,7 @@ def test_nearly_identical_keys(sparse: bool, noise: float, leaf_multiplier: floa
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("n_distinct", [0, 1, 3])
 def test_few_distinct_keys(n_distinct: int, sparse: bool):
-    """A tree of 6,000 keys, nearly all of them equal, stays flat. With no distinct ones all are zero."""
+    """A tree of 6,000 keys, nearly all of them equal, stays flat. With ``n_distinct=0`` all keys are zero."""
     n = 6_000
     kinds = np.arange(n) % max(1, n_distinct)
     rows = np.zeros((n, 3))
@@ -114,7 +114,7 @@ def test_script_that_inserts_identical_keys(capsys: pytest.CaptureFixture[str]):
 
 
 def test_digests_of_trees():
-    """The same steps give the same digests; another seed or another bit gives others."""
+    """The same steps give the same digests; another seed or one changed bit gives others."""
     script = load_script("tests/digest_trees.py")
     lines = [list(script.steps(True, 1, {"alpha": alpha})) for alpha in (0.9, 0.9, 0.8)]
     assert lines[0] == lines[1]
@@ -187,7 +187,7 @@ def test_sizes_near_the_limits():
 
 
 def test_more_router_storage_than_can_be_addressed():
-    """The starts of tables have 32 bits: a tree that needs more raises an error and stays as it was."""
+    """Offsets of tables have 32 bits: a tree that needs more raises an error and stays unchanged."""
     rows = scipy.sparse.random_array((400, 300), density=0.05, format="csr", random_state=np.random.default_rng(0))
     tree = ContextualMemoryTree(leaf_multiplier=0.5, random_state=0)
     tree.insert(rows[:100])
@@ -199,7 +199,7 @@ def test_more_router_storage_than_can_be_addressed():
 
 
 def test_generations_wrap_around():
-    """The record of a node that was freed 2**31 times is still distinguished from others."""
+    """The record of a node that was freed 2**31 times still differs from others."""
     tree = ContextualMemoryTree(leaf_multiplier=0.5, random_state=0)
     tree.insert(np.random.default_rng(0).normal(size=(60, 3)))
     tree._forest.allocated().nodes["generation"] = 2**31 - 1
@@ -214,10 +214,10 @@ def test_generations_wrap_around():
 
 
 def test_labels_whose_mean_is_zero():
-    """Their scorers begin without weights, and so without a table."""
+    """Their scorers start without weights, and so without a table."""
     rows = scipy.sparse.csr_array([[0.0, 1.0], [0.0, -1.0], [1.0, 0.0], [1.0, 0.0]])
     head = CMTClassifier(n_head_passes=0, random_state=0).fit(rows, [0, 0, 1, 1])._model.index.head
-    head.routers.table["weight"][0, :16] = 5.0  # that of the other label
+    head.routers.table["weight"][0, :16] = 5.0  # the weights of the other label
     tables = head.nodes["table_bits"][0, :2]
     probe = Probe(np.ones(2, np.float32), np.empty(0, np.int32), np.zeros(3, np.int64), np.ones(1, np.float32))
     row = Row(np.ones(2, np.float32), np.arange(2, dtype=np.int32), 0, 2, UNSCALED)

@@ -1,7 +1,7 @@
-"""Odd input: arrays of every kind and layout, handmade sparse matrices, extreme values, equal keys.
+"""Unusual input: arrays of every kind and layout, handmade sparse matrices, extreme values, equal keys.
 
-Either it works, with the results of a plain computation in float64, or an error names it before anything changes. This
-adds to :mod:`test_validation`.
+Each input either works, with the results of a plain computation in float64, or raises an error before anything changes.
+This adds to :mod:`test_validation`.
 """
 
 from collections.abc import Callable
@@ -37,7 +37,7 @@ def byte_swapped(matrix: Any) -> Any:
 
 
 def twice_each_cell(form: str, dtype: Any) -> Any:
-    """Return ROWS with every cell divided into two halves, the second ones last, and an explicit zero in each row."""
+    """Return ROWS with every cell split into two halves, the second halves last, and an explicit zero in each row."""
     rows, columns = np.nonzero(np.ones_like(ROWS))
     values = np.concatenate([ROWS.ravel(), ROWS.ravel()]).astype(dtype)
     places = np.concatenate([rows, rows]), np.concatenate([columns, columns])
@@ -86,7 +86,7 @@ def test_forms_of_input(what: str):
 
 @pytest.mark.parametrize("form", ["csr", "coo"])
 def test_duplicates_add_up_beyond_their_type(form: str):
-    """100 + 100 does not fit int8, which SciPy would add in."""
+    """100 + 100 overflows int8, the type in which SciPy would add."""
     parts = np.array([100, 100, 100], np.int8)
     places = np.array([0, 0, 0]), np.array([1, 1, 2])
     matrix = scipy.sparse.coo_array((parts, places), shape=(1, WIDTH))
@@ -97,7 +97,7 @@ def test_duplicates_add_up_beyond_their_type(form: str):
 
 
 def test_a_matrix_changed_since_it_was_canonical():
-    """SciPy remembers that a matrix has no duplicates even after its indices change."""
+    """SciPy caches that a matrix has no duplicates, even after its indices change."""
     matrix = scipy.sparse.csr_array(np.eye(WIDTH) + 2 * np.eye(WIDTH, k=2))
     assert matrix.has_canonical_format
     matrix.indices[:4] = 1, 1, 5, 0  # a duplicate, and no longer sorted
@@ -254,7 +254,7 @@ def test_estimators_with_odd_rows(kind: Any, sparse: bool):
 
 @pytest.mark.parametrize("kind", [CMTClassifier, CMTMultilabelClassifier, CMTRetriever])
 def test_estimators_refuse_broken_sparse(kind: Any):
-    """Scikit-learn converts matrices without checking their indices, which may end the process."""
+    """scikit-learn converts matrices without checking their indices, which may crash the process."""
     y = np.eye(WIDTH, dtype=int) if kind is CMTMultilabelClassifier else np.arange(WIDTH)
     fitted = kind(random_state=0).fit(changed("csr"), y)
     for make in BROKEN.values():

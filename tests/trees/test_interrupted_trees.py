@@ -25,7 +25,7 @@ LOCKING = str(ROOT / "cmt_numba" / "_change/lock.py")
 
 
 class Lines:
-    """Notes each executed line of the library, or interrupts before line number ``stop``."""
+    """Record each executed line of the library, or interrupt before line number ``stop``."""
 
     def __init__(self, stop: int | None = None) -> None:
         self.stop, self.n = stop, 0
@@ -34,7 +34,7 @@ class Lines:
     def _trace(self, frame: FrameType, event: str, argument: Any) -> Any:
         if not frame.f_code.co_filename.startswith(PACKAGE) or frame.f_code.co_filename == LOCKING:
             return None
-        # A with statement is executed again when it ends, before its lock is released: no interrupt comes in between.
+        # Python executes the line of a with statement again before it releases the lock; no interrupt comes in between.
         if event == "line" and not getline(frame.f_code.co_filename, frame.f_lineno).lstrip().startswith("with "):
             self.n += 1
             self.places.setdefault((frame.f_code.co_filename, frame.f_lineno), []).append(self.n)
@@ -92,16 +92,16 @@ CASES = [
     *((eviction, "insert") for eviction in EVICTIONS),
     *(("least_recently_returned", change) for change in ("query", "query among", "remove", "replace", "compact")),
 ]
-"""All changes, also those that evict memories or change the order in which they were returned."""
+"""All changes, and those that evict memories or change the order in which memories were returned."""
 
 
 @needs_jit
 @pytest.mark.parametrize(("kind", "change"), CASES)
 def test_interrupt_at_any_line(tmp_path: Path, kind: str, change: str):
-    """Each line is interrupted at its first and at its last execution."""
+    """Each line is interrupted on its first and on its last execution."""
     tree = grown(TREES[kind])
     before = pickle.dumps(tree)
-    CHANGES[change](pickle.loads(before))  # compiles all kernels
+    CHANGES[change](pickle.loads(before))  # compile all kernels
     lines = Lines()
     lines.run(lambda: CHANGES[change](tree))
     stops = sorted({number for numbers in lines.places.values() for number in (numbers[0], numbers[-1])})

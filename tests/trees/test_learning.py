@@ -282,7 +282,7 @@ def test_trees_that_are_built_anew_keep_groups_together(form: Any):
 
 
 def test_the_own_key_leads_to_a_memory_in_trees_built_anew():
-    """Runs as plain Python, too."""
+    """Runs as plain Python as well."""
     tree, ids, groups = in_groups(np.asarray)
     tree.rebuild(ids, groups)
     X = tree._forest.allocated().keys.values.reshape(-1, 80)[tree._forest.slots_of(ids)]
@@ -364,4 +364,4 @@ def test_passes_build_trees_anew_once_rewards_have_joined_enough(n_labels: int, 
     known = np.where(np.arange(60) < n_rewarded, labels, -1 - np.arange(60))
     tree.learn(X, LabelEquality(known, known), own_ids=ids, k=30, n_passes=2)
     assert len(calls) == rebuilt
-    assert calls == sorted(calls, reverse=True)  # a group may only grow
+    assert calls == sorted(calls, reverse=True)  # a group only grows

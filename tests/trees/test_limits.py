@@ -1,4 +1,4 @@
-"""Numbers that would take all time or memory, and paths that are not regular files, are refused at once."""
+"""Numbers that would exhaust time or memory, and paths that are not regular files, are refused at once."""
 
 import errno
 import os
@@ -28,7 +28,7 @@ ROWS = np.eye(4, dtype=np.float32)
 
 @contextmanager
 def soon(seconds: int = 20) -> Iterator[None]:
-    """Fail rather than wait."""
+    """Fail after some seconds instead of waiting."""
 
     def fail(*_: Any) -> None:
         raise TimeoutError
@@ -153,7 +153,7 @@ def test_save_to_what_is_no_file(
     with socket.socket(socket.AF_UNIX) as server:
         monkeypatch.chdir(tmp_path)  # the names of sockets are short
         server.bind("socket")
-        monkeypatch.setattr(tree, "_contents", None)  # not reached
+        monkeypatch.setattr(tree, "_contents", None)  # must not be reached
         for path in [*no_files, tmp_path / "socket"]:
             kind = path.stat().st_mode
             with soon(), pytest.raises(OSError, match="is not a regular file") as caught:

@@ -1,4 +1,4 @@
-"""Links between near memories: the recall of searches along them, and their validity after all changes."""
+"""Links between near memories: the recall of searches that follow them, and their validity after all changes."""
 
 import copy
 import pickle
@@ -35,7 +35,7 @@ def linked(n: int = 60, pace: Pace = Pace(), **options: Any) -> ContextualMemory
 
 
 def near(tree: ContextualMemoryTree) -> dict[int, set[int]]:
-    """Return the ids that each memory is linked with."""
+    """Return the ids that each memory is linked to."""
     ids = tree.ids
     return {
         int(ids[i]): {int(ids[j]) for j in row if j >= 0} for i, row in enumerate(tree._forest.links.near[: ids.size])
@@ -79,7 +79,7 @@ def test_a_search_that_keeps_all_candidates_finds_all_that_links_lead_to():
     hits = tree.query(rows(3, 1), 50, breadth=50)
     assert (np.sort(hits.ids) == np.arange(50)).all()
     np.testing.assert_array_equal(hits.scores, tree.query(rows(3, 1), 50, n_probes=1000).scores)
-    assert tree.query(rows(1), 4, breadth=1).ids.shape == (1, 4)  # at least as many candidates as wanted
+    assert tree.query(rows(1), 4, breadth=1).ids.shape == (1, 4)  # there are at least as many candidates as results
 
 
 @settings(max_examples=15)
@@ -88,7 +88,7 @@ def test_filtered_searches_find_all_that_are_wanted(n_chosen: int, k: int, bread
     tree = twin()
     chosen = np.random.default_rng(seed).permutation(60)[:n_chosen]
     among = np.isin(np.arange(60), chosen) if as_mask else chosen
-    with pytest.MonkeyPatch.context() as patch:  # otherwise all of a few memories are compared
+    with pytest.MonkeyPatch.context() as patch:  # otherwise all memories are compared, as there are few
         patch.setattr(cmt_numba._forest.filtering, "WORTH_A_LEAF", 1)
         patch.setattr(cmt_numba._forest.filtering, "WORTH_A_CANDIDATE", 0)
         hits = tree.query(rows(3, seed), k, 1, breadth=breadth, among=among)
@@ -119,7 +119,7 @@ def changes() -> list[Callable[[ContextualMemoryTree], Any]]:
 
     kinds: list[Callable[[ContextualMemoryTree], Any]] = [
         lambda tree: tree.insert(rows(int(random.integers(1, 16)), int(random.integers(99)))),
-        lambda tree: tree.insert(np.ones((5, D))),  # all the same
+        lambda tree: tree.insert(np.ones((5, D))),  # all equal
         lambda tree: tree.remove(some(tree)) if len(tree) > 0 else None,
         lambda tree: replace(tree) if len(tree) > 0 else None,
         lambda tree: tree.compact(),
@@ -141,7 +141,7 @@ def test_links_hold_whatever_changes(n_links: int, keep: str):
 
 def test_the_same_seed_gives_the_same_links_on_any_number_of_threads():
     one = linked(90, n_threads=1)
-    other = linked(90, Pace(7, 0.0), n_threads=3)  # in other steps
+    other = linked(90, Pace(7, 0.0), n_threads=3)  # in steps of other sizes
     assert near(one) == near(other)
 
 
@@ -272,7 +272,7 @@ def test_stores_follow_links_as_far_as_their_recall_needs(monkeypatch: pytest.Mo
     true = store.query(Q, 10, target_recall=1.0).keys
 
     def recall(true: np.ndarray, **options: Any) -> float:
-        few = [store.query(some, 10, **options).keys for some in np.split(Q, 6)]  # many are compared with all
+        few = [store.query(some, 10, **options).keys for some in np.split(Q, 6)]  # large batches are compared with all
         return float(np.mean([np.isin(a, b).mean() for a, b in zip(np.vstack(few), true, strict=True)]))
 
     for target in (0.95, 0.99):
@@ -300,7 +300,7 @@ def test_new_queries_find_what_is_aimed_at(k: int):
     X = (centres[rng.integers(0, 60, 6600)] + 0.7 * rng.normal(size=(6600, 32))).astype(np.float32)
     store = MemoryStore(random_state=0, n_trees=2)
     store.add(range(6000), X[:6000])
-    blocks = np.split(X[6000:], 60)  # many rows at once are compared with all
+    blocks = np.split(X[6000:], 60)  # large batches are compared with all memories
     true = [store.query(some, k, target_recall=1.0).keys for some in blocks]
     for target in (0.9, 0.95, 0.995):
         assert store.calibrate(k, target_recall=target).breadth > 0

@@ -16,7 +16,7 @@ SEEDS = st.integers(0, 2**32 - 1)
 
 
 def labels_and_ranking(seed: int, n: int = 20, n_labels: int = 9) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return indicators of labels, scores without ties, and the order of the scores, a few of its last places empty."""
+    """Return indicators of labels, scores without ties, and the ranking by scores, a few of its last places empty."""
     rng = np.random.default_rng(seed)
     Y = (rng.random((n, n_labels)) < rng.random((n, 1))).astype(np.int64)
     scores = rng.permuted(np.tile(np.arange(n_labels), (n, 1)), axis=1).astype(np.float64)

@@ -37,7 +37,7 @@ def grown(rng: np.random.Generator, n_trees: int = 1, **options: Any) -> tuple[C
 
 
 def moved_by_definition(keys: np.ndarray, tree: ContextualMemoryTree, asked: Any, hits: Hits, rewards: Any) -> Any:
-    """Return keys, moved with a rate of 0.3, sixteen rows at a time."""
+    """Return the keys after updates with a rate of 0.3, computed from the definition in blocks of sixteen rows."""
     weights, keys = 1.0 + tree._forest.allocated().scorer.theta, keys.astype(np.float64)
     for first in range(0, len(asked), 16):
         steps = np.zeros(keys.shape)
@@ -60,7 +60,7 @@ def moved_by_definition(keys: np.ndarray, tree: ContextualMemoryTree, asked: Any
 
 def test_keys_move_as_defined(rng: np.random.Generator) -> None:
     tree, asked = grown(rng)
-    tree.update(asked, hits := tree.query(asked, 4), rng.random(hits.ids.shape))  # trains weights, moves no key
+    tree.update(asked, hits := tree.query(asked, 4), rng.random(hits.ids.shape))  # trains weights but moves no key
     theta, keys = tree._forest.allocated().scorer.theta.copy(), keys_of(tree)
     assert theta.any()
     hits = tree.query(asked, 5, epsilon=0.4)
@@ -91,7 +91,7 @@ def test_searches_see_the_moved_keys(options: dict[str, Any], rng: np.random.Gen
     tree.check_invariants()
     keys, weights = keys_of(tree), 1.0 + tree._forest.allocated().scorer.theta
     moved = np.any(keys != before, axis=1)
-    assert moved[hits.ids].mean() > 0.5  # not those whose softmax is 0
+    assert moved[hits.ids].mean() > 0.5  # but not those whose softmax is 0
     assert not moved[np.setdiff1d(np.arange(60), hits.ids)].any()
     np.testing.assert_allclose(np.linalg.norm(keys, axis=1), 1.0, atol=1e-5)
     scores = (unit(asked) * weights) @ keys.T

@@ -39,7 +39,7 @@ def test_every_option_has_a_constraint_and_is_documented(kind: type):
 def test_docstrings_state_types_and_defaults(kind: type, name: str):
     what, default = documented(kind)[name], inspect.signature(kind).parameters[name].default
     if what == "":
-        return  # as for another class
+        return  # same as for another class
     assert what.startswith(str(CLASSES[kind][name]))
     if default is None:
         assert what.endswith(("optional", "None"))

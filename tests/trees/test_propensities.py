@@ -1,4 +1,4 @@
-"""The probabilities that exploring queries show memories."""
+"""The probabilities with which exploring queries return memories."""
 
 import copy
 import pickle
@@ -36,7 +36,7 @@ def test_propensities_are_how_often_memories_are_shown(sparse: bool, n_trees: in
     many = scipy.sparse.vstack([row] * n_asked) if sparse else np.repeat(row, n_asked, axis=0)
     hits = tree.query(many, k, epsilon=EPSILON)
     shown = np.unique(hits.ids[hits.ids >= 0], return_counts=True)
-    found = {}  # each memory that exploration may show, and its propensity
+    found = {}  # each memory that exploration may return, with its propensity
     for ids, propensities in zip(hits.ids[:200], hits.propensities, strict=False):
         for memory, propensity in zip(ids, propensities, strict=True):
             assert found.setdefault(memory, propensity) == propensity  # the same in all rows
@@ -119,7 +119,7 @@ def test_hits_are_rows() -> None:
         with pytest.raises(error):
             hits[wrong]
     tree.update(asked[few], hits[few], np.ones((14, 2)))
-    twin.query(asked, k=2, epsilon=0.6)  # draws the same
+    twin.query(asked, k=2, epsilon=0.6)  # draws the same random numbers
     twin.update(asked[few], Hits(hits.ids[few], hits.scores[few], hits[few].exploration), np.ones((14, 2)))
     np.testing.assert_array_equal(tree.query(asked).scores, twin.query(asked).scores)
     tree.update(asked[7:8], hits[7], [0.5])

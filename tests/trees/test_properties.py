@@ -102,7 +102,7 @@ def test_constant_space_per_memory(kind: str):
 
 @pytest.mark.parametrize("kind", ["dense", "sparse"])
 def test_churn_keeps_space(kind: str):
-    """A tree of 1,000 memories that are constantly replaced stays bounded and never reuses an id."""
+    """A tree of 1,000 memories that are replaced continually stays bounded and never reuses an id."""
     X = rows_of(kind, 5000)
     tree = grown(X[:1000], n_reroutes=1)
     before = tree.nbytes
@@ -125,7 +125,7 @@ def arrays_of(tree: ContextualMemoryTree) -> list[bytes]:
     state = tree._forest.state
     nodes, n = state.counters[:, NODES_END].max(), tree.n_memories
     return [
-        np.delete(state.counters, CELLS_WANTED, axis=1).tobytes(),  # these show how often arrays have grown
+        np.delete(state.counters, CELLS_WANTED, axis=1).tobytes(),  # these record how often arrays have grown
         state.nodes["child"][:, :nodes].tobytes(),
         state.nodes["below"][:, :nodes].tobytes(),
         state.nodes["bias"][:, :nodes].tobytes(),
@@ -195,7 +195,7 @@ def test_more_probes_find_more(kind: str, n_trees: int):
     recalls, worst = [], np.full(300, -np.inf)
     for n_probes in (3, 6, 12, 24, 48, EVERY_LEAF):
         found = tree.query(queries, n_probes=n_probes).scores[:, 0]
-        assert np.all(found >= worst)  # more leaves include the fewer ones
+        assert np.all(found >= worst)  # a search of more leaves includes those of a smaller search
         worst = found
         recalls.append(np.mean(found >= exact - 1e-5))
     assert recalls == sorted(recalls)
@@ -291,7 +291,7 @@ def test_stale_records_are_passed_over():
     )
     tree.update(queries[inner], hits_inner, np.ones(int(inner.sum())))
     tree.check_invariants()
-    # The same rows hold other nodes now, which records of the old ones must not train.
+    # The same rows now hold other nodes, and the records of the old nodes must not train these.
     tree.insert(X)
     before = arrays_of(tree)[1:5], tree._forest.state.routers.weights.copy()
     tree.update(queries[inner], hits_inner, np.ones(int(inner.sum())))
@@ -332,7 +332,7 @@ def ranks_of_right(tree: ContextualMemoryTree, queries: Any) -> np.ndarray:
 def test_rewards_raise_the_right_memory(scorer_loss: str, kind: Any):
     """If half of the features are noise, a scorer that has learned this makes fewer errors.
 
-    This also holds for queries that it has not seen, and for later memories.
+    This also holds for unseen queries, and for memories inserted later.
     """
     rng = np.random.default_rng(0)
     own = rng.random((100, 20)) * (rng.random((100, 20)) < 0.3)
@@ -392,7 +392,7 @@ def test_mira_puts_a_pair_in_order_at_once(kind: Any):
 
 
 def test_rewards_only_where_they_belong():
-    """Rewards of rows that explored a node do not change the scorer, other rewards do not change routers."""
+    """Rewards of rows that explored a node do not change the scorer, and other rewards do not change routers."""
     X, queries = dense_rows(1000), dense_rows(300, seed=9)
     tree = grown(X, n_reroutes=0, scorer_loss="regression")
     routers = tree._forest.state.nodes["bias"].copy(), tree._forest.state.routers.weights.copy()

@@ -184,7 +184,7 @@ def test_other_objects_for_keys(keys: Any):
 
 def test_other_keys_for_objects(keys: Any):
     retriever = CMTRetriever(random_state=0).fit(keys[:100], colours(100))
-    retriever.feedback(keys[[150]], [7], [1.0])  # a further key, which stays
+    retriever.feedback(keys[[150]], [7], [1.0])  # adds a key, which stays
     assert retriever.replace([7, 8], keys[200:202]) is retriever
     assert retriever.predict(keys[[200, 201, 150]]).tolist() == ["colour 7", "colour 8", "colour 7"]
     assert retriever.query(keys[[7]]).scores[0, 0] < 0.999
@@ -194,14 +194,14 @@ def test_other_keys_for_objects(keys: Any):
 
 @pytest.mark.parametrize("sparse", [False, True])
 def test_other_vectors_for_keys_searched_by_value(dense_keys: np.ndarray, sparse: bool):
-    """Searches are for values: memories of one value separate, and others come together."""
+    """Searches return values: memories that no longer share a value separate, and others merge."""
     y = np.repeat(np.eye(10, dtype=np.float32), 3, axis=0)
     y = scipy.sparse.csr_array(y) if sparse else y
     retriever = CMTRetriever(random_state=0, n_components=20).fit(dense_keys[:30], y)
     assert retriever.forest_.n_memories == 10
     retriever.set_values(
         [0, 1, 2, 3], y[[3, 6, 9, 3]]
-    )  # no memory has the first value any more, and one has its own again
+    )  # no memory has the first value any more, and one memory has its own value again
     assert retriever.forest_.n_memories == 9
     retriever.set_values([29, 28], y[[0, 0]])  # it is the value of two memories again
     assert retriever.forest_.n_memories == 10

@@ -1,4 +1,4 @@
-"""Learning from the reward of a single memory for each row."""
+"""Learning from the reward of a single memory per row."""
 
 import warnings
 from pathlib import Path
@@ -15,7 +15,7 @@ WIDTH = 12
 
 
 def rows_of(kinds: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Return rows of several kinds, with one telling feature and noise in the others."""
+    """Return rows of several kinds, with one informative feature and noise in the others."""
     rows = (rng.random((kinds.size, WIDTH)) < 0.5) * 1.3
     rows[:, :6] = np.eye(6)[kinds]
     return rows

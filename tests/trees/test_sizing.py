@@ -1,4 +1,4 @@
-"""Predictions of the memory that forests take."""
+"""Predictions of the memory that forests need."""
 
 import pickle
 from typing import Any

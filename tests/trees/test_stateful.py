@@ -20,7 +20,7 @@ from cmt_numba.journal import DurableTree
 
 
 def key_values(n_features: int) -> st.SearchStrategy[list[int]]:
-    """Draw the values of a key, from so few that equal keys and all-zero keys are common."""
+    """Draw the values of a key from so few that equal keys and all-zero keys are common."""
     return st.lists(st.integers(-2, 2), min_size=n_features, max_size=n_features)
 
 
@@ -35,7 +35,7 @@ class ForestMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.tree = ContextualMemoryTree()
-        self.keys: dict[int, np.ndarray] = {}  # the most recently returned last
+        self.keys: dict[int, np.ndarray] = {}  # the most recently returned memory is last
         self.next_id = 0
         self.answered: list[tuple[np.ndarray, Hits]] = []
 
@@ -150,7 +150,7 @@ class ForestMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.answered)
     @rule(data=st.data(), all_ranks=st.booleans())
     def update(self, data: st.DataObject, all_ranks: bool) -> None:
-        """Reward some answer, perhaps one whose memories and nodes have been removed."""
+        """Reward a result, perhaps one whose memories and nodes have been removed."""
         rows, hits = data.draw(st.sampled_from(self.answered))
         shape = hits.ids.shape if all_ranks else (len(rows),)
         n_rewards = int(np.prod(shape))

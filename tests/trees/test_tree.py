@@ -151,7 +151,7 @@ def test_copy_of_empty():
 
 
 class Failure:
-    """Replaces ``with_more``: works until call ``n``, which raises."""
+    """Substitute for ``with_more`` that raises in call ``n``."""
 
     def __init__(self, n: int, error: type[BaseException]) -> None:
         self.real = cmt_numba._engine.forest.with_more
@@ -244,7 +244,7 @@ def test_failing_reroutes(
     ids = tree.insert(keys[:1000])
     queries = keys[1000:]
     hits = tree.query(queries, epsilon=1.0)
-    # A lower limit, as after many removals: leaves are too full now and split at the next insert.
+    # Lower the limit, as many removals would: leaves are too full now and split at the next insert.
     tree._forest.state = tree._forest.state._replace(
         parameters=tree._forest.state.parameters._replace(n_reroutes=20, leaf_multiplier=0.3),
     )
@@ -283,7 +283,7 @@ def test_failing_thread(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_ids_in_order_leave_gaps():
-    """Removing an id from the slot table visits the entries up to the next gap, so no run may be long."""
+    """Removing an id from the slot table visits the entries up to the next gap, so runs must be short."""
     tree = ContextualMemoryTree(n_reroutes=0, random_state=0)
     for n in (300, 3000, 30_000):
         tree.insert(np.ones((n - len(tree), 1)))
@@ -309,7 +309,7 @@ def test_queries_keep_no_arrays_that_have_grown():
 def test_what_searches_read_is_described_anew_only_when_arrays_grow(dense_keys: np.ndarray):
     tree = ContextualMemoryTree(random_state=0)
     tree.insert(dense_keys)
-    tree.insert(dense_keys[:1])  # which may need more room
+    tree.insert(dense_keys[:1])  # may need more room
     state = tree._forest.state
     tree.insert(dense_keys[1:2])
     assert tree._forest.state is state

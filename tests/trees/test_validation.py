@@ -422,7 +422,7 @@ def test_hits_of_another_forest(tree: ContextualMemoryTree):
     [("node", -5), ("node", 10**6), ("tree", 2), ("side", 7), ("probability", 0.0), ("probability", np.nan)],
 )
 def test_records_never_made(name: str, value: float):
-    """A record that no query can make is refused, since kernels would access wrong memory."""
+    """A record that no query can make is refused, since it would make kernels access wrong memory."""
     tree = grown_tree(sparse=False)
     queries = np.random.default_rng(7).normal(size=(100, WIDTH))
     hits = tree.query(queries, epsilon=1.0)
