@@ -145,7 +145,7 @@ def first_labels(
 def further_labels(
     Y: Any, names: np.ndarray | None, pair: np.ndarray | None, n_rows: int
 ) -> tuple[np.ndarray | None, scipy.sparse.csr_array]:
-    """Return the names of all labels or None, and the indicator matrix of further rows in the form of the first ones."""
+    """Return the names of all labels or None, and the indicator matrix of further rows."""
     lists = lists_of_names(Y, expected=names is not None)
     if (lists is None) != (names is None) or (lists is None and is_vector(Y)) != (pair is not None):
         raise ValueError("Y must be a matrix of labels, lists of names or a vector of classes, as that came first")

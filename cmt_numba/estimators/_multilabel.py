@@ -34,7 +34,7 @@ class CMTMultilabelClassifier(ClassifierMixin, MemoryEstimator):
     Parameters
     ----------
     n_candidates : int, optional
-        Maximum number of labels that are scored for a row in addition to the common ones. See the notes for the default.
+        Maximum number of labels that are scored for a row in addition to the common ones. The notes give the default.
     n_trees, n_probes, leaf_multiplier
         As for :class:`CMTClassifier`. If none of them is set, ``fit`` grows no trees for sparse examples, because the
         inverted index finds their labels. If ``n_probes`` is set later, trees are grown by the next search. From then
