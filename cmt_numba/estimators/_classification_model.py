@@ -624,7 +624,7 @@ class ClassificationModel:
         index.examples = with_only_examples(examples, stays, number[label_of[stays]], n_labels)
         return head
 
-    # Answering
+    # Queries
 
     def best_labels(self, rows: Rows, k: int, options: ClassificationOptions) -> LabelAnswers:
         """Return the ``k`` best labels of each row."""

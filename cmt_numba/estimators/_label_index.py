@@ -498,7 +498,7 @@ class LabelIndex:
             teach_rows(grown._forest, routed(rows), labels, options.n_router_passes, True, options.verbose)
         return grown
 
-    # Answering
+    # Queries
 
     def effort(self, options: LabelOptions, *, training: bool = False) -> SearchEffort:
         """Return the effort of a search for candidates, which is larger in training."""

@@ -347,7 +347,7 @@ class MultilabelModel:
         index.in_threads(questions.rows, find)
         return found
 
-    # Answering
+    # Queries
 
     def labels_above(
         self, rows: Rows, lowest: float, options: MultilabelOptions, n_listed: int = _LABELS_LISTED

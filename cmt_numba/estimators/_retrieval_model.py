@@ -296,7 +296,7 @@ class RetrievalModel:
     def _weigh_keys(self, rows: Rows, ids: np.ndarray, right: np.ndarray, options: RetrievalOptions) -> None:
         """Learn how much further keys count, from the nearest own and further key of each row.
 
-        A memory is right if it is in ``right``, and wrong if it was shown for the row but is not right.
+        Rows without a right memory count only if they were shown the memory of the key: it is wrong.
         """
         hits, owners, further = self._search_keys(rows, 1, options)
         for kind, of_kind in ((OWN, ~further & (owners != NONE)), (FURTHER, further)):
@@ -331,7 +331,7 @@ class RetrievalModel:
         if keys.size > 0:
             remove_ids(self.forest, keys)
 
-    # Answering
+    # Queries
 
     def best_memories(self, rows: Rows, k: int, options: RetrievalOptions) -> Hits:
         """Return the ``k`` best memories of each row, and their scores."""
@@ -352,9 +352,9 @@ class RetrievalModel:
         return _each_once(hits._replace(ids=ids, scores=scores), k)
 
     def _search_keys(self, rows: Rows, k: int, options: RetrievalOptions) -> tuple[Hits, np.ndarray, np.ndarray]:
-        """Return what the forest finds for the ``k`` best memories, their ids, and which keys are further ones."""
+        """Return the keys found for the ``k`` best memories, the ids of their memories, and which are further keys."""
         memories = self.memories
-        several = memories.keys.size > memories.ids.size  # keys of some memory
+        several = memories.keys.size > memories.ids.size  # some memory has several keys
         wanted = min(2 * k + _SPARE_ANSWERS, max(MOST_WANTED, self.forest.n_memories)) if several else k
         hits: Hits = query_forest(self.forest, rows, wanted, options.n_probes)
         owners = memories.owners_of(hits.ids)
@@ -362,7 +362,7 @@ class RetrievalModel:
         short = np.flatnonzero(np.sum((owners != NONE) & ~further, axis=1) < min(k, memories.ids.size))
         if not several or short.size == 0:
             return hits, owners, further
-        # Among very many further keys there may be no other that would be worth more.
+        # Further keys may crowd out own keys, so search again among own keys only.
         own = query_forest(self.forest, rows.take(short), k, options.n_probes, among=memories.own_entries)
         more = no_hits(rows.n_rows, k)
         more.ids[short], more.scores[short] = own.ids, own.scores
@@ -375,7 +375,7 @@ class RetrievalModel:
         return self.by_value.expect(rows, self.forest.threads_for(rows.n_rows))
 
     def _as_rows(self, vectors: np.ndarray) -> Rows:
-        """Return values, or expectations of them, as rows for the forest."""
+        """Return values, stored or expected, as rows for the forest."""
         return check_rows(vectors, n_threads=self.forest.most_threads())
 
 
