@@ -7,6 +7,7 @@ import numpy as np
 import scipy.sparse
 
 from cmt_numba import CMTMultilabelClassifier
+from cmt_numba._heads import weights_of_labels
 
 from .labelled_sets import RANKS
 
@@ -26,14 +27,9 @@ def best_by_product(queries: Any, keys: Any, k: int, block: int = 250) -> np.nda
 
 def product_of_all(learner: Any) -> Callable[[Any], np.ndarray]:
     """Return what answers like :func:`ask` by products of rows and the scorers of all labels."""
-    head, n_labels = learner._model.index.head, learner.forest_.n_memories
-    d = head.parameters.n_features
-    if head.parameters.sparse:
-        digest = head.digest
-        weights = scipy.sparse.csr_array((digest.weights, digest.features, digest.offsets), (n_labels, d)).T.tocsr()
-    else:
-        by_label = head.routers.weights[0, : n_labels * 2 * d].reshape(n_labels, 2 * d)
-        weights = np.ascontiguousarray(by_label[:, :d].T)
+    head, n_labels = learner._model.index.head, learner._model.index.n_labels
+    by_label = weights_of_labels(head, np.arange(n_labels))
+    weights = by_label.T.tocsr() if head.parameters.sparse else np.ascontiguousarray(by_label.T)
     several = isinstance(learner, CMTMultilabelClassifier)
     k = RANKS[-1] if several else 1
     biases, length = head.nodes["bias"][0, :n_labels], max(1, PRODUCTS_AT_ONCE // n_labels)

@@ -9,6 +9,9 @@ from .._jit import by_reference, by_value, empty, inner, inner_called, kernel, r
 from ._reward_kernels import (
     OF_MAP,
     OF_SIMILARITY,
+    ActionKeyTable,
+    KnownActions,
+    RewardState,
     aim,
     aim_map,
     doubt,
@@ -50,6 +53,23 @@ class ProposedActions(NamedTuple):
     ids: np.ndarray  # int64 (keys,), ascending
     actions: np.ndarray  # int64 (keys,)
     hits: np.ndarray  # int64 (rows, k), ids, or NONE
+
+
+class RewardModel(NamedTuple):
+    """What a bandit knows of its actions."""
+
+    learned: RewardState
+    keys: ActionKeyTable
+    known: KnownActions
+
+
+class CandidateSources(NamedTuple):
+    """Where the candidates of rows come from. A row has at most ``most`` candidates."""
+
+    offered: OfferedActions
+    by_key: ProposedActions
+    by_context: ProposedActions
+    most: int
 
 
 class ActionCandidates(NamedTuple):
@@ -134,19 +154,19 @@ def _predict_row(state, keys, known, rows, row, actions, n_further, probe, room)
 
 
 @kernel
-def find_candidates(state, keys, known, rows, exploration, offered, by_key, by_context, most, probe_room, found):
+def find_candidates(model, rows, exploration, sources, probe_room, found):
     """Write the candidates of rows and their expected rewards, and return their number.
 
-    A row has at most ``most`` candidates, and ``found`` must have room for all. ``probe_room`` is the result of
-    ``room_for_probe``.
+    ``found`` must have room for all candidates. ``probe_room`` is the result of ``room_for_probe``.
     """
-    state = by_reference(state)
-    keys = by_reference(keys)
-    known = by_reference(known)
+    state = by_reference(model.learned)
+    keys = by_reference(model.keys)
+    known = by_reference(model.known)
     rows = by_reference(rows)
-    offered = by_reference(offered)
-    by_key = by_reference(by_key)
-    by_context = by_reference(by_context)
+    offered = by_reference(sources.offered)
+    by_key = by_reference(sources.by_key)
+    by_context = by_reference(sources.by_context)
+    most = sources.most
     probes, room = new_context_probe(rows, keys, probe_room), new_room(state, most)
     probe = probe_at(probes, 0)
     solve_stack(state, room)
@@ -174,18 +194,16 @@ def find_candidates(state, keys, known, rows, exploration, offered, by_key, by_c
 
 
 @kernel
-def learn_rewards(state, keys, known, rows, chosen, rewards, offered, by_key, by_context, most, probe_room):
-    """Learn the rewards of the actions ``chosen`` in rows, one after the other.
-
-    A row has at most ``most`` other candidates. The actions ``chosen`` must be known.
-    """
-    state = by_reference(state)
-    keys = by_reference(keys)
-    known = by_reference(known)
+def learn_rewards(model, rows, chosen, rewards, sources, probe_room):
+    """Learn the rewards of the actions ``chosen`` in rows, one after the other. These actions must be known."""
+    state = by_reference(model.learned)
+    keys = by_reference(model.keys)
+    known = by_reference(model.known)
     rows = by_reference(rows)
-    offered = by_reference(offered)
-    by_key = by_reference(by_key)
-    by_context = by_reference(by_context)
+    offered = by_reference(sources.offered)
+    by_key = by_reference(sources.by_key)
+    by_context = by_reference(sources.by_context)
+    most = sources.most
     probes, room, found = (
         new_context_probe(rows, keys, probe_room),
         new_room(state, most + 1),
@@ -228,23 +246,23 @@ def _sink(scores, places, n):
 
 
 @kernel
-def scan_keys(state, keys, rows, first_key, hits):
+def scan_keys(learned, keys, rows, first_key, hits):
     """Write the best keys for each row, by similarity and by the map, among all keys from ``first_key`` on.
 
     ``hits``, int64 (rows, k), must be filled with NONE. The keys found are in no particular order.
     """
-    state = by_reference(state)
+    learned = by_reference(learned)
     keys = by_reference(keys)
     rows = by_reference(rows)
     rows_of_keys, k = keys.rows, hits.shape[1]
     d, n = rows_of_keys.n_features, rows_of_keys.offsets.size - 1
-    room, query, scores = new_room(state, 0), zeros(d, np.float32), empty(k, np.float32)
-    width = max(1, state.map.shape[2])
-    similarity, mapped = np.float32(state.scales[OF_SIMILARITY]), np.float32(state.scales[OF_MAP])
+    room, query, scores = new_room(learned, 0), zeros(d, np.float32), empty(k, np.float32)
+    width = max(1, learned.map.shape[2])
+    similarity, mapped = np.float32(learned.scales[OF_SIMILARITY]), np.float32(learned.scales[OF_MAP])
     for row in range(rows.offsets.size - 1):
-        aim_map(state, rows, row, room)
+        aim_map(learned, rows, row, room)
         for j in range(d):
-            query[j] = mapped * room.mapped[0, j % width] if state.map.size > 0 else np.float32(0.0)
+            query[j] = mapped * room.mapped[0, j % width] if learned.map.size > 0 else np.float32(0.0)
         first = rows.offsets[row]
         if keys.comparable:
             for place in range(first, rows.offsets[row + 1]):

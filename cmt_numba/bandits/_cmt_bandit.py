@@ -15,9 +15,11 @@ from ..tree import OPTIONS, ContextualMemoryTree
 from ._base import OF_ALL, Chosen, Policy, distinct
 from ._candidate_kernels import (
     ActionCandidates,
+    CandidateSources,
     ExplorationWeights,
     OfferedActions,
     ProposedActions,
+    RewardModel,
     find_candidates,
     learn_rewards,
 )
@@ -414,7 +416,8 @@ class CMTBandit(Policy):
         state, keys = self._fitted(rows)
         proposed = self._proposed(state, keys, rows, choices, room)
         exploration = ExplorationWeights(float(options["alpha"]), float(options["beta"]))
-        n = find_candidates(state, keys, self._known(), rows, exploration, offered, *proposed[:2], most, room, found)
+        model = RewardModel(state, keys, self._known())
+        n = find_candidates(model, rows, exploration, CandidateSources(offered, *proposed[:2], most), room, found)
         self._give_room(room)
         return ActionCandidates(found.offsets, *(column[:n] for column in found[1:]))
 
@@ -545,11 +548,9 @@ class CMTBandit(Policy):
             span = slice(first, min(first + _ROWS_AT_ONCE, rows.n_rows))
             some = rows if rows.n_rows <= _ROWS_AT_ONCE else rows.between(span.start, span.stop)
             by_key, by_context, scores = self._proposed(self._state, self._keys.table, some, None, room)
-            offered = self._offered(None)
-            learn_rewards(
-                *(self._state, self._keys.table, known, some, actions[span], rewards[span], offered),
-                *(by_key, by_context, most, room),
-            )
+            sources = CandidateSources(self._offered(None), by_key, by_context, most)
+            model = RewardModel(self._state, self._keys.table, known)
+            learn_rewards(model, some, actions[span], rewards[span], sources, room)
             if scores is not None and scores.size > 0:
                 same = self._by_context.actions_of(by_context.hits) == actions[span, None]
                 best[span] &= ~(same & (scores >= _KNOWN)).any(axis=1)

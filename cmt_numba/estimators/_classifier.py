@@ -124,7 +124,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         margin is softer.
     learning_rate : float, default 5.0
         AdaGrad step size for the other losses, relative to the sum of an example's absolute values.
-    method : {"head", "neighbors", "scored_neighbors", "auto"}, default "head"
+    method : {"auto", "head", "neighbors", "scored_neighbors"}, default "head"
         How rows are classified. "head" returns the class with the highest score. "neighbors" takes a vote among the
         exact nearest stored examples, like scikit-learn's ``KNeighborsClassifier``. "scored_neighbors" takes a vote
         among the stored examples with the highest mean of their cosine and their class's score. With "auto", ``fit``
@@ -133,7 +133,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
     n_neighbors : int or "auto", default 5
         Number of examples that vote, at most 1,000,000. With "auto", ``fit`` chooses it by the error on held-out
         examples.
-    metric : {"euclidean", "cosine", "auto"}, default "euclidean"
+    metric : {"auto", "euclidean", "cosine"}, default "euclidean"
         Distance for ``method="neighbors"``, and for :meth:`kneighbors` unless the method is "scored_neighbors". With
         "auto", ``fit`` chooses it by the error on held-out examples.
     weights : {"uniform", "distance", "score", "cosine", "gaussian", "laplacian"}, default "uniform"

@@ -73,7 +73,7 @@ OPERATIONS: dict[tuple[str, str, int], Operation] = {
     ("CMTRetriever", "replace", 2): Operation("replace", {"ids": "ids", "keys": "X"}),
     ("CMTRetriever", "set_values", 2): Operation("set_values", {"ids": "ids", "values": "y"}),
 }
-_VERSIONS = {(kind, name): version for kind, name, version in sorted(OPERATIONS)}  # versions for new entries; later ones replace earlier ones
+_VERSIONS = {(kind, name): version for kind, name, version in sorted(OPERATIONS)}  # of new entries; the last one counts
 
 
 class EstimatorFolder:

@@ -166,8 +166,8 @@ def test_unusable_logs_give_one_line(folder: Path, tmp_path: Path):
         assert "confidence must be below 1" in complaint("a.csv", log, "--confidence", 1, "--interval", interval)
         tiny = log.replace(b"0.3333", b"1e-200")
         assert "set tau to a value above 0" in complaint("b.csv", tiny, "--interval", interval)
-    assert "is damaged or truncated" in complaint("c.csv.gz", gzip.compress(log)[:60])
-    assert "is damaged or truncated" in complaint("d.csv.gz", b"\x1f\x8bxxxx")
+    assert "is damaged or incomplete" in complaint("c.csv.gz", gzip.compress(log)[:60])
+    assert "is damaged or incomplete" in complaint("d.csv.gz", b"\x1f\x8bxxxx")
 
 
 def test_an_unexpected_error_gives_one_line(monkeypatch: pytest.MonkeyPatch, folder: Path):

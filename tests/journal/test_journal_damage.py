@@ -204,7 +204,7 @@ FORGED: dict[str, tuple[str, Callable[[Path], Any]]] = {
         lambda f: execute(f, "ALTER TABLE entries RENAME TO t", "CREATE VIEW entries AS SELECT * FROM t"),
     ),
     "a trigger": ("other tables", lambda f: execute(f, "CREATE TRIGGER t DELETE ON entries BEGIN SELECT 1; END")),
-    "a later version": ("has version 3", lambda f: execute(f, "PRAGMA user_version = 3")),
+    "a later version": ("has version 9", lambda f: execute(f, "PRAGMA user_version = 9")),
     "another program's": ("not a journal", lambda f: execute(f, "PRAGMA application_id = 7")),
     "a ban on writing": ("readonly", lambda f: _overwrite(f / "journal.sqlite", 18, b"\x03")),
     "a lost page": ("is damaged: .*freelist", lambda f: _overwrite(f / "journal.sqlite", 36, b"\x00\x00\x00\x07")),
