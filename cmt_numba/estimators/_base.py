@@ -108,7 +108,7 @@ class MemoryEstimator(Lockable, BaseEstimator):
     _kind: ClassVar[str]  # in files
     _constraints: ClassVar[dict[str, Constraint]]  # of each parameter
     _fit_only: ClassVar[frozenset[str]]  # parameters that have no effect once there is a forest
-    _model: Any  # what has been learned; missing before the first fit
+    _model: Any  # the learned state; missing before the first fit
     n_features_in_: int
 
     def _check_parameters(self) -> None:

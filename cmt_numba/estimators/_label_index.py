@@ -1,4 +1,4 @@
-"""The labels of a classifier: a linear scorer for each label, and what finds the labels to score for a row.
+"""The labels of a classifier: a linear scorer for each label, and the search for labels to score.
 
 All labels are scored by matrix products, or only those in lists of similar scorers, or candidates from trees and an
 inverted index. The choice depends on the number of labels and on parameters, never on the other rows of a batch.
@@ -594,7 +594,7 @@ class LabelIndex:
     def lists_best(self, k: int, options: LabelOptions) -> bool:
         """Return whether the inverted index alone finds the ``k`` best labels, because it lists all weights.
 
-        Training gives features weights of both signs, of which the index lists one.
+        A trained head has weights of both signs, but the index lists only one sign.
         """
         by_default = options.n_probes is None and options.n_candidates is None and k <= _MOST_RANKED
         lists_all = self.head.postings.labels.size == self.head.digest.features.size

@@ -320,13 +320,13 @@ class RetrievalModel:
         return entries
 
     def _set_memories(self, memories: Memories) -> None:
-        """Replace the tables, and remove from the forest what only the former tables refer to."""
+        """Replace the tables, and remove from the forest the keys that only the old tables refer to."""
         gone = np.setdiff1d(self.memories.keys, memories.keys)
         self.memories = memories
         self._forget_keys(gone)
 
     def _forget_keys(self, keys: np.ndarray) -> None:
-        """Remove from the forest what the tables no longer refer to."""
+        """Remove from the forest keys that the tables no longer refer to."""
         self.distinct.forget(keys)
         if keys.size > 0:
             remove_ids(self.forest, keys)

@@ -134,9 +134,8 @@ def batch_evaluation(
     BatchResult
         Measures for classes: ``error``, ``accuracy``, and ``entropy_reduction`` in bits relative to
         ``constant_accuracy``, the accuracy of always predicting the most frequent class of the test examples. For
-        labels: ``hamming``,
-        ``precision@1``, ``@3``, ``@5``, ``ndcg@1``, ``@3``, ``@5``, the propensity-scored precisions ``psp@1``, ``@3``,
-        ``@5``, ``f1`` and ``f1_samples``. For retrieval: ``reward``.
+        labels: ``hamming``, ``precision@1``, ``@3``, ``@5``, ``ndcg@1``, ``@3``, ``@5``, the propensity-scored
+        precisions ``psp@1``, ``@3``, ``@5``, ``f1`` and ``f1_samples``. For retrieval: ``reward``.
 
     Raises
     ------

@@ -142,9 +142,9 @@ def progressive_validation(
         Measures for classes: ``error`` and ``accuracy``; ``entropy_reduction``, in bits relative to
         ``constant_accuracy``, the accuracy of always predicting the most frequent class of all examples;
         ``entropy_reduction_over_majority``, in bits relative to ``majority_accuracy``, the accuracy of predicting the
-        most frequent class before each batch. For labels:
-        ``hamming``, ``precision@1``, ``@3``, ``@5``, ``ndcg@1``, ``@3``, ``@5``, ``f1`` (of all labels of all rows) and
-        ``f1_samples`` (of each row). For retrieval: ``reward``.
+        most frequent class before each batch. For labels: ``hamming``, ``precision@1``, ``@3``, ``@5``,
+        ``ndcg@1``, ``@3``, ``@5``, ``f1`` (of all labels of all rows) and ``f1_samples`` (of each row). For retrieval:
+        ``reward``.
 
     Raises
     ------

@@ -177,9 +177,7 @@ def _linear(split: Split, task: str) -> Callable[[], Any]:
         model = OneVsRestClassifier(model)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        warnings.filterwarnings(
-            "ignore", "Label .* is present in", UserWarning
-        )  # labels of all or no training examples
+        warnings.filterwarnings("ignore", "Label .* is present in", UserWarning)  # in all or no training examples
         model.fit(split.X, split.y)
     if task == "multilabel":
         return lambda: scipy.sparse.csr_array(model.predict(split.X_test))
