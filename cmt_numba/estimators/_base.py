@@ -112,7 +112,7 @@ class MemoryEstimator(Lockable, BaseEstimator):
     n_features_in_: int
 
     def _check_parameters(self) -> None:
-        """Check all parameters, unless none has changed since the last check, which takes longer than predicting a row.
+        """Check all parameters if one has changed since the last check. A check takes longer than predicting a row.
 
         All are checked, so that no call accepts a parameter that a later call or a replay would refuse.
         """

@@ -96,9 +96,9 @@ class Threshold(NamedTuple):
 def best_threshold(
     classifier: Any, rows: Rows, answers: scipy.sparse.csr_array, weights: np.ndarray | None, seed: int
 ) -> float:
-    """Return the best threshold for held-out examples, predicted by a classifier of the other examples.
+    """Return the best threshold for held-out examples, with a classifier trained on the others.
 
-    It is 0 with too few examples or examples without labels.
+    It is 0 if there are too few examples or no labels.
     """
     apart, seen = held_out(rows.n_rows, seed)
     if apart.size < _FEWEST_FOR_THRESHOLD or answers.nnz == 0:

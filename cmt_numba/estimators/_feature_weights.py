@@ -23,7 +23,7 @@ _FEWEST_ROWS = 16  # needed to decide whether keys are already weighted
 _ROWS_LOOKED_AT = 2000
 _MOST_DENSE = 0.1  # share of nonzero cells; denser rows are tables or images, not bags of words
 _WEIGHTED = 0.5  # threshold on the exponent of the inverse document frequency in keys: 0 for counts, 1 for tf-idf
-_CUT_OFF = 0.9  # of the usual number of features
+_CUT_OFF = 0.9  # share of the usual number of features
 _LEAST_SPREAD = 1e-3  # smallest usable variance of the logarithm of the inverse document frequency
 
 

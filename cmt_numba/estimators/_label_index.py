@@ -316,7 +316,7 @@ class LabelIndex:
         return head, insert_rows(self.forest, rescaled(routed(means)), options.verbose, n_reroutes)
 
     def learns_in_lists(self) -> bool:
-        """Return whether new scorers go to lists instead of tables, as the first ones of sparse label sets do."""
+        """Return whether new scorers are learned in lists instead of tables: the first ones of sparse label sets."""
         return self.of_sets and self.is_sparse and self.n_labels == 0
 
     def roll_back(self, n_labels: int) -> None:
@@ -436,7 +436,7 @@ class LabelIndex:
 
     def _new_lists(self) -> ScorerLists:
         """Return lists tuned on stored examples or, without any, on the scorers."""
-        scorers, rng = dense_scorers(self.head), np.random.default_rng(1)  # another seed than that of the landmarks
+        scorers, rng = dense_scorers(self.head), np.random.default_rng(1)  # a different seed from the landmarks
         if self.examples is None:
             own = np.sort(rng.permutation(self.n_labels)[:ROWS_ASKED])
             return listed(scorers, scaled(vectors_of(scorers, self.head.parameters.n_features)[own]), own)

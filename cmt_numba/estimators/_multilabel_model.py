@@ -51,7 +51,7 @@ from ._input import filled, taken, total_weights
 from ._label_index import LabelIndex, LabelOptions, routed
 
 _MOST_COMMON = 1024  # labels that are candidates for every row; if there are no more labels, all are common
-_SHARE_OF_ROWS = 1 / 256  # with which a label is common, if there are more
+_SHARE_OF_ROWS = 1 / 256  # that makes a label common, if there are more labels
 
 _SWEEPS = 4  # over the rows of a label, in each pass
 _SWEEPS_AT_ONCE = 21  # over the rows of a common label, which are complete from the start
@@ -83,7 +83,7 @@ class LabelledRows(NamedTuple):
 
 
 class MultilabelModel:
-    """Columns of labels, an index of those that rows have, and trees of the stored examples.
+    """Label columns, an index of the labels that occur, and trees of the stored examples.
 
     Attributes
     ----------
