@@ -34,7 +34,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES"):
         monkeypatch.delenv(name, raising=False)
     copy = tmp_path / "cmt_numba"
-    for room in ("_jit", "_forest"):
+    for room in ("_change", "_jit", "_forest"):
         shutil.copytree(PACKAGE / room, copy / room, ignore=shutil.ignore_patterns("__pycache__"))
     (copy / "__init__.py").touch()
     return copy
@@ -178,7 +178,7 @@ def test_machine_code_of_another_numba_is_not_used(package: Path):
 @needs_jit
 def test_kernels_work_where_nothing_can_be_written(package: Path):
     nowhere = {"NUMBA_CACHE_DIR": "", "HOME": os.devnull, "XDG_CACHE_HOME": f"{os.devnull}/cache"}
-    for room in ("_jit", "_forest"):
+    for room in ("_change", "_jit", "_forest"):
         (package / room / "__pycache__").touch()  # a file, so that there can be no folder of that name
     first = draw(package, **nowhere)
     assert draw(package, **nowhere) == first
