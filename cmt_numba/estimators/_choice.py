@@ -22,7 +22,7 @@ METHODS = ("head", "neighbors", "scored_neighbors")
 _NEIGHBORS_TRIED = (1, 3, 5, 10, 20)
 _MOST_EXAMPLES = 10_000  # used for the choice
 _MOST_LABELS = 1024  # with more, linear scorers are better and neighbors slower
-_MOST_SPLITS = 5  # of the examples, until enough have been held out
+_MOST_SPLITS = 5  # splits that are tried until enough examples have been held out
 _ENOUGH_HELD_OUT = 1500
 
 

@@ -85,13 +85,13 @@ PASSES_ONLINE = 2
 """Passes over a batch and the stored examples that it replays. More passes would overfit to these few."""
 
 _REPLAYED = 8  # stored examples that are learned again with each new one
-_GROWTH = 0.25  # of the number of examples, after which all are learned again: five times each on average
+_GROWTH = 0.25  # share of new examples after which all are learned again: five times each on average
 _FEW_ROWS = 64  # rows that are learned in one call of the kernel
 _MOST_AT_ONCE = 1000  # examples that take about 20 ms to learn again
 _LARGE_BATCH = 16  # learn all examples again only if a batch is at least 1 / 16 of them
 _SWEPT = 16  # further stored examples with each new one, if all are not learned again
 _FEWEST = 16  # new examples, below which online steps suffice
-_EVICTED_AT_ONCE = 1 / 16  # of `max_examples`, because forgetting takes time in proportion to all examples
+_EVICTED_AT_ONCE = 1 / 16  # share of `max_examples`, because the time to remove any is proportional to all
 
 _LABELS_SCANNED = 8  # best labels whose examples may be neighbors of a row; lower ranks seldom have the nearest one
 _WORTH_A_WORD = 20_000  # examples; with more, calibration takes seconds and is logged

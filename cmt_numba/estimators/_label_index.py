@@ -87,10 +87,10 @@ MOST_TRAINED_ALONE_DENSE = 50_000
 
 # Candidates of a row, from leaves and from the inverted index.
 _FEWEST_CANDIDATES = 16  # fewer labels than this are all candidates if they are reached
-_SHARE_OF_LABELS = 0.2  # at most, of many labels
-_LABELS_PER_LEVEL = 400  # at most, for each level of a balanced tree of very many labels
+_SHARE_OF_LABELS = 0.2  # largest share of the labels, if there are many
+_LABELS_PER_LEVEL = 400  # most candidates per level of a balanced tree, if there are very many labels
 _FEWEST_LISTED = 16  # candidates from the index that are scored with all their weights
-_SHARE_LISTED = 1 / 64  # of the candidates from the index, if that is more
+_SHARE_LISTED = 1 / 64  # share of the candidates from the index, if that is more
 _FURTHER_ENTRIES = 2  # entries read for each label found, which only add to its score; none in training
 _MOST_RANKED = 16  # wanted labels, above which trees are searched as well
 _WIDER_IN_TRAINING = 2  # times the leaves and listed labels, for harder negatives
@@ -104,13 +104,13 @@ _WIDER_LISTS_IN_TRAINING = 3
 # The inverted index and the digest of a head.
 _LIGHTEST_LISTED_OF_SETS = 0.1  # the many small weights from hard negatives find nothing
 _ROWS_WORTH_A_LAYOUT = 64  # laying scorers out takes about as long as scoring this many rows without it
-_GROWTH_LISTED = 1.25  # of the number of labels, after which the index is rebuilt
+_GROWTH_LISTED = 1.25  # growth factor of the number of labels after which the index is rebuilt
 _MANY_LABELS = 1000  # reading this many scorers takes a few milliseconds
 _LABELS_LISTED_A_ROW = 16  # listing this many takes about as long as learning a row
 _CELLS_LISTED_A_ROW = 20_000  # the same in cells of tables, for labels with very many features
 
 # Routers.
-_CELLS_ROUTED = 20  # of a sparse row; lighter cells take time, and mislead routers more often than they help
+_CELLS_ROUTED = 20  # per sparse row; lighter cells take time, and mislead routers more often than they help
 _SURE_MARGIN = 0.2  # margins of new rows are smaller than those of the rows that taught the routers
 _DENSE_TREES = 8
 # Use more trees if classes have at least this many examples on average. Very many labels of one dense example each need
@@ -120,8 +120,8 @@ _SPARSE_TREES = 2  # sparse rows have the inverted index, too
 _DENSE_LEAVES, _SPARSE_LEAVES = 1.5, 1  # leaves searched for each tree
 _LABELS_BEFORE_MORE_LEAVES = 512  # dense rows search more leaves for each doubling of labels beyond this
 _DENSE_MULTIPLIER, _SPARSE_MULTIPLIER = 2.0, 1.0  # c
-_MANY_CLASSES = 25  # from this number on, a leaf holds at most
-_SHARE_OF_A_LEAF = 1 / 25  # of the classes, so that a few leaves hold few of them
+_MANY_CLASSES = 25  # from this number of classes, `_SHARE_OF_A_LEAF` applies
+_SHARE_OF_A_LEAF = 1 / 25  # largest share of the classes in a leaf, so that a few leaves hold few of them
 
 
 class LabelOptions(Protocol):

@@ -55,7 +55,7 @@ _SHARE_OF_ROWS = 1 / 256  # that makes a label common, if there are more labels
 
 _SWEEPS = 4  # over the rows of a label, in each pass
 _SWEEPS_AT_ONCE = 21  # over the rows of a common label, which are complete from the start
-_NEGLIGIBLE_IN_COMMON = 0.001  # of the largest weight of the label
+_NEGLIGIBLE_IN_COMMON = 0.001  # relative to the largest weight of the label
 _PAIRS_AT_ONCE = 1 << 22
 
 _EXAMPLE_TREES, _EXAMPLE_LEAVES = 2, 8

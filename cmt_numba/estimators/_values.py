@@ -190,7 +190,7 @@ class Components:
 
     @classmethod
     def of(cls, basis: np.ndarray | None, n_components: int) -> Components:
-        """Return components with an existing basis, float32 of shape (width, n_components), or None for the identity."""
+        """Return components with an existing basis: float32, shape (width, n_components), or None."""
         components = cls.__new__(cls)
         components.basis, components.n_components = basis, n_components
         return components
