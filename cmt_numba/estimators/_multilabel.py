@@ -37,8 +37,8 @@ class CMTMultilabelClassifier(ClassifierMixin, MemoryEstimator):
         Maximum number of labels that are scored for a row in addition to the common ones. The notes give the default.
     n_trees, n_probes, leaf_multiplier
         As for :class:`CMTClassifier`. If none of them is set, ``fit`` grows no trees for sparse examples, because the
-        inverted index finds their labels. If ``n_probes`` is set later, trees are grown by the next search. From then
-        on ``partial_fit`` maintains them, because its new labels are not in the index at once.
+        inverted index finds their labels. Trees are grown later by a search, if ``n_probes`` has been set, or by
+        ``partial_fit``, whose new labels are not in the index at once.
     alpha, n_reroutes, n_jobs, random_state, verbose
         As for :class:`CMTClassifier`.
     n_router_passes : int, default 1
