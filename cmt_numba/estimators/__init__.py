@@ -1,6 +1,6 @@
 """scikit-learn estimators.
 
-Other rooms of the package also import from here what checks labels and writes estimators to files.
+Other subpackages import the functions that check labels and write estimators to files from here.
 """
 
 from ._base import trees_of
@@ -17,6 +17,6 @@ from ._retriever import CMTRetriever
 from ._tuning import tune
 
 for _estimator in (CMTClassifier, CMTMultilabelClassifier, CMTRetriever):
-    _estimator.__module__ = __name__  # where pickles find them, wherever they are defined
+    _estimator.__module__ = __name__  # so that pickles do not depend on private module names
 
 __all__ = ["CMTClassifier", "CMTMultilabelClassifier", "CMTRetriever", "Explanation", "tune"]

@@ -48,9 +48,9 @@ _NO_TARGETS = object()
 _PLAIN_TARGETS = "biuUS"  # kinds of NumPy types that have no invalid values
 _NOT_COPIED = frozenset({_LOCK, _CHECKED, _DURATIONS, FOLDER})
 
-_LONG = 0.02  # seconds for which readers may wait
+_LONG = 0.02  # seconds that readers may wait
 _FEW = 4  # rows that are probably learned quickly
-_MOST_GROWTH = 1.5  # of the expected time of a change; one slow call may be an outlier
+_MOST_GROWTH = 1.5  # limit on the growth of the estimate in one step; one slow call may be an outlier
 
 PASSES = Integer(0, MOST_PASSES)
 
@@ -107,12 +107,12 @@ class MemoryEstimator(Lockable, BaseEstimator):
 
     _kind: ClassVar[str]  # in files
     _constraints: ClassVar[dict[str, Constraint]]  # of each parameter
-    _fit_only: ClassVar[frozenset[str]]  # parameters without effect once there is a forest
-    _model: Any  # what has been learned; missing before the first fit
+    _fit_only: ClassVar[frozenset[str]]  # parameters that have no effect once there is a forest
+    _model: Any  # the learned state; missing before the first fit
     n_features_in_: int
 
     def _check_parameters(self) -> None:
-        """Check all parameters, unless none has changed since the last check, which takes longer than predicting a row.
+        """Check all parameters if one has changed since the last check. A check takes longer than predicting a row.
 
         All are checked, so that no call accepts a parameter that a later call or a replay would refuse.
         """
@@ -279,7 +279,7 @@ class MemoryEstimator(Lockable, BaseEstimator):
         Raises
         ------
         cmt_numba.InvariantError
-            If one is violated, with a description. Unless memory was overwritten from outside, this is a bug.
+            If an invariant is violated. Unless memory was overwritten from outside, this is a bug.
         sklearn.exceptions.NotFittedError
             Before the first fit.
         """
@@ -321,8 +321,8 @@ class MemoryEstimator(Lockable, BaseEstimator):
         Raises
         ------
         TypeError, ValueError
-            If a parameter is invalid, or a parameter, class or value has a type that cannot be saved: of objects, only
-            those that JSON returns unchanged. Nothing is written then.
+            If a parameter is invalid, or a parameter, class or value has a type that cannot be saved. Objects can be
+            saved only if JSON returns them unchanged. Nothing is written then.
         cmt_numba.InvariantError
             If the model is inconsistent, which is a bug. Nothing is written then.
         OSError
@@ -332,14 +332,15 @@ class MemoryEstimator(Lockable, BaseEstimator):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], mmap: bool = False) -> Self:
-        """Return an estimator from a file written by :meth:`save`. It continues exactly like the saved one.
+        """Return an estimator from a file written by :meth:`save`. It behaves exactly like the saved one.
 
         Parameters
         ----------
         path : path-like
             The file.
         mmap : bool, default False
-            Map the file instead of reading it, as :meth:`ContextualMemoryTree.load` does. Only for trusted files.
+            Whether to map the file instead of reading it, like :meth:`ContextualMemoryTree.load`. Only for trusted
+            files.
 
         Raises
         ------
@@ -370,15 +371,15 @@ class MemoryEstimator(Lockable, BaseEstimator):
 
         Every change is on disk before the call returns: ``fit``, ``partial_fit``, ``remove``, ``remove_classes``,
         ``calibrate``, ``feedback``, ``replace`` and ``set_values``, where the class has them. A change that fails or is
-        interrupted changes nothing: the model is read again from the folder, which takes about as long as opening it.
-        The estimator is a context manager. Copies of it are in memory. A retriever refuses values that ``save`` cannot
+        interrupted changes nothing: the model is read again from the folder, in about the time of opening it. The
+        estimator is a context manager. Copies of it are in memory only. A retriever refuses values that ``save`` cannot
         write. The state of its random numbers is written with the next change, or when it is closed.
 
         Parameters
         ----------
         path : path-like
-            A folder of such an estimator or an empty one. If it does not exist, it is created with access for its owner
-            only; its parent must exist.
+            A folder of an estimator of this class, or an empty folder. If it does not exist, it is created with
+            access for its owner only; its parent must exist.
         sync_every : int, default 1
             The number of changes after which to wait for the disk. With more than 1, a crash of the machine may lose
             up to ``sync_every - 1`` of the last changes; a crash of the process loses none.
@@ -386,11 +387,11 @@ class MemoryEstimator(Lockable, BaseEstimator):
             The size of the journal, in bytes, above which a snapshot replaces it; at least the size of the last one.
         snapshot_seconds : float, default 10.0
             The total time of the changes in the journal, in seconds, above which a snapshot replaces it; at least 4
-            times the time of the last one. Opening the folder takes about this long.
+            times the time of the last snapshot. Opening the folder takes about this time.
         read_only : bool, default False
-            Open an existing estimator for answers and write nothing, for example if the disk is full or cannot be
-            written. Changes are not possible. The folder is not locked: other processes may open it afterwards, and
-            their changes are not seen. A folder that is open for changes cannot be opened.
+            Whether to open an existing estimator for queries only and write nothing, for example if the disk is full or
+            read-only. The folder is not locked: other processes may open it afterwards, and their changes are not
+            visible here. A folder that is open for changes cannot be opened.
         **options
             Parameters of the class. In an existing folder they replace the stored ones, like ``set_params``, and are
             stored with the next change. Parameters that take effect only at the first fit must equal the stored ones or
@@ -410,7 +411,7 @@ class MemoryEstimator(Lockable, BaseEstimator):
         OSError
             If the folder cannot be read or written.
         TypeError, ValueError
-            If an option cannot be used.
+            If an option is invalid.
 
         Examples
         --------
@@ -440,7 +441,7 @@ class MemoryEstimator(Lockable, BaseEstimator):
         JournalError
             If the estimator is closed, or could not be written.
         ValueError
-            If it is not in a folder.
+            If the estimator is not in a folder.
         """
         folder = folder_of(self)
         if folder is None:

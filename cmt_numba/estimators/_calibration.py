@@ -28,7 +28,7 @@ FEWEST_HELD_OUT = 20
 
 F1 = "f1"
 
-_SHARE, _MOST = 0.2, 2000  # of the examples, and examples, that are held out at most
+_SHARE, _MOST = 0.2, 2000  # limits on held-out examples: fraction of all, and number
 _LEAST_LOGITS, _MOST_LOGITS = 0.1, 1e3  # per margin
 _FEWEST_FOR_THRESHOLD = 10
 _THRESHOLDS_TRIED = 200
@@ -53,9 +53,9 @@ def logits_per_margin(scores: np.ndarray, right: np.ndarray, margin: float) -> f
     Parameters
     ----------
     scores : ndarray of float, shape (n, k)
-        The scores of the best classes of each row, the best first; minus infinity for none.
+        The scores of the best classes of each row, best first; minus infinity for a missing class.
     right : ndarray of int64, shape (n,)
-        The position of the right class among them; -1 if it is missing, which counts like the last one.
+        The position of the right class among them. A missing class is -1, which counts like the last one.
     margin : float
         The unit of the scores.
     """
@@ -96,9 +96,9 @@ class Threshold(NamedTuple):
 def best_threshold(
     classifier: Any, rows: Rows, answers: scipy.sparse.csr_array, weights: np.ndarray | None, seed: int
 ) -> float:
-    """Return the best threshold for held-out examples, predicted by a classifier of the other examples.
+    """Return the best threshold for held-out examples, with a classifier trained on the others.
 
-    It is 0 with too few examples or examples without labels.
+    It is 0 if there are too few examples or no labels.
     """
     apart, seen = held_out(rows.n_rows, seed)
     if apart.size < _FEWEST_FOR_THRESHOLD or answers.nnz == 0:

@@ -1,4 +1,4 @@
-"""The choice between head and neighbors, and of the neighbors' metric and number, by held-out error."""
+"""The choice of "auto" parameters by held-out error: head or neighbors, and the metric and number of neighbors."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ AUTO = "auto"
 METHODS = ("head", "neighbors", "scored_neighbors")
 
 _NEIGHBORS_TRIED = (1, 3, 5, 10, 20)
-_MOST_EXAMPLES = 10_000  # that the choice is made with
+_MOST_EXAMPLES = 10_000  # used for the choice
 _MOST_LABELS = 1024  # with more, linear scorers are better and neighbors slower
-_MOST_SPLITS = 5  # of the examples, until enough have been held out
+_MOST_SPLITS = 5  # splits that are tried until enough examples have been held out
 _ENOUGH_HELD_OUT = 1500
 
 
 class Choice(NamedTuple):
-    """How a classifier answers."""
+    """The method, metric and number of neighbors of a classifier."""
 
     method: str = "head"
     metric: str = "euclidean"
@@ -35,7 +35,7 @@ class Choice(NamedTuple):
 
 
 class ChoiceOptions(Protocol):
-    """The parameters of a classifier that say how it answers."""
+    """The parameters of a classifier that the choice reads."""
 
     method: str
     metric: str
@@ -44,14 +44,14 @@ class ChoiceOptions(Protocol):
 
 
 def check_n_neighbors(value: int | str) -> int | str:
-    """Return a number of neighbors, or "auto"."""
+    """Check and return a number of neighbors, or "auto"."""
     if isinstance(value, str) and value == AUTO:
         return value
     return check_integer("n_neighbors", value, 1, MOST_WANTED)
 
 
 def resolved(options: ChoiceOptions, chosen: Choice | None) -> Choice:
-    """Return what the parameters say, and what was chosen where they say "auto"."""
+    """Return the parameters, with each "auto" replaced by the choice."""
     chosen = chosen or Choice()
     return Choice(
         chosen.method if options.method == AUTO else options.method,
@@ -67,9 +67,9 @@ def choose(
     options: ChoiceOptions,
     predict: Callable[[np.ndarray, Rows], np.ndarray],
 ) -> Choice:
-    """Return the choice with the lowest error on stored examples that are held out.
+    """Return the choice with the lowest error on held-out stored examples.
 
-    Without enough of them, it is what :class:`Choice` has by default. Of equal errors the head's wins.
+    If there are too few of them, return the default :class:`Choice`. If errors are equal, prefer the head.
 
     Parameters
     ----------
@@ -115,7 +115,7 @@ def _splits(labels: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
 def _errors_of_neighbors(
     rows: Rows, labels: np.ndarray, lengths: np.ndarray, seen: np.ndarray, apart: np.ndarray, options: ChoiceOptions
 ) -> dict[Choice, int]:
-    """Return the number of errors that votes of some examples make on others, for each choice that is possible."""
+    """Return the number of errors on held-out examples for each possible choice with neighbors."""
     learned, asked, errors = rows.take(seen), rows.take(apart), {}
     method = "neighbors" if options.method == AUTO else options.method
     numbers = _NEIGHBORS_TRIED if isinstance(options.n_neighbors, str) else (options.n_neighbors,)

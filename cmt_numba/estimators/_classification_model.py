@@ -1,10 +1,10 @@
 """The model of a classifier with one class for each example: how it learns and forgets.
 
-A batch moves the scorers of the labels that compete with its own, and nothing else would correct them. Labels without
+A batch changes the scorers of the labels that compete with its own, and nothing else would correct them. Labels without
 new examples would fade, and the error would stay above that of one ``fit``. So a few stored examples are learned again
 with each new one, from their stored dual variables; half of them have labels that compete with the new one. When a
 quarter of the examples is new, training starts again from the means of all examples, so that the work for ``n``
-examples equals a constant number of passes. Where that would take long and examples come a few at a time, each call
+examples equals a constant number of passes. If that would take long and examples arrive a few at a time, each call
 learns more stored examples instead, so that no call takes long.
 """
 
@@ -85,16 +85,16 @@ PASSES_ONLINE = 2
 """Passes over a batch and the stored examples that it replays. More passes would overfit to these few."""
 
 _REPLAYED = 8  # stored examples that are learned again with each new one
-_GROWTH = 0.25  # of the number of examples, after which all are learned again: five times each on average
+_GROWTH = 0.25  # share of new examples after which all are learned again: five times each on average
 _FEW_ROWS = 64  # rows that are learned in one call of the kernel
 _MOST_AT_ONCE = 1000  # examples that take about 20 ms to learn again
-_LARGE_BATCH = 16  # a batch of this part of all examples is worth learning all again
+_LARGE_BATCH = 16  # learn all examples again only if a batch is at least 1 / 16 of them
 _SWEPT = 16  # further stored examples with each new one, if all are not learned again
 _FEWEST = 16  # new examples, below which online steps suffice
-_EVICTED_AT_ONCE = 1 / 16  # of `max_examples`, because forgetting takes time in proportion to all examples
+_EVICTED_AT_ONCE = 1 / 16  # share of `max_examples`, because the time to remove any is proportional to all
 
-_LABELS_SCANNED = 8  # whose examples may be neighbors of a row; the nearest seldom has a label of a lower rank
-_WORTH_A_WORD = 20_000  # examples, from which on calibration takes some seconds
+_LABELS_SCANNED = 8  # best labels whose examples may be neighbors of a row; lower ranks seldom have the nearest one
+_WORTH_A_WORD = 20_000  # examples; with more, calibration takes seconds and is logged
 
 logger = logging.getLogger("cmt_numba")
 
@@ -135,7 +135,7 @@ def place_classes(
     y : ndarray
         The class of each row.
     expected : ndarray or None
-        The classes that may come, if they were given.
+        The expected classes, if they were given.
     """
     found, of_rows = distinct_classes(y)
     if known is None:
@@ -168,7 +168,7 @@ class ClassificationModel:
     class_of_label : ndarray of int64
         The position of each label's class.
     example_weights : ndarray of float32 or None
-        By slots of stored examples, with spare room; None if all have weight 1.
+        Weights by slots of stored examples, with spare capacity; None if all are 1.
     duals : StoredDuals or None
         Dual variables of stored examples; None before any are learned with MIRA.
     n_measured : int
@@ -178,9 +178,9 @@ class ClassificationModel:
     calibration : ndarray of float64, shape (1,)
         Logits per margin; NaN until a reader learns it.
     example_lengths : ndarray of float32 or None
-        Lengths of stored examples before they were scaled, with spare room; None if all were 1.
+        Lengths of stored examples before scaling, with spare capacity; None if all were 1.
     choice : Choice or None
-        What was chosen for parameters that are "auto"; None before a file of an earlier version learns.
+        The choice for "auto" parameters; None for a file of an earlier version, until it learns.
     has_warned : bool
         Whether a warning about lost features has been given.
     """
@@ -401,7 +401,7 @@ class ClassificationModel:
         return self.index.head.parameters.loss == HeadLoss.MIRA
 
     def _learn_again_if_due(self, options: ClassificationOptions) -> bool:
-        """Learn all stored examples again if many have come or gone; return whether they were.
+        """Learn all stored examples again if many were added or removed; return whether they were learned.
 
         On failure the head and the dual variables stay as they were.
         """
@@ -423,7 +423,7 @@ class ClassificationModel:
         return True
 
     def _spreads_work(self, n_rows: int) -> bool:
-        """Return whether to learn some more stored examples in each call, instead of all from time to time.
+        """Return whether to learn more stored examples in each call, instead of all of them from time to time.
 
         That is better for small batches if learning all takes long.
         """
@@ -448,7 +448,7 @@ class ClassificationModel:
     ) -> None:
         """Start a new head from the means of these examples, and train it on them.
 
-        ``slots`` are given for the stored examples; then routers learn as well.
+        With ``slots``, the examples are the stored ones, and routers learn as well.
         """
         index = self.index
         means, lengths = means_of(rows, labels, np.arange(rows.n_rows), int(labels.max()) + 1, weights)
@@ -474,7 +474,7 @@ class ClassificationModel:
         return learner
 
     def _choose(self, options: ClassificationOptions) -> None:
-        """Choose how to answer where parameters are "auto"."""
+        """Choose values for parameters that are "auto"."""
 
         def predict(slots: np.ndarray, asked: Rows) -> np.ndarray:
             rows, labels = all_examples(self.stored())
@@ -507,13 +507,13 @@ class ClassificationModel:
     ) -> None:
         """Train the head in passes over rows.
 
-        If the rows are stored examples, ``slots`` are theirs. For the last ``n_swept`` rows no hard negatives are
-        searched: the competitors with dual variables suffice.
+        ``slots`` are the slots of the rows if they are stored examples. No hard negatives are searched for the last
+        ``n_swept`` rows: the competitors with dual variables suffice.
         """
         index, n_rows = self.index, labels.size
         n_examples = int(index.n_of_label.sum()) if slots is None else self.n_stored
         if n_examples > 2 * self.n_measured:
-            index.head.gaps[:] *= 0.5  # gaps shrink as classes get more examples: let new ones count more
+            index.head.gaps[:] *= 0.5  # gaps shrink as classes get more examples, so new measurements must count more
             self.n_measured = n_examples
         of_labels = index.n_of_label if index.weight_of_label is None else index.weight_of_label
         duals = new_duals(options.aggressiveness, of_labels[labels], weights)
@@ -533,7 +533,7 @@ class ClassificationModel:
             )
 
         if index.scores_all and (n_swept > 0 or n_rows <= _FEW_ROWS):
-            # In one call: calls take longer than few rows.
+            # Learn all passes in one call, because the overhead of a call exceeds the time of a few rows.
             n_sought = n_rows - n_swept
             sought = questions.rows.between(0, n_sought)
             lesson = HeadLesson(all_of(sought, sought), np.arange(n_sought), labels, shortlists[:n_sought], True)
@@ -624,7 +624,7 @@ class ClassificationModel:
         index.examples = with_only_examples(examples, stays, number[label_of[stays]], n_labels)
         return head
 
-    # Answering
+    # Queries
 
     def best_labels(self, rows: Rows, k: int, options: ClassificationOptions) -> LabelAnswers:
         """Return the ``k`` best labels of each row."""
@@ -716,7 +716,7 @@ class ClassificationModel:
 
 
 def is_due(n_examples: int, n_learned: int) -> bool:
-    """Return whether all examples must be learned again, because many have come since the last time.
+    """Return whether all examples must be learned again, because many are new since the last time.
 
     Nothing is due before the first fit.
     """

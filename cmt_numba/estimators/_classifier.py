@@ -49,20 +49,20 @@ from ._labels import check_classes, in_one_type
 from ._neighbors import METRICS, row_lengths
 from ._votes import VOTES
 
-_UNIT = 1e-6  # difference from 1 of the lengths of rows that were scaled in float32
+_UNIT = 1e-6  # tolerance for the length of a row that was scaled to unit length in float32
 
 
 class ClassifiedExamples(NamedTuple):
     """The stored examples of a classifier."""
 
     rows: Rows
-    classes: np.ndarray  # int64: the position of the class of each in ``classes_``
+    classes: np.ndarray  # int64: position of each example's class in ``classes_``
     ids: np.ndarray  # int64
     next_id: int
 
 
 def classified_examples(classifier: CMTClassifier) -> ClassifiedExamples | None:
-    """Return the stored examples of a classifier, which share its memory; None if it is not fitted."""
+    """Return views of the stored examples of a classifier, or None if it is not fitted."""
     model = vars(classifier).get("_model")
     if model is None:
         return None
@@ -73,100 +73,103 @@ def classified_examples(classifier: CMTClassifier) -> ClassifiedExamples | None:
 class CMTClassifier(ClassifierMixin, MemoryEstimator):
     """A classifier over very many classes: a forest of Contextual Memory Trees with a one-against-some head.
 
-    Each class has a linear scorer, which starts as the mean of its examples and learns to beat the classes with the
-    next highest scores. A forest finds the candidates among very many classes in time logarithmic in their number: its
-    memories are the classes, and its routers learn the way to the class of each example. ``partial_fit`` takes new
-    examples and new classes at any time.
+    Each class has a linear scorer, which starts as the mean of its examples and is trained against the competing
+    classes with the highest scores. A forest finds the candidates among very many classes in time logarithmic in their
+    number: its memories are the classes, and its routers learn to send each example to its class. ``partial_fit`` takes
+    new examples and new classes at any time.
 
-    Up to 8,192 classes of dense examples, and 1,024 of sparse ones, are all scored by matrix products, which makes the
-    fewest errors and is faster than a search. More classes of dense examples are kept in lists of similar ones, and a
-    row is scored against the nearest lists. Trees are searched for more classes of sparse examples, and whenever
-    ``n_probes`` or ``n_candidates`` is set. With fewer classes they are grown only when they are first searched, or by
-    ``fit`` if ``n_trees``, ``n_probes`` or ``leaf_multiplier`` is given.
+    Up to 8,192 classes of dense examples, or 1,024 of sparse ones, are all scored by matrix products. This makes the
+    fewest errors and is faster than a search. Beyond that, dense classes are grouped into lists of similar classes, and
+    a row is scored against the nearest lists. Sparse classes are found by searching the trees. The trees are also
+    searched whenever ``n_probes`` or ``n_candidates`` is set. With fewer classes, trees are grown by ``fit`` if
+    ``n_trees``, ``n_probes`` or ``leaf_multiplier`` is given, and otherwise when they are first searched.
 
     Parameters
     ----------
     n_trees : int, optional
-        Trees of the forest. More trees find the right class more often and take longer. By default 2 for sparse
-        examples, whose classes are also found by their rare features, 8 for dense ones, 12 where the classes have 16
-        dense examples or more on average, and 1 for more than 50,000 classes of one dense example each, which are not
-        searched by trees.
+        Number of trees in the forest. More trees find the right class more often and take longer. The default is 2 for
+        sparse examples, whose classes are also found by their rare features. For dense examples it is 8, or 12 if the
+        classes have 16 examples or more on average, or 1 for more than 50,000 classes of one example each, which are
+        not searched by trees.
     n_probes : int, optional
-        Leaves searched in all trees together. Where trees are searched, the default is one for each tree with sparse
-        examples, and 1.5 with dense ones, times the number of doublings of the classes beyond 512. Once ``fit`` has
-        listed all classes of sparse examples in the inverted index, trees are by default searched only for rows without
-        a listed feature, or after examples that are not listed yet.
+        Number of leaves searched in all trees together. By default, sparse rows search 1 leaf per tree, and dense rows
+        ``1.5 * max(1, log2(n_classes / 512))``. Once ``fit`` has listed all classes of sparse examples in the inverted
+        index, trees are by default searched only for rows without a listed feature, or while there are examples that
+        are not listed yet.
     n_candidates : int, optional
-        Maximum number of candidates: classes that are scored for a row with all of their weights. Fewer are faster and
-        less accurate. Where trees are searched, the default is all classes of the leaves reached, at most a fifth of
-        all and less with thousands, and for sparse rows the best 16, or 1 in 64, of as many classes from the inverted
-        index. It can be set at any time, because learning does not depend on it.
+        Maximum number of candidates, the classes that are scored for a row with all of their weights. Fewer candidates
+        are faster and less accurate. By default, all classes in the leaves reached are candidates, up to a fifth of all
+        classes and ``400 * log2(n_classes + 1)``. For sparse rows, the best 16 of as many classes from the inverted
+        index are candidates too, or 1 in 64 if that is more. Learning does not depend on this parameter, so it can be
+        set at any time.
     n_router_passes : int, default 2
-        Number of passes over the examples that teach the routers, at most 10,000. With 0 the trees are unsupervised,
-        as they are where ``fit`` gets one sparse example of each class.
+        Number of passes over the examples that teach the routers, at most 10,000. With 0 the trees are unsupervised.
+        They are always unsupervised if ``fit`` gets one sparse example of each class.
     n_head_passes : int, default 5
         Number of passes over the examples that train the head, at most 10,000. With 0 a class is scored by its mean
-        example. So it is, without any pass, where more than 8,192 classes have one sparse example each.
+        example. The head is never trained for more than 8,192 classes of one sparse example each.
     feature_weights : {"auto", "idf", "none"}, default "auto"
-        How the features of sparse rows are weighted. With "idf" rare features count more: each is multiplied by its
-        inverse document frequency among the examples, and rows are scaled to unit length afterwards. Frequencies are
-        counted anew whenever all stored examples are learned again, and with every batch if examples are not stored.
-        "auto" does so for keys such as counts of words, and leaves keys as they are if they are dense, more than a
-        tenth of their cells are not 0, or their values show that they are weighted already, as by ``TfidfVectorizer``.
+        How the features of sparse rows are weighted. "idf" multiplies each feature by its inverse document frequency
+        among the examples, so that rare features count more, and then scales rows to unit length. Frequencies are
+        updated whenever all stored examples are learned again, or with every batch if examples are not stored. "auto"
+        means "idf" for keys such as word counts. It means "none" if keys are dense, if more than a tenth of their cells
+        are not 0, or if their values show that they are weighted already, as by ``TfidfVectorizer``.
     loss : {"softmax", "logistic", "mira"}, default "mira"
-        What the head learns by. "mira" is the multiclass support vector machine of Crammer and Singer (2001) with
-        squared slack, solved in the dual one example at a time (Keerthi et al., 2008). The other losses are minimised
-        by AdaGrad (Duchi et al., 2011).
+        Loss that trains the head. "mira" is the multiclass support vector machine of Crammer and Singer (2001) with
+        squared slack, solved in the dual one example at a time (Keerthi et al., 2008). AdaGrad (Duchi et al., 2011)
+        minimises the other losses.
     aggressiveness : float, default 1.0
-        Of "mira": a factor of how hard the margin is (``C``). The larger, the more an example that falls short of it
-        counts. A class of few examples starts from their mean and stays close to it; from 50 examples per class on
-        the mean counts for less, and the margin is softer.
+        Penalty ``C`` of "mira" for margin violations: a larger value means a harder margin. A class of few examples
+        starts from their mean and stays close to it. From 50 examples per class, the mean counts for less, and the
+        margin is softer.
     learning_rate : float, default 5.0
-        AdaGrad step of the other losses, relative to the sum of an example's absolute values.
+        AdaGrad step size for the other losses, relative to the sum of an example's absolute values.
     method : {"auto", "head", "neighbors", "scored_neighbors"}, default "head"
-        How rows are classified. "head" takes the class with the highest score. "neighbors" takes a vote of the nearest
-        stored examples, which are found exactly, as scikit-learn's ``KNeighborsClassifier`` does. With
-        "scored_neighbors" those examples vote whose cosine and whose class's score are highest in the mean. "auto" lets
-        ``fit`` choose between "head" and "neighbors" by the error on held-out examples, and again whenever all examples
-        are learned again. It considers neighbors for dense rows of at most 1,024 classes.
+        How rows are classified. "head" returns the class with the highest score. "neighbors" takes a vote among the
+        exact nearest stored examples, like scikit-learn's ``KNeighborsClassifier``. "scored_neighbors" takes a vote
+        among the stored examples with the highest mean of their cosine and their class's score. With "auto", ``fit``
+        chooses between "head" and "neighbors" by the error on held-out examples, and chooses again whenever all
+        examples are learned again. It considers "neighbors" only for dense rows of at most 1,024 classes.
     n_neighbors : int or "auto", default 5
-        Number of examples that vote, at most 1,000,000. "auto" chooses it by the error on held-out examples.
+        Number of examples that vote, at most 1,000,000. With "auto", ``fit`` chooses it by the error on held-out
+        examples.
     metric : {"auto", "euclidean", "cosine"}, default "euclidean"
-        Distance that "neighbors" are found by, and by :meth:`kneighbors` unless the method is "scored_neighbors".
-        "auto" chooses it by the error on held-out examples.
+        Distance for ``method="neighbors"``, and for :meth:`kneighbors` unless the method is "scored_neighbors". With
+        "auto", ``fit`` chooses it by the error on held-out examples.
     weights : {"uniform", "distance", "score", "cosine", "gaussian", "laplacian"}, default "uniform"
-        Weight of the vote of an example: 1, the inverse of its distance, its score (only with "scored_neighbors"), or a
-        similarity of the example and the row, both scaled to unit length: "gaussian" is ``exp(-d**2 / (2 * h**2))`` of
-        the Euclidean distance ``d``, and "laplacian" ``exp(-d / h)`` of the city block distance; ``h`` is the median of
-        the distances of the examples that vote for the row.
+        Weight of each example's vote: 1, the inverse of its distance, its score (only with "scored_neighbors"), or its
+        similarity to the row after scaling both to unit length. "gaussian" is ``exp(-d**2 / (2 * h**2))`` of the
+        Euclidean distance ``d``, and "laplacian" is ``exp(-d / h)`` of the city block distance. ``h`` is the median
+        distance of the examples that vote for the row.
     leaf_multiplier : float, optional
-        ``c``: a leaf of a tree of ``n`` classes holds at most ``c * log2(n)``. By default 2 for dense examples and 1
-        for sparse ones, less where ``fit`` sees few classes.
+        Factor ``c`` of the leaf size: a leaf of a tree of ``n`` classes holds at most ``c * log2(n)``. By default 2 for
+        dense examples and 1 for sparse ones, or less if ``fit`` sees few classes.
     alpha : float in (0, 1], default 0.9
-        How strongly routers keep the two sides of a node equal in number while classes are inserted.
+        How strongly routers balance the two sides of a node while classes are inserted.
     n_reroutes : int, default 5
-        How many classes each tree reroutes after each class inserted: at most 10,000. None where ``fit`` gets one
-        sparse example of each class.
+        Number of classes that each tree reroutes after each inserted class, at most 10,000. Nothing is rerouted if
+        ``fit`` gets one sparse example of each class.
     store_examples : bool, default True
         Whether to keep all examples. ``kneighbors`` and ``method="neighbors"`` need them. ``partial_fit`` learns some
-        of them again with each new one, and large batches all of them once a quarter is new. So its result comes near
-        to ``fit`` on all, and classes without new examples do not fade. Without stored examples, memory grows with the
-        classes and their features only, and a stream may have any length. Takes effect at the first examples.
+        of them again with each new one and, in large batches, all of them once a quarter is new. The result is close to
+        that of ``fit`` on all examples, and classes without new examples do not fade. Without stored examples, memory
+        grows only with the classes and their features, so a stream may have any length. The value at ``fit`` or the
+        first ``partial_fit`` counts.
     max_examples : int, optional
-        Maximum number of stored examples. When there would be more, the oldest are forgotten as by :meth:`remove`, and
-        with them classes that have no others: a sixteenth of the maximum at once, so that each costs little time.
+        Maximum number of stored examples. When it is exceeded, the oldest examples are removed as by :meth:`remove`,
+        together with classes that have no others. A sixteenth of the maximum is removed at once to save time.
     n_jobs : int, optional
-        Threads; by default one, with -1 as many as numba uses. Answers do not depend on it. Matrix products run on as
-        many threads as NumPy's linear algebra library is set to.
+        Number of threads, by default 1; -1 means as many as numba uses. Results do not depend on it. Matrix products
+        use as many threads as NumPy's linear algebra library is set to.
     random_state : int, numpy.random.RandomState or None
         Seed.
     verbose : bool, default False
-        Show progress bars while it learns.
+        Whether to show progress bars while learning.
 
     Attributes
     ----------
     classes_ : ndarray of shape (n_classes,)
-        The classes known, sorted.
+        The known classes, sorted.
     n_features_in_ : int
         Width of the examples.
     forest_ : ContextualMemoryTree
@@ -245,21 +248,21 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
 
     @changes_model
     def fit(self, X: Any, y: Any, sample_weight: Any = None, *, example_ids: Any = None) -> CMTClassifier:
-        """Learn from examples, forgetting earlier ones.
+        """Learn from examples, and forget earlier ones.
 
         Parameters
         ----------
         X : array-like or sparse matrix, shape (n, n_features)
             Examples.
         y : array-like, shape (n,)
-            Their classes: numbers, strings, or of any other type of NumPy's that sorts.
+            Their classes: numbers, strings, or any other NumPy type that can be sorted.
         sample_weight : array-like, shape (n,), optional
-            How much each example counts, from 0 to a million; by default 1. A weight of 2 counts like the same row
-            twice, in the means and as a factor of ``C``; one of 0 like no row. Positive weights below 1e-9 count as
-            1e-9. Routers do not depend on weights.
+            Weight of each example, from 0 to 1,000,000; by default 1. A weight of 2 has the effect of the same row
+            twice, in the means and as a factor of ``C``. A row of weight 0 is ignored. Positive weights below 1e-9
+            count as 1e-9. Routers do not depend on weights.
         example_ids : array-like of int, shape (n,), optional
-            Numbers of your own for the examples, from 0 on, each given once: :meth:`kneighbors` and :meth:`explain`
-            return them, and :meth:`remove` takes them. By default the position among all examples ever given.
+            Distinct ids of 0 or more for the examples. :meth:`kneighbors` and :meth:`explain` return them, and
+            :meth:`remove` takes them. By default an id is the example's position among all examples ever given.
 
         Returns
         -------
@@ -268,12 +271,12 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         Raises
         ------
         TypeError, ValueError
-            If an argument or a parameter cannot be used.
+            If an argument or a parameter is invalid.
         """
         return self._learn_anew(X, y, None, sample_weight, example_ids, afresh=True)
 
     def _learn_anew(self, X: Any, y: Any, classes: Any, sample_weight: Any, example_ids: Any, *, afresh: bool) -> Self:
-        """Learn from examples, forgetting earlier ones; ``afresh`` says that they are all there will be for now."""
+        """Learn from examples, and forget earlier ones. ``afresh`` means that the call is ``fit``."""
         fresh = self._unfitted()
         y, expected = check_classes(y, classes)
         X, y = fresh._validated(X, y, reset=True)
@@ -294,21 +297,21 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
     def partial_fit(
         self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None, *, example_ids: Any = None
     ) -> CMTClassifier:
-        """Learn from further examples, of known classes or new ones.
+        """Learn from more examples, of known or new classes.
 
         Parameters
         ----------
         X : array-like or sparse matrix, shape (n, n_features)
             Examples.
         y : array-like, shape (n,)
-            Their classes, of a type that goes with those before: a label stays what it is.
+            Their classes, of a type that can be combined with the known classes without changing any label.
         classes : array-like, optional
-            Classes that may come. Not needed, because new ones may come at any time.
+            Classes to expect. Not needed, because new classes may appear in any call.
         sample_weight : array-like, shape (n,), optional
             As for :meth:`fit`.
         example_ids : array-like of int, shape (n,), optional
-            Numbers of your own for the examples, from 0 on, of which none is stored: :meth:`kneighbors` and
-            :meth:`explain` return them, and :meth:`remove` takes them. By default they go on from the largest so far.
+            Distinct ids of 0 or more for the examples, none of them stored yet. :meth:`kneighbors` and :meth:`explain`
+            return them, and :meth:`remove` takes them. By default they continue from the largest id so far.
 
         Returns
         -------
@@ -317,9 +320,9 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         Raises
         ------
         TypeError, ValueError
-            If an argument or a parameter cannot be used; nothing has changed then.
+            If an argument or a parameter is invalid. Nothing has changed then.
         MemoryError
-            If memory runs out. The classifier works on, but may not have learned all rows.
+            If memory runs out. The classifier remains usable, but may not have learned all rows.
         """
         if "_model" not in vars(self):
             return self._learn_anew(X, y, classes, sample_weight, example_ids, afresh=False)
@@ -352,17 +355,18 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
     @keeps_interpreter
     @changes_model
     def remove(self, ids: Any) -> Self:
-        """Forget examples, and classes that have no others.
+        """Remove examples, and classes that have no others.
 
-        The examples leave the means that scorers start from (``loss="mira"``). What scorers and routers have learned
-        from them otherwise fades when all examples left are learned again: once a quarter of them has come or gone.
-        Takes time in proportion to the whole classifier, so remove many at once.
+        With ``loss="mira"``, the examples are subtracted from the means that scorers start from. The rest of their
+        effect on scorers and routers disappears when all remaining examples are learned again, which happens after a
+        quarter of them has been added or removed. The time is proportional to the size of the whole classifier, so
+        remove many at once.
 
         Parameters
         ----------
         ids : int or array-like of int, shape (n,)
-            Ids of stored examples, each named once: ``example_ids`` if these were given, otherwise positions among all
-            examples ever given to ``fit`` and ``partial_fit``.
+            Distinct ids of stored examples: their ``example_ids`` if these were given, otherwise their positions among
+            all examples ever given to ``fit`` and ``partial_fit``.
 
         Returns
         -------
@@ -371,11 +375,11 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         Raises
         ------
         sklearn.exceptions.NotFittedError
-            Before the first example.
+            If the classifier is not fitted.
         KeyError
-            If there is no such example; nothing has been removed then.
+            If an id is not stored. Nothing has been removed then.
         TypeError, ValueError
-            If ``ids`` are not distinct integers, no example would be left, or examples are not stored.
+            If ``ids`` are not distinct integers, if no example would be left, or if examples are not stored.
 
         Examples
         --------
@@ -393,10 +397,10 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
 
     @changes_model
     def remove_classes(self, labels: Any) -> Self:
-        """Forget classes, with their examples, scorers and memories: they are predicted no more.
+        """Remove classes, with their examples, scorers and memories.
 
-        What the scorers of other classes have learned against them fades as :meth:`remove` says. Takes time in
-        proportion to the whole classifier, so remove many at once.
+        Their effect on the scorers of other classes disappears as described for :meth:`remove`. The time is
+        proportional to the size of the whole classifier, so remove many at once.
 
         Parameters
         ----------
@@ -410,9 +414,9 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         Raises
         ------
         sklearn.exceptions.NotFittedError
-            Before the first example.
+            If the classifier is not fitted.
         TypeError, ValueError
-            If one is unknown, or no class would be left that has examples; nothing has been removed then.
+            If a class is unknown, or no class with examples would be left. Nothing has been removed then.
 
         Examples
         --------
@@ -434,7 +438,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
 
         return self._change_model("remove_classes", positions.size, forget, replaces=True)
 
-    # Answering
+    # Queries
 
     @keeps_interpreter
     @reads
@@ -446,11 +450,11 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         X : array-like or sparse matrix, shape (n, n_features)
             Queries.
         reject_below : float in [0, 1], optional
-            Rows whose highest probability (:meth:`predict_proba`) is below it are rejected: they may be of no class
-            that is known.
+            Reject rows whose highest probability (:meth:`predict_proba`) is below this value: they may belong to no
+            known class.
         reject_label : object, optional
-            What is returned for rejected rows: no class, but of a type that goes with ``classes_``. By default -1 where
-            classes are numbers, and "" where they are strings.
+            Value to return for rejected rows. It must not be a class, and its type must combine with that of
+            ``classes_``. By default -1 if classes are numbers, and "" if they are strings.
 
         Returns
         -------
@@ -460,9 +464,9 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         Raises
         ------
         sklearn.exceptions.NotFittedError
-            Before the first example.
+            If the classifier is not fitted.
         TypeError, ValueError
-            If ``X`` cannot be used.
+            If ``X`` is invalid.
         """
         if reject_below is not None:
             return self._predict_or_reject(X, check_real("reject_below", reject_below, 0.0, 1.0), reject_label)
@@ -488,21 +492,21 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
     @keeps_interpreter
     @reads
     def top_classes(self, X: Any, k: int = 5) -> tuple[np.ndarray, np.ndarray]:
-        """Return the ``k`` classes that fit each row best, as the head sees it whatever ``method`` is.
+        """Return the ``k`` best classes of each row by the head's scores, whatever ``method`` is.
 
         Parameters
         ----------
         X : array-like or sparse matrix, shape (n, n_features)
             Queries.
         k : int, default 5
-            Classes wanted: at most 1,000,000, or as many as there are if that is more.
+            Number of classes, at most the larger of 1,000,000 and ``len(classes_)``.
 
         Returns
         -------
         classes : ndarray of int64, shape (n, k)
-            Positions in ``classes_``, the best first; -1 where there were fewer candidates.
+            Positions in ``classes_``, best first; -1 if there were fewer candidates.
         scores : ndarray of float32, shape (n, k)
-            Their scores; minus infinity for none.
+            Their scores; minus infinity for a missing class.
         """
         rows = self._checked(X)
         labels, scores, *_ = self._model.best_labels(rows, check_wanted("k", k, self.classes_.size), self)
@@ -510,10 +514,10 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
 
     @reads
     def count_candidates(self, X: Any) -> np.ndarray:
-        """Return how many classes the head scores for each row, with all of their weights: int64, shape (n,).
+        """Return how many classes the head scores for each row with all of their weights: int64, shape (n,).
 
-        Classes that are only met in a list of the head's index are not counted: for these an entry of the list is
-        added up, which takes a small part of the time.
+        Classes that are found only in a posting list of the head's index are not counted, because adding up their
+        entries takes little time.
         """
         rows = self._checked(X)
         return self._model.best_labels(rows, 1, self).n_scored
@@ -521,7 +525,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
     @keeps_interpreter
     @reads
     def decision_function(self, X: Any) -> np.ndarray:
-        """Return the score of each class for each row; :meth:`predict` answers with the highest.
+        """Return the score of each class for each row; :meth:`predict` returns the class with the highest.
 
         Parameters
         ----------
@@ -531,15 +535,15 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         Returns
         -------
         ndarray of float64, shape (n, n_classes), or (n,) if there are two classes
-            Scores of the head, or votes if neighbors decide. Classes that were no candidates get 1 less than
-            the lowest score of any that was. Of two classes, by how much the second is ahead.
+            Scores of the head, or votes if neighbors decide. Classes that were not candidates get 1 less than the
+            lowest score of any candidate. For two classes, the second score minus the first.
 
         Raises
         ------
         sklearn.exceptions.NotFittedError
-            Before the first example.
+            If the classifier is not fitted.
         TypeError, ValueError
-            If ``X`` cannot be used.
+            If ``X`` is invalid.
         """
         X = self._checked_matrix(X)
         if self._votes_decide():
@@ -555,10 +559,10 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
     def predict_proba(self, X: Any) -> np.ndarray:
         """Return the probability of each class for each row.
 
-        With ``method="head"`` the softmax of the scores of the classes reached, times a number that says what they are
-        worth (temperature scaling; Guo et al., 2017). That is learned by :meth:`calibrate` when it is first needed, if
-        examples are stored and their classes have more than one. Where neighbors decide, the share of the votes.
-        Classes not reached have probability 0.
+        With ``method="head"``, probabilities are the softmax of the candidates' scores times a learned factor
+        (temperature scaling; Guo et al., 2017). :meth:`calibrate` learns the factor when it is first needed, if
+        examples are stored and there are classes with more than one. If neighbors decide, probabilities are shares of
+        the votes. Classes that were not candidates have probability 0.
 
         Parameters
         ----------
@@ -573,9 +577,9 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         Raises
         ------
         sklearn.exceptions.NotFittedError
-            Before the first example.
+            If the classifier is not fitted.
         TypeError, ValueError
-            If ``X`` cannot be used.
+            If ``X`` is invalid.
         """
         X = self._checked_matrix(X)
         if self._votes_decide():
@@ -584,17 +588,16 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         return self._model.probabilities(self._model.class_scores(self._as_rows(X), self), self)
 
     def calibrate(self, X: Any = None, y: Any = None) -> Self:
-        """Learn how sure the classifier is: what its scores are worth as probabilities.
+        """Learn the temperature that turns scores into probabilities.
 
         Parameters
         ----------
         X : array-like or sparse matrix, shape (n, n_features), optional
-            Examples that the classifier has not learned from. By default some of the stored examples are held out, at
-            most 2,000, and scorers like the classifier's own are trained on the others, which takes about as long as
-            ``fit``. :meth:`predict_proba` does that by itself when it is first needed; it is done anew once a quarter
-            of the examples is new.
+            Examples that the classifier has not learned from. By default at most 2,000 of the stored examples are held
+            out, and scorers like the classifier's own are trained on the others, which takes about as long as ``fit``.
+            :meth:`predict_proba` does this on its first call, and again once a quarter of the examples is new.
         y : array-like, shape (n,), optional
-            Their classes. Those that are unknown count as answers that are wrong.
+            Their classes. Rows of an unknown class count as wrong predictions.
 
         Returns
         -------
@@ -603,9 +606,9 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         Raises
         ------
         sklearn.exceptions.NotFittedError
-            Before the first example.
+            If the classifier is not fitted.
         TypeError, ValueError
-            If only one of ``X`` and ``y`` is given, or they cannot be used.
+            If only one of ``X`` and ``y`` is given, or one of them is invalid.
         """
         folder = folder_of(self)
         if folder is not None:
@@ -636,28 +639,28 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
     @keeps_interpreter
     @reads
     def explain(self, X: Any, n_examples: int = 3, n_features: int = 5) -> list[Explanation]:
-        """Return, for each row, its class, what speaks for it, and what would have to change for the runner-up to win.
+        """Explain the class of each row by examples and features, and compare it with the runner-up.
 
         Parameters
         ----------
         X : array-like or sparse matrix, shape (n, n_features)
             Queries.
         n_examples : int, default 3
-            Stored examples to name for each row at most; none if examples are not stored.
+            Maximum number of stored examples to return for each row; none if examples are not stored.
         n_features : int, default 5
-            Features to name at most.
+            Maximum number of features to return.
 
         Returns
         -------
         list of Explanation
-            One for each row. It can be printed. The head is explained, whatever ``method`` is.
+            One printable explanation for each row. It explains the head's scores, whatever ``method`` is.
 
         Raises
         ------
         sklearn.exceptions.NotFittedError
-            Before the first example.
+            If the classifier is not fitted.
         TypeError, ValueError
-            If an argument cannot be used.
+            If an argument is invalid.
 
         Examples
         --------
@@ -678,33 +681,33 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
     def kneighbors(self, X: Any, n_neighbors: int | None = None, return_distance: bool = True) -> Any:
         """Return the nearest stored examples of each row, by ``metric``.
 
-        They are exact unless the method is "scored_neighbors": then examples are ranked by the mean of their cosine and
-        the score of their class.
+        The search is exact. With ``method="scored_neighbors"``, examples are ranked instead by the mean of their cosine
+        and the score of their class.
 
         Parameters
         ----------
         X : array-like or sparse matrix, shape (n, n_features)
             Queries.
         n_neighbors : int, optional
-            Examples wanted for each row, at most 1,000,000; by default the parameter of this name.
+            Number of examples for each row, at most 1,000,000; by default the parameter of this name.
         return_distance : bool, default True
-            Whether to return distances too.
+            Whether to return the distances as well.
 
         Returns
         -------
         neigh_dist : ndarray of float64, shape (n, n_neighbors)
-            Distances, the nearest first: Euclidean, or 1 minus the cosine, or 1 minus the score. Infinite where there
-            are fewer examples. Only with ``return_distance``.
+            Distances, nearest first: Euclidean, 1 minus the cosine, or 1 minus the score. Infinity if there are fewer
+            examples. Only with ``return_distance``.
         neigh_ind : ndarray of int64, shape (n, n_neighbors)
-            The ids of the examples, -1 for none: their positions among all examples ever given to ``fit`` and
-            ``partial_fit``, or the ``example_ids`` that were given for them.
+            Ids of the examples, -1 for none: their ``example_ids`` if these were given, otherwise their positions
+            among all examples ever given to ``fit`` and ``partial_fit``.
 
         Raises
         ------
         sklearn.exceptions.NotFittedError
-            Before the first example.
+            If the classifier is not fitted.
         TypeError, ValueError
-            If an argument cannot be used, or examples were not stored.
+            If an argument is invalid, or examples are not stored.
         """
         X = self._checked_matrix(X)
         wanted = self._choice().n_neighbors if n_neighbors is None else n_neighbors
@@ -714,30 +717,30 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         return (distances, ids) if return_distance else ids
 
     def _choice(self) -> Choice:
-        """Return how the classifier answers, with what ``fit`` chose where parameters are "auto"."""
+        """Return the method, metric and number of neighbors, with the choices of ``fit`` for "auto" parameters."""
         return resolved(self, self._model.choice)
 
     def _votes_decide(self) -> bool:
-        """Return whether neighbors vote."""
+        """Return whether classes are decided by the votes of neighbors."""
         return self.method != "head" and self._choice().method != "head"
 
     def _votes(self, X: Any) -> np.ndarray:
-        """Return the votes for each class, for rows that have been checked."""
+        """Return the votes for each class, for checked rows."""
         return self._model.votes(self._as_rows(X), row_lengths(X), self)
 
     def _lengths_to_store(self, X: Any) -> np.ndarray | None:
-        """Return the lengths of examples, or None if all are 1 or examples are not stored."""
+        """Return the lengths of examples, or None if all are 1 or if examples are not stored."""
         lengths = row_lengths(X) if self.store_examples else np.ones(1)
         return None if np.all(np.abs(lengths - 1.0) < _UNIT) else lengths
 
     @property
     def forest_(self) -> ContextualMemoryTree:
-        """The trees over the classes; they are grown if there are none."""
+        """The trees over the classes. They are grown on first access."""
         return self._model.index.grown_tree(self)
 
     @property
     def classes_(self) -> np.ndarray:
-        """The classes known, sorted."""
+        """The known classes, sorted."""
         return self._model.classes
 
     @property
@@ -764,7 +767,7 @@ def positions_of(labels: Any, classes: np.ndarray) -> np.ndarray:
     Raises
     ------
     TypeError, ValueError
-        If one is unknown, or none would be left.
+        If a label is unknown, or if no class would be left.
     """
     labels = np.ravel(label_array("labels", labels))
     if labels.size == 0:

@@ -1,13 +1,13 @@
-"""Estimators in folders: every change is in a journal on disk before the call returns.
+"""Durable estimators: every change is in a journal on disk before the call returns.
 
-A folder is like that of a :class:`~cmt_numba.DurableTree` (:mod:`cmt_numba.journal`): it holds the last snapshot, which
-is a file as ``save`` writes it, and a journal of the changes since. An entry holds the name and the version of an
-operation, its arguments, and the parameters that the estimator had. What a classifier learns about its certainty when
-it is first asked for probabilities is an operation too, and so are the random numbers that queries of a retriever have
-drawn, so that replaying the journal gives the same estimator bit for bit.
+As for a :class:`~cmt_numba.DurableTree` (:mod:`cmt_numba.journal`), a folder holds the last snapshot, in the format of
+``save``, and a journal of the changes since. An entry holds the name and version of an operation, its arguments, and
+the parameters of the estimator. Two effects of queries are operations too: the calibration that a classifier learns
+when probabilities are first needed, and the random numbers that a retriever draws. So replaying the journal restores
+the estimator bit for bit.
 
-``OPERATIONS`` is part of the format: names and arguments of entries never change their meaning. An operation with a new
-meaning gets a new version, and the old version stays.
+``OPERATIONS`` is part of the format: the names and arguments of entries never change their meaning. An operation with a
+new meaning gets a new version, and the old version stays.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from ._labels import check_labels
 from ._values import as_values
 
 FOLDER = "_own_folder"
-"""The attribute of an estimator in a folder that says how it is kept there."""
+"""The attribute of a durable estimator that holds its :class:`EstimatorFolder`."""
 
 _CALIBRATION, _DRAW = "calibrate", "draw"
 _NAMES, _PARAMETERS, _VALUE, _DRAWN = "feature_names", "parameters", "logits", "drawn"
@@ -73,18 +73,18 @@ OPERATIONS: dict[tuple[str, str, int], Operation] = {
     ("CMTRetriever", "replace", 2): Operation("replace", {"ids": "ids", "keys": "X"}),
     ("CMTRetriever", "set_values", 2): Operation("set_values", {"ids": "ids", "values": "y"}),
 }
-_VERSIONS = {(kind, name): version for kind, name, version in sorted(OPERATIONS)}  # of the entries that are written
+_VERSIONS = {(kind, name): version for kind, name, version in sorted(OPERATIONS)}  # of new entries; the last one counts
 
 
 class EstimatorFolder:
-    """How an estimator is kept in a folder: what its journal needs to know of it.
+    """An estimator in a folder, with the operations that its journal needs.
 
     Parameters
     ----------
     kind : type
         The class of the estimator.
     options : dict of str to object
-        The options that were given.
+        The parameters that were given.
 
     Attributes
     ----------
@@ -103,8 +103,8 @@ class EstimatorFolder:
         self.estimator: Any = kind(**({"random_state": secrets.randbits(31)} | _given(options)))
         self.estimator._check_parameters()
         self._is_open = False
-        self._calibration: float = np.nan  # what the journal has of what queries learn
-        self._drawn: int | None = None  # and of what they draw
+        self._calibration: float = np.nan  # the calibration in the journal
+        self._drawn: int | None = None  # the state of the random numbers in the journal
 
     def open(self, path: str | os.PathLike[str], durability: Durability, *, read_only: bool) -> Any:
         """Open or create the folder, and return the estimator in it."""
@@ -121,13 +121,13 @@ class EstimatorFolder:
     # Changes
 
     def begin(self, model: Any) -> None:
-        """Note the random numbers and the calibration of a model that is about to change; None for no model."""
+        """Record the random numbers and the calibration of a model before a change; None if there is no model."""
         self._first = None if model is None or self.kind != "CMTRetriever" else queries_drawn(model.tree)
         self._former_calibration = getattr(model, "calibration", None)
 
     def note(self, _model: Any) -> None:
-        """Note what a change has made of the estimator, before readers can use it."""
-        self._noted = _learned_calibration(self._former_calibration)  # no reader learns it from here on
+        """Record the state of the estimator after a change, before readers can use it."""
+        self._noted = _learned_calibration(self._former_calibration)  # readers can no longer change it
         self._after, self._last = self.fingerprint(), _drawn_by(self.estimator)
 
     def change(self, method: Callable[..., Any], args: Any, kwargs: Any) -> Any:
@@ -146,9 +146,9 @@ class EstimatorFolder:
         }
         called = operation.called(journaled)
         if hasattr(given.get("X"), "columns"):
-            called["X"] = given["X"]  # with the names of its features
+            called["X"] = given["X"]  # keep the feature names of a data frame
         journaled[_PARAMETERS] = _parameters_of(estimator)
-        _check_parameters(self._class, journaled[_PARAMETERS])  # an entry that could not be replayed is refused
+        _check_parameters(self._class, journaled[_PARAMETERS])  # refuse an entry that could not be replayed
         count_argument_bytes(journaled)  # raises if an argument cannot be stored
         before, names = self.fingerprint(), _names_of(estimator)
         self._noted, self._after, self._first, self._last = np.nan, before, self._drawn, self._drawn
@@ -166,7 +166,7 @@ class EstimatorFolder:
         return Entry(name, arguments, after, journal=self.journal.identity, version=version)
 
     def enter_notes(self) -> None:
-        """Append entries for what queries have learned and drawn since the last change."""
+        """Append entries for the calibration and the random numbers of queries since the last change."""
 
         def look() -> tuple[float, int | None, dict[str, int]]:
             return _calibration_of(self.estimator), _drawn_by(self.estimator), self.fingerprint()
@@ -183,11 +183,14 @@ class EstimatorFolder:
             self._calibration = value
 
     def mark(self) -> Any:
-        """Return what tells the estimator before a change."""
+        """Return a mark of the current state, for :meth:`is_changed`."""
         return vars(self.estimator).get("_model"), _without_calibration(self.fingerprint())
 
     def is_changed(self, mark: Any, error: BaseException) -> bool:
-        """Return whether the estimator may have changed. Refused arguments have changed nothing that is compared."""
+        """Return whether the estimator may have changed since ``mark``, given the error that stopped a change.
+
+        An error about arguments counts as a change only if the state differs.
+        """
         model, found = self.mark()
         is_refusal = isinstance(error, LookupError | TypeError | ValueError | Warning)
         return not is_refusal or model is not mark[0] or found != mark[1]
@@ -195,16 +198,16 @@ class EstimatorFolder:
     # Files
 
     def contents(self) -> Contents:
-        """Return what a snapshot holds."""
+        """Return the contents of a snapshot."""
         contents: Contents = self.estimator._contents()
         return contents
 
     def made_of(self, contents: Contents, *, values: bool) -> Any:
-        """Return the estimator in a snapshot."""
+        """Return the estimator from the contents of a snapshot."""
         return estimator_of(self._class, contents, thorough=True)
 
     def use(self, made: Any) -> None:
-        """Use an estimator that was made from the folder, or what it has learned."""
+        """Replace the estimator by one read from the folder; if it is open, replace only its learned attributes."""
         if self._is_open:
             self.lock.change(partial(self.lock.step, partial(self._take_over, made)))
         else:
@@ -217,7 +220,7 @@ class EstimatorFolder:
         self.estimator.__dict__ = kept | {name: value for name, value in vars(made).items() if name in LEARNED}
 
     def _set_options(self, estimator: Any) -> None:
-        """Set the options that were given. Raises ValueError if they do not fit the estimator."""
+        """Set the given parameters. Raises ValueError if one of them contradicts the stored estimator."""
         for name, value in self._options.items():
             kept = getattr(estimator, name)
             fixed = name == "random_state" or (name in estimator._fit_only and estimator.__sklearn_is_fitted__())
@@ -227,7 +230,7 @@ class EstimatorFolder:
         estimator._check_parameters()
 
     def fingerprint(self, made: Any = None) -> dict[str, int]:
-        """Return what tells an estimator, by default the one in use, from others."""
+        """Return a fingerprint of the state of an estimator, by default the one in use."""
         estimator = self.estimator if made is None else made
         if not estimator.__sklearn_is_fitted__():
             return {}
@@ -245,17 +248,17 @@ class EstimatorFolder:
         }
 
     def has_fingerprint(self, made: Any, after: dict[str, int]) -> bool:
-        """Return whether an estimator has a fingerprint."""
+        """Return whether an estimator has the fingerprint ``after``."""
         return self.fingerprint(made) == after
 
     # Replaying
 
     def recover(self, replay_all: Callable[[], tuple[Any, bool]]) -> tuple[Any, bool]:
-        """Return the estimator in the folder, and whether it is exactly the one before."""
+        """Return the estimator in the folder, and whether it is restored exactly."""
         return replay_all()
 
     def replay(self, made: Any, entry: Entry, exact: bool) -> None:
-        """Make the change of an entry again."""
+        """Apply the change of an entry to an estimator."""
         arguments = dict(entry.arguments)
         if entry.name == _CALIBRATION:
             value = arguments.get(_VALUE)
@@ -275,14 +278,14 @@ class EstimatorFolder:
         if not isinstance(parameters, str):
             raise ValueError("it has no parameters")
         made.set_params(**_check_parameters(self._class, parameters))
-        kept = vars(made).pop("feature_names_in_", None)  # rows in entries have none
+        kept = vars(made).pop("feature_names_in_", None)  # rows in entries have no feature names
         operation.call(made, operation.called(arguments))
         if names is not None or (kept is not None and operation.method != "fit"):
             made.feature_names_in_ = kept if names is None else names
 
 
 def folder_of(estimator: Any) -> EstimatorFolder | None:
-    """Return how an estimator is kept in its folder; None if it is in memory."""
+    """Return the folder of a durable estimator, or None if the estimator is in memory only."""
     return vars(estimator).get(FOLDER)
 
 
@@ -291,7 +294,10 @@ def _calibration_of(estimator: Any) -> float:
 
 
 def _drawn_by(estimator: Any) -> int | None:
-    """Return the state of the random numbers for queries, which learning goes on from, if queries can explore."""
+    """Return the state of the random numbers of queries, or None if queries of the estimator draw none.
+
+    Learning continues from this state.
+    """
     if estimator._kind != "CMTRetriever" or not estimator.__sklearn_is_fitted__():
         return None
     return queries_drawn(estimator.forest_)
@@ -311,7 +317,7 @@ def _learned_calibration(kept: np.ndarray | None) -> float:
 
 
 def _without_calibration(found: dict[str, int]) -> dict[str, int]:
-    return {name: value for name, value in found.items() if name != "calibrated"}  # which readers may have learned
+    return {name: value for name, value in found.items() if name != "calibrated"}  # readers may have changed it
 
 
 def _parameters_of(estimator: Any) -> str:
@@ -319,7 +325,7 @@ def _parameters_of(estimator: Any) -> str:
 
 
 def _check_parameters(kind: Any, parameters: str) -> dict[str, Any]:
-    """Return the parameters of an entry. Raises TypeError or ValueError if an estimator cannot have them."""
+    """Return the parameters of an entry. Raises TypeError or ValueError if they are invalid."""
     given: dict[str, Any] = current_parameters(kind._kind, json.loads(parameters))
     check_integer("random_state", given.get("random_state"), 0, 2**32 - 1)  # a generator could not be restored
     kind(**given)._check_parameters()
@@ -331,7 +337,7 @@ def _digest_of(generator: np.random.Generator) -> int:
 
 
 def _told_by_memories(model: Any) -> dict[str, int]:
-    """Return what tells a retriever from others, beside its forest."""
+    """Return the part of a retriever's fingerprint that does not depend on its forest."""
     memories, learned = model.memories, [model.worth.means]
     if model.by_value is not None:
         learned.append(model.by_value.map.bias)
@@ -343,7 +349,7 @@ def _told_by_memories(model: Any) -> dict[str, int]:
 
 
 def _plain_values(retriever: Any, y: Any, operation: Operation) -> Any:
-    """Return values in the form in which they are both journaled and stored; objects in an array of one axis."""
+    """Return values in the form in which they are journaled and stored. Objects are in an array of one axis."""
     n = y.shape[0] if getattr(y, "shape", ()) else len(y)
     if operation.method == "fit" or not retriever.__sklearn_is_fitted__():
         return as_values(y, n)
@@ -351,7 +357,7 @@ def _plain_values(retriever: Any, y: Any, operation: Operation) -> Any:
 
 
 def _plain_argument(estimator: Any, name: str, value: Any, operation: Operation) -> Any:
-    """Return an argument in the form in which it is both journaled and used."""
+    """Return an argument in the form in which it is journaled and used."""
     if value is None:
         return None
     unmasked(name, value)
@@ -362,7 +368,7 @@ def _plain_argument(estimator: Any, name: str, value: Any, operation: Operation)
     lists = lists_of_names(value, expected=True) if name == "Y" else None
     if lists is not None:
         rows = np.empty(len(lists), object)
-        for i, names in enumerate(lists):  # an assignment at once would take lists of one length for a matrix
+        for i, names in enumerate(lists):  # a single assignment would turn lists of equal length into a matrix
             rows[i] = names
         return rows
     if name in ("y", "Y", "classes", "labels"):
@@ -373,5 +379,5 @@ def _plain_argument(estimator: Any, name: str, value: Any, operation: Operation)
         value = np.asarray(value)
         if value.dtype.kind not in "biuf":
             value = value.astype(np.float32)
-        name = "rows"  # of any type of numbers
+        name = "rows"  # accepts any numeric type
     return plain_arguments({name: value})[name]

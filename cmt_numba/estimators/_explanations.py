@@ -1,4 +1,4 @@
-"""Why a classifier answers as it does: examples and features that speak for a class, and against the runner-up."""
+"""Explanations of predictions: the examples and features that support a class, also against the runner-up."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from .._forest import Rows, as_matrix, rescaled
 from .._heads import StoredExamples, all_examples, weights_of_labels
 from ._classification_model import ClassificationModel, ClassificationOptions
 
-_VALUES_AT_ONCE = 1 << 22  # scores of rows and classes, and contributions
+_VALUES_AT_ONCE = 1 << 22  # limit on the scores or contributions in memory at once
 
 
 class Explanation(NamedTuple):
-    """Why one row is of its class.
+    """An explanation of the predicted class of one row.
 
-    A contribution is a feature's value in the row, which is scaled to length 1, times its weight in a class's scorer:
-    with the scorer's bias the contributions of all features sum to the score. Those that set the runner-up apart sum,
-    with the difference of biases, to ``lead``: the row would be the runner-up's if they lost so much.
+    The contribution of a feature is its value in the row, after scaling the row to length 1, times its weight in a
+    class's scorer. The contributions of all features and the scorer's bias sum to the score. The differences between
+    the contributions to the class and to the runner-up, and the difference of biases, sum to ``lead``.
     """
 
     label: Any  # the class
     probability: float
     score: float
-    examples: np.ndarray  # int64: ids of the class's stored examples most like the row, the most similar first
-    similarities: np.ndarray  # float32: their cosines
-    features: list[tuple[Any, float]]  # what weighs most for the class: feature and contribution, the largest first
+    examples: np.ndarray  # int64: ids of the stored examples of the class that are most similar to the row
+    similarities: np.ndarray  # float32: the cosines of these examples with the row, largest first
+    features: list[tuple[Any, float]]  # features with the largest contributions, and these contributions
     runner_up: Any  # the second class, None if there is none
     runner_up_probability: float
-    lead: float  # of the class over the runner-up, in scores
-    differences: list[tuple[Any, float]]  # what sets it apart most: feature and how much more it gives to the class
+    lead: float  # score of the class minus score of the runner-up
+    differences: list[tuple[Any, float]]  # features with the largest differences, and these differences
 
     def __str__(self) -> str:
         lines = [f"{self.label!s}: probability {self.probability:.2f}, score {self.score:.3f}"]
@@ -61,7 +61,7 @@ def explanations(
     n_examples: int,
     n_features: int,
 ) -> list[Explanation]:
-    """Return an explanation of each row, with so many examples and features at most; features may have ``names``."""
+    """Explain each row with at most ``n_examples`` and ``n_features``. ``names`` are the feature names or None."""
     length = max(1, _VALUES_AT_ONCE // max(model.classes.size, 1 if rows.sparse else rows.n_features))
     blocks = (rows.take(np.arange(*span)) for span in spans(rows.n_rows, length))
     return [one for block in blocks for one in _explained(model, block, options, names, n_examples, n_features)]
@@ -106,12 +106,12 @@ def _explained(
 
 
 def _named(classes: np.ndarray, position: int) -> Any:
-    """Return a class as Python has it."""
+    """Return a class as a Python object."""
     return classes[position : position + 1].tolist()[0]
 
 
 def _contributions(weights: Any, x: Any) -> Any:
-    """Return what each feature of a row gives to the score of the row's label: float64, sparse if the rows are."""
+    """Return the contribution of each feature to the score of each row's label: float64, sparse if rows are."""
     if scipy.sparse.issparse(x):
         given = weights.multiply(x).tocsr().astype(np.float64)
         given.sort_indices()
@@ -120,7 +120,7 @@ def _contributions(weights: Any, x: Any) -> Any:
 
 
 def _largest(contributions: Any, i: int, names: np.ndarray | None, n: int) -> list[tuple[Any, float]]:
-    """Return the features that give most to a row, with what they give, the largest first; none that gives nothing."""
+    """Return the features with the largest positive contributions to row ``i``, and these, largest first."""
     if scipy.sparse.issparse(contributions):
         cells = slice(contributions.indptr[i], contributions.indptr[i + 1])
         features, values = contributions.indices[cells], contributions.data[cells]
@@ -137,7 +137,7 @@ def _largest(contributions: Any, i: int, names: np.ndarray | None, n: int) -> li
 def _nearest_of_labels(
     examples: StoredExamples | None, labels: np.ndarray, x: Any, n: int
 ) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Return, for each row, the ids of those examples of its label that are most like it, and their cosines."""
+    """Return, for each row, the ids of the most similar stored examples of its label, and their cosines."""
     found = [(np.empty(0, np.int64), np.empty(0, np.float32))] * labels.size
     if examples is None or n == 0:
         return found

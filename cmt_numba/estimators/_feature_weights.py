@@ -1,8 +1,8 @@
 """Weights of the features of sparse rows: rare features count more than frequent ones.
 
 In keys that hold counts of words, such as those of ``CountVectorizer`` and ``HashingVectorizer``, the mean of a class
-is dominated by features that all classes share. With few examples a class no training makes up for that. So features
-are weighted by their inverse document frequency, unless the keys are weighted like this already.
+is dominated by features that all classes share. Training on a few examples per class cannot correct this. So features
+are weighted by their inverse document frequency, unless the keys are already weighted in this way.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ import numpy as np
 from .._forest import Rows, rescaled
 
 FEATURE_WEIGHTS = ("auto", "idf", "none")
-"""The ways that features can be weighted."""
+"""The values of ``feature_weights``."""
 
 MOST_WEIGHTED = 1 << 24
-"""Features that are weighted at most: the counts of more would take more than 64 MB."""
+"""Most features that are weighted. The counts of more would take more than 64 MB."""
 
-_FEWEST_ROWS = 16  # to tell how keys are weighted
+_FEWEST_ROWS = 16  # needed to decide whether keys are already weighted
 _ROWS_LOOKED_AT = 2000
-_MOST_DENSE = 0.1  # share of cells: fuller rows are tables or pictures, not bags of words
-_WEIGHTED = 0.5  # exponent of the inverse document frequency in keys: 0 for counts and 1 for tf-idf
-_CUT_OFF = 0.9  # of the usual number of features
-_LEAST_SPREAD = 1e-3  # variance of the logarithm of the inverse document frequency
+_MOST_DENSE = 0.1  # share of nonzero cells; denser rows are tables or images, not bags of words
+_WEIGHTED = 0.5  # threshold on the exponent of the inverse document frequency in keys: 0 for counts, 1 for tf-idf
+_CUT_OFF = 0.9  # share of the usual number of features
+_LEAST_SPREAD = 1e-3  # smallest usable variance of the logarithm of the inverse document frequency
 
 
 class FeatureWeights(NamedTuple):
-    """How many rows have each feature."""
+    """The number of rows with each feature."""
 
     counts: np.ndarray  # float32 (n_features,): the total weight of the rows that have the feature
     n_rows: float  # total weight of all rows
-    is_used: bool  # whether features are weighted; otherwise their counts are only kept
+    is_used: bool  # whether features are weighted; otherwise they are only counted
 
     def of_features(self, features: np.ndarray) -> np.ndarray:
         """Return the smoothed inverse document frequency of features: at least 1."""
@@ -40,9 +40,9 @@ class FeatureWeights(NamedTuple):
 
 
 def count_features(kind: str, rows: Rows, row_weights: np.ndarray | None) -> FeatureWeights | None:
-    """Return the weights of features that suit some rows, or None if features are not weighted.
+    """Return weights of features from the counts in some rows, or None if features are never weighted.
 
-    ``kind`` is one of ``FEATURE_WEIGHTS``. With "auto" features are weighted if rows are like counts of words: sparse,
+    ``kind`` is one of ``FEATURE_WEIGHTS``. With "auto", features are weighted if rows look like word counts: sparse,
     with values that do not depend on the frequency of features.
     """
     if kind == "none" or not rows.sparse or rows.n_features > MOST_WEIGHTED:
@@ -63,7 +63,7 @@ def add_counts(weights: FeatureWeights, kind: str, rows: Rows, row_weights: np.n
     more = FeatureWeights(weights.counts, weights.n_rows + float(total), is_used=True)
     if kind == "idf":
         return more
-    # Too few rows do not tell how keys are weighted.
+    # Too few rows do not show whether keys are already weighted.
     is_decided = weights.n_rows >= _FEWEST_ROWS
     return more._replace(is_used=weights.is_used if is_decided else _are_unweighted(rows, more))
 
@@ -79,7 +79,7 @@ def weigh(weights: FeatureWeights | None, rows: Rows) -> Rows:
 def seem_cut_off(weights: FeatureWeights, rows: Rows) -> bool:
     """Return whether rows of new classes seem to lack features that a frozen vocabulary does not contain.
 
-    Then none of their features is new, and they have fewer of them than earlier rows.
+    This is the case if none of their features is new, and they have fewer features than earlier rows.
     """
     if rows.n_rows < _FEWEST_ROWS or (weights.counts[rows.indices] == 0.0).any():
         return False

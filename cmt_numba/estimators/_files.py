@@ -1,7 +1,7 @@
-"""Estimators in files: which of their attributes are stored, and how.
+"""Estimators in files and pickles.
 
-The attributes of each estimator are listed once, with a :class:`_Store` that takes each apart into JSON and plain
-arrays. Parameters are JSON.
+For each attribute of an estimator, ``_KINDS`` names the :class:`_Store` that converts it to JSON and plain arrays.
+Parameters are stored as JSON.
 """
 
 from __future__ import annotations
@@ -52,21 +52,21 @@ _MODELS: dict[str, Any] = {
     "CMTRetriever": RetrievalModel,
 }
 Arrays = dict[str, np.ndarray]
-_APART = "as in a file"  # in pickles
+_APART = "as in a file"  # marks converted attributes in pickles
 
 
 class _Store(Protocol):
-    """How an attribute is stored."""
+    """Conversion of an attribute to JSON and arrays, and back."""
 
     def put(self, name: str, value: Any) -> tuple[Any, Arrays]:
-        """Return the JSON and the arrays that stand for a value, the arrays under names that begin like ``name``."""
+        """Convert a value to JSON and to arrays whose names begin with ``name``."""
 
     def get(self, name: str, field: Any, arrays: Arrays, *, thorough: bool) -> Any:
-        """Return the value. Raises InvariantError, TypeError or ValueError if there is none."""
+        """Return the value. Raises InvariantError, TypeError or ValueError if it is invalid."""
 
 
 class _Number:
-    """A whole number that is not negative."""
+    """A nonnegative integer."""
 
     def put(self, name: str, value: Any) -> tuple[Any, Arrays]:
         return int(value), {}
@@ -122,7 +122,7 @@ class _Real:
 
 
 class _FurtherKeys:
-    """What further keys are worth."""
+    """How much similarity to further keys counts."""
 
     def put(self, name: str, value: Any) -> tuple[Any, Arrays]:
         return {}, {f"{name}.means": value.means.copy(), f"{name}.precisions": value.precisions.reshape(2, 4)}
@@ -139,7 +139,7 @@ class _FurtherKeys:
 
 
 class _FeatureWeights:
-    """The counts of features, of those that any row has."""
+    """Counts of features, stored for the features that occur."""
 
     def put(self, name: str, value: FeatureWeights) -> tuple[Any, Arrays]:
         features = np.flatnonzero(value.counts)
@@ -178,7 +178,7 @@ class _Choices:
 
 
 class _Calibration:
-    """A positive number in an array, or NaN if it has not been learned."""
+    """An array of one positive number, or of NaN if it has not been learned."""
 
     def put(self, name: str, value: Any) -> tuple[Any, Arrays]:
         return None if np.isnan(value[0]) else float(value[0]), {}
@@ -190,7 +190,7 @@ class _Calibration:
 
 
 class _Labels:
-    """Classes, or names, in an array of one axis and any type that a file can hold."""
+    """Classes or names, in an array of one axis and of any type that a file can hold."""
 
     def put(self, name: str, value: Any) -> tuple[Any, Arrays]:
         return column(name, value)
@@ -203,7 +203,7 @@ class _Labels:
 
 
 class _Optional:
-    """None, or what another store can store."""
+    """None, or a value for another store."""
 
     def __init__(self, store: _Store) -> None:
         self._store = store
@@ -216,7 +216,7 @@ class _Optional:
 
 
 class TreeInFiles:
-    """A tree, which is checked."""
+    """A tree. Its invariants are checked when it is read."""
 
     def put(self, name: str, value: Any) -> tuple[Any, Arrays]:
         fields, arrays = value._contents()
@@ -227,7 +227,7 @@ class TreeInFiles:
 
 
 class _Structure:
-    """A named tuple of arrays, which the estimator's check looks at."""
+    """A named tuple of arrays. :func:`check_model` checks its contents."""
 
     def __init__(self, kind: Any, trim: Callable[[Any], Any]) -> None:
         self._kind, self._trim = kind, trim
@@ -244,7 +244,7 @@ class _Structure:
 
 
 class _Generator:
-    """A generator of random numbers, numpy's default one."""
+    """A random number generator of NumPy's default type."""
 
     def put(self, name: str, value: Any) -> tuple[Any, Arrays]:
         return generator_fields(value), {}
@@ -254,7 +254,7 @@ class _Generator:
 
 
 class _Values:
-    """What a retriever's memories stand for: in files what these can hold, in pickles anything."""
+    """Values of a retriever's memories. Pickles can hold any objects, files only some types."""
 
     def __init__(self, *, pickled: bool = False) -> None:
         self._pickled = pickled
@@ -282,7 +282,7 @@ class _Values:
 
 
 class _Memories:
-    """The tables of a retriever. Their store holds the values in the order of the memories, and no others."""
+    """The tables of a retriever. Their store holds only the values of the memories, in the order of the memories."""
 
     _arrays: ClassVar[tuple[str, ...]] = ("ids", "entries", "keys", "owners")
 
@@ -304,7 +304,7 @@ class _Memories:
 
 
 class _Components:
-    """The basis that a retriever compares values in."""
+    """The basis in which a retriever compares values."""
 
     def put(self, name: str, value: Components) -> tuple[Any, Arrays]:
         return value.n_components, {} if value.basis is None else {name: value.basis}
@@ -349,7 +349,7 @@ _OF_LABEL_FORESTS: dict[str, _Store] = {
     "_n_unlisted": _Number(),
 }
 LEARNED = frozenset({"n_features_in_", "feature_names_in_", "_model"})
-"""The attributes of an estimator that it has from learning; others are parameters, or the user's own."""
+"""The learned attributes of an estimator. Others are parameters, or set by the user."""
 
 _KINDS: dict[str, dict[str, _Store]] = {
     "CMTClassifier": {
@@ -416,13 +416,13 @@ _NOT_ALWAYS = {
 
 
 def pickled_attributes(kind: str, state: dict[str, Any]) -> dict[str, Any]:
-    """Return the attributes of an estimator as its pickles hold them: objects of private classes as plain arrays."""
+    """Return the attributes of an estimator for a pickle, with objects of private classes as plain arrays."""
     apart = {name: store for name, store in _pickled_apart(kind).items() if state.get(name) is not None}
     return state | {name: {_APART: store.put(name, state[name])} for name, store in apart.items()}
 
 
 def unpickled_attributes(kind: str, state: dict[str, Any]) -> dict[str, Any]:
-    """Return the attributes of an estimator, with its model, whose pickle holds these."""
+    """Return the attributes of an estimator, including its model, from those in a pickle."""
     state = dict(state)
     for name, store in _pickled_apart(kind).items():
         if isinstance(state.get(name), dict) and _APART in state[name]:
@@ -433,7 +433,7 @@ def unpickled_attributes(kind: str, state: dict[str, Any]) -> dict[str, Any]:
 
 
 def _with_model(kind: str, attributes: dict[str, Any]) -> dict[str, Any]:
-    """Return attributes with a model in place of those that it consists of."""
+    """Return attributes with those of the model combined into a model."""
     of_model = _KINDS[kind].keys() - _OF_ALL.keys()
     parts = {name: value for name, value in attributes.items() if name in of_model}
     others = {name: value for name, value in attributes.items() if name not in of_model}
@@ -441,7 +441,7 @@ def _with_model(kind: str, attributes: dict[str, Any]) -> dict[str, Any]:
 
 
 def _pickled_apart(kind: str) -> dict[str, _Store]:
-    """Return how pickles hold those attributes that are of no public class: as plain arrays, like files."""
+    """Return the stores of attributes that pickles hold as plain arrays because their classes are private."""
     apart: dict[str, _Store] = {}
     for name, store in _KINDS[kind].items():
         inner = store._store if isinstance(store, _Optional) else store
@@ -453,12 +453,12 @@ def _pickled_apart(kind: str) -> dict[str, _Store]:
 
 
 def estimator_contents(estimator: Any) -> Contents:
-    """Return what an estimator is in a file.
+    """Return the contents of a file for an estimator.
 
     Raises
     ------
     TypeError
-        If something is of a type that cannot be saved.
+        If a parameter or attribute has a type that cannot be saved.
     """
     attributes: dict[str, Any] = {}
     arrays: Arrays = {}
@@ -472,7 +472,7 @@ def estimator_contents(estimator: Any) -> Contents:
 
 
 def current_parameters(kind: str, parameters: dict[str, Any]) -> dict[str, Any]:
-    """Return parameters that may be of an earlier version, so that they mean the same today."""
+    """Convert parameters from an earlier version to their current equivalents."""
     if kind != "CMTClassifier" or "feature_weights" in parameters:
         return parameters
     method = parameters.get("method", "head")
@@ -490,12 +490,12 @@ def _plain(name: str, value: Any) -> Any:
 
 
 def estimator_of(kind: type, contents: Contents, *, thorough: bool) -> Any:
-    """Return the estimator that a file holds, of the class ``kind``.
+    """Return the estimator of class ``kind`` from the contents of a file.
 
     Raises
     ------
     InvariantError, TypeError, ValueError
-        If it does not hold one.
+        If the contents are invalid.
     """
     parameters, attributes = (take(contents.fields, name, dict) for name in ("parameters", "attributes"))
     for name, value in parameters.items():
@@ -503,7 +503,7 @@ def estimator_of(kind: type, contents: Contents, *, thorough: bool) -> Any:
     estimator: Any = kind(**current_parameters(contents.kind, parameters))
     estimator._check_parameters()
     if not attributes:
-        return estimator  # it had learned nothing
+        return estimator  # it was not fitted
     learned: dict[str, Any] = {}
     for name, store in _KINDS[contents.kind].items():
         if name in attributes:

@@ -1,4 +1,4 @@
-"""Labels of many for each example: indicator matrices, lists of names, and vectors of two classes."""
+"""Conversion of multi-label targets: indicator matrices, lists of names, and vectors of two classes."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from ._labels import check_labels, in_one_type
 
 
 def lists_of_names(Y: Any, *, expected: bool = False) -> list[list[str]] | None:
-    """Return the names of each row's labels if they are given as lists, tuples or sets of strings; otherwise None.
+    """Return the label names of each row if ``Y`` holds lists, tuples or sets of strings; otherwise None.
 
-    Lists without any name in them are taken for such only where they are ``expected``.
+    If all lists are empty, return them only if lists of names are ``expected``.
 
     Raises
     ------
     TypeError
-        If there are other objects among the names.
+        If a list holds both strings and other objects.
     """
     if scipy.sparse.issparse(Y) or (hasattr(Y, "dtype") and (Y.dtype != object or Y.ndim != 1)):
         return None
@@ -42,7 +42,7 @@ def lists_of_names(Y: Any, *, expected: bool = False) -> list[list[str]] | None:
 
 
 def indicator_of(lists: list[list[str]], known: np.ndarray) -> tuple[np.ndarray, scipy.sparse.csr_array]:
-    """Return the known names and the new ones of lists, which are sorted behind them, and lists as an indicator."""
+    """Return all names, the known ones and then the new ones sorted, and the indicator matrix of the lists."""
     listed = [name for names in lists for name in names]
     found = label_array("Y", listed) if listed else np.empty(0, str)
     names = np.concatenate([known, np.setdiff1d(found, known)])
@@ -56,7 +56,7 @@ def indicator_of(lists: list[list[str]], known: np.ndarray) -> tuple[np.ndarray,
 def label_sets(
     row: np.ndarray, column: np.ndarray, shape: tuple[int, int], *, names: np.ndarray | None, sparse: bool
 ) -> Any:
-    """Return which rows have which labels: tuples of names if there are any, otherwise an indicator matrix."""
+    """Return the labels of each row: tuples of names if labels have names, otherwise an indicator matrix."""
     indicator = scipy.sparse.csr_array((np.ones(row.size, np.int64), (row, column)), shape)
     if names is not None:
         indicator.sort_indices()
@@ -67,7 +67,7 @@ def label_sets(
 
 
 def is_vector(Y: Any) -> bool:
-    """Return whether labels are given as one class for each example."""
+    """Return whether ``Y`` holds one class for each example."""
     unmasked("Y", Y)
     try:
         return not scipy.sparse.issparse(Y) and np.asarray(Y).ndim < 2 and Y is not None
@@ -76,7 +76,7 @@ def is_vector(Y: Any) -> bool:
 
 
 def pair_of_classes(y: Any) -> np.ndarray:
-    """Return the classes of a vector, sorted: at most two."""
+    """Return the classes of a vector, sorted. Raises ValueError if there are more than two."""
     y = check_labels("Y", y)
     check_classification_targets(y)
     classes: np.ndarray = np.unique(y)
@@ -89,7 +89,7 @@ def pair_of_classes(y: Any) -> np.ndarray:
 
 
 def is_second(y: Any, pair: np.ndarray) -> np.ndarray:
-    """Return a column that says which rows are of the second of two classes."""
+    """Return the indicator of the second of two classes, as a matrix of one column."""
     pair, y = in_one_type("Y", pair, check_labels("Y", y))
     if not np.isin(y, pair).all():
         raise ValueError(f"Y must hold only the classes {pair.tolist()}")
@@ -97,9 +97,9 @@ def is_second(y: Any, pair: np.ndarray) -> np.ndarray:
 
 
 def label_lists(Y: Any, n_rows: int) -> scipy.sparse.csr_array:
-    """Return an indicator matrix of labels in CSR form, checked.
+    """Check an indicator matrix of labels, and return it as a CSR array.
 
-    The errors contain the words by which scikit-learn's checks of estimators know them.
+    The errors contain the phrases that scikit-learn's ``check_estimator`` looks for.
     """
     if Y is None:
         raise ValueError("Y must be given: a classifier requires y to be passed, but the target y is None")
@@ -123,7 +123,7 @@ def label_lists(Y: Any, n_rows: int) -> scipy.sparse.csr_array:
 
 
 def labels_of(Y: Any, rows: np.ndarray) -> Any:
-    """Return the labels of some rows, in the form that they are given in."""
+    """Return the labels of some rows, in the form in which they were given."""
     lists = lists_of_names(Y, expected=True)
     if lists is not None:
         return [lists[row] for row in rows]
@@ -133,7 +133,7 @@ def labels_of(Y: Any, rows: np.ndarray) -> Any:
 def first_labels(
     Y: Any, classes: Any, n_rows: int
 ) -> tuple[np.ndarray | None, np.ndarray | None, scipy.sparse.csr_array]:
-    """Return the names of labels, if they have any, the pair of classes of a vector, and the indicator of all rows."""
+    """Return the names of labels or None, the classes of a vector or None, and the indicator matrix of all rows."""
     lists = lists_of_names(Y)
     if lists is not None:
         names, indicator = indicator_of(lists, np.empty(0, str))
@@ -145,7 +145,7 @@ def first_labels(
 def further_labels(
     Y: Any, names: np.ndarray | None, pair: np.ndarray | None, n_rows: int
 ) -> tuple[np.ndarray | None, scipy.sparse.csr_array]:
-    """Return the names of labels, with new ones, and the indicator of further rows, in the form that came first."""
+    """Return the names of all labels or None, and the indicator matrix of further rows."""
     lists = lists_of_names(Y, expected=names is not None)
     if (lists is None) != (names is None) or (lists is None and is_vector(Y)) != (pair is not None):
         raise ValueError("Y must be a matrix of labels, lists of names or a vector of classes, as that came first")

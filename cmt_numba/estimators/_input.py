@@ -14,8 +14,8 @@ from .._validation import check_ids, check_known, unmasked
 DTYPES = [np.float32, np.float64]
 
 _ROWS_LOOKED_AT = 1000
-_SELDOM = 0.05  # of the rows: the size of a feature that is nonzero in fewer says little
-_UNEQUAL = 100.0  # times the first quartile of sizes
+_SELDOM = 0.05  # share of rows; features that are nonzero in fewer rows are ignored
+_UNEQUAL = 100.0  # ratio to the first quartile of sizes
 
 _HEAVIEST = 1e6
 _LIGHTEST = 1e-9  # positive weight, so that products of weights stay in the range of float32
@@ -23,7 +23,7 @@ _GROWTH = 1.25  # growth of the array of weights
 
 
 def warn_of_scales(X: Any) -> None:
-    """Warn if some dense features are much larger than others: in rows of unit length only they would count.
+    """Warn if some dense features are much larger than others, because they would dominate rows of unit length.
 
     The size of a feature is the root mean square of its nonzero entries, so that one-hot columns, tf-idf and images
     give no warning.
@@ -53,7 +53,7 @@ class ExampleBatch(NamedTuple):
     """A batch of examples to learn."""
 
     rows: Rows
-    y: np.ndarray  # the class of each
+    y: np.ndarray  # the class of each example
     ids: np.ndarray | None  # ids of the examples; None for the next free ones
     weights: np.ndarray | None  # float32, above 0
     lengths: np.ndarray | None = None  # float32: lengths of the rows before scaling; None if all are 1
@@ -67,7 +67,7 @@ def check_sample_weight(sample_weight: Any, n_rows: int) -> np.ndarray | None:
     Raises
     ------
     TypeError, ValueError
-        If there is not one number from 0 to a million for each row, or all are 0.
+        If there is not one number from 0 to 1,000,000 for each row, or all are 0.
     """
     if sample_weight is None:
         return None
@@ -100,7 +100,7 @@ def present(batch: ExampleBatch) -> ExampleBatch:
 def present_values(
     rows: Rows, values: Any, weights: np.ndarray | None, *, numbered: bool
 ) -> tuple[Rows, Any, np.ndarray | None]:
-    """Return the rows with positive weights, their values and weights. Values that number rows are numbered anew."""
+    """Return the rows with positive weights, their values and weights. ``numbered`` values are renumbered."""
     if weights is None or weights.all():
         return rows, values, weights
     kept = np.flatnonzero(weights)
@@ -117,7 +117,7 @@ def weighted(rows: Rows, weights: np.ndarray | None) -> Rows:
 def joined_weights(weights: np.ndarray | None, n: int, more: np.ndarray | None, n_more: int) -> np.ndarray | None:
     """Append the weights of ``n_more`` examples to those of ``n`` examples; return the array, with zeros at the end.
 
-    They are written to the given array if it has room.
+    The given array is used if it has enough spare capacity.
     """
     if weights is None and more is None:
         return None
@@ -130,7 +130,7 @@ def joined_weights(weights: np.ndarray | None, n: int, more: np.ndarray | None, 
 
 
 def trim_weights(weights: np.ndarray) -> np.ndarray:
-    """Return a view of weights without spare room, for a file."""
+    """Return a view of weights without spare capacity, for a file."""
     return np.trim_zeros(weights, "b")
 
 
@@ -155,7 +155,7 @@ def check_example_ids(ids: Any, n_rows: int, examples: StoredExamples | None, *,
     Raises
     ------
     TypeError, ValueError
-        If they are not distinct non-negative integers, one for each row, or one is in use.
+        If ids are not distinct nonnegative integers, one for each row, or if an id is in use.
     """
     if ids is None:
         return None
@@ -178,7 +178,7 @@ def known_slots(examples: StoredExamples, ids: Any) -> np.ndarray:
     Raises
     ------
     KeyError
-        If one is not stored.
+        If an id is not stored.
     TypeError, ValueError
         If ``ids`` are not distinct integers.
     """

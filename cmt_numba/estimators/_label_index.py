@@ -1,4 +1,4 @@
-"""The labels of a classifier: a linear scorer for each label, and what finds the labels to score for a row.
+"""The labels of a classifier: a linear scorer for each label, and the search for labels to score.
 
 All labels are scored by matrix products, or only those in lists of similar scorers, or candidates from trees and an
 inverted index. The choice depends on the number of labels and on parameters, never on the other rows of a batch.
@@ -87,10 +87,10 @@ MOST_TRAINED_ALONE_DENSE = 50_000
 
 # Candidates of a row, from leaves and from the inverted index.
 _FEWEST_CANDIDATES = 16  # fewer labels than this are all candidates if they are reached
-_SHARE_OF_LABELS = 0.2  # at most, of many labels
-_LABELS_PER_LEVEL = 400  # at most, for each level of a balanced tree of very many labels
+_SHARE_OF_LABELS = 0.2  # largest share of the labels, if there are many
+_LABELS_PER_LEVEL = 400  # most candidates per level of a balanced tree, if there are very many labels
 _FEWEST_LISTED = 16  # candidates from the index that are scored with all their weights
-_SHARE_LISTED = 1 / 64  # of the candidates from the index, if that is more
+_SHARE_LISTED = 1 / 64  # share of the candidates from the index, if that is more
 _FURTHER_ENTRIES = 2  # entries read for each label found, which only add to its score; none in training
 _MOST_RANKED = 16  # wanted labels, above which trees are searched as well
 _WIDER_IN_TRAINING = 2  # times the leaves and listed labels, for harder negatives
@@ -98,30 +98,30 @@ _WIDER_IN_TRAINING = 2  # times the leaves and listed labels, for harder negativ
 # The same for label sets, beyond the common labels.
 _LABELS_PER_LEVEL_OF_SETS = 256
 _FEWEST_LISTED_OF_SETS = 48
-_LISTED_FOR_A_LABEL = 12  # for each label that a row has on average, if that is more
+_LISTED_FOR_A_LABEL = 12  # candidates per label that a row has on average, if that is more
 _WIDER_LISTS_IN_TRAINING = 3
 
 # The inverted index and the digest of a head.
 _LIGHTEST_LISTED_OF_SETS = 0.1  # the many small weights from hard negatives find nothing
-_ROWS_WORTH_A_LAYOUT = 64  # laying scorers out takes about as long as scoring so many rows without
-_GROWTH_LISTED = 1.25  # of the number of labels, after which the index is rebuilt
-_MANY_LABELS = 1000  # reading so many scorers takes some milliseconds
-_LABELS_LISTED_A_ROW = 16  # listing so many takes about as long as learning a row
+_ROWS_WORTH_A_LAYOUT = 64  # laying scorers out takes about as long as scoring this many rows without it
+_GROWTH_LISTED = 1.25  # growth factor of the number of labels after which the index is rebuilt
+_MANY_LABELS = 1000  # reading this many scorers takes a few milliseconds
+_LABELS_LISTED_A_ROW = 16  # listing this many takes about as long as learning a row
 _CELLS_LISTED_A_ROW = 20_000  # the same in cells of tables, for labels with very many features
 
 # Routers.
-_CELLS_ROUTED = 20  # of a sparse row; lighter cells cost time and mislead more often than they help
+_CELLS_ROUTED = 20  # per sparse row; lighter cells take time, and mislead routers more often than they help
 _SURE_MARGIN = 0.2  # margins of new rows are smaller than those of the rows that taught the routers
 _DENSE_TREES = 8
-# Classes with at least this many examples on average deserve more trees. Very many labels of one dense example each
-# need one tree: they are found by lists of similar scorers, and nothing is trained.
+# Use more trees if classes have at least this many examples on average. Very many labels of one dense example each need
+# only one tree: lists of similar scorers find them, and nothing is trained.
 _MORE_TREES, _MANY_EXAMPLES = 12, 16
 _SPARSE_TREES = 2  # sparse rows have the inverted index, too
 _DENSE_LEAVES, _SPARSE_LEAVES = 1.5, 1  # leaves searched for each tree
 _LABELS_BEFORE_MORE_LEAVES = 512  # dense rows search more leaves for each doubling of labels beyond this
 _DENSE_MULTIPLIER, _SPARSE_MULTIPLIER = 2.0, 1.0  # c
-_MANY_CLASSES = 25  # from which on a leaf holds at most
-_SHARE_OF_A_LEAF = 1 / 25  # of the classes, so that a few leaves hold few of them
+_MANY_CLASSES = 25  # from this number of classes, `_SHARE_OF_A_LEAF` applies
+_SHARE_OF_A_LEAF = 1 / 25  # largest share of the classes in a leaf, so that a few leaves hold few of them
 
 
 class LabelOptions(Protocol):
@@ -316,7 +316,7 @@ class LabelIndex:
         return head, insert_rows(self.forest, rescaled(routed(means)), options.verbose, n_reroutes)
 
     def learns_in_lists(self) -> bool:
-        """Return whether new scorers go to lists instead of tables, as the first ones of sparse label sets do."""
+        """Return whether new scorers are learned in lists instead of tables: the first ones of sparse label sets."""
         return self.of_sets and self.is_sparse and self.n_labels == 0
 
     def roll_back(self, n_labels: int) -> None:
@@ -324,7 +324,7 @@ class LabelIndex:
         if not self.scores_all:
             roll_back(self.forest, n_labels)
         if self.is_sparse:
-            # New labels may have taken free tables, so the lists of free tables are made again.
+            # New labels may have used free tables, so rebuild the lists of free tables.
             self.head = with_tables(self.head, most_cells_in_use(self.head))
 
     def grow_trees(self, options: LabelOptions) -> None:
@@ -337,7 +337,7 @@ class LabelIndex:
         return all_of(rows if self.scores_all else routed(rows), rows)
 
     def teach_routers(self, routed_rows: Rows, labels: np.ndarray, options: LabelOptions, *, afresh: bool) -> None:
-        """Teach routers to lead each row to its label."""
+        """Teach routers to send each row to its label."""
         if options.n_router_passes > 0 and not self.scores_all:
             teach_rows(self.forest, routed_rows, labels, options.n_router_passes, afresh, options.verbose)
 
@@ -402,12 +402,12 @@ class LabelIndex:
         most = MOST_TRAINED_ALONE if self.is_sparse else MOST_TRAINED_ALONE_DENSE
         return bool(self.n_of_label.size > most and self.n_of_label.max() == 1)
 
-    # What queries share until the head learns again
+    # Caches for queries, valid until the head learns again
 
     def all_scorers(self, options: LabelOptions, n_rows: int) -> AllScorers | None:
         """Return the scorers of all labels for a query of ``n_rows`` rows, or None if only candidates are scored.
 
-        Laying scorers out takes longer than scoring a few rows without, so it waits until enough rows have been asked.
+        Laying scorers out takes longer than scoring a few rows without it, so it starts after enough rows were queried.
         """
         head = self.head
         if self.of_sets:
@@ -436,7 +436,7 @@ class LabelIndex:
 
     def _new_lists(self) -> ScorerLists:
         """Return lists tuned on stored examples or, without any, on the scorers."""
-        scorers, rng = dense_scorers(self.head), np.random.default_rng(1)  # not the rows that landmarks start from
+        scorers, rng = dense_scorers(self.head), np.random.default_rng(1)  # a different seed from the landmarks
         if self.examples is None:
             own = np.sort(rng.permutation(self.n_labels)[:ROWS_ASKED])
             return listed(scorers, scaled(vectors_of(scorers, self.head.parameters.n_features)[own]), own)
@@ -498,7 +498,7 @@ class LabelIndex:
             teach_rows(grown._forest, routed(rows), labels, options.n_router_passes, True, options.verbose)
         return grown
 
-    # Answering
+    # Queries
 
     def effort(self, options: LabelOptions, *, training: bool = False) -> SearchEffort:
         """Return the effort of a search for candidates, which is larger in training."""
@@ -594,7 +594,7 @@ class LabelIndex:
     def lists_best(self, k: int, options: LabelOptions) -> bool:
         """Return whether the inverted index alone finds the ``k`` best labels, because it lists all weights.
 
-        Training gives features weights of both signs, of which the index lists one.
+        A trained head has weights of both signs, but the index lists only one sign.
         """
         by_default = options.n_probes is None and options.n_candidates is None and k <= _MOST_RANKED
         lists_all = self.head.postings.labels.size == self.head.digest.features.size

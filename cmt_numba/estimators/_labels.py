@@ -44,7 +44,7 @@ def check_unmixed(name: str, labels: Any) -> None:
 
 
 def check_classes(y: Any, classes: Any) -> tuple[Any, np.ndarray | None]:
-    """Return the classes of rows, and an array of the classes that may come, if given."""
+    """Check and return the classes of rows, and an array of the expected classes or None."""
     y = y if y is None or scipy.sparse.issparse(y) else check_labels("y", y)
     return y, None if classes is None else np.ravel(check_labels("classes", classes))
 
@@ -81,7 +81,7 @@ def in_one_type(name: str, known: np.ndarray, *others: np.ndarray) -> list[np.nd
     Raises
     ------
     TypeError
-        If some are of another kind than the known ones, such as strings and numbers.
+        If labels are of different kinds, such as strings and numbers.
     ValueError
         If no NumPy type holds all values.
     """
@@ -141,11 +141,11 @@ def _exactly(labels: np.ndarray, dtype: np.dtype) -> np.ndarray | None:
 
 
 def check_targets(y: Any) -> None:
-    """Raise ValueError unless ``y`` can be classes."""
+    """Raise ValueError unless ``y`` holds valid classes."""
     if isinstance(y, np.ndarray) and y.ndim == 1 and y.dtype.kind in "biuUS":
         return
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # about many classes with few examples each, which are intended
+        warnings.simplefilter("ignore", UserWarning)  # about few examples per class, the usual case
         check_classification_targets(y)
 
 
@@ -155,12 +155,12 @@ def distinct_classes(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     Raises
     ------
     ValueError
-        If ``y`` cannot be classes.
+        If ``y`` does not hold valid classes.
     """
     if y.size == 1:
         check_targets(y)
         return y, np.zeros(1, np.int64)
-    check_targets(y[:1])  # the first object tells the kind; objects other than strings may not sort
+    check_targets(y[:1])  # one object is enough to check the kind; objects other than strings may not be sortable
     distinct, positions = np.unique(y, return_inverse=True)
     check_targets(distinct)
     return distinct, positions

@@ -1,8 +1,8 @@
-"""The tables of a retriever: which memories there are, what they stand for, and what in the forest leads to them.
+"""The tables of a retriever: the memories, their values, and their keys in the forest.
 
-Tables are not changed: each change makes new ones, which share with the old ones what stays, so one assignment makes a
-change visible. Further memories are written behind the existing ones, in memory that both tables share. Tables hold
-nothing of what has been removed, except that values stay where they are until half of them belong to no memory.
+Tables are immutable. Each change returns new tables that share unchanged columns with the old ones, so one assignment
+publishes a change. New memories are appended in spare capacity that old and new tables share. Removed memories leave
+the tables at once, but their values stay in the store until half of the values belong to no memory.
 """
 
 from __future__ import annotations
@@ -19,24 +19,26 @@ from ._values import ValueStore
 
 OWN, FURTHER = 0, 1
 
-_FEW = 16  # values that no memory has any more, and that may stay in the store
-_GROWTH = 1.25  # of the room behind columns, so that each entry is copied a constant number of times
+_FEW = 16  # unused values that may always stay in the store
+_GROWTH = 1.25  # growth factor of the capacity, so that each entry is copied a constant number of times
 
-_FIRST = np.array([6.0, -3.0])  # slope and intercept before any evidence: the same for own and further keys
+_FIRST = np.array([6.0, -3.0])  # prior means of slope and intercept, the same for own and further keys
 _VARIANCES = np.array([4.0, 4.0])
-_KEPT = 0.999  # of the evidence, when further evidence comes: further keys become more
-_FLATTEST = 0.5  # slope
+_KEPT = 0.999  # decay of earlier evidence per observation, because the number of further keys grows
+_FLATTEST = 0.5  # lower limit of the slope
 
 
 class GrowingColumns:
-    """Room for columns of one length. Tables that share it see the entries in use when they were made.
+    """Arrays of equal capacity for columns that grow.
+
+    Tables that share the arrays see only the entries that were in use when the tables were made.
 
     Parameters
     ----------
     columns : tuple of ndarray
-        What they hold at first, which is copied.
+        The initial entries, which are copied.
     capacity : int
-        Entries that each has room for.
+        The number of entries that each column can hold.
     """
 
     def __init__(self, columns: tuple[np.ndarray, ...], capacity: int) -> None:
@@ -44,11 +46,11 @@ class GrowingColumns:
         self._n_used = len(columns[0])
 
     def takes(self, n: int, n_more: int) -> bool:
-        """Return whether so many further entries can be written behind the first ``n``, and nothing is there yet."""
+        """Return whether exactly ``n`` entries are in use, and ``n_more`` further entries fit behind them."""
         return n == self._n_used and n + n_more <= len(self._columns[0])
 
     def append(self, further: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...]:
-        """Write further entries of each column behind those in use; return all in use now, which share its memory."""
+        """Append entries to each column, and return views of all entries in use."""
         first, stop = self._n_used, self._n_used + len(further[0])
         for column, more in zip(self._columns, further, strict=True):
             column[first:stop] = more
@@ -59,10 +61,10 @@ class GrowingColumns:
 def appended(
     room: GrowingColumns | None, columns: tuple[np.ndarray, ...], further: tuple[np.ndarray, ...]
 ) -> tuple[GrowingColumns, tuple[np.ndarray, ...]]:
-    """Return columns with further entries, and the room that they lie in.
+    """Append entries to columns; return the arrays that hold the result, and views of the new columns.
 
-    ``room`` is where the columns lie, None if they have none. If they are not the last that were made there, or it is
-    full, they get another one. The columns given stay as they are.
+    ``room`` holds the columns, or is None. If it is full, or others have appended to it, the columns are copied to a
+    new one. The columns passed in are not changed.
     """
     n, n_more = len(columns[0]), len(further[0])
     if room is None or not room.takes(n, n_more):
@@ -77,21 +79,21 @@ class Memories:
     Attributes
     ----------
     ids : ndarray of int64, shape (n_memories,)
-        Ids, rising.
+        Ids, in ascending order.
     places : ndarray of int64, shape (n_memories,)
-        Where their values are in the store.
+        The place of each memory's value in the store.
     entries : ndarray of int64, shape (n_memories,)
-        What each is in the forest: its key or, searched by value, its value, which others may have too.
+        The id in the forest of each memory's key or, in a search by value, of its value, which memories may share.
     keys : ndarray of int64, shape (n_keys,)
-        What there is in the forest, rising: the entries of all memories, and their further keys.
+        All ids in the forest, in ascending order: the entries of all memories, and their further keys.
     owners : ndarray of int64, shape (n_keys,)
-        The id of the memory that each leads to.
+        The id of the memory that each key leads to.
     next_id : int
-        The id of the next memory: ids are not used again.
+        The id of the next memory. Ids are not reused.
     values : ValueStore
         The values.
     room_of_memories, room_of_keys : GrowingColumns, optional
-        Where the columns of memories and those of keys lie, if there is room behind them.
+        The arrays that hold the columns of memories and of keys; None if the columns have no spare capacity.
     """
 
     ids: np.ndarray
@@ -106,23 +108,23 @@ class Memories:
 
     @classmethod
     def none(cls, values: ValueStore) -> Memories:
-        """Return the tables of no memories, whose values will be like those of a store."""
+        """Return empty tables for values of the same form as those of a store."""
         empty = np.empty(0, np.int64)
         return cls(empty, empty, empty, empty, empty, 0, values)
 
     def __deepcopy__(self, memo: Any) -> Memories:
-        # Copies are made for other processes and for files: nothing that was removed goes there.
+        # Copies go to other processes and to files, which must not receive removed values.
         packed = self.packed()
         arrays = {name: getattr(packed, name).copy() for name in ("ids", "places", "entries", "keys", "owners")}
         return Memories(next_id=packed.next_id, values=packed.values.copied(memo), **arrays)
 
     def rows_of(self, ids: np.ndarray) -> np.ndarray:
-        """Return where memories are in the tables.
+        """Return the positions of memories in the tables.
 
         Raises
         ------
         KeyError
-            If there is no such memory.
+            If an id is not stored.
         """
         rows = _positions(self.ids, ids)
         if np.any(rows == NONE):
@@ -131,15 +133,15 @@ class Memories:
 
     @cached_property
     def own_entries(self) -> Filter:
-        """The filter that leaves of the forest what memories are there themselves."""
+        """The filter that passes the entries of memories, but not their further keys."""
         return Filter(np.sort(self.entries))
 
     def entries_of(self, ids: np.ndarray) -> np.ndarray:
-        """Return what memories are in the forest; NONE for NONE."""
+        """Return the entries of memories in the forest; NONE for NONE."""
         return _looked_up(self.entries, _positions(self.ids, ids))
 
     def owners_of(self, keys: np.ndarray) -> np.ndarray:
-        """Return the memories that what was found in the forest leads to; NONE for NONE."""
+        """Return the ids of the memories that keys of the forest lead to; NONE for NONE."""
         return _looked_up(self.owners, _positions(self.keys, keys))
 
     def values_of(self, ids: np.ndarray) -> Any:
@@ -147,7 +149,7 @@ class Memories:
         return self.values.take(self.places[self.rows_of(ids)])
 
     def with_more(self, values: Any, entries: np.ndarray) -> Memories:
-        """Return tables with further memories; what is new of their entries leads to them."""
+        """Return tables with further memories. New entries lead to them."""
         ids = np.arange(self.next_id, self.next_id + entries.size)
         places = np.arange(self.values.n_values, self.values.n_values + entries.size)
         room, columns = appended(self.room_of_memories, (self.ids, self.places, self.entries), (ids, places, entries))
@@ -163,7 +165,7 @@ class Memories:
         return more.with_keys(entries, ids)
 
     def with_keys(self, keys: np.ndarray, owners: np.ndarray) -> Memories:
-        """Return tables where those of some keys that are new lead to memories, the first of equal ones."""
+        """Return tables with the new ones among some keys; of equal keys, the first owner counts."""
         keys, first = np.unique(keys, return_index=True)
         new = _positions(self.keys, keys) == NONE
         keys, owners = keys[new], owners[first[new]]
@@ -176,9 +178,9 @@ class Memories:
         return replace(self, keys=columns[0], owners=columns[1], room_of_keys=room)
 
     def without(self, ids: np.ndarray, *, shared: bool) -> Memories:
-        """Return tables without some memories, and without what leads to them alone.
+        """Return tables without some memories, and without keys that lead only to them.
 
-        Entries may be ``shared`` by memories; otherwise all that leads to one goes with it.
+        If memories may share entries (``shared``), an entry stays if another memory has it.
         """
         gone = np.zeros(self.ids.size, np.bool_)
         gone[self.rows_of(ids)] = True
@@ -189,7 +191,7 @@ class Memories:
         return less._with(keys=self.keys[kept], owners=self.owners[kept])._economical()
 
     def with_values(self, ids: np.ndarray, values: Any, entries: np.ndarray | None = None) -> Memories:
-        """Return tables where some memories have other values and, if these are searched, other entries."""
+        """Return tables with new values of some memories and, in a search by value, new entries."""
         rows, places, stored = self.rows_of(ids), self.places.copy(), self.values.with_more(values)
         places[rows] = np.arange(self.values.n_values, stored.n_values)
         other = self._with(places=places, values=stored)
@@ -200,17 +202,17 @@ class Memories:
         return other._economical()
 
     def packed(self) -> Memories:
-        """Return tables whose store holds the values of the memories in their order, and no others."""
+        """Return tables whose store holds only the values of the memories, in the order of the memories."""
         if self.values.n_values == self.ids.size and np.array_equal(self.places, np.arange(self.ids.size)):
             return self
         return self._with(places=np.arange(self.ids.size), values=self.values.only(self.places))
 
     def _with(self, **changed: Any) -> Memories:
-        """Return tables with other columns, which have no room behind them."""
+        """Return tables with other columns, which have no spare capacity."""
         return replace(self, room_of_memories=None, room_of_keys=None, **changed)
 
     def _led_to_by_entries(self) -> Memories:
-        """Return tables where all that is some memory's entry leads to one that has it, and nothing else is left."""
+        """Return tables whose keys are the entries of memories only, each owned by a memory that has the entry."""
         rows = _positions(self.keys, self.entries)
         owners = self.owners.copy()
         lost = _positions(self.ids, owners) == NONE
@@ -222,14 +224,14 @@ class Memories:
         return self._with(keys=self.keys[kept], owners=owners[kept])
 
     def _economical(self) -> Memories:
-        """Return tables whose store holds no more values of no memory than it must for changes to be fast."""
+        """Return these tables, packed if more than about half of the values in the store are unused."""
         if self.values.n_values > 2 * self.ids.size + _FEW:
             return self.packed()
         return self
 
 
 def _positions(ids: np.ndarray, asked: np.ndarray) -> np.ndarray:
-    """Return where ids are among others, which rise, and NONE for those that are not: int64, like ``asked``."""
+    """Return the positions of the ids ``asked`` in ``ids``, which is sorted; NONE for ids that are not in it."""
     if ids.size == 0:
         return np.full(np.shape(asked), NONE, np.int64)
     rows = np.minimum(np.searchsorted(ids, asked), ids.size - 1)
@@ -237,30 +239,31 @@ def _positions(ids: np.ndarray, asked: np.ndarray) -> np.ndarray:
 
 
 def _looked_up(table: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Return the entries of a table, NONE for NONE."""
+    """Return the entries of a table at ``rows``; NONE for NONE."""
     return np.where(rows == NONE, NONE, table[rows]) if table.size > 0 else rows
 
 
 class FurtherKeyWorth(NamedTuple):
-    """For own and for further keys, how probable it is that the nearest is right: logistic in its similarity.
+    """The probability that the nearest key is right, for own and for further keys: logistic in its similarity.
 
-    Further keys are queries that were rewarded. Queries may be more like each other than like what they ask for, so the
-    nearest of former queries says less than the nearest of the keys, and how much less depends on the data. A
-    similarity to a further key counts as the similarity to an own key that is right as often.
+    Further keys are rewarded queries. Queries may be more similar to each other than to the keys, so the nearest
+    further key is weaker evidence than the nearest own key. How much weaker depends on the data. The similarity to a
+    further key is converted to the similarity of an own key that is right with the same probability.
 
-    Learned one observation at a time, by the normal approximation of the posterior (Spiegelhalter and Lauritzen, 1990).
+    The parameters are learned one observation at a time, by the normal approximation of the posterior (Spiegelhalter
+    and Lauritzen, 1990).
     """
 
-    means: np.ndarray  # float64 (2, 2): slope and intercept of each
+    means: np.ndarray  # float64 (2, 2): slope and intercept for own and further keys
     precisions: np.ndarray  # float64 (2, 2, 2)
 
     @classmethod
     def first(cls) -> FurtherKeyWorth:
-        """Return what is believed before any evidence: both are worth the same."""
+        """Return the prior, which is the same for own and further keys."""
         return cls(np.tile(_FIRST, (2, 1)), np.tile(np.diag(1.0 / _VARIANCES), (2, 1, 1)))
 
     def seen(self, kind: int, similarities: np.ndarray, right: np.ndarray) -> FurtherKeyWorth:
-        """Return what is believed when the nearest keys of a kind have been seen to be right or wrong."""
+        """Return the posterior after observing whether the nearest keys of a kind were right."""
         means, precisions = self.means.copy(), self.precisions.copy()
         mean, precision = means[kind], precisions[kind]
         for similarity, is_right in zip(similarities.tolist(), right.tolist(), strict=True):
@@ -272,7 +275,7 @@ class FurtherKeyWorth(NamedTuple):
         return FurtherKeyWorth(means, precisions)
 
     def in_terms_of_own(self, similarities: np.ndarray) -> np.ndarray:
-        """Return the similarities to own keys that are worth as much as these to further ones: at most 1, float32."""
+        """Convert similarities to further keys to equivalent similarities to own keys: at most 1, float32."""
         own, further = self.means[OWN], self.means[FURTHER]
         slope = max(own[0], _FLATTEST)
         worth = (max(further[0], _FLATTEST) * similarities + further[1] - own[1]) / slope

@@ -22,63 +22,65 @@ from ._multilabel_model import LabelledRows, MultilabelModel
 
 
 class CMTMultilabelClassifier(ClassifierMixin, MemoryEstimator):
-    """A classifier that gives each example any number of very many labels, with the forest of :class:`CMTClassifier`.
+    """A multi-label classifier over very many labels, with a forest like that of :class:`CMTClassifier`.
 
-    The candidates for an example are the common labels, those that it reaches in the trees, and for sparse examples
-    those that the head's inverted index lists for its rare features. A linear support vector machine for each label
-    decides whether the example has it. Those of common labels learn from all examples (one against all), the others
-    from the examples for which they are candidates (one against some, section 4.2 of the paper). Everything learns
-    online: ``partial_fit`` takes new examples at any time, and new labels as further columns.
+    The candidates for an example are the common labels, the labels in the leaves that it reaches in the trees and, for
+    sparse examples, the labels that the head's inverted index lists for its rare features. A linear support vector
+    machine for each label decides whether the example has that label. Scorers of common labels learn from all examples
+    (one against all). Other scorers learn from the examples for which their label is a candidate (one against some,
+    section 4.2 of the paper). All parts learn online: ``partial_fit`` takes new examples at any time, and new labels as
+    additional columns.
 
     Parameters
     ----------
     n_candidates : int, optional
-        Maximum number of labels that are scored for a row, beside the common ones. By default see the notes.
+        Maximum number of labels that are scored for a row in addition to the common ones. The notes give the default.
     n_trees, n_probes, leaf_multiplier
-        As for :class:`CMTClassifier`. As long as none of them is set, ``fit`` grows no trees for sparse examples, whose
-        labels the index finds. Trees are grown when ``n_probes`` is set later and leaves are wanted, and by
-        ``partial_fit`` after that, whose new labels are not in the index at once.
+        As for :class:`CMTClassifier`. If none of them is set, ``fit`` grows no trees for sparse examples, because the
+        inverted index finds their labels. Trees are grown later by a search, if ``n_probes`` has been set, or by
+        ``partial_fit``, whose new labels are not in the index at once.
     alpha, n_reroutes, n_jobs, random_state, verbose
         As for :class:`CMTClassifier`.
     n_router_passes : int, default 1
-        Passes over the examples in which the routers learn, where there are trees.
+        Number of passes over the examples that teach the routers, if there are trees.
     n_head_passes : int, default 3
-        Passes in which the scorers of labels that are not common learn, each after another search for hard negatives.
+        Number of passes that train the scorers of labels that are not common, each after a new search for hard
+        negatives.
     store_examples : bool, default True
-        Whether to keep all examples, in trees of their own, which only ``kneighbors`` needs. Without them memory does
-        not grow with the number of examples. What counts is the value at ``fit`` or the first ``partial_fit``.
+        Whether to keep all examples in separate trees, which only ``kneighbors`` needs. Otherwise memory does not grow
+        with the number of examples. The value at ``fit`` or the first ``partial_fit`` counts.
     aggressiveness : float, default 1.0
-        How hard the margin of the scorers is (``C``).
+        Penalty ``C`` for margin violations of the scorers: a larger value means a harder margin.
     threshold : float or "f1", default 0.0
-        Labels with a score above it are predicted. With "f1" ``fit`` chooses it, so that the mean F1 of the label sets
-        of examples that it holds out is highest: it learns twice, and predicts more labels where few are certain. A
-        number can be set at any time.
+        Labels with a score above the threshold are predicted. With "f1", ``fit`` chooses the threshold that maximises
+        the mean F1 of the label sets of held-out examples. This makes ``fit`` learn twice, and predicts more labels if
+        few are certain. A number can be set at any time.
 
     Notes
     -----
-    Up to 1,024 labels are all common: then the classifier is one against all, and no tree is searched. Of more, those
-    are common that one example in 256 has, at most 1,024. Besides, at most ``256 * log2(n_labels)`` labels are met in
-    leaves, if there are trees, and in the lists of the index. Those of the leaves are scored, and of those that the
-    index lists the best 48, or 12 times the labels that an example has on average. :meth:`count_candidates` tells how
-    many are scored.
+    If there are at most 1,024 labels, all are common: the classifier is one against all, and no tree is searched. If
+    there are more, a label is common if at least 1 example in 256 has it, up to 1,024 labels. In addition, a search
+    finds at most ``256 * log2(n_labels)`` labels in leaves, if there are trees, and in the posting lists. All labels of
+    the leaves are scored. Of the labels in the posting lists, the best 48 are scored, or 12 times the mean number of
+    labels per example if that is more. :meth:`count_candidates` returns how many are scored.
 
-    ``n_head_passes`` is the number of times that the head looks for hard negatives for labels that are not common.
-    With 0, labels are ranked by their cosine, and those of a positive one are predicted.
+    ``n_head_passes`` is the number of searches for hard negatives of labels that are not common. With 0, labels are
+    ranked by their cosine, and labels with a positive cosine are predicted.
 
     Attributes
     ----------
     n_labels_ : int
-        Columns of the matrices of labels.
+        Number of columns of the label matrices.
     classes_ : ndarray of shape (n_labels,)
         The numbers of the columns, or the names of the labels.
     n_features_in_ : int
         Width of the examples.
     forest_ : ContextualMemoryTree
-        The trees over the labels; a single leaf with all of them where no trees have been grown.
+        The trees over the labels; a single leaf with all labels if no trees have been grown.
     examples_ : ContextualMemoryTree or None
         Trees over the examples.
     threshold_ : float
-        The threshold that was chosen, with ``threshold="f1"``.
+        The threshold that ``fit`` chose with ``threshold="f1"``.
     """
 
     _kind = "CMTMultilabelClassifier"
@@ -132,20 +134,21 @@ class CMTMultilabelClassifier(ClassifierMixin, MemoryEstimator):
 
     @changes_model
     def fit(self, X: Any, Y: Any, sample_weight: Any = None) -> Self:
-        """Learn from examples, forgetting earlier ones.
+        """Learn from examples, and forget earlier ones.
 
         Parameters
         ----------
         X : array-like or sparse matrix, shape (n, n_features)
             Examples.
         Y : array-like or sparse matrix, shape (n, n_labels)
-            Not 0 where an example has a label. Or for each example a list, tuple or set of the names of its labels,
-            which are strings. Or a vector of two classes, which is a single label: whether an example is of the second.
+            Label matrix, nonzero where an example has a label. Alternatively, for each example a list, tuple or set of
+            label names, which are strings. Or a vector of two classes, which is treated as a single label: whether the
+            example belongs to the second class.
         sample_weight : array-like, shape (n,), optional
-            How much each example counts, from 0 to a million; by default 1. A weight of 2 counts like the same row
-            twice: as a factor of ``C``, in the means, and when common labels and a threshold are chosen. One of 0
-            counts like no row. Positive weights below 1e-9 count as 1e-9. Routers and the search for neighbors do not
-            depend on weights.
+            Weight of each example, from 0 to 1,000,000; by default 1. A weight of 2 has the effect of the same row
+            twice: as a factor of ``C``, in the means, and in the choice of common labels and threshold. A row of weight
+            0 is ignored. Positive weights below 1e-9 count as 1e-9. Routers and the search for neighbors do not depend
+            on weights.
 
         Returns
         -------
@@ -154,12 +157,12 @@ class CMTMultilabelClassifier(ClassifierMixin, MemoryEstimator):
         Raises
         ------
         TypeError, ValueError
-            If an argument or a parameter cannot be used.
+            If an argument or a parameter is invalid.
         """
         return self._learn_anew(X, Y, None, sample_weight)
 
     def _learn_anew(self, X: Any, Y: Any, classes: Any, sample_weight: Any) -> Self:
-        """Learn from examples, forgetting earlier ones."""
+        """Learn from examples, and forget earlier ones."""
         fresh = self._unfitted()
         X = fresh._validated(X, reset=True)
         names, pair, answers = first_labels(Y, classes, X.shape[0])
@@ -180,17 +183,17 @@ class CMTMultilabelClassifier(ClassifierMixin, MemoryEstimator):
     @keeps_interpreter
     @changes_model
     def partial_fit(self, X: Any, Y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
-        """Learn from further examples, whose labels may have more columns than those before.
+        """Learn from more examples, whose label matrix may have new columns.
 
         Parameters
         ----------
         X : array-like or sparse matrix, shape (n, n_features)
             Examples.
         Y : array-like or sparse matrix, shape (n, n_labels)
-            Not 0 where an example has a label; at least as many columns as before. Or lists of names, known or new
-            ones, or a vector, if such came first.
+            Labels in the same form as in the first call. A matrix must have at least as many columns as before. Lists
+            may hold new names.
         classes : array-like, optional
-            For vectors, at the first call: both classes, if ``Y`` may hold only one of them.
+            Both classes, for the first call with a vector ``Y`` that may hold only one of them.
         sample_weight : array-like, shape (n,), optional
             As for :meth:`fit`.
 
@@ -201,9 +204,9 @@ class CMTMultilabelClassifier(ClassifierMixin, MemoryEstimator):
         Raises
         ------
         TypeError, ValueError
-            If an argument or a parameter cannot be used; nothing has changed then.
+            If an argument or a parameter is invalid. Nothing has changed then.
         MemoryError
-            If memory runs out. The classifier works on, but may not have learned all rows.
+            If memory runs out. The classifier remains usable, but may not have learned all rows.
         """
         if not self.__sklearn_is_fitted__():
             return self._learn_anew(X, Y, classes, sample_weight)
@@ -223,26 +226,26 @@ class CMTMultilabelClassifier(ClassifierMixin, MemoryEstimator):
 
         return self._change_model("partial_fit", rows.n_rows, learn)
 
-    # Answering
+    # Queries
 
     @keeps_interpreter
     @reads
     def top_labels(self, X: Any, k: int = 5) -> tuple[np.ndarray, np.ndarray]:
-        """Return the ``k`` labels that fit each row best.
+        """Return the ``k`` labels with the highest scores for each row.
 
         Parameters
         ----------
         X : array-like or sparse matrix, shape (n, n_features)
             Queries.
         k : int, default 5
-            Labels wanted: at most 1,000,000, or as many as there are if that is more.
+            Number of labels, at most the larger of 1,000,000 and ``n_labels_``.
 
         Returns
         -------
         labels : ndarray of int64, shape (n, k)
-            Columns, the best first; -1 where there were fewer candidates.
+            Columns, best first; -1 if there were fewer candidates.
         decisions : ndarray of float32, shape (n, k)
-            Their scores, positive where the row should have the label; minus infinity for none.
+            Their scores, positive for labels that the row should have; minus infinity for a missing label.
         """
         rows = self._checked(X)
         k, model = check_wanted("k", k, self.classes_.size), self._model
@@ -262,9 +265,9 @@ class CMTMultilabelClassifier(ClassifierMixin, MemoryEstimator):
     @keeps_interpreter
     @reads
     def predict(self, X: Any) -> Any:
-        """Return which labels each row has: an indicator matrix, sparse if the labels were when ``fit`` saw them.
+        """Return the labels of each row, in the form in which ``fit`` received them.
 
-        If these were lists of names, a list of tuples of names; if they were a vector of classes, so is this.
+        A dense or sparse indicator matrix, a list of tuples of names, or a vector of classes.
         """
         rows, model = self._checked(X), self._model
         row, column, _ = model.labels_above(rows, self._lowest(), self)
@@ -276,10 +279,10 @@ class CMTMultilabelClassifier(ClassifierMixin, MemoryEstimator):
     @keeps_interpreter
     @reads
     def decision_function(self, X: Any) -> np.ndarray:
-        """Return the score of each label for each row, above ``threshold`` where it has it: float64, (n, n_labels).
+        """Return the score of each label for each row: float64, shape (n, n_labels).
 
-        Labels that were no candidates get 1 less than the lowest score of any that was. If ``fit`` saw a
-        vector, the score of the second class, shape (n,).
+        A row has a label if its score is above ``threshold``. Labels that were not candidates get 1 less than the
+        lowest score of any candidate. If ``fit`` received a vector, return the score of the second class, shape (n,).
         """
         rows, model = self._checked(X), self._model
         scorers = model.index.all_scorers(self, rows.n_rows)
@@ -296,9 +299,9 @@ class CMTMultilabelClassifier(ClassifierMixin, MemoryEstimator):
     @keeps_interpreter
     @reads
     def predict_proba(self, X: Any) -> np.ndarray:
-        """Return the probability of each label for each row by itself: float64, shape (n, n_labels).
+        """Return the independent probability of each label for each row: float64, shape (n, n_labels).
 
-        If ``fit`` saw a vector, that of each class, shape (n, n_classes).
+        If ``fit`` received a vector, return the probability of each class, shape (n, n_classes).
         """
         proba, pair = 1.0 / (1.0 + np.exp(-LOGITS_PER_MARGIN * self.decision_function(X))), self._model.pair
         if pair is None:
@@ -308,30 +311,30 @@ class CMTMultilabelClassifier(ClassifierMixin, MemoryEstimator):
     @keeps_interpreter
     @reads
     def kneighbors(self, X: Any, n_neighbors: int = 5, return_distance: bool = True) -> Any:
-        """Return the nearest examples of each row, by their cosine.
+        """Return the nearest stored examples of each row by cosine.
 
         Parameters
         ----------
         X : array-like or sparse matrix, shape (n, n_features)
             Queries.
         n_neighbors : int, default 5
-            Examples wanted for each row: at most 1,000,000.
+            Number of examples for each row, at most 1,000,000.
         return_distance : bool, default True
-            Whether to return distances too.
+            Whether to return the distances as well.
 
         Returns
         -------
         neigh_dist : ndarray of float32, shape (n, n_neighbors)
-            1 minus the cosine; infinite where fewer examples were found. Only with ``return_distance``.
+            1 minus the cosine; infinity if fewer examples were found. Only with ``return_distance``.
         neigh_ind : ndarray of int64, shape (n, n_neighbors)
             Positions among all examples ever given to ``fit`` and ``partial_fit``, -1 for none.
 
         Raises
         ------
         sklearn.exceptions.NotFittedError
-            Before the first example.
+            If the classifier is not fitted.
         TypeError, ValueError
-            If an argument cannot be used, or examples were not stored.
+            If an argument is invalid, or examples are not stored.
         """
         rows, k = self._checked(X), check_wanted("n_neighbors", n_neighbors, 0)
         ids, cosines = self._model.nearest_examples(rows, k)
@@ -339,13 +342,13 @@ class CMTMultilabelClassifier(ClassifierMixin, MemoryEstimator):
 
     @reads
     def count_candidates(self, X: Any) -> np.ndarray:
-        """Return how many labels are scored for each row, not only met in a list of the index: int64, shape (n,)."""
+        """Return how many labels are scored for each row, not only found in a posting list: int64, shape (n,)."""
         rows, index = self._checked(X), self._model.index
         return index.best_labels(rows, 1, self).n_scored if index.n_labels > 0 else np.zeros(rows.n_rows, np.int64)
 
     @property
     def forest_(self) -> ContextualMemoryTree:
-        """The trees over the labels; a single leaf with all of them where no trees have been grown."""
+        """The trees over the labels; a single leaf with all labels if no trees have been grown."""
         return self._model.tree
 
     @property
@@ -355,7 +358,7 @@ class CMTMultilabelClassifier(ClassifierMixin, MemoryEstimator):
 
     @property
     def n_labels_(self) -> int:
-        """Columns of the matrices of labels."""
+        """Number of columns of the label matrices."""
         return self._model.n_columns
 
     @property
@@ -365,7 +368,7 @@ class CMTMultilabelClassifier(ClassifierMixin, MemoryEstimator):
 
     @property
     def threshold_(self) -> float:
-        """The threshold that was chosen, with ``threshold="f1"``."""
+        """The threshold that ``fit`` chose with ``threshold="f1"``."""
         if self._model.threshold is None:
             raise AttributeError('threshold_ is learned by fit with threshold="f1"')
         return self._model.threshold

@@ -1,7 +1,7 @@
 """The model of a classifier with any number of labels for each example, and how it learns.
 
-Common labels learn from all rows, the others from the rows of which they are candidates. Each label has its own linear
-support vector machine (``_heads/binary_svm.py``).
+Common labels learn from all rows, other labels from the rows for which they are candidates. Each label has its own
+linear support vector machine (``_heads/binary_svm.py``).
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ from ..tree import ContextualMemoryTree
 from ._input import filled, taken, total_weights
 from ._label_index import LabelIndex, LabelOptions, routed
 
-_MOST_COMMON = 1024  # labels that are candidates for every row: all, if there are no more
-_SHARE_OF_ROWS = 1 / 256  # that have a label which is common, where there are more
+_MOST_COMMON = 1024  # labels that are candidates for every row; if there are no more labels, all are common
+_SHARE_OF_ROWS = 1 / 256  # that makes a label common, if there are more labels
 
 _SWEEPS = 4  # over the rows of a label, in each pass
-_SWEEPS_AT_ONCE = 21  # over the rows of a common label, which are all there are from the start
-_NEGLIGIBLE_IN_COMMON = 0.001  # of the largest weight of the label
+_SWEEPS_AT_ONCE = 21  # over the rows of a common label, which are complete from the start
+_NEGLIGIBLE_IN_COMMON = 0.001  # relative to the largest weight of the label
 _PAIRS_AT_ONCE = 1 << 22
 
 _EXAMPLE_TREES, _EXAMPLE_LEAVES = 2, 8
@@ -83,7 +83,7 @@ class LabelledRows(NamedTuple):
 
 
 class MultilabelModel:
-    """Columns of labels, an index of those that rows have, and trees of the stored examples.
+    """Label columns, an index of the labels that occur, and trees of the stored examples.
 
     Attributes
     ----------
@@ -102,7 +102,7 @@ class MultilabelModel:
     is_output_sparse : bool
         Whether labels were given in a sparse matrix.
     threshold : float or None
-        The score above which labels are predicted, if it was learned.
+        The score above which labels are predicted, or None if it was not learned.
     """
 
     def __init__(
@@ -205,7 +205,7 @@ class MultilabelModel:
     def learn(
         self, labelled: LabelledRows, names: np.ndarray | None, options: MultilabelOptions, *, afresh: bool
     ) -> None:
-        """Learn rows, whose labels may have further columns with these ``names``."""
+        """Learn rows. Their labels may have new columns; ``names`` are the names of all columns."""
         index, rows, n_known, of_rows = self.index, labelled.rows, self.index.n_labels, labelled.of_answers()
         in_lists = index.learns_in_lists()
         if index.without_trees and not afresh:
@@ -273,7 +273,7 @@ class MultilabelModel:
         common = most_common(*index.amounts, former)
         index.head = index.head._replace(common=common_labels(common))
         if not np.isin(former, common).all():
-            index.update_postings()  # it has not listed them
+            index.update_postings()  # it does not list common labels
 
     def _train_head(
         self,
@@ -319,9 +319,9 @@ class MultilabelModel:
         pairs = pair_with_answers(of_rows[others], labels[others], n_labels)
         for n_pass in with_progress(range(options.n_head_passes), "pass", options.verbose):
             if n_pass > 0 and index.is_worth_listing(n_rows):
-                index.update_postings()  # it finds what the last pass got wrong
+                index.update_postings()  # so that it finds the errors of the last pass
             if in_lists:
-                index.head = with_lists_of(index.head, common)  # the others are learned again from nothing
+                index.head = with_lists_of(index.head, common)  # other labels are learned from scratch
             found = group_by_label(self._hard_negatives(questions, options), orders.permutation(n_rows), n_labels)
             counted: list[ExamplePairs] = []
             of_labels = _noting(pair_with_hard_negatives(pairs, found, n_rows), counted)
@@ -330,7 +330,7 @@ class MultilabelModel:
         if n_known > 0:
             index.prune()
         else:
-            index.n_cells_pruned = cells_of_tables(index.head)  # all lost what is negligible with every pass
+            index.n_cells_pruned = cells_of_tables(index.head)  # every pass has dropped negligible weights
 
     def _hard_negatives(self, questions: Questions, options: MultilabelOptions) -> np.ndarray:
         """Return the candidate labels of each row except common ones, filled up with NONE, as int32."""
@@ -347,7 +347,7 @@ class MultilabelModel:
         index.in_threads(questions.rows, find)
         return found
 
-    # Answering
+    # Queries
 
     def labels_above(
         self, rows: Rows, lowest: float, options: MultilabelOptions, n_listed: int = _LABELS_LISTED
@@ -395,7 +395,7 @@ class MultilabelModel:
 
 
 def _noting(blocks: Iterable[LabelBlock], counted: list[ExamplePairs]) -> Iterator[LabelBlock]:
-    """Yield blocks and, when they have been learned, note those of their pairs that count."""
+    """Yield blocks. After each block has been learned, add the pairs that count to ``counted``."""
     for block in blocks:
         yield block
         counted.append(pairs_that_count(block.pairs))
@@ -420,7 +420,7 @@ def most_common(n_of_label: np.ndarray, n_rows: float, former: np.ndarray) -> np
     """
     if n_of_label.size <= _MOST_COMMON:
         return np.argsort(-n_of_label, kind="stable")
-    frequent = np.flatnonzero(n_of_label >= _SHARE_OF_ROWS / 2 * n_rows)  # few of very many: only these are sorted
+    frequent = np.flatnonzero(n_of_label >= _SHARE_OF_ROWS / 2 * n_rows)  # sort only these few
     common = frequent[np.argsort(-n_of_label[frequent], kind="stable")[:_MOST_COMMON]]
     share = np.where(np.isin(common, former), _SHARE_OF_ROWS / 2, _SHARE_OF_ROWS)
     return common[n_of_label[common] >= share * n_rows]

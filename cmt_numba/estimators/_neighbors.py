@@ -1,7 +1,7 @@
 """Exact nearest neighbors among stored examples, by Euclidean distance or cosine.
 
-All distances of a block of rows come from one matrix product, and a kernel picks the nearest examples. Products of
-dense rows are of float32, so a few more examples than wanted are picked, and ranked by distances in float64.
+One matrix product gives all distances of a block of rows, and a kernel selects the nearest examples. Products of dense
+rows are in float32, so a few more examples than wanted are selected, and ranked by distances in float64.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from .._heads import best_few
 
 METRICS = ("euclidean", "cosine")
 
-_SCORES_AT_ONCE = 1 << 21  # of a block of rows, 8 MB
-_VALUES_AT_ONCE = 1 << 20  # of pairs that are compared in float64
-_FURTHER = 8  # examples picked beyond those wanted
-_MOST_PICKED = 128  # by the kernel, which keeps them sorted: more are found sooner by partitioning
+_SCORES_AT_ONCE = 1 << 21  # in a block of rows, 8 MB
+_VALUES_AT_ONCE = 1 << 20  # in a block of pairs that are compared in float64
+_FURTHER = 8  # examples selected beyond those wanted
+_MOST_PICKED = 128  # by the kernel, which keeps them sorted; partitioning is faster for more
 _ROUNDING = 2.0**-20  # relative to the squared lengths of two rows: squared distances closer than this are equal
 
 
 class NeighborTable(NamedTuple):
-    """Examples as they are compared with rows."""
+    """Examples in a layout for comparisons with rows."""
 
     metric: str
     keys: Any  # float32 (n, n_features), dense or CSR: of unit length for cosines, otherwise centred if dense
-    columns: Any  # the same transposed, for products
+    columns: Any  # the transposed keys, for products
     squares: np.ndarray  # float32 (n,): squared lengths of keys
     center: np.ndarray | None  # float32 (n_features,)
 
@@ -44,7 +44,7 @@ def row_lengths(X: Any) -> np.ndarray:
 
 
 def new_table(stored: Rows, lengths: np.ndarray | None, metric: str) -> NeighborTable:
-    """Return a table of stored unit-length examples, whose original lengths are ``lengths``, None for 1."""
+    """Return a table of stored unit-length examples. ``lengths`` are their original lengths, or None if all are 1."""
     keys: Any = as_matrix(stored)
     if metric == "cosine":
         ones = np.ones(stored.n_rows, np.float32)
@@ -58,9 +58,9 @@ def new_table(stored: Rows, lengths: np.ndarray | None, metric: str) -> Neighbor
 
 
 def nearest(table: NeighborTable, rows: Rows, lengths: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the positions of the ``k`` nearest examples of each row, and their distances, the nearest first.
+    """Return the positions of the ``k`` nearest examples of each row, and their distances, nearest first.
 
-    Of equal distances the first example comes first.
+    Ties are ordered by position.
 
     Parameters
     ----------
@@ -71,14 +71,14 @@ def nearest(table: NeighborTable, rows: Rows, lengths: np.ndarray, k: int) -> tu
     lengths : ndarray of float32, shape (n_rows,)
         Their original lengths.
     k : int
-        Examples wanted.
+        Number of examples wanted.
 
     Returns
     -------
     positions : ndarray of int64, shape (n_rows, k)
-        NONE where there are fewer examples.
+        NONE if there are fewer examples.
     distances : ndarray of float64, shape (n_rows, k)
-        Euclidean distances, or 1 minus the cosine; infinite for none.
+        Euclidean distances, or 1 minus the cosine; infinity for a missing example.
     """
     n_rows, n_found = rows.n_rows, min(k, table.squares.size)
     positions, distances = np.full((n_rows, k), NONE), np.full((n_rows, k), np.inf)
@@ -108,7 +108,7 @@ def _scaled(matrix: Any, lengths: np.ndarray | None) -> Any:
 
 
 def _blocks(table: NeighborTable, queries: Any) -> Iterator[tuple[int, np.ndarray]]:
-    """Yield the first row of each block of rows, and a score for each example, which is larger for nearer ones."""
+    """Yield, for each block of rows, its first row and its scores of all examples. Nearer examples score higher."""
     length = max(1, _SCORES_AT_ONCE // max(1, table.squares.size))
     for first in range(0, queries.shape[0], length):
         products = queries[first : first + length] @ table.columns
@@ -131,7 +131,7 @@ def _pick(scores: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
 def _squared_distances(
     table: NeighborTable, queries: Any, picked: np.ndarray, values: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the squared distances of rows and the examples picked for them, and a bound on their errors per row."""
+    """Return the squared distances of rows to their selected examples, and an error bound for each row."""
     of_picked = table.squares[picked]
     if not isinstance(queries, np.ndarray):
         squares = np.asarray(queries.multiply(queries).sum(axis=1), np.float64).reshape(-1, 1)

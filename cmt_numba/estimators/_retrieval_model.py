@@ -31,10 +31,10 @@ from ._memories import FURTHER, OWN, FurtherKeyWorth, Memories
 from ._values import Components, DistinctVectors, ValueStore, digests_of, digests_of_keys
 
 _KEY_TREES, _VALUE_TREES = 4, 1
-_VALUE_LEAVES = 4  # searched for each tree: what is expected is seldom quite what is there
+_VALUE_LEAVES = 4  # searched per tree: a predicted value seldom equals a stored one
 _SURE_MARGIN, _SURE_MARGIN_OF_KEYS = 0.2, 0.75  # taught routers decide new rows with smaller margins
-_SPARE_ANSWERS = 8  # searched for beyond those wanted, because several keys may lead to one memory
-_ROWS_AT_FIRST, _MOST_ROWS = 32, 512  # that rewards are learned for at once
+_SPARE_ANSWERS = 8  # hits beyond those wanted, because several keys may lead to one memory
+_ROWS_AT_FIRST, _MOST_ROWS = 32, 512  # sizes of the first and the largest block that rewards are learned in
 
 
 class RetrievalOptions(Protocol):
@@ -74,7 +74,7 @@ class ValueExpectation:
         return ValueExpectation(self.components, copy.deepcopy(self.map))
 
     def expect(self, rows: Rows, n_threads: int) -> np.ndarray:
-        """Return what to expect of rows, in the terms of the forest: nothing of what the components leave out."""
+        """Return the expected values of rows as vectors of the forest, with 0 for the part outside the components."""
         expected = np.zeros((rows.n_rows, self.components.n_components), np.float32)
 
         def expect(first: int, stop: int) -> None:
@@ -91,7 +91,7 @@ class ValueExpectation:
         orders: np.random.Generator,
         options: RetrievalOptions,
     ) -> None:
-        """Learn which values rows have; ``vectors`` are in the terms of the forest."""
+        """Learn the values of rows. ``vectors`` are the values as vectors of the forest."""
         self.map = enter_rows(self.map, rows)
         targets = np.ascontiguousarray(vectors[:, :-1])
         duals = np.zeros_like(targets)
@@ -122,11 +122,11 @@ class RetrievalModel:
     sparse : bool
         Whether keys are sparse.
     by_value : ValueExpectation or None
-        Predicts the values of queries, in a search by value.
+        The map that predicts the values of queries in a search by value.
     distinct : DistinctVectors
         The values in the forest or, in a search by key, further keys.
     worth : FurtherKeyWorth
-        What similarities to further keys are worth.
+        How much similarity to further keys counts.
     """
 
     def __init__(
@@ -255,7 +255,7 @@ class RetrievalModel:
         self._set_memories(self.memories.with_values(ids, values, entries))
 
     def learn_rewards(self, rows: Rows, ids: np.ndarray, rewards: np.ndarray, options: RetrievalOptions) -> None:
-        """Learn from the rewards of memories that were shown for rows; ids of NONE were not."""
+        """Learn from the rewards of memories that were shown for rows. Ids may be NONE."""
         if self.by_value is None:
             self._learn_ranking(rows, ids, rewards, options)
             return
@@ -270,7 +270,7 @@ class RetrievalModel:
             teach_rows(self.forest, expected, self.memories.entries_of(found)[best])
 
     def _learn_ranking(self, rows: Rows, ids: np.ndarray, rewards: np.ndarray, options: RetrievalOptions) -> None:
-        """Learn from rewards, some rows after the other: each shows what the keys that came of others are worth."""
+        """Learn from rewards in blocks of rows. Each block is evidence on the further keys from earlier blocks."""
         first, n = 0, _ROWS_AT_FIRST
         while first < rows.n_rows:
             some = slice(first, first + n)
@@ -294,9 +294,9 @@ class RetrievalModel:
             self.memories = self.memories.with_keys(entries, owners)
 
     def _weigh_keys(self, rows: Rows, ids: np.ndarray, right: np.ndarray, options: RetrievalOptions) -> None:
-        """Learn from the nearest own and further key of each row what further keys are worth.
+        """Learn how much further keys count, from the nearest own and further key of each row.
 
-        A memory is right or, if it was shown and another one or none is, wrong.
+        Rows without a right memory count only if they were shown the memory of the key: it is wrong.
         """
         hits, owners, further = self._search_keys(rows, 1, options)
         for kind, of_kind in ((OWN, ~further & (owners != NONE)), (FURTHER, further)):
@@ -307,9 +307,9 @@ class RetrievalModel:
             self.worth = self.worth.seen(kind, hits.scores[at][known], (owner == wanted)[known])
 
     def _insert_distinct(self, digests: list[bytes], keys: Rows, verbose: bool = False) -> np.ndarray:
-        """Insert those keys into the forest that are not there, by their digests, and return their entries.
+        """Insert the keys that are not in the forest yet, by their digests; return the entries of all keys.
 
-        They are stored once the tables name them.
+        The new entries are permanent only after the tables refer to them.
         """
         first = self.forest.next_id
         entries = self.distinct.number(digests, first)
@@ -320,18 +320,18 @@ class RetrievalModel:
         return entries
 
     def _set_memories(self, memories: Memories) -> None:
-        """Replace the tables, and remove from the forest what only the former tables refer to."""
+        """Replace the tables, and remove from the forest the keys that only the old tables refer to."""
         gone = np.setdiff1d(self.memories.keys, memories.keys)
         self.memories = memories
         self._forget_keys(gone)
 
     def _forget_keys(self, keys: np.ndarray) -> None:
-        """Remove from the forest what the tables no longer refer to."""
+        """Remove from the forest keys that the tables no longer refer to."""
         self.distinct.forget(keys)
         if keys.size > 0:
             remove_ids(self.forest, keys)
 
-    # Answering
+    # Queries
 
     def best_memories(self, rows: Rows, k: int, options: RetrievalOptions) -> Hits:
         """Return the ``k`` best memories of each row, and their scores."""
@@ -352,9 +352,9 @@ class RetrievalModel:
         return _each_once(hits._replace(ids=ids, scores=scores), k)
 
     def _search_keys(self, rows: Rows, k: int, options: RetrievalOptions) -> tuple[Hits, np.ndarray, np.ndarray]:
-        """Return what the forest finds for the ``k`` best memories, their ids, and which keys are further ones."""
+        """Return the keys found for the ``k`` best memories, the ids of their memories, and which are further keys."""
         memories = self.memories
-        several = memories.keys.size > memories.ids.size  # keys of some memory
+        several = memories.keys.size > memories.ids.size  # some memory has several keys
         wanted = min(2 * k + _SPARE_ANSWERS, max(MOST_WANTED, self.forest.n_memories)) if several else k
         hits: Hits = query_forest(self.forest, rows, wanted, options.n_probes)
         owners = memories.owners_of(hits.ids)
@@ -362,7 +362,7 @@ class RetrievalModel:
         short = np.flatnonzero(np.sum((owners != NONE) & ~further, axis=1) < min(k, memories.ids.size))
         if not several or short.size == 0:
             return hits, owners, further
-        # Among very many further keys there may be no other that would be worth more.
+        # Further keys may crowd out own keys, so search again among own keys only.
         own = query_forest(self.forest, rows.take(short), k, options.n_probes, among=memories.own_entries)
         more = no_hits(rows.n_rows, k)
         more.ids[short], more.scores[short] = own.ids, own.scores
@@ -375,7 +375,7 @@ class RetrievalModel:
         return self.by_value.expect(rows, self.forest.threads_for(rows.n_rows))
 
     def _as_rows(self, vectors: np.ndarray) -> Rows:
-        """Return values, or expectations of them, as rows for the forest."""
+        """Return values, stored or expected, as rows for the forest."""
         return check_rows(vectors, n_threads=self.forest.most_threads())
 
 

@@ -1,4 +1,4 @@
-"""The retriever: values of any kind, found by keys."""
+"""The retriever: a memory that maps keys to values of any kind."""
 
 from __future__ import annotations
 
@@ -36,63 +36,63 @@ from ._retrieval_model import RetrievalModel
 from ._values import as_values, cosines, equalities
 
 SEARCHES = ("key", "value")
-_LEAST_EXPLORED = 10  # best memories that a row which explores draws from
+_LEAST_EXPLORED = 10  # default lower limit of `n_explored`
 
 
 class CMTRetriever(MemoryEstimator):
-    """A memory that answers keys with values: vectors, or objects of any kind.
+    """A memory that maps keys to values: vectors, or objects of any kind.
 
-    What is retrieved is one of the values stored (section 4.3 of the paper: images by their captions). There are two
-    ways to search:
+    A query returns one of the stored values (section 4.3 of the paper retrieves images by their captions). There are
+    two ways to search:
 
-    - by key: the memory whose key is most like the query, in a forest over keys. This is the paper's way.
-    - by value, where values are vectors: the memory whose value is most like what is to be expected of the query. The
-      expectation is a linear map from keys to values, learned from all memories by ridge regression, and the forest is
-      one over distinct values. Its routers are taught where expectations lead. Expected is the reward: the cosine of
-      the value retrieved and of the one that belonged to the query.
+    - By key: find the memory whose key is most similar to the query, in a forest over keys, as in the paper.
+    - By value, if values are vectors: predict a value for the query, and find the memory with the most similar value. A
+      linear map from keys to values, learned from all memories by ridge regression, predicts the value. The forest is
+      over distinct values, and its routers learn from predicted values. The score of a memory is its expected reward:
+      the cosine of its value and the right value of the query.
 
-    Both learn online: ``partial_fit`` takes new memories and ``feedback`` takes rewards, at any time.
+    Both learn online: ``partial_fit`` takes new memories, and ``feedback`` takes rewards, at any time.
 
     Parameters
     ----------
     search : {"key", "value"}, optional
-        The way to search; by default by value where values are vectors, and by key where not.
+        How to search. By default by value if values are vectors, otherwise by key.
     n_trees : int, optional
-        Trees of the forest; by default 4 over keys, 1 over values.
+        Number of trees in the forest. By default 4 over keys, 1 over values.
     n_probes : int, optional
-        Leaves searched in all trees together; by default 1 for each tree over keys, 4 over values.
+        Number of leaves searched in all trees together. By default 1 per tree over keys, 4 per tree over values.
     n_components : int, default 64
-        Of the search by value: how many components of values are compared; at most 65,536.
+        Search by value: number of components of values that are compared, at most 65,536.
     regularization : float, default 3.0
-        Of the search by value: the ridge. Keys have length 1, so it counts like that number of examples of a feature.
+        Search by value: the ridge penalty. Keys are scaled to length 1, so it counts like this number of examples of a
+        feature.
     n_value_passes : int, default 10
-        Of the search by value: how often the expectation learns from each memory; at most 10,000 times, as with all
-        passes.
+        Search by value: number of passes over the memories that train the map from keys to values, at most 10,000.
     n_router_passes : int, default 1
-        Of the search by value: how often each memory teaches the routers.
+        Search by value: number of passes over the memories that teach the routers, at most 10,000.
     n_reward_passes : int, default 0
-        Of the search by key, in ``fit`` and where values are vectors: passes of query, reward and update.
+        Search by key, with vectors as values: number of passes of query, reward and update in ``fit``, at most 10,000.
     leaf_multiplier : float, default 4.0
-        ``c``: a leaf of a tree of ``n`` memories holds at most ``c * log2(n)``.
+        Factor ``c`` of the leaf size: a leaf of a tree of ``n`` memories holds at most ``c * log2(n)``.
     alpha : float in (0, 1], default 0.9
-        How strongly routers keep the two sides of a node equal in number.
+        How strongly routers balance the two sides of a node.
     n_reroutes : int, default 5
-        How many memories each tree reroutes after each insertion; at most 10,000.
+        Number of memories that each tree reroutes after each insertion, at most 10,000.
     n_jobs : int, optional
-        Threads; by default one, with -1 as many as numba uses. Answers do not depend on it.
+        Number of threads, by default 1; -1 means as many as numba uses. Results do not depend on it.
     random_state : int, numpy.random.RandomState or None
         Seed.
     verbose : bool, default False
-        Show progress bars while it learns.
+        Whether to show progress bars while learning.
 
     Attributes
     ----------
     n_features_in_ : int
         Width of the keys.
     n_memories_ : int
-        Memories stored.
+        Number of stored memories.
     search_ : str
-        The way searched.
+        How the retriever searches: "key" or "value".
     forest_ : ContextualMemoryTree
         The trees, over keys or over distinct values.
 
@@ -155,20 +155,19 @@ class CMTRetriever(MemoryEstimator):
 
     @changes_model
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Store memories, forgetting earlier ones.
+        """Store memories, and forget earlier ones.
 
         Parameters
         ----------
         X : array-like or sparse matrix, shape (n, n_features)
             Keys.
         y : array-like or sparse matrix of shape (n, width), or sequence of n objects, optional
-            Their values: vectors, or objects of any kind. By default the positions 0 .. n - 1.
+            Their values: vectors, or objects of any kind. By default the positions 0 to n - 1.
         sample_weight : array-like, shape (n,), optional
-            How much each memory counts for what is expected of queries, from 0 to a million; by default 1. A weight of
-            2 counts like the same row twice in the ridge regression, but is a single memory. A row of weight 0 is left
-            out: it is not stored, and gets no id. Positive weights below 1e-9 count as 1e-9. Nothing else depends on
-            weights: components and routers do not, and with ``search="key"``, where there is no regression, all
-            weights above 0 are the same.
+            Weight of each memory in the ridge regression, from 0 to 1,000,000; by default 1. A weight of 2 has the
+            effect of the same row twice, but only one memory is stored. A row of weight 0 is ignored: it is not stored
+            and gets no id. Positive weights below 1e-9 count as 1e-9. Components and routers do not depend on weights.
+            With ``search="key"`` there is no regression, so all positive weights have the same effect.
 
         Returns
         -------
@@ -177,12 +176,12 @@ class CMTRetriever(MemoryEstimator):
         Raises
         ------
         TypeError, ValueError
-            If an argument or a parameter cannot be used.
+            If an argument or a parameter is invalid.
         """
         return self._store_anew(X, y, sample_weight)
 
     def _store_anew(self, X: Any, y: Any, sample_weight: Any) -> Self:
-        """Store memories, forgetting earlier ones."""
+        """Store memories, and forget earlier ones."""
         fresh = self._unfitted()
         X = fresh._validated(X, reset=True)
         values = as_values(np.arange(X.shape[0]) if y is None else y, X.shape[0])
@@ -202,14 +201,14 @@ class CMTRetriever(MemoryEstimator):
     @keeps_interpreter
     @changes_model
     def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Store further memories.
+        """Store more memories.
 
         Parameters
         ----------
         X : array-like or sparse matrix, shape (n, n_features)
             Keys.
         y : array-like, sparse matrix or sequence, optional
-            Their values, of the kind and width of those before. By default the positions that follow.
+            Their values, of the same kind and width as those stored. By default the next positions.
         sample_weight : array-like, shape (n,), optional
             As for :meth:`fit`.
 
@@ -220,7 +219,7 @@ class CMTRetriever(MemoryEstimator):
         Raises
         ------
         TypeError, ValueError
-            If an argument or a parameter cannot be used; nothing has changed then.
+            If an argument or a parameter is invalid. Nothing has changed then.
         """
         if not self.__sklearn_is_fitted__():
             return self._store_anew(X, y, sample_weight)
@@ -236,19 +235,19 @@ class CMTRetriever(MemoryEstimator):
     @keeps_interpreter
     @changes_model
     def feedback(self, X: Any, ids: Any, rewards: Any) -> Self:
-        """Learn from what memories were worth to queries.
+        """Learn from rewards for the memories that queries retrieved.
 
-        Searching by value, the expectation learns to predict the rewards. Searching by key, the scorer learns to rank
-        memories of high reward above those of low reward, and a query that was rewarded with 0.5 or more is stored as
-        a further key of its best memory, once however often it comes. How much it is worth to be like a further key is
-        learned, too. Further keys go when their memory is removed.
+        In a search by value, the map from keys to values learns to predict the rewards. In a search by key, the scorer
+        learns to rank memories of high reward above those of low reward. A query with a reward of 0.5 or more is stored
+        once as a further key of its best memory. How much similarity to a further key counts is learned as well.
+        Removing a memory removes its further keys.
 
         Parameters
         ----------
         X : array-like or sparse matrix, shape (n, n_features)
             Queries.
         ids : array-like of int, shape (n,) or (n, k)
-            Memories that they retrieved (:meth:`kneighbors`); -1 for none.
+            Ids of the memories that they retrieved (:meth:`kneighbors`); -1 for none.
         rewards : array-like, same shape
             Rewards in [0, 1].
 
@@ -259,9 +258,9 @@ class CMTRetriever(MemoryEstimator):
         Raises
         ------
         KeyError
-            If there is no such memory; nothing has changed then.
+            If an id is not stored. Nothing has changed then.
         TypeError, ValueError
-            If an argument cannot be used; nothing has changed then.
+            If an argument is invalid. Nothing has changed then.
         """
         rows = self._checked(X)
         flat = check_memory_ids(np.ravel(unmasked("ids", ids)), np.size(ids))
@@ -276,12 +275,14 @@ class CMTRetriever(MemoryEstimator):
     @keeps_interpreter
     @changes_model
     def remove(self, ids: Any) -> Self:
-        """Forget memories, with all their keys and values. Their ids are not used again; what was learned stays.
+        """Remove memories with all their keys and values.
+
+        Their ids are not used again. What was learned from them stays.
 
         Parameters
         ----------
         ids : int or array-like of int, shape (n,)
-            Ids of stored memories, each named once.
+            Distinct ids of stored memories.
 
         Returns
         -------
@@ -290,7 +291,7 @@ class CMTRetriever(MemoryEstimator):
         Raises
         ------
         KeyError
-            If there is no such memory; nothing has been removed then.
+            If an id is not stored. Nothing has been removed then.
         TypeError, ValueError
             If ``ids`` are not distinct integers.
         """
@@ -302,16 +303,16 @@ class CMTRetriever(MemoryEstimator):
     @keeps_interpreter
     @changes_model
     def replace(self, ids: Any, X: Any) -> Self:
-        """Give memories other keys, where search is by key. Their ids and values stay.
+        """Replace the keys of memories, in a search by key.
 
-        So do queries that :meth:`feedback` has stored as further keys of theirs.
+        Their ids and values stay, and so do the queries that :meth:`feedback` has stored as their further keys.
 
         Parameters
         ----------
         ids : int or array-like of int, shape (n,)
-            Ids of stored memories, each named once.
+            Distinct ids of stored memories.
         X : array-like or sparse matrix, shape (n, n_features)
-            Their keys from now on.
+            The new keys.
 
         Returns
         -------
@@ -320,10 +321,9 @@ class CMTRetriever(MemoryEstimator):
         Raises
         ------
         KeyError
-            If there is no such memory; nothing has changed then.
+            If an id is not stored. Nothing has changed then.
         TypeError, ValueError
-            If an argument cannot be used, or search is by value, for which keys are learned from but not stored;
-            nothing has changed then.
+            If an argument is invalid, or the search is by value, which does not store keys. Nothing has changed then.
         """
         rows = self._checked(X)
         if self.search_ == "value":
@@ -334,14 +334,16 @@ class CMTRetriever(MemoryEstimator):
 
     @changes_model
     def set_values(self, ids: Any, y: Any) -> Self:
-        """Give memories other values. Their ids and keys stay, and so does what was learned from the old values.
+        """Replace the values of memories.
+
+        Their ids and keys stay, and so does what was learned from the old values.
 
         Parameters
         ----------
         ids : int or array-like of int, shape (n,)
-            Ids of stored memories, each named once.
+            Distinct ids of stored memories.
         y : array-like, sparse matrix or sequence
-            Their values from now on, of the kind and width of those before.
+            The new values, of the same kind and width as those stored.
 
         Returns
         -------
@@ -350,9 +352,9 @@ class CMTRetriever(MemoryEstimator):
         Raises
         ------
         KeyError
-            If there is no such memory; nothing has changed then.
+            If an id is not stored. Nothing has changed then.
         TypeError, ValueError
-            If an argument cannot be used; nothing has changed then.
+            If an argument is invalid. Nothing has changed then.
         """
         check_is_fitted(self)
         ids = check_ids(ids)
@@ -362,7 +364,7 @@ class CMTRetriever(MemoryEstimator):
         return self._change("set_values", ids.size, lambda model: model.set_values(ids, values))
 
     def _change(self, method: str, n_rows: int, change: Callable[[RetrievalModel], None]) -> Self:
-        """Have ``change`` change the model; return the retriever."""
+        """Apply ``change`` to the model, and return the retriever."""
 
         def changed(model: RetrievalModel) -> RetrievalModel:
             change(model)
@@ -370,36 +372,36 @@ class CMTRetriever(MemoryEstimator):
 
         return self._change_model(method, n_rows, changed)
 
-    # Answering
+    # Queries
 
     @keeps_interpreter
     @reads
     def query(self, X: Any, k: int = 1, epsilon: float = 0.0, *, n_explored: int | None = None) -> ShownHits:
-        """Return the best memories for each row or, with probability ``epsilon``, some of the best at random.
+        """Return the best memories for each row or, with probability ``epsilon``, a random sample of the best.
 
         Parameters
         ----------
         X : array-like or sparse matrix, shape (n, n_features)
             Queries.
         k : int, default 1
-            Memories wanted: at most 1,000,000, or as many as are stored if that is more.
+            Number of memories, at most the larger of 1,000,000 and ``n_memories_``.
         epsilon : float in [0, 1], default 0.0
-            Probability with which a row explores, so that :meth:`feedback` learns of others than the best.
+            Probability that a row explores, so that :meth:`feedback` can learn about memories other than the best.
         n_explored : int, optional
-            From how many of the best memories a row that explores draws ``k``, all with the same probability; at least
-            ``k``. By default twice ``k``, and at least 10.
+            Number of best memories from which an exploring row draws ``k`` uniformly, at least ``k``. By default
+            ``max(2 * k, 10)``.
 
         Returns
         -------
         ShownHits
-            Their ids, -1 for none, and scores: the scorer's, or the rewards expected where search is by value. Of
-            several memories of one value only one is named then. ``propensities`` are the exact probabilities with
-            which each memory is among those of its row.
+            Their ids, -1 for none, their scores, and their ``propensities``: the exact probability that the memory is
+            returned for its row. A search by value scores memories by expected reward, and returns only one of several
+            memories with equal values.
 
         Raises
         ------
         TypeError, ValueError
-            If an argument cannot be used.
+            If an argument is invalid.
         """
         rows, k = self._checked(X), check_wanted("k", k, self.n_memories_)
         epsilon = check_real("epsilon", epsilon, 0.0, 1.0)
@@ -436,14 +438,14 @@ class CMTRetriever(MemoryEstimator):
         X : array-like or sparse matrix, shape (n, n_features)
             Queries.
         n_neighbors : int, default 5
-            Memories wanted: at most 1,000,000, or as many as are stored if that is more.
+            Number of memories, at most the larger of 1,000,000 and ``n_memories_``.
         return_distance : bool, default True
-            Whether to return distances too.
+            Whether to return the distances as well.
 
         Returns
         -------
         neigh_dist : ndarray of float32, shape (n, n_neighbors)
-            1 minus the score; infinite where fewer memories were found. Only with ``return_distance``.
+            1 minus the score; infinity if fewer memories were found. Only with ``return_distance``.
         neigh_ind : ndarray of int64, shape (n, n_neighbors)
             Ids: positions among all memories ever stored, -1 for none.
         """
@@ -457,7 +459,7 @@ class CMTRetriever(MemoryEstimator):
         Raises
         ------
         KeyError
-            If there is no such memory.
+            If an id is not stored.
         TypeError, ValueError
             If ``ids`` are not integers of one dimension.
         """
@@ -467,20 +469,20 @@ class CMTRetriever(MemoryEstimator):
     @keeps_interpreter
     @reads
     def reward(self, X: Any, y: Any) -> np.ndarray:
-        """Return what the best memory is worth to each row whose right value is known.
+        """Return the reward of the best memory for each row, given the right values.
 
         Parameters
         ----------
         X : array-like or sparse matrix, shape (n, n_features)
             Queries.
         y : array-like, sparse matrix or sequence
-            The values that belong to them.
+            The right value of each row.
 
         Returns
         -------
         ndarray of float64, shape (n,)
-            The cosine of the value retrieved with the right one, 0 where it is negative; with objects 1 where they
-            are equal.
+            The cosine of the retrieved value and the right one, or 0 if it is negative. For objects, 1 if the two are
+            equal, otherwise 0.
         """
         found = self.predict(X)
         store = self._model.memories.values
@@ -488,17 +490,17 @@ class CMTRetriever(MemoryEstimator):
         return cosines(found, values) if store.are_vectors else equalities(found, values)
 
     def score(self, X: Any, y: Any) -> float:
-        """Return the mean reward of the memories retrieved, as of :meth:`reward`."""
+        """Return the mean of :meth:`reward`."""
         return float(np.mean(self.reward(X, y)))
 
     @property
     def n_memories_(self) -> int:
-        """Memories stored."""
+        """Number of stored memories."""
         return int(self._model.memories.ids.size)
 
     @property
     def search_(self) -> str:
-        """The way searched."""
+        """How the retriever searches: "key" or "value"."""
         return self._model.search
 
     @property

@@ -1,4 +1,4 @@
-"""Choice of a classifier's options on held-out examples, for classes with too few for cross-validation."""
+"""Choice of a classifier's options on held-out examples, if classes have too few for cross-validation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sklearn.utils import check_random_state, indexable
 from .._validation import unmasked
 
 DEFAULT_GRID: dict[str, Sequence[Any]] = {"aggressiveness": (1.0, 0.3, 3.0), "n_router_passes": (2, 5)}
-"""The options that matter most where data are unlike those that the defaults were chosen on."""
+"""The options that matter most for data unlike those on which the defaults were chosen."""
 
 
 class Tuning(NamedTuple):
@@ -26,7 +26,7 @@ class Tuning(NamedTuple):
     params : dict
         These options.
     scores : list of (dict, float)
-        The score of each setting on held-out examples, the best first.
+        The score of each setting on held-out examples, best first.
     """
 
     best: Any
@@ -43,10 +43,10 @@ def tune(
     most_held_out: int = 2000,
     random_state: Any = None,
 ) -> Tuning:
-    """Choose the best options of a classifier on held-out examples, and fit it with them to all examples.
+    """Choose the best options of a classifier on held-out examples, and fit a clone with them to all examples.
 
-    At most one example of a class is held out, and none of a class with a single one. So even classes with two or three
-    examples can be learned, while folds of cross-validation would miss whole classes.
+    At most one example per class is held out, and none of a class with a single example. So even classes with two or
+    three examples can be learned, whereas folds of cross-validation would omit whole classes.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What memories stand for: vectors, or objects of any kind."""
+"""Values of memories: vectors, or objects of any kind."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from ._labels import are_kept, exactly
 def as_values(y: Any, n_rows: int, *, objects: bool = False) -> Any:
     """Return values, one for each of ``n_rows`` rows: a matrix if they are vectors, else an array of objects.
 
-    With ``objects`` sequences of one length are not taken for vectors.
+    With ``objects``, sequences of equal length are objects, not vectors.
 
     Raises
     ------
     ValueError
-        If they are not one for each row, or vectors that are not finite.
+        If the number of values is not ``n_rows``, or vectors are not finite.
     """
     unmasked("y", y)
     values = scipy.sparse.csr_array(y) if scipy.sparse.issparse(y) else _as_array(y, objects)
@@ -41,36 +41,36 @@ def _as_array(y: Any, objects: bool) -> np.ndarray:
     try:
         values = np.asarray(y)
     except ValueError:
-        values = None  # sequences of several lengths
+        values = None  # sequences of different lengths
     if values is not None and not hasattr(y, "dtype") and not are_kept(y, values):
-        values = None  # numbers among strings, for example, which would all become strings
+        values = None  # the conversion changes values, such as numbers among strings
     if values is not None and (values.ndim == 1 or (values.ndim == 2 and values.dtype.kind in "fiub" and not objects)):
         return values
     if not isinstance(y, Sequence | np.ndarray):
         raise ValueError(f"y must be a matrix of numbers or a sequence of objects, not {type(y).__name__}")
     kept = np.empty(len(y), object)
-    for i, value in enumerate(y):  # an assignment at once would take sequences of one length for a matrix
+    for i, value in enumerate(y):  # a single assignment would turn sequences of equal length into a matrix
         kept[i] = value
     return kept
 
 
 class ValueStore:
-    """Values, by the place where each has been put. A store is not changed: with more values it is another one.
+    """An immutable store of values, indexed by place.
 
     Parameters
     ----------
     values : ndarray or sparse matrix
-        Those that there are at first.
+        The values.
     n_values : int, optional
-        How many of them are in use; by default all.
+        Number of values in use, by default all.
     """
 
     def __init__(self, values: Any, n_values: int | None = None) -> None:
-        self._parts = [values]  # sparse vectors that came later are not joined yet
+        self._parts = [values]  # sparse vectors are joined when they are first read
         self.n_values = int(values.shape[0] if n_values is None else n_values)
 
     def copied(self, memo: Any) -> ValueStore:
-        """Return a store that shares nothing with this one."""
+        """Return a deep copy of this store."""
         return ValueStore(copy.deepcopy(self.all(), memo))
 
     @property
@@ -79,12 +79,12 @@ class ValueStore:
         return bool(self._parts[0].ndim == 2)
 
     def accept(self, y: Any, n_rows: int) -> Any:
-        """Return further values, one for each of ``n_rows`` rows, as :func:`as_values` does.
+        """Check further values, one for each of ``n_rows`` rows, and return them as :func:`as_values` does.
 
         Raises
         ------
         ValueError
-            If they are not of the same kind and width.
+            If their kind or width differs from that of the stored values.
         """
         more = as_values(y, n_rows, objects=not self.are_vectors and not hasattr(y, "ndim"))
         if self._parts[0].ndim != more.ndim or self._parts[0].shape[1:] != more.shape[1:]:
@@ -93,7 +93,7 @@ class ValueStore:
         return more
 
     def with_more(self, more: Any) -> ValueStore:
-        """Return a store that holds further values at the next places. It may share memory with this one."""
+        """Return a store with further values at the next places. It may share memory with this one."""
         needed = self.n_values + more.shape[0]
         if scipy.sparse.issparse(self._parts[0]):
             store = ValueStore(self._parts[0], needed)
@@ -106,11 +106,11 @@ class ValueStore:
         return ValueStore(values, needed)
 
     def only(self, places: np.ndarray) -> ValueStore:
-        """Return a store of the values at some places, in their order."""
+        """Return a store of the values at ``places``, in this order."""
         return ValueStore(self.take(places))
 
     def _in_one_type(self, more: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the values and more of them in one type: as objects, where no other would leave them as they are."""
+        """Return stored and further values in one type: objects if no other type keeps all values exactly."""
         values: np.ndarray = self._parts[0]
         if values.dtype == more.dtype:
             return values, more
@@ -124,30 +124,30 @@ class ValueStore:
 
     @property
     def width(self) -> int:
-        """Numbers in a value that is a vector."""
+        """Length of the vectors."""
         return int(self._parts[0].shape[1])
 
     def all(self) -> Any:
         """Return all values: an array, or a sparse matrix."""
         parts = self._parts
-        if len(parts) > 1:  # several threads may do this at once, and to the same end
+        if len(parts) > 1:  # safe in several threads at once: all get the same result
             parts = self._parts = [scipy.sparse.csr_array(scipy.sparse.vstack(parts))]
         return parts[0][: self.n_values]
 
     def take(self, places: np.ndarray) -> Any:
-        """Return the values at some places: an array, or a sparse matrix."""
+        """Return the values at ``places``: an array, or a sparse matrix."""
         return self.all()[places]
 
 
 def cosines(values: Any, others: Any) -> np.ndarray:
-    """Return the cosine of each value with the other one of its row, 0 where it is negative: float64, shape (n,)."""
+    """Return the cosine of each pair of rows, or 0 if it is negative: float64, shape (n,)."""
     left, right = normalize(_as_floats(values)), normalize(_as_floats(others))
     products = left.multiply(right) if scipy.sparse.issparse(left) else left * right
     return np.clip(np.asarray(products.sum(axis=1), np.float64).ravel(), 0.0, 1.0)
 
 
 def equalities(values: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Return 1 for each value that equals the other one of its row, else 0: float64, shape (n,)."""
+    """Return 1 for each pair of equal values, otherwise 0: float64, shape (n,)."""
     return np.array([bool(one == other) for one, other in zip(values, others, strict=True)], np.float64)
 
 
@@ -155,29 +155,29 @@ def _as_floats(values: Any) -> Any:
     return values.astype(np.float64 if values.dtype == np.float64 else np.float32)
 
 
-_VALUES_LOOKED_AT = 5000  # for a basis
+_VALUES_LOOKED_AT = 5000  # sample size for a basis
 
 
 class Components:
-    """An orthonormal basis of the space that values lie in, and values in its terms.
+    """An orthonormal basis of a subspace of the values, and the projection onto it.
 
-    Values are scaled to length 1. What the components leave out of a value is kept as one number more, so that the
-    result is of length 1 again.
+    Values are scaled to length 1. The length of the part outside the subspace is appended as one more component, so
+    that the result has length 1 again.
 
     Parameters
     ----------
     values : ndarray or sparse matrix, shape (n, width)
-        The basis is made of the first singular vectors of some thousands of them, drawn at random, and of random
-        vectors where these are too few.
+        Values to make the basis from: the first singular vectors of a random sample of 5,000, and random vectors if
+        there are too few values.
     n_components : int
-        Vectors wanted; as many as ``width`` at most.
+        Number of basis vectors wanted; at most ``width`` are used.
     seed : int
-        Of everything random.
+        Seed of the sample and of random vectors.
     """
 
     def __init__(self, values: Any, n_components: int, seed: int) -> None:
         width = values.shape[1]
-        self.basis: np.ndarray | None = None  # of all space
+        self.basis: np.ndarray | None = None  # None means the identity
         self.n_components = min(width, n_components)
         if width > n_components:
             generator = np.random.default_rng(seed)
@@ -190,13 +190,13 @@ class Components:
 
     @classmethod
     def of(cls, basis: np.ndarray | None, n_components: int) -> Components:
-        """Return values' components in terms of a basis that there is already: float32, (width, n_components)."""
+        """Return components with an existing basis: float32, shape (width, n_components), or None."""
         components = cls.__new__(cls)
         components.basis, components.n_components = basis, n_components
         return components
 
     def reduced(self, values: Any) -> np.ndarray:
-        """Return values of length 1 in terms of the basis: float32, shape (n, n_components + 1)."""
+        """Return the components of values scaled to length 1: float32, shape (n, n_components + 1)."""
         unit = normalize(_as_floats(values))
         parts = unit if self.basis is None else unit @ self.basis
         parts = np.asarray(parts.toarray() if scipy.sparse.issparse(parts) else parts, np.float32)
@@ -208,7 +208,7 @@ _DIGEST_SIZE = 16  # bytes
 
 
 class DistinctVectors:
-    """Numbers for vectors, the same for equal ones."""
+    """A mapping from vectors to numbers; equal vectors have equal numbers."""
 
     def __init__(self) -> None:
         self._numbers: dict[bytes, int] = {}
@@ -216,12 +216,12 @@ class DistinctVectors:
 
     @classmethod
     def of(cls, numbers: np.ndarray, digests: np.ndarray) -> DistinctVectors:
-        """Return vectors with the numbers and digests of :meth:`as_arrays`.
+        """Return the mapping from the numbers and digests of :meth:`as_arrays`.
 
         Raises
         ------
         ValueError
-            If two vectors have one number, or one vector has two.
+            If two vectors have the same number, or one vector has two numbers.
         """
         if digests.shape != (numbers.size, _DIGEST_SIZE):
             raise ValueError(f"vectors must have digests of {_DIGEST_SIZE} bytes each")
@@ -233,26 +233,26 @@ class DistinctVectors:
         return distinct
 
     def copied(self) -> DistinctVectors:
-        """Return the same vectors apart."""
+        """Return a copy."""
         distinct = DistinctVectors()
         distinct._numbers, distinct._digests = self._numbers.copy(), self._digests.copy()
         return distinct
 
     def as_arrays(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return the numbers of all vectors, int64 (n,), and what tells vectors apart, uint8 (n, 16)."""
+        """Return the numbers of all vectors, int64 (n,), and their digests, uint8 (n, 16)."""
         numbers = np.array(list(self._digests), np.int64)
         digests = np.frombuffer(b"".join(self._digests.values()), np.uint8).reshape(-1, _DIGEST_SIZE)
         return numbers, digests
 
     def only(self, numbers: np.ndarray) -> DistinctVectors:
-        """Return these numbers and what they stand for, as far as there are any."""
+        """Return a mapping with only these numbers. Unknown numbers are ignored."""
         wanted, distinct = set(numbers.tolist()), DistinctVectors()
         distinct._digests = {number: digest for number, digest in self._digests.items() if number in wanted}
         distinct._numbers = {digest: number for number, digest in distinct._digests.items()}
         return distinct
 
     def number(self, digests: list[bytes], first: int) -> np.ndarray:
-        """Return the numbers of vectors, which for new ones are those from ``first`` on: int64, shape (n,)."""
+        """Return the numbers of vectors by their digests; new vectors get numbers from ``first``: int64, shape (n,)."""
         numbers = np.empty(len(digests), np.int64)
         for i, digest in enumerate(digests):
             if digest not in self._numbers:
@@ -263,7 +263,7 @@ class DistinctVectors:
         return numbers
 
     def forget(self, numbers: np.ndarray) -> None:
-        """Let vectors be new when they come again. Unknown numbers are ignored."""
+        """Remove vectors from the mapping. Unknown numbers are ignored."""
         for number in numbers.tolist():
             if number in self._digests:
                 self._numbers.pop(self._digests[number], None)
@@ -271,12 +271,12 @@ class DistinctVectors:
 
 
 def digests_of(vectors: np.ndarray) -> list[bytes]:
-    """Return what tells each row of an array from all others."""
+    """Return a digest of each row of an array."""
     return [blake2b(vector.tobytes(), digest_size=_DIGEST_SIZE).digest() for vector in vectors]
 
 
 def digests_of_keys(rows: Rows, ids: np.ndarray) -> list[bytes]:
-    """Return what tells each key of a memory from all other keys, and from the same key of another memory."""
+    """Return a digest of each pair of a key and the id of its memory."""
     digests = []
     for memory_id, a, b in zip(ids, rows.offsets[:-1], rows.offsets[1:], strict=True):
         told = blake2b(memory_id.tobytes(), digest_size=_DIGEST_SIZE)

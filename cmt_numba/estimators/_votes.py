@@ -8,9 +8,9 @@ from .._forest import NONE, Rows, as_matrix
 
 _KERNELS = ("gaussian", "laplacian")
 VOTES = ("uniform", "distance", "score", "cosine", *_KERNELS)
-"""The ways that votes are weighed."""
+"""The values of ``weights``."""
 
-_LEAST = 1e-6  # of a vote: what is found counts
+_LEAST = 1e-6  # smallest weight of a vote, so that every neighbor counts
 _CELLS_AT_ONCE = 1 << 20
 
 
@@ -26,7 +26,7 @@ def weights_of_votes(kind: str, scores: np.ndarray, rows: Rows, stored: Rows, sl
     rows, stored : Rows
         The queries and all memories, of unit length.
     slots : ndarray of int64, shape (n_rows, k)
-        The positions of the memories in ``stored``; negative for none, which has weight 0.
+        The positions of the memories in ``stored``; negative for a missing memory, which has weight 0.
     """
     there = slots >= 0
     weights = np.ones(slots.shape)
@@ -43,7 +43,7 @@ def weights_of_votes(kind: str, scores: np.ndarray, rows: Rows, stored: Rows, sl
 
 
 def count_votes(classes: np.ndarray, weights: np.ndarray, n_classes: int) -> np.ndarray:
-    """Return the votes for each class: float64, shape (n_rows, n_classes); voters of class NONE are none."""
+    """Return the votes for each class: float64, shape (n_rows, n_classes). Votes for NONE are ignored."""
     votes = np.zeros((classes.shape[0], n_classes))
     row, rank = np.nonzero(classes != NONE)
     np.add.at(votes, (row, classes[row, rank]), weights[row, rank])
@@ -51,7 +51,7 @@ def count_votes(classes: np.ndarray, weights: np.ndarray, n_classes: int) -> np.
 
 
 def _inverse(distances: np.ndarray) -> np.ndarray:
-    """Return the inverse of distances; where some are 0, these count 1 and others nothing."""
+    """Return the inverse of distances. If a row has distances of 0, return 1 for these and 0 for others."""
     with np.errstate(divide="ignore"):
         weights = 1.0 / distances
     is_same = np.isinf(weights)
@@ -59,7 +59,7 @@ def _inverse(distances: np.ndarray) -> np.ndarray:
 
 
 def _compared(kind: str, rows: Rows, stored: Rows, of_rows: np.ndarray, slots: np.ndarray) -> np.ndarray:
-    """Return the cosine of each pair, or for kernels its distance: Euclidean, or city block for the Laplacian one."""
+    """Return the cosine of each pair or, for kernels, its distance: Euclidean, or city block for "laplacian"."""
     step = max(1, _CELLS_AT_ONCE // max(1, rows.n_features if not rows.sparse else 256))
     found = [np.empty(0)]
     for first in range(0, slots.size, step):
@@ -74,7 +74,7 @@ def _compared(kind: str, rows: Rows, stored: Rows, of_rows: np.ndarray, slots: n
 
 
 def _kernel(kind: str, apart: np.ndarray) -> np.ndarray:
-    """Return the kernels of distances, infinite for none, whose bandwidth is the median of their row."""
+    """Return the kernels of distances. The bandwidth is the median of the row; distances may be infinite."""
     n_found = np.isfinite(apart).sum(axis=1)
     middle = np.take_along_axis(np.sort(apart, axis=1), np.maximum(n_found - 1, 0)[:, None] // 2, axis=1)
     bandwidth = np.where(np.isfinite(middle) & (middle > 0.0), middle, 1.0)

@@ -1,4 +1,4 @@
-"""Analysis of the answers of a classifier: the classes that it confuses, and the calibration of probabilities."""
+"""Analysis of predictions: the most confused classes, and the calibration of probabilities."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from ._tasks import n_rows_of, slice_rows
 
 _MOST_CONFUSIONS = 10
 _EXAMPLES = 3
-_LENGTH = 80  # of a text that is shown
+_LENGTH = 80  # largest length of a printed text
 _BINS = 10
-_MOST_CELLS = 2**24  # of a block of probabilities
+_MOST_CELLS = 2**24  # in a block of probabilities
 
 
 class Confusion(NamedTuple):
@@ -27,9 +27,9 @@ class Confusion(NamedTuple):
     predicted : object
         The class that was predicted.
     n : int
-        How often.
+        The number of such examples.
     examples : list of int or str
-        Some of these examples: their texts, if they were given, or else their positions among the examples.
+        Some of these examples: their texts if given, otherwise their positions among the examples.
     """
 
     label: Any
@@ -39,7 +39,7 @@ class Confusion(NamedTuple):
 
 
 def most_confused(y: Any, answers: Any, positions: np.ndarray, texts: Sequence[str] | None) -> list[Confusion]:
-    """Return the most frequent pairs of a class and a wrong answer, the most frequent first."""
+    """Return the most frequent pairs of a class and a wrong prediction, most frequent first."""
     y, answers = label_array("y", y), np.asarray(answers)
     wrong = np.flatnonzero(answers != y)
     if wrong.size == 0:
@@ -57,10 +57,10 @@ def most_confused(y: Any, answers: Any, positions: np.ndarray, texts: Sequence[s
 
 
 def calibration_of(estimator: Any, X: Any, y: Any, answers: Any) -> dict[str, list[float]]:
-    """Return the mean probability of the answers and the share of right ones, by tenths of the probability.
+    """Return the mean probability and the accuracy of predictions, by tenths of the probability.
 
-    The columns are ``"probability"``, ``"accuracy"`` and ``"n_examples"``; tenths without answers are left out. Empty
-    for estimators without ``predict_proba``.
+    The columns are ``"probability"``, ``"accuracy"`` and ``"n_examples"``. Tenths without predictions are omitted. The
+    result is empty for estimators without ``predict_proba``.
     """
     if not hasattr(estimator, "predict_proba"):
         return {}
@@ -78,7 +78,7 @@ def calibration_of(estimator: Any, X: Any, y: Any, answers: Any) -> dict[str, li
 
 
 def calibration_error(calibration: dict[str, list[float]]) -> float:
-    """Return the expected calibration error: the mean distance between probability and accuracy."""
+    """Return the expected calibration error: the mean absolute difference of probability and accuracy."""
     probability, accuracy, n = (np.array(calibration[name]) for name in ("probability", "accuracy", "n_examples"))
     return float(np.average(np.abs(probability - accuracy), weights=n))
 

@@ -1,4 +1,4 @@
-"""Batch evaluation: training on all examples at once and testing on others (section 4.2 of the paper)."""
+"""Batch evaluation: training on all examples at once and testing on held-out ones (section 4.2 of the paper)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ class BatchResult(NamedTuple):
     n_train, n_test : int
         Number of training and of test examples.
     metrics : dict of str to (float, float)
-        Mean and standard deviation of each measure over the runs: one for each seed, and fold if there are folds.
+        Mean and standard deviation of each measure over the runs. There is one run for each seed and, if there are
+        folds, for each fold.
     per_seed : list of dict of str to float
         The measures of each run.
     seconds_fit : float
@@ -45,9 +46,9 @@ class BatchResult(NamedTuple):
         ``"hamming"`` or ``"reward"``), its mean over the runs; and ``"us_per_query"``, the median. Empty for
         estimators without ``n_probes``.
     profile : TreeProfile or None
-        The shape of the trees of the last run, if there are any.
+        The shape of the trees of the last run, or None if there are none.
     rivals : list of Rival
-        The estimator of the last run and its rivals, if some were asked for.
+        The results of the last run's estimator and of its rivals, if ``rivals`` were given.
     confused : list of Confusion
         With ``details``, the classes that the last run confused most often, with examples.
     calibration : dict of str to list
@@ -64,7 +65,7 @@ class BatchResult(NamedTuple):
     us_per_query: float
     by_probes: dict[str, list[float]]
     profile: TreeProfile | None
-    rivals: list[Rival] = []  # noqa: RUF012 (a default of a named tuple, which nothing changes)
+    rivals: list[Rival] = []  # noqa: RUF012 (the default is never modified)
     confused: list[Confusion] = []  # noqa: RUF012
     calibration: dict[str, list[float]] = {}  # noqa: RUF012
 
@@ -107,7 +108,7 @@ def batch_evaluation(
     holdout : float in (0, 1), default 0.2
         The fraction of examples to hold out.
     folds : int, optional
-        Divide the examples into so many parts instead, and hold out each of them once for each seed.
+        Number of parts to divide the examples into instead. Each part is held out once for each seed.
     seeds : sequence of int, default (0, 1, 2)
         Values of ``random_state`` for the split and, if it has this parameter, for the estimator.
     n_passes : int, optional
@@ -117,24 +118,24 @@ def batch_evaluation(
     probes : sequence of int, default (1, 2, 4, 8, 16, 32, 64)
         Numbers of leaves for which quality and time are measured.
     rivals : sequence of {"majority", "exact", "means", "linear", "bm25"}, default ()
-        Simple models to measure on the examples of the last run, as :class:`Rival` describes. Exact search and BM25
-        are asked about fewer examples where there are many, and a linear model that would take minutes is skipped.
+        Simple models to measure on the examples of the last run; see :class:`Rival`. If there are many examples, exact
+        search and BM25 are measured on fewer of them. A linear model that would take minutes is skipped.
     texts : sequence of str, optional
-        The texts that the rows of ``X`` were made of, for the rival ``"bm25"`` and as examples of confused classes.
+        The texts of the rows of ``X``, for the rival ``"bm25"`` and as examples of confused classes.
     texts_test : sequence of str, optional
-        Those of ``X_test``.
+        The texts of the rows of ``X_test``.
     details : bool, default False
         Whether to find the most confused classes and the calibration of probabilities.
     progress : bool, default False
-        Show a progress bar.
+        Whether to show a progress bar.
 
     Returns
     -------
     BatchResult
-        Measures for classes: ``error``, ``accuracy``, and ``entropy_reduction`` in bits over ``constant_accuracy``,
-        that of always predicting the most frequent class of the test examples. For labels: ``hamming``,
-        ``precision@1``, ``@3``, ``@5``, ``ndcg@1``, ``@3``, ``@5``, the propensity-scored precisions ``psp@1``, ``@3``,
-        ``@5``, ``f1`` and ``f1_samples``. For retrieval: ``reward``.
+        Measures for classes: ``error``, ``accuracy``, and ``entropy_reduction`` in bits relative to
+        ``constant_accuracy``, the accuracy of always predicting the most frequent class of the test examples. For
+        labels: ``hamming``, ``precision@1``, ``@3``, ``@5``, ``ndcg@1``, ``@3``, ``@5``, the propensity-scored
+        precisions ``psp@1``, ``@3``, ``@5``, ``f1`` and ``f1_samples``. For retrieval: ``reward``.
 
     Raises
     ------
@@ -175,7 +176,7 @@ class Run(NamedTuple):
     us_per_query: float
     by_probes: list[tuple[float, float]]  # the main measure and the microseconds per query for each number of leaves
     profile: TreeProfile | None
-    answers: Any  # of the last run, if its details are wanted
+    answers: Any  # predictions of the last run, if its details are wanted
     calibration: dict[str, list[float]]
 
 
@@ -215,7 +216,7 @@ def plan_of(
 
 
 def checked_data(data: Split, plan: Plan) -> Split:
-    """Return the examples, of which some may be yet to be held out; raise ValueError if they do not match."""
+    """Check and return the examples. Test examples may be missing. Raises ValueError if shapes do not match."""
     X, X_test, y, y_test, texts, texts_test = data
     if (X_test is None) != (y_test is None):
         raise ValueError("X_test and y_test must be given together, or both be omitted")
@@ -241,7 +242,7 @@ def run_of(plan: Plan, data: Split, number: int) -> Run:
 
 
 def result_of(plan: Plan, data: Split, runs: list[Run], rivals: Sequence[str], *, progress: bool) -> BatchResult:
-    """Return the combined result of all runs of a plan; rivals learn the examples of the last run."""
+    """Return the combined result of all runs of a plan. Rivals are measured on the examples of the last run."""
     per_seed, found = [run.metrics for run in runs], runs[-1]
     split, positions = _split(plan, data, len(runs) - 1)
     beside = []
@@ -283,7 +284,7 @@ def _split(plan: Plan, data: Split, number: int) -> tuple[Split, np.ndarray]:
 
 
 def seeded(estimator: Any, seed: int) -> Any:
-    """Return a clone of an estimator with this seed, if it has one."""
+    """Return a clone of an estimator, with this ``random_state`` if it has the parameter."""
     estimator = clone(estimator)
     return estimator.set_params(random_state=seed) if "random_state" in estimator.get_params() else estimator
 

@@ -7,7 +7,7 @@ import numpy as np
 
 
 def to_json(value: Any) -> Any:
-    """Return named tuples and mappings as dicts, arrays as lists, and numbers as Python numbers, None if not finite."""
+    """Convert named tuples and mappings to dicts, arrays to lists, and NumPy numbers to Python; None if not finite."""
     if isinstance(value, tuple) and hasattr(value, "_asdict"):
         value = value._asdict()
     if isinstance(value, dict):

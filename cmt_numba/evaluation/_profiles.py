@@ -1,4 +1,4 @@
-"""The shape of trees, and how well they find their memories."""
+"""The shape of trees, and the recall of their searches."""
 
 from __future__ import annotations
 
@@ -75,23 +75,23 @@ def profile(tree: Any) -> TreeProfile:
 
 
 def self_consistency(tree: Any, X: Any, ids: Any, n_probes: int | None = None) -> float:
-    """Return the fraction of memories that are the best answer to a query with their own key.
+    """Return the fraction of memories that are the best result for a query with their own key.
 
     Parameters
     ----------
     tree : ContextualMemoryTree
         The memory.
     X : array-like or sparse matrix, shape (n, n_features)
-        Keys as they were inserted. Of several equal keys only one can be the best answer.
+        Keys as they were inserted. Only one of several equal keys can be the best result.
     ids : array-like of int, shape (n,)
         The ids of the memories.
     n_probes : int, optional
-        Leaves to search, as in :meth:`ContextualMemoryTree.query`.
+        Number of leaves to search, as in :meth:`ContextualMemoryTree.query`.
 
     Raises
     ------
     TypeError, ValueError
-        If an argument cannot be used.
+        If an argument is invalid.
     """
     found = _forest_of(tree).query(X, n_probes=n_probes).ids[:, 0]
     return float(np.mean(found == check_memory_ids(ids, found.size)))
@@ -116,7 +116,7 @@ def recall_against_exact(
     k : int, default 10
         Number of memories per query.
     n_probes : int, optional
-        Leaves to search, as in :meth:`ContextualMemoryTree.query`.
+        Number of leaves to search, as in :meth:`ContextualMemoryTree.query`.
     ids : array-like of int, shape (n_keys,), optional
         The distinct ids of the keys; by default 0, 1, 2, ..., the ids of the first insert.
 
@@ -144,7 +144,7 @@ def recall_against_exact(
 
 
 def _places_of(found: np.ndarray, ids: np.ndarray) -> np.ndarray:
-    """Return the position in ``ids`` of each id found, NONE for none."""
+    """Return the position in ``ids`` of each id in ``found``; NONE for NONE."""
     order = np.argsort(ids, kind="stable")
     place = order[np.minimum(np.searchsorted(ids[order], found), ids.size - 1)]
     there = found != NONE

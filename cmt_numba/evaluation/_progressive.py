@@ -15,8 +15,8 @@ from .._validation import check_integer, check_real
 from ._json import to_json
 from ._tasks import TALLIES, MulticlassTally, Tally, answer, n_rows_of, slice_rows, task_of
 
-_RATIO_OF_POINTS = 1.15  # of the numbers of examples of successive points of a curve: 16 points per decade
-_BATCHES_OF_COMPILING = 2  # the second batch is the first to be predicted, which may compile kernels
+_RATIO_OF_POINTS = 1.15  # ratio of the numbers of examples at successive points of a curve: 16 points per decade
+_BATCHES_OF_COMPILING = 2  # the second batch is the first one to be predicted, which may compile kernels
 
 
 def next_batch_size(n_seen: int, *, share: float = 0.01, most: int = 1000) -> int:
@@ -116,8 +116,8 @@ def progressive_validation(
 ) -> ProgressiveResult:
     """Predict each batch of examples, score the predictions, then train on the batch.
 
-    Only one batch is held at a time, so the examples may exceed the memory. Classifiers of this library then need
-    ``store_examples=False``.
+    Only one batch is in memory at a time, so there may be more examples than fit into memory. Classifiers of this
+    library then need ``store_examples=False``.
 
     Parameters
     ----------
@@ -125,32 +125,33 @@ def progressive_validation(
         Any classifier with ``partial_fit``, or a retriever with ``reward``. The estimator itself is trained further,
         not a copy. Predictions of an unfitted estimator count as wrong.
     batches : iterable of (X, y)
-        Batches, for example of :func:`growing_batches`. One-dimensional ``y`` are classes, two-dimensional ``y``
-        indicator matrices of labels.
+        Batches, for example from :func:`growing_batches`. One-dimensional ``y`` holds classes, two-dimensional ``y`` is
+        an indicator matrix of labels.
     classes : array-like, optional
         All classes, for the first call of ``partial_fit`` of classifiers that require them.
     n_rows : int, optional
         Number of examples, for the progress bar.
     progress : bool, default False
-        Show a progress bar.
+        Whether to show a progress bar.
     callback : callable, optional
         Called with the measures so far, including ``"n_examples"``, at each point of the curve.
 
     Returns
     -------
     ProgressiveResult
-        Measures for classes: ``error`` and ``accuracy``; ``entropy_reduction``, in bits over ``constant_accuracy``,
-        that of always predicting the most frequent class of all examples; ``entropy_reduction_over_majority``, over
-        ``majority_accuracy``, that of predicting the class that was the most frequent before each batch. For labels:
-        ``hamming``, ``precision@1``, ``@3``, ``@5``, ``ndcg@1``, ``@3``, ``@5``, ``f1`` (of all labels of all rows) and
-        ``f1_samples`` (of each row). For retrieval: ``reward``.
+        Measures for classes: ``error`` and ``accuracy``; ``entropy_reduction``, in bits relative to
+        ``constant_accuracy``, the accuracy of always predicting the most frequent class of all examples;
+        ``entropy_reduction_over_majority``, in bits relative to ``majority_accuracy``, the accuracy of predicting the
+        most frequent class before each batch. For labels: ``hamming``, ``precision@1``, ``@3``, ``@5``,
+        ``ndcg@1``, ``@3``, ``@5``, ``f1`` (of all labels of all rows) and ``f1_samples`` (of each row). For retrieval:
+        ``reward``.
 
     Raises
     ------
     TypeError
         If the estimator cannot learn in batches.
     ValueError
-        If there are no batches, or one has no rows.
+        If there are no batches, or if a batch has no rows.
     """
     if not hasattr(estimator, "partial_fit"):
         raise TypeError(f"estimator must have partial_fit to learn online; {type(estimator).__name__} has none")

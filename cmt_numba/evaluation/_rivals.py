@@ -1,4 +1,4 @@
-"""Simple models to compare a result with."""
+"""Rivals: simple models for comparison with an estimator."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RIVALS = ("majority", "exact", "means", "linear", "bm25")
 """The names of the rivals."""
 
 _LEAST_ASKED = 100
-_CELLS = 2**20  # of a block of scores
+_CELLS = 2**20  # in a block of scores
 
 
 class Limits(NamedTuple):
@@ -28,9 +28,10 @@ class Limits(NamedTuple):
     Attributes
     ----------
     products : int
-        Products of a query and a stored row. Beyond this, fewer queries are measured, but at least 100.
+        Most products of a query and a stored row. Beyond this, fewer queries are measured, but at least 100.
     linear_work : int
-        Values of the rows times labels, which take the linear model half a minute. Beyond, it is skipped.
+        Largest number of values of the rows times labels, for which the linear model takes 30 seconds. Beyond this, it
+        is skipped.
     """
 
     products: int = 2**30
@@ -46,16 +47,16 @@ class Rival(NamedTuple):
     Attributes
     ----------
     name : str
-        Its name: one of ``"majority"`` (always the most frequent class, or the labels that most rows have), ``"exact"``
+        One of ``"majority"`` (always the most frequent class, or the labels that most rows have), ``"exact"``
         (the nearest training example by cosine), ``"means"`` (the nearest class mean by cosine), ``"linear"``
-        (scikit-learn's LinearSVC, for labels one for each), ``"bm25"`` (the text that BM25 ranks first); or
+        (scikit-learn's LinearSVC, one per label for label sets), ``"bm25"`` (the text that BM25 ranks first), or
         ``"estimator"`` for the estimator itself.
     value : float or None
-        The main measure of the task, ``"error"`` or ``"hamming"``; None if it was skipped.
+        The main measure of the task, ``"error"`` or ``"hamming"``; None if the rival was skipped.
     seconds_fit, us_per_query : float or None
-        Seconds to learn, and microseconds per prediction.
+        Training time in seconds, and microseconds per prediction.
     note : str
-        Why it was skipped, or the number of held-out examples if not all were measured.
+        The reason for skipping the rival, or the number of measured examples if not all were measured.
     """
 
     name: str
@@ -66,7 +67,7 @@ class Rival(NamedTuple):
 
 
 class Split(NamedTuple):
-    """Examples to learn from and to ask about, and the texts that they were made of, if there are."""
+    """Training and test examples, and their texts if given."""
 
     X: Any
     X_test: Any
@@ -77,7 +78,7 @@ class Split(NamedTuple):
 
 
 def check_rivals(names: Sequence[str], task: str, texts: Any) -> list[str]:
-    """Return the names of rivals, checked."""
+    """Check and return the names of rivals."""
     if isinstance(names, str):
         raise TypeError(f"rivals must be a sequence of names, not {names!r}: write [{names!r}]")
     for name in names:

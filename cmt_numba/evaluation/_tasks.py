@@ -18,7 +18,7 @@ MAIN_METRIC = {"multiclass": "error", "multilabel": "hamming", "retrieval": "rew
 
 
 def task_of(estimator: Any, y: Any) -> str:
-    """Return the task of an estimator and its targets."""
+    """Return the task of an estimator with targets ``y``."""
     if hasattr(estimator, "reward"):
         return "retrieval"
     return "multilabel" if scipy.sparse.issparse(y) or np.ndim(y) == 2 else "multiclass"
@@ -42,7 +42,8 @@ def answer(task: str, estimator: Any, X: Any, y: Any) -> Any:
 def rank_labels(estimator: Any, X: Any, predicted: Any) -> np.ndarray:
     """Return the best labels of each row, best first, -1 for none: int64, shape (n, max(RANKED)).
 
-    The ranking is that of the estimator, or else derived from its scores, or else the order of the predicted labels.
+    The ranking is the estimator's own if it has one. Otherwise it is derived from its scores or, if it has none, is
+    the order of the predicted labels.
     """
     k = max(RANKED)
     if hasattr(estimator, "top_labels"):
@@ -73,7 +74,7 @@ def label_metrics(Y: Any, predicted: Any, ranked: np.ndarray, inverse_propensiti
 
 
 def alike(Y: Any, predicted: Any) -> tuple[scipy.sparse.csr_array, scipy.sparse.csr_array]:
-    """Return two indicator matrices, the narrower one padded with empty columns."""
+    """Return two indicator matrices of equal width. The narrower one is padded with empty columns."""
     Y, predicted = metrics.indicators("Y", Y), metrics.indicators("predicted", predicted)
     width = max(Y.shape[1], predicted.shape[1])
     for lists in (Y, predicted):
@@ -104,8 +105,8 @@ class MulticlassTally:
     """Running counts of correct predictions, by class and in comparison with constant predictions."""
 
     def __init__(self) -> None:
-        self._number_of: dict[Any, int] = {}  # of each class seen
-        self._n_of = np.zeros(0, np.int64)  # examples of each
+        self._number_of: dict[Any, int] = {}  # number of each known class
+        self._n_of = np.zeros(0, np.int64)  # number of examples of each class
         self._n_by_shots = np.zeros(0, np.int64)
         self._errors_by_shots = np.zeros(0)
 
@@ -137,7 +138,7 @@ class MulticlassTally:
         return {"n_shots": came.tolist(), "error": (self._errors_by_shots[came] / n).tolist(), "n_examples": n.tolist()}
 
     def metrics(self, sums: np.ndarray) -> dict[str, float]:
-        """Return the measures of examples with these sums, relative to the class most frequent so far."""
+        """Return the measures of examples with these sums, relative to the most frequent class so far."""
         n, n_right, n_majority = sums
         constant = float(self._n_of.max() / self._n_of.sum())
         accuracy, majority = float(n_right / n), float(n_majority / n)

@@ -1,4 +1,4 @@
-"""The search for candidates in blocks: results do not depend on the size of blocks."""
+"""The search for candidates in blocks, whose results do not depend on the block size."""
 
 from itertools import pairwise
 from typing import Any

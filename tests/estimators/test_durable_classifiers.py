@@ -1,4 +1,4 @@
-"""Classifiers in folders, and the bound on their examples."""
+"""Durable classifiers, and the limit on their examples."""
 
 import copy
 import json
@@ -33,7 +33,7 @@ def test_labels_and_names_of_features_are_kept(tmp_path: Path):
         assert classifier.feature_names_in_.tolist() == list(frame)
         assert classifier.predict(frame).tolist() == [3, 5, 7, 9]
         with pytest.raises(TypeError, match="strings"):
-            classifier.partial_fit(frame[:1], ["3"])  # refused, and nothing has changed
+            classifier.partial_fit(frame[:1], ["3"])  # must change nothing
         classifier.remove([20])
         assert classifier.classes_.tolist() == [3, 7, 9]
 
@@ -153,7 +153,7 @@ def test_nothing_is_written_after_a_failure(tmp_path: Path, rng: np.random.Gener
         with pytest.raises(JournalError, match="disk is full"):
             classifier.partial_fit(np.tile(rows, (20, 1)), np.tile(labels, 20))
         database.execute("PRAGMA max_page_count = 1000000")
-        classifier.predict_proba(rows)  # learns what would be noted
+        classifier.predict_proba(rows)  # learns a calibration, which would be journaled
     with CMTClassifier.open(tmp_path / "folder") as again:
         assert int(again._model.index.n_of_label.sum()) == 300
 
@@ -194,7 +194,7 @@ def test_copies_are_in_memory(tmp_path: Path):
 
 
 def test_operations_keep_their_names():
-    """Entries in users' folders have these names: one may be added, but none changed."""
+    """Folders of users contain these names, so names may be added but not changed."""
     names = {f"{kind}.{name}.{version}": sorted(how.parameters) for (kind, name, version), how in OPERATIONS.items()}
     assert json.loads(json.dumps(names)) == {
         "CMTClassifier.fit.2": ["ids", "keys", "labels", "weights"],

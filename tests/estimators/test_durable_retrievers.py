@@ -1,4 +1,4 @@
-"""Retrievers in folders."""
+"""Durable retrievers."""
 
 from pathlib import Path
 from typing import Any

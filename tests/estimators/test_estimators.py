@@ -1,4 +1,4 @@
-"""The classifier as scikit-learn's users meet it."""
+"""The interface of the classifier for users of scikit-learn."""
 
 import pickle
 from typing import Any
@@ -27,7 +27,7 @@ FEW = {"n_trees": 2, "n_router_passes": 1, "n_head_passes": 2, "random_state": 0
 
 
 def classes_of_views(n_classes: int, n_views: int, noise: float, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Return noisy views of random objects, and which object each shows."""
+    """Return noisy views of random objects, and the object of each view."""
     objects = np.random.default_rng(7).normal(size=(n_classes, 20))
     y = np.repeat(np.arange(n_classes), n_views)
     X = objects[y] + noise * np.random.default_rng(seed).normal(size=(y.size, 20))
@@ -50,7 +50,7 @@ def test_few_views_are_enough(form: Any, loss: str):
 
 @needs_jit
 def test_it_learns_what_neighbours_cannot_know():
-    """Where examples are noisy in features that say nothing of their class, learning beats the nearest neighbour."""
+    """If features unrelated to the class are noisy, learning beats the nearest neighbour."""
     rng = np.random.default_rng(0)
     y = np.arange(2000) % 50
     objects = rng.normal(size=(50, 20))
@@ -81,7 +81,7 @@ def test_few_classes_are_scored_where_there_are_many():
 @needs_jit
 @pytest.mark.parametrize("signed", [False, True], ids=["counts", "signed"])
 def test_rare_features_lead_to_their_classes(signed: bool):
-    """A class is known by two rare features; routers of 2,000 such classes can hardly have learned them."""
+    """Two rare features identify each class; routers can hardly learn these for 2,000 classes."""
     rng = np.random.default_rng(0)
     common = scipy.sparse.random_array((6000, 50), density=0.2, random_state=rng, format="csr")
     y = np.repeat(np.arange(2000), 3)
@@ -163,7 +163,7 @@ def test_neighbours_are_found_and_vote(form: Any):
     unit = normalize(X)
     similarities = {"cosine": np.maximum(unit @ unit.T, 1e-6)}
     for weights, apart in (("gaussian", euclidean_distances(unit)), ("laplacian", manhattan_distances(unit))):
-        middle = np.sort(np.take_along_axis(apart, ids, axis=1), axis=1)[:, 1:2]  # of four, the lower one
+        middle = np.sort(np.take_along_axis(apart, ids, axis=1), axis=1)[:, 1:2]  # the lower median of four
         similarities[weights] = np.exp(-0.5 * (apart / middle) ** 2 if weights == "gaussian" else -apart / middle)
     for weights, of_all in similarities.items():
         votes = np.zeros((40, 10))
@@ -323,7 +323,7 @@ def test_nothing_is_answered_before_it_is_learned():
 
 @needs_jit
 def test_two_noisy_classes_of_many_examples_are_told_apart():
-    """Their means are much alike: whoever stays close to them errs more than a linear model without that start."""
+    """The class means are similar, so scorers that stay close to them make more errors than a linear model."""
     rng, d, n = np.random.default_rng(0), 400, 2000
     frequency, tilt, y = 1.0 / np.arange(1, d + 1), 0.5 * rng.normal(size=d), rng.integers(0, 2, 5000)
     shares = np.stack([frequency * np.exp(side * tilt) for side in (1, -1)])

@@ -19,7 +19,7 @@ FEW: dict[str, Any] = {"n_trees": 2, "random_state": 0}
 
 
 def noisy(rng: np.random.Generator, n: int, noise: float) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return ``n`` points around each of six centres, and which centre each belongs to."""
+    """Return ``n`` points around each of six centres, and the centre of each point."""
     centres, y = np.eye(6, 10), np.repeat(np.arange(6), n)
     return (centres[y] + noise * rng.normal(size=(y.size, 10))).astype(np.float32), y
 
@@ -43,7 +43,7 @@ def test_what_a_margin_is_worth_is_found():
     proba /= proba.sum(axis=1, keepdims=True)
     right = (generator.random(20_000)[:, None] > np.cumsum(proba, axis=1)).sum(axis=1)
     assert abs(logits_per_margin(scores, np.minimum(right, 4), 0.5) - 2.5) < 0.15
-    assert logits_per_margin(scores, np.zeros(20_000, np.int64), 0.5) > 100.0  # always right
+    assert logits_per_margin(scores, np.zeros(20_000, np.int64), 0.5) > 100.0  # no wrong prediction
 
 
 def test_positions():

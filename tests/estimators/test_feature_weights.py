@@ -1,4 +1,4 @@
-"""Weights of the features of sparse rows, which classifiers learn."""
+"""Weights that classifiers learn for the features of sparse rows."""
 
 import pickle
 import warnings
@@ -14,7 +14,7 @@ N_CLASSES, N_FREQUENT, N_RARE = 24, 20, 6
 
 
 def texts_like(n_each, rng, classes=range(N_CLASSES)):
-    """Return counts of words: each row has many frequent words, and two of the few that tell its class."""
+    """Return word counts: each row has many frequent words, and two of the few words that identify its class."""
     y = np.repeat(np.asarray(list(classes)), n_each)
     X = np.zeros((y.size, N_FREQUENT + N_CLASSES * N_RARE + 200), np.float32)
     for i, label in enumerate(y):

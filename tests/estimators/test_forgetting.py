@@ -1,4 +1,4 @@
-"""A classifier that forgets examples and classes: what is left is as if the others had never come."""
+"""Removal of examples and classes, after which a classifier is as if it had never learned them."""
 
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ FEW: dict[str, Any] = {"n_trees": 2, "random_state": 0}
 
 @pytest.fixture
 def clouds(rng: np.random.Generator) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return six points around each of eight centres, and which centre each belongs to."""
+    """Return six points around each of eight centres, and the centre of each point."""
     centres, y = 3.0 * rng.normal(size=(8, 6)), np.repeat(np.arange(8), 6)
     return (centres[y] + 0.3 * rng.normal(size=(48, 6))).astype(np.float32), y
 
@@ -79,7 +79,7 @@ def test_own_ids(clouds: Any):
     assert 23 in classifier.kneighbors(X[2:3], 1, return_distance=False)
     classifier.partial_fit(X[:1], y[:1])
     classifier.check_invariants()
-    assert 474 in classifier.kneighbors(X[:1], 2, return_distance=False)  # after the largest
+    assert 474 in classifier.kneighbors(X[:1], 2, return_distance=False)  # the largest id plus 1
 
 
 def test_a_class_without_examples_goes(clouds: Any):

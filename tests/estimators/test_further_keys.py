@@ -1,4 +1,4 @@
-"""What it is worth to a retriever that a query is like a former one: learned from rewards."""
+"""Learning from rewards how much similarity to earlier queries counts in a retriever."""
 
 import pickle
 from pathlib import Path
@@ -15,14 +15,14 @@ N, WIDTH = 60, 16
 
 
 def asked_alike(rng: np.random.Generator, n: int) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return memories, and ``n`` queries that are more like each other than like what they ask for."""
+    """Return keys, and ``n`` queries that are more similar to each other than to their keys."""
     keys = np.random.default_rng(1).normal(size=(N, WIDTH))
     queries = np.tile(keys, (-(-n // N), 1))[:n] + 0.8 * rng.normal(size=(n, WIDTH))
     return keys, np.hstack([queries, np.full((n, 1), 6.0)])
 
 
 def taught(rng: np.random.Generator, n: int, **options: Any) -> tuple[CMTRetriever, NDArray[Any]]:
-    """Return a retriever that has been told the right memories of queries, and these queries."""
+    """Return a retriever with feedback on the right memories of queries, and these queries."""
     keys, queries = asked_alike(rng, n)
     retriever = CMTRetriever("key", random_state=0, n_probes=64, **options)
     retriever.fit(np.hstack([keys, np.zeros((N, 1))]), list(range(N)))
@@ -41,11 +41,11 @@ def test_queries_that_are_alike_do_no_harm(rng: np.random.Generator):
     assert after > before - 0.03
     assert (
         retriever._model.worth.in_terms_of_own(np.array([0.9]))[0] < 0.8
-    )  # of a former query: much less than of a key
-    again = np.array(retriever.predict(asked[:60]))  # what was asked before is known
+    )  # a further key counts much less than an own key
+    again = np.array(retriever.predict(asked[:60]))  # earlier queries are known
     assert np.mean(again == np.arange(60)) >= before
     hits = retriever.query(queries, N)
-    assert all(np.unique(row).size == N for row in hits.ids)  # all memories, each once
+    assert all(np.unique(row).size == N for row in hits.ids)  # each memory once
 
 
 @pytest.mark.parametrize("sure", [True, False])

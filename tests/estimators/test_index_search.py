@@ -1,4 +1,4 @@
-"""The search of the inverted index finds the same labels as scoring all of them."""
+"""The search of the inverted index, which finds the same labels as scoring all of them."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ from cmt_numba._validation import check_rows
 
 
 def zipf_rows(rng: np.random.Generator, n_rows: int, n_features: int = 60, width: int = 8) -> Any:
-    """Return non-negative rows of a few features each, some of them very frequent."""
+    """Return nonnegative rows of a few features each. Some features are very frequent."""
     weight = 1.0 / np.arange(1, n_features + 1)
     cells = np.array([rng.choice(n_features, width, replace=False, p=weight / weight.sum()) for _ in range(n_rows)])
     values = rng.random(cells.shape) / (0.1 + weight[cells])
@@ -140,7 +140,7 @@ def test_classes_of_one_text_are_compared_with_all(texts: tuple[Any, Any]):
     top, scores = classifier.top_classes(queries, 3)
     np.testing.assert_array_equal(top[:, 0], classifier.predict(queries))
     assert (np.diff(scores, axis=1) <= 0).all()
-    # A row that shares no feature with any class gets an answer from the trees.
+    # The trees find a class for a row that shares no feature with any class.
     assert classifier.predict(scipy.sparse.csr_array((1, 60), dtype=np.float32))[0] in classifier.classes_
 
 
@@ -181,7 +181,7 @@ def test_trees_of_single_sparse_examples_are_only_inserted_into(texts: tuple[Any
 
 @kernel
 def kept_of(labels, sums, n_kept):
-    """Call a function that is otherwise inlined into kernels."""
+    """Compile and call a function that kernels inline."""
     return keep_best_labels(labels, sums, n_kept)
 
 

@@ -1,4 +1,4 @@
-"""Estimators that are interrupted while they change; ``interrupt_estimators.py`` does the same as often as wanted."""
+"""Interrupted changes of estimators. ``interrupt_estimators.py`` runs the same cases any number of times."""
 
 import pickle
 import signal
@@ -22,7 +22,7 @@ pytestmark = needs_jit
 @pytest.mark.parametrize("name", CHANGES)
 def test_interrupted_at_a_line(name: str):
     case, random = CHANGES[name], np.random.default_rng(len(name))
-    n_lines = min(lines_of(case) for _ in range(3))  # to load kernels, and to let readers in, takes some more
+    n_lines = min(lines_of(case) for _ in range(3))  # loading kernels and admitting readers runs additional lines
     lines = random.choice(np.arange(1, n_lines + 1), 3, replace=False)
     assert {at_line(case, int(line)) for line in lines} <= {"works", "unfitted"}
 

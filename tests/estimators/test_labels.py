@@ -1,4 +1,4 @@
-"""Labels of all types are preserved: none is changed or confused with another."""
+"""Labels of all types, none of which is changed or confused with another."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -18,7 +18,7 @@ NOT_KNOWN = -1
 
 
 def scorers_of(weights: np.ndarray, biases: np.ndarray | None = None) -> Scorers:
-    """Return scorers in the memory layout of a head, where other numbers follow the weights of each."""
+    """Return scorers in the memory layout of a head, with other numbers after the weights of each scorer."""
     both = np.concatenate([weights, np.full_like(weights, np.nan)], axis=1).astype(np.float32)
     return Scorers(both.reshape(-1), both.shape[1], np.zeros(0, np.float32) if biases is None else biases)
 
@@ -26,7 +26,7 @@ def scorers_of(weights: np.ndarray, biases: np.ndarray | None = None) -> Scorers
 def clustered(
     n_labels: int, *, biased: bool, n_features: int = 24, seed: int = 0
 ) -> tuple[np.ndarray, Scorers, np.ndarray]:
-    """Return weights around some centres, their scorers, and rows near them."""
+    """Return weights around some centres, their scorers, and rows near these."""
     rng = np.random.default_rng(seed)
     centers, shape = rng.normal(size=(12, n_features)), (n_labels, n_features)
     weights = (centers[rng.integers(12, size=n_labels)] + 0.6 * rng.normal(size=shape)).astype(np.float32)
@@ -93,7 +93,7 @@ def test_a_row_is_answered_alone_as_in_a_batch():
 
 
 def test_rows_wait_for_a_right_label_that_is_not_their_own():
-    """Rows equal to scorers would all find themselves in the nearest list."""
+    """Rows equal to scorers would all find their own label in the nearest list."""
     weights, scorers, _ = clustered(600, biased=False)
     asked = as_matrix(check_rows(weights[:200]))
     own = listed(scorers, asked, np.arange(200))
@@ -102,7 +102,7 @@ def test_rows_wait_for_a_right_label_that_is_not_their_own():
 
 @pytest.mark.parametrize("weights", [np.zeros((20, 4)), np.ones((20, 4)), np.eye(3), np.ones((1, 2))])
 def test_degenerate_scorers(weights: np.ndarray):
-    """The first of several equal labels is found, in batches and for single rows."""
+    """The search finds the first of several equal labels, in batches and for single rows."""
     scorers, X = scorers_of(weights), np.ones((6, weights.shape[1]))
     lists = in_lists(scorers, X)
     assert (asked_at_once(lists, scorers, X, 1).labels == 0).all()
@@ -149,7 +149,7 @@ def test_a_classifier_of_many_classes_uses_lists():
     proba = classifier.set_params(method="head").predict_proba(queries[:20])
     np.testing.assert_array_equal(proba.argmax(axis=1), classes[:20, 0])
     np.testing.assert_allclose(proba.sum(axis=1), 1.0)
-    # New classes are found at once, whether or not the lists have been rebuilt.
+    # New classes are found immediately, whether or not the lists have been rebuilt.
     for first in range(n, 8200, 4):
         new = np.arange(first, min(first + 4, 8200))
         np.testing.assert_array_equal(classifier.partial_fit(X[new], new).predict(X[new]), new)
@@ -160,7 +160,7 @@ def test_a_classifier_of_many_classes_uses_lists():
 def test_rows_that_choose_how_many_lists_are_searched_are_not_those_that_landmarks_begin_with(
     monkeypatch: pytest.MonkeyPatch,
 ):
-    """Such a row may have a list of its own: its best label is then farther away than that of others."""
+    """A row that starts a landmark may be alone in its list, and its best other label is then farther away."""
     X = np.random.default_rng(0).normal(size=(8193, 20))
     classifier = CMTClassifier(n_trees=2, n_router_passes=0, n_head_passes=0, store_examples=False, random_state=0)
     classifier.fit(X, np.arange(len(X)))

@@ -1,4 +1,4 @@
-"""Changes of estimators that are made in a twin, while other threads read."""
+"""Changes of estimators in a copy while other threads read."""
 
 import copy
 import pickle
@@ -68,7 +68,7 @@ def fitted(kind: str, rows: Any = X) -> Any:
 
 @pytest.fixture
 def aside(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have all changes made in twins."""
+    """Make all changes in copies."""
     monkeypatch.setattr(MemoryEstimator, "_takes_long", lambda *_: True)
 
 
@@ -108,7 +108,7 @@ def test_what_is_asked_during_a_change_is_answered_as_before_it(
 
         during: list[Any] = []
         with monkeypatch.context() as patch:
-            patch.setattr(MemoryEstimator, "_note_duration", wait)  # in the twin all is learned then
+            patch.setattr(MemoryEstimator, "_note_duration", wait)  # by then the copy has learned everything
             writer = started(lambda: change(estimator))  # noqa: B023
             while not learned.is_set() or len(during) < 3:
                 during.append(estimator.predict(X))
@@ -150,9 +150,9 @@ def test_folders_go_on_from_changes_that_were_made_aside(kind: str, aside: None,
         def ask() -> None:
             estimator.predict(X[:20])
             if kind.startswith("retriever"):
-                estimator.query(X[:20], 2, epsilon=0.5)  # draws random numbers meanwhile
+                estimator.query(X[:20], 2, epsilon=0.5)  # draws random numbers during the change
             elif kind == "classifier":
-                estimator.predict_proba(X[:20])  # learns how sure it is
+                estimator.predict_proba(X[:20])  # learns the calibration
 
         with Threads(ask):
             for change in changes(estimator):
@@ -179,12 +179,12 @@ def test_short_changes_and_those_of_what_nobody_else_reads_are_made_in_place():
         classifier.partial_fit(X[:1], y[:1])
         assert classifier.forest_ is forest
         assert classifier._lock.has_other_readers()
-        classifier.partial_fit(X[:90], y[:90])  # so many that all are learned anew
+        classifier.partial_fit(X[:90], y[:90])  # enough to learn all examples again
         assert classifier.forest_ is not forest
 
 
 def test_readers_find_scorers_laid_out(aside: None, monkeypatch: pytest.MonkeyPatch):
-    """What products need is laid out before a change is put in place, not by all threads that ask."""
+    """The layout for matrix products is prepared before a change is swapped in, not by each reader thread."""
     classifier = fitted("classifier", scipy.sparse.csr_array(X * (X > 0.0)))
     expected = copy.deepcopy(classifier).partial_fit(X[100:], y[100:]).predict(X)
     classifier.predict(X)
@@ -198,7 +198,7 @@ def test_readers_find_scorers_laid_out(aside: None, monkeypatch: pytest.MonkeyPa
 
 
 def test_readers_in_steps_of_a_stream_of_changes():
-    """Of several threads that ask, each has the answers of some state: classes come one after the other."""
+    """Each of several reader threads sees a consistent state: classes appear one after the other."""
     classifier = CMTClassifier(n_trees=2, random_state=0).fit(X, y)
     seen: list[int] = []
 

@@ -1,4 +1,4 @@
-"""The multi-label classifier, and its kernels against plain Python."""
+"""The multi-label classifier, and its kernels compared with plain Python."""
 
 import pickle
 from typing import Any
@@ -52,7 +52,7 @@ FEW = {"n_trees": 2, "n_router_passes": 1, "n_head_passes": 3, "random_state": 0
 
 
 def topics(n: int, n_labels: int = 12, seed: int = 0, width: int = 30) -> tuple[np.ndarray, np.ndarray]:
-    """Return rows that are sums of the vectors of their one to three labels, with a little noise; and these labels."""
+    """Return rows and their labels: each row is the sum of the vectors of its one to three labels, plus noise."""
     rng = np.random.default_rng(seed)
     vectors = np.abs(np.random.default_rng(5).normal(size=(n_labels, width))) * (
         np.random.default_rng(6).random((n_labels, width)) < 9 / width
@@ -64,7 +64,7 @@ def topics(n: int, n_labels: int = 12, seed: int = 0, width: int = 30) -> tuple[
 
 
 def with_rare_labels(Y: np.ndarray) -> scipy.sparse.csr_array:
-    """Return the labels and more than 1,024 further ones, each of a single row: then not all can be common."""
+    """Return the labels and more than 1,024 new ones of one row each, so that not all can be common."""
     rare = scipy.sparse.csr_array((np.ones(1030, np.int64), (np.arange(1030) % len(Y), np.arange(1030))))
     return scipy.sparse.hstack([Y, rare], format="csr")
 
@@ -92,7 +92,7 @@ def test_memberships_match_those_of_liblinear(form: Any, n_known: int, rng: np.r
     weights = rng.uniform(0.3, 3.0, 25).astype(np.float32)
     duties = new_duties(2.0, weights, np.full(4, 15 + weights.sum()), n_known)
     for pairs in (against_all, against_some):
-        for n_threads in (1, 2):  # the second time it goes on where the first left off
+        for n_threads in (1, 2):  # the second run continues from the result of the first
             head = learn_memberships(head, one_block(pairs), Training(checked, duties, 150, 0.0, n_threads))
     with_bias, no_features = np.hstack([X, np.ones((25, 1))]), np.append(np.zeros(5), 1.0)
     for label in range(4):
@@ -115,10 +115,10 @@ def test_a_rare_label_is_solved_in_few_sweeps(form: Any):
     forget_labels(head.models, 0)
     duties = new_duties(
         1.0, np.ones(4, np.float32), np.full(1, 100_000), 0
-    )  # nearly all rows have none of the features of the label's
+    )  # nearly all rows lack the features of the label
     pairs = pair_with_all(pair_with_answers(np.arange(4), np.zeros(4, np.int64), 1), np.zeros(1, np.int64), 4)
     learn_memberships(head, one_block(pairs), Training(rows, duties, 4, 0.0))
-    # The bias is -1, so a margin of 1 takes a weight of 2, less what the softness leaves.
+    # The bias is -1, so a margin of 1 requires a weight of 2, reduced by the softness.
     np.testing.assert_allclose(pairs.weights, 2.0 / 1.5, atol=0.01)
 
 
@@ -157,7 +157,7 @@ def test_scorers_learned_in_lists_are_those_learned_in_tables(
     head = with_labels(new_head(HeadParameters(40, True, 0, 1.0)), rows.take(np.arange(7)))
     forget_labels(head.models, 0)
     listed = in_lists(head, 7)
-    for labels in (np.array([1, 4]), np.array([0, 2, 3, 6])):  # label 5 learns nothing
+    for labels in (np.array([1, 4]), np.array([0, 2, 3, 6])):  # label 5 is not trained
         duties = [new_duties(1.0, np.ones(20, np.float32), np.full(7, 20), 0) for _ in range(2)]
         pairs = [pair_with_all(answers, labels, 20) for _ in range(2)]
         head = learn_memberships(head, one_block(pairs[0]), Training(rows, duties[0], 5, 0.04))
@@ -213,7 +213,7 @@ def test_weights_that_the_index_lists_do_not_depend_on_how_many_are_compared_at_
 def test_the_index_does_not_depend_on_how_many_weights_are_looked_at_at_once(rng: np.random.Generator):
     digest = new_digest(np.full(30, 20))
     digest.features[:] = np.concatenate([rng.permutation(25)[:20] for _ in range(30)])
-    digest.weights[:] = np.round(rng.normal(size=600), 1) + 0.05  # some are alike
+    digest.weights[:] = np.round(rng.normal(size=600), 1) + 0.05  # some are equal
     at_once = list_by_feature(digest, np.ones(600, np.bool_), 25)
     of_label = np.repeat(np.arange(30), 20)
     for feature in range(25):
@@ -239,8 +239,10 @@ def test_sparse_scorers_lie_in_lists_while_nothing_is_learned():
     learner.partial_fit(X[200:203], Y[200:203])
     assert not is_in_lists(
         learner._model.index.head
-    )  # three rows of 1,042 labels: it is not made ready to be read at once
-    assert np.mean(learner.top_labels(X)[0][:, 0] == before[0][:, 0]) > 0.9  # goes on from where it was
+    )  # three rows of 1,042 labels are too few to prepare the head for queries
+    assert (
+        np.mean(learner.top_labels(X)[0][:, 0] == before[0][:, 0]) > 0.9
+    )  # training continues from the earlier scorers
     for learned in (learner, copied.partial_fit(X[200:203], Y[200:203])):
         learned.partial_fit(X[203:], Y[203:])
         assert is_in_lists(learned._model.index.head)
@@ -287,7 +289,7 @@ def test_pairs_that_count_are_kept_and_none_comes_twice():
     found = by_label(hard_negatives, np.arange(5), 2)
     (block,) = pair_with_hard_negatives(pairs, found, 5)
     assert (block.first, block.stop) == (0, 2)
-    more = joined([block.pairs for block in pair_with_hard_negatives(pairs, found, 5, 1)])  # a label in a block
+    more = joined([block.pairs for block in pair_with_hard_negatives(pairs, found, 5, 1)])  # one label per block
     for one, other in zip(more, block.pairs, strict=True):
         np.testing.assert_array_equal(one, other)
     assert [set(more.rows[a:b]) for a, b in zip(more.offsets, more.offsets[1:], strict=False)] == [{0, 1}, {4, 2, 0, 1}]
@@ -337,7 +339,7 @@ def test_common_labels_are_those_of_most_rows():
     classifier = CMTMultilabelClassifier(**FEW).fit(scipy.sparse.csr_array(X), with_rare_labels(Y)[:, 1:])
     common = classifier._model.index.head.common.labels
     assert set(classifier._model.column_of_label[common]) == set(range(11))
-    # What is read by feature, by label, and from what was learned is the same.
+    # Scores with and without the digest are the same.
     decisions = classifier.decision_function(X)
     classifier._model.index.head = without_digest(classifier._model.index.head)
     np.testing.assert_allclose(classifier.decision_function(X), decisions, atol=1e-5)
@@ -347,7 +349,7 @@ def test_common_labels_are_those_of_most_rows():
 
 @needs_jit
 def test_rare_labels():
-    """They know that they are rare, whenever they come. What was common among few labels is listed among many."""
+    """Labels that appear late have the biases of rare labels, and are in posting lists."""
     X, Y = topics(600)
     X, Y = scipy.sparse.csr_array(X), np.hstack([Y, np.zeros((600, 1), np.int64)])
     Y[3, 12] = 1
@@ -458,7 +460,7 @@ def test_what_is_learned_does_not_depend_on_stored_examples():
 
 
 def few_words(rng: np.random.Generator, n_rows: int, n_labels: int = 1100) -> tuple[Any, Any]:
-    """Return rows of one label each, by features of which each label has some of its own: too many to be all common."""
+    """Return rows of one label each. Each label has its own features, and there are too many for all to be common."""
     labels = np.arange(n_rows) % n_labels
     cells = np.column_stack([2 * labels, 2 * labels + 1, 2 * n_labels + rng.integers(50, size=n_rows)])
     values = np.column_stack([np.ones((n_rows, 2)), rng.random(n_rows)])
@@ -478,9 +480,9 @@ def test_trees_over_labels_are_grown_when_they_are_needed(rng: np.random.Generat
     np.testing.assert_array_equal(classifier.top_labels(X[:1100], 1)[0][:, 0], right)
     n_scored = classifier.count_candidates(X[:100])
     classifier.n_probes = 4
-    assert np.all(classifier.count_candidates(X[:100]) > n_scored)  # those of leaves as well
+    assert np.all(classifier.count_candidates(X[:100]) > n_scored)  # labels of leaves as well
     assert np.mean(classifier.top_labels(X[:1100], 1)[0][:, 0] == right) > 0.99
-    assert classifier.forest_.leaves().tree.size == 1  # the trees are no part of what has been learned
+    assert classifier.forest_.leaves().tree.size == 1  # trees for searches are not part of the model
     classifier.n_probes = None
 
     classifier.save(tmp_path / "model")

@@ -33,7 +33,7 @@ def test_neighbors_answer_as_in_scikit_learn(digits, form, options):
     distances, ids = ours.kneighbors(form(queries))
     expected, nearest = theirs.kneighbors(queries)
     np.testing.assert_allclose(distances, expected, rtol=1e-3, atol=1e-5)
-    assert np.mean([np.isin(*pair).mean() for pair in zip(ids, nearest, strict=True)]) > 0.99  # the rest are ties
+    assert np.mean([np.isin(*pair).mean() for pair in zip(ids, nearest, strict=True)]) > 0.99  # others are ties
     assert np.mean(ours.predict(form(queries)) == theirs.predict(queries)) > 0.99
     np.testing.assert_allclose(ours.predict_proba(form(X)).sum(axis=1), 1.0)
 
@@ -71,7 +71,7 @@ def test_the_method_is_chosen_by_held_out_error():
     np.testing.assert_array_equal(chosen.predict(queries), neighbors.predict(queries))
     assert chosen.score(queries, wanted) > 0.9 > CMTClassifier(random_state=0).fit(X, y).score(queries, wanted)
 
-    # A plane through the origin divides the classes, in too many dimensions for neighbors.
+    # A hyperplane through the origin separates the classes, in too many dimensions for neighbors.
     rng = np.random.default_rng(0)
     X, plane = rng.normal(size=(400, 30)), rng.normal(size=30)
     queries, X, y = X[300:], X[:300], X[:300] @ plane > 0.0

@@ -1,4 +1,4 @@
-"""Rows that need no conversion: they are checked in microseconds, and treated like all others."""
+"""Rows that need no conversion, which are checked in microseconds and treated like all others."""
 
 from collections.abc import Callable
 from typing import Any
@@ -80,7 +80,7 @@ def test_explicit_zeros_are_dropped() -> None:
     rows, expected = check_rows(X), check_rows(csr(X.toarray()))
     for part, other in zip(rows, expected, strict=True):
         np.testing.assert_array_equal(part, other)
-    assert X.nnz == csr(ROWS).nnz  # in a copy
+    assert X.nnz == csr(ROWS).nnz  # the check does not modify its argument
 
 
 @pytest.mark.parametrize("form", [np.asarray, csr])

@@ -25,7 +25,7 @@ def head_of(weights: np.ndarray, biases: np.ndarray | None = None) -> Head:
 
 
 def scorers_of(head: Head) -> AllScorers:
-    """Return a head's scorers, set up for products in many small blocks."""
+    """Return the scorers of a head in a layout for products in many small blocks."""
     scorers = all_scorers(head)
     assert scorers is not None
     return scorers._replace(scores_at_once=200, values_at_once=128)
@@ -120,7 +120,7 @@ def test_sparse_rows_are_scored_by_products():
     searched, found = classifier.set_params(n_probes=10_000, n_candidates=30).top_classes(X, 1)
     np.testing.assert_array_equal(searched[:, 0], predicted)
     np.testing.assert_allclose(found[:, 0], scores[:, 0], rtol=1e-5)
-    classifier.set_params(n_probes=None, n_candidates=None).partial_fit(X[:1], y[:1])  # the layout is out of date
+    classifier.set_params(n_probes=None, n_candidates=None).partial_fit(X[:1], y[:1])  # makes the layout obsolete
     again = pickle.loads(pickle.dumps(classifier))
     np.testing.assert_array_equal(again.predict_proba(X), classifier.predict_proba(X))
 

@@ -1,4 +1,4 @@
-"""A classifier that learns online from stored examples: how near it comes to one fit, and what it must not lose."""
+"""Online learning from stored examples, compared with one ``fit``."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ FEW = {"n_trees": 2, "random_state": 0}
 
 
 def clouds(rng: np.random.Generator, n: int, n_classes: int = 30) -> tuple[np.ndarray, np.ndarray]:
-    """Return rows of classes that overlap, whose features matter unequally."""
+    """Return rows of overlapping classes, with features of different importance."""
     y = rng.integers(n_classes, size=n)
     centres = np.random.default_rng(3).normal(size=(n_classes, 12))
     return np.hstack([centres[y] + 0.8 * rng.normal(size=(n, 12)), 2.0 * rng.normal(size=(n, 4))]), y
@@ -31,7 +31,7 @@ def learned_in_batches(X: Any, y: np.ndarray, size: int, **options: Any) -> CMTC
 
 
 def test_when_it_is_due():
-    assert not is_due(1000, 0)  # nothing has been learned yet
+    assert not is_due(1000, 0)  # before the first fit
     assert not is_due(124, 100)
     assert is_due(125, 100)
     assert not is_due(25, 10)
@@ -68,7 +68,7 @@ def test_examples_are_given_back(form: Any, rng: np.random.Generator):
     assert all_of_it.n_rows == 60
     competing = np.array([2])
     _, drawn, _ = replayed(classifier.examples_, 2, competing, np.random.default_rng(0))
-    assert np.mean(drawn[:-2] == 2) > 0.3  # of a label that competes, which a fifth of the examples have
+    assert np.mean(drawn[:-2] == 2) > 0.3  # a competing label, which a fifth of the examples have
 
 
 @needs_jit
@@ -128,9 +128,7 @@ def test_what_fails_leaves_the_head(rng: np.random.Generator, monkeypatch: pytes
             classifier.partial_fit(X[40:], y[40:])
     classifier.check_invariants()
     np.testing.assert_array_equal(classifier.predict(X), before)
-    assert (
-        classifier.partial_fit(X[40:], y[40:])._model.n_relearned == 80
-    )  # which are stored by now, some of them twice
+    assert classifier.partial_fit(X[40:], y[40:])._model.n_relearned == 80  # all are stored, some of them twice
 
 
 def test_it_goes_on_after_loading(rng: np.random.Generator, tmp_path: Any):

@@ -1,4 +1,4 @@
-"""The retriever, and its kernels against plain Python."""
+"""The retriever, and its kernels compared with plain Python."""
 
 import pickle
 from pathlib import Path
@@ -36,7 +36,7 @@ EXACT = {"n_trees": 2, "n_probes": 1000, "random_state": 0}  # all leaves
 
 
 def pictures(n: int = 300, width: int = 40, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Return keys that are a few words each, and values that are noisy sums of the words' vectors."""
+    """Return keys of a few words each, and values that are noisy sums of the vectors of these words."""
     rng = np.random.default_rng(seed)
     keys = (rng.random((n, 25)) < 0.15) * rng.random((n, 25))
     keys[:, 0] += 0.2
@@ -110,12 +110,12 @@ def test_components_keep_lengths_and_products(sparse: bool, rng: np.random.Gener
     given = scipy.sparse.csr_array(values) if sparse else values
     reduced = Components(given, 8, 0).reduced(given)
     unit = normalize(values)
-    np.testing.assert_allclose(reduced @ reduced.T, unit @ unit.T, atol=1e-3)  # of rank 8: nothing is left out
+    np.testing.assert_allclose(reduced @ reduced.T, unit @ unit.T, atol=1e-3)  # rank 8, so the components are complete
     rough = Components(given, 3, 0).reduced(given)
     np.testing.assert_allclose(np.linalg.norm(rough, axis=1), 1.0, atol=1e-5)
     assert rough.shape == (50, 4)
     assert rough[:, -1].max() > 0.1
-    few = Components(given[:2], 5, 0)  # completed by random directions
+    few = Components(given[:2], 5, 0)  # random vectors complete the basis
     np.testing.assert_allclose(few.basis.T @ few.basis, np.eye(5), atol=1e-5)
 
 
@@ -130,7 +130,7 @@ def test_by_key_finds_what_exact_search_finds(form: Any):
     distances, ids = retriever.kneighbors(form(queries), 3)
     exact, nearest = NearestNeighbors(n_neighbors=3, metric="cosine").fit(keys).kneighbors(queries)
     np.testing.assert_allclose(distances, exact, atol=1e-5)
-    assert np.mean(ids == nearest) > 0.99  # but for ties
+    assert np.mean(ids == nearest) > 0.99  # except ties
     np.testing.assert_array_equal(retriever.predict(form(queries)), values[ids[:, 0]])
 
 
@@ -146,7 +146,7 @@ def test_by_value_finds_the_value_most_like_the_expected_one(form: Any):
     expected = Ridge(alpha=3.0, fit_intercept=False).fit(features, unit).predict(asked)
     hits = retriever.query(form(queries), 2)
     best = np.argsort(-expected @ unit.T, axis=1)[:, :2]
-    assert np.mean(hits.ids == best) > 0.97  # but for near ties
+    assert np.mean(hits.ids == best) > 0.97  # except near ties
     np.testing.assert_allclose(hits.scores, np.clip(np.sort(expected @ unit.T)[:, ::-1][:, :2], 0, 1), atol=5e-3)
     by_key = CMTRetriever("key", **EXACT).fit(form(keys), values)
     assert retriever.score(form(queries), right) > by_key.score(form(queries), right) + 0.02
@@ -249,14 +249,14 @@ def test_feedback_by_key_makes_a_rewarded_query_find_its_memory():
     near = asked + 0.1 * rng.normal(size=asked.shape)
     assert np.mean(retriever.predict(near) == wanted) == 1.0
     ids = retriever.kneighbors(near, 5, return_distance=False)
-    assert all(np.unique(row).size == 5 for row in ids)  # each memory once, though it has two keys
+    assert all(np.unique(row).size == 5 for row in ids)  # each memory once, although it has two keys
     assert retriever.n_memories_ == 50
 
 
 @needs_jit
 def test_feedback_by_value_moves_what_is_expected():
     keys, values = pictures(200)
-    values = values[::-1].copy()  # what was stored is wrong for the queries to come
+    values = values[::-1].copy()  # the stored values are wrong for the queries
     retriever = CMTRetriever(**EXACT).fit(keys, values)
     queries, right = pictures(400, seed=1)
     before = retriever.score(queries[200:], right[200:])
@@ -283,13 +283,13 @@ def test_removed_memories_are_not_found(search: str):
     retriever = CMTRetriever(search, **EXACT).fit(np.vstack([keys, keys]), np.vstack([values, values]))
     retriever.remove(np.arange(20))
     assert retriever.n_memories_ == 20
-    assert np.all(retriever.query(keys, 3).ids >= 20)  # their equals are still there
+    assert np.all(retriever.query(keys, 3).ids >= 20)  # equal memories are still stored
     retriever.remove(np.arange(20, 30))
     assert np.all(retriever.query(keys, 3).ids >= 30)
     with pytest.raises(KeyError, match="there is no 5"):
         retriever.remove([35, 5])
     assert retriever.n_memories_ == 10
-    retriever.partial_fit(keys[:1], values[:1])  # a value that had gone
+    retriever.partial_fit(keys[:1], values[:1])  # a removed value
     assert 40 in retriever.query(keys[:1], 10).ids
     retriever.remove(np.arange(30, 41))
     retriever.forest_.check_invariants()
@@ -439,7 +439,7 @@ def test_the_same_feedback_is_stored_once():
         again = pickle.loads(pickle.dumps(retriever))
         again.feedback(form(asked), [1, 1, 2, 3], np.ones(4))
         assert again.forest_.n_memories == 34
-        again.feedback(form(asked), [2, 1, 2, 3], np.ones(4))  # another memory's
+        again.feedback(form(asked), [2, 1, 2, 3], np.ones(4))  # a further key of another memory
         assert again.forest_.n_memories == 35
         again.remove([1, 2, 3])
         assert again.forest_.n_memories == 27

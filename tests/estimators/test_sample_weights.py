@@ -1,4 +1,4 @@
-"""Weights of examples and of memories, and the warning where features are of several scales."""
+"""Weights of examples and of memories, and the warning about features of different scales."""
 
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ FEW: dict[str, Any] = {"n_trees": 1, "n_head_passes": 20, "n_router_passes": 0, 
 
 @pytest.fixture
 def overlapping(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return 40 rows of four classes that overlap, their classes, and weights from 0 to 3."""
+    """Return 40 rows of four overlapping classes, their classes, and weights from 0 to 3."""
     y = np.repeat(np.arange(4), 10)
     X = (np.eye(4, 6)[y] + 0.4 * rng.normal(size=(40, 6))).astype(np.float32)
     return X, y, np.tile([1, 2, 0, 3, 1], 8)
@@ -48,7 +48,7 @@ TINY = np.array([1e-320, 1e-45, 1e-38, 1e-30, 1e-22, 1e-12, 1e-3, 1.0, 1e3, 1e6]
 @pytest.mark.parametrize("loss", ["mira", "softmax"])
 def test_weights_of_any_magnitude_leave_a_classifier_sound(form: Any, loss: str, overlapping: Any, tmp_path: Path):
     X, y, _ = overlapping
-    old = np.where(y == 3, 1e-30, 1.0)  # one class has faded
+    old = np.where(y == 3, 1e-30, 1.0)  # negligible weights for one class
     faded = CMTClassifier(**FEW, loss=loss).fit(form(X), y, sample_weight=old)
     unweighted = CMTClassifier(**FEW, loss=loss).fit(form(X[y < 3]), y[y < 3])
     faded.check_invariants()
@@ -57,7 +57,7 @@ def test_weights_of_any_magnitude_leave_a_classifier_sound(form: Any, loss: str,
     for weight in TINY:
         mixed.partial_fit(form(X[:1]), [9], sample_weight=[weight])
         mixed.check_invariants()
-    mixed.remove(np.arange(9, 40, 10))  # the heavy ones
+    mixed.remove(np.arange(9, 40, 10))  # the examples with large weights
     mixed.save(tmp_path / "file")
     for some in (mixed, CMTClassifier.load(tmp_path / "file")):
         assert np.isfinite(some.predict_proba(form(X))).all()
@@ -110,7 +110,9 @@ def test_weights_are_kept_with_the_examples(form: Any, overlapping: Any, tmp_pat
     X, y, weights = overlapping
     kept, some = weights > 0, weights == 3
     classifier = CMTClassifier(**FEW).fit(form(X[:30]), y[:30])
-    classifier.partial_fit(form(X), y, sample_weight=weights).remove(np.arange(30))  # learns all that is left again
+    classifier.partial_fit(form(X), y, sample_weight=weights).remove(
+        np.arange(30)
+    )  # learns all remaining examples again
     classifier.check_invariants()
     assert classifier._model.example_weights is not None
     assert classifier._model.index.weight_of_label is not None
@@ -158,7 +160,7 @@ def test_a_weight_counts_as_rows_repeated_for_many_labels(form: Any, n_more: int
     Y[np.arange(n_more) % 40, 4 + np.arange(n_more)] = 1
     repeated, kept = np.repeat(np.arange(40), weights), np.flatnonzero(weights)
     one = CMTMultilabelClassifier(**FEW).fit(form(X[:20]), form(Y[:20]), sample_weight=weights[:20])
-    one.partial_fit(form(X), form(Y), sample_weight=weights)  # of further rows, labels learn only for a few sweeps
+    one.partial_fit(form(X), form(Y), sample_weight=weights)  # labels learn later rows in only a few sweeps
     one.check_invariants()
     assert one._model.index.weight_of_rows == weights.sum() + weights[:20].sum()
     one, twice, unweighted = (CMTMultilabelClassifier(**FEW) for _ in range(3))

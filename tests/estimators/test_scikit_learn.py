@@ -1,4 +1,4 @@
-"""The classifiers among what scikit-learn's users have around them: its checks, pipelines, data frames, files."""
+"""Classifiers with scikit-learn: estimator checks, pipelines, data frames and files."""
 
 import io
 import pickle
@@ -26,7 +26,7 @@ NOT_APPLYING = {
     "check_sample_weight_equivalence_on_dense_data": "equal but for the order of rows: test_sample_weights.py",
     "check_sample_weight_equivalence_on_sparse_data": "likewise",
 }
-"""Checks of scikit-learn that are not meant for such estimators, and why."""
+"""Checks of scikit-learn that do not apply to these estimators, and the reasons."""
 
 
 def _applying_checks() -> list[Any]:
@@ -48,7 +48,7 @@ def test_conforms_to_scikit_learn(estimator: Any, check: Any):
 
 
 def texts() -> tuple[list[str], np.ndarray, np.ndarray]:
-    """Return made-up requests, what each is about, and that as an indicator matrix with a mark of politeness."""
+    """Return synthetic requests, their topics, and an indicator matrix of topics and politeness."""
     topics = {"weather": "rain sun cloud wind", "music": "song play album band", "travel": "train ticket flight hotel"}
     rng = np.random.default_rng(0)
     requests, classes = [], []
@@ -187,7 +187,7 @@ def test_memory_does_not_grow_with_a_stream():
             classifier.partial_fit(X, y)
         return len(pickle.dumps(classifier)) - before
 
-    assert abs(grown(False)) < 100  # numbers may have more digits
+    assert abs(grown(False)) < 100  # numbers may get more digits
     assert grown(True) > 8 * X.size * 4
 
 

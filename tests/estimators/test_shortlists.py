@@ -9,7 +9,7 @@ from cmt_numba._heads.shortlists import new_shortlists, shorten, shortlisted
 
 def found_for(rows: np.ndarray, lists: list[np.ndarray], scores: list[np.ndarray]) -> FoundLabels:
     ends = np.cumsum([labels.size for labels in lists])
-    room = np.full(7, -1)  # arrays may have unused room at the end
+    room = np.full(7, -1)  # arrays may have spare capacity at the end
     labels, values = np.concatenate([*lists, room]), np.concatenate([*scores, room]).astype(np.float32)
     return FoundLabels(rows, ends, ends, labels, values, 0, max(labels.size for labels in lists))
 

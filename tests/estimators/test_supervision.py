@@ -1,4 +1,4 @@
-"""Teaching routers and training the head: the kernels against plain Python, and what they are for."""
+"""Teaching of routers and training of the head: kernels compared with plain Python, and their effects."""
 
 from functools import partial
 from typing import Any
@@ -47,7 +47,7 @@ def state_of(tree: ContextualMemoryTree) -> State:
 
 
 def weights_of(state: Any, t: int, node: int) -> np.ndarray:
-    """Return a model's weights by feature, read from the arrays alone."""
+    """Return the weights of a model by feature, read from its arrays."""
     d = state.parameters.n_features
     if not state.parameters.sparse:
         return state.routers.weights[t, node * 2 * d : node * 2 * d + d].copy()
@@ -61,7 +61,7 @@ def weights_of(state: Any, t: int, node: int) -> np.ndarray:
 
 
 def path_to(state: State, t: int, leaf: int) -> list[tuple[int, int]]:
-    """Return the nodes above a leaf, each with the side on which the leaf lies."""
+    """Return the nodes above a leaf, each with the side of the leaf."""
 
     def search(place: int) -> list[tuple[int, int]] | None:
         if place < 0:
@@ -91,7 +91,7 @@ def test_taught_routers_match_plain_python(form: Any, rng: np.random.Generator):
     assert len(path) > 1
     tree.teach(form(row[None]), [7], afresh=True)
     for node, side in path:
-        # From 0 the first AdaGrad step moves every weight, and the bias, by the rate, but the margin by 1 at most.
+        # The first AdaGrad step changes each weight and the bias by the rate, but the margin by at most 1.
         label = 1.0 if side == RIGHT else -1.0
         step = label * rate * np.sign(row)
         move = step @ row + label * rate
@@ -104,7 +104,7 @@ def test_taught_routers_match_plain_python(form: Any, rng: np.random.Generator):
 
 @FORMS
 def test_teaching_shows_the_way_to_unlike_keys(form: Any, rng: np.random.Generator):
-    """Rows that share nothing with the key of their memory are found once routers have been taught."""
+    """Taught routers find the memories of rows that share no feature with their keys."""
     keys, rows = np.zeros((40, 80)), np.zeros((40, 80))
     keys[:, :40] = rows[:, 40:] = np.eye(40)
     tree = ContextualMemoryTree(n_trees=2, leaf_multiplier=0.5, random_state=0)
@@ -118,7 +118,7 @@ def test_teaching_shows_the_way_to_unlike_keys(form: Any, rng: np.random.Generat
 
 
 def test_teaching_goes_on_where_tables_were_full():
-    """A tree whose tables had to grow while it was taught is the tree that had room from the start."""
+    """A tree whose tables grow during teaching equals a tree with enough capacity from the start."""
     keys, rows = text_like(60, 500, 15, seed=3), text_like(200, 500, 15, seed=4)
     ids = np.arange(200) % 60
 
@@ -141,7 +141,7 @@ def test_teaching_goes_on_where_tables_were_full():
 
 
 def test_teaching_after_memory_ran_out(monkeypatch: pytest.MonkeyPatch):
-    """A call interrupted half-way up a path leaves no state from which the next one would continue."""
+    """A call interrupted in the middle of a path leaves no state for the next call."""
     keys, rows = text_like(60, 500, 15, seed=3), text_like(200, 500, 15, seed=4)
     tree = ContextualMemoryTree(n_trees=2, leaf_multiplier=0.5, random_state=0)
     tree.insert(keys)
@@ -206,7 +206,7 @@ def trained(
     n_threads: int = 1,
     learn: Any = learn_labels,
 ) -> tuple[Head, State, Questions]:
-    """Return a head over one leaf with as many labels as features, whose keys are the unit vectors."""
+    """Return a head over one leaf, with one label per feature, whose key is the unit vector."""
     d = rows.shape[1]
     tree = ContextualMemoryTree(leaf_multiplier=100.0, random_state=0)
     tree.insert(form(np.eye(d)))
@@ -244,7 +244,7 @@ def test_mira_matches_plain_python(form: Any, learn: Any, rng: np.random.Generat
         gaps.append(abs(scores[right] - np.delete(scores, right).max()))
     margin = margin_wanted(head)
     assert margin == pytest.approx(1.4 * np.mean(gaps), rel=1e-5)
-    held: list[dict[int, tuple[int, float]]] = [{} for _ in rows]  # by row and place: a competitor and its weight
+    held: list[dict[int, tuple[int, float]]] = [{} for _ in rows]  # competitor and weight, by row and place
     for _ in range(3):
         for x, right, pairs in zip(rows, labels, held, strict=True):
             for _ in range(3):
@@ -321,7 +321,7 @@ def test_softmax_matches_plain_python(form: Any, rng: np.random.Generator):
 @FORMS
 @pytest.mark.parametrize("loss", HEAD_LOSSES)
 def test_every_loss_learns(form: Any, loss: str, rng: np.random.Generator):
-    """Labels whose keys say nothing about their examples are told apart after some passes."""
+    """A few passes separate labels whose keys are unrelated to their examples."""
     labels = np.arange(60) % 5
     rows = np.eye(5)[(labels + 2) % 5] + 0.1 * rng.normal(size=(60, 5))
     head, state, questions = trained(form, loss, rows.astype(np.float32), labels, n_passes=10)
@@ -348,7 +348,7 @@ def test_a_budget_bounds_the_labels_scored(rng: np.random.Generator):
 
 
 def signed_scorers(rng: np.random.Generator) -> np.ndarray:
-    """Return sparse scorers of both signs: 30 labels over 12 features, some of which are negative on the whole."""
+    """Return sparse scorers with weights of both signs: 30 labels over 12 features, some negative on average."""
     W = rng.normal(size=(30, 12)) * (rng.random((30, 12)) < 0.4) + 0.3 * (rng.random((30, 12)) < 0.5)
     return (W * np.where(np.arange(12) % 3 == 0, -1, 1)).astype(np.float32)
 
@@ -413,7 +413,7 @@ def _met_by(index, priorities, rows, sums, labels, n_found, n_further):
 
 @kernel
 def met_by(index, rows, sums, labels, n_found, n_further):
-    """Call what is only ever inlined into kernels."""
+    """Compile and call a function that kernels inline."""
     priorities = empty(rows.values.size, np.float32)
     n_met = _met_by(index, priorities, rows, sums, labels, n_found, n_further)
     release(priorities)
@@ -474,16 +474,16 @@ def test_rows_lose_their_lightest_cells(rng: np.random.Generator):
 
 @FORMS
 def test_means_follow_further_examples(form: Any, rng: np.random.Generator):
-    """What a scorer has learned stays as it is, and the mean that it started from counts every example."""
+    """Counting examples updates the mean that a scorer starts from, but not its learned part."""
     X = rng.normal(size=(30, 7)) * (rng.random((30, 7)) < 0.6)
-    X[4] = -X[1]  # with nothing else of label 1 before: the mean has no direction for a while
+    X[4] = -X[1]  # cancels the only earlier row of label 1, so the mean is 0 for a while
     X /= np.maximum(np.linalg.norm(X, axis=1, keepdims=True), 1e-9)
     labels = np.array([0, 1, 2, 0, 1, 2, *rng.integers(0, 3, 24)])
     rows = check_rows(form(X))
     parameters = HeadParameters(7, rows.sparse, HEAD_LOSSES["mira"], 1.0)
     head = with_labels(new_head(parameters), check_rows(form(X[:3])))
     for array in (head.routers.table["weight"], head.routers.weights[:, :7]):
-        array += 0.25  # as if learned; of a dense head by the first label only
+        array += 0.25  # simulates training; in a dense head of the first label only
     sums = X[:3].copy()
     for stop in range(3, 30, 3):
         before = np.array([weights_of(head, 0, label) for label in range(3)])
@@ -514,7 +514,7 @@ def test_an_untrained_classifier_is_the_same_however_examples_come(form: Any):
 
 @needs_jit
 def test_the_margin_follows_the_gaps():
-    """Single examples lie on their own mean; the gaps that they show must not set the margin for good."""
+    """A single example equals its mean. Gaps measured on single examples must not fix the margin permanently."""
     rng = np.random.default_rng(0)
     y = rng.permutation(np.arange(3000) % 300)
     X = rng.normal(size=(300, 12))[y] + 0.8 * rng.normal(size=(3000, 12))

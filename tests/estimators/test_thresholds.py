@@ -1,4 +1,4 @@
-"""The threshold above which labels are predicted, and how it is learned."""
+"""The learned threshold above which labels are predicted."""
 
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ FEW: dict[str, Any] = {"n_trees": 1, "random_state": 0}
 
 
 def uncertain(rng: np.random.Generator, n: int) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return examples with one of eight labels each, which their features only hint at."""
+    """Return examples with one of eight labels each, and features that predict it only weakly."""
     y = rng.integers(8, size=n)
     return np.eye(8)[y] + 0.6 * rng.normal(size=(n, 8)), np.eye(8, dtype=np.int64)[y]
 

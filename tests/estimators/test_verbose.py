@@ -1,4 +1,4 @@
-"""Estimators show what they are doing for long, if they are asked to, and nothing else depends on it."""
+"""Progress bars of ``verbose=True``, which do not change results."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What learning a few rows takes must not grow with what is stored: no array is made that is as long as that."""
+"""The memory for learning a few rows, which must not grow with the number of stored examples."""
 
 import tracemalloc
 from typing import Any
@@ -24,8 +24,8 @@ def rows(rng: np.random.Generator, n: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def most_allocated(estimator: Any, *arguments: Any, with_ids: bool = False) -> int:
-    """Return the most bytes that were in use at once while a row was learned, beside those before."""
-    for number in range(2):  # the first time what is nearly full may grow
+    """Return the peak number of bytes allocated while a row is learned."""
+    for number in range(2):  # in the first call, arrays that are nearly full may grow
         options = {"example_ids": [10 * N - number]} if with_ids else {}
         tracemalloc.start()
         estimator.partial_fit(*arguments, **options)
@@ -64,7 +64,7 @@ def test_a_retriever_makes_no_array_as_long_as_what_is_stored(search: Any, rng: 
 
 @needs_jit
 def test_new_classes_go_among_those_known(rng: np.random.Generator):
-    y = np.concatenate([np.arange(0, 400, 2), [401, 7]])  # one at the end, one in between
+    y = np.concatenate([np.arange(0, 400, 2), [401, 7]])  # one new class at the end, one in between
     X = rng.normal(size=(y.size, 3))
     classifier = CMTClassifier(n_trees=1, n_router_passes=0, n_head_passes=0, random_state=0)
     classifier.fit(X[:200], y[:200]).partial_fit(X[200:], y[200:], classes=[5, 7, 401])
@@ -86,18 +86,22 @@ def test_what_is_learned_again_is_drawn_by_label(form: Any, rng: np.random.Gener
     numbers, order = np.column_stack([(drawn_of + 0.5) / 3, share / 300]), np.argsort(label)
     draw_of_labels(examples.lists, label[order], numbers, 590, np.empty(3, np.int64), slots)
     of_first, of_second, of_third = slots.reshape(3, 300)[np.argsort(order)]
-    np.testing.assert_array_equal(np.unique(of_first), np.arange(500 - MOST_DRAWN_FROM, 500))  # only the newest
+    np.testing.assert_array_equal(
+        np.unique(of_first), np.arange(500 - MOST_DRAWN_FROM, 500)
+    )  # only the newest examples
     np.testing.assert_array_equal(np.unique(of_second), np.arange(500, 560))
-    np.testing.assert_array_equal(np.unique(of_third), np.arange(560, 590))  # of those before slot 590
+    np.testing.assert_array_equal(np.unique(of_third), np.arange(560, 590))  # examples before slot 590
     draw_of_labels(examples.lists, label[2:], numbers, 560, np.empty(1, np.int64), slots)
     assert (slots == NONE).all()
 
     _, drawn, _ = replayed(examples, 10, label[[2, 2, 1]], np.random.default_rng(0))
     shares = np.bincount(drawn[:-10], minlength=3)[label] / (drawn.size - 10)
-    assert shares[0] > 0.3  # half of what is drawn is from all
+    assert shares[0] > 0.3  # half of the draws are from all labels
     assert shares[1] > 0.15
     assert shares[2] > 0.15
-    assert replayed(examples, 40, label[[2]], np.random.default_rng(0))[0].n_rows > 200  # whose examples are all new
+    assert (
+        replayed(examples, 40, label[[2]], np.random.default_rng(0))[0].n_rows > 200
+    )  # all examples of the label are new
 
 
 def test_columns_grow_behind_what_is_in_use():
@@ -108,7 +112,9 @@ def test_columns_grow_behind_what_is_in_use():
     for _ in range(5):
         room, longest = appended(room, longest, (longest[0][-1:] + 1, longest[1][-1:] + 2))
     np.testing.assert_array_equal(longest, [np.arange(9), np.arange(9) * 2])
-    other, branch = appended(room, longer, (np.array([7]), np.array([7])))  # what followed there stays as it is
+    other, branch = appended(
+        room, longer, (np.array([7]), np.array([7]))
+    )  # must not overwrite the entries that follow in `room`
     assert other is not room
     np.testing.assert_array_equal(branch, [[0, 1, 2, 3, 7], [0, 2, 4, 6, 7]])
     np.testing.assert_array_equal(longest, [np.arange(9), np.arange(9) * 2])
@@ -131,6 +137,6 @@ def test_many_examples_are_not_all_learned_again_at_once(rng: np.random.Generato
         classifier.partial_fit(X[[i]], y[[i]])
     assert max(n_learned) <= 32
     assert min(n_learned) > 8
-    classifier.partial_fit(X[1400:], y[1400:])  # so many that it is worth learning all
+    classifier.partial_fit(X[1400:], y[1400:])  # enough to learn all examples again
     assert n_learned[-1] == 1500
     classifier.check_invariants()
