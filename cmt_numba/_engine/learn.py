@@ -146,7 +146,7 @@ def teach_rows(
         for t in range(forest.n_trees):
             forest.lock.step(partial(forget_routes, forest.view(), t))
     seed = forest.draw_word()
-    orders = np.random.Generator(np.random.PCG64(seed)) if rows.n_rows > 1 else None  # making one takes 30 us
+    orders = np.random.Generator(np.random.PCG64(seed)) if rows.n_rows > 1 else None  # creating a generator takes 30 us
     for _ in range(n_passes):
         order = np.zeros(1, np.int64) if orders is None else orders.permutation(rows.n_rows)
         lesson = RouterLesson(rows, order, slots)

@@ -92,7 +92,7 @@ def duals_of_slots(stored: StoredDuals, slots: np.ndarray, number: np.ndarray) -
 
 
 def trim_duals(stored: StoredDuals) -> StoredDuals:
-    """Return dual variables for a file, without trailing examples that have none. They share arrays."""
+    """Return dual variables for a file, without trailing examples that have none. The result shares arrays."""
     used = np.flatnonzero(stored.weights.any(axis=1))
     n = int(used[-1]) + 1 if used.size > 0 else 0
     return StoredDuals(stored.competitors[:n], stored.weights[:n])
