@@ -67,7 +67,7 @@ def update_rows(
 
 
 def warn_if_in_vain(forest: Forest, hits: Hits, rewards: np.ndarray) -> None:
-    """Warn once if updates with such rewards teach nothing."""
+    """Warn once if updates with such rewards have no effect."""
     loss = forest.options["scorer_loss"]
     learns = loss in ("contrast", "regression") or rewards.shape[1] > 1
     if learns or forest.has_warned or forest.n_memories == 0 or np.any(hits.exploration.node != NONE):

@@ -19,7 +19,7 @@ from .sparse_weights import find_cell, locate_or_insert_cells, release_table, re
 from .state import DONE, NONE
 
 _CELLS_IN_A_LOOKUP = 24  # cells that a sequential scan reads in the time of one look-up
-_WEIGHTS_IN_A_LINE = 16  # of a cache, which has 64 bytes
+_WEIGHTS_IN_A_LINE = 16  # weights in a cache line of 64 bytes
 
 
 class Workspace(NamedTuple):

@@ -31,7 +31,7 @@ from .hard_negatives import ExamplePairs, LabelBlock
 from .inference_weights import Digest, offsets_of
 from .label_scorers import Head, with_lists, with_more_cells
 
-_CELLS_IN_A_TASK = 1 << 21  # of the rows of a task's labels
+_CELLS_IN_A_TASK = 1 << 21  # cells of the rows of a task's labels
 _PAIRS_AT_ONCE = 1 << 18  # pairs counted at once
 _ROOM = 1 << 23  # weights: arrays of this size grow without being copied
 _TASKS_AT_ONCE = 16  # tasks solved before their scorers are stored

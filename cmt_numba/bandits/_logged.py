@@ -30,7 +30,7 @@ _CELLS_AT_ONCE = 1 << 21
 _OTHERWISE = -1e300  # the expected reward of an action without support
 _TAUS = (1.0, 0.05)  # values to try: no weights, and weights up to 20
 _FOLDS, _FEWEST_ROWS = 4, 40
-_LEAST_REWARD = 1e-3  # in products
+_LEAST_REWARD = 1e-3  # minimum expected reward in products
 
 
 class LogModel(NamedTuple):

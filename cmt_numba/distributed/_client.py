@@ -51,7 +51,7 @@ class ShardChange(NamedTuple):
     """A change for one shard."""
 
     shard: str
-    positions: np.ndarray  # of the keys
+    positions: np.ndarray  # positions of the keys
     arguments: tuple[Any, ...]
 
 
@@ -78,7 +78,7 @@ class Client:
 
     def __init__(self, actors: Actors, topology: Topology, positions: dict[str, Position] | None = None) -> None:
         self._actors, self.topology, self.is_closed = actors, topology, False
-        self._positions = positions or {}  # of shards after the last changes of this client
+        self._positions = positions or {}  # positions of shards after the last changes of this client
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Client, (self._actors, self.topology, dict(self._positions))

@@ -43,7 +43,7 @@ class Operation(NamedTuple):
 
     method: str | Callable[..., Any]
     parameters: Mapping[str, str]  # parameter of the method by argument name in entries
-    defaults: Mapping[str, Any] = MappingProxyType({})  # of arguments that an entry may omit
+    defaults: Mapping[str, Any] = MappingProxyType({})  # defaults of arguments that an entry may omit
     notes_returned: bool = True  # whether it may change which memories were returned last
 
     def stored(self, arguments: Arguments) -> Arguments:
@@ -105,7 +105,7 @@ _FORGOTTEN = "forgotten"  # an array of an entry that is not an argument
 class Entry(NamedTuple):
     """A change or a snapshot, and the state of the tree after it."""
 
-    name: str  # of the operation
+    name: str  # name of the operation
     arguments: dict[str, Any]  # normalised, under their names in entries
     after: dict[str, int]
     forgotten: np.ndarray | None = None  # ids of evicted memories; None if the entry does not list them

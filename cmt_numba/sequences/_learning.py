@@ -23,7 +23,7 @@ from ._spaces import Space
 from ._vantage import distances_between, part, power_for
 
 _TOLERANCE = 0.01  # share of triples that may violate the triangle inequality, when the power of distances is chosen
-_LEAF_SIZE = 8  # of the tree
+_LEAF_SIZE = 8  # points in a leaf of the tree
 _FEW_PAIRS = 1 << 20  # pairs that are all compared in a round
 _CANDIDATES = 32  # targets compared with a query if there are more
 _CHECKED, _MOST_MISSED = 16, 0.1  # queries of a round that check the candidates, and the share that may fail
@@ -42,9 +42,9 @@ class Rounds(NamedTuple):
 class LearnedCosts(NamedTuple):
     """The learned costs, and the errors of all rounds."""
 
-    costs: Costs  # of the best round
-    errors: list[float]  # of all rounds
-    pruned: list[float]  # of the efficient rounds: the weighted share of parts that can be skipped
+    costs: Costs  # costs of the best round
+    errors: list[float]  # error of each round
+    pruned: list[float]  # for each efficient round, the weighted share of parts that can be skipped
 
 
 class QueryExamples(NamedTuple):

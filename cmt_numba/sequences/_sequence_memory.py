@@ -93,12 +93,12 @@ class SequenceMemory(Saved):
         self.n_probes = check_integer("n_probes", n_probes, 1)
         check_seed(random_state)
         self.random_state = random_state
-        self._alphabet: Alphabet | None = None  # of the stored sequences
+        self._alphabet: Alphabet | None = None  # alphabet of the stored sequences
         self._forms: PointStore | None = None  # sequences, and further forms of them
-        self._costs: Costs  # of the forms
+        self._costs: Costs  # costs of the forms
         self._owners = np.empty(0, np.int64)  # the id of the sequence of each form; -1 if it was removed
-        self._stored = np.empty(0, bool)  # by id
-        self._blocks: Blocks | None = None  # of the first forms
+        self._stored = np.empty(0, bool)  # whether each id is stored
+        self._blocks: Blocks | None = None  # blocks of the first forms
         self._trees: GramTrees | None = None
 
     # Contents
@@ -286,7 +286,9 @@ class SequenceMemory(Saved):
         owners, distances = self._owners[places], distances_between(points, forms.view(), rows, places)
         order = np.lexsort((owners, distances, rows))
         rows, owners, distances = rows[order], owners[order], distances[order]
-        nearest = np.sort(np.unique(rows * self._stored.size + owners, return_index=True)[1])  # form of each
+        nearest = np.sort(
+            np.unique(rows * self._stored.size + owners, return_index=True)[1]
+        )  # the nearest form of each owner
         of_row = rows[nearest]
         rank = np.arange(of_row.size) - np.searchsorted(of_row, of_row)
         shown = rank < k

@@ -14,7 +14,7 @@ from .._jit import empty, inner, kernel, release
 from ._search import comes_before, offer
 from ._spaces import distance, new_room, prepare
 
-_ROUNDING = 1e-5  # of bounds, relative to their distances
+_ROUNDING = 1e-5  # rounding error of bounds, relative to their distances
 
 
 class Nodes(NamedTuple):

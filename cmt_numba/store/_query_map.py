@@ -23,7 +23,7 @@ WIDEST = 512
 """Maximum number of features of queries to map. A map has the square of this number of entries."""
 
 _STRENGTHS = np.array([1.0, 3.0, 10.0, 30.0])
-_STEEPNESS = 20.0  # of the softmax, per unit of the cosine
+_STEEPNESS = 20.0  # steepness of the softmax, per unit of the cosine
 _PRIOR = 1.0  # ratio of the prior to the mean square of a feature
 _KEPT = 0.999  # decay of old trials per new trial, because maps improve
 _DEVIATIONS = 2.0  # required gain in log-likelihood, in standard errors
@@ -32,7 +32,7 @@ _FEWEST = 20  # minimum number of held-out queries before queries are mapped
 _TINY = np.float32(1e-38)
 _ROWS_IN_A_BLOCK = 256  # rows evaluated with the same maps
 _HELD_OUT = 0.25
-_N_COLUMNS = 5  # of ``trials``
+_N_COLUMNS = 5  # columns of ``trials``
 
 
 class RewardedQueries(NamedTuple):

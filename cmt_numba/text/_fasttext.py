@@ -37,7 +37,7 @@ from ._word_model import steps
 
 _STEPS, _EPOCHS = 50_000, (5, 50)  # by default
 _NO_CANDIDATES = np.zeros((0, 0), np.int64)
-_MOST_CELLS = 2**23  # of a block of scores
+_MOST_CELLS = 2**23  # maximum size of a block of scores
 
 
 class FastTextClassifier(ClassifierMixin, TransformerMixin, TextEstimator):

@@ -47,8 +47,8 @@ class FastTextSettings(NamedTuple):
 
     loss: int
     n_negatives: int
-    rate: float  # of the first text
-    fall: float  # of the rate from one text to the next
+    rate: float  # step size of the first text
+    fall: float  # decrease of the step size from one text to the next
 
 
 @inner_called

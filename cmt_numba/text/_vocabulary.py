@@ -36,7 +36,7 @@ class Vocabulary:
         self.counts = np.zeros(0, np.int64)
         self.n_parts = 0
         self.row_of_bucket: dict[int, int] = {}
-        self.word_rows: list[int] = []  # of words themselves
+        self.word_rows: list[int] = []  # rows of whole words
         self.starts = np.zeros(1, np.int64)
         self.parts = np.zeros(0, np.int32)
 
