@@ -25,10 +25,10 @@ from ._forest import (
 )
 
 MOST_WANTED = 1_000_000
-"""Most memories or labels that a query may ask for, or all if more are stored: the answer has room for them."""
+"""Maximum number of memories or labels per query, unless more are stored: the answer has room for all of them."""
 
 MOST_REROUTES = 10_000
-"""Most reroutes for each inserted memory. They are part of its step, for which readers wait."""
+"""Maximum number of reroutes for each inserted memory. They are part of its step, for which readers wait."""
 
 MOST_PASSES = 10_000
 
@@ -320,11 +320,11 @@ class Among(NamedTuple):
     """The memories that a query may return."""
 
     ids: np.ndarray  # int64
-    may_have_gone: bool  # True for a mask; listed memories must be stored
+    may_have_gone: bool  # whether ids may be missing: allowed for a mask, but not for listed ids
 
 
 def check_among(among: Any) -> Among:
-    """Return the memories that ``among`` lists by their ids or marks in a mask.
+    """Return the memories that ``among`` lists by id or selects by a mask.
 
     Raises
     ------
@@ -364,7 +364,7 @@ def check_rewards(rewards: Any, ids: np.ndarray) -> np.ndarray:
 
 
 def check_hits(hits: Any, n_rows: int, state: State | None) -> Hits:
-    """Return the answers of a query for ``n_rows`` rows, as this forest could have given them.
+    """Return validated answers of a query for ``n_rows`` rows.
 
     Raises
     ------
@@ -398,7 +398,7 @@ def check_hits(hits: Any, n_rows: int, state: State | None) -> Hits:
 
 
 def _are_as_returned(hits: Hits, n_rows: int) -> bool:
-    """Return whether all arrays are as a query of ``n_rows`` rows returns them, so that none is to be converted."""
+    """Return whether all arrays have the form of a query's result for ``n_rows`` rows and need no conversion."""
     arrays = hits.ids, hits.scores, *hits.exploration
     if not all(type(array) is np.ndarray and array.flags.carray for array in arrays):
         return False
@@ -422,7 +422,7 @@ def _as_integers(name: str, values: Any, dtype: type) -> np.ndarray:
         raise TypeError(f"{name} must be integers, not {given.dtype}")
     with np.errstate(invalid="ignore"):
         cast = _for_kernels(given, dtype)
-    changed = cast != given  # true of NaN
+    changed = cast != given  # also true for NaN
     if changed.any():
         raise ValueError(f"{name} must be integers of {np.dtype(dtype)}, not {given[changed][0]}")
     return cast
@@ -445,7 +445,7 @@ def _as_array(name: str, values: Any) -> np.ndarray:
 
 
 def _could_be(state: State, exploration: Exploration) -> bool:
-    """Return whether queries could have explored like this. Kernels use these trees, nodes and sides as indices."""
+    """Return whether a query could have returned this exploration. Kernels use its fields as indices."""
     tree, node = exploration.tree, exploration.node
     if not ((~tree).any() or (~node).any()):  # NONE everywhere
         return True

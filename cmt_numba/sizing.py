@@ -33,13 +33,13 @@ _leaf_limit = as_python(leaf_limit)
 _ROOM = (1.0 + SPARE) / 2  # mean ratio of allocated to used nodes, leaves and router tables after a large insert
 
 # Measured: how evenly trees divide memories, and how similar the memories below a router are.
-_SPREAD = 0.26  # of the sizes of leaves at one depth, in square roots of their mean
-_EARLY = 0.65  # in units of that spread: a leaf splits when it has once been too large, not when it is
-_TABLE_SPREAD = 0.1  # of the logarithm of how many features routers at one depth have met
-_LIKENESS = 0.85  # features that a router has met, to those of as many keys drawn at random
-_FINER = 0.12  # by how much the power of that grows when memories double, among which routers part finer
+_SPREAD = 0.26  # spread of the sizes of leaves at one depth, in square roots of their mean
+_EARLY = 0.65  # in units of that spread: a leaf that was once too large has split, even if it is smaller now
+_TABLE_SPREAD = 0.1  # spread of the logarithm of the number of features of routers at one depth
+_LIKENESS = 0.85  # ratio of the features of a router to the features of equally many keys drawn at random
+_FINER = 0.12  # growth of the power of this ratio per doubling of the memories, because routers separate finer groups
 
-_EXACT_RANKS = 1000  # of features, by how common they are; the others count in groups
+_EXACT_RANKS = 1000  # most common features, which count one by one; the others count in groups
 _GROUPS = 400
 
 
@@ -61,20 +61,20 @@ def predict_nbytes(
 
     - keys: an id of 8 bytes and its place in a hash table of 4-byte cells, whose number is the first power of two above
       ``5 n / 4``; dense ``4 d`` bytes and a code of ``d + 8``, sparse ``8`` a cell and ``16`` a key; and for each tree
-      4 bytes that name the leaf. With ``copies`` (of :meth:`~cmt_numba.ContextualMemoryTree.compact`) each tree but the
-      first has the codes of dense keys once more.
+      4 bytes for the leaf. With ``copies`` (of :meth:`~cmt_numba.ContextualMemoryTree.compact`) each tree except the
+      first has another copy of the codes of dense keys.
     - leaves: ``12 + 4 W`` bytes each. Trees are so well balanced, by default, that all nodes of one depth have about as
-      many memories below them, ``m = n / 2**depth``. So leaves split at about the same time: their number keeps near a
-      power of two for long, then doubles within a short while, and leaves are between half full and full. At a depth
-      there has been a split with a probability of ``Phi(0.65 + (m - W) / (0.26 sqrt(m)))``, the normal distribution.
+      many memories below them, ``m = n / 2**depth``. So leaves split at about the same time: their number stays near a
+      power of two for long, then doubles quickly, and leaves are between half full and full. The probability of a split
+      at a depth is ``Phi(0.65 + (m - W) / (0.26 sqrt(m)))``, the normal distribution.
     - internal nodes, one less than there are leaves: 64 bytes each, and the router. A dense one takes ``8 d`` bytes. A
-      sparse one takes 12 bytes for each cell of a hash table, whose number is a power of two and at least 4/3 of the
-      features met; these are at most those of the ``m`` keys below the node, because similar keys share
-      features.
+      sparse one takes 12 bytes for each cell of a hash table. The number of cells is a power of two, at least 4/3 of
+      the number of features that the router has seen: at most all features of the ``m`` keys below the node, and fewer
+      if similar keys share features.
 
-    After one large insert nodes, leaves and tables have up to a tenth more than they need, which is counted in. An
-    array that many small inserts fill is enlarged by a quarter whenever it is full: then all but the hash table of ids
-    take from 1 to 1.25 times what they need, and a forest from 0.9 to 1.25 times the prediction.
+    After one large insert, nodes, leaves and tables have up to 10 % spare room, which the prediction includes. An array
+    that many small inserts fill is enlarged by 25 % whenever it is full. Then all arrays except the hash table of ids
+    take 1 to 1.25 times the memory they need, and a forest takes 0.9 to 1.25 times the prediction.
 
     Parameters
     ----------
@@ -84,7 +84,7 @@ def predict_nbytes(
         ``d``. Not needed with a ``sample``.
     cells_per_key : float, optional
         For sparse keys: the mean number of features of a key. The frequencies of features are assumed to follow Zipf's
-        law, as words do, which can be far from the truth. Prefer a ``sample``.
+        law, like those of words, which can be inaccurate. Prefer a ``sample``.
     sample : sparse matrix, shape (n_sample, n_features), optional
         A random sample of about a thousand sparse keys. A small tree is built from it to estimate the number of
         features that routers store.
@@ -100,10 +100,10 @@ def predict_nbytes(
     Returns
     -------
     int
-        Bytes. The error is usually below 10 % for dense keys and for sparse keys with a sample, and up to two thirds
-        too high for texts without a sample. The prediction is less accurate for forests of very few leaves; for
-        dissimilar sparse keys, whose tables may all be just below or above a power of two; and for an ``alpha`` far
-        below the default, which gives less balanced trees.
+        Bytes. The error is usually below 10 % for dense keys and for sparse keys with a sample. For texts without a
+        sample, the prediction is up to two thirds too high. The prediction is less accurate for forests of very few
+        leaves; for dissimilar sparse keys, whose tables may all be just below or above a power of two; and for an
+        ``alpha`` far below the default, which gives less balanced trees.
 
     Raises
     ------
@@ -144,7 +144,7 @@ def predict_nbytes(
 
 
 def _expected_nodes(n: int, width: int) -> list[float]:
-    """Return how many internal nodes to expect at each depth."""
+    """Return the expected number of internal nodes at each depth."""
     counts: list[float] = []
     mean = float(n)
     while mean >= 1.0:
@@ -165,7 +165,7 @@ def _expected_cells(n_met: float) -> float:
 
 
 def _met_in_text(n_features: int, cells_per_key: float) -> Callable[[float, int], float]:
-    """Return a function from memories below a node, and its depth, to the features that its router has met.
+    """Return a function of the memories below a node and its depth that predicts the features of its router.
 
     The frequencies of features follow Zipf's law, like those of words.
     """
@@ -179,7 +179,7 @@ def _met_in_text(n_features: int, cells_per_key: float) -> Callable[[float, int]
     def distinct(n_drawn: float) -> float:
         return float(np.sum(size * -np.expm1(n_drawn * np.log1p(-share)))) if n_features > 1 else 1.0
 
-    least, most = 0.0, 1e9  # words of a text with this many distinct ones
+    least, most = 0.0, 1e9  # number of words of a text with ``cells_per_key`` distinct words
     for _ in range(100):
         middle = (least + most) / 2
         least, most = (middle, most) if distinct(middle) < cells_per_key else (least, middle)
@@ -187,7 +187,7 @@ def _met_in_text(n_features: int, cells_per_key: float) -> Callable[[float, int]
 
 
 def _met_in_sample(sample: Rows, leaf_multiplier: float) -> Callable[[float, int], float]:
-    """Return such a function for features that are as frequent, and as often together, as in a sample."""
+    """Return a function like :func:`_met_in_text`, for features with the frequencies and co-occurrences of a sample."""
     distinct = _distinct_like(sample)
     tree = ContextualMemoryTree(1, leaf_multiplier=leaf_multiplier, n_threads=1, random_state=0)
     insert_rows(tree._forest, sample)
@@ -209,7 +209,7 @@ def _met_in_sample(sample: Rows, leaf_multiplier: float) -> Callable[[float, int
 
 
 def _distinct_like(sample: Rows) -> Callable[[float], float]:
-    """Return a function from a number of keys to the features that they have, if drawn at random.
+    """Return a function from a number of randomly drawn keys to the number of their distinct features.
 
     Beyond the size of the sample, the number is between two estimates: growth as a power of the number of keys (Heaps'
     law), which is too high, and an estimate of unseen features from those seen once or twice (Chao, 1984), which is too

@@ -6,12 +6,12 @@ in a readable state. Changes are made one at a time, in the order of their arriv
 Queries take tens of microseconds and come from many threads, so they share no lock: each thread holds a lock of its
 own while it reads. A step closes a gate, where new readers wait, and then waits until no thread reads. A reader looks
 at the gate while it holds its own lock, so either the step waits for it or it sees the closed gate. If a thread
-keeps reading, the gate opens again for the others, and the step retries with more patience.
+keeps reading, the gate opens again for the others, and the step retries with a longer wait.
 
-Between its steps a change needs the interpreter, which busy readers give back only every few milliseconds. So readers
-*hold back*: a thread that wants to read during a change waits for its end, but for some milliseconds at most. Nothing
-relies on that. After a hold that kept readers waiting there is a pause before the next one, so that readers get their
-turn.
+Between its steps a change needs the interpreter, which busy readers release only every few milliseconds. So readers
+*hold back*: a thread that wants to read during a change waits for the change to end, but only for some milliseconds.
+Correctness does not depend on this. After a hold that kept readers waiting there is a pause before the next one, so
+that readers get their turn.
 
 Interrupts are deferred to the end of a step (:mod:`.interrupts`), but may come while a thread reads or waits. All locks
 that matter are therefore taken by ``with`` statements, which a ``KeyboardInterrupt`` cannot separate from their
@@ -20,7 +20,7 @@ release, and work is passed as a function.
 
 from __future__ import annotations
 
-import concurrent.futures.thread  # noqa: F401 - registers what it does at a fork, see the end of this file
+import concurrent.futures.thread  # noqa: F401 - registers its fork handlers, see the end of this file
 import logging  # noqa: F401 - likewise
 import os
 import time
@@ -35,13 +35,13 @@ from .interrupts import defer_interrupts, end_step, uninterrupted
 T = TypeVar("T")
 Method = TypeVar("Method", bound=Callable[..., Any])
 
-_LONGEST_HOLD = 0.02  # seconds, from when no thread reads any more
-_LONGEST_DRAIN = 0.1  # before that
-_LONGEST_WORK = 0.01  # of a change, before its next step lets in readers that wait
-_PAUSE_RATIO = 2.0  # of the length of the hold before
+_LONGEST_HOLD = 0.02  # seconds, once no thread reads
+_LONGEST_DRAIN = 0.1  # seconds to wait for readers before that
+_LONGEST_WORK = 0.01  # seconds of a change, after which its next step first lets waiting readers in
+_PAUSE_RATIO = 2.0  # length of a pause relative to the hold before it
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.001, 0.1
-_LEAST_PATIENCE = 0.01  # with a thread that is still reading when the gate is closed
-_LOOK = 0.0002  # between checks of threads that are still reading
+_LEAST_PATIENCE = 0.01  # seconds to wait for threads that still read when the gate closes
+_LOOK = 0.0002  # seconds between checks of threads that are still reading
 
 
 class _Turn:
@@ -144,7 +144,7 @@ class ReadWriteLock:
         seconds = self._held_until - time.perf_counter()
         if seconds > 0.0 and hold.locked():
             self._kept_waiting = True
-            # An interrupt between these two would only make other readers wait until the hold's time is over.
+            # An interrupt between acquire and release only makes other readers wait until the hold times out.
             if hold.acquire(timeout=seconds):
                 hold.release()
 
@@ -270,7 +270,7 @@ class ReadWriteLock:
 
 
 def changes(method: Method) -> Method:
-    """Run a method of an object with a ``_lock`` as a change. The method takes its steps itself."""
+    """Run a method of an object with a ``_lock`` as a change. The method itself calls ``step``."""
 
     @wraps(method)
     def changing(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -355,7 +355,7 @@ def _after_fork_in_child() -> None:
         lock._renew()
 
 
-# Before a fork, what was registered last is called first. Executors and logging lock themselves for a fork, and the
-# changes that ``_before_fork`` waits for use both, so they must have been registered before.
+# Handlers run before a fork in reverse order of registration. Executors and logging acquire their own locks for a fork,
+# and the changes that ``_before_fork`` waits for use both, so their handlers must be registered first.
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)

@@ -22,7 +22,7 @@ class Pace(NamedTuple):
     """The length of steps."""
 
     first: int = 16  # rows of the first step
-    seconds: float = 0.004  # of each further step
+    seconds: float = 0.004  # target time of each further step
 
 
 class Workers(Protocol):
@@ -82,8 +82,7 @@ def share_rows(work: Callable[[int, int], Any], n_rows: int, n_threads: int) -> 
 class TimedSteps:
     """The rows from ``first`` to ``stop`` in spans that take a few milliseconds each.
 
-    The length of a span is derived from the time that earlier spans took. Threads that wait for the end of a span
-    therefore never wait long.
+    The length of a span is derived from the time of earlier spans, so threads never wait long for a span to end.
     """
 
     def __init__(self, first: int, stop: int, pace: Pace) -> None:
@@ -98,7 +97,7 @@ class TimedSteps:
             first = stop
 
     def take(self, work: Callable[[int, int], T], first: int, stop: int) -> T:
-        """Call ``work`` on a span and return its result. Unless it is the last span, adapt the length of the next."""
+        """Call ``work`` on a span and return its result. Set the length of the next span from the time taken."""
         if stop == self._stop:
             return work(first, stop)
         began = perf_counter()

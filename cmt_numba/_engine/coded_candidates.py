@@ -12,7 +12,7 @@ from .._heads import CodedLists, Landmarks, Scorers, coded_lists, search_lists
 from .._jit import FEATURES_OF_A_WORD, TILE, Tiles
 
 _ZERO = 64  # the code of 0 in a query, whose codes have 7 bits and no sign
-_TILES_AT_ONCE = 1 << 7  # a copy of so many stays in a cache
+_TILES_AT_ONCE = 1 << 7  # a copy of this many tiles stays in a cache
 _NO_BIASES = np.empty(0, np.float32)
 
 

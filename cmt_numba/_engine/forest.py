@@ -101,7 +101,7 @@ class Forest:
         self.lock = ReadWriteLock()
         self.filters: ArrayCache[Filter] = ArrayCache()
         self.pace = Pace(max(_FIRST_ROWS, _FIRST_INSERTS // self.n_trees))
-        self.has_warned = False  # of updates that teach nothing
+        self.has_warned = False  # whether it has warned of updates without effect
         self.journal: QueryJournal | None = None
         self.last_evicted = np.empty(0, np.int64)
         self.evicts: np.ndarray | None = None

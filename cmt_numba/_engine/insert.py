@@ -1,4 +1,4 @@
-"""Inserting memories (INSERT, Algorithm 4), all or none of them."""
+"""Atomic insertion of memories (INSERT, Algorithm 4)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from .._validation import check_ids
 from .forest import Forest, changes
 from .reorganise import link_slots, remove_ids
 
-_INSERTS_TO_FILL = 8  # parts: routers would forget everything if all memories left at once
+_INSERTS_TO_FILL = 8  # parts in which a full forest is replaced: removing all memories at once would erase the routers
 _REMOVALS_IN_A_STEP = 1000
 _NO_IDS = np.empty(0, np.int64)
 
@@ -36,7 +36,7 @@ def insert_rows(
     progress: bool = False,
     n_reroutes: int | None = None,
 ) -> np.ndarray:
-    """Insert memories and return their ids. Where ``max_memories`` requires it, evict others first.
+    """Insert memories and return their ids. If ``max_memories`` would be exceeded, evict other memories first.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ def insert_rows(
     progress : bool, default False
         Show a progress bar.
     n_reroutes : int, optional
-        Reroutes after each memory; by default the option of the forest.
+        Number of reroutes after each memory; by default, the option of the forest.
     """
     was_empty, first_id, most = forest.state is None, forest.next_id, forest.options["max_memories"]
     n, n_rows, forest.last_evicted = forest.n_memories, rows.n_rows, _NO_IDS
@@ -72,7 +72,7 @@ def insert_rows(
 
 
 def _evict(forest: Forest, n: int) -> None:
-    """Remove ``n`` memories, chosen by the eviction policy or listed by the journal that is replayed."""
+    """Remove ``n`` memories, chosen by the eviction policy or, during replay, listed by the journal."""
     with forest.lock.instant:
         chosen = forest.eviction.choose(forest.allocated(), n)
     if forest.evicts is not None:

@@ -67,7 +67,7 @@ def update_rows(
 
 
 def warn_if_in_vain(forest: Forest, hits: Hits, rewards: np.ndarray) -> None:
-    """Warn once if updates with such rewards teach nothing."""
+    """Warn once if updates with such rewards have no effect."""
     loss = forest.options["scorer_loss"]
     learns = loss in ("contrast", "regression") or rewards.shape[1] > 1
     if learns or forest.has_warned or forest.n_memories == 0 or np.any(hits.exploration.node != NONE):
@@ -146,7 +146,7 @@ def teach_rows(
         for t in range(forest.n_trees):
             forest.lock.step(partial(forget_routes, forest.view(), t))
     seed = forest.draw_word()
-    orders = np.random.Generator(np.random.PCG64(seed)) if rows.n_rows > 1 else None  # making one takes 30 us
+    orders = np.random.Generator(np.random.PCG64(seed)) if rows.n_rows > 1 else None  # creating a generator takes 30 us
     for _ in range(n_passes):
         order = np.zeros(1, np.int64) if orders is None else orders.permutation(rows.n_rows)
         lesson = RouterLesson(rows, order, slots)

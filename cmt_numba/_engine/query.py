@@ -38,9 +38,9 @@ from .coded_candidates import search_coded
 from .filters import Filter
 from .forest import Forest
 
-_ROWS_AT_ONCE = 64  # answered in one step by one thread
+_ROWS_AT_ONCE = 64  # rows answered in one step by one thread
 _FEW_MEMORIES, _ROWS_IN_A_LARGE_BLOCK = 1024, 512
-_ROWS_IN_A_BLOCK, _MEMORIES_IN_A_BLOCK = 64, 8192  # of a matrix product; changes wait for a block
+_ROWS_IN_A_BLOCK, _MEMORIES_IN_A_BLOCK = 64, 8192  # sizes of a matrix product; changes wait for a block
 
 
 class Reach(NamedTuple):
@@ -95,7 +95,7 @@ def draw_seed(forest: Forest) -> int:
 
 
 def note_returned(forest: Forest, ids: np.ndarray) -> None:
-    """Note which memories a query has returned, (n, k), the best first. In a folder this is journaled."""
+    """Record which memories a query has returned, (n, k), the best first. In a folder this is journaled."""
     if forest.journal is None:
         enter_returned(forest, ids)
     elif forest.eviction.minds_queries:
@@ -103,7 +103,7 @@ def note_returned(forest: Forest, ids: np.ndarray) -> None:
 
 
 def enter_returned(forest: Forest, ids: np.ndarray) -> None:
-    """Tell the eviction policy which memories were returned, (n, k), the best first."""
+    """Notify the eviction policy of the memories that were returned, (n, k), the best first."""
 
     def note() -> None:
         if forest.state is not None:
@@ -124,7 +124,7 @@ def search(
     word: Any = np.uint64(0),  # noqa: B008
     progress: bool = False,
 ) -> None:
-    """Write the best memories for rows into ``hits``. Changes may come between steps of a large batch."""
+    """Write the best memories for rows into ``hits``. Changes may happen between steps of a large batch."""
 
     def answer(first: int, stop: int) -> None:
         state = forest.fitting_state(rows)
@@ -145,7 +145,7 @@ def search(
             forest.lock.read(partial(answer, 0, n_rows))
         return
     n_threads = forest.threads_for(n_rows)
-    forest.lock.let_in()  # a change that queries would wait for its own threads
+    forest.lock.let_in()  # the threads below must not wait for a change of this thread
     with keeping_interpreter(n_rows), progress_bar(n_rows, "query", progress) as report:
 
         def answer_in_steps(span: tuple[int, int]) -> None:
@@ -162,7 +162,7 @@ def search_among(
 ) -> None:
     """Write the best of the memories in ``among`` into ``hits``. Call this within a read of the forest.
 
-    Rows for which links lead to fewer candidates than chance would are left unanswered.
+    Rows for which links find fewer candidates than a random search would are left unanswered.
     """
     state = forest.fitting_state(rows)
     chosen = among.slots(forest.slots_of, forest.lock.n_steps)
@@ -194,7 +194,7 @@ def search_among(
 
 
 def _search_fully_among(forest: Forest, rows: Rows, reach: Reach, among: Filter, hits: Hits, progress: bool) -> None:
-    """Do :func:`search_among`, then compare the unanswered rows with all candidates."""
+    """Call :func:`search_among`, then compare the unanswered rows with all candidates."""
     search_among(forest, rows, reach, among, hits, progress=progress)
     wanted = min(hits.ids.shape[1], among.slots(forest.slots_of, forest.lock.n_steps).size)
     if reach.breadth > 0 and forest.links.are_there and wanted > 0:
@@ -290,7 +290,7 @@ def _scan_block(forest: Forest, rows: Rows, among: Filter | None, hits: Hits, by
         here = np.arange(start, stop) if slots is None else slots[start:stop]
         scores = asked @ as_matrix(stored_rows(state, slice(start, stop) if slots is None else here)).T
         if best_scores.shape[1] == k:
-            better = np.flatnonzero((scores > best_scores[:, -1:]).any(axis=0))  # few
+            better = np.flatnonzero((scores > best_scores[:, -1:]).any(axis=0))  # usually few
             scores, here = scores[:, better], here[better]
         if here.size > k:  # the best of the block
             columns = np.argpartition(scores, here.size - k, axis=1)[:, here.size - k :]

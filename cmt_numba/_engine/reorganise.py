@@ -104,7 +104,7 @@ def reroute_memories(forest: Forest, n: int, progress: bool = False) -> None:
 
 @changes
 def rebuild_trees(forest: Forest, ids: np.ndarray, groups: np.ndarray, progress: bool = False) -> None:
-    """Build the trees anew and keep groups of memories together. Raises KeyError if an id is not stored.
+    """Rebuild the trees and keep groups of memories together. Raises KeyError if an id is not stored.
 
     Other memories are groups of their own. The new trees are swapped in when all are complete.
     """

@@ -41,7 +41,7 @@ SPARE = 1.1
 """Largest ratio of the size of an array after a large insert to the size that it was expected to need."""
 
 WORTH_GROWING_BEFORE = 1 << 22
-"""Arrays of so many bytes grow before they are full, since copying them takes milliseconds."""
+"""Arrays of this many bytes grow before they are full, because copying them takes milliseconds."""
 
 _SPARE_CELLS = 1 / 20  # share of the tables; with fewer free cells they grow
 

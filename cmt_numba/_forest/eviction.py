@@ -1,7 +1,7 @@
 """Eviction policies: which memories a bounded forest removes to make room.
 
-A forest notifies its policy of what happens to its memories. Kernels know nothing of the policy, apart from the order
-in which memories were returned.
+A forest notifies its policy of inserts, removals and query results. Kernels do not depend on the policy, except that
+the kernel for removals updates the order in which memories were returned.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ _ORDER = "eviction.order"  # in files
 class Eviction:
     """Evicts the memories that were inserted first. This is also the policy of forests without a bound.
 
-    Ids rise and are never used again, so a pointer that moves up finds the oldest in amortised constant time.
+    Ids ascend, so a pointer that only moves up finds the oldest memory in amortised constant time.
     """
 
-    minds_queries = False  # whether it depends on what queries return
+    minds_queries = False  # whether the policy depends on query results
     recency = new_recency(np.empty(0, np.int64), 0)  # updated by the kernel that removes memories
 
     def __init__(self) -> None:
@@ -60,7 +60,7 @@ class Eviction:
         """Forget the memories in slots ``first`` and above, whose insert failed."""
 
     def moved(self, old: State, new: State) -> Eviction:
-        """Return a policy for a state where all memories have other slots; this one stays unchanged."""
+        """Return a policy for ``new``, which holds the memories of ``old`` in other slots. Leave this one unchanged."""
         return self
 
     def check(self, state: State) -> None:
@@ -111,7 +111,7 @@ class LeastRecentlyReturned(Eviction):
         put_last(self._with_room(state), np.arange(first, state.keys.totals[N_MEMORIES]))
 
     def returned(self, state: State, ids: np.ndarray) -> None:
-        """Move memories to the end of the list: row after row, and the best of each row last."""
+        """Move memories to the end of the list, row by row, the best memory of each row last."""
         asked = np.ascontiguousarray(ids[:, ::-1]).reshape(-1)
         slots = np.full(asked.size, NONE, np.int64)
         find_slots(state.keys, asked, slots)
@@ -178,5 +178,5 @@ EVICTIONS = tuple(_POLICIES)
 
 
 def new_eviction(name: str, *, bounded: bool) -> Eviction:
-    """Return a policy by its name. Forests without a bound have the one that keeps nothing."""
+    """Return a policy by its name, or the default for an unbounded forest, which never evicts."""
     return _POLICIES[name]() if bounded else Eviction()

@@ -59,7 +59,7 @@ def new_frontiers(trees, n):
 
 @inner_allocating
 def new_frontier(n_places):
-    """Return a frontier with room for so many places."""
+    """Return a frontier with room for this many places."""
     return Frontier(empty(n_places, ENTRY), empty(1, HERE))
 
 

@@ -27,9 +27,9 @@ class Query(NamedTuple):
     rows: Rows
     first: int
     stop: int
-    n_leaves: int  # in all trees together
+    n_leaves: int  # leaves to search in all trees together
     epsilon: float  # probability with which a row explores
-    seed: np.uint64  # of the draws of rows that explore
+    seed: np.uint64  # seed of the draws of rows that explore
     room: np.ndarray = NO_ROOM  # see room_for_probe
 
 

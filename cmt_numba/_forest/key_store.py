@@ -10,7 +10,7 @@ from .quantization import encode_key, write_code
 from .rows import UNSCALED, Row, Rows, row_of
 from .state import LONGEST, N_MEMORIES, NEXT_ID, NONE, VALUES_END, VALUES_LIVE, State
 
-_CELLS_IN_A_LINE = 16  # of a cache, which has 64 bytes
+_CELLS_IN_A_LINE = 16  # cells in a cache line of 64 bytes
 _CODES_IN_A_LINE = 64
 
 

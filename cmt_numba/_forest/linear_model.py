@@ -18,8 +18,8 @@ from .rows import dot, squared_length
 from .sparse_weights import find_cell, locate_or_insert_cells, release_table, reset_cells, table_start
 from .state import DONE, NONE
 
-_CELLS_IN_A_LOOKUP = 24  # cells of a table that are read in the time of one look-up
-_WEIGHTS_IN_A_LINE = 16  # of a cache, which has 64 bytes
+_CELLS_IN_A_LOOKUP = 24  # cells that a sequential scan reads in the time of one look-up
+_WEIGHTS_IN_A_LINE = 16  # weights in a cache line of 64 bytes
 
 
 class Workspace(NamedTuple):
@@ -217,7 +217,7 @@ def add_row(models, t, node, x, work, amount):
 
 @inner
 def add_to_sum(models, t, node, x, work, amount):
-    """Add ``amount`` times row ``x``, which the model has located, to the sum stored as its accumulators."""
+    """Add ``amount`` times row ``x``, which the model has located, to the sum stored in the accumulators."""
     amount = np.float32(amount)
     if models.sparse:
         table = models.table[t]
@@ -231,7 +231,7 @@ def add_to_sum(models, t, node, x, work, amount):
 
 @inner
 def located_sum(models, t, node, x, work):
-    """Return the dot product of row ``x``, which the model has located, with the sum stored as its accumulators."""
+    """Return the dot product of row ``x``, which the model has located, with the sum stored in the accumulators."""
     if not models.sparse:
         d = models.n_features
         return x.scale * dot(models.weights[t], dense_start(models, node) + d, x.values, x.a, d)
@@ -243,7 +243,7 @@ def located_sum(models, t, node, x, work):
 
 @inner
 def add_sum(models, t, node, amount):
-    """Add ``amount`` times the sum stored as a model's accumulators to its weights."""
+    """Add ``amount`` times the sum stored in a model's accumulators to its weights."""
     if models.sparse:
         table, bits = models.table, np.int64(models.nodes[t, node]["table_bits"])
         start = table_start(models, t, node)
@@ -260,8 +260,8 @@ def add_sum(models, t, node, amount):
 def passive_aggressive_step(models, t, node, x, work, label, error, most):
     """Move the margin of a located row ``x`` by ``error`` towards ``label`` by the smallest change of the model.
 
-    The row is added to the weights, and ``label`` to the bias, at most ``most`` times. Returns the
-    increase of the margin.
+    The row is added to the weights, and ``label`` to the bias, with a factor of at most ``most``. Returns the increase
+    of the margin.
     """
     size = squared_length(x) + np.float32(1.0)
     amount = np.float32(label * min(most, error / size))
@@ -272,11 +272,11 @@ def passive_aggressive_step(models, t, node, x, work, label, error, most):
 
 @inner
 def adagrad_step(models, t, node, x, work, slope, rate, farthest):
-    """Move a model that has located row ``x`` against ``slope``, the loss's slope in its margin, by an AdaGrad step.
+    """Take an AdaGrad step for a located row ``x``; ``slope`` is the derivative of the loss by the margin.
 
-    ``rate`` is relative to the sum of the row's magnitudes: AdaGrad's first steps move every weight by the rate, so the
-    margin by the rate times that sum, and dividing by it makes one rate fit rows of twenty features and of a thousand.
-    The margin moves by at most ``farthest``. Returns its decrease.
+    ``rate`` is divided by the sum of the row's magnitudes. AdaGrad's first steps move every weight by the rate, hence
+    the margin by the rate times that sum. The division makes one rate suit rows of 20 features and of 1,000. The margin
+    moves by at most ``farthest``. Returns its decrease.
     """
     rate = np.float32(rate / (1.0 + _norm_1(x)))
     slope = np.float32(slope)

@@ -6,7 +6,7 @@ been visited. The number of candidates, the *breadth*, determines the recall (Ma
 2019).
 
 With a filter, a search follows the same links and returns the candidates that pass. If too few pass, the memories that
-pass are far from the query, where the search has not gone.
+pass are too far from the query for the search to reach.
 
 Candidates are compared by their codes. Keys are read only for those whose codes allow them to be among the best.
 """
@@ -25,13 +25,13 @@ from .scorer import aim_weighted_probe, new_dense_probe, score
 from .state import NONE
 
 _BITS = 32  # in a word of ``Walk.met``
-_MOST_NOTED = 1 << 12  # words of ``Walk.met`` that are cleared one by one
-_LINKS_IN_A_LINE = 16  # a line of a cache has 64 bytes
-_AHEAD = 4  # candidates whose keys are prefetched
+_MOST_NOTED = 1 << 12  # maximum number of words of ``Walk.met`` to clear one by one
+_LINKS_IN_A_LINE = 16  # links in a cache line of 64 bytes
+_AHEAD = 4  # number of candidates to prefetch keys for
 
 # Entries of ``Walk.totals``.
 N_FOUND = 0  # candidates
-_N_NOTED = 1  # words of ``Walk.met`` that may differ from 0, as far as ``Walk.noted`` has room for them
+_N_NOTED = 1  # words of ``Walk.met`` that are not 0; ``Walk.noted`` lists them if it has room
 
 
 ALL = np.empty(0, np.bool_)
@@ -42,13 +42,13 @@ NO_SLOTS = np.empty(0, np.int64)
 
 
 class Walk(NamedTuple):
-    """The candidates of a search, the nearest first, and the memories that it has met."""
+    """The candidates of a search, the nearest first, and the memories that it has seen."""
 
     scores: np.ndarray  # float32 (breadth,): from the codes, without the scale of the query
     slots: np.ndarray  # int64 (breadth,)
     left: np.ndarray  # bool (breadth,): whether it has been visited
     met: np.ndarray  # uint32 (words,): a bit for each slot
-    noted: np.ndarray  # int64 (words to clear,)
+    noted: np.ndarray  # int64: words of ``met`` to clear
     ahead: np.ndarray  # int64 (links of a memory,): links of the visited memory
     values: np.ndarray  # float32 (2, links of a memory and one more)
     totals: np.ndarray  # int64 (2,)
@@ -57,7 +57,7 @@ class Walk(NamedTuple):
 @inner_allocating
 def new_walk(near, breadth):
     """Return scratch space for searches, one at a time."""
-    n_words = near.shape[0] // _BITS + 1  # for all slots with links
+    n_words = near.shape[0] // _BITS + 1  # enough bits for all slots with links
     return Walk(
         empty(breadth, np.float32),
         empty(breadth, np.int64),
@@ -85,7 +85,7 @@ def begin_walk(walk):
 
 @inner
 def is_met_first(walk, slot):
-    """Mark a memory as met; return whether this is the first time."""
+    """Mark a memory as seen; return whether this is the first time."""
     word, bit = slot // _BITS, np.uint32(1) << np.uint32(slot % _BITS)
     met = walk.met[word]
     if met & bit != 0:
@@ -108,7 +108,7 @@ def prefetch_links(near, slot):
 
 @inner
 def weigh_candidate(codes, walk, asked, start, slot):
-    """Insert a memory among the candidates if it is near enough. Return its place, or the number of candidates.
+    """Insert a memory into the candidates if it is near enough. Return its position, or the number of candidates.
 
     The code of the query begins at ``start``.
     """
@@ -212,13 +212,13 @@ def _are_enough(walk, chosen, least):
 
 @kernel
 def query_links(view, near, rows, reach, chosen, left_out, ids, scores):
-    """QUERY dense rows along the links, writing their answers into ``ids`` and ``scores``, int64 and float32 (n, k).
+    """Answer dense rows along the links (QUERY) in ``ids`` and ``scores``, int64 and float32 (n, k).
 
     ``near`` has the slots that each memory is linked with, followed by NONE: int32 (slots, links of a memory). ``rows``
     are contiguous rows of unit length. ``chosen`` is a mask of the slots that may be returned, or empty. ``reach`` is
-    the number of leaves to begin with, the least number of candidates to keep, and the least number that must pass the
-    mask: rows with fewer are left unanswered. ``left_out`` has for each row the slot of a memory that is not visited,
-    or NONE; it may be empty.
+    the number of leaves to begin with, the minimum number of candidates to keep, and the minimum number that must pass
+    the mask: rows with fewer are left unanswered. ``left_out`` has for each row the slot of a memory that is not
+    visited, or NONE; it may be empty.
 
     Arguments are flat because unboxing tuples of arrays takes longer than some searches. Writes ``ids`` and ``scores``.
     """

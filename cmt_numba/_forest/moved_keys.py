@@ -19,9 +19,9 @@ from .key_store import stored_rows
 from .rows import Rows, as_matrix
 from .state import NONE, State
 
-_STEEPNESS = 20.0  # of the softmax, per unit of the score
+_STEEPNESS = 20.0  # steepness of the softmax, per unit of the score
 _LEAST_CHANCE = 1e-30  # reached only if scores differ by more than 3, which is rare
-_TINY = np.float32(1e-6)  # below the length of any moved key, unless it meets its opposite
+_TINY = np.float32(1e-6)  # below the length of any moved key, unless it cancels out
 
 
 def moved_keys(

@@ -36,9 +36,9 @@ from .state import (
 )
 from .teaching import RouterLesson, teach_trees
 
-_PASSES = 5  # of a router over the memories of its node
-_ROUNDS = 10  # of 2-means, at most
-_LEAST_SHARE = 0.25  # of a node's memories; if its router sends fewer to a side, the groups decide
+_PASSES = 5  # passes of a router over the memories of its node
+_ROUNDS = 10  # maximum number of rounds of 2-means
+_LEAST_SHARE = 0.25  # share of a node's memories; if its router sends fewer to a side, the groups decide
 _TINY = np.float32(1e-20)  # in place of a length of 0
 _ROWS_AT_ONCE = 4096  # between checks for interrupts
 
@@ -120,7 +120,7 @@ def _take_nodes(state: State, t: int, end: int) -> None:
 
 
 def _with_room(state: State, t: int, n_nodes: int, n_leaves: int) -> State:
-    """Return a state with room for so many more nodes with two leaves each, and for further leaves."""
+    """Return a state with room for more nodes with two leaves each, and for further leaves."""
     nodes_end = _next_node(state, t) + n_nodes
     leaves_end = int(state.counters[t, LEAVES_END]) + n_leaves + 2 * n_nodes
     if state.nodes.shape[1] < nodes_end:

@@ -40,7 +40,7 @@ def _encode(values, codes, scale):
 
 @inner
 def _rounding(n_features):
-    """Return a generous bound of the rounding error of so many products, for a query of length 1."""
+    """Return a generous bound on the rounding error of this many products, for a query of length 1."""
     return np.float32(1e-6 + 1e-8 * n_features)
 
 
@@ -132,7 +132,7 @@ def _sum_of_products(codes, others):
 
 @inner
 def product_of_codes(codes, a, others, b, d):
-    """Return the dot product of ``d`` entries of codes from ``a`` and of others from ``b``."""
+    """Return the dot product of ``d`` entries of ``codes`` from ``a`` on and of ``others`` from ``b`` on."""
     total = np.float32(0.0)
     for first in range(0, d, _CELLS_OF_A_SUM):
         stop = min(first + _CELLS_OF_A_SUM, d)

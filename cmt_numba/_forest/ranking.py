@@ -1,7 +1,7 @@
 """Kernels: pairwise training of the scorer.
 
 Most rewards are 0, so regression on them teaches the scorer to predict 0. To return the right memory first, it need not
-predict rewards, only compare them. So each row teaches it with a *pair* of memories: the *right* one, which has the
+predict rewards, only compare them. So each row trains it on a *pair* of memories: the *right* one, which has the
 highest reward, and the *wrong* one, which has the highest score of those with a lower reward. The *gap* between their
 scores is linear in the scorer's weights; its gradient is the elementwise product of the query and the difference of the
 two keys.
@@ -18,12 +18,12 @@ from .rows import row_of
 from .scorer import ScorerLoss, aim_probe, aim_weighted_probe, score, value_of
 from .state import NONE
 
-_STEEPNESS = 4.0  # logits per unit of the gap: clear pairs teach less; values from 1 to 8 work equally well
+_STEEPNESS = 4.0  # logits per unit of the gap: clear pairs change less; values from 1 to 8 work equally well
 _MARGIN = 0.2  # the gap that MIRA requires, per unit of the difference of the rewards
 _AGGRESSIVENESS = 10.0  # the cap on MIRA's step, in learning rates, so that one rate suits MIRA and AdaGrad
 _LEAST_WEIGHT = np.float32(
     -1.0
-)  # at this weight a feature does not count; below it, sharing the feature would lower a score
+)  # at this weight a feature has no effect; below it, sharing the feature would lower a score
 _TINY = np.float32(1e-20)  # avoids 0 / 0 where a square underflows float32
 
 
@@ -32,8 +32,8 @@ class Comparison(NamedTuple):
 
     slots: np.ndarray  # int64 (k,): NONE if the memory was removed
     scores: np.ndarray  # float32 (k,)
-    features: np.ndarray  # int64: those in which the two memories of the pair differ
-    gradient: np.ndarray  # float32: of the gap, by weights of these features
+    features: np.ndarray  # int64: features in which the two memories of the pair differ
+    gradient: np.ndarray  # float32: gradient of the gap with respect to the weights of these features
 
 
 @inner_allocating
@@ -54,7 +54,7 @@ def _score_memories(keys, scorer, probe, rows, row, hits, comparison):
 
 @inner
 def _find_right(comparison, rewards, row):
-    """Return the memory with the highest reward, of equal ones that with the highest score; NONE if all are removed."""
+    """Return the memory with the highest reward; ties go to the highest score. Return NONE if all are removed."""
     right = NONE
     for i in range(comparison.slots.size):
         if comparison.slots[i] == NONE:
@@ -106,7 +106,7 @@ def _find_gradient(keys, probe, right, wrong, comparison):
 
 @inner
 def _feature_at(x, i):
-    """Return the feature of cell ``i`` of a sparse row, or a larger one than all after the last cell."""
+    """Return the feature of cell ``i`` of a sparse row, or a larger number than any feature after the last cell."""
     return np.int64(x.indices[i]) if i < x.b else np.int64(1 << 31)
 
 
@@ -122,7 +122,7 @@ def _enter(comparison, n, feature, slope):
 
 @inner
 def _descend(parameters, scorer, comparison, n, slope):
-    """Take an AdaGrad step against ``slope``, the loss's slope in the gap."""
+    """Take an AdaGrad step; ``slope`` is the derivative of the loss by the gap."""
     theta, squares = scorer.theta, scorer.squares
     rate, slope = np.float32(parameters.scorer_learning_rate), np.float32(slope)
     for i in range(n):

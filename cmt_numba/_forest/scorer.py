@@ -27,7 +27,7 @@ class ScorerLoss(IntEnum):
     CONTRAST = 3
 
 
-_WIDEST_DIRECT = 1 << 18  # features; so many float32 fit the second-level cache
+_WIDEST_DIRECT = 1 << 18  # features; this many float32 values fit into the second-level cache
 
 
 PROBE_CELL = np.dtype([("feature", np.int32)])

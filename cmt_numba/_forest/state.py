@@ -39,7 +39,7 @@ FREE_NODE = 3  # head of the list of freed nodes, linked through their parents
 LEAVES_END = 4
 FREE_LEAF = 5  # head of the list of freed leaves, linked through their parents
 TABLES_END = 6  # router storage ever used, in cells
-CELLS_WANTED = 7  # with TABLES_FULL: how much router storage must be free to go on
+CELLS_WANTED = 7  # with TABLES_FULL: router storage, in cells, that must be free to continue
 REROUTES_LEFT = 8  # the current step, see ``insert_remove.py``
 MOVING_SLOT = 9
 MOVING_PLACE = 10
@@ -113,7 +113,7 @@ NODE = np.dtype(
         ("mistakes", np.int64),  # of these, routed against their label after training
         ("bias", np.float32),  # of the router
         ("bias_square", np.float32),
-        ("departed", np.int32),  # memories removed from below since the router last forgot
+        ("departed", np.int32),  # memories removed below the node since its router last forgot features
         ("table_start", np.int32),  # a sparse router's table, see ``sparse_weights.py``
         ("table_bits", np.int32),  # 0 without a table, as in all unused rows
         ("table_used", np.int32),
@@ -134,7 +134,7 @@ class Routers(NamedTuple):
 
     Dense: the weights of node ``v`` are ``n_features`` cells of ``weights`` from ``v * 2 * n_features``, and the
     accumulators the cells after these. Sparse: an open-addressing table of ``2 ** table_bits`` cells of ``table``,
-    which holds only features that the node has met.
+    which holds only features that the node has seen.
     """
 
     weights: Annotated[np.ndarray, kind_of(np.float32, "trees", "cells of dense models")]  # dense only
@@ -163,7 +163,7 @@ class Codes(NamedTuple):
 
 
 class Packed(NamedTuple):
-    """Copies of the codes in the order of each tree's leaves, for leaves that have not changed since.
+    """Copies of the codes in the order of each tree's leaves, for leaves that have not changed since packing.
 
     The first tree needs none: memories are stored in its order, see ``compaction.py``.
     """
@@ -181,7 +181,7 @@ class Trees(NamedTuple):
     leaf_of: np.ndarray  # int32 (trees, capacity)
     counters: np.ndarray  # int64 (trees, N_COUNTERS)
     streams: np.ndarray  # uint64 (trees + 1,)
-    sure_margin: float  # the margin from which on a router is sure
+    sure_margin: float  # the margin from which a router counts as sure
 
 
 class LinearModels(NamedTuple):

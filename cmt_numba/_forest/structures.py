@@ -14,7 +14,7 @@ Structure = TypeVar("Structure", bound=tuple[Any, ...])
 
 
 class ArrayKind(NamedTuple):
-    """The dtype and the axes of an array: lengths, or names of lengths. Axes of one name are of one length."""
+    """The dtype and the axes of an array: lengths or names of lengths. Axes with the same name have the same length."""
 
     dtype: np.dtype
     axes: tuple[str | int, ...]
@@ -62,7 +62,7 @@ def numbers_of(structure: Any, prefix: str = "") -> dict[str, bool | int | float
 def put_together(
     kind: type[Structure], arrays: dict[str, np.ndarray], numbers: dict[str, Any], prefix: str = ""
 ) -> Structure:
-    """Return a structure made of the arrays and numbers with the paths of its fields.
+    """Build a structure from arrays and numbers that are named by the paths of its fields.
 
     Raises
     ------
@@ -102,7 +102,7 @@ def _number(kind: type, value: Any, path: str) -> Any:
 
 
 def writeable(value: Any) -> Any:
-    """Return an array or a structure with copies of read-only arrays; other values unchanged.
+    """Return an array or a structure with read-only arrays replaced by copies. Return other values unchanged.
 
     Some unpicklers return read-only arrays, for which kernels would have to be compiled again.
     """

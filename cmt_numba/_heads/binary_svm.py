@@ -29,11 +29,11 @@ from .._forest import (
 from .._jit import by_reference, empty, inner, inner_allocating, kernel, prefetch, release, zeros
 from .dual_ascent import dual_step
 
-_SOFTNESS = 0.5  # 1 / (2 C), as linear support vector machines have it by default
-_SOFTEST = 1e10  # so that the softness of rows with the least weight is finite in float32
+_SOFTNESS = 0.5  # 1 / (2 C) for C = 1, the usual default of linear support vector machines
+_SOFTEST = 1e10  # keeps the softness of rows with the least weight finite in float32
 _CLOSE_ENOUGH = 1e-4  # smaller steps are skipped
 _FARTHEST = 0.003  # stop after a sweep whose longest step is shorter
-_ROWS_AHEAD = 6  # prefetched
+_ROWS_AHEAD = 6  # rows to prefetch
 _CELLS_IN_A_LINE = 16  # cells in a cache line of 64 bytes
 _SWEEPS_TO_CHECK = 5  # every fifth sweep checks all rows, the others those that changed in the last one
 
@@ -67,7 +67,7 @@ class Solved(NamedTuple):
 
 
 class Bench(NamedTuple):
-    """Buffers to solve one label after another. Features are numbered as they occur in the current rows."""
+    """Buffers for solving one label after another. Features are numbered as they occur in the current rows."""
 
     features: np.ndarray  # int32: the feature of the head that each stands for
     weights: np.ndarray  # float32: weights of the current label
@@ -81,7 +81,7 @@ class Bench(NamedTuple):
 
 
 def new_duties(aggressiveness: float, weights: np.ndarray, totals: np.ndarray, n_known: int) -> Duties:
-    """Return the parameters for labels that have learned nothing yet."""
+    """Return the parameters for untrained labels."""
     of_others = np.zeros(totals.size, np.float32)
     return Duties(min(_SOFTNESS / aggressiveness, _SOFTEST), n_known, weights, totals.astype(np.float64), of_others)
 
@@ -166,7 +166,7 @@ def _touch(bench, x, label):
 
 @inner
 def _load(models, bench, rows, pairs, label, first, stop):
-    """Copy to the bench the weights of a label for features of the rows that it is paired with."""
+    """Copy a label's weights for the features of its rows to ``bench.weights``."""
     if not models.sparse:
         start = dense_start(models, label)
         for i in range(bench.weights.size):
@@ -184,7 +184,7 @@ def _load(models, bench, rows, pairs, label, first, stop):
 
 @inner
 def _clear(bench, sparse):
-    """Reset all weights on the bench to 0."""
+    """Reset ``bench.weights`` to 0."""
     if sparse:
         for i in range(bench.n_touched[0]):
             bench.weights[bench.touched[i]] = 0.0
@@ -195,7 +195,7 @@ def _clear(bench, sparse):
 
 @inner
 def _add_up(bench, rows, pairs, label, first, stop):
-    """Sum a label's pairs into weights on the bench; return its bias without the part of rows without features."""
+    """Sum a label's pairs into ``bench.weights``. Return the bias, except for the rows without features."""
     bias = np.float32(0.0)
     for pair in range(first, stop):
         ahead = min(pair + _ROWS_AHEAD, stop - 1)
@@ -247,8 +247,8 @@ def _hold_others_off(bias, label, others, duties):
 def _learn_pair(bench, rows, pairs, pair, label, bias, of_others):
     """Take the dual step of a pair; return the new bias and the step.
 
-    ``of_others`` is the dual variable of the rows without features. While it can compensate what the step does to the
-    bias, which it does immediately, the bias does not count in the curvature.
+    ``of_others`` is the dual variable of the rows without features. If it can offset the step's change of the bias, the
+    curvature omits the bias, because the offset follows immediately.
     """
     x = row_of(rows, pairs.rows[pair])
     sign = np.float32(1.0) if pairs.has[pair] else np.float32(-1.0)
@@ -275,8 +275,8 @@ def _sweep(bench, rows, pairs, label, first, n_active, checking, bias, others, d
 
     Returns the new bias, the longest step and the number of pairs that still change.
 
-    Each sweep has another order, because a fixed one takes many more sweeps. The ``i``-th pair is number ``factor * i +
-    offset`` modulo a power of two, which visits each number once if the factor is odd.
+    Each sweep has another order, because a fixed order needs many more sweeps. The ``i``-th pair is number ``factor * i
+    + offset`` modulo a power of two, which visits each number once if the factor is odd.
     """
     mask = np.int64(1)
     while mask < n_active:
@@ -306,7 +306,7 @@ def _sweep(bench, rows, pairs, label, first, n_active, checking, bias, others, d
 
 @inner
 def _solve(bench, rows, pairs, label, first, stop, bias, duties, n_sweeps):
-    """Solve the label whose weights are on the bench; return its bias."""
+    """Solve the label whose weights are in ``bench.weights``; return its bias."""
     others, n_active = duties.totals[label], 0
     for pair in range(first, stop):
         others -= duties.weights[pairs.rows[pair]]

@@ -16,7 +16,7 @@ class LabelAnswers(NamedTuple):
     labels: np.ndarray  # int64 (rows, k)
     scores: np.ndarray  # float32 (rows, k)
     n_scored: np.ndarray  # int64 (rows,): labels scored with all their weights
-    n_met: np.ndarray  # int64 (rows,): labels met in leaves and in the index, and common ones
+    n_met: np.ndarray  # int64 (rows,): labels found in leaves and in the index, and common ones
 
 
 class Listing(NamedTuple):
@@ -163,7 +163,7 @@ def scored_candidates(
 def score_labels(
     trees: Any, routers: Any, head: Any, questions: Questions, effort: SearchEffort, answers: LabelAnswers
 ) -> None:
-    """Write the best labels of the rows ``first .. stop``, their scores and the numbers of labels scored and met.
+    """Write the best labels of the rows ``first .. stop``, their scores and the numbers of labels scored and found.
 
     Writes only ``answers``.
     """

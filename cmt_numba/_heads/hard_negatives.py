@@ -18,7 +18,7 @@ _ROWS_COUNTED = 4096  # rows whose labels are counted at once
 
 
 class ExamplePairs(NamedTuple):
-    """Pairs of labels and rows: label ``l`` has the distinct rows of the entries ``offsets[l] .. offsets[l + 1]``."""
+    """Pairs of labels and rows: label ``l`` is paired with the distinct ``rows[offsets[l] : offsets[l + 1]]``."""
 
     offsets: np.ndarray  # int64 (labels + 1,)
     rows: np.ndarray  # int32
@@ -54,20 +54,20 @@ def pairs_that_count(pairs: ExamplePairs) -> ExamplePairs:
 
 
 def joined(parts: list[ExamplePairs]) -> ExamplePairs:
-    """Concatenate pairs of different labels, which rise from part to part."""
+    """Concatenate pairs of distinct labels, which ascend from part to part."""
     offsets = np.stack([part.offsets for part in parts]).sum(axis=0)
     return ExamplePairs(offsets, *(np.concatenate(arrays) for arrays in list(zip(*parts, strict=True))[1:]))
 
 
 class HardNegatives(NamedTuple):
-    """Candidate labels by label: ``l`` is one of the rows of the entries ``offsets[l] .. offsets[l + 1]``."""
+    """Rows by candidate label: label ``l`` is a candidate for the rows ``rows[offsets[l] : offsets[l + 1]]``."""
 
     offsets: np.ndarray  # int64 (labels + 1,)
     rows: np.ndarray  # int32
 
 
 def by_label(candidates: np.ndarray, order: np.ndarray, n_labels: int) -> HardNegatives:
-    """Return candidates grouped by label; ``candidates`` has the labels of each row, then NONE."""
+    """Return candidates grouped by label. Each row of ``candidates`` lists labels and is padded with NONE."""
     counts = np.zeros(n_labels, np.int64)
     for first in range(0, order.size, _ROWS_COUNTED):
         some = candidates[first : first + _ROWS_COUNTED]
@@ -129,7 +129,7 @@ def sort_by_label(candidates, order, ends, rows):
 def merge_pairs(pairs, found, first, stop, paired_with, merged):
     """Write the pairs of each label, and then its hard negatives that have no pair yet.
 
-    ``paired_with`` is a buffer that holds no label from ``first`` on. Writes ``paired_with`` and ``merged``.
+    ``paired_with`` is a buffer that must hold no label from ``first`` on. Writes ``paired_with`` and ``merged``.
     """
     end = 0
     for label in range(first, stop):

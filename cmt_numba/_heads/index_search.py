@@ -20,7 +20,7 @@ from .inverted_index import Postings, add_to_met, keep_best_labels, next_list
 
 _MOST_LISTS = 64  # read for a row
 _RUN = 128  # entries read before checking whether to go on
-_SHARE_MET = 0.5  # before reading a list longer than this share of the labels met, score the best of them
+_SHARE_MET = 0.5  # before reading a list longer than this share of the labels found, score the best of them
 _ENTRIES_IN_A_LABEL = 24  # entries read in the time that it takes to look up the weights of a label
 _ROUNDING = np.float32(1e-5)  # relative to the sum of all bounds
 _LABELS_IN_A_ROW = 12  # sums read in sequence in the time of one random access
@@ -50,8 +50,8 @@ def label_bounds(postings: Postings, biases: np.ndarray) -> LabelBounds:
 class _Rest(NamedTuple):
     """The most that unread parts of lists can add to a label's score."""
 
-    short: np.float32  # by short lists and by partly read ones
-    long: np.float32  # by unread long lists, if the label is the heaviest in each
+    short: np.float32  # from short lists and from partly read ones
+    long: np.float32  # from unread long lists, if the label is the heaviest in each
 
 
 class _IndexRoom(NamedTuple):
@@ -59,9 +59,9 @@ class _IndexRoom(NamedTuple):
 
     bounds: np.ndarray  # float32 (longest row,): the most that the list of each feature can add
     priorities: np.ndarray  # float32 (longest row,): of these lists; 0 once read
-    sums: np.ndarray  # float32 (labels,): partial score of each label met; 0 for others
-    labels: np.ndarray  # int64 (labels + _RUN,): labels met
-    kept: np.ndarray  # int64 (labels + _RUN,): labels met that may be among the best
+    sums: np.ndarray  # float32 (labels,): partial score of each label found; 0 for others
+    labels: np.ndarray  # int64 (labels + _RUN,): labels found
+    kept: np.ndarray  # int64 (labels + _RUN,): labels found that may be among the best
     scores: np.ndarray  # float32 (labels + _RUN,): scores of the kept labels that are scored in full, which come first
     probe: Probe  # aimed at the row
     n_scored: np.ndarray  # int64 (1,): labels scored in full for the row
@@ -207,7 +207,7 @@ def _label_of_largest(sums):
 
 @inner
 def _go_through_lists(postings, digest, of_labels, room, x, k):
-    """Read lists until all labels that may be among the ``k`` best have been met, and keep those that still may be.
+    """Read lists until all labels that may be among the ``k`` best are found, and keep those that still may be.
 
     Returns the numbers of labels met and kept, and the most that unread lists can add to their sums.
     """
@@ -215,7 +215,7 @@ def _go_through_lists(postings, digest, of_labels, room, x, k):
     rest = _set_bounds(postings, room, x)
     cost_of_a_label = digest.features.size // biases.size + _ENTRIES_IN_A_LABEL
     lowest, n_found, meeting = np.float32(-np.inf), np.int64(0), True
-    candidates = room.labels[:0]  # the labels met while lists are read, then those kept
+    candidates = room.labels[:0]  # the labels found while lists are read, then the kept ones
     for _ in range(_MOST_LISTS):
         i = next_list(room.priorities, x.b - x.a)
         if i == NONE:
@@ -249,7 +249,7 @@ def _go_through_lists(postings, digest, of_labels, room, x, k):
 
 @inner
 def _write_best(room, n, row, answers):
-    """Write the labels of the highest of ``n`` scores, the best first; of equal scores the lowest label first."""
+    """Write the labels of the highest of ``n`` scores, the best first. Ties go to the lowest label."""
     labels, scores = answers.labels, answers.scores
     for rank in range(min(labels.shape[1], n)):
         best = rank
@@ -291,7 +291,7 @@ def _rank_row(postings, digest, of_labels, questions, room, row, answers):
 
 @kernel
 def rank_listed(postings, digest, of_labels, questions, answers):
-    """Write the best labels of the rows ``first .. stop``, and how many were scored and met.
+    """Write the best labels of the rows ``first .. stop``, and the numbers of labels scored and found.
 
     The index must list all weights of the scorers that ``digest`` and ``of_labels``, the bounds, belong to.
 

@@ -2,9 +2,9 @@
 
 Routers follow features that many labels share, but a short text is often identified by one or two rare words, which no
 router may know. The index lists for each feature the labels with a weight for it, the heaviest first. A search reads
-the lists of a row's rarest heavy features until it has met enough labels. Training against competitors also gives
-scorers weights of the other sign. They say little about a row, so a list holds only weights of the sign that most of
-the feature's weights have.
+the lists of a row's rarest heavy features until it has found enough labels. Training against competitors also gives
+scorers weights of the other sign. Such weights say little about a row, so a list holds only weights of the sign that
+most of the feature's weights have.
 """
 
 from typing import Annotated, NamedTuple
@@ -16,21 +16,21 @@ from .._forest import NONE, kind_of
 from .._jit import inner
 from .inference_weights import Digest, offsets_of
 
-_MOST_LISTS = 32  # read for a row
+_MOST_LISTS = 32  # maximum number of lists read for a row
 _CELLS_AT_ONCE = 1 << 20  # cells compared at once
 
 
 class Postings(NamedTuple):
     """The weights of sparse scorers by feature; feature ``f`` has the entries ``offsets[f] .. offsets[f + 1]``.
 
-    It may be older than the scorers, and then lacks new labels and weights.
+    The index may be older than the scorers, and then lacks new labels and weights.
     """
 
     # one entry if there is no index
     offsets: Annotated[np.ndarray, kind_of(np.int64, "offsets of the index")]
     labels: Annotated[np.ndarray, kind_of(np.int32, "entries of the index")]
     weights: Annotated[np.ndarray, kind_of(np.float32, "entries of the index")]
-    n_labels: int  # of the head when it was indexed
+    n_labels: int  # labels of the head when it was indexed
 
 
 def no_postings() -> Postings:
@@ -43,7 +43,7 @@ def heavy_cells(
 ) -> np.ndarray:
     """Return which cells of a digest are not 0 and at least ``lightest`` times their label's largest: bool.
 
-    It is false for cells of the labels ``excluded``.
+    Cells of the labels ``excluded`` are never included.
     """
     heavy, left_out = np.zeros(digest.weights.size, np.bool_), np.zeros(digest.n_labels, np.bool_)
     left_out[excluded] = True
@@ -63,9 +63,9 @@ def heavy_cells(
 def list_by_feature(
     digest: Digest, listed: np.ndarray, n_features: int, *, cells_at_once: int = _CELLS_AT_ONCE
 ) -> Postings:
-    """Return an index of the cells of a digest that are ``listed``, bool, none of which is 0.
+    """Return an index of the cells of a digest that the mask ``listed`` selects. No selected cell may be 0.
 
-    Clears ``listed`` for cells with the sign that fewer weights of their feature have, which the index leaves out.
+    Leaves out cells whose sign is the rarer one among the weights of their feature, and clears ``listed`` for them.
     """
     parts = [slice(*span) for span in spans(listed.size, cells_at_once)]  # to limit memory
     totals = np.zeros(n_features)
@@ -91,7 +91,7 @@ def list_by_feature(
 
 @inner
 def lists_any(postings, x):
-    """Return whether a label is listed for a feature of a row, with a weight of the sign of its value."""
+    """Return whether a label is listed for a feature of a row, with a weight of the same sign as the value."""
     for i in range(x.a, x.b):
         first = postings.offsets[x.indices[i]]
         if first < postings.offsets[x.indices[i] + 1] and x.values[i] * postings.weights[first] > 0.0:
@@ -101,7 +101,7 @@ def lists_any(postings, x):
 
 @inner
 def _set_priorities(postings, priorities, x):
-    """Set the priorities of lists: heavy cells and short lists first."""
+    """Set the priorities of lists: lists of heavy cells and short lists come first."""
     for i in range(x.b - x.a):
         feature, value = x.indices[x.a + i], x.values[x.a + i]
         first = postings.offsets[feature]
@@ -112,7 +112,7 @@ def _set_priorities(postings, priorities, x):
 
 @inner
 def next_list(priorities, n_cells):
-    """Return the cell with the next list, NONE after the last."""
+    """Return the cell with the next list, or NONE after the last."""
     next_cell, highest = NONE, np.float32(0.0)
     for i in range(n_cells):
         if priorities[i] > highest:
@@ -141,7 +141,7 @@ def _go_through(postings, entry, end, value, sums, labels, n_found):
 
 @inner
 def add_to_met(postings, entry, end, value, sums):
-    """Add a list's entries to the sums of labels that have been met."""
+    """Add a list's entries to the sums of labels that have been found."""
     for i in range(entry, end):
         label = np.int64(postings.labels[i])
         met = np.float32(sums[label] != 0.0)  # without a branch, which would be mispredicted half of the time
@@ -150,11 +150,11 @@ def add_to_met(postings, entry, end, value, sums):
 
 @inner
 def meet_labels(postings, priorities, x, sums, labels, n_found, n_further):
-    """Append the labels that row ``x`` meets after the first ``n_found``, until ``labels`` is full.
+    """Append the labels that the index lists for row ``x`` after the first ``n_found``, until ``labels`` is full.
 
-    Then ``n_further`` entries are read that only add to labels met, so that the order of lists matters less. Labels
-    whose entry in ``sums`` is not 0 are known already. ``priorities`` is a buffer with an entry for each cell of the
-    row. Returns the number of labels, and leaves their partial scores in ``sums``.
+    Then read ``n_further`` entries that only add to the sums of found labels, so that the order of lists matters less.
+    Labels whose entry in ``sums`` is not 0 are known already. ``priorities`` is a buffer with an entry for each cell of
+    the row. Returns the number of labels, and leaves their partial scores in ``sums``.
     """
     _set_priorities(postings, priorities, x)
     for _ in range(_MOST_LISTS):

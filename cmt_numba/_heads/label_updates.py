@@ -68,7 +68,7 @@ def score_pairs(models, rows, pairs, first, stop):
 
 @kernel
 def learn_pairs(models, rows, pairs, first, stop):
-    """Add the rows of pairs to the scorers of the labels ``first .. stop``, as far as there is room.
+    """Add the rows of pairs to the scorers of the labels ``first .. stop`` while there is room.
 
     Writes the models of these labels and their positions ``at``, so several threads may train different labels at once.
     Returns DONE, or TABLES_FULL if some tables lack room.

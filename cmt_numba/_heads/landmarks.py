@@ -18,7 +18,7 @@ from .label_scorers import Head
 from .list_search import Landmarks, Scorers, search_lists
 
 _LISTS = 4.0  # lists: this times the square root of the number of labels
-_LABELS_OF_A_LIST = 40  # per list in the sample for k-means
+_LABELS_OF_A_LIST = 40  # labels per list in the sample for k-means
 _ROUNDS = 6  # iterations of k-means
 _SHARE_FOUND = 0.996
 _COPIED_AT_ONCE = 1 << 23  # values copied at once

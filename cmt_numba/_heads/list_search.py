@@ -2,7 +2,7 @@
 
 Rows are searched in blocks. Each row of a block is compared with the landmarks of all lists, and reaches those lists
 whose landmark is not much farther from it than the nearest one. Then each list is multiplied with the rows that reach
-it. All products are of 8-bit codes and exact integers, so a row's answer does not depend on other rows of its block.
+it. Products of 8-bit codes are exact integers, so a row's answer does not depend on other rows of its block.
 """
 
 from typing import NamedTuple
@@ -30,14 +30,14 @@ from .._jit import (
 )
 from .coded_lists import CodedLists
 
-_REACHED_AT_ONCE = 1 << 22  # lists reached by all rows of a block together
-_KEPT_AT_ONCE = 1 << 20  # rows times labels wanted
+_REACHED_AT_ONCE = 1 << 22  # maximum number of lists reached by all rows of a block together
+_KEPT_AT_ONCE = 1 << 20  # maximum number of rows of a block times labels wanted
 _MOST_ROWS = 4096
 _LONGEST = np.float32(1 << 23)  # times the square root of the number of features: no sum of products exceeds an int32
 _SLACK = np.float32(1e-6)
-_LEAST = np.finfo(np.float32).min  # score of a list: padding has less
-_WAITING = 64  # rows at once
-_PREFETCHED = 256  # values of a scorer that are prefetched
+_LEAST = np.finfo(np.float32).min  # minimum score of a list; padding scores less
+_WAITING = 64  # maximum number of rows that wait for a tile
+_PREFETCHED = 256  # maximum number of values of a scorer to prefetch
 _LINE = 64  # bytes in a cache line
 
 
@@ -46,7 +46,7 @@ class Landmarks(NamedTuple):
 
     near: CodedLists  # the landmarks of the lists, all in one list
     lists: CodedLists
-    gap: float  # greatest difference from the score of the nearest landmark
+    gap: float  # largest difference from the score of the nearest landmark
 
 
 class Scorers(NamedTuple):
@@ -65,7 +65,7 @@ class Reached(NamedTuple):
     errors: np.ndarray  # float32 (rows,): length of the rounding error of the codes
     scores: np.ndarray  # float32 (8 * landmarks,): scores for eight rows
     lists: np.ndarray  # int32: the lists that each row reaches, row by row
-    ends: np.ndarray  # int64 (rows,): where those of each row end
+    ends: np.ndarray  # int64 (rows,): where the lists of each row end
     by_list: np.ndarray  # int32: the rows that reach each list, list by list
     stops: np.ndarray  # int64 (lists + 1,)
     waiting: np.ndarray  # int64 (64,): rows for which the tile may have one of the best labels
@@ -129,7 +129,7 @@ def _take_at_hand(reached, i, row, n_groups):
 
 @inner
 def _score(lists, tile, reached, first, n, n_groups, at, width):
-    """Score a tile for ``n`` current rows; return as bits which of them have a score above their bar."""
+    """Score a tile for ``n`` current rows; return a bit mask of the rows with a score above their ``bars``."""
     if n == 1:
         return score_tile_for_one(lists.tiles, tile, reached.asked, first, n_groups, reached.scores, at, width)
     return score_tile(lists.tiles, tile, reached.asked, first, n_groups, reached.scores, at, width)
@@ -156,9 +156,9 @@ def _list_reached(scores, gap, lists):
 
 @inner_called
 def _find_reached(landmarks, rows, first, reached, n_rows):
-    """Write the lists that each row of a block reaches, until there is no more room; return the number of rows done.
+    """Write the lists that each row of a block reaches while there is room; return the number of rows done.
 
-    ``first`` is the first row of the block, which has ``n_rows`` at most.
+    ``first`` is the first row of the block, which has at most ``n_rows`` rows.
     """
     near, n_lists, d = landmarks.near, landmarks.lists.starts.size - 1, rows.n_features
     width, n_groups, end = near.starts[1] * TILE, _n_groups(d), np.int64(0)
@@ -202,7 +202,7 @@ def _group_by_list(reached, n_rows):
 
 @inner
 def _is_worse(scores, labels, i, j):
-    """Return whether the label at ``i`` ranks below that at ``j``."""
+    """Return whether the label at ``i`` ranks below the label at ``j``."""
     return scores[i] < scores[j] or (scores[i] == scores[j] and labels[i] > labels[j])
 
 
@@ -243,13 +243,13 @@ def _sort_best_first(scores, labels):
 
 @inner
 def _bar_of(lists, reached, row, scores):
-    """Return the score by codes that a label must exceed to be among the best of a row."""
+    """Return the score of codes that a label must exceed to be among the best of a row."""
     return scores[0] - reached.errors[row] * np.float32(lists.longest)
 
 
 @inner
 def _best_marked(scores, at, bar):
-    """Return the position of the best score of a tile above a bar, -1 if there is none."""
+    """Return the position of the best score of a tile above a bar, or -1 if there is none."""
     best, value, marks = -1, bar, marks_of(scores, at, bar)
     while marks != 0:
         j = at + first_of(marks)
@@ -274,7 +274,7 @@ def _let_wait(lists, scorers, d, tile, reached, i, group, n):
 
 @inner_called
 def _look_through(lists, scorers, rows, first, tile, begin, reached, n_waiting, answers):
-    """Score labels of a tile in full that may be among the best of waiting rows, and keep the best."""
+    """Compute exact scores of the labels of a tile that may be among the best of waiting rows, and keep the best."""
     d, bars, their_scores = rows.n_features, reached.asked.bars, reached.their_scores
     for n in range(n_waiting):
         i = reached.waiting[n]
@@ -352,8 +352,8 @@ def _search_block(landmarks, sizes, scorers, rows, first, n_rows, reached, answe
 def search_lists(landmarks, sizes, scorers, rows, first, stop, answers):
     """Write the best labels of the rows ``first .. stop`` among those of the lists that they reach into ``answers``.
 
-    ``sizes`` are those of the lists. Writes ``labels``, ``scores`` and ``n_scored`` of the answers: NONE and minus
-    infinity behind the last label, and how many labels the lists reached have.
+    ``sizes`` are the numbers of labels of the lists. Writes ``labels`` and ``scores`` of the answers, padded with NONE
+    and minus infinity, and ``n_scored``, the number of labels in the lists that each row reaches.
     """
     n_lists, k = sizes.size, answers.labels.shape[1]
     at_once = max(1, min(stop - first, _MOST_ROWS, max(ROWS_OF_A_TILE, _KEPT_AT_ONCE // k)))

@@ -1,12 +1,11 @@
 """Kernels: training of a head as a multiclass support vector machine.
 
 Scores start as cosines. The *gap* between the right label and its best competitor then depends on the data: 0.5 for
-texts of many rare words, 0.1 for pictures. So the margin is a multiple of the mean gap of some examples, and all
+texts of many rare words, 0.1 for images. So the margin is a multiple of the mean gap of some examples, and all
 thresholds on scores are relative to the margin.
 
-MIRA keeps scorers close to where they start, the mean of the label's examples. That is best for few examples. With many
-examples per label training beats the means, so from some number on the multiple grows with it, and the start counts
-less.
+MIRA keeps scorers close to their start, the mean of the label's examples. That is best for few examples. With many
+examples per label, training is more accurate than the means, so the multiple grows with the number of examples.
 """
 
 from typing import Any, NamedTuple
@@ -42,11 +41,11 @@ from .softmax import descend
 
 _GAPS_IN_A_MARGIN = 1.4
 _GAPS_MEASURED = 1000.0
-_PRIOR_EXAMPLES = 4.0  # that a label's mean, where its scorer starts, is worth
+_PRIOR_EXAMPLES = 4.0  # weight of a label's mean, where its scorer starts, in examples
 _HARDNESS = 3.0  # C for a label of several examples
 _LEAST_HARDNESS = 1.0  # C for a label of very many examples
 _NOTHING = 1e-30  # least C: its inverse is finite in float32
-_MANY_EXAMPLES = 50.0  # per label: with more the margin becomes wider and C smaller
+_MANY_EXAMPLES = 50.0  # examples per label above which the margin grows and C shrinks
 _SWEEPS = 3  # rounds of closed-form steps for an example
 _CLOSE_ENOUGH = 0.001  # smaller steps, in margins, are skipped
 
@@ -55,9 +54,9 @@ N_COMPETITORS = 8
 
 _MOST_CHANGED = 2 + N_COMPETITORS + _SWEEPS  # scorers changed by a row at once
 _RIGHT = np.int64(0)  # position of the right label in a shortlist
-_ROWS_AT_ONCE = 1024  # scored before any of them is learned
+_ROWS_AT_ONCE = 1024  # rows scored before any of them is learned
 MOST_IN_TURN = 1024
-"""Labels up to which each row is learned before the next one is scored: with few labels, most rows share them."""
+"""Maximum number of labels to learn each row before the next is scored. With few labels, most rows share them."""
 
 
 class Duals(NamedTuple):
@@ -106,8 +105,8 @@ def new_duals(aggressiveness: float, n_of_label: np.ndarray, weights: np.ndarray
     """Return the dual variables of examples that have not been learned yet.
 
     ``n_of_label`` is the number of examples of each example's label, or their total weight. With few examples each is a
-    large part of the mean that the scorer starts as, so its gap says little about new rows, and it gets a small ``C``.
-    With very many some are noise, and ``C`` decreases again. ``weights`` multiply ``C``.
+    large part of the mean that the scorer starts from, so its gap says little about new rows, and ``C`` is small. With
+    very many examples some are noise, so ``C`` decreases again. ``weights`` multiply ``C``.
     """
     n_rows = n_of_label.size
     importance = np.ones(n_rows, np.float32) if weights is None else weights
@@ -124,7 +123,7 @@ def new_duals(aggressiveness: float, n_of_label: np.ndarray, weights: np.ndarray
 
 
 def margin_wanted(head: Any) -> float:
-    """Return the margin between the score of the right label and all others."""
+    """Return the required margin between the score of the right label and all others."""
     return _GAPS_IN_A_MARGIN * head.gaps[1] / head.gaps[0] if head.gaps[1] > 0.0 else 1.0
 
 
@@ -338,7 +337,7 @@ def plan_steps(rows, found, duals, margin, steps):
 
 
 def _scored(search: CandidateSearch, head: Head, lesson: HeadLesson, block: np.ndarray, run: Workers) -> FoundLabels:
-    """Return the shortlists of some rows with scores, after a search for them if the lesson asks for it."""
+    """Return the shortlists of some rows with scores. If ``lesson.searching`` is set, search for them first."""
     known = find_shortlists(search, head, lesson, block, run) if lesson.searching else None
     found = shortlisted(lesson.shortlists, block, known)
     unknown = np.arange(found.labels.size) if known is None else np.flatnonzero(np.isnan(found.scores))
@@ -381,10 +380,10 @@ def measure_gaps(
 def learn_labels(search: CandidateSearch, head: Head, lesson: HeadLesson, duals: Duals) -> Head:
     """Train a head on a lesson; return the head, a new one if it grew.
 
-    If the lesson asks for it, searches for the rows' candidates first and writes its shortlists.
+    If ``lesson.searching`` is set, searches for the rows' candidates first and writes the lesson's shortlists.
 
-    Writes the models of the head and the ``duals``. Results do not depend on the number of threads; only heads of many
-    labels with MIRA use more than one.
+    Writes the models of the head and the ``duals``. Results do not depend on the number of threads. Only heads of many
+    labels with MIRA use more than one thread.
     """
     margin = margin_wanted(head)
     if head.parameters.loss != HeadLoss.MIRA:
@@ -404,7 +403,7 @@ def ascend_in_blocks(
     """Train a head with MIRA on blocks of rows: search and score a block, plan its rows in turn, then learn.
 
     Each plan includes the effect of earlier ones, so the result is, up to rounding, as if each row were learned before
-    the next one is scored. Only planning, which takes little time, runs in a single thread.
+    the next was scored. Only planning, which takes little time, runs in a single thread.
     """
     rows, n_labels = lesson.questions.rows, int(head.counters[0, NODES_END])
     margin, steps = margin_wanted(head), _new_steps(min(lesson.order.size, rows_at_once) * _MOST_CHANGED, n_labels)
@@ -419,7 +418,7 @@ def ascend_in_blocks(
 
 def _new_steps(most: int, n_labels: int) -> Steps:
     numbers = np.empty((3, most), np.int64)
-    last = np.zeros(n_labels, np.int64)  # pages that are not used take no memory
+    last = np.zeros(n_labels, np.int64)  # unused pages take no memory
     return Steps(numbers[0], numbers[1], np.empty(most, np.float32), numbers[2], last, np.zeros(1, np.int64))
 
 

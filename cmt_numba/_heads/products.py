@@ -1,7 +1,7 @@
 """Scores of all labels, by matrix products of blocks of rows and scorers.
 
-For many rows a product takes a tenth of the time of a kernel that scores single pairs. So up to some thousands of
-labels it is cheaper to score all than to search for candidates. Products of dense rows are in float32, and their last
+For many rows a product takes a tenth of the time of a kernel that scores single pairs. So up to a few thousand labels
+it is cheaper to score all than to search for candidates. Products of dense rows are in float32, and their last
 bits depend on the shape of the block. Labels that are nearly the best are therefore compared by sums in a fixed order,
 so that a row's answer does not depend on other rows. Sums over sparse rows always follow the order of their cells,
 whether weights come from a matrix or from the hash tables of the scorers.
@@ -25,11 +25,11 @@ from .._forest import (
 from .._jit import TILE, by_reference, first_of, inner, kernel, marks_of
 from .label_scorers import Head, is_in_lists, with_digest
 
-_SCORES_AT_ONCE = 1 << 22  # of a block, 16 MB: smaller products spend much of their time packing the scorers
-_SPARSE_SCORES_AT_ONCE = 1 << 18  # of a block of sparse rows, whose products are faster in the cache
-_VALUES_AT_ONCE = 1 << 18  # of rows or scorers copied at once
-_MOST_SPREAD = 1 << 22  # most weights of sparse scorers, zeros included, that are laid out, 16 MB
-_MOST_SPREAD_EACH = 8  # the same for each non-zero weight, if that is more: four times the memory of a digest
+_SCORES_AT_ONCE = 1 << 22  # scores of a block, 16 MB: smaller products spend much of their time packing the scorers
+_SPARSE_SCORES_AT_ONCE = 1 << 18  # scores of a block of sparse rows, whose products are faster in the cache
+_VALUES_AT_ONCE = 1 << 18  # values of rows or scorers copied at once
+_MOST_SPREAD = 1 << 22  # maximum size of a dense matrix of sparse scorers, in weights: 16 MB
+_MOST_SPREAD_EACH = 8  # the same per non-zero weight, if that is more: four times the memory of a digest
 _ROUNDING = 2.0**-22  # relative error of a float32 sum, per term, on both sides of a comparison
 _SHORTEST, _LONGEST = 1e-12, 1e12  # lengths of rows whose products neither overflow nor underflow
 
@@ -43,7 +43,7 @@ class AllScorers(NamedTuple):
     places: np.ndarray | None = (
         None  # int32 (n_features,): the row in ``weights`` of a feature of sparse scorers, or NONE
     )
-    models: LinearModels | None = None  # sparse scorers that are not laid out, with empty ``weights``
+    models: LinearModels | None = None  # sparse scorers in hash tables, with empty ``weights``
     scores_at_once: int = _SCORES_AT_ONCE
     values_at_once: int = _VALUES_AT_ONCE
 
@@ -59,10 +59,10 @@ class AllScorers(NamedTuple):
 
 
 def all_scorers(head: Head, *, in_tables: bool = False) -> AllScorers | None:
-    """Return the scorers of a head, which share the memory of a dense head and are laid out from a sparse one.
+    """Return the scorers of a head: views of a dense head, or a dense matrix made from a sparse head.
 
-    With ``in_tables`` sparse scorers stay in hash tables, which is faster for few rows. So do those whose matrix would
-    be mostly zeros; if they are in lists, None is returned.
+    With ``in_tables`` sparse scorers stay in hash tables, which is faster for few rows. They also stay there if the
+    matrix would be mostly zeros. Returns None for such scorers in lists.
     """
     n_labels, d = int(head.counters[0, NODES_END]), head.parameters.n_features
     biases: np.ndarray | None = head.nodes["bias"][0, :n_labels]
@@ -131,7 +131,7 @@ def score_in_tables(models, rows, first, scores):
 
 
 def unscaled_rows(scorers: AllScorers, X: Any) -> tuple[Rows, np.ndarray] | None:
-    """Return dense rows and their lengths, if labels can be ranked for them without scaling, otherwise None.
+    """Return dense rows and their lengths if labels can be ranked without scaling the rows, otherwise None.
 
     Without biases the best label does not depend on a row's length.
     """
@@ -205,10 +205,10 @@ def _rounding(rows: Rows, scores: Any, lengths: Any = 1.0) -> Any:
 
 @kernel
 def best_two(scores, best, largest, second):
-    """Write the position of the largest score of each row, of equal ones the first, and the two largest scores.
+    """Write the first position of the largest score of each row, and the two largest scores.
 
-    Most scores are below the two largest so far, and one vector comparison tells this for 32 of them. So it takes a
-    third of the time of two passes. ``second`` is minus infinity if there is only one score.
+    Most scores are below the two largest so far, and one vector comparison checks 32 of them. So this takes a third of
+    the time of two passes. ``second`` is minus infinity if there is only one score.
     """
     n_labels = scores.shape[1]
     n_in_tiles = n_labels - n_labels % TILE
@@ -233,9 +233,9 @@ def best_two(scores, best, largest, second):
 
 @kernel
 def best_few(scores, labels, values):
-    """Write the best labels of each row and their scores, the best first, of equal scores the lowest label first.
+    """Write the best labels of each row and their scores, the best first. Ties go to the lowest label.
 
-    ``labels`` has as many columns as labels are wanted, at most as many as ``scores`` has.
+    ``labels`` has a column for each label wanted, and at most as many columns as ``scores``.
     """
     n_labels, k = scores.shape[1], labels.shape[1]
     n_in_tiles = n_labels - n_labels % TILE
@@ -265,7 +265,7 @@ def best_few(scores, labels, values):
 
 
 def best_of_all(scorers: AllScorers, rows: Rows, lengths: np.ndarray | None = None) -> np.ndarray:
-    """Return the best label of each row, of equal ones the first: int64. ``lengths`` are those of unscaled rows."""
+    """Return the best label of each row: int64. Ties go to the first. ``lengths`` are the lengths of unscaled rows."""
     labels = np.empty(rows.n_rows, np.int64)
     if rows.n_rows == 1 and not scorers.sparse and scorers.n_labels > 1:
         alone = _clearly_best(scorers, rows, 1.0 if lengths is None else float(lengths[0]))
@@ -302,7 +302,7 @@ def _clearly_best(scorers: AllScorers, rows: Rows, length: float) -> int | None:
 
 
 def top_of_all(scorers: AllScorers, rows: Rows, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the ``k`` best labels of each row and their scores, of equal scores the lowest label first.
+    """Return the ``k`` best labels of each row and their scores. Ties go to the lowest label.
 
     Returns
     -------

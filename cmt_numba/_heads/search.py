@@ -1,7 +1,7 @@
 """Kernels: search for the candidate labels of rows.
 
-Candidates depend on the trees and the head's index, not on what the head learns meanwhile. So a single kernel finds the
-candidates of many rows at once, and other kernels score them or learn from them.
+Candidates depend on the trees and the head's index, but not on the scorers. So a single kernel finds the candidates of
+many rows at once, and other kernels score them or learn from them.
 """
 
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ from .._jit import by_reference, empty, inner, inner_allocating, kernel, release
 from .inverted_index import keep_best_labels, lists_any, meet_labels
 
 _FOUND = np.float32(-1e30)  # so low that no list can compensate for it
-_LABELS_AT_ONCE = 1 << 15  # so that their data fit into the second-level cache
+_LABELS_AT_ONCE = 1 << 15  # labels whose data fit into the second-level cache
 _ROWS_AT_ONCE = 1024
 
 
@@ -49,20 +49,20 @@ class SearchEffort(NamedTuple):
     n_leaves: int  # leaves to reach in all trees together
     n_labels: int  # labels to score, common ones included
     n_listed: int  # labels from the head's index to score
-    n_met: int  # labels to meet in leaves and index, at least n_labels; not all are scored
-    n_further: int = 0  # entries of the index to read after n_met labels have been met
+    n_met: int  # labels to find in leaves and index, at least n_labels; not all are scored
+    n_further: int = 0  # entries of the index to read after n_met labels have been found
     leaves_last: bool = False  # whether leaves are searched only for rows without labels in the index
 
 
 class FoundLabels(NamedTuple):
     """The distinct candidate labels of some rows, concatenated.
 
-    Those of entry ``i`` end at ``ends[i]`` and begin with the common labels, the same number for every row.
+    The labels of entry ``i`` end at ``ends[i]``. They begin with the common labels, the same number for every row.
     """
 
     rows: np.ndarray  # int64 (entries,)
     ends: np.ndarray  # int64 (entries,)
-    n_met: np.ndarray  # int64 (entries,): labels met, not all of which are candidates
+    n_met: np.ndarray  # int64 (entries,): labels found, not all of which are candidates
     labels: np.ndarray  # int64
     scores: np.ndarray  # float32: buffer for the score of each label
     n_common: int
@@ -70,7 +70,7 @@ class FoundLabels(NamedTuple):
 
 
 def entries_of(found: FoundLabels, first: int, stop: int) -> FoundLabels:
-    """Return the entries ``first .. stop``, which share their labels and scores with those given."""
+    """Return the entries ``first .. stop``. They share labels and scores with ``found``."""
     a, b = (int(found.ends[i - 1]) if i > 0 else 0 for i in (first, stop))
     return found._replace(
         rows=found.rows[first:stop],
@@ -82,7 +82,7 @@ def entries_of(found: FoundLabels, first: int, stop: int) -> FoundLabels:
 
 
 class _CandidateRoom(NamedTuple):
-    """Buffers for the search of one row after the other."""
+    """Buffers for searching one row after another."""
 
     frontiers: Frontier  # a single one
     priorities: np.ndarray  # float32 (longest row,): priorities of the lists of the row's features
@@ -118,9 +118,9 @@ def _reach_labels(trees, routers, room, sums, routed, n_leaves, labels, n_found)
 
 @inner
 def _find_labels(trees, routers, postings, common, asked, row, room, sums, labels):
-    """Write the candidate labels of a row, common ones first; return the numbers of candidates and of labels met.
+    """Write the candidate labels of a row, common ones first; return the numbers of candidates and of labels found.
 
-    The others come from the leaves that the row reaches, and are the best that the index lists for it.
+    The other candidates come from the leaves that the row reaches, and from the best labels that the index lists.
     """
     effort = asked.effort
     most = min(labels.size, effort.n_labels)
@@ -158,8 +158,8 @@ class _Asked(NamedTuple):
 def find_labels(trees, routers, postings, common, asked, found, sums):
     """Find the candidate labels of the rows of ``found``, in turn, while there is room.
 
-    ``sums``, float32 (labels,), is a buffer of zeros. During the search of a row it holds the partial scores of labels
-    met; afterwards it is reset to 0.
+    ``sums``, float32 (labels,), is a buffer of zeros. During the search of a row it holds the partial scores of the
+    labels found; afterwards it is reset to 0.
 
     Writes only ``ends``, ``n_met`` and ``labels`` of ``found``. Returns the number of rows done, at least one.
     """

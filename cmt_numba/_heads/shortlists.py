@@ -1,7 +1,7 @@
 """The hardest negatives of each row, found by one search and kept for further passes over the rows.
 
-The candidates of a row depend only on the head's index, not on what it learns meanwhile, and most score far below the
-right label. So after the first pass only the best candidates are kept, after the right label.
+The candidates of a row depend only on the head's index, not on its scorers, and most score far below the right label.
+So after the first pass only the right label and the best candidates are kept.
 """
 
 import numpy as np
@@ -52,9 +52,9 @@ def shorten(found: FoundLabels, shortlists: np.ndarray) -> np.ndarray:
 
 @kernel
 def shortlist_best(scores, rows, shortlists):
-    """Write the labels with the highest of all scores of each row to its shortlist.
+    """Write the labels with the highest scores of each row to its shortlist.
 
-    They are sorted by label, so that rounding errors do not change their order.
+    The labels are sorted, so that rounding errors do not change their order.
     """
     length = shortlists.shape[1] - 1
     best = empty(length + 1, np.float32)
@@ -83,7 +83,7 @@ def shortlist_best(scores, rows, shortlists):
 def shortlisted(shortlists: np.ndarray, rows: np.ndarray, scores: np.ndarray | None = None) -> FoundLabels:
     """Return the shortlists of some rows as candidates, the right label first.
 
-    ``scores`` have the shape of these shortlists; without them there is room for scores.
+    ``scores`` have the shape of these shortlists. Without them, the scores of the result are uninitialised.
     """
     labels = shortlists[rows]
     kept = labels != NONE

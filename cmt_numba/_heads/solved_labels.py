@@ -1,7 +1,7 @@
 """Training of all labels of a multi-label head in several threads.
 
-Scorers that have learned before are in tables, where solved ones are stored one by one. When a sparse head learns for
-the first time, the solved scorers become the lists of a digest directly.
+Trained scorers are in tables, which solved scorers update one by one. When a sparse head learns for the first time, the
+solved scorers become the lists of a digest directly.
 """
 
 from collections.abc import Iterable, Iterator
@@ -31,10 +31,10 @@ from .hard_negatives import ExamplePairs, LabelBlock
 from .inference_weights import Digest, offsets_of
 from .label_scorers import Head, with_lists, with_more_cells
 
-_CELLS_IN_A_TASK = 1 << 21  # of the rows of a task's labels
-_PAIRS_AT_ONCE = 1 << 18  # counted at once
+_CELLS_IN_A_TASK = 1 << 21  # cells of the rows of a task's labels
+_PAIRS_AT_ONCE = 1 << 18  # pairs counted at once
 _ROOM = 1 << 23  # weights: arrays of this size grow without being copied
-_TASKS_AT_ONCE = 16  # solved before their scorers are stored
+_TASKS_AT_ONCE = 16  # tasks solved before their scorers are stored
 
 
 def tasks_for(
@@ -118,8 +118,8 @@ def _most_cells(solved):
 def store_solved(models, offsets, task, solved, n_known, at):
     """Store the scorers of a task's labels from number ``at[0]`` on, and advance ``at[0]``.
 
-    ``offsets`` are those of the pairs; labels without pairs keep their scorers, and those from ``n_known`` on lose
-    theirs first.
+    ``offsets`` are those of the pairs. Labels without pairs keep their scorers. Scorers of labels from ``n_known`` on
+    are reset first.
 
     Writes the models. Returns DONE, or TABLES_FULL: call it again with larger tables.
     """
@@ -163,14 +163,14 @@ def learn_memberships(head: Head, blocks: Iterable[LabelBlock], training: Traini
 
 
 def learn_afresh(head: Head, blocks: Iterable[LabelBlock], training: Training) -> Head:
-    """Train sparse scorers as :func:`learn_memberships` does, starting from the weights of pairs alone.
+    """Train sparse scorers like :func:`learn_memberships`, with starting weights summed from the pairs only.
 
     Returns a head with lists and without tables, like the input; labels without pairs keep their lists. The blocks must
     cover all labels, in order.
     """
     old, nodes = head.digest, head.nodes.copy()
     n_cells = np.diff(old.offsets)
-    # They grow in place: a copy would double the memory. Pages that are not written take none.
+    # The arrays grow in place, because a copy would double the memory. Unwritten pages use no memory.
     grown, end = old._replace(features=np.empty(_ROOM, np.int32), weights=np.empty(_ROOM, np.float32)), 0
     for block, task, solved in _solved([head], blocks, training):
         labels = np.arange(task.first, task.stop)

@@ -1,4 +1,4 @@
-"""Dual variables of examples, kept between the batches that a head learns.
+"""Dual variables of examples, stored between the batches that a head learns.
 
 A scorer is its label's mean plus a combination of examples, weighted by their dual variables. Training on an example
 again needs its dual variables to reduce a weight that has become too large.
@@ -15,7 +15,7 @@ from .._jit import kernel
 from .multiclass_svm import Duals
 
 N_STORED = 4
-"""Competitors of an example that are stored, those with the largest weights. More do not lower the error."""
+"""Number of competitors stored for an example: those with the largest weights. More do not lower the error."""
 
 _GENTLE = 1.25  # growth factor of the arrays
 
@@ -28,7 +28,7 @@ class StoredDuals(NamedTuple):
 
 
 def no_stored_duals(n_slots: int = 0) -> StoredDuals:
-    """Return the dual variables of examples that have not been learned yet."""
+    """Return empty dual variables for examples that have not been learned yet."""
     return StoredDuals(np.full((n_slots, N_STORED), NONE, np.int32), np.zeros((n_slots, N_STORED), np.float32))
 
 
@@ -43,7 +43,7 @@ def _copy_stored(competitors, weights, slots, of_rows, weights_of_rows):
 
 @kernel
 def _store_largest(of_rows, weights_of_rows, slots, competitors, weights):
-    """Store the largest weights of each row, of equal weights the first, and their competitors."""
+    """Store the largest weights of each row, with their competitors. Ties go to the first."""
     for i in range(slots.size):
         slot, n = slots[i], 0
         for j in range(weights_of_rows.shape[1]):
@@ -79,9 +79,9 @@ def with_duals(stored: StoredDuals, slots: np.ndarray, duals: Duals) -> StoredDu
 
 
 def duals_of_slots(stored: StoredDuals, slots: np.ndarray, number: np.ndarray) -> StoredDuals:
-    """Return the dual variables of the examples of some slots, in this order; label ``l`` becomes ``number[l]``.
+    """Return the dual variables of the examples in some slots, in this order, and renumber the labels.
 
-    Competitors whose number is NONE lose their weight.
+    Label ``l`` becomes ``number[l]``. Competitors whose new number is NONE lose their weight.
     """
     fewer, known = no_stored_duals(slots.size), slots < stored.weights.shape[0]
     competitors = stored.competitors[slots[known]]
@@ -92,7 +92,7 @@ def duals_of_slots(stored: StoredDuals, slots: np.ndarray, number: np.ndarray) -
 
 
 def trim_duals(stored: StoredDuals) -> StoredDuals:
-    """Return dual variables for a file, without trailing examples that have none. They share arrays."""
+    """Return dual variables for a file, without trailing examples that have none. The result shares arrays."""
     used = np.flatnonzero(stored.weights.any(axis=1))
     n = int(used[-1]) + 1 if used.size > 0 else 0
     return StoredDuals(stored.competitors[:n], stored.weights[:n])

@@ -1,10 +1,10 @@
 """Decorators of kernels: the only place with numba options.
 
-``kernel`` marks what Python calls: a whole batch of work in one call, compiled once and kept in numba's cache. It
-releases the global interpreter lock, except for a few rows (``interpreter_lock.py``). The others mark functions that
-kernels call; they are compiled into each kernel that uses them and need no cache entry of their own.
+``kernel`` marks functions that Python calls: a whole batch of work in one call, compiled once and kept in numba's
+cache. It releases the global interpreter lock, except for a few rows (``interpreter_lock.py``). The other decorators
+mark functions that kernels call. These are compiled into each kernel that uses them and need no cache entry.
 
-None of them counts references. Python keeps the arguments of a kernel alive until it returns, yet numba would count
+No decorator counts references. Python keeps the arguments of a kernel alive until it returns, yet numba would count
 each array of each tuple that it unpacks, with two atomic operations that cost several times the work itself. So no
 kernel returns an array, and a kernel that needs temporary arrays allocates them with ``empty`` and ``zeros`` and passes
 them to ``release`` before it returns (``arrays.py``).
@@ -13,8 +13,8 @@ them to ``release`` before it returns (``arrays.py``).
   functions run.
 - ``inner_fastmath`` is ``inner`` for sums of products, whose additions may be reordered into vector instructions; NaN
   and infinity keep their meaning.
-- ``inner_called`` is not inlined, for large functions that are called rarely: a kernel contains the code once, however
-  many places call it.
+- ``inner_called`` is not inlined, for large functions that are called rarely: a kernel contains the code once,
+  regardless of the number of calls.
 - ``inner_allocating`` is ``inner_called`` for functions that return temporary arrays, which the calling kernel
   releases. ``tests/kernels/test_kernels.py`` checks that only these and kernels allocate.
 - ``inner_shared`` is ``inner_called`` for large functions that several kernels need: compiled and cached separately,
@@ -25,8 +25,8 @@ them to ``release`` before it returns (``arrays.py``).
   third of the code to compile: calling one from Python raises TypeError.
 
 A function that Python calls is compiled, or loaded from the cache, at its first call. An interrupt (Ctrl-C) during
-compilation is raised afterwards, some seconds later at most: numba iterates over its registries with generators, and if
-an exception ends one of them, every later compilation in the process fails with ``RuntimeError: generator raised
+compilation is raised afterwards, at most a few seconds later: numba iterates over its registries with generators. If an
+exception ends one of them, every later compilation in the process fails with ``RuntimeError: generator raised
 StopIteration``. Later calls have no overhead.
 
 If compilation takes longer than a second, the logger "cmt_numba" warns once.
@@ -119,5 +119,5 @@ inner_merged = _called_by_kernels(njit(**_UNWRAPPED, inline="always"))
 
 
 def as_python(function: Any) -> Any:
-    """Return what numba has been given to compile: for a single call, or for NumPy's arrays in place of numbers."""
-    return getattr(function, "py_func", function)  # there is none where numba is told not to compile
+    """Return the Python function that numba compiles, for a single call or for NumPy arrays in place of numbers."""
+    return getattr(function, "py_func", function)  # missing if NUMBA_DISABLE_JIT is set

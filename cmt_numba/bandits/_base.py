@@ -93,7 +93,7 @@ class Policy(Lockable, Saved, ABC):
         self._generator = generator_of(options["random_state"], "choices")
         self._set_ids(np.empty(0, np.int64))
         self._n_rewards = 0
-        self._features = _NO_FEATURES  # of actions, indexed by slot
+        self._features = _NO_FEATURES  # features of actions, indexed by slot
         self._model: Means | RewardModels | None = None if self._is_contextual else Means()
         if options["n_actions"] is not None:
             self._enter(np.arange(options["n_actions"]), None)

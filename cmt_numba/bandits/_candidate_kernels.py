@@ -29,19 +29,20 @@ from ._reward_kernels import (
 class ExplorationWeights(NamedTuple):
     """Weights of uncertainty in upper confidence bounds."""
 
-    alpha: float  # of the standard deviation of the ridge regression
-    beta: float  # of that of the models of the action and of keys
+    alpha: float  # weight of the standard deviation of the ridge regression
+    beta: float  # weight of the uncertainty of the linear model of the action and of the map
 
 
 class OfferedActions(NamedTuple):
     """Actions that are candidates without a search: all allowed actions if they are few, or some in turn.
 
-    The actions allowed in row ``i`` are ``offsets[i] .. offsets[i + 1]``. Without offsets, all known actions are.
+    The actions allowed in row ``i`` are ``offsets[i] .. offsets[i + 1]``. Without offsets, all known actions are
+    allowed.
     """
 
     most: int  # the number of actions that counts as few
     turn: int
-    n_tried: int  # in turn
+    n_tried: int  # number of actions tried in turn
     offsets: np.ndarray  # int64 (rows + 1,)
     actions: np.ndarray  # int64 (pairs,), in the order of turns
     ascending: np.ndarray  # int64 (pairs,), the same, ascending in each row
@@ -84,7 +85,7 @@ class ActionCandidates(NamedTuple):
 
 @inner
 def _add_offered(known, offered, n_tried, row, found):
-    """Write the actions that need no search; return how many they are, and how many are allowed."""
+    """Write the actions that need no search; return their number and the number of allowed actions."""
     a, b, actions = np.int64(0), known.ordered.size, known.ordered
     if offered.offsets.size > 0:
         a, b, actions = offered.offsets[row], offered.offsets[row + 1], offered.actions
@@ -111,7 +112,7 @@ def _add_proposed(proposed, row, offered, found, end):
 
 @inner
 def _sort_distinct(actions, n):
-    """Sort actions (Shell, 1959) and remove duplicates; return how many are left."""
+    """Sort actions (Shell, 1959) and remove duplicates; return the new number."""
     gap = 1
     while gap < n // 3:
         gap = 3 * gap + 1
@@ -133,7 +134,7 @@ def _sort_distinct(actions, n):
 
 @inner
 def _list_candidates(known, offered, by_key, by_context, row, found):
-    """Write the candidates of a row; return how many they are, and how many actions are allowed."""
+    """Write the candidates of a row; return their number and the number of allowed actions."""
     n, n_allowed = _add_offered(known, offered, offered.n_tried, row, found)
     if n < n_allowed:
         n = _add_proposed(by_key, row, offered, found, n)
@@ -229,7 +230,7 @@ def learn_rewards(model, rows, chosen, rewards, sources, probe_room):
 
 @inner
 def _sink(scores, places, n):
-    """Restore a heap whose root may be out of place; the worst is at the root, and of equal scores the later place."""
+    """Restore a heap whose root may be out of place. The worst score is at the root; ties go to the later place."""
     i = 0
     while True:
         worst = i

@@ -42,7 +42,7 @@ _ALL = np.empty(0, np.int64)  # stands for all known actions
 _NOTHING = ProposedActions(_ALL, _ALL, np.empty((0, 0), np.int64))
 _ROWS_AT_ONCE = 2048
 _CANDIDATES_AT_ONCE = 1 << 20
-_FEW = 4  # times ``n_candidates``: up to so many actions are all candidates
+_FEW = 4  # times ``n_candidates``: up to this many actions, all are candidates
 _FEW_OFFERED = 2048  # the same for actions passed by the caller
 _LARGEST_CELL = 1e9  # in files; rewards lie in [0, 1] and contexts have length 1
 _KNOWN = 0.95  # contexts this similar to a rewarded one of the same action are not stored
@@ -423,7 +423,7 @@ class CMTBandit(Policy):
 
     def _take_room(self, rows: Rows) -> np.ndarray:
         """Return scratch memory for a single row, because clearing it takes longer than the search."""
-        if rows.n_rows > 1 or self._width is None:  # from then on all rows are as wide
+        if rows.n_rows > 1 or self._width is None:  # later rows all have this width
             return NO_ROOM
         try:
             return self._rooms.pop()

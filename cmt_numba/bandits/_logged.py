@@ -28,13 +28,13 @@ _OPTIONS: dict[str, type] = {"support": str, "regularization": float, "method": 
 
 _CELLS_AT_ONCE = 1 << 21
 _OTHERWISE = -1e300  # the expected reward of an action without support
-_TAUS = (1.0, 0.05)  # that are tried: no weights, and weights up to 20
+_TAUS = (1.0, 0.05)  # values to try: no weights, and weights up to 20
 _FOLDS, _FEWEST_ROWS = 4, 40
-_LEAST_REWARD = 1e-3  # in products
+_LEAST_REWARD = 1e-3  # minimum expected reward in products
 
 
 class LogModel(NamedTuple):
-    """What is learned from a log: a regression of rewards, and a classifier of the actions that were rewarded."""
+    """Models trained on a log: a regression of rewards, and a classifier of the rewarded actions."""
 
     regression: Any  # ActionRidges or a regressor
     classifier: CMTClassifier | None
@@ -57,10 +57,10 @@ def combine(method: str, rewards: np.ndarray, shares: np.ndarray) -> np.ndarray:
 class ArgmaxRegressor(Saved):
     """Choose the action with the largest reward expected from a log, among those that the log supports.
 
-    Several ways to learn from the log are compared by the value of their choices in rows that were held out, and the
-    best one learns from the whole log. The policy chooses among the actions ``C(x)`` that were ever chosen in the
-    context ``x``, because the log says nothing of others (Strehl, Langford, Li and Kakade, 2010). It does not learn
-    further; :meth:`warm_start` teaches a policy that does. :meth:`save` writes one without a regressor of its own to a
+    Several methods are compared by the value of their choices on held-out rows, and the best one is trained on the
+    whole log. The policy chooses among the actions ``C(x)`` that were ever chosen in the context ``x``, because the log
+    says nothing about other actions (Strehl, Langford, Li and Kakade, 2010). It does not learn further;
+    :meth:`warm_start` trains a policy that does. A policy without ``regressor`` and ``pair_features`` can be saved to a
     file; others can be pickled.
 
     Parameters
@@ -70,19 +70,19 @@ class ArgmaxRegressor(Saved):
         ``pair_features``. By default there is a ridge regression for each action, or one on ``pair_features``.
     method : {"auto", "classification", "product", "sum", "regression"}, default "auto"
         - "classification": a :class:`~cmt_numba.CMTClassifier` of the actions in the rewarded rows, weighted by
-          rewards, which must not be negative. Best where the log chose well.
+          rewards, which must not be negative. Best if the logged actions are good.
         - "regression": the expected rewards of each action.
         - "product", "sum": of both scores.
         - "auto": the best of these by held-out value. Rewards below 0, a ``regressor`` and ``pair_features`` imply
           "regression".
     tau : float in [0, 1], optional
-        The rewards of the regression have the weights ``1 / max(propensity, tau)``. By default 1, which is no weights,
-        or 0.05, whichever is better by held-out value.
+        The regression weights rewards by ``1 / max(propensity, tau)``. By default 1, which means no weights, or 0.05,
+        whichever is better by held-out value.
     support : {"contexts", "actions", "all"}, default "actions"
-        - "contexts": an action is supported by rows of the same context. In a context that the log does not hold,
-          actions are supported as by "actions".
-        - "actions": an action is supported wherever it is allowed, if the log holds it at all.
-        - "all": all actions are.
+        - "contexts": an action is supported by rows of the same context. In a context that is not in the log, actions
+          are supported as by "actions".
+        - "actions": an action is supported wherever it is allowed, if it is in the log.
+        - "all": every action is supported.
     pair_features : callable, optional
         Called with contexts, shape (n, n_features), and actions, shape (n,); returns features of each pair, shape
         (n, k).
@@ -96,10 +96,10 @@ class ArgmaxRegressor(Saved):
     method_ : str
         The method that was chosen.
     tau_ : float
-        The least propensity that was chosen.
+        The ``tau`` that was chosen.
     values_ : dict of (str, float) to float
-        The held-out value of each method and ``tau`` that were compared: the sum of weighted rewards by the sum of
-        weights, or by the number of rows if that is larger, so that choices which the log does not hold count as 0.
+        The held-out value of each method and ``tau`` that were compared: the sum of weighted rewards, divided by the
+        sum of weights or, if larger, by the number of rows. Choices that are not in the log count as 0.
 
     Examples
     --------
@@ -184,7 +184,7 @@ class ArgmaxRegressor(Saved):
         return self
 
     def _ways(self, log: Log, chosen: np.ndarray, propensities: np.ndarray) -> list[tuple[str, float]]:
-        """Return the methods to compare, and the least propensities of their regressions."""
+        """Return the pairs of a method and a ``tau`` to compare."""
         own = self.regressor is not None or self.pair_features is not None
         rewarded = np.unique(chosen[log.rewards > 0.0]).size
         classifies = not own and rewarded > 1 and float(log.rewards.min()) >= 0.0
@@ -203,7 +203,7 @@ class ArgmaxRegressor(Saved):
     def _held_out_values(
         self, log: Log, known: np.ndarray, chosen: np.ndarray, propensities: np.ndarray, ways: list[tuple[str, float]]
     ) -> dict[tuple[str, float], np.ndarray]:
-        """Return terms whose mean is the value of each way to learn, in rows that it has not learned from."""
+        """Return terms whose mean is the held-out value of each pair of a method and a ``tau``."""
         n, choices = len(log), log.choices()
         folds = generator_of(0, "folds").permutation(n) % _FOLDS
         weights = {way: np.zeros(n) for way in ways}
@@ -237,7 +237,7 @@ class ArgmaxRegressor(Saved):
         tau: float,
         classifies: bool,
     ) -> LogModel:
-        """Return what is learned from some rows of a log."""
+        """Return the models trained on some rows of a log."""
         X, actions, rewards = log.contexts[rows], chosen[rows], log.rewards[rows]
         weights = importance_weights(propensities[rows], np.ones(rows.size), tau)
         regression: Any
@@ -319,7 +319,10 @@ class ArgmaxRegressor(Saved):
 
     @classmethod
     def _made_of(cls, contents: Contents) -> Self:
-        fields, arrays = {"method": "regression"} | contents.fields, contents.arrays  # all that earlier versions had
+        fields, arrays = (
+            {"method": "regression"} | contents.fields,
+            contents.arrays,
+        )  # the only method of earlier versions
         tau = fields.get("tau")
         policy = cls(**{name: take(fields, name, kind) for name, kind in _OPTIONS.items()}, tau=tau)
         policy._generator = read_generator("the generator", fields.get("generator"))
@@ -357,14 +360,14 @@ class ArgmaxRegressor(Saved):
         return policy
 
     def expected(self, contexts: Any, actions: Any) -> np.ndarray:
-        """Return the rewards that the regression expects of actions, whether they are supported or not.
+        """Return the rewards that the regression expects for actions, whether supported or not.
 
         Parameters
         ----------
         contexts : array-like or sparse matrix, shape (n, n_features)
             Contexts.
         actions : array-like of int, shape (n,)
-            An action in each.
+            The action in each context.
 
         Returns
         -------
@@ -414,12 +417,12 @@ class ArgmaxRegressor(Saved):
         return Chosen(choices.actions[drawn], probabilities[drawn])
 
     def warm_start(self, policy: Any, contexts: Any) -> Any:
-        """Teach a policy the rewards that are expected of the actions chosen here, clipped to [0, 1].
+        """Train a policy on the expected rewards of the actions chosen here, clipped to [0, 1].
 
         Parameters
         ----------
         policy : object
-            With ``learn(contexts, actions, rewards)``, as :class:`CMTBandit`.
+            An object with ``learn(contexts, actions, rewards)``, such as :class:`CMTBandit`.
         contexts : array-like, shape (n, n_features)
             Contexts, for example those of the log.
 
@@ -451,7 +454,7 @@ class ArgmaxRegressor(Saved):
         choices = all_of(self._known, rows.shape[0]) if actions is None else check_choices(actions, rows.shape[0])
         scores = self._scores(self._model, rows, choices, self._known, [self.method_])[self.method_]
         supported = self._supported(rows, choices)
-        some = np.add.reduceat(supported, choices.offsets[:-1]) > 0  # where there are none, all remain
+        some = np.add.reduceat(supported, choices.offsets[:-1]) > 0  # if no action is supported, all are
         scores = np.where(supported | ~some[rows_of(choices.offsets)], scores, _OTHERWISE)
         return rows, choices, greedy(scores, choices.offsets)
 

@@ -18,7 +18,7 @@ from ._reward_kernels import ActionKeyTable, RewardState
 
 _EMPTY = np.empty(0, np.int32)
 _NO_SEED = np.uint64(0)  # rows that do not explore draw nothing
-_SHARE_OF_INDEX = 8  # the index is rebuilt when more than one key for so many indexed keys is missing
+_SHARE_OF_INDEX = 8  # the index is rebuilt when more than one key per this many indexed keys is missing
 
 
 def rows_of_arrays(name: str, arrays: Arrays, n_features: int, sparse: bool) -> Rows:
@@ -277,7 +277,7 @@ class ContextMemory:
 
 
 class _Decision(NamedTuple):
-    values: np.ndarray  # of the context, float32
+    values: np.ndarray  # float32, values of the context
     indices: np.ndarray  # int32, empty if it is dense
     action: int
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _LARGEST = 1e9
 _LARGEST_SHARED = 1e20  # beyond this, rounding errors exceed the ridge
-_CONTEXTS_KEPT = 256  # for averaging the expected reward of an action
+_CONTEXTS_KEPT = 256  # contexts for averaging the expected reward of an action
 
 SCALE = Real(0.0, _LARGEST)
 

@@ -7,9 +7,9 @@ The expected reward of an action in a context is a sum of predictions:
 - the *value*: a linear model of the rewards of each action, for actions that are right in many contexts.
 - the *map*: a bilinear form of context and key, which lets actions with similar keys learn from one another.
 
-The last two learn what is left by the other predictions. A ridge regression on all of them, and on the mean reward of
+The last two learn the residuals of the other predictions. A ridge regression on all of them, and on the mean reward of
 the action, corrects the sum. Each prediction is made before its reward is learned, so the regression weighs each by
-what it is worth on new rounds.
+its accuracy on new rounds.
 
 The weight of a feature for an action is the cell ``hash(action) + feature`` of a table, as in feature hashing
 (Weinberger et al., 2009). Each weight has its own variance and learns by the steps of a Kalman filter without
@@ -33,23 +33,23 @@ PRIOR = np.array([1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0])
 
 STACK_RIDGE = 50.0
 MAP_WIDTH = 256
-"""Features of contexts and keys that the map tells apart. Those beyond share weights."""
+"""Number of features of contexts and of keys that have their own weights in the map. Further features share them."""
 
 OF_SIMILARITY, OF_MAP = range(2)
 FIRST_SCALES = np.array([8.0, 4.0])
 """Logits of a similarity of 1 and of a mapped reward of 1, before any reward."""
 
-_PRECISION_WITH_KEY = 3.0  # times that of an action without a key, of which nothing else is known
+_PRECISION_WITH_KEY = 3.0  # relative to an action without a key, which has no other predictor
 _STEP_OF_SCALES = 0.1
 _STEP_OF_SIMILARITY = 1.0
 _LEAST_CURVATURE, _LEAST_GRADIENT = 1e-4, 1e-3
-_LEAST_DOUBT = 0.02  # that an action is right, in the share of its probability that others get when it is not
-_LARGEST = 8.0  # of predictions
-_LEAST_MEAN = 0.001  # in the variance of rewards in [0, 1]
+_LEAST_DOUBT = 0.02  # minimum of ``1 - p`` when the probability ``p`` of an action is divided among the others
+_LARGEST = 8.0  # maximum magnitude of a prediction
+_LEAST_MEAN = 0.001  # minimum mean for the variance of rewards in [0, 1]
 
 
 class RewardState(NamedTuple):
-    """All that the model has learned but the rewards of each action."""
+    """The learned state of the model, except the rewards of each action."""
 
     cells: np.ndarray  # float32 (cells, 4), a power of two
     ridge: np.ndarray  # float64 (1,), the precision of a weight before any reward
@@ -61,7 +61,7 @@ class RewardState(NamedTuple):
 
 
 class KnownActions(NamedTuple):
-    """Known actions and their rewards by slot. One slot more than there are actions has no rewards."""
+    """Known actions and their rewards by slot. An extra slot without rewards stands for unknown actions."""
 
     ordered: np.ndarray  # int64 (n_actions,), ascending
     slots: np.ndarray  # int64 (n_actions,)
@@ -75,7 +75,7 @@ class ActionKeyTable(NamedTuple):
     rows: Rows
     ordered: np.ndarray  # int64 (keys,), the actions in ascending order
     places: np.ndarray  # int64 (keys,): the row of each
-    comparable: bool  # contexts have the same features
+    comparable: bool  # whether keys and contexts have the same features
 
 
 class PredictionRoom(NamedTuple):
@@ -184,7 +184,7 @@ def aim_map(state, rows, row, room):
 
 @inner
 def aim(state, keys, rows, row, probe, room):
-    """Make ready for the candidates of a row."""
+    """Prepare ``probe`` and ``room`` for the candidates of a row."""
     if keys.comparable:
         aim_probe(probe, row_of(rows, row))
     aim_map(state, rows, row, room)
@@ -214,7 +214,7 @@ def _compare(state, keys, probe, room, i):
 
 @inner
 def predict(state, keys, known, rows, row, actions, n_further, probe, room):
-    """Write the predictions for some actions in a context, for which all is ready.
+    """Write the predictions for some actions in a context, after a call of :func:`aim` for it.
 
     ``n_further`` is the number of other actions that may be right. Unknown actions are like known ones without rewards.
     """
@@ -261,9 +261,9 @@ def expected(room, i):
 
 @inner
 def doubt(room, i, mean):
-    """Return the standard deviation of the reward that the models of the action and of keys leave open.
+    """Return the uncertainty of the action's linear model and of the map, as a standard deviation.
 
-    With a key it is in units of that of a reward in [0, 1] of this mean.
+    With a key, it is multiplied by the standard deviation of a reward in [0, 1] with this mean.
     """
     variance = room.value_variances[i] + room.map_variances[i]
     if room.keys[i] >= 0:
@@ -298,7 +298,7 @@ def _learn_stack(state, room, i, reward):
 
 @inner
 def _learn_value(state, rows, row, action, left, variance):
-    """Move the linear model of an action towards what the other predictions leave of a reward."""
+    """Move the linear model of an action towards the residual of the other predictions."""
     base, mask, first = mix(np.uint64(action)), np.uint64(state.cells.shape[0] - 1), rows.offsets[row]
     step = left / (1.0 + variance)
     for place in range(first, rows.offsets[row + 1]):
@@ -309,7 +309,7 @@ def _learn_value(state, rows, row, action, left, variance):
 
 @inner
 def _learn_map(state, keys, rows, row, key, left, variance):
-    """Move the map towards what the other predictions leave of a reward."""
+    """Move the map towards the residual of the other predictions."""
     learned, ridge, step = state.map, np.float32(state.ridge[0]), np.float32(left / (1.0 + variance))
     first, first_of_key = rows.offsets[row], keys.rows.offsets[key]
     for place in range(first, rows.offsets[row + 1]):
@@ -323,7 +323,7 @@ def _learn_map(state, keys, rows, row, key, left, variance):
 
 @inner
 def _learn_similarity(state, keys, probe, key, gradient):
-    """Learn which features tell by their products that a key suits a context (AdaGrad)."""
+    """Learn which products of features indicate that a key suits a context (AdaGrad)."""
     first = keys.rows.offsets[key]
     for place in range(first, keys.rows.offsets[key + 1]):
         feature = feature_of(keys.rows, place, first)
@@ -351,7 +351,7 @@ def _learn_choice(state, rows, row, action, gradient, curvature, has_key):
 
 @inner
 def _learn_choices(state, keys, rows, row, actions, chosen, reward, probe, room):
-    """Learn that the chosen action was right, as far as it was rewarded, and else that another one was."""
+    """Learn that the chosen action was right, with the weight of its reward, and else that another one was."""
     own = room.predictions[chosen, PROBABILITY]
     of_others = own / max(1.0 - own, _LEAST_DOUBT)
     of_similarity = of_map = 0.0

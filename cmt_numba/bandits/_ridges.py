@@ -12,7 +12,7 @@ import scipy.sparse.linalg
 from .._forest import require
 from ._models import Arrays, RewardModels, checked
 
-_MOST_ROWS = 1500  # of an action, whose products with each other are computed
+_MOST_ROWS = 1500  # maximum number of rows of an action for which products of all pairs are computed
 
 
 class ActionRidges(NamedTuple):

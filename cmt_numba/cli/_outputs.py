@@ -45,7 +45,7 @@ def check_files(*, inputs: Iterable[Path | None], outputs: Iterable[Path | None]
 
 
 def _is_same_file(one: Path, other: Path) -> bool:
-    """Return whether two paths lead to one regular file, or would once they are written."""
+    """Return whether two paths lead to the same regular file, now or after both are written."""
     found = [_status(path) for path in (one, other)]
     if found[0] is None or found[1] is None:
         return _STANDARD_OUTPUT not in (one, other) and os.path.realpath(one) == os.path.realpath(other)

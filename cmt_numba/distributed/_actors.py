@@ -45,8 +45,8 @@ class SentCalls(NamedTuple):
     refs: dict[Any, tuple[str, Peer]]  # the shard and the called actor, by Ray's references to answers
     full: list[str]  # shards that no call could be sent to in time
     deadline: float
-    kind: tuple[Any, ...]  # of the calls
-    errors: dict[str, Exception]  # of shards that have no actor
+    kind: tuple[Any, ...]  # kind of the calls
+    errors: dict[str, Exception]  # errors of shards that have no actor
 
 
 class Replies(NamedTuple):

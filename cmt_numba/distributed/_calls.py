@@ -28,7 +28,7 @@ class ShardPlan(NamedTuple):
     path: str | None  # the folder; None for a store in memory
     is_new: bool  # whether the folder may be created
     file: str | None  # initial contents of a store in memory
-    options: dict[str, Any]  # of the MemoryStore
+    options: dict[str, Any]  # options of the MemoryStore
     n_replicas: int = 0
 
     @property
@@ -45,7 +45,7 @@ def replicas_of(shard: str, n_replicas: int) -> list[str]:
 class ShardFacts(NamedTuple):
     """Schema and size of a shard."""
 
-    schema: Schema  # of its memories; the width and form of vectors stay when the last one is deleted
+    schema: Schema  # schema of its memories; the width and form of vectors stay when the last one is deleted
     n_memories: int
 
 

@@ -30,7 +30,7 @@ class ClassPlan(NamedTuple):
 
 
 class ClassFacts(NamedTuple):
-    """Classes of a shard and statistics of what it has learned."""
+    """Classes of a shard and statistics of its examples."""
 
     classes: np.ndarray | None  # classes of the shard; None before the first
     centre: np.ndarray | None  # the sum of their means: float32, shape (n_features,)
@@ -112,7 +112,7 @@ class ClassifierShard:
         return model._lock.read(lambda: _own_answers(model, self._are_own(model), X, k))
 
     def facts(self) -> ClassFacts:
-        """Return the classes of the shard and statistics of what it has learned."""
+        """Return the classes of the shard and statistics of its examples."""
         model = self._model()
         if classified_examples(model) is None:
             return ClassFacts(None, None, 0)

@@ -1,4 +1,4 @@
-"""Clients of a sharded store: questions and changes for its shards, also while memories move."""
+"""Clients of a sharded store: questions and changes for its shards, even while memories move."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from ._exchange import combine_weights
 from ._schema import Schema, common_schema
 from ._topology import Topology, count_duplicates, pick, shards_behind
 
-BLOCKS_AHEAD = 2  # sent ahead of the one whose answer is awaited
+BLOCKS_AHEAD = 2  # number of blocks sent before the answer of an earlier one is awaited
 _OWN = ("learned", "recall", "sync")  # questions for shards, but not for replicas
-_KEYS_AT_ONCE = 1 << 14  # questions that move the memories of their keys first
-_BYTES_AT_ONCE = 1 << 25  # of vectors, in one call
+_KEYS_AT_ONCE = 1 << 14  # maximum number of keys in one call that moves memories
+_BYTES_AT_ONCE = 1 << 25  # maximum size of the vectors in one call
 _ROWS_AT_ONCE = 1 << 14
 
 Arguments = Callable[[np.ndarray], Iterator[tuple[np.ndarray, tuple[Any, ...]]]]
@@ -35,7 +35,7 @@ class Question(NamedTuple):
 
     name: str
     calls: Callable[[Topology], Mapping[str, tuple[Any, ...]]]  # returns the arguments for each shard
-    keys: list[Key] = []  # noqa: RUF012 - a field: keys whose memories are moved first, if they are to move
+    keys: list[Key] = []  # noqa: RUF012 - a field: keys whose memories are moved first if a move is under way
     kind: tuple[Any, ...] = ()  # questions of one kind need the same compiled functions
 
 
@@ -51,7 +51,7 @@ class ShardChange(NamedTuple):
     """A change for one shard."""
 
     shard: str
-    positions: np.ndarray  # of the keys
+    positions: np.ndarray  # positions of the keys
     arguments: tuple[Any, ...]
 
 
@@ -78,7 +78,7 @@ class Client:
 
     def __init__(self, actors: Actors, topology: Topology, positions: dict[str, Position] | None = None) -> None:
         self._actors, self.topology, self.is_closed = actors, topology, False
-        self._positions = positions or {}  # of shards after the last changes of this client
+        self._positions = positions or {}  # positions of shards after the last changes of this client
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Client, (self._actors, self.topology, dict(self._positions))
@@ -100,7 +100,7 @@ class Client:
         """Return whether shards have refused calls because of their topology; if so, adopt the latest one."""
         known = {name: value.topology for name, value in answers.values.items() if isinstance(value, OtherTopology)}
         gone = [name for name, error in answers.errors.items() if isinstance(error, ClusterError)]
-        if gone:  # perhaps because they have left
+        if gone:  # perhaps because they have left the topology
             known |= self._later_topologies(topology, gone)
         if not known:
             return False
@@ -112,7 +112,7 @@ class Client:
         return True
 
     def _later_topologies(self, topology: Topology, gone: list[str]) -> dict[str, Topology]:
-        """Return later topologies by shard. All shards of the given one may have left."""
+        """Return later topologies by shard. All shards of the given topology may have left."""
         asked = set(gone)
         while names := set(shards_running(self.actors.cluster)) - asked:
             found = self.actors.ask("topology", dict.fromkeys(sorted(names), ())).values
@@ -122,7 +122,7 @@ class Client:
         return {}
 
     def decide(self, before: Topology, following: Topology) -> None:
-        """Propose the next topology to the first shard, and return the one that follows."""
+        """Propose the next topology to the first shard, and adopt the one that the shard has decided on."""
         first = before.names[0]
         answers = self.actors.ask("decide", {first: (before.version, following)})
         if not self._is_renewed(before, answers):
@@ -132,8 +132,8 @@ class Client:
     def agree(self, new: Schema) -> None:
         """Have the shards agree on the schema of new memories.
 
-        The topology contains the schema. Until it is complete no shard adds anything, so the stored memories decide;
-        what they leave open is decided by the first client.
+        The topology contains the schema. Until the schema is complete, no shard adds memories. The stored memories
+        determine the schema, and the first client determines the rest.
 
         Raises
         ------
@@ -148,11 +148,11 @@ class Client:
             if schema.admits(new):
                 return
             found.check(new)
-            undecided = Schema(metric=found.metric)  # as if nothing had ever been added
+            undecided = Schema(metric=found.metric)  # the schema of an empty store
             self.decide(survey.topology, survey.topology.with_schema(undecided if schema.is_complete else found | new))
 
     def settled(self, keys: list[Key], new: Schema | None = None) -> Topology:
-        """Return a topology in which none of these memories will move, and which admits memories of a schema."""
+        """Return a topology that admits memories of schema ``new`` and in which none of these memories will move."""
         while True:
             if new is not None:
                 self.agree(new)
@@ -180,7 +180,7 @@ class Client:
         return self.topology
 
     def tell(self, topology: Topology, names: Iterable[str]) -> Topology:
-        """Have shards adopt a topology unless they have a later one; return the latest of any of them."""
+        """Have shards adopt a topology unless they have a later one; return the latest topology of these shards."""
         known: list[Topology] = list(
             self.complete(self.actors.ask("adopt", dict.fromkeys(names, (topology,)))).values()
         )
@@ -213,7 +213,9 @@ class Client:
                 if not names:
                     return topology, answers
                 calls = self._reads(question, topology)
-                again = {name: calls[name] for name in names}  # of the shards themselves, which have the current state
+                again = {
+                    name: calls[name] for name in names
+                }  # sent to the shards themselves, which have the current state
                 later = self.actors.ask("read", again, (question.name, *question.kind))
                 is_renewed = self._is_renewed(topology, later)
                 values = {name: read for name, read in answers.values.items() if name not in names} | later.values
@@ -313,7 +315,7 @@ class Client:
                 elif value is not None:
                     found = outcome.made
                     self._positions[shard] = max(self._positions.get(shard, (0, 0)), value.position)
-                elif is_renewed and isinstance(answers.errors.get(shard), ClusterError):  # it has left
+                elif is_renewed and isinstance(answers.errors.get(shard), ClusterError):  # the shard has left
                     found = refused
                 else:
                     found = outcome.not_made if shard in answers.errors else outcome.unknown
@@ -372,7 +374,7 @@ class _Outcome:
         self.reasons: dict[str, Exception] = {}
 
     def raise_what_failed(self, keys: list[Key]) -> None:
-        """Raise an error if a part has failed."""
+        """Raise an error if a part of the change has failed."""
         if not self.reasons:
             return
         if not self.made and not self.unknown:
@@ -401,7 +403,7 @@ def _in_rounds(changes: list[ShardChange]) -> list[list[ShardChange]]:
 
 
 def blocks_of_rows(X: Any) -> Iterator[slice]:
-    """Yield slices of rows to send in one call each."""
+    """Yield slices of rows, each to send in one call."""
     n = X.shape[0]
     n_bytes = X.data.nbytes if hasattr(X, "indptr") else X.nbytes
     size = max(1, min(_ROWS_AT_ONCE, int(_BYTES_AT_ONCE / max(1.0, n_bytes / n))))

@@ -23,7 +23,7 @@ _NUMBER, _BASE = "exchanges", "exchanged weights"  # the names of facts
 class LearnedWeights(NamedTuple):
     """Learned weights of a shard. Arrays are float32 of shape (2, n_features): weights and squared gradients."""
 
-    number: int  # of the last exchange in which the shard took part
+    number: int  # number of the last exchange in which the shard took part
     base: np.ndarray  # after that exchange
     gain: np.ndarray  # since then
 

@@ -9,7 +9,7 @@ import numpy as np
 _LARGEST = 1.1
 """Ratio of the largest number of classes of a shard to an equal share."""
 
-_ROUNDS = 10  # of k-means
+_ROUNDS = 10  # rounds of k-means
 
 
 def divided(means: Any, n_shards: int, generator: np.random.Generator) -> np.ndarray:
@@ -64,7 +64,7 @@ def assigned(means: Any, centres: np.ndarray, sizes: np.ndarray) -> np.ndarray:
     lengths = np.sqrt(np.einsum("ij,ij->i", centres, centres))
     likeness = np.asarray(means @ (centres / np.maximum(lengths, 1e-12)[:, None]).T)
     owners, waiting = np.full(n, -1), np.arange(n)
-    while waiting.size > 0:  # in each round all are placed, or a shard becomes full
+    while waiting.size > 0:  # each round places all classes or fills a shard
         open_shards = np.flatnonzero(room > 0)
         of_waiting = likeness[np.ix_(waiting, open_shards)]
         wanted = open_shards[of_waiting.argmax(axis=1)]

@@ -1,4 +1,4 @@
-"""Replicas: copies of a shard in memory that answer questions, and their updates by the shard."""
+"""Replicas: in-memory copies of a shard that answer queries, and their updates by the shard."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ._moves import Moves
 from ._store_access import alone, facts_of, write_facts
 
 _OPENED = "times opened"  # the name of a fact
-_SECONDS = 10.0  # after which a replica that has not confirmed a change receives no further ones
+_SECONDS = 10.0  # time limit for a change; a replica that exceeds it receives no further changes
 
 
 class Followers:
@@ -73,8 +73,8 @@ class Followers:
 class Replica:
     """A copy of a shard's store in memory, which repeats the changes of the shard. ``actor`` is its own name.
 
-    The copy is made from the shard at the start, and again when it has missed a change. Until then the replica answers
-    no questions.
+    The copy is made from the shard at the start, and again when it has missed a change. Until the copy is complete, the
+    replica answers no queries.
     """
 
     def __init__(self, plan: ShardPlan, actor: str) -> None:
@@ -113,7 +113,7 @@ class Replica:
                 self._is_ready.set()
 
     def apply(self, position: Position, name: str, *arguments: Any) -> bool:
-        """Repeat a change of the shard; return whether the replica is up to date afterwards, or will be."""
+        """Repeat a change of the shard; return False if the replica must be copied again."""
         with self._lock:
             if self._is_joining:
                 self._waiting.append((position, name, arguments))
@@ -121,7 +121,7 @@ class Replica:
             if self._copy is None:
                 self._join()
                 return False
-            if (0, 0) < position <= self._position:  # the copy has it
+            if (0, 0) < position <= self._position:  # already in the copy
                 return True
             try:
                 if position != (self._position[0], self._position[1] + 1):
@@ -151,7 +151,7 @@ class Replica:
     def read(
         self, version: int, at_least: Position, name: str, *arguments: Any
     ) -> Reply | OtherTopology | StaleReplica:
-        """Answer a question if this replica is recent enough."""
+        """Answer a query if this replica is recent enough."""
         copy = self._copy
         if copy is None or not self._is_ready.is_set() or self._position < at_least:
             if not self._is_joining and copy is None:
@@ -160,7 +160,7 @@ class Replica:
         return answer(*copy, version, name, arguments)
 
     def process(self) -> int:
-        """Return the number of the process."""
+        """Return the process id."""
         return os.getpid()
 
 

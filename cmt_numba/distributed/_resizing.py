@@ -78,7 +78,7 @@ class Cluster:
         topology = survey.topology
         try:
             schema = topology.schema | survey.schema()
-        except ShardConflictError as error:  # as earlier versions could leave them
+        except ShardConflictError as error:  # earlier versions could leave such shards
             warnings.warn(f"{self.folder or 'the store'}: {error}", RuntimeWarning, stacklevel=4)
             schema = topology.schema | Schema(metric=survey.facts[topology.names[0]].schema.metric)
         if schema != topology.schema:

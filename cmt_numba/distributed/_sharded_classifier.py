@@ -22,17 +22,17 @@ from ._errors import ClusterError, NoAnswerError, PartialChangeError
 from ._folder import read_classifier_list, shard_name, write_classifier_list
 from ._partition import assigned, divided
 
-_CALLS_AT_A_TIME = 4  # of an actor
-_CALLS_UNDER_WAY = 8  # of a client, at each shard
-_LONGEST = 1e6  # seconds, more than anything takes
+_CALLS_AT_A_TIME = 4  # calls that an actor runs concurrently
+_CALLS_UNDER_WAY = 8  # calls of a client to each shard
+_LONGEST = 1e6  # seconds, effectively no limit
 
 
 class ShardedClassifier:
     """A :class:`~cmt_numba.CMTClassifier` on several machines, with its classes divided among Ray actors.
 
-    Each class belongs to one shard. Similar classes are put into the same shard as far as there is room. A shard also
-    learns those examples of other shards' classes whose hardest competitor is one of its own classes. So it learns to
-    tell them apart, and the scores of all shards are comparable.
+    Each class belongs to one shard. Similar classes are put into the same shard if it has room. A shard also learns
+    those examples of other shards' classes whose hardest competitor is one of its own classes. So it learns to
+    distinguish these classes, and the scores of all shards are comparable.
 
     With a ``path``, every shard has a folder, and what was learned is on disk before a call returns. A shard that dies
     is restarted and opens its folder. Interrupted calls are repeated, but examples are learned once. In memory, a shard
@@ -132,7 +132,7 @@ class ShardedClassifier:
         )
         self._is_closed = False
         self._learning = threading.Lock()
-        self._known: list[ClassFacts] | None = None  # of the shards; None if something may have changed
+        self._known: list[ClassFacts] | None = None  # facts of the shards; None if something may have changed
         self._classes: np.ndarray | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -153,7 +153,7 @@ class ShardedClassifier:
         return actors.ask(method, calls, kind)
 
     def _ask_all(self, method: str, *arguments: Any, kind: tuple[Any, ...] = (), patient: bool = False) -> list[Any]:
-        """Return the answers of all shards; raise the error of one, or name those that do not answer."""
+        """Return the answers of all shards. Raise an error if a shard fails or does not answer."""
         actors = self._teaching if patient else self._asking
         answers = self._ask(actors, method, dict.fromkeys(self._handles, arguments), kind)
         values = answers.all_values()
@@ -258,7 +258,7 @@ class ShardedClassifier:
                 rows = np.flatnonzero((home == shard) | (second == shard))
                 if rows.size > 0:
                     calls[name] = (*shared, ExampleShare(rows, home[rows] == shard), *numbers)
-            self._known = None  # even if it fails
+            self._known = None  # even if the call below fails
             answers = self._ask(self._teaching, "fit" if afresh else "learn", calls)
             self._check_taught(classes, owners, answers)
             self._learn_facts()
@@ -394,7 +394,7 @@ class ShardedClassifier:
             return
         try:
             if self._is_owner:
-                with suppress(NoAnswerError, ClusterError):  # what a shard that is gone has learned is on disk
+                with suppress(NoAnswerError, ClusterError):  # what dead shards have learned is on disk
                     self._ask_all("close")
         finally:
             self._is_closed = True
@@ -420,7 +420,7 @@ def _checked_examples(X: Any, y: Any) -> tuple[Any, np.ndarray]:
     X = check_matrix(X)
     if y.shape != (X.shape[0],):
         raise ValueError(f"y must be one class for each of the {X.shape[0]} rows of X, not of shape {y.shape}")
-    check_rows(X)  # numbers that are not finite
+    check_rows(X)  # raises if numbers are not finite
     warn_of_scales(X)
     return X, y
 

@@ -180,7 +180,7 @@ class ShardedStore:
 
     def _begin(self, client: Client, folder: Path | None, exchange_every: int | None) -> None:
         self._client, self._folder, self._exchange_every = client, folder, exchange_every
-        self._n_rewards = 0  # of this client since the last exchange
+        self._n_rewards = 0  # rewards of this client since the last exchange
 
     def __getstate__(self) -> dict[str, Any]:
         return {"client": self._client, "folder": self._folder, "exchange_every": self._exchange_every}

@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 def alone(store: MemoryStore, work: Callable[[], T]) -> T:
-    """Return the result of ``work``, during which no other thread changes the store."""
+    """Run ``work`` while no other thread changes the store, and return its result."""
     return store._contents.alone(work)
 
 
@@ -34,7 +34,7 @@ def facts_of(store: MemoryStore) -> dict[str, Any]:
 
 
 def write_facts(store: MemoryStore, facts: dict[str, Any]) -> None:
-    """Write facts to disk, without a change of memories."""
+    """Write facts to disk without changing memories."""
     store._contents.change(lambda: store._contents.records.set_facts(facts))
     store._contents.sync()
 
@@ -73,7 +73,7 @@ def schema_of(store: MemoryStore) -> Schema:
 
 
 def options_of(store: MemoryStore) -> dict[str, Any]:
-    """Return the options for a store like this one."""
+    """Return the options that create a store like this one."""
     tree = store._contents.tree._forest.options
     names = {"max_memories": "max_items", "scorer_learning_rate": "learning_rate"}
     kept = ("max_memories", "eviction", "n_trees", "n_links", "scorer_learning_rate")
@@ -82,7 +82,7 @@ def options_of(store: MemoryStore) -> dict[str, Any]:
 
 def indexed_fields(store: MemoryStore) -> list[tuple[str, ...]]:
     """Return the fields of payloads that have an index."""
-    return [tuple(path[3:-1].split('"."')) for path in store._contents.records.fields()]  # of $."name"."name"
+    return [tuple(path[3:-1].split('"."')) for path in store._contents.records.fields()]  # paths are $."name"."name"
 
 
 def weights_of(store: MemoryStore) -> np.ndarray | None:

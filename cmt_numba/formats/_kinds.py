@@ -14,7 +14,7 @@ from ._text import FormatError
 
 KINDS = ("number", "category", "text")
 
-_MOST_WORDS = 5  # mean number in a category
+_MOST_WORDS = 5  # maximum mean number of words in a category
 
 
 def kinds_of(given: Sequence[str]) -> dict[str, str]:
@@ -92,12 +92,12 @@ def _kind_of(column: Any) -> str:
 
 
 def as_numbers(column: Any) -> np.ndarray:
-    """Return a column as float64, with NaN for what is not a number."""
+    """Return a column as float64, with NaN for values that are not numbers."""
     if column.dtype.kind not in "fiub":
         to_numeric = partial(import_module("pandas").to_numeric, errors="coerce")
         try:
             column = to_numeric(column)
-        except OverflowError:  # too large for float64; as text it becomes infinity
+        except OverflowError:  # an integer too large for float64; converted from text, it becomes infinity
             column = to_numeric(column.map(str))
     numbers: np.ndarray = column.to_numpy(np.float64, na_value=np.nan)
     return numbers

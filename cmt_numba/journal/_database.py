@@ -27,7 +27,7 @@ VERSION = 3
 
 _APPLICATION = 0x434D544A  # "CMTJ"
 _SCHEMA = "CREATE TABLE entries (sequence INTEGER PRIMARY KEY, entry BLOB NOT NULL)"
-_MOST_ATTEMPTS = 20  # to read the files before their writer restarts the log
+_MOST_ATTEMPTS = 20  # attempts to read the files before their writer restarts the log
 _LONGEST_LOG = 1 << 22  # bytes; a longer log is truncated after a checkpoint
 _OTHERS = ("-wal", "-shm", "-journal")  # suffixes of SQLite's own files
 
@@ -465,7 +465,7 @@ class LogPages(NamedTuple):
     """The committed contents of a log."""
 
     page_size: int
-    n_pages: int  # of the database
+    n_pages: int  # pages of the database
     pages: dict[int, bytes]  # pages newer than in the database file, numbered from 1
 
 

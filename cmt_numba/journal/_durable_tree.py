@@ -435,9 +435,9 @@ class DurableTree(ContextualMemoryTree):
         return self._journal.transaction(work)
 
     def check_invariants(self) -> None:
-        """Check all that :meth:`ContextualMemoryTree.check_invariants` does, and that the last snapshot is not damaged.
+        """Check the invariants of :meth:`ContextualMemoryTree.check_invariants`, and the last snapshot for damage.
 
-        When a folder is opened the keys in it are not read, but only what lies around them. So this may find damage.
+        Opening a folder does not read the keys in it, so this method may find new damage.
 
         Raises
         ------
@@ -483,7 +483,7 @@ class DurableTree(ContextualMemoryTree):
         self._form.change("reroute", {"n": n}, progress=progress)
 
     def rebuild(self, ids: Any, groups: Any, *, progress: bool = False) -> None:
-        """Build the trees anew around groups; see :meth:`ContextualMemoryTree.rebuild`."""
+        """Rebuild the trees around groups; see :meth:`ContextualMemoryTree.rebuild`."""
         self._form.change("rebuild", {"ids": ids, "groups": groups}, progress=progress)
 
     def compact(self, *, copies: bool = True) -> None:

@@ -39,12 +39,12 @@ Arrays = dict[str, np.ndarray]
 
 
 class Operation(NamedTuple):
-    """The operation of an entry: a method, or a function of the object, and how its arguments are named."""
+    """The operation of an entry: a method, or a function of the object, and the names of its arguments."""
 
     method: str | Callable[..., Any]
-    parameters: Mapping[str, str]  # of the method, by the names of arguments in entries
-    defaults: Mapping[str, Any] = MappingProxyType({})  # of arguments that an entry may omit
-    notes_returned: bool = True  # whether it may change the order in which a tree's memories were returned
+    parameters: Mapping[str, str]  # parameter of the method by argument name in entries
+    defaults: Mapping[str, Any] = MappingProxyType({})  # defaults of arguments that an entry may omit
+    notes_returned: bool = True  # whether it may change which memories were returned last
 
     def stored(self, arguments: Arguments) -> Arguments:
         """Return arguments under their names in entries."""
@@ -96,7 +96,7 @@ _HITS = {
     "exploration.side": "exploration.side",
     "exploration.probability": "exploration.probability",
 }
-"""The parts of hits that ``update`` uses, without scores: their names in entries, which never change, and paths."""
+"""Parts of hits that ``update`` uses, by their names in entries, which never change. Scores are not stored."""
 
 _LIKE = arrays_of(no_hits(0, 1))
 _FORGOTTEN = "forgotten"  # an array of an entry that is not an argument
@@ -105,7 +105,7 @@ _FORGOTTEN = "forgotten"  # an array of an entry that is not an argument
 class Entry(NamedTuple):
     """A change or a snapshot, and the state of the tree after it."""
 
-    name: str  # of the operation
+    name: str  # name of the operation
     arguments: dict[str, Any]  # normalised, under their names in entries
     after: dict[str, int]
     forgotten: np.ndarray | None = None  # ids of evicted memories; None if the entry does not list them
@@ -185,7 +185,7 @@ def _as_arrays(name: str, value: Any) -> tuple[list[Any], Arrays]:
 
 
 def unpack_entry(path: str | os.PathLike[str], sequence: int, packed: bytes) -> Entry:
-    """Return the entry that has been packed, which must have this number.
+    """Return a packed entry, which must have this number.
 
     Raises
     ------

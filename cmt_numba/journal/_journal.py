@@ -38,7 +38,7 @@ CLOSED = "it is closed"
 READ_ONLY = "it is read-only"
 _REMEDIES = {CLOSED: "open it again", READ_ONLY: "open it without read_only"}
 _TIMES_A_SNAPSHOT = 4  # smallest ratio of the time between snapshots to the time of a snapshot
-_AT_THE_END = 1 / 40  # share of the limits of a journal above which closing the folder takes a snapshot
+_AT_THE_END = 1 / 40  # share of a journal's limits above which closing the folder takes a snapshot
 
 
 class Durability(NamedTuple):
@@ -58,7 +58,7 @@ class Durability(NamedTuple):
 
 
 class DurableForm(Protocol):
-    """How objects of a class are written to a folder, restored and compared: the part of a class in a :class:`Journal`.
+    """The methods by which a :class:`Journal` writes, restores and compares objects of one class.
 
     Attributes
     ----------
@@ -103,7 +103,7 @@ class DurableForm(Protocol):
         """Replace the current object by one that was restored from the folder."""
 
     def enter_notes(self) -> None:
-        """Append entries for changes by readers since the last change, if any."""
+        """Append entries for changes that readers have made since the last change, if any."""
 
     def mark(self) -> Any:
         """Return the state of the object before a change, for :meth:`is_changed`."""
@@ -129,9 +129,9 @@ class Journal:
     Parameters
     ----------
     path : path-like
-        The folder: empty, or that of such an object. If it does not exist, it is created; its parent must exist.
+        The folder: empty, or the folder of such an object. If it does not exist, it is created; its parent must exist.
     form : DurableForm
-        How the object is written and restored. Its object is the contents of a new folder.
+        How the object is written and restored. A new folder starts with the current object of ``form``.
     durability : Durability
         When to wait for the disk and to take snapshots.
     tables : ExtraTables, optional
@@ -211,16 +211,16 @@ class Journal:
     # Changes
 
     def change(self, make: Callable[[], tuple[T, Entry]], *, counts: bool = True) -> T:
-        """Make a change and append its entry; return the first of what ``make`` returns.
+        """Make a change, append its entry, and return its result.
 
-        Within a :meth:`transaction` the change is committed with it.
+        Within a :meth:`transaction`, the change is committed when the transaction is.
 
         Parameters
         ----------
         make : callable
             Makes the change in memory, and returns its result and its entry.
         counts : bool, default True
-            Whether the change counts for ``sync_every``. Otherwise it is committed with the next one that counts.
+            Whether the change counts for ``sync_every``. Otherwise it is committed with the next change that counts.
 
         Raises
         ------
@@ -239,7 +239,7 @@ class Journal:
             return make_and_append() if self._is_under_way else self._attempt(make_and_append, counts)
 
     def transaction(self, work: Callable[[], T]) -> T:
-        """Make several changes, and write to further tables, all or nothing; return the result of ``work``.
+        """Make several changes, and write to further tables, in one transaction; return the result of ``work``.
 
         Raises
         ------
@@ -266,17 +266,17 @@ class Journal:
             with self._translated_errors():
                 self._append(entry, 0.0, False)
         except BaseException:
-            self._is_behind = True  # memory and journal differ now
+            self._is_behind = True  # the object and the journal differ now
             raise
 
     def enter_notes(self) -> None:
-        """Append entries for changes by readers now."""
+        """Append entries for changes that readers have made."""
         with self._alone():
             self._form.enter_notes()
 
     @property
     def is_behind(self) -> bool:
-        """Whether a failed change could not be undone yet, so that memory and folder differ."""
+        """Whether a failed change could not be undone yet, so that the object and the folder differ."""
         return self._is_behind
 
     def catch_up(self) -> None:
@@ -296,7 +296,7 @@ class Journal:
             pass
 
     def _attempt(self, work: Callable[[], T], counts: bool) -> T:
-        """Make changes, and commit them if they count. If this fails, undo them."""
+        """Make changes, and commit them if ``counts``. If this fails, undo them."""
         attempt = partial(self._all_or_none, work, counts)
         return self._form.lock.change(attempt) if counts else defer_interrupts(attempt)
 
@@ -422,7 +422,7 @@ class Journal:
             self._sync()
 
     def snapshot(self) -> None:
-        """Replace the journal by a snapshot. This happens automatically when the journal gets long.
+        """Replace the journal by a snapshot. This happens automatically when the journal grows long.
 
         Raises
         ------
@@ -483,7 +483,7 @@ class Journal:
             self._sync()
             self._take_snapshot()
         except (AssertionError, MemoryError, OSError, TypeError, ValueError) as error:  # the journal has all changes
-            self._journal = _Effort(0, 0.0)  # retry when the journal has grown as much again
+            self._journal = _Effort(0, 0.0)  # retry when the journal reaches its limits again
             _warn(f"{self.path}: no snapshot could be taken, so the journal keeps growing: {error}")
 
     def _take_snapshot(self) -> None:

@@ -254,7 +254,7 @@ class LandmarkIndex(Saved):
 
     @keeps_interpreter
     def query(self, X: Any, k: int = 1) -> Found:
-        """Return the nearest rows in the lists nearest to each query; of equal distances the row inserted first.
+        """Return the nearest rows in the lists nearest to each query. Ties go to the row inserted first.
 
         Parameters
         ----------

@@ -1,7 +1,7 @@
 """An inverted file: lists of rows around landmarks (Sivic and Zisserman, Video Google, ICCV 2003).
 
-``Lists`` are immutable. Each change returns new ones, which may share arrays with the old ones: rows are appended after
-the rows in use. So searches continue during a change, and a failed change has no effect.
+``Lists`` are immutable. Each change returns new lists, which may share arrays with the old ones, because rows are
+appended after the rows in use. So searches continue during a change, and a failed change has no effect.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from threadpoolctl import threadpool_limits
 from ..estimators import GrowingColumns, appended
 from ._measures import Measure
 
-_ROWS_OF_A_LIST = 64  # per list in the sample for k-means
+_ROWS_OF_A_LIST = 64  # rows per list in the sample for k-means
 _COMPARED_AT_ONCE = 1 << 21
 _ROWS_AT_ONCE = 4096  # queries searched together
-_SCORES_AT_ONCE = 1 << 24  # of a list for all of these queries: 64 MB
+_SCORES_AT_ONCE = 1 << 24  # maximum number of scores of a list for these queries: 64 MB
 
 
 class Part(NamedTuple):
@@ -89,7 +89,7 @@ def assigned(lists: Lists, rows: np.ndarray) -> np.ndarray:
 
 
 def with_rows(measure: Measure, lists: Lists, rows: np.ndarray, ids: np.ndarray, which: np.ndarray) -> Lists:
-    """Return lists with further rows, whose ids rise and exceed all others; ``which`` is the list of each."""
+    """Return lists with further rows, whose ids ascend and exceed all others; ``which`` is the list of each row."""
     parts = list(lists.parts)
     order = np.argsort(which, kind="stable")
     for j, places in _grouped(which[order], order):
@@ -100,7 +100,7 @@ def with_rows(measure: Measure, lists: Lists, rows: np.ndarray, ids: np.ndarray,
 
 
 def without(lists: Lists, ids: np.ndarray, which: np.ndarray) -> Lists:
-    """Return lists without some rows; ``which`` is the list of each."""
+    """Return lists without some rows; ``which`` is the list of each row."""
     parts = list(lists.parts)
     order = np.argsort(which, kind="stable")
     for j, places in _grouped(which[order], order):
@@ -110,7 +110,7 @@ def without(lists: Lists, ids: np.ndarray, which: np.ndarray) -> Lists:
 
 
 def held(lists: Lists, ids: np.ndarray, which: np.ndarray) -> np.ndarray:
-    """Return which ids are in their lists; ``which`` is the list of each, negative for none."""
+    """Return which ids are in their lists; ``which`` is the list of each id, negative for none."""
     there = np.zeros(ids.size, bool)
     order = np.argsort(which, kind="stable")
     for j, places in _grouped(which[order], order):
@@ -145,7 +145,7 @@ def search(
     Returns
     -------
     ids : ndarray of int64, shape (n, k)
-        The best first, of equal scores the row inserted first; padded with -1.
+        The best first, with ties in order of insertion; padded with -1.
     scores : ndarray of float32, shape (n, k)
         Padded with minus infinity.
     n_computed : ndarray of int64, shape (n,)
@@ -185,9 +185,9 @@ def _scan(
     worst: np.ndarray,
     pool: Pool,
 ) -> None:
-    """Add the best rows of a list for each query to the pool, and raise ``worst``, the least score of interest.
+    """Add the best rows of a list for each query to the pool, and set ``worst``, the least score of interest.
 
-    The first list with more than ``k`` rows gives a query its bound.
+    ``worst`` comes from a query's first list with more than ``k`` rows.
     """
     order = np.argsort(which, kind="stable")
     for j, rows in _grouped(which[order], of_rows[order]):

@@ -77,7 +77,7 @@ class Measure:
         return scores
 
     def refined(self, asked: np.ndarray, rows: np.ndarray, scores: np.ndarray) -> np.ndarray:
-        """Return accurate scores of pairs of rows, from differences where products were used before."""
+        """Return accurate scores of pairs of rows: scores by squares are computed again from differences."""
         if not self.by_squares:
             return scores
         apart = asked - rows

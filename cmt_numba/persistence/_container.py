@@ -28,11 +28,11 @@ FORMAT_VERSION = 4
 _MAGIC = b"\x93cmt-numba\r\n\x1a\n\x00\x00"  # not text, and changed by any conversion of line endings
 _PREAMBLE = struct.Struct("<16sIIQ")
 _LONGEST_HEADER = 1 << 16
-_ALIGNMENT = 64  # a cache line, and at least what any vector instruction needs
+_ALIGNMENT = 64  # a cache line, which suffices for any vector instruction
 _MOST_AXES = 4
 _LONGEST_AXIS = 1 << 48
 _LONGEST_NAME = 100
-_LARGE = 1 << 24  # bytes; smaller files may consist of holes
+_LARGE = 1 << 24  # bytes; smaller files are not checked for holes
 _MOST_HOLES = 1000  # largest ratio of a file's size to its allocated data
 _MAP_NORESERVE = 0x4000 if sys.platform == "linux" else 0  # mmap.MAP_NORESERVE exists since Python 3.13
 
@@ -96,7 +96,7 @@ def write_contents(path: str | os.PathLike[str], contents: Contents, dtypes: Dty
     path : path-like
         The file.
     contents : Contents
-        The contents; JSON must be able to express the fields.
+        The contents; the fields must be JSON.
     dtypes : dict of str to dtype
         The allowed dtypes of arrays, by their names in the file.
     mode : int, default 0o666
@@ -161,7 +161,7 @@ def _write(file: BinaryIO, contents: Contents, dtypes: Dtypes) -> None:
 
 def _header(described: dict[str, Any], entries: list[dict[str, Any]]) -> bytes:
     """Return the header as JSON, with the offsets of the arrays filled in."""
-    # The offsets are part of the header and depend on its length: reserve space for the longest.
+    # The offsets are part of the header and depend on its length, so reserve space for the longest offsets.
     room = len(json.dumps(described)) + 20 * len(entries)
     room = _aligned(_PREAMBLE.size + room) - _PREAMBLE.size
     end = _PREAMBLE.size + room
@@ -251,7 +251,7 @@ def read_contents(
     mmap : bool
         Whether to map the arrays (privately) instead of reading them. Their checksums are then not verified.
     unread : collection of str, optional
-        Names of arrays to map in any case; :func:`verify_arrays` verifies their checksums.
+        Names of arrays that are always mapped; :func:`verify_arrays` verifies their checksums.
 
     Raises
     ------
@@ -491,7 +491,7 @@ def _bytes_of(array: np.ndarray) -> Any:
 
 
 def _little(dtype: np.dtype) -> np.dtype:
-    """Return the little-endian dtype of files. On little-endian machines it is the same object, also for Numba."""
+    """Return the little-endian dtype of files. On little-endian machines, return the same object, which Numba needs."""
     return dtype if sys.byteorder == "little" else dtype.newbyteorder("<")
 
 

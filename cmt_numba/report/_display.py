@@ -20,7 +20,7 @@ METRICS = {
 }
 """Descriptions of measures whose names need one."""
 
-_FEWEST_MEMORIES = 1000  # of trees whose shape is shown
+_FEWEST_MEMORIES = 1000  # minimum size of trees whose shape is shown
 
 _RIVALS = {
     "estimator": "the model, last run",

@@ -16,7 +16,7 @@ from ..text import BM25Vectorizer
 _WORD = re.compile(r"\w+")
 _OTHER = "\ufffd"  # stands for characters outside the alphabet
 _ALPHABET = " abcdefghijklmnopqrstuvwxyz0123456789" + _OTHER
-_MOST_CHARACTERS = 256  # of a text that the edit distance compares
+_MOST_CHARACTERS = 256  # characters of a text that the edit distance compares
 
 
 class DocumentPairs(NamedTuple):

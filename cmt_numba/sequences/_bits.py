@@ -1,8 +1,8 @@
-"""Kernel functions for edit distances with equal costs, by operations on the bits of machine words.
+"""Bit-parallel kernels for edit distances with equal costs.
 
 Two bits for each row say whether a column of the table of costs rises, falls or stays there (Myers, A fast bit-vector
-algorithm for approximate string matching based on dynamic programming, 1999). A word holds 64 rows, so
-each symbol of the other sequence takes a few operations. Longer sequences take several words, and exchanges of
+algorithm for approximate string matching based on dynamic programming, 1999). A word holds 64 rows, so each
+symbol of the other sequence takes a few operations. Longer sequences take several words, and exchanges of
 neighbours some more operations (Hyyrö, A bit-vector algorithm for computing Levenshtein and Damerau edit distances,
 2003).
 """
@@ -28,7 +28,7 @@ def limit_of(bound, unit):
 
 @inner
 def set_bits(x, masks, n_words, there):
-    """Set the bits of the places of each symbol of ``x`` in ``masks``, ``n_words`` words a symbol, or clear them."""
+    """Set or clear the bits of the positions of each symbol of ``x``. ``masks`` has ``n_words`` words per symbol."""
     for i in range(x.size):
         place = np.int64(x[i]) * n_words + (i >> 6)
         masks[place] = (masks[place] | (_ONE << np.uint64(i & _LAST))) if there else _NONE
@@ -37,7 +37,7 @@ def set_bits(x, masks, n_words, there):
 @inner
 def edits_of_word(n, y, masks, n_words, swapped, limit):
     """Return the number of edits from the ``n`` symbols in ``masks`` to ``y``, or -1 above a limit; 1 <= n <= 64."""
-    up, down, matched, before = _ALL, _NONE, _NONE, _NONE  # rows that cost one more than the one above, one less
+    up, down, matched, before = _ALL, _NONE, _NONE, _NONE  # rows that cost one more, or one less, than the row above
     last, edits = np.uint64(n - 1), np.int64(n)
     most = limit + y.size  # edits so far minus symbols to come
     for j in range(y.size):
@@ -57,7 +57,7 @@ def edits_of_word(n, y, masks, n_words, swapped, limit):
 
 @inner_called
 def edits_of_words(n, y, masks, n_words, swapped, limit, columns):
-    """Return the same for any number of symbols. ``columns`` holds four words for each word of symbols."""
+    """Return the result of :func:`edits_of_word` for any ``n``. ``columns`` holds four words per word of symbols."""
     used, last = (n + _LAST) >> 6, np.uint64((n - 1) & _LAST)
     for word in range(used):
         columns[4 * word], columns[4 * word + 1] = _ALL, _NONE
@@ -102,12 +102,12 @@ _SUM = np.uint64(127)
 class Lanes(NamedTuple):
     """Blocks of sequences side by side, in words of 16 or 64 bits, so that a vector instruction compares several."""
 
-    masks: np.ndarray  # (blocks, classes, LANES): a bit for each place of a symbol of the class
+    masks: np.ndarray  # (blocks, classes, LANES): a bit for each position of a symbol of the class
     inside: np.ndarray  # (blocks, LANES): a bit for each symbol
 
 
 class Blocks(NamedTuple):
-    """Sequences in order of length: blocks of short ones, blocks of those up to 64 symbols, and the rest alone."""
+    """Sequences by length: blocks of short ones, blocks of those up to 64 symbols, and longer ones without a block."""
 
     order: np.ndarray  # int64 (sequences,)
     lengths: np.ndarray  # int64 (sequences,), in this order
@@ -133,7 +133,7 @@ def new_lanes_room():
 
 @inner_called
 def _fill(symbols, offsets, order, first, lanes):
-    """Write blocks of the sequences ``order[first:]``, as many as there are blocks."""
+    """Fill the blocks of ``lanes`` with the sequences ``order[first:]``."""
     one, n_classes = lanes.inside.dtype.type(1), lanes.masks.shape[1]
     for position in range(first, min(first + LANES * lanes.inside.shape[0], order.size)):
         block, lane = (position - first) // LANES, (position - first) % LANES
@@ -147,7 +147,7 @@ def _fill(symbols, offsets, order, first, lanes):
 
 @kernel
 def fill_blocks(symbols, offsets, blocks):
-    """Write the masks of all blocks, which hold zeros."""
+    """Write the masks of all blocks. All masks must be 0 before the call."""
     order = blocks.order[: blocks.n]
     _fill(symbols, offsets, order, np.int64(0), blocks.narrow)
     _fill(symbols, offsets, order, LANES * blocks.narrow.inside.shape[0], blocks.wide)
@@ -155,7 +155,7 @@ def fill_blocks(symbols, offsets, blocks):
 
 @inner
 def _number_of(bits):
-    """Return how many bits are set."""
+    """Return the number of set bits."""
     bits = bits - ((bits >> _SHIFTS[0]) & _PAIRS)
     bits = (bits & _FOURS) + ((bits >> _SHIFTS[1]) & _FOURS)
     bits = (bits + (bits >> _SHIFTS[2])) & _EIGHTS
@@ -167,13 +167,13 @@ def _number_of(bits):
 
 @inner_called
 def _compare(x, lanes, block, swapped, in_part, columns, n_edits):
-    """Write how many edits turn ``x`` into each sequence of a block, or into a part of it.
+    """Write how many edits turn ``x`` into each sequence of a block or, with ``in_part``, into its nearest substring.
 
     All words have the width of the masks, whose dtype this function is compiled for.
     """
     word, n_classes = columns.dtype.type, lanes.masks.shape[1]
     one, none = word(1), word(0)
-    first = none if in_part else ~none  # a free start anywhere, or an edit for each place
+    first = none if in_part else ~none  # a substring starts anywhere at no cost
     ups, downs, levels, before = columns[0], columns[1], columns[2], columns[3]
     for lane in range(LANES):
         ups[lane], downs[lane], levels[lane], before[lane] = first, none, none, none
@@ -213,7 +213,7 @@ def _compare(x, lanes, block, swapped, in_part, columns, n_edits):
 def edits_of_block(x, blocks, block, swapped, in_part, room):
     """Write how many edits turn ``x`` into each sequence of a block, and return the position of the first one.
 
-    With ``in_part`` into that part of the sequence which takes the fewest.
+    With ``in_part``, count the edits into the nearest substring of each sequence.
     """
     n_narrow = blocks.narrow.inside.shape[0]
     if block < n_narrow:

@@ -17,11 +17,11 @@ from ._spaces import Space, SpaceKind
 ASKED, STORED = 0, 1
 """Sides of sequences: symbols of a query are deleted, those of a stored sequence are inserted."""
 
-_LEAST, _MOST = 1e-3, 1e3  # costs that are learned, relative to their mean
+_LEAST, _MOST = 1e-3, 1e3  # limits of learned costs, relative to their mean
 _LEAST_FACTOR, _MOST_FACTOR = 0.05, 20.0
 
 
-_MOST_WORDS = 2**23  # of masks: 64 MB
+_MOST_WORDS = 2**23  # maximum size of masks: 64 MB
 _LEAVES = 16  # groups of edits in a round
 _CELLS_AT_ONCE = 1 << 18
 _EXACT = 2**24  # float32 holds all integers up to this one
@@ -33,13 +33,13 @@ class Costs(NamedTuple):
     pairs: (
         np.ndarray
     )  # float32 (n_symbols + 1, n_symbols + 1): insertions in the last row, deletions in the last column
-    swaps: np.ndarray  # float32 (n_symbols, n_symbols): of neighbours that are exchanged
-    factors: np.ndarray  # float32 (2, n_symbols + 1, n_symbols): of gaps by the symbol before, the last for none
+    swaps: np.ndarray  # float32 (n_symbols, n_symbols): cost of exchanging neighbours
+    factors: np.ndarray  # float32 (2, n_symbols + 1, n_symbols): factors of gaps by the previous symbol, last for none
     both: bool = False  # whether distances are the smaller of both directions
-    openings: np.ndarray = np.empty(0, np.float32)  # float32 (2,): of a run of deletions, and of one of insertions
-    ends: np.ndarray = np.empty(0, np.float32)  # float32 (1,): of what is left out at the ends of what is asked for
+    openings: np.ndarray = np.empty(0, np.float32)  # float32 (2,): cost of opening a run of deletions, of insertions
+    ends: np.ndarray = np.empty(0, np.float32)  # float32 (1,): cost of leaving out a symbol at an end of the query
     normalized: bool = False  # whether distances are divided by the length of the longer sequence
-    unit: float = 0.0  # of all edits, if they cost the same
+    unit: float = 0.0  # cost of all edits, if they cost the same
 
     @classmethod
     def of(cls, *costs: Any) -> Self:
@@ -79,14 +79,14 @@ class Costs(NamedTuple):
         return np.ascontiguousarray(gaps)
 
     def before(self, sequences: Sequences) -> np.ndarray:
-        """Return the symbol before each symbol, the number of symbols for none."""
+        """Return the symbol before each symbol, or the number of symbols for none."""
         before = np.roll(sequences.symbols, 1).astype(np.int64)
         starts = sequences.offsets[:-1]
         before[starts[starts < before.size]] = self.pairs.shape[0] - 1
         return before
 
     def points(self, sequences: Sequences, side: int) -> Space:
-        """Return sequences as points under these costs."""
+        """Return sequences as points with these costs."""
         longest = int(np.diff(sequences.offsets).max(initial=0))
         gaps, rows, unit = self.gaps(sequences, side), np.empty((0, 0), np.float32), self.unit
         n_words = self.pairs.shape[0] * (longest // WORD + 1)
@@ -129,7 +129,7 @@ class Learner:
         self._squares = [np.full(array.shape, prior**2) for array in costs.arrays.values()]
 
     def step(self, tallies: list[Tally]) -> None:
-        """Take a step along the weighted counts of edits, which makes edits of right pairs cheaper."""
+        """Take a step along the weighted counts of edits. It makes edits of right pairs cheaper."""
         costs, gradients = self.costs, [np.zeros(array.shape) for array in self.costs.arrays.values()]
         for counts, asked, stored in tallies:
             gradients[0] += counts.pairs
@@ -168,7 +168,7 @@ class Learner:
 def closed(costs: np.ndarray, opened: bool = False) -> np.ndarray:
     """Return the least cost of each replacement in any number of steps (Floyd and Warshall): float32.
 
-    If gaps are ``opened`` at a cost, no step is a gap.
+    If opening a gap has a cost (``opened``), no step is a gap.
     """
     costs = costs.astype(np.float64)
     for through in range(costs.shape[0] - opened):
@@ -180,7 +180,7 @@ def closed(costs: np.ndarray, opened: bool = False) -> np.ndarray:
 
 
 def features_of(symbols: tuple[Hashable, ...]) -> np.ndarray:
-    """Return the features of symbols, and last those of the gap, which are below all others.
+    """Return the features of symbols, followed by those of the gap, which are below all others.
 
     Raises
     ------

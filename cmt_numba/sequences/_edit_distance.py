@@ -21,10 +21,10 @@ from ._spaces import Space
 from ._vantage import distances_between
 
 _COST = Real(0.0, 1e6, above=True)
-_PRIOR = 5.0  # wrong edits after which a cost takes half of a step
+_PRIOR = 5.0  # number of wrong edits after which a cost takes half of a step
 _PRIOR_OF_GROUPS = 40.0  # the same for groups of edits
-_PAIRS_AT_ONCE = 1 << 12  # whose codes stay in the cache
-_MOST_CELLS = 2**28  # of the table of an alignment: 1 GB
+_PAIRS_AT_ONCE = 1 << 12  # pairs whose codes stay in the cache
+_MOST_CELLS = 2**28  # maximum size of the table of an alignment: 1 GB
 
 
 class Alignment(NamedTuple):
@@ -47,8 +47,8 @@ class EditDistance(Saved, BaseEstimator):
     No sequence of edits of one symbol is cheaper than the direct edit. A symmetric distance with ``transposition=None``
     is therefore a metric, unless it is ``contextual`` or ``normalized``, and :class:`VPTree` is exact for it.
 
-    While all edits cost the same, distances are computed by operations on the bits of machine words (Myers, 1999;
-    Hyyrö, 2003), which is several times as fast.
+    If all edits cost the same, distances are computed by bit-parallel kernels (Myers, 1999; Hyyrö, 2003), which are
+    several times as fast.
 
     Parameters
     ----------

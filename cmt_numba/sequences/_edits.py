@@ -1,4 +1,4 @@
-"""Kernel functions for edit distances with any costs, by dynamic programming.
+"""Kernels for edit distances with any costs, by dynamic programming.
 
 Edits are substitutions, insertions and deletions (Wagner and Fischer, 1974). Optional edits are
 
@@ -22,16 +22,16 @@ from .._jit import inner, inner_called
 N_ROWS = 3
 """Rows of the table of costs that ``all_edits`` works in."""
 
-_ROUNDING = 1.0 + 1e-5  # of sums of costs
+_ROUNDING = 1.0 + 1e-5  # tolerance for the rounding of sums of costs
 
 
 class Edits(NamedTuple):
     """The costs of edits. Arrays of edits that are not allowed are empty."""
 
-    pairs: np.ndarray  # float32 (n_symbols + 1, n_symbols + 1): of replacing symbol ``i`` by ``j``; gaps are last
-    swaps: np.ndarray  # float32 (n_symbols, n_symbols): of exchanging neighbours
-    openings: np.ndarray  # float32 (2,): of a run of deletions, and of one of insertions
-    ends: np.ndarray  # float32 (1,): of leaving out a symbol at an end of the first sequence
+    pairs: np.ndarray  # float32 (n_symbols + 1, n_symbols + 1): cost of replacing symbol ``i`` by ``j``; gaps are last
+    swaps: np.ndarray  # float32 (n_symbols, n_symbols): cost of exchanging neighbours
+    openings: np.ndarray  # float32 (2,): cost of opening a run of deletions, and a run of insertions
+    ends: np.ndarray  # float32 (1,): cost of leaving out a symbol at an end of the first sequence
     least_gap: float  # the least cost of an insertion or deletion
     least: float  # the least cost of any edit
     unit: float  # the cost of all edits if it is the same and its sums are exact; 0 otherwise
@@ -39,7 +39,7 @@ class Edits(NamedTuple):
 
 @inner
 def band_of(m, n, least_gap, bound):
-    """Return how many of ``m`` symbols can be deleted and of ``n`` inserted at a cost of at most ``bound``.
+    """Return how many of ``m`` symbols can be deleted, and how many of ``n`` inserted, at a cost up to ``bound``.
 
     Both are negative if the difference in length alone costs more.
     """
@@ -62,7 +62,7 @@ def _start(y_gaps, n_inserted, opening, row):
 
 @inner
 def _plain_row(y, y_gaps, of_symbol, deletion, diagonal, left, row):
-    """Write a row of costs, and return the least. ``diagonal`` and ``left`` precede it in the last row and in it."""
+    """Write a row of costs, and return the least. ``diagonal`` and ``left`` are the cells above left and left of it."""
     least = left
     for j in range(y.size):
         substituted = diagonal + of_symbol[y[j]]
@@ -79,7 +79,7 @@ def plain_edits(x, y, x_gaps, y_gaps, edits, bound, row):
     """Return the cost of turning ``x`` into ``y``, or infinity if it is above ``bound``.
 
     ``x_gaps`` and ``y_gaps``, float32, are the costs of deleting and inserting each symbol. ``row`` has room for one
-    number more than ``y`` has symbols.
+    more number than ``y`` has symbols.
     """
     m, n = x.size, y.size
     n_deleted, n_inserted = band_of(m, n, edits.least_gap, bound)
@@ -109,7 +109,7 @@ class _Step(NamedTuple):
     symbol: np.int32
     before: np.int32  # the symbol before it, -1 for none
     deletion: np.float32
-    opening: np.float32  # of a gap, and the deletion
+    opening: np.float32  # opening a gap and deleting the symbol
     of_insertions: np.float32
     skipped: np.float32  # leaving out all symbols up to it; infinity if they cannot be
 
@@ -118,8 +118,8 @@ class _Step(NamedTuple):
 def _row(y, y_gaps, y_before, step, edits, diagonal, left, rows):
     """Write a row of costs for edits of all kinds, and return the least.
 
-    ``diagonal`` and ``left`` precede it in the last row and in this one. ``y_before`` is the symbol before the first of
-    ``y``, -1 for none. ``rows`` are the last row, the one before it, shifted by an entry, and the least costs of
+    ``diagonal`` and ``left`` are the cells above left and left of it. ``y_before`` is the symbol before the first of
+    ``y``, -1 for none. ``rows`` are the last row, the row before it, shifted by an entry, and the least costs of
     alignments that end with a deletion.
     """
     row, earlier, deleted = rows
@@ -149,7 +149,7 @@ def _row(y, y_gaps, y_before, step, edits, diagonal, left, rows):
 def all_edits(x, y, x_gaps, y_gaps, edits, bound, room):
     """Return the cost of turning ``x`` into ``y`` by edits of all kinds, or infinity if it is above ``bound``.
 
-    ``room`` has ``N_ROWS`` rows of two numbers more than ``y`` has symbols, at least.
+    ``room`` has ``N_ROWS`` rows, each with at least two more numbers than ``y`` has symbols.
     """
     m, n, width, infinity = x.size, y.size, room.size // N_ROWS, np.float32(np.inf)
     local = edits.ends.size > 0

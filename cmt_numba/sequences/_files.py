@@ -38,7 +38,7 @@ def _check(symbol: Hashable) -> None:
 
 
 def read_alphabet(arrays: Arrays) -> Alphabet:
-    """Return the alphabet of a file."""
+    """Return the alphabet in a file."""
     symbols = read_document(arrays, "alphabet")
     if type(symbols) is not list:
         raise ValueError("alphabet must be a list")
@@ -54,7 +54,7 @@ def _hashable(value: Any) -> Any:
 
 
 def read_costs(arrays: Arrays, n: int, both: bool, normalized: bool) -> Costs:
-    """Return the costs of a file, for an alphabet of ``n`` symbols."""
+    """Return the costs in a file, for an alphabet of ``n`` symbols."""
     pairs, swaps = (read_array(name, arrays, np.float32, n_axes=2) for name in ("pairs", "swaps"))
     factors = read_array("factors", arrays, np.float32, n_axes=3)
     if pairs.shape != (n + 1, n + 1) or swaps.shape not in ((n, n), (0, 0)):
@@ -64,7 +64,7 @@ def read_costs(arrays: Arrays, n: int, both: bool, normalized: bool) -> Costs:
     openings, ends = (
         read_array(name, arrays, np.float32)
         if name in arrays
-        else np.empty(0, np.float32)  # not in files of the first version
+        else np.empty(0, np.float32)  # missing in files of the first version
         for name in ("openings", "ends")
     )
     if openings.size not in (0, 2) or ends.size not in (0, 1):
@@ -79,7 +79,7 @@ def read_costs(arrays: Arrays, n: int, both: bool, normalized: bool) -> Costs:
 
 
 def read_ids(arrays: Arrays, next_id: int) -> np.ndarray:
-    """Return the ids of a file, in ascending order."""
+    """Return the ids in a file, in ascending order."""
     ids = read_array("ids", arrays, np.int64)
     if (ids < 0).any() or (ids >= next_id).any() or (ids[1:] <= ids[:-1]).any():
         raise ValueError(f"ids must rise, from 0 at least, and be below next_id, which is {next_id}")
@@ -87,7 +87,7 @@ def read_ids(arrays: Arrays, next_id: int) -> np.ndarray:
 
 
 def read_sequences(arrays: Arrays, n_symbols: int) -> Sequences:
-    """Return the sequences of a file, of an alphabet of ``n_symbols`` symbols."""
+    """Return the sequences in a file. Raise ValueError unless all symbols are below ``n_symbols``."""
     symbols, offsets = read_array("symbols", arrays, np.int32), read_array("offsets", arrays, np.int64)
     if offsets.size == 0 or offsets[0] != 0 or offsets[-1] != symbols.size or (np.diff(offsets) < 0).any():
         raise ValueError("offsets must rise from 0 to the number of symbols")

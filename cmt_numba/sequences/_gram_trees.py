@@ -10,7 +10,7 @@ import scipy.sparse
 from ..estimators import CMTRetriever
 from ._encoding import Sequences
 
-_FACTOR = np.uint64(0x9E3779B97F4A7C15)  # of the golden ratio: products of it spread over all bits
+_FACTOR = np.uint64(0x9E3779B97F4A7C15)  # from the golden ratio: multiplication by it spreads keys over all bits
 _SHIFT = np.uint64(64)
 
 

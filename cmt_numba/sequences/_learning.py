@@ -22,8 +22,8 @@ from ._search import blocks_of, nothing_found, search
 from ._spaces import Space
 from ._vantage import distances_between, part, power_for
 
-_TOLERANCE = 0.01  # triples that may break the triangle inequality, for the power of distances
-_LEAF_SIZE = 8  # of the tree
+_TOLERANCE = 0.01  # share of triples that may violate the triangle inequality, when the power of distances is chosen
+_LEAF_SIZE = 8  # points in a leaf of the tree
 _FEW_PAIRS = 1 << 20  # pairs that are all compared in a round
 _CANDIDATES = 32  # targets compared with a query if there are more
 _CHECKED, _MOST_MISSED = 16, 0.1  # queries of a round that check the candidates, and the share that may fail
@@ -34,17 +34,17 @@ class Rounds(NamedTuple):
 
     accurate: int  # rounds that learn accuracy alone
     efficient: int  # later rounds that also learn efficiency
-    efficiency: float  # its share in their gradients
-    n_examples: int  # in a round, at most
+    efficiency: float  # weight of efficiency in the gradients of these later rounds
+    n_examples: int  # maximum for a round
     verbose: bool  # whether to show a progress bar
 
 
 class LearnedCosts(NamedTuple):
     """The learned costs, and the errors of all rounds."""
 
-    costs: Costs  # of the best round
-    errors: list[float]  # of all rounds
-    pruned: list[float]  # of the efficient rounds: the weighted share of parts that can be skipped
+    costs: Costs  # costs of the best round
+    errors: list[float]  # error of each round
+    pruned: list[float]  # for each efficient round, the weighted share of parts that can be skipped
 
 
 class QueryExamples(NamedTuple):
@@ -59,7 +59,7 @@ class QueryExamples(NamedTuple):
 
 
 class Pulls(NamedTuple):
-    """Pairs of sequences, with weights that make the edits between them cheaper if positive."""
+    """Weighted pairs of sequences. A positive weight makes the edits between them cheaper."""
 
     first: np.ndarray
     second: np.ndarray
@@ -116,7 +116,7 @@ def learn(
 class WrongTargets:
     """Finds the nearest wrong targets of queries, among candidates if there are very many pairs.
 
-    Some queries of each round are also compared with all targets. If candidates miss too often, all queries are.
+    Some queries of each round are also compared with all targets. If candidates miss too often, every query is.
     """
 
     def __init__(self, targets: Space) -> None:
@@ -147,7 +147,7 @@ class WrongTargets:
 
 
 def tally(costs: Costs, first: Sequences, second: Sequences, pulls: Pulls) -> list[Tally]:
-    """Count the edits of best alignments, of each pair in its nearer direction if both count."""
+    """Count the edits of best alignments. If the costs use both directions, align each pair in the nearer one."""
     one_way, no_steps = costs._replace(both=False), np.empty((0, 2), np.int64)
     ways = [(first, second, pulls)]
     if costs.both:
@@ -195,7 +195,7 @@ class Paths(NamedTuple):
         Powers are of distances divided by ``unit``.
         """
         sides = np.stack([right[self.owners], lengths, self.lengths]).astype(np.float64) / unit
-        sides = np.maximum(sides, 1e-3)  # where powers below 1 are not too steep
+        sides = np.maximum(sides, 1e-3)  # keeps powers below 1 from being too steep
         raised = sides**power
         return self.signs * (raised[1] - raised[2]) - raised[0], power * sides ** (power - 1.0) / unit
 
@@ -210,7 +210,7 @@ class Paths(NamedTuple):
 
 
 def paths(space: Space, random: np.random.Generator) -> Paths:
-    """Return the nodes above each point in a new vantage-point tree."""
+    """Build a vantage-point tree and return the nodes above each point."""
     found = [Paths(*(np.empty(0, kind) for kind in (np.int64, np.int64, np.int64, float, float, float)))]
     waiting = [(np.arange(space.offsets.size - 1), 1)]
     while waiting:

@@ -1,8 +1,8 @@
 """Search of all stored sequences for the nearest, and distances of all pairs.
 
-Blocks of sequences are compared with a query by bits, which counts the edits. If all edits cost the same, this is the
-distance. Otherwise sequences with few edits are compared first, and those with very many are skipped: no distance is
-less than the number of edits times the cost of the cheapest edit.
+Bit-parallel kernels count the edits between a query and blocks of sequences. If all edits cost the same, this count
+gives the distance. Otherwise sequences with few edits are compared first, and those with very many are skipped: no
+distance is less than the number of edits times the cost of the cheapest edit.
 """
 
 from typing import NamedTuple
@@ -13,9 +13,9 @@ from .._jit import empty, inner, kernel, release
 from ._bits import LANES, NARROW, WORD, Blocks, Lanes, edits_of_block, fill_blocks, new_lanes_room
 from ._spaces import Space, distance, divisor, new_room, prepare
 
-_MOST_CLASSES = 64  # of symbols: two symbols of one class count as equal in blocks
+_MOST_CLASSES = 64  # maximum number of classes of symbols: symbols of one class count as equal in blocks
 _LEVELS = 256  # numbers of edits; the last one stands for all larger ones
-_SLACK = 1.0 + 1e-5  # of bounds
+_SLACK = 1.0 + 1e-5  # tolerance of bounds
 
 
 def bytes_of_blocks(space: Space) -> int:
@@ -69,7 +69,7 @@ def offer(point, length, points, lengths):
 
 @inner
 def comes_before(point, length, last_point, last_length):
-    """Return whether a point is nearer than another, or as near and earlier; point -1 stands for none."""
+    """Return whether a point is nearer than another, or equally near and earlier. Point -1 stands for none."""
     return length < last_length or (length == last_length and (last_point < 0 or point < last_point))
 
 
@@ -89,7 +89,7 @@ def _offer_form(owner, length, points, lengths):
 
 @inner
 def _nearest_block(blocks, m, low, high, in_part):
-    """Return the next of the blocks up to ``low`` and from ``high`` on, and by how much its lengths differ from ``m``.
+    """Return the next block up to ``low`` or from ``high`` on, and the difference of its lengths from ``m``.
 
     Returns block -1 if there is none.
     """
@@ -116,7 +116,7 @@ def _first_block(blocks, m):
 
 @inner
 def _is_counted(asked, blocks):
-    """Return whether the numbers of edits in blocks are distances in units of the cost of an edit."""
+    """Return whether the number of edits times the cost of an edit is the distance."""
     return asked.edits.unit > 0.0 and blocks.narrow.masks.shape[1] == asked.edits.pairs.shape[0] - 1
 
 

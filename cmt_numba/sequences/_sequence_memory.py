@@ -30,31 +30,31 @@ from ._vantage import distances_between
 from ._vp_tree import Neighbors
 
 _MOST_TREES = 2**10
-_MOST_BYTES = 2**23  # of blocks, all of which a query reads; beyond, trees are faster
-_TAIL = 256  # forms that are not in blocks yet
+_MOST_BYTES = 2**23  # maximum size of all blocks, which every query reads; above it, trees are faster
+_TAIL = 256  # maximum number of forms that are not in blocks yet
 _OPTIONS = ("n_candidates", "n_trees", "n_probes", "longest_run", "n_bits", "random_state")
 
 
 class SequenceMemory(Saved):
     """A memory of sequences that is queried by an edit distance and learns from feedback.
 
-    The candidates of a query are the sequences that take the fewest edits, counted in the bits of machine words. The
-    edit distance, which may be learned, ranks them. If all edits cost the same, the answer is exact. Among more than
-    some 100,000 words, or with sequences of more than 64 symbols, trees over n-grams find the candidates, in
-    logarithmic time (:class:`~cmt_numba.CMTRetriever`).
+    The candidates of a query are the sequences that need the fewest edits, counted by bit-parallel kernels. The edit
+    distance, which may be learned, ranks them. If all edits cost the same, the answer is exact. With more than about
+    100,000 words, or with sequences of more than 64 symbols, trees over n-grams find the candidates in logarithmic time
+    (:class:`~cmt_numba.CMTRetriever`).
 
     A rewarded query becomes a further form of its sequence, so that one correction is enough.
 
     Parameters
     ----------
     distance : EditDistance
-        The distance. It may be learned, also later, and need not be symmetric.
+        The distance. It may be learned, even after sequences are inserted, and need not be symmetric.
     n_candidates : int, default 64
         Sequences whose distance from a query is computed.
     n_trees : int, default 8
         Trees over the sequences, at most 1,024.
     n_probes : int, default 32
-        Leaves searched in all trees together. More find more and take longer.
+        Leaves searched in all trees together. More leaves raise the recall and the time.
     longest_run : int, default 2
         Longest n-grams of the trees; at most 8.
     n_bits : int, default 16
@@ -93,12 +93,12 @@ class SequenceMemory(Saved):
         self.n_probes = check_integer("n_probes", n_probes, 1)
         check_seed(random_state)
         self.random_state = random_state
-        self._alphabet: Alphabet | None = None  # of the stored sequences
+        self._alphabet: Alphabet | None = None  # alphabet of the stored sequences
         self._forms: PointStore | None = None  # sequences, and further forms of them
-        self._costs: Costs  # of the forms
+        self._costs: Costs  # costs of the forms
         self._owners = np.empty(0, np.int64)  # the id of the sequence of each form; -1 if it was removed
-        self._stored = np.empty(0, bool)  # by id
-        self._blocks: Blocks | None = None  # of the first forms
+        self._stored = np.empty(0, bool)  # whether each id is stored
+        self._blocks: Blocks | None = None  # blocks of the first forms
         self._trees: GramTrees | None = None
 
     # Contents
@@ -129,7 +129,7 @@ class SequenceMemory(Saved):
         Returns
         -------
         ndarray of int64, shape (n,)
-            Their ids, in ascending order from 0 on, never used again.
+            Their ids, which ascend from 0 and are never reused.
 
         Raises
         ------
@@ -145,12 +145,12 @@ class SequenceMemory(Saved):
         return ids
 
     def remove(self, ids: Any) -> None:
-        """Remove sequences, with their further forms. Their ids are not used again.
+        """Remove sequences and their further forms. Their ids are not reused.
 
         Parameters
         ----------
         ids : int or array-like of int, shape (n,)
-            Ids of stored sequences, each named once.
+            Distinct ids of stored sequences.
 
         Raises
         ------
@@ -246,7 +246,7 @@ class SequenceMemory(Saved):
         return Neighbors(*found)
 
     def _uses_trees(self, forms: PointStore) -> bool:
-        """Return whether trees find candidates, after growing or dropping them."""
+        """Build or drop the trees as the size requires, and return whether they are used."""
         view = forms.view()
         size = bytes_of_blocks(view) if view.longest <= WORD else 2 * _MOST_BYTES
         if size <= (_MOST_BYTES if self._trees is None else _MOST_BYTES // 2):
@@ -261,7 +261,7 @@ class SequenceMemory(Saved):
         return self._trees is not None
 
     def _current_blocks(self, forms: PointStore) -> Blocks:
-        """Return the blocks of all forms; the last few of them follow the blocks."""
+        """Return the blocks of all forms; the newest forms follow the blocks."""
         if self._blocks is None or forms.n > self._blocks.order.size + _TAIL:
             self._blocks = blocks_of(forms.view())
         tail = np.arange(self._blocks.order.size, forms.n)
@@ -286,7 +286,9 @@ class SequenceMemory(Saved):
         owners, distances = self._owners[places], distances_between(points, forms.view(), rows, places)
         order = np.lexsort((owners, distances, rows))
         rows, owners, distances = rows[order], owners[order], distances[order]
-        nearest = np.sort(np.unique(rows * self._stored.size + owners, return_index=True)[1])  # form of each
+        nearest = np.sort(
+            np.unique(rows * self._stored.size + owners, return_index=True)[1]
+        )  # the nearest form of each owner
         of_row = rows[nearest]
         rank = np.arange(of_row.size) - np.searchsorted(of_row, of_row)
         shown = rank < k
@@ -316,7 +318,7 @@ class SequenceMemory(Saved):
         self._owners = np.append(self._owners, owners)
 
     def _up_to_date(self, costs: Costs) -> PointStore:
-        """Return the forms under these costs."""
+        """Return the forms with these costs."""
         assert self._forms is not None
         if costs is not self._costs:
             self._forms, self._costs = self._forms.with_costs(costs), costs
@@ -378,7 +380,7 @@ class SequenceMemory(Saved):
 
 
 def _owners_of_places(arrays: dict[str, np.ndarray], n: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the owners of ``n`` sequences, and which ids are stored, of a file that holds the places of ids."""
+    """Return the owners of ``n`` sequences, and which ids are stored, from a file of an earlier version."""
     place_of, further = read_array("place_of", arrays, np.int64), read_array("further", arrays, np.int64, n_axes=2)
     ids = np.flatnonzero(place_of >= 0)
     owners, places = further.T if further.shape[1] == 2 else (further, further)

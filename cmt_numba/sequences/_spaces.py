@@ -15,10 +15,10 @@ class SpaceKind(IntEnum):
 
     EDIT = 0
     EUCLIDEAN = 1
-    ANGULAR = 2  # of rows of length 1: the angle between them
+    ANGULAR = 2  # the angle between rows of length 1
 
 
-_ROUNDING = 1.0 + 1e-6  # of a product
+_ROUNDING = 1.0 + 1e-6  # tolerance for the rounding of a product
 _EDIT, _ANGULAR = SpaceKind.EDIT.value, SpaceKind.ANGULAR.value
 
 
@@ -51,7 +51,7 @@ class DistanceRoom(NamedTuple):
     """Working memory for distances, and the bits of the query."""
 
     row: np.ndarray  # float32
-    masks: np.ndarray  # uint64 (n_symbols * words,): where each symbol is; no entries unless all edits cost the same
+    masks: np.ndarray  # uint64 (n_symbols * words,): positions of each symbol; empty unless all edits cost the same
     columns: np.ndarray  # uint64 (4 * words,)
 
 
@@ -74,7 +74,7 @@ def new_room(asked, stored):
 
 @inner
 def prepare(asked, i, before, room):
-    """Set the bits of query ``i`` in the room in place of those of the query ``before``, -1 for none."""
+    """Load the bits of query ``i`` into ``room``, replacing those of query ``before``, or -1 for none."""
     n_words = room.columns.size // 4
     if n_words > 0 and i != before:
         if before >= 0:
@@ -144,7 +144,7 @@ def distance(asked, i, stored, j, bound, room):
 def distances_of_pairs(asked, stored, of_asked, of_stored, bounds, distances):
     """Write the distance of each pair of points: float64, infinity above its bound.
 
-    ``of_asked`` and ``of_stored``, int64 of shape (pairs,), name the points.
+    ``of_asked`` and ``of_stored``, int64 of shape (pairs,), hold the positions of the points.
     """
     room = new_room(asked, stored)
     before = np.int64(-1)

@@ -13,11 +13,11 @@ import numpy as np
 
 from ._spaces import Space, distances_of_pairs
 
-_CANDIDATES, _SAMPLE = 6, 48  # vantage points that are tried, and points that measure the spread of their distances
+_CANDIDATES, _SAMPLE = 6, 48  # vantage points to try, and points that measure the spread of their distances
 
-_POINTS, _OTHERS = 150, 300  # of triples
+_POINTS, _OTHERS = 150, 300  # sample sizes for triples of points
 _LEAST, _MOST = 2.0**-6, 2.0**4
-_STEPS = 24  # of the bisection
+_STEPS = 24  # steps of the bisection
 
 
 class VantageSplit(NamedTuple):

@@ -1,8 +1,8 @@
 """Search of a vantage-point tree for nearest points (Yianilos, 1993).
 
 A node divides its points by their distance from a vantage point, and has the least and the greatest distance of each
-part. By the triangle inequality they bound the distances of these points from a query. The inequality may hold for a
-power of the distances only, or with rare exceptions (Skopal, Unified framework for fast exact and approximate search in
+part. By the triangle inequality they bound the distances of these points from a query. The inequality may hold only for
+a power of the distances, or with rare exceptions (Skopal, Unified framework for fast exact and approximate search in
 dissimilarity spaces, 2007).
 """
 
@@ -14,7 +14,7 @@ from .._jit import empty, inner, kernel, release
 from ._search import comes_before, offer
 from ._spaces import distance, new_room, prepare
 
-_ROUNDING = 1e-5  # of bounds, relative to their distances
+_ROUNDING = 1e-5  # rounding error of bounds, relative to their distances
 
 
 class Nodes(NamedTuple):
@@ -23,11 +23,11 @@ class Nodes(NamedTuple):
     vantage: np.ndarray  # int64 (nodes,): a point, -1 in a leaf
     children: np.ndarray  # int64 (nodes, 2): of the points near the vantage point, and of those farther away
     nearest: np.ndarray  # float64 (nodes, 2): the least distance of a child's points from the vantage point
-    farthest: np.ndarray  # float64 (nodes, 2): the greatest one
+    farthest: np.ndarray  # float64 (nodes, 2): the greatest distance of a child's points from the vantage point
     members: np.ndarray  # int64 (nodes, most)
     n_members: np.ndarray  # int64 (nodes,)
     depth: int  # the greatest number of nodes on a path
-    power: float  # of distances, for which the triangle inequality holds
+    power: float  # power of distances for which the triangle inequality holds
 
 
 class Nearest(NamedTuple):
@@ -50,8 +50,8 @@ def _raised(length, power):
 def search_nodes(nodes, asked, stored, there, share, found):
     """Write the nearest points of each query that are ``there``, the nearest first, to ``found``.
 
-    The search skips parts that hold nothing nearer than ``share`` of the distance of the last point found; with 1 the
-    answer is exact.
+    The search skips parts without points nearer than ``share`` times the distance of the last point found. With a
+    ``share`` of 1 the answer is exact.
     """
     room = new_room(asked, stored)
     n_places = 2 * nodes.depth + 2

@@ -18,7 +18,7 @@ from ._vantage import distances_from, part, power_for
 from ._vp_search import Nearest, Nodes, search_nodes
 
 _SHARE_GONE = 0.5  # removed points after which the tree is rebuilt
-_GROWTH = 2.0  # of the number of points after which the tree is rebuilt, because inserting unbalances it
+_GROWTH = 2.0  # growth of the number of points after which the tree is rebuilt, because inserts unbalance it
 
 
 class Neighbors(NamedTuple):
@@ -88,9 +88,9 @@ class VPTree(Saved):
             raise ValueError("tau must be less than 1")
         self._random = np.random.default_rng(check_seed(random_state))
         self._store: PointStore | None = None
-        self._alphabet: Alphabet | None = None  # of the sequences in the store
+        self._alphabet: Alphabet | None = None  # alphabet of the stored sequences
         self._costs: Costs  # that the tree was built with
-        self._ids = np.empty(0, np.int64)  # of the points in the store, ascending
+        self._ids = np.empty(0, np.int64)  # ids of the stored points, ascending
         self._there = np.empty(0, bool)
         self._next_id = 0
         self._nodes: Nodes | None = None  # None if they must be rebuilt

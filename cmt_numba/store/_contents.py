@@ -28,7 +28,7 @@ _EFFORTS = "efforts"  # name of a fact
 _KIND = "MemoryStore"  # the kind of files
 _VERSION = 2  # version of the facts. Version 1 has no digits, and lengths only for the cosine
 _NEW = {"n_reroutes": 1, "scorer_learning_rate": 0.01, "n_links": 24}  # options of a new tree, unless given
-_TREES, _TREES_WITHOUT_LINKS = 2, 4  # with links, trees only provide the start, so more do not help
+_TREES, _TREES_WITHOUT_LINKS = 2, 4  # with links, trees only provide the entry points, so more trees do not help
 
 T = TypeVar("T")
 
@@ -40,7 +40,7 @@ def with_defaults(given: dict[str, Any]) -> dict[str, Any]:
 
 
 class StoreContents:
-    """The contents of a store, which change in one transaction.
+    """The contents of a store. Each change is one transaction.
 
     Parameters
     ----------
@@ -137,8 +137,8 @@ class StoreContents:
         self._database = database
         self.search = StoreSearch(tree, records, CosineSpace())
         self.version = 0
-        self._is_sync_due = False  # when the change under way has ended
-        self._n_rekeyed = 0  # odd while all keys are computed again
+        self._is_sync_due = False  # whether to sync at the end of the current change
+        self._n_rekeyed = 0  # odd while all keys are recomputed
         self.unread = UnreadPayloads()
         self.efforts = Efforts()
         self._is_closed = False
@@ -192,7 +192,7 @@ class StoreContents:
             self._read_again()
 
     def read_consistently(self, work: Callable[[StoreSearch], T]) -> T:
-        """Return the result of ``work``, during which the keys of the tree belong to the space."""
+        """Run ``work`` on a state in which the keys of the tree belong to the space, and return its result."""
         while True:
             self.check_open()
             before, search = self._n_rekeyed, self.search
@@ -200,12 +200,12 @@ class StoreContents:
                 answer = work(search)
                 if self._n_rekeyed == before:
                     return answer
-            self.alone(lambda: None)  # waits until all keys are computed
+            self.alone(lambda: None)  # waits until all keys are recomputed
 
     def check_form(self, X: Any) -> Any:
         """Return vectors or queries as float32, dense or sparse like those stored. Values are not checked.
 
-        A single vector is a row.
+        A single vector becomes a row.
         """
         self.check_open()
         search = self.search
@@ -248,7 +248,7 @@ class StoreContents:
     # Changes
 
     def alone(self, work: Callable[[], T]) -> T:
-        """Return the result of ``work``, during which no other thread changes the store."""
+        """Run ``work`` while no other thread changes the store, and return its result."""
         tree = self.search.tree
         if isinstance(tree, DurableTree) and tree._journal.is_writable:
             return tree._journal.alone(work)
@@ -301,7 +301,7 @@ class StoreContents:
         return answer
 
     def _mark(self) -> tuple[Any, ...]:
-        """Return a mark that differs after anything has changed."""
+        """Return a value that differs after any change."""
         tree = self.search.tree
         return tree._forest, tree._lock.n_steps, self.search.records.n_written()
 
@@ -312,7 +312,7 @@ class StoreContents:
             self._database.execute("BEGIN")
 
     def _recover(self, before: tuple[Any, ...]) -> None:
-        """Restore consistency of records and tree after a failure, and drop what was read of the records."""
+        """Restore consistency of records and tree after a failure, and drop cached records."""
         if self._database is not None:
             changed = before != self._mark()
             self._database.roll_back()
@@ -327,13 +327,13 @@ class StoreContents:
         self._read_again()
 
     def _read_again(self) -> None:
-        """Forget what was read of records and space, which a failed change has undone."""
+        """Drop cached records, and read the key space again."""
         self.records.forget()
         with suppress(OSError, FileFormatError, ValueError):
             self._use(space_of(self.records.facts(), self.tree.n_features))
 
     def rekey(self, space: KeySpace) -> None:
-        """Compute all keys again in another space, within a change."""
+        """Recompute all keys for another space, within a change."""
         self._n_rekeyed += 1
         try:
             ids = np.sort(self.tree.ids)
@@ -357,7 +357,7 @@ class StoreContents:
         return tree._forest.last_evicted
 
     def replace(self, ids: np.ndarray, new: NewKeys) -> None:
-        """Replace the keys of memories, within a change. If it fails after all were replaced, that is kept."""
+        """Replace the keys of memories, within a change. If it fails after the last key, the new keys stay."""
         tree = self.search.tree
         try:
             if isinstance(tree, DurableTree):
@@ -394,7 +394,7 @@ class StoreContents:
     # Files
 
     def sync(self) -> None:
-        """Write all changes to disk and wait for it; within a change, at its end."""
+        """Flush all changes to disk; within a change, when it ends."""
         self.alone(self._sync)
 
     def _sync(self) -> None:
@@ -413,7 +413,7 @@ class StoreContents:
         if isinstance(self.tree, DurableTree) and self.tree._journal.is_writable and self.efforts.are_new:
             with suppress(JournalError):
                 self._change(lambda: None)
-        self.version += 1  # from now on, queries under way read payloads at once
+        self.version += 1  # from now on, running queries read payloads immediately
         with suppress(OSError, FileFormatError, JournalError):
             self.unread.read()
         self._is_closed = True

@@ -51,7 +51,7 @@ class FilterCache:
 
     def __init__(self) -> None:
         self.warns = True  # whether to warn of fields that no payload has
-        self._version = -1  # of the store when the conditions were evaluated
+        self._version = -1  # version of the store when the conditions were evaluated
         self._by_condition: dict[Condition, Filter] = {}
         self._of_lists: list[
             tuple[Any, list[Any], int, Filter]

@@ -41,7 +41,7 @@ from ._writing import set_fields, write_memories
 
 _VECTORS_CHECKED_AT_ONCE = 10_000
 _N_COMPETITORS = 9  # results that compete with a memory rewarded alone
-_MOST_TRIES = 5  # of a query while memories are added or deleted
+_MOST_TRIES = 5  # attempts of a query while memories are added or deleted
 
 
 class MemoryStore:

@@ -9,8 +9,8 @@ make all of them equally long (Bachrach et al., 2014; Neyshabur and Srebro, 2015
   query.
 
 ``m`` is the bound of a :class:`KeySpace` on the lengths of vectors. Keys only decide where to search: candidates are
-ranked by :meth:`KeySpace.scores`, in float64 and from the original vectors. To add a metric, write a subclass and enter
-it in ``METRICS``.
+ranked by :meth:`KeySpace.scores`, in float64 and from the original vectors. To add a metric, write a subclass and add
+it to ``METRICS``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ._query_map import QueryMap
 
 _ROOM = 1.25  # ratio of a bound to the longest vector, because later ones are often a little longer
 _WITHIN = 0.99  # share of the vectors within a new Euclidean bound
-_MOST_OUTSIDE = 0.05  # share of the vectors that may be beyond it
+_MOST_OUTSIDE = 0.05  # maximum share of the vectors beyond it
 _CENTRED = 0.5  # a centre must shorten the vectors to this share; otherwise it only costs precision
 _DIGITS = 2.0**-22  # relative error of a vector that is computed from its key
 _DOUBLE = 2.0**-42  # relative error of float64 products, generously
@@ -34,7 +34,7 @@ _CELLS_AT_ONCE = 1 << 22  # cells of vectors that are compared one by one
 
 
 class KeySpace(ABC):
-    """The space of the keys of a tree, for one metric. Instances do not change.
+    """The space of the keys of a tree, for one metric. Instances are immutable.
 
     Parameters
     ----------
@@ -63,11 +63,11 @@ class KeySpace(ABC):
     @classmethod
     @abstractmethod
     def fitted(cls, X: Any) -> Self:
-        """Return a space that has room for vectors."""
+        """Return a space whose bound suits these vectors."""
 
     @abstractmethod
     def admits(self, X: Any, n: int) -> KeySpace | None:
-        """Return the space in which vectors can be added to ``n`` others; None if all keys must be computed again."""
+        """Return the space in which vectors can be added to ``n`` others, or None if all keys must be recomputed."""
 
     @abstractmethod
     def keys(self, X: Any) -> tuple[Any, np.ndarray]:
@@ -81,7 +81,7 @@ class KeySpace(ABC):
     def scores(self, X: Any, V: Any, learned: np.ndarray | float = 0.0) -> np.ndarray:
         """Return the score of the vector in each row of ``V`` for the query in the same row of ``X``: float64.
 
-        ``learned`` is what rewards added to the products of unit keys and queries, times :meth:`factors`.
+        ``learned`` is the contribution of rewards to the products of unit keys and queries, times :meth:`factors`.
         """
 
     @abstractmethod
@@ -134,7 +134,7 @@ class KeySpace(ABC):
         return self.n_more == 0 or (0.9999 * length < norm and (norm < 1.0001 * length or few_inside))
 
     def facts(self) -> dict[str, Any]:
-        """Return the facts from which :func:`space_of` makes the space again."""
+        """Return the facts from which :func:`space_of` restores the space."""
         if self.bound == 0.0:
             return {"metric": self.metric}
         centre = None if self.centre is None else self.centre.astype("<f4").tobytes()
@@ -168,7 +168,7 @@ class CosineSpace(KeySpace):
 
     @classmethod
     def fitted(cls, X: Any) -> Self:
-        """Return the space, which has room for all vectors."""
+        """Return the space, which suits all vectors."""
         return cls()
 
     def admits(self, X: Any, n: int) -> KeySpace | None:
@@ -202,12 +202,12 @@ class CosineSpace(KeySpace):
         return np.full(V.shape[0], _DIGITS)
 
     def limits(self, X: Any, similarities: np.ndarray, slack: float) -> np.ndarray:
-        """Return the similarities, which are cosines."""
+        """Return the similarities, plus ``slack``: they are cosines."""
         return similarities.astype(np.float64) + slack
 
 
 class InnerProductSpace(KeySpace):
-    """A space for inner products: keys have one further feature and the same length."""
+    """A space for inner products: keys have one further feature and equal lengths."""
 
     metric = "inner_product"
     n_more = 1
@@ -231,7 +231,7 @@ class InnerProductSpace(KeySpace):
         return factors
 
     def keys(self, X: Any) -> tuple[Any, np.ndarray]:
-        """Return vectors with a further feature that makes all equally long."""
+        """Return vectors with a further feature that gives all the same length."""
         keys = self._scaled(X, np.sqrt(np.maximum(self.bound**2 - lengths(X) ** 2, 0.0)))
         return keys, self._unscaled(lengths(keys))
 
@@ -262,7 +262,7 @@ class InnerProductSpace(KeySpace):
 
 
 class EuclideanSpace(KeySpace):
-    """A space for Euclidean distances: keys have two further features and the same length.
+    """A space for Euclidean distances: keys have two further features and equal lengths.
 
     A vector outside a ball has the key of the nearest point in the ball, so a vector far from all others does not
     change their keys. Moving two points to the nearest points of a ball never increases their distance, so distances of
@@ -301,7 +301,7 @@ class EuclideanSpace(KeySpace):
         return factors
 
     def keys(self, X: Any) -> tuple[Any, np.ndarray]:
-        """Return vectors with two further features that make all equally long."""
+        """Return vectors with two further features that give all the same length."""
         inside, shares = self._inside(X)
         squares, bound = lengths(inside) ** 2, self.bound
         first = (squares - bound**2 / 2) / bound
@@ -455,7 +455,7 @@ def _difference(X: np.ndarray, centre: np.ndarray) -> np.ndarray:
 
 
 def _distances(squares: np.ndarray) -> np.ndarray:
-    """Return negative square roots. Squares that learning made negative give positive scores."""
+    """Return negative square roots. Squares that are negative because of learning give positive scores."""
     scores: np.ndarray = -np.sign(squares) * np.sqrt(np.abs(squares))
     return scores
 

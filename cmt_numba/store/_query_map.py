@@ -5,12 +5,12 @@ the differences that all queries have in common. Stored vectors stay as they are
 
 Let ``p`` be the probability that each memory shown for a query ``x`` is right, by a softmax of the cosines, and ``q``
 the shares of the rewards. The sum ``G`` of ``(q - p) z x^T``, over queries and the memories ``z`` shown for them, is
-the gradient of the log-likelihood by the map, at the identity. A Newton step with a prior leads to the map ``I + s G (A
-+ c I)^-1``, where ``A`` is the sum of ``x x^T``. The sums do not depend on the order of the queries, and no query is
-stored.
+the gradient of the log-likelihood with respect to the map, at the identity. A Newton step with a prior leads to the map
+``I + s G (A + c I)^-1``, where ``A`` is the sum of ``x x^T``. The sums do not depend on the order of the queries, and
+no query is stored.
 
 The strength ``s`` is chosen on a quarter of the queries, which are held out. Queries are mapped only if some strength
-helps these by more than chance.
+improves the held-out queries significantly.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from typing import Any, NamedTuple
 import numpy as np
 
 WIDEST = 512
-"""Maximum number of features of queries to map: a map has the square of it in entries."""
+"""Maximum number of features of queries to map. A map has the square of this number of entries."""
 
 _STRENGTHS = np.array([1.0, 3.0, 10.0, 30.0])
-_STEEPNESS = 20.0  # of the softmax, per unit of the cosine
+_STEEPNESS = 20.0  # steepness of the softmax, per unit of the cosine
 _PRIOR = 1.0  # ratio of the prior to the mean square of a feature
-_KEPT = 0.999  # decay of old trials with each new one, because maps improve
-_DEVIATIONS = 2.0  # standard errors by which the likelihood must gain
-_TOLERATED = 1.0  # standard errors by which the first answers may get worse
-_FEWEST = 20  # held-out queries before others are mapped
+_KEPT = 0.999  # decay of old trials per new trial, because maps improve
+_DEVIATIONS = 2.0  # required gain in log-likelihood, in standard errors
+_TOLERATED = 1.0  # tolerated loss in the reward of first answers, in standard errors
+_FEWEST = 20  # minimum number of held-out queries before queries are mapped
 _TINY = np.float32(1e-38)
-_ROWS_IN_A_BLOCK = 256  # tried with the same maps
+_ROWS_IN_A_BLOCK = 256  # rows evaluated with the same maps
 _HELD_OUT = 0.25
-_N_COLUMNS = 5  # of ``trials``
+_N_COLUMNS = 5  # columns of ``trials``
 
 
 class RewardedQueries(NamedTuple):
@@ -67,7 +67,7 @@ class QueryMap:
 
     @classmethod
     def read(cls, contents: Any, n_features: int | None) -> QueryMap:
-        """Return the map that :meth:`written` has returned.
+        """Return a map from the bytes that :meth:`written` returned.
 
         Raises
         ------
@@ -108,14 +108,14 @@ class QueryMap:
         return QueryMap(sums.astype(np.float32), trials)
 
     def _step(self) -> np.ndarray:
-        """Return the map of strength 1, less the identity."""
+        """Return the map of strength 1, minus the identity."""
         gradient, squares = self.sums.astype(np.float64)
         prior = _PRIOR * (1.0 + np.trace(squares) / len(squares))
         step: np.ndarray = np.linalg.solve(squares + prior * np.eye(len(squares)), gradient.T).T
         return step
 
     def _best(self) -> float:
-        """Return the best strength, or 0 if none is better than no map by more than chance."""
+        """Return the best strength, or 0 if none is significantly better than no map."""
         n = np.maximum(self.trials[:, 0], 1.0)  # columns are those of ``trials``
         gain, square, first, first_square = self.trials[:, 1:].T / n
         error, first_error = (np.sqrt(it / n) for it in (square, first_square))
@@ -131,7 +131,7 @@ def _comparable(lesson: RewardedQueries) -> RewardedQueries:
 
 
 def _are_held_out(asked: np.ndarray) -> np.ndarray:
-    """Return which queries are held out; the same query always is, or never."""
+    """Return which queries are held out. The choice is a hash of the query, so equal queries are treated alike."""
     factors = np.random.default_rng(0).integers(0, 2**32, asked.shape[1], dtype=np.uint32) | np.uint32(1)
     words = np.ascontiguousarray(asked, np.float32).view(np.uint32)
     sums = (words * factors).sum(axis=1, dtype=np.uint32)

@@ -1,4 +1,4 @@
-"""How far to search for a target recall, measured in small parts by searching for stored vectors."""
+"""Search effort for a target recall, measured in small parts by searching for stored vectors."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ N_EXACT = 4096
 """Number of candidates up to which all are compared."""
 
 _FEWEST_ASKED, _MOST_ASKED = 128, 1024  # stored vectors to search for
-_MAY_BE_MISSED = 25  # neighbours that a search may miss, at least
+_MAY_BE_MISSED = 25  # minimum number of neighbours that a measured search is expected to miss
 _SHARE_STORED = 1 / 3  # weight of the search that may visit the vector itself; less for few neighbours
 _N_HALVED = 2  # halvings of the interval below a sufficient effort
-_SAFE = 0.4  # until the measurement is done, the breadth is this times k / (1 - target)
-_CELLS_IN_A_PART, _ROWS_IN_A_PART = 3 << 20, 64  # cells and rows that are compared in one part
-_CANDIDATES_IN_A_PART, _LEAVES_IN_A_PART = 4096, 256  # of all rows that are searched in one part
-_ROWS_OF_A_PART = 64  # rows of a batch for each further part
+_SAFE = 0.4  # before the measurement is done, the breadth is this times k / (1 - target)
+_CELLS_IN_A_PART, _ROWS_IN_A_PART = 3 << 20, 64  # cells and rows compared in one part
+_CANDIDATES_IN_A_PART, _LEAVES_IN_A_PART = 4096, 256  # of all rows searched in one part
+_ROWS_OF_A_PART = 64  # rows of a batch per additional part
 
 Measurement = Generator[None, None, Effort]
 
@@ -34,8 +34,8 @@ class Efforts:
     """Efforts that have been measured, and measurements under way.
 
     A measurement starts when an effort is first needed, and again when the number of memories has doubled or halved.
-    Each query does a part of it that takes some milliseconds. Until it is done, queries search farther than necessary.
-    So results depend only on the calls before, not on the clock.
+    Each query runs a part of it, which takes a few milliseconds. Until it is done, queries search farther than
+    necessary. Results therefore depend only on earlier calls, not on the clock.
 
     Attributes
     ----------
@@ -85,13 +85,13 @@ class Efforts:
 
     def measure_part(self, n_rows: int) -> None:
         """Do one part of the measurements under way, or several after a large batch."""
-        with keeping_interpreter(_ROWS_IN_A_PART):  # for so many rows, kernels release the lock
+        with keeping_interpreter(_ROWS_IN_A_PART):  # with this many rows, kernels release the lock
             self._measure_parts(1 + n_rows // _ROWS_OF_A_PART)
 
     def _measure_parts(self, n: int) -> None:
         for _ in range(n):
             try:
-                key, measurement = self.under_way.popitem()  # so no other thread does the same part
+                key, measurement = self.under_way.popitem()  # so no other thread runs the same part
             except KeyError:
                 return
             try:
@@ -162,7 +162,7 @@ def _measured(search: StoreSearch, k: int, share: float, target: float) -> Measu
     if asked.size == 0:  # all have been deleted
         return Effort(k, share, target, None, 1.0, max(1, ids.size))
     vectors, units = (_stacked([part[i] for part in parts]) for i in (1, 2))
-    if search.is_coded():  # real queries lie between codes
+    if search.is_coded():  # stored vectors lie on the grid of codes, but real queries do not
         units = units + draws.uniform(-0.5, 0.5, units.shape) * np.abs(units).max(axis=1, keepdims=True) / 127
         vectors = search.space.vectors(units, np.full(asked.size, search.space.length()))
     candidates = ids if among is None else among.ids
@@ -233,7 +233,7 @@ def _stacked(parts: list[Any]) -> Any:
 
 
 def _n_asked(k: int, target: float) -> int:
-    """Return for how many vectors to search, so that an estimate rests on enough missed neighbours.
+    """Return how many vectors to search for, so that an estimate rests on enough missed neighbours.
 
     Neighbours of one vector tend to be missed together, so ``k`` of them count as their square root.
     """
@@ -248,6 +248,6 @@ def _neighbours(found: np.ndarray, own: np.ndarray, k: int) -> np.ndarray:
 
 
 def _count_found(found: np.ndarray, own: np.ndarray, true: np.ndarray) -> int:
-    """Return how many true neighbours were found."""
+    """Return the number of true neighbours that were found."""
     neighbours = _neighbours(found, own, true.shape[1])
     return sum(np.intersect1d(*pair).size for pair in zip(neighbours, true, strict=True))

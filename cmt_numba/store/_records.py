@@ -30,7 +30,7 @@ _FIXED = {
 }
 _VECTORS_ROW = ("table", "vectors", "vectors", _VECTORS)
 _AT_ONCE = 10_000  # rows fetched at once
-_FEW = 64  # up to so many ids, a list in the statement is faster than a JSON parameter
+_FEW = 64  # up to this many ids, a list in the statement is faster than a JSON parameter
 _ROOM = 1.5  # growth factor of arrays
 _AS_LONG = 16  # records that are read in the time of one lookup
 

@@ -19,21 +19,24 @@ from ._records import Record, Records
 
 _FASTER = 4  # speed-up of comparing many rows with dense memories by matrix products
 _MANY_ROWS = 16
-_MEMORIES_FOR_A_ROW = 256  # memories whose codes are prepared in the time that a comparison by codes saves
+_MEMORIES_FOR_A_ROW = 256  # memories whose codes are prepared in the time that comparing one row by codes saves
 _MOST_CELLS_OF_SHARE = 1 << 20  # cells of candidates times their share of the memories
 _MOST_CELLS_COMPARED = 6 << 20  # cells of candidates
 _MORE = 8  # extra candidates, because keys rank slightly differently from vectors
 _MORE_BY_COSINE = 2  # extra candidates where keys rank differently only if cosines are nearly equal
-_WIDER = 16  # factor for a second try if these may not be enough
-_SCAN_ERROR, _SEARCH_ERROR = 2.0**-19, 2.0**-22  # of products of unit vectors: four and two times the measured errors
+_WIDER = 16  # factor for a second attempt with more candidates
+_SCAN_ERROR, _SEARCH_ERROR = (
+    2.0**-19,
+    2.0**-22,
+)  # errors of products of unit vectors: four and two times the measured errors
 _TOLERATED = 1e-4  # relative error of scores that are computed from keys
 _PAIRS_AT_ONCE = 1 << 22  # pairs of queries and vectors
 _NO_ROWS = np.empty(0, np.int64)
-_MOST_TRIES = 3  # for reading vectors that change meanwhile
+_MOST_TRIES = 3  # attempts to read vectors while they change
 
 
 class Effort(NamedTuple):
-    """How far searches go to reach a recall.
+    """The effort of a search that reaches a recall.
 
     Attributes
     ----------
@@ -109,7 +112,7 @@ class StoreSearch:
     tree : ContextualMemoryTree
         The tree of the store.
     records : Records
-        Norms and digits, with which keys of the tree become the original vectors.
+        Norms and digits, which turn keys of the tree into the original vectors.
     space : KeySpace
         The key space.
     """
@@ -185,13 +188,13 @@ class StoreSearch:
     def nearest(self, Q: Any, rows: Rows, k: int, among: Filter | None) -> NearestMemories:
         """Return the best ``k`` of all candidates.
 
-        Candidates are compared by keys first. For rows where the error of keys may hide better candidates, all are
-        compared by vectors.
+        Candidates are compared by keys first. For rows where the error of keys may hide better candidates, all
+        candidates are compared by vectors.
         """
         n = self.tree._forest.n_memories if among is None else among.ids.size
         more = _MORE if self.space.n_more > 0 else _MORE_BY_COSINE
         best, left = self._nearest_by_keys(Q, rows, k, n, more, among)
-        if left.size > 0 and self._cached() is None:  # otherwise comparing all takes less
+        if left.size > 0 and self._cached() is None:  # comparing all cached vectors is faster
             some = self._nearest_by_keys(Q[left], rows.take(left), k, n, _WIDER * (k + _MORE), among)
             best.ids[left], best.scores[left] = some[0]
             left = left[some[1]]
@@ -213,9 +216,9 @@ class StoreSearch:
         return best, np.flatnonzero(~(limits < best.scores[:, -1]) & (last > -np.inf))
 
     def read(self, ids: np.ndarray) -> tuple[GivenVectors, list[Record], bool]:
-        """Return the vectors of ids that are stored, their records, and whether all vectors are exact.
+        """Return the vectors of the stored ids among ``ids``, their records, and whether all vectors are exact.
 
-        Vectors that change meanwhile may not be exact. Ids must be ascending.
+        Vectors that change during the call may not be exact. Ids must be ascending.
         """
         for _ in range(_MOST_TRIES):
             records = self.records.of(ids)
@@ -244,7 +247,7 @@ class StoreSearch:
         return NewKeys(keys, rows, LostDigits(norms, lost_digits(X, space.vectors(as_matrix(rows), norms))))
 
     def has_keys(self, ids: np.ndarray, rows: Rows) -> bool:
-        """Return whether the stored keys of memories are these."""
+        """Return whether the stored keys of memories equal ``rows``."""
         units = as_matrix(rows)
         there, stored = self.tree._lock.read(partial(self._units, ids))
         if not there.all():
@@ -266,7 +269,7 @@ class StoreSearch:
     def are_few(self, n_candidates: int, share: float = 0.0) -> bool:
         """Return whether comparing the candidates of a filter is faster than a search along links.
 
-        A search along links is faster the larger the ``share`` of the memories that are candidates.
+        The larger the ``share`` of the memories that are candidates, the faster a search along links.
         """
         state = self.tree._forest.state
         if state is None or state.parameters.sparse or state.parameters.coded:
@@ -275,7 +278,7 @@ class StoreSearch:
         return n_cells <= _MOST_CELLS_COMPARED and n_cells * share <= _MOST_CELLS_OF_SHARE
 
     def is_coded(self) -> bool:
-        """Return whether only codes are kept, which searches then use as the vectors."""
+        """Return whether only codes are stored. Searches then use the codes as vectors."""
         state = self.tree._forest.state
         return state is not None and bool(state.parameters.coded)
 
@@ -305,7 +308,7 @@ class StoreSearch:
         return NearestMemories(ids, scores)
 
     def _by_keys(self, Q: Any, rows: Rows, ids: np.ndarray, k: int) -> NearestMemories:
-        """Return the best ``k`` of some memories, by keys where these are exact enough, otherwise by vectors."""
+        """Return the best ``k`` of some memories, by keys if these are exact enough, otherwise by vectors."""
         scores, errors = self._scores(Q, rows, ids)
         order = np.argsort(-scores, axis=1, kind="stable")
         ids, scores, errors = (np.take_along_axis(part, order, axis=1) for part in (ids, scores, errors))
@@ -394,7 +397,7 @@ class StoreSearch:
         return NearestMemories(hits.ids, hits.scores), _SCAN_ERROR
 
     def _every_candidate(self, n_rows: int) -> Filter | None:
-        """Return a filter with all memories, after enough rows were compared since the last change; otherwise None."""
+        """Return a filter with all memories if enough rows were compared since the last change; otherwise None."""
         forest = self.tree._forest
         n_steps, n_before, every = self._compared_with_all
         if n_steps != forest.lock.n_steps:
@@ -443,7 +446,7 @@ def _doubtful_rows(scores: np.ndarray, errors: np.ndarray, k: int) -> np.ndarray
 
 
 def _learned(theta: np.ndarray, asked: Any, units: Any) -> np.ndarray:
-    """Return what learned weights add to the product of each query with the key in the same row."""
+    """Return the contribution of learned weights to the product of each query with the key in the same row."""
     if theta.size == 0:
         return np.zeros(units.shape[0])
     if scipy.sparse.issparse(units):
@@ -457,5 +460,5 @@ def _check_directions(rows: Rows) -> None:
         check_directions(np.diff(rows.offsets) > 0)
     elif rows.n_rows == 1 and rows.values.item(0) != 0.0:
         return
-    elif np.count_nonzero(rows.values[:: rows.n_features]) < rows.n_rows:  # seldom
+    elif np.count_nonzero(rows.values[:: rows.n_features]) < rows.n_rows:  # rare
         check_directions(np.asarray(rows.values.reshape(rows.n_rows, -1).any(axis=1)))

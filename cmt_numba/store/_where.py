@@ -24,12 +24,12 @@ _MOST_PARTS = 500
 
 
 class Condition(NamedTuple):
-    """An SQL condition, which is 0 or 1 and never null, with the values of its parameters."""
+    """An SQL condition with the values of its parameters. It evaluates to 0 or 1, never to null."""
 
     sql: str
     values: tuple[Any, ...] = ()
     n_parts: int = 1  # comparisons
-    fields: tuple[tuple[str, bool], ...] = ()  # the paths compared, and whether with an element of a list
+    fields: tuple[tuple[str, bool], ...] = ()  # the paths compared, and whether an element of a list is compared
 
 
 def condition_of(where: Any) -> Condition:
@@ -127,7 +127,7 @@ def _compared(path: str, operator: Any, value: Any) -> Condition:
         "exists": _existing,
     }
     condition = simple[name](path, value)
-    is_asked = name != "exists" and value is not None  # these two are meaningful for missing fields
+    is_asked = name != "exists" and value is not None  # a missing field can satisfy the others
     return condition._replace(fields=((path, name == "contains"),) if is_asked else ())
 
 
@@ -155,7 +155,7 @@ def _in_range(path: str, sign: str, bound: Any) -> Condition:
     # The type of a missing field is null; coalesce makes it a string, because a condition must not be null.
     kind, found = f"coalesce(json_type(payload, {path}), '')", extract(path)
     values: tuple[Any, ...] = ()
-    if isinstance(bound, str):  # a text is greater than its part before a null character
+    if isinstance(bound, str):  # SQLite compares only the text before a null character
         if_equal = {">": _has_nul(path), ">=": "1", "<": "0", "<=": f"NOT {_has_nul(path)}"}[sign]
     elif _is_large(bound):
         is_rounded, text = f"{kind} IS 'integer' AND typeof({found}) IS 'real'", _as_json(bound)
@@ -195,7 +195,7 @@ def _containing(path: str, value: Any) -> Condition:
 
 
 def _json(path: str) -> str:
-    """Return the expression for a JSON list with the value at a path twice, with all its digits."""
+    """Return the expression for a JSON list that holds the value at a path twice. It keeps all digits of integers."""
     return f"json_extract(payload, {path}, {path})"
 
 
@@ -227,7 +227,7 @@ def _scalar_or_none(value: Any) -> Any:
 
 
 def _scalar(value: Any) -> str | int | float:
-    """Return a value in the form that SQLite and JSON take."""
+    """Return a value in a form that SQLite and JSON accept."""
     value = as_plain(value)
     if isinstance(value, list | tuple | set):
         raise TypeError(f"write {{'in': [...]}} to compare a field with several values, not {value!r:.50}")

@@ -93,7 +93,7 @@ class ClassModel(NamedTuple):
 
     @classmethod
     def of(cls, described: dict[str, Any], arrays: dict[str, np.ndarray]) -> ClassModel:
-        """Return the model of a file. Raises InvariantError, TypeError or ValueError if it is none."""
+        """Return the model of a file. Raises InvariantError, TypeError or ValueError if it is not valid."""
         inputs, outputs = (read_array(name, arrays, np.float32, n_axes=2) for name in ("inputs", "outputs"))
         numbers = ("n_parts", "n_buckets", "n_buckets_of_grams", "length_of_grams")
         n_parts, n_buckets, n_hashed, length = (take(described, name, int) for name in numbers)

@@ -37,7 +37,7 @@ from ._word_model import steps
 
 _STEPS, _EPOCHS = 50_000, (5, 50)  # by default
 _NO_CANDIDATES = np.zeros((0, 0), np.int64)
-_MOST_CELLS = 2**23  # of a block of scores
+_MOST_CELLS = 2**23  # maximum size of a block of scores
 
 
 class FastTextClassifier(ClassifierMixin, TransformerMixin, TextEstimator):
@@ -179,7 +179,7 @@ class FastTextClassifier(ClassifierMixin, TransformerMixin, TextEstimator):
     # Learning
 
     def fit(self, texts: Iterable[str], y: Any) -> Self:
-        """Learn from texts and their classes; earlier ones are forgotten.
+        """Learn from texts and their classes, and forget earlier ones.
 
         Parameters
         ----------
@@ -400,7 +400,7 @@ class FastTextClassifier(ClassifierMixin, TransformerMixin, TextEstimator):
         return np.array([f"fasttextclassifier{i}" for i in range(self._fitted().n_features_out_)], object)
 
     def __sklearn_clone__(self) -> Self:
-        """Return an object of the same parameters, which shares ``vectors``."""
+        """Return an object with the same parameters that shares ``vectors``."""
         copied = {name: clone(value, safe=False) for name, value in self.get_params(deep=False).items()}
         return type(self)(**copied | {"vectors": self.vectors})
 
@@ -420,7 +420,7 @@ class FastTextClassifier(ClassifierMixin, TransformerMixin, TextEstimator):
         return made._with(classes, model)
 
     def _with(self, classes: np.ndarray, model: ClassModel) -> Self:
-        """Take what has been learned."""
+        """Set the fitted attributes, and return the object."""
         self.__dict__.update(classes_=classes, n_features_out_=model.vectors.inputs.shape[1], _model=model)
         return self
 

@@ -10,7 +10,7 @@ import numpy as np
 from ._hash_kernels import MOST_OF_A_CHARACTER, N_COLUMNS, N_KINDS, SPACE, hash_texts, weigh_texts
 
 _NEWLINE = 10
-_MOST_CHARACTERS = 1 << 22  # hashed in one call
+_MOST_CHARACTERS = 1 << 22  # maximum number of characters hashed in one call
 
 # Combining marks and emoji belong to words, but ``\w`` does not match them.
 _OTHERS = re.compile("[^\\w\u0300-\u036f\u0900-\u109f\u2600-\u27bf\U0001f000-\U0001faff\n]+")
@@ -40,7 +40,7 @@ class WeighedTexts(NamedTuple):
 
 
 class DocumentFrequencies:
-    """The number of texts with each feature, updated as texts come and go."""
+    """The number of texts with each feature, updated as texts are added and removed."""
 
     def __init__(self, counts: np.ndarray, n_texts: int) -> None:
         self.counts, self.n_texts = counts, n_texts
@@ -52,12 +52,12 @@ class DocumentFrequencies:
         return cls(counts, hashed.starts.size - 1)
 
     def add(self, hashed: HashedTexts, times: int = 1) -> None:
-        """Count texts, or uncount them with ``times=-1``."""
+        """Add texts to the counts, or subtract them with ``times=-1``."""
         np.add.at(self.counts, hashed.columns, np.int32(times))
         self.n_texts += times * (hashed.starts.size - 1)
 
     def weigh(self, hashed: HashedTexts, factors: np.ndarray, order: np.ndarray | None = None) -> WeighedTexts:
-        """Return the weights of the features of texts, by default of all in their order."""
+        """Return the weights of the features of the texts at positions ``order``; by default, of all texts."""
         if order is None:
             order = np.arange(hashed.starts.size - 1)
         n = int((hashed.starts[order + 1] - hashed.starts[order]).sum())
@@ -81,7 +81,7 @@ def features_of(texts: list[str]) -> HashedTexts:
 
 
 def join(parts: list[HashedTexts]) -> HashedTexts:
-    """Return the features of several lists of texts as those of one."""
+    """Concatenate the features of several lists of texts."""
     sizes = np.concatenate([[0], *(np.diff(part.starts) for part in parts)])
     columns, counts = (np.concatenate([part[i] for part in parts]) for i in (1, 2))
     return HashedTexts(np.cumsum(sizes), columns, counts)
@@ -102,5 +102,5 @@ def _features_of_some(texts: list[str]) -> HashedTexts:
 
 
 def words_of(text: str) -> list[str]:
-    """Return the words of a text as they are in it."""
+    """Return the words of a text in their original case."""
     return _OTHERS.sub(" ", text).split()

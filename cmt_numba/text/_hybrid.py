@@ -23,8 +23,8 @@ from ._subword_vectors import SubwordVectors
 
 _PARTS = {kind.__name__: kind for kind in (BM25Vectorizer, FastTextClassifier, SubwordVectors)}
 
-_WEIGHTS = 0.0, 0.1, 0.2, 0.3, 0.5, 0.7  # to choose from
-_MOST_CELLS = 2**23  # of a block of scores
+_WEIGHTS = 0.0, 0.1, 0.2, 0.3, 0.5, 0.7  # values to choose from
+_MOST_CELLS = 2**23  # maximum size of a block of scores
 
 
 def _check_weight(weight: Any) -> None:

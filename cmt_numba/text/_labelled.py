@@ -1,8 +1,8 @@
 """Kernels: classes of texts from a weighted sum of vectors of their features (Joulin et al., 2017).
 
-Each feature has a vector, the sum of those of a text is its hidden vector, and outputs are compared with that by an
-inner product. Depending on the loss, there is an output for each class, or for each inner node of a Huffman
-tree whose leaves are the classes (Morin and Bengio, 2005).
+Each feature has a vector. The weighted sum of the vectors of a text's features is its hidden vector, which is compared
+with outputs by inner products. Depending on the loss, there is an output for each class, or for each inner node of a
+Huffman tree whose leaves are the classes (Morin and Bengio, 2005).
 """
 
 from typing import NamedTuple
@@ -16,15 +16,15 @@ from ._skipgram import add_row, add_to_row, dot, draw, learn_output, sigmoid
 SOFTMAX, HIERARCHICAL, NEGATIVE, FOREST = 0, 1, 2, 3
 """The losses."""
 
-_NEGLIGIBLE = np.float32(1e-7)  # probability of a wrong class that teaches nothing
-_STEADY = np.float32(16.0)  # most that a step of size 1 moves the score of a class; above, learning oscillates
-_LONGEST_STEP = np.float32(8.0)  # of a hidden vector
+_NEGLIGIBLE = np.float32(1e-7)  # a wrong class with a smaller probability is not updated
+_STEADY = np.float32(16.0)  # maximum change of the score of a class by a step of size 1; above it, learning oscillates
+_LONGEST_STEP = np.float32(8.0)  # maximum length of a step of a hidden vector
 
 
 class Labelled(NamedTuple):
     """Texts as their features, and their classes."""
 
-    starts: np.ndarray  # int64 (n_texts + 1,), where the features of each begin
+    starts: np.ndarray  # int64 (n_texts + 1,), where the features of each text begin
     features: np.ndarray  # int32, rows of inputs
     weights: np.ndarray  # float32, of these features
     labels: np.ndarray  # int64 (n_texts,)
@@ -33,13 +33,12 @@ class Labelled(NamedTuple):
 class Classes(NamedTuple):
     """A Huffman tree of the classes, for the hierarchical loss, and an alias table to draw classes from.
 
-    Nodes of the tree are the classes, and then the inner nodes in the order in which they were made. The last is the
-    root.
+    Nodes of the tree are the classes, followed by the inner nodes in order of creation. The last is the root.
     """
 
     parents: np.ndarray  # int32 (n_nodes,), -1 for the root
     children: np.ndarray  # int32 (n_inner_nodes, 2)
-    shares: np.ndarray  # float32 (n_classes,), probability of a cell of the alias table to stand for its own class
+    shares: np.ndarray  # float32 (n_classes,), probability that a cell of the alias table stands for its own class
     aliases: np.ndarray  # int32 (n_classes,), the other class of each cell
 
 
@@ -48,13 +47,13 @@ class FastTextSettings(NamedTuple):
 
     loss: int
     n_negatives: int
-    rate: float  # of the first text
-    fall: float  # of the rate from one text to the next
+    rate: float  # step size of the first text
+    fall: float  # decrease of the step size from one text to the next
 
 
 @inner_called
 def _softmax(outputs, label, rate, hidden, gradient, scores):
-    """Learn one class against all others."""
+    """Train one class against all others with the softmax loss."""
     greatest = np.float32(-np.inf)
     for c in range(scores.size):
         scores[c] = dot(outputs, c, hidden)
@@ -73,11 +72,11 @@ def _softmax(outputs, label, rate, hidden, gradient, scores):
 
 @inner_called
 def _among(outputs, label, candidates, n_drawn, rate, hidden, gradient, scores):
-    """Learn one class against its candidates, the last ``n_drawn`` of which are random and stand for all others.
+    """Train one class against its candidates, the last ``n_drawn`` of which are random and stand for all others.
 
-    Classes were drawn uniformly, so the sum over the drawn classes, scaled by the number of classes per draw,
-    estimates the sum over all other classes (Bengio and Senecal, 2008). The class
-    itself may be among the candidates, and -1 stands for none.
+    Classes were drawn uniformly, so the sum over the drawn classes, scaled by the number of classes per draw, estimates
+    the sum over all other classes (Bengio and Senecal, 2008). The class itself may be among the candidates, and -1
+    stands for none.
     """
     greatest = own = dot(outputs, label, hidden)
     more = np.float32(np.log(outputs.shape[0] / n_drawn))
@@ -102,14 +101,14 @@ def _among(outputs, label, candidates, n_drawn, rate, hidden, gradient, scores):
 
 @inner
 def _binary(outputs, row, wanted, rate, hidden, gradient):
-    """Learn whether an output is to be positive."""
+    """Train an output as a binary classifier with the target ``wanted``, 0 or 1."""
     error = rate * (wanted - sigmoid(dot(outputs, row, hidden)))
     learn_output(outputs, row, hidden, gradient, error)
 
 
 @inner_called
 def _hierarchical(outputs, classes, label, rate, hidden, gradient):
-    """Learn the direction to a class at each inner node above it."""
+    """Train each inner node above a class on the direction to the class."""
     node, n_classes = label, classes.aliases.size
     while classes.parents[node] >= 0:
         row = np.int64(classes.parents[node]) - n_classes
@@ -120,7 +119,7 @@ def _hierarchical(outputs, classes, label, rate, hidden, gradient):
 
 @inner_called
 def _negative(outputs, classes, label, settings, rate, hidden, gradient, streams, i):
-    """Learn one class against others that are drawn at random."""
+    """Train one class against others that are drawn at random."""
     _binary(outputs, label, np.float32(1.0), rate, hidden, gradient)
     for _ in range(settings.n_negatives):
         drawn = draw(classes.shares, classes.aliases, streams, i)
@@ -149,9 +148,9 @@ def _collect(inputs, labelled, text, hidden):
 def learn_labelled(vectors, labelled, order, classes, candidates, settings, streams, i):
     """Learn from texts with classes, in this order.
 
-    Reads ``labelled``, ``order`` (int64), ``classes`` and ``candidates`` (int64, for the loss over those: a row for
-    each text in this order, with -1 for none). Writes ``vectors`` and stream ``i``. Threads may share the
-    vectors: they then overwrite some of each other's steps.
+    Reads ``labelled``, ``order`` (int64), ``classes`` and ``candidates`` (int64, only for the loss ``FOREST``: a row
+    for each text in this order, with -1 for none). Writes ``vectors`` and stream ``i``. Threads may share the vectors:
+    they then overwrite some of each other's steps.
     """
     inputs, outputs = vectors.inputs, vectors.outputs
     hidden, gradient = empty(inputs.shape[1], np.float32), empty(inputs.shape[1], np.float32)
@@ -189,7 +188,7 @@ def _log_sigmoid(x):
 
 @kernel
 def best_leaves(hidden, outputs, classes, found, scores):
-    """Find the classes of the greatest probability by best-first search of their tree.
+    """Find the most probable classes by best-first search of their tree.
 
     A node is at most as probable as its parent, so leaves leave the heap in the order of their probability. Reads
     ``hidden`` (float32, a row for each text), ``outputs`` and ``classes``. Writes ``found`` (int64, ``k`` of each text,

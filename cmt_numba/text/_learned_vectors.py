@@ -15,10 +15,10 @@ from ._hashing import DocumentFrequencies, HashedTexts, WeighedTexts
 from ._labelled import FastTextSettings, Labelled, learn_labelled
 from ._skipgram import FeatureVectors
 
-_N_ROWS, _N_COMPONENTS = (4_000, 26_000), (128, 384)  # least and most
-_N_CELLS = 26_000 * 128  # of all rows: fewer features have longer vectors, which learn like several models
-_FACTORS = np.array([2.0, 1.0, 1.0], np.float32)  # words count for more than n-grams and pairs
-_RATE, _LIVE_RATE = 0.3, 0.1  # of the first text, and of texts that come later
+_N_ROWS, _N_COMPONENTS = (4_000, 26_000), (128, 384)  # minimum and maximum
+_N_CELLS = 26_000 * 128  # cells of all rows: with fewer features, vectors are longer and work like several models
+_FACTORS = np.array([2.0, 1.0, 1.0], np.float32)  # weights of words, n-grams and pairs
+_RATE, _LIVE_RATE = 0.3, 0.1  # step sizes of the first text of a fit, and of later texts
 _STEPS, _EPOCHS = 50_000, (5, 50)
 _REPLAYED = 6  # stored texts learned again with each new one
 _TIMES = 3  # passes over a new text
@@ -92,13 +92,13 @@ class LearnedVectors:
         return scores
 
     def with_classes(self, places: np.ndarray, n_classes: int) -> LearnedVectors:
-        """Return vectors for another set of classes, where ``places`` has the new position of each class, or -1."""
+        """Return vectors for another set of classes; ``places`` is the new position of each class, or -1."""
         outputs = np.zeros((n_classes, self.vectors.inputs.shape[1]), np.float32)
         outputs[places[places >= 0]] = self.vectors.outputs[places >= 0]
         return LearnedVectors(self.vectors._replace(outputs=outputs))
 
     def copied(self) -> LearnedVectors:
-        """Return a copy that can change without this one."""
+        """Return an independent copy."""
         return LearnedVectors(FeatureVectors(*(array.copy() for array in self.vectors)))
 
     # Files

@@ -10,7 +10,7 @@ FIRST_WEIGHTS = {"keys": 4.0, "vectors": 1.0, "dense": 4.0}
 
 _RATIOS = 2.0 ** np.arange(-6, 7)  # tried, of two weights, relative to these
 _CAUTION = 0.05  # added to the error for each doubling of a ratio, over the root of the number of texts
-_LIMITS = (-4.0, 4.0)  # of the logarithm of the scale of all weights
+_LIMITS = (-4.0, 4.0)  # limits of the logarithm of the scale of all weights
 _LEAST = 1e-9  # probability of an error
 _MOST_HELD_OUT = 2_000
 

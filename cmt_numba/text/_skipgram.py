@@ -1,8 +1,8 @@
 """Kernels: word vectors with subword parts, by skip-gram or CBOW with negative sampling.
 
 A word is the mean of the vectors of its parts: the word itself and the n-grams of its characters (Bojanowski et al.,
-Enriching word vectors with subword information, 2017). A vector of a word, or of the words around it, must tell which
-word is near from words drawn at random (Mikolov et al., 2013).
+Enriching word vectors with subword information, 2017). A vector of a word, or of the words around it, learns to
+distinguish a nearby word from words drawn at random (Mikolov et al., 2013).
 
 In skip-gram all words of a window are predicted from the word in its middle, one after the other. The gradient of
 each is added to every part of that word, which moves their mean by the same amount. So the mean is computed once for a
@@ -31,17 +31,17 @@ class FeatureVectors(NamedTuple):
 class Words(NamedTuple):
     """The parts and frequencies of words. The alias method draws words in constant time (Walker, 1977)."""
 
-    starts: np.ndarray  # int64 (n_words + 1,), where the parts of each begin
+    starts: np.ndarray  # int64 (n_words + 1,), where the parts of each word begin
     parts: np.ndarray  # int32, rows of inputs
-    kept: np.ndarray  # float32 (n_words,), probability to keep an occurrence
-    shares: np.ndarray  # float32 (n_words,), probability of a cell of the alias table to stand for its own word
+    kept: np.ndarray  # float32 (n_words,), probability of keeping an occurrence
+    shares: np.ndarray  # float32 (n_words,), probability that a cell of the alias table stands for its own word
     aliases: np.ndarray  # int32 (n_words,), the other word of each cell
 
 
 class SkipgramSettings(NamedTuple):
-    """The window and the step size."""
+    """Settings of the training."""
 
-    window: int  # most words on each side
+    window: int  # maximum number of words on each side
     n_negatives: int
     is_cbow: bool
     rate: float
@@ -49,7 +49,7 @@ class SkipgramSettings(NamedTuple):
 
 @inner_fastmath
 def dot(a, i, b):
-    """Return the product of row ``i`` of ``a`` with ``b``."""
+    """Return the inner product of row ``i`` of ``a`` with ``b``."""
     total = np.float32(0.0)
     for j in range(b.size):
         total += a[i, j] * b[j]
@@ -78,7 +78,7 @@ def sigmoid(x):
 
 @inner
 def learn_output(outputs, row, hidden, gradient, error):
-    """Move an output by ``error`` times the hidden vector, and collect what it teaches the hidden vector."""
+    """Move an output by ``error`` times the hidden vector, and add the hidden vector's step to ``gradient``."""
     for j in range(hidden.size):
         output = outputs[row, j]
         gradient[j] += error * output
@@ -111,7 +111,7 @@ def draw(shares, aliases, streams, i):
 
 @inner_called
 def _predict(outputs, words, target, settings, streams, i, hidden, gradient):
-    """Learn to tell a word from others that are drawn at random."""
+    """Learn to distinguish a word from others that are drawn at random."""
     rate = np.float32(settings.rate)
     row, wanted = target, np.float32(1.0)
     for _ in range(settings.n_negatives + 1):

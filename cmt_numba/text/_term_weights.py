@@ -14,9 +14,9 @@ import numpy as np
 import scipy.sparse
 from scipy.optimize import minimize
 
-_CURVE_DEVIATION = 0.5  # of the coefficients of the curve, as a share of a weight of 1
-_TERM_DEVIATION = 0.3  # of a single term's weight from the curve; from 0.1 to 1 errors hardly change
-_SCALE_DEVIATION = 100.0  # of the factor between scores and logits, which is unknown
+_CURVE_DEVIATION = 0.5  # prior deviation of the curve's coefficients, as a share of a weight of 1
+_TERM_DEVIATION = 0.3  # prior deviation of a term's weight from the curve; from 0.1 to 1 errors hardly change
+_SCALE_DEVIATION = 100.0  # prior deviation of the factor between scores and logits, which is unknown
 _MOST_STEPS = 200
 
 

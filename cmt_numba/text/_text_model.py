@@ -19,15 +19,15 @@ from ._learned_vectors import LearnedVectors
 from ._mixture import FIRST_WEIGHTS, folds_of, learn_weights_of_scores, weighted_sum
 from ._stored_texts import MOST_IDS, StoredTexts
 
-_MOST_CLASSES = 500  # with learned vectors, which score all of them for each text
-_FEW_TEXTS = 5_000  # for which the keys of texts have all features
+_MOST_CLASSES = 500  # maximum number of classes for learned vectors, which score all classes for each text
+_FEW_TEXTS = 5_000  # maximum number of texts for which keys have all features
 _ALL_FEATURES, _WORDS = np.array([1.0, 0.4, 0.6], np.float32), np.array([1.0, 0.0, 0.0], np.float32)
-_MOST_CELLS = 1 << 22  # of a matrix of scores
-_FEWEST_SHARED = 1024  # columns of keys
-_MANY = 0.1  # of the stored texts: so many others are not learned one by one
-_SMALL = 3_000  # texts of a small model
-_GROWTH, _GROWTH_OF_SMALL = 1.0, 0.1  # of the texts, after which all are learned again
-_GROWTH_OF_WEIGHTS = 1.5  # after which the weights of scores are learned again, too
+_MOST_CELLS = 1 << 22  # maximum size of a matrix of scores
+_FEWEST_SHARED = 1024  # minimum number of shared columns of keys
+_MANY = 0.1  # ratio of new to stored texts above which all texts are learned again
+_SMALL = 3_000  # maximum number of texts of a small model
+_GROWTH, _GROWTH_OF_SMALL = 1.0, 0.1  # relative changes after which all texts are learned again
+_GROWTH_OF_WEIGHTS = 1.5  # growth factor after which the weights of scores are also learned again
 
 
 class KeySlots:
@@ -71,7 +71,7 @@ class TextModel:
     weights : ndarray of float64
         The weights of these scores.
     n_learned : int
-        The number of texts when all were last learned.
+        The number of texts when all texts were last learned.
     n_changed : int
         The number of texts added and removed since then.
     n_weighed : int
@@ -100,8 +100,8 @@ class TextModel:
     ) -> TextModel:
         """Learn texts and their classes ``y``; return the model.
 
-        The weights of scores are learned from held-out texts, unless ``weighed`` holds them and the number of texts
-        that they were learned from.
+        The weights of scores are learned from held-out texts, unless ``weighed`` contains them and the number of texts
+        from which they were learned.
         """
         model = cls(generator)
         model.frequencies = DocumentFrequencies.of(stored.hashed)
@@ -160,13 +160,13 @@ class TextModel:
     # Further texts
 
     def is_due(self, n_more: int) -> bool:
-        """Return whether all texts should be learned again when some more come."""
+        """Return whether ``n_more`` new texts require learning all texts again."""
         few = self.n_learned <= _SMALL
         share = _GROWTH_OF_SMALL if few else _GROWTH
         return self.n_changed + n_more > share * self.n_learned or n_more > _MANY * len(self.stored)
 
     def learned_again(self, stored: StoredTexts, y: np.ndarray) -> TextModel:
-        """Return a model trained from scratch. It keeps the weights of scores unless many more texts have come."""
+        """Return a model trained from scratch. It keeps the weights of scores unless many texts were added."""
         same_scores = (self.vectors is None) == (np.unique(y).size > _MOST_CLASSES)
         keeps = same_scores and len(stored) < _GROWTH_OF_WEIGHTS * self.n_weighed
         weighed = (self.weights, self.n_weighed) if keeps else None
@@ -204,7 +204,7 @@ class TextModel:
         self.n_changed += n
 
     def without(self, gone: np.ndarray) -> TextModel:
-        """Return a model without the texts at some positions, and without classes that have no others."""
+        """Return a model without the texts at some positions, and without classes that have no other texts."""
         stored, former = self.stored, self.classes
         made = TextModel(self.generator)
         made.factors, made.slots, made.weights, made.n_learned = self.factors, self.slots, self.weights, self.n_learned
@@ -254,14 +254,14 @@ class TextModel:
             yield slice(first, min(n, first + length))
 
     def calibrate(self, scores: list[np.ndarray], labels: np.ndarray) -> None:
-        """Scale the weights by the likelihood of the classes of further texts."""
+        """Scale the weights by maximum likelihood of the classes of further texts."""
         total = weighted_sum(scores, self.weights)
         self.weights = self.weights * learn_weights_of_scores([total], labels, np.ones(1))[0]
 
     # Files
 
     def described(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-        """Return the fields and the arrays of a file."""
+        """Return the fields and the arrays for a file."""
         counts = self.frequencies.counts
         columns = np.flatnonzero(counts).astype(np.int32)
         fields: dict[str, Any] = {
@@ -330,5 +330,5 @@ def _of_classes(classifier: CMTClassifier, rows: Any) -> np.ndarray:
 
 
 def _copied(classifier: CMTClassifier) -> Any:
-    """Return a copy that can change without the classifier."""
+    """Return an independent copy."""
     return copy.deepcopy(classifier)

@@ -15,7 +15,7 @@ from ..persistence import read_array
 from ._base import MOST
 from ._skipgram import Words
 
-_SMOOTHED = 0.5  # exponent of the frequencies that negatives are drawn by
+_SMOOTHED = 0.5  # exponent of the frequencies in the distribution of negatives
 
 
 class Vocabulary:
@@ -36,7 +36,7 @@ class Vocabulary:
         self.counts = np.zeros(0, np.int64)
         self.n_parts = 0
         self.row_of_bucket: dict[int, int] = {}
-        self.word_rows: list[int] = []  # of words themselves
+        self.word_rows: list[int] = []  # rows of whole words
         self.starts = np.zeros(1, np.int64)
         self.parts = np.zeros(0, np.int32)
 
@@ -63,7 +63,7 @@ class Vocabulary:
         self.counts = np.concatenate([self.counts, np.zeros(len(words), np.int64)])
 
     def buckets(self, word: str) -> Iterator[int]:
-        """Yield the hash of each n-gram of a word, with marks of its beginning and end.
+        """Yield the hash of each n-gram of a word, which is enclosed in ``<`` and ``>``.
 
         A short word is also one of its own n-grams, which gives it more weight.
         """
@@ -82,7 +82,7 @@ class Vocabulary:
         return np.array([row for row in rows if row is not None], np.int32)
 
     def for_kernels(self, subsample: float) -> Words:
-        """Return the arrays for kernels. Words are kept with the square root of ``subsample`` over their frequency."""
+        """Return the arrays for kernels. ``subsample`` reduces the probability of keeping frequent words."""
         shares, aliases = alias_table(self.counts**_SMOOTHED)
         frequencies = self.counts / max(1, self.counts.sum())
         with np.errstate(divide="ignore"):
@@ -92,7 +92,7 @@ class Vocabulary:
 
 
 def alias_table(weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the probabilities and aliases by which cells drawn uniformly become indices drawn by weight."""
+    """Return the probabilities and aliases that turn uniformly drawn cells into indices drawn by weight."""
     n = weights.size
     scaled = (weights * (n / weights.sum())).tolist() if n and weights.sum() > 0 else [1.0] * n
     aliases = list(range(n))
@@ -218,11 +218,11 @@ class TextFeatures:
 
     @property
     def n_rows(self) -> int:
-        """How many features there are: parts of words, and then n-grams of words."""
+        """The number of features: parts of words, followed by n-grams of words."""
         return self.vocabulary.n_parts + self.grams.size
 
     def learn(self, corpus: Corpus, min_count: int) -> None:
-        """Give rows to the features of texts: words that occur ``min_count`` times, and n-grams of words."""
+        """Assign rows to the features of texts: words that occur ``min_count`` times, and n-grams of words."""
         known, counts = self.vocabulary, corpus.counts()
         often = [(-count, word) for word, count in zip(corpus.id_of, counts.tolist(), strict=True)]
         known.add([word for n, word in sorted(often) if -n >= min_count and word not in known.id_of], 0)
@@ -249,7 +249,7 @@ class TextFeatures:
         return counts
 
     def idf(self, counts: Any) -> np.ndarray:
-        """Return the inverse document frequency of each feature, from how often texts have it."""
+        """Return the inverse document frequency of each feature."""
         n_texts = np.bincount(counts.indices, minlength=self.n_rows)
         idf: np.ndarray = np.log((1.0 + counts.shape[0]) / (1.0 + n_texts)) + 1.0
         return idf.astype(np.float32)

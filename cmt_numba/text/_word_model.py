@@ -19,7 +19,7 @@ from ._base import MOST, are_moderate
 from ._skipgram import FeatureVectors, SkipgramSettings, learn_texts
 from ._vocabulary import Corpus, Vocabulary, read_vocabulary, vocabulary_arrays
 
-_WORDS_IN_A_STEP = 20_000  # of a thread, between which the learning rate falls
+_WORDS_IN_A_STEP = 20_000  # words of a thread between two decreases of the learning rate
 _RARE = 1e-3  # frequency at which smooth inverse frequency halves the weight of a word (Arora et al., 2017)
 _MOST_TEXTS = 20_000  # that the common direction is found from
 
@@ -204,7 +204,7 @@ class WordModel:
 
     @classmethod
     def of(cls, options: Any, arrays: dict[str, np.ndarray]) -> WordModel:
-        """Return the model of a file. Raises InvariantError, TypeError or ValueError if it is none."""
+        """Return the model of a file. Raises InvariantError, TypeError or ValueError if it is not valid."""
         described = read_document(arrays, "described")
         require(type(described) is dict, "the description must be an object")
         model, d = cls(options), options.n_components

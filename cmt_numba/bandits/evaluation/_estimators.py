@@ -12,8 +12,8 @@ from .._checks import check_rewards, generator_of, numbers
 from . import _intervals
 from ._intervals import METHODS
 
-_THRESHOLDS = 20  # that are compared
-_LEAST = 1e-100  # propensity; the squares of larger weights would overflow
+_THRESHOLDS = 20  # number of thresholds to compare
+_LEAST = 1e-100  # least propensity; the squares of larger weights would overflow
 
 
 @dataclass(frozen=True)
@@ -45,12 +45,12 @@ class Estimate:
     _parts: tuple[np.ndarray, np.ndarray] | None = None  # numerators and denominators of a ratio of means
     _offsets: np.ndarray | None = None  # terms whose mean is added to the ratio
     _sides: tuple[np.ndarray, np.ndarray] | None = (
-        None  # terms from 0 on: of the shares of the range below and above the value
+        None  # nonnegative terms of the shares of the range below and above the value
     )
 
     @property
     def effective_sample_size(self) -> float:
-        """The number of rows of equal weight that would be as informative: ``sum(w)**2 / sum(w**2)``."""
+        """The number of equally weighted rows with the same information: ``sum(w)**2 / sum(w**2)``."""
         squares = float(np.square(self.weights).sum())
         return float(self.weights.sum()) ** 2 / squares if squares > 0.0 else 0.0
 
@@ -67,7 +67,7 @@ class Estimate:
         Parameters
         ----------
         method : {"betting", "bernstein", "chernoff", "bootstrap", "normal"}, default "bernstein"
-            - "betting": excludes values by the capital of a gambler. Holds for any number of rows, and is mostly the
+            - "betting": excludes values by the capital of a gambler. Holds for any number of rows, and is usually the
               narrowest such interval.
             - "bernstein": the empirical Bernstein bound. Holds for any number of rows.
             - "chernoff": the relative-entropy Chernoff bound. Holds for any number of rows, and is narrow if the value
@@ -79,7 +79,7 @@ class Estimate:
             by the weighted differences to the largest reward. They hold for weights of any size, and with ``tau``. An
             interval as wide as ``reward_range`` says nothing: use more rows, or a policy closer to that of the log.
         confidence : float between 0 and 1, default 0.95
-            Probability that the interval holds the value.
+            Probability that the interval contains the value.
         n_resamples : int, default 1000
             Number of resamples of the bootstrap.
         random_state : int or numpy.random.SeedSequence, default 0
@@ -103,7 +103,7 @@ class Estimate:
             raise ValueError("an interval needs at least two rows")
         low, high = sorted(
             self._unclipped(method, confidence, n_resamples, random_state)
-        )  # bounds of wrong weights cross
+        )  # the bounds cross if the weights are wrong
         least, most = (-np.inf, np.inf) if self.reward_range is None else self.reward_range
         return float(np.clip(low, least, most)), float(np.clip(high, least, most))
 
@@ -114,14 +114,14 @@ class Estimate:
         return method in ("bootstrap", "normal") or (method != "betting" and self.bounds is not None)
 
     def confidence_sequence(self, confidence: float = 0.95) -> np.ndarray:
-        """Return a betting interval after each row. All of them hold together with this probability.
+        """Return a betting interval after each row. All of them hold simultaneously with this probability.
 
-        The rows may be watched as they come, and collecting may stop when the interval is narrow enough.
+        The interval may be monitored as rows arrive, and collection may stop when it is narrow enough.
 
         Parameters
         ----------
         confidence : float between 0 and 1, default 0.95
-            Probability that all intervals hold the value.
+            Probability that all intervals contain the value.
 
         Returns
         -------
@@ -212,7 +212,7 @@ def importance_weights(propensities: Any, target: Any, tau: float = 0.0) -> np.n
 def inverse_propensity(
     rewards: Any, propensities: Any, target: Any, *, tau: float = 0.0, reward_range: tuple[float, float] = (0.0, 1.0)
 ) -> Estimate:
-    """Return the inverse propensity score; with ``tau`` the clipped one of Strehl et al. (2010), equation 2.
+    """Return the inverse propensity score, clipped by ``tau`` as in Strehl et al. (2010), equation 2.
 
     Parameters
     ----------
@@ -223,8 +223,8 @@ def inverse_propensity(
     target : array-like, shape (n,)
         Their probabilities under the policy to evaluate.
     tau : float in [0, 1], default 0.0
-        Smaller propensities are replaced by it. This bounds the variance, and underestimates the value if rewards are
-        not negative.
+        Smaller propensities are replaced by ``tau``. This bounds the variance, and underestimates the value if rewards
+        are not negative.
     reward_range : tuple of float, default (0.0, 1.0)
         The least and the largest possible reward, for intervals.
 
@@ -394,8 +394,8 @@ def switch(
     rewards, propensities, target, expected, expected_of_target, reward_range
         As of :func:`doubly_robust`.
     threshold : float, optional
-        The largest weight that is used. By default the one with the least estimated mean squared error (Wang, Agarwal
-        and Dudik, 2017): a smaller threshold has less variance and more bias. No interval shows this bias.
+        The largest weight to use. By default, the threshold with the least estimated mean squared error (Wang, Agarwal
+        and Dudik, 2017). A smaller threshold has less variance and more bias. No interval shows this bias.
 
     Returns
     -------
@@ -439,7 +439,7 @@ def _corrected(
     bounds: tuple[float, float],
     reward_range: tuple[float, float],
 ) -> Estimate:
-    """Return an estimate by a model and its corrections."""
+    """Return an estimate from a model and its corrections."""
     its_range = _checked_range(reward_range, rewards)
     return Estimate(name, float(terms.mean()), terms, weights, bounds, its_range)
 
@@ -461,7 +461,7 @@ def _largest_weight(propensities: Any, tau: float) -> float:
 def _corrections(
     rewards: Any, propensities: Any, target: Any, expected: Any, expected_of_target: Any, tau: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Return rewards, weights, errors of the model on logged actions, and the rewards it expects of the policy."""
+    """Return rewards, weights, errors of the model on logged actions, and its expected rewards of the policy."""
     weights = importance_weights(propensities, target, tau)
     rewards = check_rewards(rewards, weights.size)
     model = []
@@ -476,7 +476,7 @@ def _corrections(
 def _corrected_bounds(
     reward_range: tuple[float, float], rewards: np.ndarray, errors: np.ndarray, base: np.ndarray, largest: float
 ) -> tuple[float, float]:
-    """Return bounds of the terms, if rewards and expectations lie in the range or between the given ones."""
+    """Return bounds of the terms. Rewards and expectations must lie in the range or between the given ones."""
     low, high = _checked_range(reward_range, rewards)
     expected = rewards - errors
     low = min(low, float(expected.min()), float(base.min()))

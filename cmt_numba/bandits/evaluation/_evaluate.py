@@ -22,9 +22,9 @@ from ._estimators import (
 from ._logs import Log
 
 _ROWS_AT_ONCE = 10_000
-_FEW = 100  # effective rows
-_UNSURE = 3.0  # standard errors
-_SURE = 0.997  # the same as a confidence
+_FEW = 100  # minimum effective sample size
+_UNSURE = 3.0  # tolerated deviation, in standard errors
+_SURE = 0.997  # the confidence that corresponds to three standard errors
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Evaluation:
     n_rows : int
         Rows of the log.
     effective_sample_size : float
-        The number of rows of equal weight that would be as informative.
+        The number of equally weighted rows with the same information.
     mean_weight : float
         The mean importance weight, 1 in expectation if the log supports the policy.
     clipped : float
@@ -66,12 +66,12 @@ class Evaluation:
             Kind of the intervals, see :meth:`Estimate.interval`. Two more columns have "betting" intervals, for the
             estimators that have them.
         confidence : float between 0 and 1, default 0.95
-            Of the intervals.
+            The confidence of the intervals.
 
         Returns
         -------
         pandas.DataFrame
-            With the columns of Open Bandit Pipeline where it has them.
+            Columns have the names of Open Bandit Pipeline if they exist there.
         """
         percent = f"{100.0 * confidence:g}% CI"
         rows = []
@@ -128,7 +128,7 @@ class PolicyComparison:
         method : str, default "normal"
             Kind of the intervals.
         confidence : float between 0 and 1, default 0.95
-            Of the intervals.
+            The confidence of the intervals.
 
         Returns
         -------
@@ -154,7 +154,7 @@ class PolicyComparison:
 
 
 def _interval(estimate: Estimate, method: str, confidence: float) -> tuple[float, float]:
-    """Return an interval, or NaN where the estimator has none of that kind."""
+    """Return an interval, or NaN if the estimator has none of that kind."""
     if method not in ("normal", "bootstrap") and not estimate.has_interval(method):
         return float("nan"), float("nan")
     return estimate.interval(method, confidence=confidence)
@@ -170,8 +170,8 @@ def target_probabilities(policy: Any, log: Log) -> np.ndarray:
     Parameters
     ----------
     policy : object or callable
-        With ``probabilities(contexts, actions)``, as the policies of :mod:`cmt_numba.bandits` have it. Or a function of
-        contexts that returns an action for each, by number or by name, or probabilities of the columns of
+        An object with ``probabilities(contexts, actions)``, like the policies of :mod:`cmt_numba.bandits`. Or a
+        function of contexts that returns an action for each, by number or by name, or probabilities of the columns of
         ``log.allowed``, shape (n, k).
     log : Log
         The log.
@@ -245,7 +245,7 @@ def evaluate(
     tau : float in [0, 1], default 0.0
         Least propensity, see :func:`inverse_propensity`.
     threshold : float, optional
-        Of :func:`switch`, which tunes it by default.
+        The threshold of :func:`switch`, which tunes it by default.
     reward_range : tuple of float, default (0.0, 1.0)
         The least and the largest possible reward.
 
@@ -275,7 +275,7 @@ def evaluate(
     if probabilities.shape != choices.shape:
         raise ValueError(f"policy must have probabilities of shape {choices.shape}, not {probabilities.shape}")
     rows = np.repeat(np.arange(len(log)), np.diff(choices.offsets))
-    at = choices.places[choices.actions == log.actions[rows]]  # of the logged action of each row
+    at = choices.places[choices.actions == log.actions[rows]]  # position of the logged action of each row
     target = probabilities.reshape(-1)[at]
     if not np.allclose(probabilities.sum(axis=1), 1.0, atol=1e-6):
         raise ValueError("policy must have probabilities that sum to 1 over the allowed actions of each row")
@@ -307,7 +307,7 @@ def evaluate(
 
 
 def _advice_of_model(estimates: dict[str, Estimate]) -> list[str]:
-    """Return whether the model of the rewards disagrees with the rewards of the log."""
+    """Return a warning if the model of the rewards disagrees with the rewards of the log."""
     if "dm" not in estimates:
         return []
     low, high = estimates["sndr"].interval("normal", confidence=_SURE)

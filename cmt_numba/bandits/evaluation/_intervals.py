@@ -14,7 +14,7 @@ METHODS = ("betting", "bernstein", "chernoff", "bootstrap", "normal")
 
 _CELLS_AT_ONCE = 1 << 20
 _GRID = 400  # candidate means
-_MOST_BET = 0.75  # the share of its capital that a gambler may lose in a round
+_MOST_BET = 0.75  # the share of the capital that a gambler may lose in a round
 
 
 def normal(values: np.ndarray, confidence: float) -> tuple[float, float]:
@@ -24,7 +24,7 @@ def normal(values: np.ndarray, confidence: float) -> tuple[float, float]:
 
 
 def bernstein_below(values: np.ndarray, error: float) -> float:
-    """Return a lower bound for the mean of values from 0 on (empirical Bernstein; Maurer and Pontil, 2009).
+    """Return a lower bound for the mean of nonnegative values (empirical Bernstein; Maurer and Pontil, 2009).
 
     Values are clipped at the cube root of their number. This only lowers their mean, so the bound stays valid.
     """
@@ -44,7 +44,7 @@ def bernstein(values: np.ndarray, low: float, high: float, confidence: float) ->
 
 
 def betting_below(values: np.ndarray, error: float) -> np.ndarray:
-    """Return lower bounds for the mean of values from 0 on, after each value: float64. All of them hold together.
+    """Return a lower bound for the mean of nonnegative values after each value: float64. All hold simultaneously.
 
     For each candidate mean a gambler bets that values are larger. If the candidate is the mean, the capital ever
     exceeds ``1 / error`` with probability at most ``error``, so candidates with more capital are excluded (Waudby-Smith
@@ -63,7 +63,7 @@ def betting_below(values: np.ndarray, error: float) -> np.ndarray:
         apart = before - means
         bets = np.clip(apart / (variances + apart**2), 0.0, _MOST_BET / means)
         capital = np.maximum.accumulate(np.cumsum(np.log1p(bets * (values - means)), axis=1), axis=1)
-        excluded = np.logical_and.accumulate(capital > math.log(1.0 / error), axis=0)  # and all smaller means
+        excluded = np.logical_and.accumulate(capital > math.log(1.0 / error), axis=0)  # with all smaller means
         if first > 0:
             excluded &= bounds >= grid[first - 1]
         bounds = np.where(excluded.any(axis=0), means[excluded.sum(axis=0) - 1, 0], bounds)
