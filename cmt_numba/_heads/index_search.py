@@ -107,7 +107,7 @@ def _set_bounds(postings, room, x):
 
 @inner
 def _without(rest, bound, unread, is_long):
-    """Return the bounds after reading a list, the unread end of which can add ``unread``."""
+    """Return the bounds after reading a list whose unread end can add ``unread``."""
     if is_long:
         return _Rest(rest.short + unread, rest.long - bound)
     return _Rest(rest.short + unread - bound, rest.long)
@@ -180,7 +180,7 @@ def _keep(labels, sums, shares, lowest, rest, kept):
 
 @inner
 def _is_worth_all(room, n):
-    """Return whether reading all sums in sequence is faster than reading those of ``n`` labels."""
+    """Return whether reading all sums in sequence is faster than reading the sums of ``n`` labels."""
     return n * _LABELS_IN_A_ROW > room.sums.size
 
 
