@@ -63,7 +63,7 @@ class _IndexRoom(NamedTuple):
     labels: np.ndarray  # int64 (labels + _RUN,): labels found
     kept: np.ndarray  # int64 (labels + _RUN,): labels found that may be among the best
     scores: np.ndarray  # float32 (labels + _RUN,): scores of the kept labels that are scored in full, which come first
-    probe: Probe  # aimed at the row
+    probe: Probe  # probe for the current row
     n_scored: np.ndarray  # int64 (1,): labels scored in full for the row
 
 
