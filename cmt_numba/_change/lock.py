@@ -184,7 +184,7 @@ class ReadWriteLock:
         return any(reading not in (None, own) for reading in (known() for known in self._readers))
 
     def _hold_readers(self) -> None:
-        """Make readers hold back once they have had their turn, and wait for those that are reading."""
+        """Make readers hold back once they have had their turn, and wait for current readers."""
         now = time.perf_counter()
         if now < self._open_until:
             time.sleep(self._open_until - now)

@@ -125,7 +125,7 @@ def _sorted(slots: np.ndarray) -> np.ndarray:
 
 
 class ArrayCache(Generic[T]):
-    """A cache of objects by the arrays that they were made from."""
+    """A cache of objects by their source arrays."""
 
     def __init__(self) -> None:
         self._made: tuple[tuple[Any, np.ndarray, object, T], ...] = ()  # the array, a copy, the version; the last first

@@ -169,7 +169,7 @@ def begin_path(trees, frontier, n_leaves, patience, unfinished):
             for t in range(n_trees):
                 push(frontier, np.float32(0.0), t, trees.counters[t, ROOT])
     elif n_reached < n_trees:
-        here["first"] = here["end"]  # a heap of its own for each tree
+        here["first"] = here["end"]  # each tree has its own heap
         push(frontier, np.float32(0.0), n_reached, trees.counters[n_reached, ROOT])
     elif n_reached == n_trees:
         _merge_heaps(frontier)

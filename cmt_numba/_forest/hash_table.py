@@ -60,7 +60,7 @@ def find_place(table, entered, wanted, home):
 
 @inner
 def enter_place(table, place, home):
-    """Enter a place into a table that does not hold it; the caller has made room."""
+    """Insert a place into a table that does not contain it and has room."""
     mask = table.size - 1
     cell = home
     while table[cell] != NONE:

@@ -12,7 +12,7 @@ from .rows import Rows
 from .state import NONE, RIGHT
 
 WORTH_KEEPING = 0.5  # the least reward for which a query is stored as a further key
-WORTH_FINDING = 1.0  # the least reward for which routers learn the path to a memory; a lower one is seldom the best
+WORTH_FINDING = 1.0  # the least reward for which routers learn the path to a memory; lower rewards are rarely the best
 
 NO_ROOM = np.empty((0, 0), np.float32)
 """Stands for no scratch space for a probe."""

@@ -17,7 +17,7 @@ from .quantization import prefetch_code, product_of_codes
 from .rng import mix
 from .state import NONE
 
-_N_DRAWN = 8  # random memories that a search begins with, in addition to those of its leaves
+_N_DRAWN = 8  # random memories that a search starts from, in addition to the members of its leaves
 _FEWEST = 2  # links that each memory keeps
 
 

@@ -35,7 +35,7 @@ _CLOSE_ENOUGH = 1e-4  # smaller steps are skipped
 _FARTHEST = 0.003  # stop after a sweep whose longest step is shorter
 _ROWS_AHEAD = 6  # rows to prefetch
 _CELLS_IN_A_LINE = 16  # cells in a cache line of 64 bytes
-_SWEEPS_TO_CHECK = 5  # every fifth sweep checks all rows, the others those that changed in the last one
+_SWEEPS_TO_CHECK = 5  # every fifth sweep checks all rows, the others only rows that changed in the last sweep
 
 
 class Duties(NamedTuple):
@@ -75,7 +75,7 @@ class Bench(NamedTuple):
     touched: np.ndarray  # int32: features that the current label has weights for
     n_touched: np.ndarray  # int64 (1,): their number; all other weights are 0
     active: np.ndarray  # int64: entries of pairs that still change
-    learning: np.ndarray  # int64: buffer for those of the next sweep
+    learning: np.ndarray  # int64: buffer for the active entries of the next sweep
     softness: np.ndarray  # float32 (rows,): smaller for rows of larger weight
     stream: np.ndarray  # uint64 (1,): state of the random numbers
 

@@ -20,7 +20,7 @@ class LabelAnswers(NamedTuple):
 
 
 class Listing(NamedTuple):
-    """Labels of rows in one array: those of a row end at its entry of ``ends``."""
+    """Labels of rows in one array: the labels of a row end at its entry of ``ends``."""
 
     ends: np.ndarray  # int64 (rows,)
     labels: np.ndarray  # int64

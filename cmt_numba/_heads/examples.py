@@ -123,7 +123,7 @@ def all_slots(examples: StoredExamples) -> np.ndarray:
 
 
 def slots_of_examples(examples: StoredExamples, ids: np.ndarray) -> np.ndarray:
-    """Return the slots of examples, NONE for those that are not stored."""
+    """Return the slots of examples, or NONE for examples that are not stored."""
     slots = np.empty(ids.size, np.int64)
     find_slots(examples.keys, ids, slots)
     return slots

@@ -63,7 +63,7 @@ class _IndexRoom(NamedTuple):
     labels: np.ndarray  # int64 (labels + _RUN,): labels found
     kept: np.ndarray  # int64 (labels + _RUN,): labels found that may be among the best
     scores: np.ndarray  # float32 (labels + _RUN,): scores of the kept labels that are scored in full, which come first
-    probe: Probe  # aimed at the row
+    probe: Probe  # probe for the current row
     n_scored: np.ndarray  # int64 (1,): labels scored in full for the row
 
 
@@ -107,7 +107,7 @@ def _set_bounds(postings, room, x):
 
 @inner
 def _without(rest, bound, unread, is_long):
-    """Return the bounds after reading a list, the unread end of which can add ``unread``."""
+    """Return the bounds after reading a list whose unread end can add ``unread``."""
     if is_long:
         return _Rest(rest.short + unread, rest.long - bound)
     return _Rest(rest.short + unread - bound, rest.long)
@@ -180,7 +180,7 @@ def _keep(labels, sums, shares, lowest, rest, kept):
 
 @inner
 def _is_worth_all(room, n):
-    """Return whether reading all sums in sequence is faster than reading those of ``n`` labels."""
+    """Return whether reading all sums in sequence is faster than reading the sums of ``n`` labels."""
     return n * _LABELS_IN_A_ROW > room.sums.size
 
 

@@ -203,7 +203,7 @@ def _solved(
 def _append_lists(
     new: Digest, end: int, n_cells: np.ndarray, old: Digest, solved: Solved, kept: np.ndarray, task: LabelTask
 ) -> int:
-    """Append the lists of a task's labels, solved ones and those of the ``kept`` labels; return the new end."""
+    """Append the lists of a task's labels: the solved lists, and the lists of ``kept`` labels. Return the new end."""
     needed, read = end + int(n_cells[task.first : task.stop].sum()), 0
     if needed > new.features.size:
         for array in (new.features, new.weights):

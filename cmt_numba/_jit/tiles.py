@@ -43,7 +43,7 @@ class Tiles(NamedTuple):
 
 
 class TileQueries(NamedTuple):
-    """Coded queries, of which eight are scored together."""
+    """Coded queries, which are scored in groups of eight."""
 
     codes: np.ndarray  # int32: the codes of four features in each integer
     places: np.ndarray  # int64 (rows,): index of the first code of each row

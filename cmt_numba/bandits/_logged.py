@@ -268,7 +268,7 @@ class ArgmaxRegressor(Saved):
     def _scores(
         self, model: LogModel, X: Any, choices: Choices, known: np.ndarray, methods: list[str]
     ) -> dict[str, np.ndarray]:
-        """Return the scores of allowed actions by some methods; that of an action without rewards is 0."""
+        """Return the scores of allowed actions by some methods. The score of an action without rewards is 0."""
         scores = {method: np.zeros(choices.actions.size) for method in methods}
         n_rows = max(1, _CELLS_AT_ONCE // max(known.size, choices.shape[1]))
         for first in range(0, X.shape[0], n_rows):

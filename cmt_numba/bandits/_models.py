@@ -197,7 +197,7 @@ class RewardModels:
 
 
 def _clear(linear: Linear, slots: slice, regularization: float) -> None:
-    """Reset slots to those of actions without rewards."""
+    """Reset slots to the state of actions without rewards."""
     for name in _OF_ACTIONS:
         getattr(linear, name)[slots] = 0
     diagonal = np.arange(linear.targets.shape[1])

@@ -180,7 +180,7 @@ def read_options(
     kinds: list[str] | None = None,
     with_kinds: bool = False,
 ) -> ReadOptions:
-    """Return the options for reading a file; columns of tables have kinds if ``with_kinds``, without ``text``.
+    """Return the options for reading a file. With ``with_kinds`` and without ``text``, columns have kinds.
 
     Raises
     ------

@@ -24,7 +24,7 @@ class ShardPlan(NamedTuple):
     """How to open the store of a shard."""
 
     name: str
-    cluster: str  # distinguishes the actors of this store from those of others
+    cluster: str  # distinguishes the actors of this store from the actors of others
     path: str | None  # the folder; None for a store in memory
     is_new: bool  # whether the folder may be created
     file: str | None  # initial contents of a store in memory
@@ -80,7 +80,7 @@ def _are_stored(store: MemoryStore, keys: list[Key]) -> np.ndarray:
 def _query(
     store: MemoryStore, X: Any, k: int, where: Any, target_recall: float | None, n_probes: int | None
 ) -> Results:
-    # As many as the client wants, so that memories that arrive meanwhile do not displace others.
+    # As many as the client wants, so that memories that arrive during the call do not displace others.
     return store.query(X, min(k, max(MOST_WANTED, len(store))), where, target_recall, n_probes=n_probes)
 
 

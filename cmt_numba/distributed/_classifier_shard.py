@@ -14,7 +14,7 @@ from ..estimators import CMTClassifier, classified_examples, means_of
 from ..persistence import FileFormatError
 from ._shard import open_when_free
 
-_SECONDS_TO_OPEN = 10.0  # while the previous process still holds the lock of the folder
+_SECONDS_TO_OPEN = 10.0  # time to wait while the previous process still holds the lock of the folder
 
 RANKED = 15
 """Number of classes of other shards that may outrank a shard's own class in its results."""
@@ -56,7 +56,7 @@ class ClassifierShard:
         self._plan = plan
         self._opening = threading.Lock()
         self._opened: CMTClassifier | None = None
-        self._own: tuple[int, np.ndarray] | None = None  # and the step at which they were computed
+        self._own: tuple[int, np.ndarray] | None = None  # a step, and the cached result of ``_are_own`` at this step
 
     def _model(self) -> CMTClassifier:
         with self._opening:
@@ -127,7 +127,7 @@ class ClassifierShard:
         return ClassFacts(model.classes_[are_own], centre, stored.next_id // 2 + 1)
 
     def n_examples(self) -> int:
-        """Return how many examples the shard has learned, including those of other shards' classes."""
+        """Return the number of examples that the shard has learned, including examples of other shards' classes."""
         stored = classified_examples(self._model())
         return 0 if stored is None else stored.ids.size
 

@@ -254,7 +254,7 @@ class _BlocksRun(NamedTuple):
 def _run_on_blocks(
     estimator: Any, path: str, options: ReadOptions, block_rows: int, holdout: float, seed: int
 ) -> _BlocksRun:
-    """Learn the rows of a file that are not held out, and predict those that are."""
+    """Learn the rows of a file that are not held out, and predict the held-out rows."""
     estimator, seconds, answers, right, n_train = seeded(estimator, seed), [0.0, 0.0], [], [], 0
     for learning in (True, False):
         draws = np.random.default_rng(seed)  # the same in both passes

@@ -22,7 +22,7 @@ from ._schema import Schema
 from ._store_access import alone, change_and_note, delete_facts, facts_of, indexed_fields, options_of, silence_filters
 from ._topology import Topology
 
-_SECONDS_TO_OPEN = 5.0  # while the previous process still holds the lock of the folder
+_SECONDS_TO_OPEN = 5.0  # time to wait while the previous process still holds the lock of the folder
 _REQUEST = "request "  # prefix of the names of facts about requests
 
 

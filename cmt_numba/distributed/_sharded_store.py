@@ -691,7 +691,7 @@ class ShardedStore:
         actors = self._client.actors
         try:
             if self._cluster is not None:
-                with suppress(NoAnswerError, ClusterError):  # the changes of a shard that is gone are on disk
+                with suppress(NoAnswerError, ClusterError):  # the changes of dead shards are on disk
                     actors.ask("close", dict.fromkeys(self._topology.names, ()))
         finally:
             self._client.is_closed = True

@@ -71,7 +71,7 @@ class KindsOfColumns:
                 self._kinds[name] = _kind_of(frame[name])
 
     def found(self) -> tuple[str, ...] | None:
-        """Return the kinds of all columns as ``column=kind``, or None if some hold lists of numbers."""
+        """Return the kinds of all columns as ``column=kind``, or None if some contain lists of numbers."""
         lists = [name for name in self._columns if self._kinds[name] == "lists"]
         if lists and self._any_given:
             raise FormatError(

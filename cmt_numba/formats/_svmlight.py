@@ -166,7 +166,7 @@ class _Shape(NamedTuple):
     several_labels: bool
 
     def of_block(self, source: Source, block: LineBlock) -> _Shape:
-        """Return the shape of these lines and those of a block. Malformed lines are reported later by the reader."""
+        """Return the shape of these lines and the lines of a block. The reader reports malformed lines later."""
         end, several = self.n_features, self.several_labels
         for number, line in enumerate(block.data.splitlines(), block.first_line):
             if b"#" in line:

@@ -272,7 +272,7 @@ def parquet_files(path: Path) -> list[Path]:
 
 
 def _texts(frame: Any) -> list[str]:
-    """Return the text of each row: those of all columns, one after the other."""
+    """Return the text of each row, concatenated from all columns."""
     columns = [frame[name].fillna("").astype(str) for name in frame.columns]
     return [" ".join(row) for row in zip(*columns, strict=True)]
 

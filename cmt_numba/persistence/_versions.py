@@ -15,7 +15,7 @@ from ._container import Contents
 
 
 def _with_bound(contents: Contents) -> Contents:
-    """Add the eviction options to trees, also to those of estimators: no bound."""
+    """Add the eviction options, without a bound, to trees and to the trees of estimators."""
     attributes = _mapping(contents.fields.get("attributes"))
     trees = [contents.fields, _mapping(attributes.get("forest_")), _mapping(attributes.get("examples_"))]
     for options in (_mapping(tree.get("options")) for tree in trees):

@@ -300,7 +300,7 @@ def _leads(block: np.ndarray, of_query: np.ndarray) -> np.ndarray:
     for column, values in enumerate(block.T):
         order = np.lexsort((-values, of_query))
         firsts = np.searchsorted(of_query, np.arange(n_groups))
-        best = order[np.minimum(firsts, max(0, of_query.size - 1))]  # of each query
+        best = order[np.minimum(firsts, max(0, of_query.size - 1))]  # the best pair of each query
         second = order[np.minimum(firsts + 1, max(0, of_query.size - 1))]
         is_best = best[of_query] == np.arange(of_query.size)
         others = np.where(is_best, values[second][of_query], values[best][of_query])

@@ -18,8 +18,8 @@ class Counts(NamedTuple):
     of_asked: np.ndarray  # (symbols asked,): deletions of each
     of_stored: np.ndarray  # (symbols stored,): insertions of each
     swaps: np.ndarray  # shaped as the costs of exchanges
-    openings: np.ndarray  # shaped as those of openings
-    ends: np.ndarray  # shaped as those of symbols left out at the ends
+    openings: np.ndarray  # shaped like the costs of openings
+    ends: np.ndarray  # shaped like the costs of symbols left out at the ends
 
 
 _ANYHOW, _DELETED, _INSERTED = 0, 1, 2

@@ -15,7 +15,7 @@ from ._encoding import Sequences
 from ._spaces import Space, SpaceKind
 
 ASKED, STORED = 0, 1
-"""Sides of sequences: symbols of a query are deleted, those of a stored sequence are inserted."""
+"""Sides of sequences: symbols of a query are deleted, symbols of a stored sequence are inserted."""
 
 _LEAST, _MOST = 1e-3, 1e3  # limits of learned costs, relative to their mean
 _LEAST_FACTOR, _MOST_FACTOR = 0.05, 20.0

@@ -410,7 +410,7 @@ class EditDistance(Saved, BaseEstimator):
         return Costs.of(pairs, swaps, factors, both, openings, ends, normalized)
 
     def _prepared(self, stored: Alphabet | None = None) -> tuple[Alphabet, Costs]:
-        """Return the alphabet and the costs. The alphabet must be that of sequences that are ``stored`` already."""
+        """Return the alphabet and the costs. The alphabet must equal ``stored``, the alphabet of stored sequences."""
         if not hasattr(self, "_costs"):
             alphabet = self._new_alphabet()
             if alphabet is None:

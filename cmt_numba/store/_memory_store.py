@@ -382,7 +382,7 @@ class MemoryStore:
             effort = self._contents.efforts.of(search, min(k, n), target, among) if n_probes is None else n_probes
             found = search.find(Q, rows, min(k, n), n, among, effort)
             if k <= n or among is not None or forest.next_id == next_id:
-                break  # otherwise memories added meanwhile may have taken the places of others
+                break  # otherwise memories added during the query may have displaced others
         return found
 
     def _results(self, found: NearestMemories, k: int, version: int) -> tuple[Results, bool]:

@@ -116,7 +116,7 @@ class QueryMap:
 
     def _best(self) -> float:
         """Return the best strength, or 0 if none is significantly better than no map."""
-        n = np.maximum(self.trials[:, 0], 1.0)  # columns are those of ``trials``
+        n = np.maximum(self.trials[:, 0], 1.0)  # for the columns, see ``trials``
         gain, square, first, first_square = self.trials[:, 1:].T / n
         error, first_error = (np.sqrt(it / n) for it in (square, first_square))
         helps = (n >= _FEWEST) & (gain > _DEVIATIONS * error) & (first >= -_TOLERATED * first_error)

@@ -396,7 +396,7 @@ class BM25Vectorizer(TransformerMixin, SavableText):
         return count_terms(check_texts(name, texts, of_any_type=callable(self.analyzer)), analyze, columns)
 
     def _count_known(self, name: str, texts: Any) -> Any:
-        """Return how often each text has the terms of each column of the first documents."""
+        """Return the counts of terms in each text, by the columns of the first documents."""
         check_is_fitted(self, "document_frequency_")
         n_columns = self.document_frequency_.size
         counts = self._count(name, texts, HashedColumns(n_columns) if self.vocabulary_ is None else self.vocabulary_)
@@ -404,7 +404,7 @@ class BM25Vectorizer(TransformerMixin, SavableText):
         return counts
 
     def _fit(self, documents: Any) -> Any:
-        """Learn from the first documents, and return how often each has the term of each column."""
+        """Learn from the first documents, and return the count of the term of each column in each document."""
         self._check_parameters()
         columns = NewColumns() if self.n_features is None else HashedColumns(self.n_features)
         counts = self._count("documents", documents, columns)

@@ -51,7 +51,7 @@ class ClassModel(NamedTuple):
         return scipy.sparse.csr_array((data, indices, starts), counts.shape)
 
     def log_probabilities(self, hidden: np.ndarray) -> np.ndarray:
-        """Return the logarithm of the probability of each class: those of improbable classes would be rounded to 0."""
+        """Return the log-probability of each class. Probabilities of improbable classes would be rounded to 0."""
         scores = hidden @ self.vectors.outputs.T
         if self.loss in ("softmax", "forest"):
             return log_softmax(scores)

@@ -214,7 +214,7 @@ class SubwordVectors(TransformerMixin, TextEstimator):
         return self._learn(model, texts, falling=False)
 
     def _learn(self, model: WordModel, texts: Iterable[str], *, falling: bool) -> Self:
-        """Let a model learn, then take it as that of this object, so that an error or an interrupt changes nothing."""
+        """Train a model, then set it as the model of this object, so that an error or an interrupt changes nothing."""
         corpus = Corpus()
         corpus.add(self._words_of(text) for text in check_texts("texts", texts, or_none=True))
         model.meet(corpus, self)

@@ -74,7 +74,7 @@ class Vocabulary:
                 yield murmurhash3_32(marked[first : first + length], positive=True) % self.n_buckets
 
     def rows_of(self, word: str) -> np.ndarray:
-        """Return the rows of the parts of a word; of an unknown word, those of its known n-grams."""
+        """Return the rows of the parts of a word or, if the word is unknown, of its known n-grams."""
         known = self.id_of.get(word)
         if known is not None:
             return self.parts[self.starts[known] : self.starts[known + 1]]

@@ -11,7 +11,7 @@ from .numbers import all_within
 
 
 def check_recency(recency: Recency, n: int) -> None:
-    """Raise InvariantError unless a list holds each of the first ``n`` slots once, and no others."""
+    """Raise InvariantError unless a list contains each of the first ``n`` slots once, and no other slots."""
     check_layout(recency)
     require(recency.totals[LENGTH] == n <= recency.before.size, "the order of memories does not list each of them")
     inside = all_within(recency.after[:n], -1, n - 1) and all_within(recency.totals[FIRST : FIRST + 1], -1, n - 1)
