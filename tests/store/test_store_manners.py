@@ -68,7 +68,7 @@ def test_payloads_may_have_numbers_of_numpy_and_dates():
     }
     for where in ({"day": date(2020, 5, 17)}, {"day": {"gt": np.datetime64("2020-05-16")}}, {"count": np.int8(3)}):
         assert store.query(vectors(1), 1, where=where).keys.tolist() == [["a"]]
-    for wrong in ({"a": np.datetime64("NaT")}, {"a": np.float32("nan")}, {"a": object()}, {"a": 1j}):
+    for wrong in ({"a": np.datetime64("NaT", "s")}, {"a": np.float32("nan")}, {"a": object()}, {"a": 1j}):
         with pytest.raises((TypeError, ValueError), match="payloads must be JSON"):
             store.upsert("a", vectors(1), wrong)
 
