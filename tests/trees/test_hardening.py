@@ -166,7 +166,7 @@ UNUSABLE: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "records": (lambda: np.zeros((3, WIDTH), "f4,f4"), TypeError, "X must hold real numbers"),
     "row of records": (lambda: np.zeros(3, "f4,f4"), ValueError, "X must have two dimensions"),
     "durations": (lambda: np.zeros((3, WIDTH), "m8[s]"), TypeError, "X must hold real numbers"),
-    "numbers without end": (lambda: [[10**400] * WIDTH], TypeError, "X must hold real numbers, not object"),
+    "numbers without end": (lambda: [[10**400] * WIDTH], TypeError, "X must hold real numbers, got object"),
     "frame of words": (lambda: pandas_frame().astype(str), TypeError, "X must hold real numbers"),
     "polars null": (lambda: polars_frame().shift(1), ValueError, "X must be finite in float32: row 0"),
     "float16 infinity": (lambda: np.full((2, WIDTH), np.inf, np.float16), ValueError, "X must be finite in float32"),

@@ -99,14 +99,14 @@ BAD_ROWS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "sparse, no rows": (lambda: scipy.sparse.csr_array((0, WIDTH)), ValueError, "X must have at least one row"),
     "empty list": (list, ValueError, "X must have two dimensions"),
     "ragged list": (lambda: [[1.0] * WIDTH, [1.0]], TypeError, "X must be an array of real numbers"),
-    "objects": (lambda: np.full((2, WIDTH), 1.0, object), TypeError, "X must hold real numbers, not object"),
-    "strings": (lambda: np.full((2, WIDTH), "1"), TypeError, "X must hold real numbers, not <U1"),
-    "complex": (lambda: np.full((2, WIDTH), 1j), TypeError, "X must hold real numbers, not complex128"),
-    "dates": (lambda: np.zeros((2, WIDTH), "M8[s]"), TypeError, "X must hold real numbers, not datetime64"),
+    "objects": (lambda: np.full((2, WIDTH), 1.0, object), TypeError, "X must hold real numbers, got object"),
+    "strings": (lambda: np.full((2, WIDTH), "1"), TypeError, "X must hold real numbers, got <U1"),
+    "complex": (lambda: np.full((2, WIDTH), 1j), TypeError, "X must hold real numbers, got complex128"),
+    "dates": (lambda: np.zeros((2, WIDTH), "M8[s]"), TypeError, "X must hold real numbers, got datetime64"),
     "sparse complex": (
         lambda: scipy.sparse.csr_array(np.full((2, WIDTH), 1j)),
         TypeError,
-        "X must hold real numbers, not complex128",
+        "X must hold real numbers, got complex128",
     ),
 }
 
@@ -141,7 +141,7 @@ def test_too_many_memories(tree: ContextualMemoryTree):
     totals = tree._forest.allocated().keys.totals
     with nothing_changes(tree):
         held, totals[N_MEMORIES] = totals[N_MEMORIES], MOST_MEMORIES - 2
-        with pytest.raises(ValueError, match="X must have at most 2 rows, not 3"):
+        with pytest.raises(ValueError, match="X must have at most 2 rows, got 3"):
             tree.insert(np.ones((3, WIDTH)))
         totals[N_MEMORIES] = held
 
@@ -212,12 +212,12 @@ BAD_IDS: dict[str, tuple[Any, type[Exception], str]] = {
         f"ids must be ids of stored memories: there is no {2**63 + 1}",
     ),
     "repeated": ([3, 1, 3], ValueError, "ids must be distinct: 3 is named twice"),
-    "floats": ([1.0, 2.0], TypeError, "ids must be integers, not float64"),
-    "booleans": ([True, False], TypeError, "ids must be integers, not bool"),
-    "strings": (["1"], TypeError, "ids must be integers, not <U1"),
-    "none": (None, TypeError, "ids must be integers, not object"),
-    "beyond uint64": ([2**70], TypeError, "ids must be integers, not object"),
-    "two dimensions": ([[1, 2]], ValueError, "ids must have one dimension, not 2"),
+    "floats": ([1.0, 2.0], TypeError, "ids must be integers, got float64"),
+    "booleans": ([True, False], TypeError, "ids must be integers, got bool"),
+    "strings": (["1"], TypeError, "ids must be integers, got <U1"),
+    "none": (None, TypeError, "ids must be integers, got object"),
+    "beyond uint64": ([2**70], TypeError, "ids must be integers, got object"),
+    "two dimensions": ([[1, 2]], ValueError, "ids must have one dimension, got 2"),
     "none at all": ([], ValueError, "ids must name at least one memory"),
 }
 
@@ -259,9 +259,9 @@ INTEGERS = {
     "zero": (0, ValueError, "between 1 and"),
     "negative": (-3, ValueError, "between 1 and"),
     "too large": (2**40, ValueError, "between 1 and"),
-    "float": (2.0, TypeError, "an integer, not 2.0"),
-    "boolean": (True, TypeError, "an integer, not True"),
-    "string": ("2", TypeError, "an integer, not '2'"),
+    "float": (2.0, TypeError, "an integer, got 2.0"),
+    "boolean": (True, TypeError, "an integer, got True"),
+    "string": ("2", TypeError, "an integer, got '2'"),
     "array": (np.array([2]), TypeError, "an integer, not"),
 }
 
@@ -275,19 +275,19 @@ def test_bad_query_integers(tree: ContextualMemoryTree, queries: np.ndarray, nam
 
 
 def test_bad_k(tree: ContextualMemoryTree, queries: np.ndarray):
-    with nothing_changes(tree), pytest.raises(TypeError, match="k must be an integer, not None"):
+    with nothing_changes(tree), pytest.raises(TypeError, match="k must be an integer, got None"):
         tree.query(queries, k=None)
 
 
 REALS = {
-    "nan": (np.nan, ValueError, "between 0.0 and 1.0, not nan"),
-    "infinity": (np.inf, ValueError, "between 0.0 and 1.0, not inf"),
-    "negative": (-0.1, ValueError, "between 0.0 and 1.0, not -0.1"),
-    "too large": (1.1, ValueError, "between 0.0 and 1.0, not 1.1"),
-    "string": ("0.5", TypeError, "a real number, not '0.5'"),
-    "boolean": (True, TypeError, "a real number, not True"),
-    "none": (None, TypeError, "a real number, not None"),
-    "complex": (0.5j, TypeError, "a real number, not 0.5j"),
+    "nan": (np.nan, ValueError, "between 0.0 and 1.0, got nan"),
+    "infinity": (np.inf, ValueError, "between 0.0 and 1.0, got inf"),
+    "negative": (-0.1, ValueError, "between 0.0 and 1.0, got -0.1"),
+    "too large": (1.1, ValueError, "between 0.0 and 1.0, got 1.1"),
+    "string": ("0.5", TypeError, "a real number, got '0.5'"),
+    "boolean": (True, TypeError, "a real number, got True"),
+    "none": (None, TypeError, "a real number, got None"),
+    "complex": (0.5j, TypeError, "a real number, got 0.5j"),
 }
 
 
@@ -309,13 +309,13 @@ BAD_REWARDS: dict[str, tuple[Any, type[Exception], str]] = {
     "infinite": ([0, 0, np.inf, 0, 0], ValueError, r"rewards must lie in \[0, 1\]"),
     "above 1": ([0, 0, 0, 0, 1.001], ValueError, r"rewards must lie in \[0, 1\]"),
     "below 0": ([-0.001, 0, 0, 0, 0], ValueError, r"rewards must lie in \[0, 1\]"),
-    "too few": ([1.0] * 4, ValueError, r"rewards must have shape \(5,\) or \(5, 2\) like the hits, not \(4,\)"),
+    "too few": ([1.0] * 4, ValueError, r"rewards must have shape \(5,\) or \(5, 2\) like the hits, got \(4,\)"),
     "too many": (np.ones((5, 3)), ValueError, r"rewards must have shape .*not \(5, 3\)"),
     "one column": (np.ones((5, 1)), ValueError, r"rewards must have shape .*not \(5, 1\)"),
     "scalar": (1.0, ValueError, r"rewards must have shape .*not \(\)"),
-    "strings": (["1"] * 5, TypeError, "rewards must be real numbers, not <U1"),
-    "complex": ([1j] * 5, TypeError, "rewards must be real numbers, not complex128"),
-    "none": (None, TypeError, "rewards must be real numbers, not object"),
+    "strings": (["1"] * 5, TypeError, "rewards must be real numbers, got <U1"),
+    "complex": ([1j] * 5, TypeError, "rewards must be real numbers, got complex128"),
+    "none": (None, TypeError, "rewards must be real numbers, got object"),
     "ragged": ([[1, 2], [1]], TypeError, "rewards must be an array of real numbers"),
 }
 
