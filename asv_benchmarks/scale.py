@@ -1,11 +1,12 @@
 """Measure how costs and memory grow, whether memory stays bounded, and write large files."""
 
-from shared.commands import Commands, argument  # before libraries that read the number of threads
+from shared.commands import Commands, argument, timed  # before libraries that read the number of threads
 
 # isort: split
 import argparse
 import gc
 import math
+import multiprocessing
 import pickle
 import resource
 import statistics
@@ -27,6 +28,7 @@ commands = Commands(__doc__)
 
 _BLOCK = 100_000  # keys generated and inserted at once
 _MOST_NEXT = 1000  # keys inserted at once into a full tree
+_ASKED_AFTER_LOADING = 1000  # queries of a mapped tree
 
 
 class Line(NamedTuple):
@@ -353,6 +355,54 @@ def svmlight(options: argparse.Namespace) -> None:
         for text in lines(*sizes, options.seed):
             file.write(text)
             bar.update(text.count("\n"))
+
+
+def resident_megabytes() -> float:
+    """Return the resident memory of this process. Linux only."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * resource.getpagesize() / 1e6
+
+
+def save_tree(path: Path, n: int, n_features: int) -> None:
+    """Write a tree of random keys to a file, and its answers to a few of them to another one."""
+    tree, rng = ContextualMemoryTree(n_reroutes=0, random_state=0), np.random.default_rng(0)
+    blocks = []
+    for first in tqdm(range(0, n, _BLOCK), unit_scale=_BLOCK, unit="memory"):
+        rows = rng.standard_normal((min(_BLOCK, n - first), n_features), dtype=np.float32)
+        tree.insert(rows)
+        blocks.append(rows[:: max(1, n // _ASKED_AFTER_LOADING)])
+    keys = np.concatenate(blocks)
+    hits = tree.query(keys, k=5)
+    tree.save(path)
+    np.savez(path.with_suffix(".npz"), keys=keys, ids=hits.ids, scores=hits.scores)
+
+
+@commands.add(
+    argument("path", type=Path, help="file to write; it stays"),
+    argument("--memories", type=int, default=2**21),
+    argument("--features", type=int, default=1024),
+)
+def mapped(options: argparse.Namespace) -> None:
+    """Write a tree to a file of some gigabytes, map it in another process, and compare the answers."""
+    child = multiprocessing.get_context("spawn").Process(
+        target=save_tree, args=(options.path, options.memories, options.features)
+    )
+    child.start()
+    child.join()
+    if child.exitcode != 0:
+        sys.exit("the file could not be written")
+    saved = np.load(options.path.with_suffix(".npz"))
+    before = resident_megabytes()
+    tree, opening = timed(lambda: ContextualMemoryTree.load(options.path, mmap=True), time.perf_counter)
+    opened = resident_megabytes()
+    hits, first = timed(lambda: tree.query(saved["keys"], k=5), time.perf_counter)
+    _, second = timed(lambda: tree.query(saved["keys"], k=5), time.perf_counter)
+    same = np.array_equal(hits.ids, saved["ids"]) and np.array_equal(hits.scores, saved["scores"])
+    print(f"file {options.path.stat().st_size / 1e9:.2f} GB, opened in {opening:.2f} s")
+    print(f"resident memory: {opened - before:+.0f} MB to open, {resident_megabytes() - opened:+.0f} MB to answer")
+    print(f"{len(saved['keys'])} queries: {first:.2f} s with compilation or loading of kernels, then {second:.3f} s")
+    print(f"answers {'as before' if same else 'DIFFERENT from before'}")
+    sys.exit(not same)
 
 
 main = commands.main
