@@ -222,7 +222,7 @@ INTEGERS = {
     "float": (2.0, TypeError, "an integer, got 2.0"),
     "boolean": (True, TypeError, "an integer, got True"),
     "string": ("2", TypeError, "an integer, got '2'"),
-    "array": (np.array([2]), TypeError, "an integer, not"),
+    "array": (np.array([2]), TypeError, "an integer, got"),
 }
 
 
