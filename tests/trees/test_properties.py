@@ -430,6 +430,3 @@ def on_side(tree: ContextualMemoryTree, root: int, side: int) -> np.ndarray:
         else:
             result[state.members[0, ~place, : state.leaves["size"][0, ~place]]] = True
     return result
-
-
-# Equal keys
