@@ -485,7 +485,7 @@ def current_parameters(kind: str, parameters: dict[str, Any]) -> dict[str, Any]:
 def _plain(name: str, value: Any) -> Any:
     value = value.item() if isinstance(value, np.generic) else value
     if not isinstance(value, bool | int | float | str | None):
-        raise TypeError(f"{name} must be a number, text or None to be saved, not {value!r:.50}")
+        raise TypeError(f"{name} must be a number, text or None to be saved, got {value!r:.50}")
     return value
 
 

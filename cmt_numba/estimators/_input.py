@@ -76,7 +76,7 @@ def check_sample_weight(sample_weight: Any, n_rows: int) -> np.ndarray | None:
     except (TypeError, ValueError) as error:
         raise TypeError(f"sample_weight must be an array of numbers: {error}") from error
     if weights.shape != (n_rows,):
-        raise ValueError(f"sample_weight must be one number for each of the {n_rows} rows of X, not {weights.shape}")
+        raise ValueError(f"sample_weight must be one number for each of the {n_rows} rows of X, got {weights.shape}")
     if not np.all((weights >= 0.0) & (weights <= _HEAVIEST)):  # NaN compares false
         raise ValueError(f"sample_weight must be from 0 to {_HEAVIEST:g}")
     if n_rows > 0 and not weights.any():
@@ -159,7 +159,7 @@ def check_example_ids(ids: Any, n_rows: int, examples: StoredExamples | None, *,
         raise ValueError("example_ids need stored examples: pass store_examples=True, or omit them")
     ids = check_ids(ids)
     if ids.size != n_rows:
-        raise ValueError(f"example_ids must be one for each of the {n_rows} rows, not {ids.size}")
+        raise ValueError(f"example_ids must be one for each of the {n_rows} rows, got {ids.size}")
     if ids.size > 0 and (ids.min() < 0 or ids.max() == np.iinfo(np.int64).max):
         raise ValueError(f"example_ids must be from 0 to {np.iinfo(np.int64).max - 1}")
     known = np.empty(0, np.int64) if examples is None else ids[slots_of_examples(examples, ids) != NONE]

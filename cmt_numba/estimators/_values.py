@@ -31,7 +31,7 @@ def as_values(y: Any, n_rows: int, *, objects: bool = False) -> Any:
     values = scipy.sparse.csr_array(y) if scipy.sparse.issparse(y) else _as_array(y, objects)
     if values.shape[:1] != (n_rows,):
         n_values = values.shape[0] if values.ndim else 1
-        raise ValueError(f"y must hold one value for each of the {n_rows} rows of X, not {n_values}")
+        raise ValueError(f"y must hold one value for each of the {n_rows} rows of X, got {n_values}")
     if values.ndim == 2 and not np.all(np.isfinite(values.data if scipy.sparse.issparse(values) else values)):
         raise ValueError("y must be finite: it holds NaN or infinity")
     return values
@@ -47,7 +47,7 @@ def _as_array(y: Any, objects: bool) -> np.ndarray:
     if values is not None and (values.ndim == 1 or (values.ndim == 2 and values.dtype.kind in "fiub" and not objects)):
         return values
     if not isinstance(y, Sequence | np.ndarray):
-        raise ValueError(f"y must be a matrix of numbers or a sequence of objects, not {type(y).__name__}")
+        raise ValueError(f"y must be a matrix of numbers or a sequence of objects, got {type(y).__name__}")
     kept = np.empty(len(y), object)
     for i, value in enumerate(y):  # a single assignment would turn sequences of equal length into a matrix
         kept[i] = value

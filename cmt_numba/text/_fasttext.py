@@ -222,11 +222,11 @@ class FastTextClassifier(ClassifierMixin, TransformerMixin, TextEstimator):
         learned = np.zeros((0, d), np.float32)
         if self.vectors is not None:
             if not isinstance(self.vectors, SubwordVectors):
-                raise TypeError(f"vectors must be SubwordVectors or None, not {type(self.vectors).__name__}")
+                raise TypeError(f"vectors must be SubwordVectors or None, got {type(self.vectors).__name__}")
             model = self.vectors._fitted()
             known, learned = copy.deepcopy(model.vocabulary), model.vectors.inputs
             if model.n_components != d:
-                raise ValueError(f"n_components must be {model.n_components} as of vectors, not {d}")
+                raise ValueError(f"n_components must be {model.n_components} as of vectors, got {d}")
         features = TextFeatures(known, self.word_ngrams, self.n_buckets)
         features.learn(corpus, self.min_count)
         if features.n_rows == 0:

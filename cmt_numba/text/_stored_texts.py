@@ -76,7 +76,7 @@ class StoredTexts:
             ids = list(range(self.next_slot, self.next_slot + n))
         listed = check_ids(ids)
         if len(listed) != n:
-            raise ValueError(f"ids must be one for each of the {n} texts, not {len(listed)}")
+            raise ValueError(f"ids must be one for each of the {n} texts, got {len(listed)}")
         seen: set[Any] = set()
         for one in listed:
             if one in self.slot_of or one in seen:
@@ -173,7 +173,7 @@ def check_ids(ids: Any) -> list[Any]:
     listed = [one.item() if isinstance(one, np.generic) else one for one in ids]
     for one in listed:
         if type(one) not in (str, int):
-            raise TypeError(f"ids must be strings or integers, not {one!r:.50}")
+            raise TypeError(f"ids must be strings or integers, got {one!r:.50}")
         if type(one) is int and abs(one) > MOST_IDS:
-            raise ValueError(f"ids must be at most 2**53, not {one}")
+            raise ValueError(f"ids must be at most 2**53, got {one}")
     return listed

@@ -219,7 +219,7 @@ X2 = vectors(2)
         (lambda s: s.add(["a", "a"], X2), ValueError, "given twice"),
         (lambda s: s.upsert(["a", "a"], X2), ValueError, "given twice"),
         (lambda s: s.add([1, 2], X2), TypeError, "strings like those in the store"),
-        (lambda s: s.add(["a"], X2), ValueError, "2 rows of X, not 1"),
+        (lambda s: s.add(["a"], X2), ValueError, "2 rows of X, got 1"),
         (lambda s: s.add(["a", "b"], X2[:, :5]), ValueError, "8 features"),
         (lambda s: s.add(["a", "b"], X2 * 0), ValueError, "zeros: row 0"),
         (lambda s: s.add(["a", "b"], X2 * np.inf), ValueError, "finite"),
