@@ -38,7 +38,7 @@ _FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
 _CSR = (scipy.sparse.csr_array, scipy.sparse.csr_matrix)
 
 _DTYPES_OF_HITS = tuple(map(np.dtype, ("i8", "f4", "i4", "i4", "i4", "i1", "f4")))
-_FOREIGN_EXPLORATION = "hits.exploration must come from this forest: pass hits as query has returned them"
+_FOREIGN_EXPLORATION = "hits.exploration must come from this forest: pass the hits that query returned, unchanged"
 
 _EMPTY_INDICES = np.empty(0, np.int32)
 _INTEGERS = (int, np.integer)
@@ -183,7 +183,7 @@ def unmasked(name: str, value: Any) -> Any:
         If it has masked entries: the values below the mask would be taken for real.
     """
     if type(value) is not np.ndarray and np.ma.is_masked(value):
-        raise ValueError(f"{name} must have no masked entries: fill them in or leave them out")
+        raise ValueError(f"{name} must not have masked entries: fill them in or remove them")
     return value
 
 
@@ -219,7 +219,7 @@ def _as_csr(X: Any) -> scipy.sparse.csr_array:
         elif X.format == "dia":
             X = scipy.sparse.dia_array((X.data, X.offsets), X.shape)  # checks
         elif X.format == "lil" and list(map(len, X.rows)) != list(map(len, X.data)):
-            raise ValueError("its rows must have as many values as indices")
+            raise ValueError("each row must have as many values as indices")
         if X.format != "lil" and X.dtype.kind in "iub":
             X = X.astype(np.float64)  # SciPy sums duplicates in their own type, which may overflow
         X = scipy.sparse.csr_array(X)
@@ -274,22 +274,27 @@ def check_ids(ids: Any) -> np.ndarray:
     if given.size > 1:
         unique, counts = np.unique(given, return_counts=True)
         if unique.size < given.size:
-            raise ValueError(f"ids must be distinct: {unique[counts > 1][0]} is named twice")
+            raise ValueError(f"ids must be distinct: {unique[counts > 1][0]} occurs twice")
     return given
 
 
 def check_memory_ids(ids: Any, n_rows: int) -> np.ndarray:
     """Return one memory id for each of ``n_rows`` rows, as int64. Raises TypeError or ValueError for other ids."""
     given = _as_ids(ids)
-    if given.size != n_rows:
-        raise ValueError(f"ids must be one for each of the {n_rows} rows of X, got {given.size}")
+    check_entries("ids", given.size, n_rows)
     return given
+
+
+def check_entries(name: str, n_found: int, n_rows: int, of: str = "rows of X") -> None:
+    """Raise ValueError unless an argument has one entry for each row."""
+    if n_found != n_rows:
+        raise ValueError(f"{name} must have one entry for each of the {n_rows} {of}, got {n_found}")
 
 
 def check_groups(groups: Any, n: int) -> np.ndarray:
     """Return one group number for each of ``n`` ids, as int64. Raises TypeError or ValueError for other groups."""
-    if (given := _as_ids(groups, "groups")).size != n:
-        raise ValueError(f"groups must be one for each of the {n} ids, got {given.size}")
+    given = _as_ids(groups, "groups")
+    check_entries("groups", given.size, n, "ids")
     return given
 
 
@@ -300,7 +305,7 @@ def _as_ids(ids: Any, name: str = "ids") -> np.ndarray:
     except ValueError as error:
         raise ValueError(f"{name} must have one dimension: {error}") from error
     if given.size == 0:
-        raise ValueError(f"{name} must name at least one memory")
+        raise ValueError(f"{name} must contain at least one id")
     if given.dtype.kind not in "iu":
         raise TypeError(f"{name} must be integers, got {given.dtype}")
     if given.ndim != 1:
@@ -359,7 +364,7 @@ def check_rewards(rewards: Any, ids: np.ndarray) -> np.ndarray:
     if rewards.shape not in ((ids.shape[0],), ids.shape):
         raise ValueError(f"rewards must have shape {(ids.shape[0],)} or {ids.shape} like the hits, got {rewards.shape}")
     if not np.all((rewards >= 0) & (rewards <= 1)):  # NaN compares false
-        raise ValueError("rewards must lie in [0, 1]")
+        raise ValueError("rewards must be between 0 and 1")
     return np.ascontiguousarray(rewards.reshape(ids.shape[0], -1), dtype=np.float32)
 
 

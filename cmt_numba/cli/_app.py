@@ -148,7 +148,7 @@ def fit(
     check_files(inputs=(data, labels), outputs=(model,))
     file_to_write(model)
     if keys is not None and streaming:
-        raise ValueError("--keys learns from all texts at once; leave out --keys or --streaming")
+        raise ValueError("--keys needs all texts at once; omit --keys or --streaming")
     given_options = read_options(
         data_format, task, features, bits, label, text, ignore, labels, keys, kinds, with_kinds=not streaming
     )
@@ -278,11 +278,11 @@ def evaluate(
     result: evaluation.ProgressiveResult | evaluation.BatchResult
     if progressive:
         if ray is not None:
-            raise ValueError(
-                "--ray cannot be used with --progressive, which learns one row after another; leave it out"
-            )
+            raise ValueError("--ray cannot be combined with --progressive, which learns row by row; omit one of them")
         if test is not None:
-            raise ValueError("--test cannot be used with --progressive, which tests on the rows of DATA; leave it out")
+            raise ValueError(
+                "--test cannot be combined with --progressive, which tests on the rows of DATA; omit one of them"
+            )
         sizes = partial(evaluation.next_batch_size, most=batch_size)
         with stream(source, sizes, "asking and learning", progress) as batches:
             result = evaluation.progressive_validation(estimator, batches.pairs(), callback=batches.note)

@@ -9,7 +9,7 @@ import numpy as np
 
 from .._forest import NONE, Rows
 from .._heads import StoredExamples, slots_of_examples
-from .._validation import check_ids, check_known, unmasked
+from .._validation import check_entries, check_ids, check_known, unmasked
 
 DTYPES = [np.float32, np.float64]
 
@@ -42,7 +42,7 @@ def warn_of_scales(X: Any) -> None:
         largest = np.flatnonzero(counts)[sizes.argmax()]
         warnings.warn(
             f"features differ by orders of magnitude: feature {largest} is about {sizes.max() / usual:.0f} times as "
-            "large as others, which will hardly count; scale them, for example with "
+            "large as the others and dominates them; scale the features, for example with "
             "make_pipeline(StandardScaler(), CMTClassifier())",
             UserWarning,
             stacklevel=2,
@@ -77,9 +77,11 @@ def check_sample_weight(sample_weight: Any, n_rows: int) -> np.ndarray | None:
     except (TypeError, ValueError) as error:
         raise TypeError(f"sample_weight must be an array of numbers: {error}") from error
     if weights.shape != (n_rows,):
-        raise ValueError(f"sample_weight must be one number for each of the {n_rows} rows of X, got {weights.shape}")
+        raise ValueError(
+            f"sample_weight must have one entry for each of the {n_rows} rows of X, got shape {weights.shape}"
+        )
     if not np.all((weights >= 0.0) & (weights <= _HEAVIEST)):  # NaN compares false
-        raise ValueError(f"sample_weight must be from 0 to {_HEAVIEST:g}")
+        raise ValueError(f"sample_weight must be between 0 and {_HEAVIEST:g}")
     if n_rows > 0 and not weights.any():
         raise ValueError("sample_weight must not be 0 for all rows: all weights are zero")
     if np.all(weights == 1.0):
@@ -162,13 +164,12 @@ def check_example_ids(ids: Any, n_rows: int, examples: StoredExamples | None, *,
     if not stored:
         raise ValueError("example_ids need stored examples: pass store_examples=True, or omit them")
     ids = check_ids(ids)
-    if ids.size != n_rows:
-        raise ValueError(f"example_ids must be one for each of the {n_rows} rows, got {ids.size}")
+    check_entries("example_ids", ids.size, n_rows)
     if ids.size > 0 and (ids.min() < 0 or ids.max() == np.iinfo(np.int64).max):
-        raise ValueError(f"example_ids must be from 0 to {np.iinfo(np.int64).max - 1}")
+        raise ValueError(f"example_ids must be between 0 and {np.iinfo(np.int64).max - 1}")
     known = np.empty(0, np.int64) if examples is None else ids[slots_of_examples(examples, ids) != NONE]
     if known.size > 0:
-        raise ValueError(f"example_ids must be new, but {known[0]} is stored already: remove it first")
+        raise ValueError(f"example_ids must be new, but {known[0]} is already stored: remove it first")
     return ids
 
 

@@ -66,7 +66,7 @@ class ExtremeSource(Source):
     def _scanned(self) -> ReadOptions:
         _, n_features, _ = self._header()
         if self.options.task == "multiclass":
-            raise FormatError(self.path, "rows of this format have any number of labels; choose the task multilabel")
+            raise FormatError(self.path, "rows of this format may have several labels; choose the task multilabel")
         if self.options.n_features is not None and self.options.n_features < n_features:
             reason = f"has {n_features} features, more than the given {self.options.n_features}; raise n_features"
             raise FormatError(self.path, reason, line=1)

@@ -265,7 +265,7 @@ def read_contents(
         if not stat.S_ISREG(status.st_mode):
             raise FileFormatError(path, "is not a regular file")
         if not mmap and is_empty_space(file, status.st_size):
-            raise FileFormatError(path, "consists almost entirely of holes; use a complete copy")
+            raise FileFormatError(path, "is mostly empty (a sparse file); use a complete copy")
         try:
             return _read(file, status.st_size, dtypes, lambda name: mmap or name in unread)
         except _DamagedError as error:
@@ -366,7 +366,7 @@ def _read_header(file: BinaryIO, size: int) -> tuple[int, dict[str, Any]]:
             "load it with a later version of cmt-numba"
         )
     if length > _LONGEST_HEADER:
-        raise _DamagedError(f"its header cannot be {length} bytes long")
+        raise _DamagedError(f"its header has the invalid length {length}")
     if length > size - _PREAMBLE.size:
         raise _DamagedError(_TRUNCATED)
     header = file.read(length)
@@ -389,7 +389,7 @@ def _refuse(constant: str) -> float:
 def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     members = dict(pairs)
     if len(members) < len(pairs):
-        raise ValueError("a name occurs twice")
+        raise ValueError("a name in its header occurs twice")
     return members
 
 
@@ -401,7 +401,7 @@ def _check_type(value: Any, kind: type, what: str) -> None:
 def _check_count(value: Any, most: int, what: str) -> None:
     _check_type(value, int, what)
     if not 0 <= value <= most:
-        raise _DamagedError(f"{what} cannot be {value}")
+        raise _DamagedError(f"{what} has the invalid value {value}")
 
 
 def _entries(described: dict[str, Any], dtypes: Dtypes, end: int, size: int) -> list[_Entry]:
@@ -413,7 +413,7 @@ def _entries(described: dict[str, Any], dtypes: Dtypes, end: int, size: int) -> 
         if entry.name in entries:
             raise _DamagedError(f"there are two arrays {entry.name!r}")
         if entry.offset != _aligned(end):
-            raise _DamagedError(f"array {entry.name!r} cannot lie at {entry.offset}")
+            raise _DamagedError(f"array {entry.name!r} has the invalid offset {entry.offset}")
         end = entry.offset + entry.n_bytes
         entries[entry.name] = entry
     if end != size:
@@ -438,7 +438,7 @@ def _entry(given: dict[str, Any], dtypes: Dtypes) -> _Entry:
     n_bytes = prod(shape) * dtypes[dtype].itemsize
     _check_count(given.get("bytes"), n_bytes, f"the size of array {name!r}")
     if given["bytes"] != n_bytes:
-        raise _DamagedError(f"array {name!r} cannot have {given['bytes']} bytes")
+        raise _DamagedError(f"array {name!r} has the invalid size {given['bytes']} bytes")
     _check_count(given.get("offset"), 1 << 62, f"the offset of array {name!r}")
     _check_count(given.get("crc32"), 2**32 - 1, f"the checksum of array {name!r}")
     return _Entry(name, dtypes[dtype], tuple(shape), given["offset"], n_bytes, given["crc32"])

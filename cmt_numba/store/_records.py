@@ -83,7 +83,7 @@ class MemoryDatabase:
             given.deserialize(contents)
             given.execute("PRAGMA cell_size_check = ON")
             if not _are_ours(given.execute("SELECT type, name, tbl_name, sql FROM sqlite_schema").fetchall()):
-                raise ValueError("its database has other tables than a store")
+                raise ValueError("its database does not have the tables of a store")
             if given.execute("PRAGMA integrity_check(1)").fetchone() != ("ok",):
                 raise ValueError("its database is damaged")
             given.backup(self._connection)  # a deserialized database cannot grow beyond 1 GiB

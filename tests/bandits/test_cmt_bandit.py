@@ -362,7 +362,7 @@ def test_bad_input_is_refused_before_anything_has_changed(experienced: CMTBandit
         (lambda: bandit.learn(x, [1], [-0.5]), r"\[0, 1\]"),
         (lambda: bandit.learn(x, [1, 2], [0.5]), "one for each"),
         (lambda: bandit.learn(x, [99], [0.5], [0.0]), "above 0"),
-        (lambda: bandit.add_actions(3), "new, got 3"),
+        (lambda: bandit.add_actions(3), "new, but 3"),
         (lambda: bandit.add_actions([50, 51], x), "one for each"),
         (lambda: bandit.remove_actions([1, 77]), "known, got 77"),
     ):

@@ -323,10 +323,10 @@ def test_complaints_about_data(folder: Path, tmp_path: Path):
     assert not (tmp_path / "my.cmt").exists()
     assert "NAME=VALUE" in fail("evaluate", folder / "train.svm", "--set", "colour=red")
     assert "loss must be one of" in fail("evaluate", folder / "train.svm", "--set", "loss=red")
-    assert "--test cannot be used with --progressive" in fail(
+    assert "--test cannot be combined with --progressive" in fail(
         "evaluate", folder / "train.svm", "--progressive", "--test", broken
     )
-    assert "--ray cannot be used with --progressive" in fail(
+    assert "--ray cannot be combined with --progressive" in fail(
         "evaluate", folder / "train.svm", "--progressive", "--ray", "local"
     )
     assert "--test-labels needs --test" in fail("evaluate", folder / "train.svm", "--test-labels", broken)

@@ -484,7 +484,7 @@ def test_foreign_and_damaged_files_are_refused(store: MemoryStore, tmp_path: Pat
         MemoryStore.load(path)
     before = store._contents._mark()
     store._contents.records.delete(np.array([3]))
-    with pytest.raises(ValueError, match="not those of its memories"):
+    with pytest.raises(ValueError, match="do not match its memories"):
         store.save(path)
     store._contents._recover(before)
     store.save(path)

@@ -78,21 +78,21 @@ BAD_ROWS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "too large for float32": (lambda: with_value(1e39), ValueError, "X must be finite in float32: row 1 .*too large"),
     "sparse nan": (lambda: scipy.sparse.csr_array(with_value(np.nan)), ValueError, "X must be finite.*row 1"),
     "sparse too large": (lambda: scipy.sparse.csr_array(with_value(-1e300)), ValueError, "X must be finite.*row 1"),
-    "too narrow": (lambda: np.ones((2, WIDTH - 1)), ValueError, f"X must have {WIDTH} features .*not {WIDTH - 1}"),
-    "too wide": (lambda: np.ones((2, WIDTH + 1)), ValueError, f"X must have {WIDTH} features .*not {WIDTH + 1}"),
+    "too narrow": (lambda: np.ones((2, WIDTH - 1)), ValueError, f"X must have {WIDTH} features .*got {WIDTH - 1}"),
+    "too wide": (lambda: np.ones((2, WIDTH + 1)), ValueError, f"X must have {WIDTH} features .*got {WIDTH + 1}"),
     "sparse too wide": (
         lambda: scipy.sparse.csr_array(np.ones((2, WIDTH + 1))),
         ValueError,
-        f"X must have {WIDTH} features .*not {WIDTH + 1}",
+        f"X must have {WIDTH} features .*got {WIDTH + 1}",
     ),
-    "one dimension": (lambda: np.ones(WIDTH), ValueError, r"X must have two dimensions .*not 1; write X.reshape"),
-    "three dimensions": (lambda: np.ones((2, WIDTH, 1)), ValueError, "X must have two dimensions .*not 3"),
-    "scalar": (lambda: 1.0, ValueError, "X must have two dimensions .*not 0"),
-    "none": (lambda: None, ValueError, "X must have two dimensions .*not 0"),
+    "one dimension": (lambda: np.ones(WIDTH), ValueError, r"X must have two dimensions .*got 1; write X.reshape"),
+    "three dimensions": (lambda: np.ones((2, WIDTH, 1)), ValueError, "X must have two dimensions .*got 3"),
+    "scalar": (lambda: 1.0, ValueError, "X must have two dimensions .*got 0"),
+    "none": (lambda: None, ValueError, "X must have two dimensions .*got 0"),
     "sparse, one dimension": (
         lambda: scipy.sparse.coo_array(np.ones(WIDTH)),
         ValueError,
-        "X must have two dimensions .*not 1",
+        "X must have two dimensions .*got 1",
     ),
     "no rows": (lambda: np.empty((0, WIDTH)), ValueError, "X must have at least one row and one feature"),
     "no features": (lambda: np.empty((3, 0)), ValueError, "X must have at least one row and one feature"),
@@ -211,14 +211,14 @@ BAD_IDS: dict[str, tuple[Any, type[Exception], str]] = {
         KeyError,
         f"ids must be ids of stored memories: there is no {2**63 + 1}",
     ),
-    "repeated": ([3, 1, 3], ValueError, "ids must be distinct: 3 is named twice"),
+    "repeated": ([3, 1, 3], ValueError, "ids must be distinct: 3 occurs twice"),
     "floats": ([1.0, 2.0], TypeError, "ids must be integers, got float64"),
     "booleans": ([True, False], TypeError, "ids must be integers, got bool"),
     "strings": (["1"], TypeError, "ids must be integers, got <U1"),
     "none": (None, TypeError, "ids must be integers, got object"),
     "beyond uint64": ([2**70], TypeError, "ids must be integers, got object"),
     "two dimensions": ([[1, 2]], ValueError, "ids must have one dimension, got 2"),
-    "none at all": ([], ValueError, "ids must name at least one memory"),
+    "none at all": ([], ValueError, "ids must contain at least one id"),
 }
 
 
@@ -262,7 +262,7 @@ INTEGERS = {
     "float": (2.0, TypeError, "an integer, got 2.0"),
     "boolean": (True, TypeError, "an integer, got True"),
     "string": ("2", TypeError, "an integer, got '2'"),
-    "array": (np.array([2]), TypeError, "an integer, not"),
+    "array": (np.array([2]), TypeError, "an integer, got"),
 }
 
 
@@ -305,10 +305,10 @@ def test_bad_reroute(tree: ContextualMemoryTree, n: Any, error: type[Exception])
 
 
 BAD_REWARDS: dict[str, tuple[Any, type[Exception], str]] = {
-    "nan": ([0, 0, np.nan, 0, 0], ValueError, r"rewards must lie in \[0, 1\]"),
-    "infinite": ([0, 0, np.inf, 0, 0], ValueError, r"rewards must lie in \[0, 1\]"),
-    "above 1": ([0, 0, 0, 0, 1.001], ValueError, r"rewards must lie in \[0, 1\]"),
-    "below 0": ([-0.001, 0, 0, 0, 0], ValueError, r"rewards must lie in \[0, 1\]"),
+    "nan": ([0, 0, np.nan, 0, 0], ValueError, r"rewards must be between 0 and 1"),
+    "infinite": ([0, 0, np.inf, 0, 0], ValueError, r"rewards must be between 0 and 1"),
+    "above 1": ([0, 0, 0, 0, 1.001], ValueError, r"rewards must be between 0 and 1"),
+    "below 0": ([-0.001, 0, 0, 0, 0], ValueError, r"rewards must be between 0 and 1"),
     "too few": ([1.0] * 4, ValueError, r"rewards must have shape \(5,\) or \(5, 2\) like the hits, got \(4,\)"),
     "too many": (np.ones((5, 3)), ValueError, r"rewards must have shape .*got \(5, 3\)"),
     "one column": (np.ones((5, 1)), ValueError, r"rewards must have shape .*got \(5, 1\)"),
@@ -342,7 +342,7 @@ def test_bad_hits(tree: ContextualMemoryTree, queries: np.ndarray, hits: Hits):
             tree.update(queries, wrong, rewards)
     with nothing_changes(tree), pytest.raises(ValueError, match="hits must have one row for each of the 4 rows of X"):
         tree.update(queries[:4], hits, rewards)
-    with nothing_changes(tree), pytest.raises(ValueError, match=r"hits must have one row .*not shape \(5,\)"):
+    with nothing_changes(tree), pytest.raises(ValueError, match=r"hits must have one row .*got shape \(5,\)"):
         tree.update(queries, hits._replace(ids=hits.ids[:, 0]), rewards)
     for name in hits.exploration._fields:
         shorter = hits._replace(exploration=hits.exploration._replace(**{name: getattr(hits.exploration, name)[:4]}))
