@@ -78,7 +78,7 @@ def fail_last(*words: Any) -> str:
 
 def test_kinds_that_cannot_be_used(tables: Path, tmp_path: Path):
     assert "COLUMN=KIND" in fail("info", tables / "train.csv", "--kind", "city=colour")
-    assert "has no column 'town'" in fail("info", tables / "train.csv", "--kind", "town=text")
+    assert "has no feature column 'town'" in fail("info", tables / "train.csv", "--kind", "town=text")
     assert "leave it out" in fail("info", tables / "train.csv", "--kind", "city=text", "--text", "note")
     given = ("-m", tmp_path / "my.cmt", "--kind", "city=text", "--streaming")
     assert "omit --kind" in fail("fit", tables / "train.csv", *given)

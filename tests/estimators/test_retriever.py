@@ -341,11 +341,11 @@ def test_bad_input_raises_before_anything_changes():
     retriever = CMTRetriever(random_state=0).fit(keys, values)
     with pytest.raises(ValueError, match="y must have one entry for each of the 20 rows"):
         retriever.partial_fit(keys, values[:5])
-    with pytest.raises(ValueError, match="y must hold vectors of 40 numbers"):
+    with pytest.raises(ValueError, match="y must contain vectors of 40 numbers"):
         retriever.partial_fit(keys, values[:, :3])
     with pytest.raises(ValueError, match="y must be finite"):
         retriever.partial_fit(keys, np.full((20, 40), np.nan))
-    with pytest.raises(ValueError, match="y must hold vectors of 40 numbers"):
+    with pytest.raises(ValueError, match="y must contain vectors of 40 numbers"):
         retriever.partial_fit(keys, ["a"] * 20)
     with pytest.raises(KeyError, match="there is no 99"):
         retriever.feedback(keys, np.full(20, 99), np.ones(20))

@@ -376,7 +376,7 @@ def test_the_weight_of_hybrid_keys_can_be_held_out(rng: np.random.Generator):
     anew = HybridVectorizer(words, Numbers(), weight="held_out")
     for given, problem in (
         (None, "needs classes"),
-        (told[:9], "one class for each"),
+        (told[:9], "one entry for each"),
         (range(60), "a class with two"),
     ):
         with pytest.raises(ValueError, match=problem):
@@ -485,7 +485,7 @@ def test_any_learning_rate_gives_probabilities(loss: str, weighting: str, tmp_pa
 
 
 def test_probabilities_are_those_of_the_logits():
-    """With one class for each binary model, probabilities far below the least float32 still rank the classes."""
+    """With one entry for each binary model, probabilities far below the least float32 still rank the classes."""
     classifier = FastTextClassifier(2, loss="negative", n_epochs=1, max_n=0, random_state=0).fit(["a", "b"], [0, 1])
     outputs = classifier._model.vectors.outputs
     hidden = classifier.transform(["a"])[0]
@@ -501,6 +501,6 @@ def test_vectors_that_diverge_are_refused(monkeypatch: pytest.MonkeyPatch):
     classifier = FastTextClassifier(2, max_n=0, random_state=0).fit(["a", "b"], [0, 1])
     before = classifier.predict_proba(["a"])
     monkeypatch.setattr("cmt_numba.text._fasttext.learn_labelled", diverge)
-    with pytest.raises(ValueError, match=r"diverged with learning_rate=0\.2: pass"):
+    with pytest.raises(ValueError, match=r"diverged with learning_rate=0\.2: use"):
         classifier.fit(["a", "b"], [0, 1])
     np.testing.assert_array_equal(classifier.predict_proba(["a"]), before)

@@ -82,7 +82,7 @@ def test_value_cosine(form: Any, rng: np.random.Generator):
         (lambda: ValueCosine(np.eye(3), np.full((3, 3), np.nan)), "of_rows must be finite"),
         (lambda: ValueCosine(np.eye(3)[0], np.eye(3)), "of_memories must have two dimensions"),
         (lambda: LabelEquality([1], [1])(np.array([0]), np.array([[1]])), "of_memories must have an entry"),
-        (lambda: LabelEquality([1], [1])(np.array([0]), np.array([[-2]])), "ids must be those of memories, or -1"),
+        (lambda: LabelEquality([1], [1])(np.array([0]), np.array([[-2]])), "ids must be ids of memories, or -1"),
         (lambda: LabelEquality([1], [1])(np.array([-1]), np.array([[0]])), "rows must be positions"),
         (lambda: LabelF1(np.eye(2), np.eye(2))(np.array([2]), np.array([[1]])), "of_rows must have an entry for row 2"),
     ],
