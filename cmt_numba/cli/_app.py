@@ -413,9 +413,13 @@ def info(
     if starts_like_ours(path):
         from ..evaluation import to_json
         from ._model_files import load_model
-        from ._show import describe_model
+        from ._show import describe_model, show_model
 
-        described = to_json(describe_model(load_model(path)))
+        model = load_model(path)
+        if not as_json:
+            show_model(Console(), str(path), model)
+            return
+        described = to_json(describe_model(model))
     else:
         options = read_options(
             data_format, task, features, bits, label, text, ignore, labels, kinds=kinds, with_kinds=True

@@ -92,7 +92,7 @@ class Client:
     def check_open(self) -> None:
         """Raise JournalError if the store is closed."""
         if self.is_closed:
-            raise JournalError("the store is closed: open it again")
+            raise JournalError("the store is closed; open it again")
 
     # Topologies
 

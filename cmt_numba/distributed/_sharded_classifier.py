@@ -158,7 +158,7 @@ class ShardedClassifier:
     ) -> Replies:
         """Call a method of some shards, each with its own arguments."""
         if self._is_closed:
-            raise JournalError("the classifier is closed: open it again")
+            raise JournalError("the classifier is closed; open it again")
         return actors.ask(method, calls, kind)
 
     def _ask_all(self, method: str, *arguments: Any, kind: tuple[Any, ...] = (), patient: bool = False) -> list[Any]:

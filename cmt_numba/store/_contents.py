@@ -185,7 +185,7 @@ class StoreContents:
     def check_open(self) -> None:
         """Raise JournalError if the store is closed."""
         if self._is_closed:
-            raise JournalError(f"{self.path or 'the store in memory'}: the store is closed: open it again")
+            raise JournalError(f"{self.path or 'the store in memory'}: the store is closed; open it again")
         tree = self.search.tree
         if isinstance(tree, DurableTree) and tree._journal.is_behind:
             tree._journal.catch_up()

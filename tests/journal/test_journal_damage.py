@@ -203,7 +203,10 @@ FORGED: dict[str, tuple[str, Callable[[Path], Any]]] = {
         "the tables of a journal",
         lambda f: execute(f, "ALTER TABLE entries RENAME TO t", "CREATE VIEW entries AS SELECT * FROM t"),
     ),
-    "a trigger": ("the tables of a journal", lambda f: execute(f, "CREATE TRIGGER t DELETE ON entries BEGIN SELECT 1; END")),
+    "a trigger": (
+        "the tables of a journal",
+        lambda f: execute(f, "CREATE TRIGGER t DELETE ON entries BEGIN SELECT 1; END"),
+    ),
     "a later version": ("has version 9", lambda f: execute(f, "PRAGMA user_version = 9")),
     "another program's": ("not a journal", lambda f: execute(f, "PRAGMA application_id = 7")),
     "a ban on writing": ("readonly", lambda f: _overwrite(f / "journal.sqlite", 18, b"\x03")),
@@ -216,7 +219,10 @@ FORGED: dict[str, tuple[str, Callable[[Path], Any]]] = {
     "no journal": ("empty, but 6 changes", lambda f: (f / "journal.sqlite").unlink()),
     "no mark": ("acknowledged: is missing", lambda f: (f / "acknowledged").unlink()),
     "no tree": ("tree-1.cmt: is missing", lambda f: (f / "tree-1.cmt").unlink()),
-    "another tree": ("tree-1.cmt: does not belong to the journal", lambda f: ContextualMemoryTree().save(f / "tree-1.cmt")),
+    "another tree": (
+        "tree-1.cmt: does not belong to the journal",
+        lambda f: ContextualMemoryTree().save(f / "tree-1.cmt"),
+    ),
     "a tree by another name": ("entry 1 is not valid: it leads to", lambda f: _with_the_tree_of_its_beginning(f)),
 }
 

@@ -344,7 +344,7 @@ def test_a_closed_store_says_so(store: MemoryStore):
         lambda: "k1" in store,
         lambda: list(store),
     ):
-        with pytest.raises(JournalError, match="closed: open it again"):
+        with pytest.raises(JournalError, match="closed; open it again"):
             call()
 
 
