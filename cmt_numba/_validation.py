@@ -9,6 +9,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import scipy.sparse
 
+from ._arrays import label_array as label_array
+from ._arrays import unmasked
 from ._change import share_rows
 from ._forest import (
     LEFT,
@@ -172,19 +174,6 @@ def sound(X: Any) -> Any:
     """
     unmasked("X", X)
     return _as_csr(X) if scipy.sparse.issparse(X) else X
-
-
-def unmasked(name: str, value: Any) -> Any:
-    """Return an array-like unchanged if it has no masked entries.
-
-    Raises
-    ------
-    ValueError
-        If it has masked entries: the values below the mask would be taken for real.
-    """
-    if type(value) is not np.ndarray and np.ma.is_masked(value):
-        raise ValueError(f"{name} must not have masked entries: fill them in or remove them")
-    return value
 
 
 def _dense_rows(X: np.ndarray, n_threads: int) -> Rows:
@@ -603,20 +592,6 @@ def check_jobs(n_jobs: Any) -> int | None:
     if n_jobs is None:
         return 1
     return None if n_jobs == -1 else check_integer("n_jobs", n_jobs, 1)
-
-
-def label_array(name: str, labels: Any) -> np.ndarray:
-    """Return labels as an array without changing any.
-
-    NumPy's string arrays drop trailing NUL characters, so lists with such strings become arrays of objects.
-    """
-    array = np.asarray(unmasked(name, labels))
-    if array.dtype.kind == "U" and not hasattr(labels, "dtype"):
-        objects = np.asarray(labels, object)
-        ends_in_nul = (isinstance(label, str) and label.endswith("\0") for label in objects.flat)
-        if objects.shape == array.shape and any(ends_in_nul):
-            return objects
-    return array
 
 
 def check_seed(random_state: Any) -> np.random.SeedSequence:

@@ -20,7 +20,7 @@ from .._version import __version__
 from . import _options as given
 from ._bandit import app as bandit_commands
 from ._options import WarmupKind, new_estimator, read_options
-from ._outputs import check_files, open_output, printable, to_json_text
+from ._outputs import check_files, is_model_file, open_output, printable, to_json_text
 
 if TYPE_CHECKING:
     from .. import evaluation
@@ -45,6 +45,8 @@ class _Commands(TyperGroup):
             if ctx.params.get("traceback") or hasattr(error, "exit_code"):  # Typer handles its own exceptions
                 raise
             reason = "not enough memory" if isinstance(error, MemoryError) and not str(error) else str(error)
+            if isinstance(error, OSError) and error.filename and error.strerror:
+                reason = f"{error.filename}: {error.strerror}"  # without the number of the error
             is_expected = isinstance(error, _EXPECTED)
             if not is_expected:
                 reason = f"unexpected {type(error).__name__}: {reason}; cmt-numba --traceback ... shows where"
@@ -405,12 +407,11 @@ def info(
     from rich.console import Console
 
     from ..formats import open_data
-    from ..persistence import starts_like_ours
     from ._streams import look_through, stream
     from ._tables import describe_data, listed_kinds, show_pairs
 
     described: dict[str, dict[str, Any]]
-    if starts_like_ours(path):
+    if is_model_file(path):
         from ..evaluation import to_json
         from ._model_files import load_model
         from ._show import describe_model, show_model

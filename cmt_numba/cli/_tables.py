@@ -36,7 +36,7 @@ def print_table(console: Console, title: str, table: Table) -> None:
 def show_kinds(options: ReadOptions, console: Console) -> None:
     """Print the kinds of the columns of a table, if they have some."""
     if options.kinds:
-        text = f"Columns: {listed_kinds(options)}. --kind COLUMN=KIND chooses another kind."
+        text = f"Columns: {listed_kinds(options)}. Use --kind COLUMN=KIND to change a kind."
         console.print(printable(text), highlight=False, markup=False, soft_wrap=True)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from .._validation import label_array
+from .._arrays import label_array
 from ._kinds import KindsOfColumns, as_numbers, kinds_of
 from ._labels import complaint_about_labels, indicator, is_name, label_list, whole_number
 from ._source import Batch, ReadOptions, Source

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse
 
-from .._validation import label_array
+from .._arrays import label_array
 from ._labels import complaint_about_labels, indicator, is_name, label_list, whole_number
 from ._source import Batch, ReadOptions, Source
 from ._text import FormatError, LineBlock, read_blocks

@@ -20,12 +20,11 @@ from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
-from .._version import __version__
+from .._version import MAGIC, __version__
 
 FORMAT_VERSION = 4
 """The version of the format that is written."""
 
-_MAGIC = b"\x93cmt-numba\r\n\x1a\n\x00\x00"  # not text, and changed by any conversion of line endings
 _PREAMBLE = struct.Struct("<16sIIQ")
 _LONGEST_HEADER = 1 << 16
 _ALIGNMENT = 64  # a cache line, which suffices for any vector instruction
@@ -152,7 +151,7 @@ def _write(file: BinaryIO, contents: Contents, dtypes: Dtypes) -> None:
     ]
     described = {"kind": contents.kind, "library": contents.library, "fields": contents.fields, "arrays": entries}
     header = _header(described, entries)
-    file.write(_PREAMBLE.pack(_MAGIC, FORMAT_VERSION, zlib.crc32(header), len(header)))
+    file.write(_PREAMBLE.pack(MAGIC, FORMAT_VERSION, zlib.crc32(header), len(header)))
     file.write(header)
     for array, entry in zip(arrays.values(), entries, strict=True):
         file.write(bytes(entry["offset"] - file.tell()))
@@ -206,14 +205,6 @@ def bring_to_disk(folder: Path) -> None:
 
 
 # Reading
-
-
-def starts_like_ours(path: str | os.PathLike[str]) -> bool:
-    """Return whether a file starts like the files of this library."""
-    if not os.path.isfile(path):
-        return False
-    with open(path, "rb") as file:
-        return file.read(len(_MAGIC)) == _MAGIC
 
 
 def read_fields(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -355,7 +346,7 @@ def _read(file: BinaryIO, size: int, dtypes: Dtypes, is_mapped: Callable[[str], 
 def _read_header(file: BinaryIO, size: int) -> tuple[int, dict[str, Any]]:
     """Return the version of the format and the header."""
     preamble = file.read(_PREAMBLE.size)
-    if preamble[: len(_MAGIC)] != _MAGIC[: len(preamble)] or not preamble:
+    if preamble[: len(MAGIC)] != MAGIC[: len(preamble)] or not preamble:
         raise _DamagedError("is not a file of cmt-numba")
     if len(preamble) < _PREAMBLE.size:
         raise _DamagedError(_TRUNCATED)

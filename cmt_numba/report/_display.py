@@ -13,7 +13,7 @@ METRICS = {
     "constant_accuracy": "accuracy of always predicting the most frequent class",
     "entropy_reduction": "entropy reduction over that baseline, bits",
     "majority_accuracy": "accuracy of predicting the class that was most frequent so far",
-    "entropy_reduction_over_majority": "entropy reduction over that baseline, bits",
+    "entropy_reduction_over_majority": "entropy reduction over the class most frequent so far, bits",
     "hamming": "wrong labels per row",
     "f1": "F1 of all labels",
     "f1_samples": "mean F1 of rows",

@@ -411,7 +411,7 @@ class Records:
         if n_norms > 0 and not (
             isinstance(most, float) and 0.0 < least <= most < math.inf
         ):  # SQLite sorts numbers before text
-            raise ValueError("it has vectors whose lengths are not positive numbers")
+            raise ValueError("the lengths of its vectors must be positive")
         return Summary(n, sum_of_ids, n_norms, least, most)
 
     def ids(self, condition: Condition = Condition("1")) -> np.ndarray:  # noqa: B008 - immutable

@@ -382,7 +382,7 @@ def test_bad_questions_are_refused_before_anything_has_changed(arguments: tuple[
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (([0], [1.0]), "one for each of the 2 rows"),
+        (([0], [1.0]), "one entry for each of the 2 rows"),
         (([0, 1], [1.0]), "rewards must have one entry"),
         (([0, 1], [1.0, np.inf]), "finite"),
         (([0, -1], [1.0, 1.0]), "between 0"),

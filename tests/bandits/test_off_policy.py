@@ -468,7 +468,7 @@ def test_other_bad_input(world: World, tmp_path: Path):
         (lambda: inverse_propensity([1.0], [0.5, 0.5], [0.5]), "same length"),
         (lambda: inverse_propensity([1.0], [0.5], [1.5]), "between 0 and 1"),
         (lambda: self_normalized([1.0, 1.0], [0.5], [0.5]), "rewards must have one"),
-        (lambda: doubly_robust([1.0], [0.5], [0.5], [1.0, 2.0], [1.0]), "expected must have 1 entries"),
+        (lambda: doubly_robust([1.0], [0.5], [0.5], [1.0, 2.0], [1.0]), "expected must have one entry"),
         (
             lambda: self_normalized_doubly_robust([1.0], [0.5], [0.5], [1.0], []),
             "expected_of_target must have 1 entries",
