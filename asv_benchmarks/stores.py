@@ -1,4 +1,4 @@
-"""Compare ``MemoryStore`` with hnswlib, faiss and nmslib, and measure waits during changes."""
+"""Compare ``MemoryStore`` with hnswlib, faiss and nmslib; time threads, opening and first queries."""
 
 from shared.commands import DATA, Commands, argument, timed  # before libraries that read the number of threads
 
@@ -22,7 +22,7 @@ from shared.vectors import FEATURES, N_ASKED, K, Vectors, bytes_of, clustered, f
 from sklearn.decomposition import TruncatedSVD
 from tabulate import tabulate
 
-from cmt_numba import CMTClassifier, CMTMultilabelClassifier, CMTRetriever, MemoryStore
+from cmt_numba import MemoryStore
 from cmt_numba.text import BM25Vectorizer
 
 commands = Commands(__doc__)
@@ -555,91 +555,6 @@ def threads(options: argparse.Namespace) -> None:
             rows, [*headers, "p50 ms", "p99", "longest"], floatfmt=("", "", ".0f", *[".2f"] * 3, ".0f", *[".2f"] * 3)
         )
     )
-
-
-N_FIRST, N_SINGLE = 2000, 50
-
-
-def asked_meanwhile(estimator: Any, rows: Any, n_threads: int, work: Callable[[], Any]) -> tuple[float, np.ndarray]:
-    """Return the seconds of a function, and the seconds of each answer that threads get meanwhile."""
-    is_over, begun = threading.Event(), threading.Barrier(n_threads + 1)
-    times: list[list[float]] = [[] for _ in range(n_threads)]
-
-    def ask(own: list[float], first: int) -> None:
-        estimator.predict(rows[:1])  # a thread's first answer may wait for the change under way
-        begun.wait()
-        i = first
-        while not is_over.is_set():
-            start = perf_counter()
-            estimator.predict(rows[i % rows.shape[0] : i % rows.shape[0] + 1])
-            own.append(perf_counter() - start)
-            i += 1
-
-    threads = [threading.Thread(target=ask, args=(own, 17 * i)) for i, own in enumerate(times)]
-    for thread in threads:
-        thread.start()
-    begun.wait()
-    start = perf_counter()
-    work()
-    seconds = perf_counter() - start
-    is_over.set()
-    for thread in threads:
-        thread.join()
-    return seconds, np.concatenate(times)
-
-
-@commands.add(
-    DATA,
-    argument("--n", type=int, default=20_000, help="rows that are learned at once"),
-    argument("--threads", type=int, default=2),
-    argument("--only", default="", help="part of the names of what is learned"),
-)
-def waits(options: argparse.Namespace) -> None:
-    """Measure how long ``predict`` in other threads waits while an estimator learns.
-
-    Expects ``wikipara1k/train.jsonl.gz`` as in ``shared/labelled_sets.py``. An estimator learns some paragraphs, and
-    then many more, at once and one at a time, while threads query one row after the other. "Longest" is the longest
-    answer time, and "alone" is the longest without learning. Both include the time that a thread waits for Python's
-    global interpreter lock. "Answers" counts the answers during the change. Times are wall times.
-    """
-    lines = read_lines(options.data / "wikipara1k/train.jsonl.gz")
-    order = np.random.default_rng(0).permutation(len(lines))[: N_FIRST + options.n]
-    sparse = BM25Vectorizer().fit_transform([lines[i]["text"] for i in order])
-    dense = TruncatedSVD(128, random_state=0).fit_transform(sparse).astype(np.float32)
-    y = np.unique([lines[i]["label"] for i in order], return_inverse=True)[1]
-    Y = np.eye(y.max() + 1, dtype=np.int8)[y]
-    estimators = {
-        "classifier, sparse": (CMTClassifier(random_state=0), sparse, y),
-        "classifier, dense": (CMTClassifier(random_state=0), dense, y),
-        "multi-label classifier, sparse": (CMTMultilabelClassifier(random_state=0), sparse, Y),
-        "retriever, dense": (CMTRetriever("key", random_state=0), dense, y),
-    }
-    table: list[list[Any]] = []
-    for name, (estimator, X, labels) in estimators.items():
-        if options.only not in name:
-            continue
-        estimator.fit(X[:N_FIRST], labels[:N_FIRST])
-        estimator.predict(X[:1])
-        last = slice(N_FIRST, N_FIRST + options.n - N_SINGLE)
-        singles = range(N_FIRST + options.n - N_SINGLE, N_FIRST + options.n)
-        works: dict[str, Callable[[], Any]] = {
-            "nothing": lambda: threading.Event().wait(2.0),
-            f"{last.stop - last.start} rows": lambda: estimator.partial_fit(X[last], labels[last]),  # noqa: B023
-            f"{N_SINGLE} single rows": lambda: [
-                estimator.partial_fit(X[i : i + 1], labels[i : i + 1])  # noqa: B023
-                for i in singles  # noqa: B023
-            ],
-        }
-        if hasattr(estimator, "replace"):
-            works["2000 replaced"] = lambda: estimator.replace(np.arange(2000), X[-2000:])  # noqa: B023
-            works["2000 rewarded"] = lambda: estimator.feedback(X[:2000], np.arange(2000), np.ones(2000))  # noqa: B023
-        for what, work in works.items():
-            seconds, times = asked_meanwhile(estimator, X, options.threads, work)
-            shown = [1e3 * float(value) for value in (*np.quantile(times, [0.5, 0.99]), times.max())]
-            table.append([name, what, seconds, times.size, *shown])
-            print(table[-1], flush=True)
-    headers = ["", "learned meanwhile", "seconds", "answers", "p50 ms", "p99", "longest"]
-    print(tabulate(table, headers, floatfmt=".2f"))
 
 
 @commands.add(

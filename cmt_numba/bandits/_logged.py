@@ -452,7 +452,7 @@ class ArgmaxRegressor(Saved):
             raise ValueError(_NOT_FITTED)
         rows = check_log_contexts(contexts)
         if rows.shape[1] != self._width:
-            raise ValueError(f"contexts must have {self._width} features like those of the log, not {rows.shape[1]}")
+            raise ValueError(f"contexts must have {self._width} features like those of the log, got {rows.shape[1]}")
         sparse = isinstance(self._model.regression, ActionRidges) and scipy.sparse.issparse(
             self._model.regression.weights
         )

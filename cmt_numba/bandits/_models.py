@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from .._forest import InvariantError, require, resized
+from .._forest import InvariantError, require, resized, with_room
 from .._jit import held
 from ._kernels import ActionPairs, Linear, learn_pairs, score_pairs
 
@@ -45,12 +45,8 @@ class Means:
 
     def reserve(self, n_slots: int) -> None:
         """Allocate room for this number of actions."""
-        capacity = self.counts.size
-        if n_slots >= capacity:
-            grown = [resized(array, 2 * n_slots, 0) for array in (self.counts, self.sums)]
-            for array in grown:
-                array[capacity:] = 0
-            self.counts, self.sums = grown
+        n = self.counts.size
+        self.counts, self.sums = (with_room(array, n, n_slots + 1 - n, fill=0) for array in (self.counts, self.sums))
 
     def move(self, source: int, target: int) -> None:
         """Move an action to another slot and clear its old slot."""
@@ -128,7 +124,7 @@ class RewardModels:
         if n_slots < capacity:
             return
         size = max(2 * n_slots, 1)
-        linear = self.linear._replace(**{name: resized(getattr(self.linear, name), size, 0) for name in _OF_ACTIONS})
+        linear = self.linear._replace(**{name: resized(getattr(self.linear, name), size) for name in _OF_ACTIONS})
         _clear(linear, slice(capacity, size), self.regularization)
         self.linear, self._held = linear, held(linear)
 

@@ -265,7 +265,7 @@ class HybridLinUCB(_LinearPolicy):
         if action_features is not None:
             features = numbers("action_features", action_features, 2)
             if n_actions is not None and features.shape[0] != n_actions:
-                raise ValueError(f"action_features must have {n_actions} rows, not {features.shape[0]}")
+                raise ValueError(f"action_features must have {n_actions} rows, got {features.shape[0]}")
             self._set_ids(np.empty(0, np.int64))  # which have no features yet
             self._enter(np.arange(features.shape[0]), features)
 
@@ -530,7 +530,7 @@ class _Warm(Policy):
             return self
         array = numbers("features", features, 2)
         if array.shape != (new.size, self._weights.shape[1] - 1):
-            raise ValueError(f"features must have shape {(new.size, self._weights.shape[1] - 1)}, not {array.shape}")
+            raise ValueError(f"features must have shape {(new.size, self._weights.shape[1] - 1)}, got {array.shape}")
         self._enter(new, array)
         return self
 

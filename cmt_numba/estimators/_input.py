@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._forest import NONE, Rows
+from .._forest import NONE, Rows, with_room
 from .._heads import StoredExamples, slots_of_examples
 from .._validation import check_ids, check_known, unmasked
 
@@ -19,7 +19,6 @@ _UNEQUAL = 100.0  # ratio to the first quartile of sizes
 
 _HEAVIEST = 1e6
 _LIGHTEST = 1e-9  # positive weight, so that products of weights stay in the range of float32
-_GROWTH = 1.25  # growth of the array of weights
 
 
 def warn_of_scales(X: Any) -> None:
@@ -77,7 +76,7 @@ def check_sample_weight(sample_weight: Any, n_rows: int) -> np.ndarray | None:
     except (TypeError, ValueError) as error:
         raise TypeError(f"sample_weight must be an array of numbers: {error}") from error
     if weights.shape != (n_rows,):
-        raise ValueError(f"sample_weight must be one number for each of the {n_rows} rows of X, not {weights.shape}")
+        raise ValueError(f"sample_weight must be one number for each of the {n_rows} rows of X, got {weights.shape}")
     if not np.all((weights >= 0.0) & (weights <= _HEAVIEST)):  # NaN compares false
         raise ValueError(f"sample_weight must be from 0 to {_HEAVIEST:g}")
     if n_rows > 0 and not weights.any():
@@ -121,10 +120,7 @@ def joined_weights(weights: np.ndarray | None, n: int, more: np.ndarray | None, 
     """
     if weights is None and more is None:
         return None
-    if weights is None or n + n_more > weights.size:
-        larger = np.zeros(max(n + n_more, int(_GROWTH * n)), np.float32)
-        larger[:n] = filled(weights, n)
-        weights = larger
+    weights = with_room(filled(weights, n) if weights is None else weights, n, n_more, fill=0.0)
     weights[n : n + n_more] = filled(more, n_more)
     return weights
 
@@ -163,7 +159,7 @@ def check_example_ids(ids: Any, n_rows: int, examples: StoredExamples | None, *,
         raise ValueError("example_ids need stored examples: pass store_examples=True, or omit them")
     ids = check_ids(ids)
     if ids.size != n_rows:
-        raise ValueError(f"example_ids must be one for each of the {n_rows} rows, not {ids.size}")
+        raise ValueError(f"example_ids must be one for each of the {n_rows} rows, got {ids.size}")
     if ids.size > 0 and (ids.min() < 0 or ids.max() == np.iinfo(np.int64).max):
         raise ValueError(f"example_ids must be from 0 to {np.iinfo(np.int64).max - 1}")
     known = np.empty(0, np.int64) if examples is None else ids[slots_of_examples(examples, ids) != NONE]

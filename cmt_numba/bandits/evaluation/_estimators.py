@@ -197,7 +197,7 @@ def importance_weights(propensities: Any, target: Any, tau: float = 0.0) -> np.n
     propensities, target = numbers("propensities", propensities, 1), numbers("target", target, 1)
     if target.size != propensities.size or target.size == 0:
         raise ValueError(
-            f"propensities and target must have the same length, not {propensities.size} and {target.size}"
+            f"propensities and target must have the same length, got {propensities.size} and {target.size}"
         )
     for name, array in (("propensities", propensities), ("target", target)):
         if not np.all((array >= 0.0) & (array <= 1.0 + 1e-9)):
@@ -476,7 +476,7 @@ def _corrections(
     for name, values in (("expected", expected), ("expected_of_target", expected_of_target)):
         array = numbers(name, values, 1)
         if array.size != weights.size:
-            raise ValueError(f"{name} must have {weights.size} entries, one for each row, not {array.size}")
+            raise ValueError(f"{name} must have {weights.size} entries, one for each row, got {array.size}")
         model.append(array)
     return rewards, weights, rewards - model[0], model[1]
 
@@ -494,10 +494,10 @@ def _corrected_bounds(
 
 def _checked_range(reward_range: Any, rewards: np.ndarray) -> tuple[float, float]:
     if not isinstance(reward_range, tuple | list) or len(reward_range) != 2:
-        raise TypeError(f"reward_range must be a pair of numbers, not {reward_range!r}")
+        raise TypeError(f"reward_range must be a pair of numbers, got {reward_range!r}")
     low, high = (check_real("reward_range", value, -1e18, 1e18) for value in reward_range)
     if not low < high:
-        raise ValueError(f"reward_range must be a lower and a higher number, not {low} and {high}")
+        raise ValueError(f"reward_range must be a lower and a higher number, got {low} and {high}")
     if rewards.size and not (low <= rewards.min() and rewards.max() <= high):
         raise ValueError(
             f"rewards must lie in reward_range, [{low}, {high}], not in [{rewards.min()}, {rewards.max()}]: pass "

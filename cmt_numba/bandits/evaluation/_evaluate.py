@@ -200,7 +200,7 @@ def target_probabilities(policy: Any, log: Log) -> np.ndarray:
             elif part.shape != (stop - first, choices.shape[1]):
                 raise ValueError(
                     "policy must return an action for each context, or probabilities of shape "
-                    f"{(stop - first, choices.shape[1])}, not {part.shape}"
+                    f"{(stop - first, choices.shape[1])}, got {part.shape}"
                 )
         answer[first:stop, : part.shape[1]] = part
     return answer
@@ -209,7 +209,7 @@ def target_probabilities(policy: Any, log: Log) -> np.ndarray:
 def _of_chosen(actions: np.ndarray, choices: Choices) -> np.ndarray:
     """Return probabilities of 1 for the actions chosen in each row."""
     if actions.size != choices.shape[0]:
-        raise ValueError(f"policy must return {choices.shape[0]} actions, one for each context, not {actions.size}")
+        raise ValueError(f"policy must return {choices.shape[0]} actions, one for each context, got {actions.size}")
     rows = np.repeat(np.arange(actions.size), choices.sizes)
     same = choices.actions == actions[rows]
     if np.unique(rows[same]).size < actions.size:
@@ -273,7 +273,7 @@ def evaluate(
     acts = hasattr(policy, "probabilities") or callable(policy)
     probabilities = target_probabilities(policy, log) if acts else numbers("policy", policy, 2)
     if probabilities.shape != choices.shape:
-        raise ValueError(f"policy must have probabilities of shape {choices.shape}, not {probabilities.shape}")
+        raise ValueError(f"policy must have probabilities of shape {choices.shape}, got {probabilities.shape}")
     rows = np.repeat(np.arange(len(log)), np.diff(choices.offsets))
     at = choices.places[choices.actions == log.actions[rows]]  # position of the logged action of each row
     target = probabilities.reshape(-1)[at]
@@ -285,7 +285,7 @@ def evaluate(
     if expected is not None:
         model = numbers("expected", expected, 2)
         if model.shape != choices.shape:
-            raise ValueError(f"expected must be of shape {choices.shape}, not {model.shape}")
+            raise ValueError(f"expected must be of shape {choices.shape}, got {model.shape}")
         logged, of_target = model.reshape(-1)[at], (probabilities * model).sum(axis=1)
         columns = (log.rewards, given, target, logged, of_target)
         estimates["dm"] = direct_method(of_target, reward_range=reward_range)
