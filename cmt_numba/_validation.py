@@ -4,7 +4,7 @@ Kernels have no bounds checks, so every array passes through these functions fir
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, NoReturn, Protocol
 
 import numpy as np
 import scipy.sparse
@@ -204,7 +204,7 @@ def unmasked(name: str, value: Any) -> Any:
 def _dense_rows(X: np.ndarray, n_threads: int) -> Rows:
     n_rows, width = X.shape
     offsets = np.arange(0, (n_rows + 1) * width, width, dtype=np.int64)
-    return Rows(_normalized(X.reshape(-1), offsets, n_threads), _EMPTY_INDICES, offsets, width, False)
+    return Rows(_normalized(X.reshape(-1), _EMPTY_INDICES, offsets, n_threads), _EMPTY_INDICES, offsets, width, False)
 
 
 def _sparse_rows(values: np.ndarray, indices: np.ndarray, offsets: np.ndarray, width: int, n_threads: int) -> Rows:
@@ -213,7 +213,7 @@ def _sparse_rows(values: np.ndarray, indices: np.ndarray, offsets: np.ndarray, w
         X.eliminate_zeros()
         values, indices, offsets = X.data, X.indices, X.indptr
     offsets = offsets.astype(np.int64)
-    return Rows(_normalized(values, offsets, n_threads), indices.astype(np.int32), offsets, width, True)
+    return Rows(_normalized(values, indices, offsets, n_threads), indices.astype(np.int32), offsets, width, True)
 
 
 def _as_csr(X: Any) -> scipy.sparse.csr_array:
@@ -257,13 +257,14 @@ def _for_kernels(array: Any, dtype: type) -> np.ndarray:
     return ready if ready.flags.writeable else ready.copy()
 
 
-def _normalized(values: np.ndarray, offsets: np.ndarray, n_threads: int) -> np.ndarray:
+def _normalized(values: np.ndarray, indices: np.ndarray, offsets: np.ndarray, n_threads: int) -> np.ndarray:
     unit = np.empty(values.size, np.float32)
 
     def normalize(first: int, stop: int) -> None:
         bad_row = normalize_rows(values, offsets, first, stop, unit)
         if bad_row >= 0:
-            raise ValueError(f"X must be finite in float32: row {bad_row} holds NaN, infinity or a value too large")
+            cells = slice(offsets[bad_row], offsets[bad_row + 1])
+            _refuse_row(bad_row, values[cells], indices[cells])
 
     n_rows = offsets.size - 1
     n_threads = min(n_threads, n_rows // _SCALED_ROWS_WORTH_A_THREAD)
@@ -272,6 +273,18 @@ def _normalized(values: np.ndarray, offsets: np.ndarray, n_threads: int) -> np.n
     else:
         normalize(0, n_rows)
     return unit
+
+
+def _refuse_row(row: int, values: np.ndarray, indices: np.ndarray) -> NoReturn:
+    """Raise ValueError for a row whose values are not finite. ``indices`` are empty if it is dense."""
+    missing = np.flatnonzero(np.isnan(values))
+    if missing.size > 0:
+        column = missing[0] if indices.size == 0 else indices[missing[0]]
+        raise ValueError(
+            f"X must be finite in float32: row {row} holds NaN, first in column {column}; fill in missing values, "
+            "for example with sklearn.impute.SimpleImputer"
+        )
+    raise ValueError(f"X must be finite in float32: row {row} holds infinity or a value too large")
 
 
 def check_ids(ids: Any) -> np.ndarray:

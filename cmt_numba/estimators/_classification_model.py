@@ -72,6 +72,7 @@ from ._calibration import (
     positions_in,
 )
 from ._choice import Choice, choose, resolved
+from ._example_names import ExampleNames
 from ._feature_weights import add_counts, count_features, seem_cut_off
 from ._input import ExampleBatch, joined_weights, taken, total_weights, weighted
 from ._label_index import MOST_TRAINED_ALONE_DENSE, LabelIndex, LabelOptions, means_of
@@ -183,6 +184,8 @@ class ClassificationModel:
         Lengths of stored examples before scaling, with spare capacity; None if all were 1.
     choice : Choice or None
         The choice for "auto" parameters; None for a file of an earlier version, until it learns.
+    example_names : ExampleNames or None
+        The ids of stored examples if they are strings.
     has_warned : bool
         Whether a warning about lost features has been given.
     """
@@ -199,6 +202,7 @@ class ClassificationModel:
         self.example_lengths: np.ndarray | None = None
         self.choice: Choice | None = None
         self.has_warned = False
+        self.example_names: ExampleNames | None = None
         self._table: tuple[StoredExamples, NeighborTable] | None = None
 
     @classmethod
@@ -222,6 +226,8 @@ class ClassificationModel:
         model.calibration = known.get("_calibration", model.calibration)
         index.feature_weights, model.choice = known.get("_feature_weights"), known.get("_choice")
         model.example_lengths = known.get("_example_lengths")
+        if known.get("_example_names") is not None:
+            model.example_names = ExampleNames(known["_example_names"].tolist(), model.example_ids().tolist())
         return model
 
     def attributes(self) -> dict[str, Any]:
@@ -237,6 +243,7 @@ class ClassificationModel:
             "_feature_weights": self.index.feature_weights,
             "_example_lengths": self.example_lengths,
             "_choice": self.choice,
+            "_example_names": None if self.example_names is None else self.example_names.of_ids(self.example_ids()),
             "_label_of_class": self.label_of_class,
             "_class_of_label": self.class_of_label,
         }
@@ -250,6 +257,7 @@ class ClassificationModel:
         """Return a copy that can learn without changing this model."""
         other = copy.copy(self)
         other.index, other.duals = self.index.copied(), copy.deepcopy(self.duals)
+        other.example_names = None if self.example_names is None else self.example_names.copied()
         return other
 
     def roll_back(self) -> None:
@@ -271,6 +279,14 @@ class ClassificationModel:
         if self.index.examples is None:
             raise ValueError("examples are not stored: pass store_examples=True and fit again")
         return self.index.examples
+
+    def example_ids(self) -> np.ndarray:
+        """Return the ids of the stored examples in the order of their slots: int64."""
+        return self.stored().keys.ids[: self.n_stored]
+
+    def shown_ids(self, ids: np.ndarray) -> np.ndarray:
+        """Return ids of examples as users gave them: int64 and NONE, or strings and empty strings."""
+        return ids if self.example_names is None else self.example_names.of_ids(ids)
 
     # Learning
 
@@ -333,9 +349,9 @@ class ClassificationModel:
         if self.index.feature_weights is not None and seem_cut_off(self.index.feature_weights, rows):
             self.has_warned = True
             warnings.warn(
-                f"the {rows.n_rows} rows of new classes have fewer features than rows before, and none that is new: if "
-                "they come from a vectorizer whose vocabulary was fitted without these classes, use HashingVectorizer "
-                "or cmt_numba.text.TextClassifier, which learn new words",
+                "the rows of new classes have fewer features than rows before, and none that is new: if they come from "
+                "a vectorizer whose vocabulary was fitted without these classes, use HashingVectorizer or "
+                "cmt_numba.text.TextClassifier, which learn new words",
                 UserWarning,
                 stacklevel=2,
             )
@@ -394,7 +410,11 @@ class ClassificationModel:
         self.example_weights = joined_weights(self.example_weights, n_stored, weights, rows.n_rows)
         self.example_lengths = joined_weights(self.example_lengths, n_stored, lengths, rows.n_rows)
         append_examples(examples.lists, rows, labels)
-        if ids is not None:
+        if ids is not None and ids.dtype.kind != "i":
+            if self.example_names is None:
+                self.example_names = ExampleNames()
+            self.example_names.add(ids.tolist(), next_id)
+        elif ids is not None:
             give_ids(examples.lists, ids, max(next_id, int(ids.max(initial=-1)) + 1))
         return np.arange(n_stored, n_stored + rows.n_rows)
 
@@ -622,6 +642,9 @@ class ClassificationModel:
         fewer.example_weights, fewer.example_lengths = taken(weights, stays), taken(self.example_lengths, stays)
         fewer.duals = None if self.duals is None else duals_of_slots(self.duals, stays, number)
         index.examples = with_only_examples(examples, stays, number[label_of[stays]], n_labels)
+        if self.example_names is not None:
+            left = fewer.example_ids()
+            fewer.example_names = ExampleNames(self.example_names.of_ids(left).tolist(), left.tolist())
         return head
 
     # Queries

@@ -131,9 +131,9 @@ def test_many_examples_are_not_all_learned_again_at_once(rng: np.random.Generato
     n_learned: list[int] = []
     train_head = ClassificationModel._train_head
 
-    def note(self: Any, questions: Any, *args: Any) -> None:
-        n_learned.append(questions.rows.n_rows)
-        train_head(self, questions, *args)
+    def note(self: Any, rows: Any, *args: Any) -> None:
+        n_learned.append(rows.n_rows)
+        train_head(self, rows, *args)
 
     monkeypatch.setattr(ClassificationModel, "_train_head", note)
     for i in range(1100, 1400):
