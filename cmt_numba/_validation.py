@@ -155,17 +155,17 @@ def check_matrix(X: Any, *, n_features: int | None = None) -> Any:
         raise ValueError("X must be a valid sparse matrix: its data must be an array")
     if X.ndim != 2:
         raise ValueError(
-            f"X must have two dimensions (rows, features), not {X.ndim}; write X.reshape(1, -1) for a single row"
+            f"X must have two dimensions (rows, features), got {X.ndim}; write X.reshape(1, -1) for a single row"
         )
     if X.dtype.kind not in "fiub":
-        raise TypeError(f"X must hold real numbers, not {X.dtype}")
+        raise TypeError(f"X must hold real numbers, got {X.dtype}")
     n_rows, width = X.shape
     if n_rows == 0 or width == 0:
-        raise ValueError(f"X must have at least one row and one feature, not shape {X.shape}")
+        raise ValueError(f"X must have at least one row and one feature, got shape {X.shape}")
     if width > MOST_FEATURES:
-        raise ValueError(f"X must have at most {MOST_FEATURES} features, not {width}")
+        raise ValueError(f"X must have at most {MOST_FEATURES} features, got {width}")
     if n_features is not None and width != n_features:
-        raise ValueError(f"X must have {n_features} features like the keys inserted first, not {width}")
+        raise ValueError(f"X must have {n_features} features like the keys inserted first, got {width}")
     if not scipy.sparse.issparse(X):
         return _as_float32(X)
     X = _as_csr(X)
@@ -309,14 +309,14 @@ def check_memory_ids(ids: Any, n_rows: int) -> np.ndarray:
     """Return one memory id for each of ``n_rows`` rows, as int64. Raises TypeError or ValueError for other ids."""
     given = _as_ids(ids)
     if given.size != n_rows:
-        raise ValueError(f"ids must be one for each of the {n_rows} rows of X, not {given.size}")
+        raise ValueError(f"ids must be one for each of the {n_rows} rows of X, got {given.size}")
     return given
 
 
 def check_groups(groups: Any, n: int) -> np.ndarray:
     """Return one group number for each of ``n`` ids, as int64. Raises TypeError or ValueError for other groups."""
     if (given := _as_ids(groups, "groups")).size != n:
-        raise ValueError(f"groups must be one for each of the {n} ids, not {given.size}")
+        raise ValueError(f"groups must be one for each of the {n} ids, got {given.size}")
     return given
 
 
@@ -329,9 +329,9 @@ def _as_ids(ids: Any, name: str = "ids") -> np.ndarray:
     if given.size == 0:
         raise ValueError(f"{name} must name at least one memory")
     if given.dtype.kind not in "iu":
-        raise TypeError(f"{name} must be integers, not {given.dtype}")
+        raise TypeError(f"{name} must be integers, got {given.dtype}")
     if given.ndim != 1:
-        raise ValueError(f"{name} must have one dimension, not {given.ndim}")
+        raise ValueError(f"{name} must have one dimension, got {given.ndim}")
     if given.dtype == np.uint64 and given.max() > np.iinfo(np.int64).max:
         raise KeyError(f"ids must be ids of stored memories: there is no {given.max()}")
     return _for_kernels(given, np.int64)
@@ -360,11 +360,11 @@ def check_among(among: Any) -> Among:
     """
     given = _as_array("among", among)
     if given.ndim != 1:
-        raise ValueError(f"among must have one dimension, not {given.ndim}")
+        raise ValueError(f"among must have one dimension, got {given.ndim}")
     if given.dtype == np.bool_:
         return Among(np.flatnonzero(given), True)
     if given.dtype.kind not in "iu" and given.size > 0:  # an empty list is an array of float64
-        raise TypeError(f"among must be integers or booleans, not {given.dtype}")
+        raise TypeError(f"among must be integers or booleans, got {given.dtype}")
     if given.dtype == np.uint64 and given.size > 0 and given.max() > np.iinfo(np.int64).max:
         raise KeyError(f"among must be ids of stored memories: there is no {given.max()}")
     return Among(_for_kernels(given, np.int64), False)
@@ -382,9 +382,9 @@ def check_rewards(rewards: Any, ids: np.ndarray) -> np.ndarray:
     """
     rewards = _as_array("rewards", rewards)
     if rewards.dtype.kind not in "fiub":
-        raise TypeError(f"rewards must be real numbers, not {rewards.dtype}")
+        raise TypeError(f"rewards must be real numbers, got {rewards.dtype}")
     if rewards.shape not in ((ids.shape[0],), ids.shape):
-        raise ValueError(f"rewards must have shape {(ids.shape[0],)} or {ids.shape} like the hits, not {rewards.shape}")
+        raise ValueError(f"rewards must have shape {(ids.shape[0],)} or {ids.shape} like the hits, got {rewards.shape}")
     if not np.all((rewards >= 0) & (rewards <= 1)):  # NaN compares false
         raise ValueError("rewards must lie in [0, 1]")
     return np.ascontiguousarray(rewards.reshape(ids.shape[0], -1), dtype=np.float32)
@@ -401,23 +401,23 @@ def check_hits(hits: Any, n_rows: int, state: State | None) -> Hits:
         If they are for another number of rows, or hold an exploration record that no query of the forest could make.
     """
     if not isinstance(hits, Hits) or not isinstance(hits.exploration, Exploration):
-        raise TypeError(f"hits must be the return value of query, not {type(hits).__name__}")
+        raise TypeError(f"hits must be the return value of query, got {type(hits).__name__}")
     if _are_as_returned(hits, n_rows):
         if state is not None and not _could_be(state, hits.exploration):
             raise ValueError(_FOREIGN_EXPLORATION)
         return Hits(hits.ids, hits.scores, hits.exploration)
     ids = _as_integers("hits.ids", hits.ids, np.int64)
     if ids.ndim != 2 or ids.shape[0] != n_rows or ids.shape[1] == 0:
-        raise ValueError(f"hits must have one row for each of the {n_rows} rows of X, not shape {ids.shape}")
+        raise ValueError(f"hits must have one row for each of the {n_rows} rows of X, got shape {ids.shape}")
     scores = _as_numbers("hits.scores", hits.scores)
     if scores.shape != ids.shape:
-        raise ValueError(f"hits.scores must have shape {ids.shape} like hits.ids, not {scores.shape}")
+        raise ValueError(f"hits.scores must have shape {ids.shape} like hits.ids, got {scores.shape}")
     dtypes = {"tree": np.int32, "node": np.int32, "generation": np.int32, "side": np.int8}
     columns = {n: _as_integers(f"hits.exploration.{n}", getattr(hits.exploration, n), dtypes[n]) for n in dtypes}
     columns["probability"] = _as_numbers("hits.exploration.probability", hits.exploration.probability)
     for name, column in columns.items():
         if column.shape != (n_rows,):
-            raise ValueError(f"hits.exploration.{name} must have shape {(n_rows,)}, not {column.shape}")
+            raise ValueError(f"hits.exploration.{name} must have shape {(n_rows,)}, got {column.shape}")
     exploration = Exploration(**columns)
     if state is not None and not _could_be(state, exploration):
         raise ValueError(_FOREIGN_EXPLORATION)
@@ -446,12 +446,12 @@ def _as_integers(name: str, values: Any, dtype: type) -> np.ndarray:
     if given.dtype == dtype:
         return _for_kernels(given, dtype)
     if given.dtype.kind not in "iuf":
-        raise TypeError(f"{name} must be integers, not {given.dtype}")
+        raise TypeError(f"{name} must be integers, got {given.dtype}")
     with np.errstate(invalid="ignore"):
         cast = _for_kernels(given, dtype)
     changed = cast != given  # also true for NaN
     if changed.any():
-        raise ValueError(f"{name} must be integers of {np.dtype(dtype)}, not {given[changed][0]}")
+        raise ValueError(f"{name} must be integers of {np.dtype(dtype)}, got {given[changed][0]}")
     return cast
 
 
@@ -459,7 +459,7 @@ def _as_numbers(name: str, values: Any) -> np.ndarray:
     """Return an array of real numbers as float32."""
     given = _as_array(name, values)
     if given.dtype.kind not in "fiu":
-        raise TypeError(f"{name} must be real numbers, not {given.dtype}")
+        raise TypeError(f"{name} must be real numbers, got {given.dtype}")
     return _for_kernels(given, np.float32) if given.dtype == np.float32 else _as_float32(given)
 
 
@@ -491,9 +491,9 @@ def _could_be(state: State, exploration: Exploration) -> bool:
 def check_integer(name: str, value: Any, least: int, most: int = 2**31 - 1) -> int:
     """Return an integer argument, or raise TypeError or ValueError."""
     if not isinstance(value, _INTEGERS) or isinstance(value, bool):
-        raise TypeError(f"{name} must be an integer, not {value!r}")
+        raise TypeError(f"{name} must be an integer, got {value!r}")
     if not least <= value <= most:
-        raise ValueError(f"{name} must be between {least} and {most}, not {value}")
+        raise ValueError(f"{name} must be between {least} and {most}, got {value}")
     return int(value)
 
 
@@ -510,17 +510,17 @@ def check_passes(name: str, value: Any, least: int) -> int:
 def check_real(name: str, value: Any, least: float, most: float, *, above: bool = False) -> float:
     """Return a real argument from ``least`` to ``most``; with ``above``, greater than ``least``."""
     if not isinstance(value, _REALS) or isinstance(value, bool):
-        raise TypeError(f"{name} must be a real number, not {value!r}")
+        raise TypeError(f"{name} must be a real number, got {value!r}")
     if not least <= value <= most or (above and value == least) or not np.isfinite(value):
         bound = f"above {least} and at most {most}" if above else f"between {least} and {most}"
-        raise ValueError(f"{name} must be {bound}, not {value}")
+        raise ValueError(f"{name} must be {bound}, got {value}")
     return float(value)
 
 
 def check_choice(name: str, value: Any, choices: tuple[str, ...]) -> int:
     """Return the position of a named choice."""
     if not isinstance(value, str) or value not in choices:
-        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, not {value!r}")
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
     return choices.index(value)
 
 
@@ -585,7 +585,7 @@ class Flag(NamedTuple):
     def check(self, name: str, value: Any) -> bool:
         """Return the value of an option, as a bool."""
         if not isinstance(value, bool | np.bool_):
-            raise TypeError(f"{name} must be True or False, not {value!r}")
+            raise TypeError(f"{name} must be True or False, got {value!r}")
         return bool(value)
 
     def __str__(self) -> str:

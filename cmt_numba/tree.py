@@ -523,7 +523,7 @@ class ContextualMemoryTree:
             check_passes("n_passes", n_passes, 1),
         )
         if not callable(reward):
-            raise TypeError(f"reward must be a function of rows and ids, not {type(reward).__name__}")
+            raise TypeError(f"reward must be a function of rows and ids, got {type(reward).__name__}")
         if self.n_memories == 0:
             return 0.0
         orders = np.random.Generator(np.random.PCG64(draw_seed(self._forest)))

@@ -52,7 +52,7 @@ def insert_rows(
     was_empty, first_id, most = forest.state is None, forest.next_id, forest.options["max_memories"]
     n, n_rows, forest.last_evicted = forest.n_memories, rows.n_rows, _NO_IDS
     if most is None and n + n_rows > MOST_MEMORIES:
-        raise ValueError(f"X must have at most {MOST_MEMORIES - n} rows, not {n_rows}: the forest is full")
+        raise ValueError(f"X must have at most {MOST_MEMORIES - n} rows, got {n_rows}: the forest is full")
     if not was_empty and forest.fitting_state(rows) is None:  # another thread has made the first insert since
         rows = forest.check_rows(as_matrix(rows))
     with undone_by(forest.clear if was_empty else partial(_take_back_ids, forest, first_id)):

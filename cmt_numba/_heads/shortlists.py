@@ -6,7 +6,7 @@ So after the first pass only the right label and the best candidates are kept.
 
 import numpy as np
 
-from .._forest import NODES_END, NONE, ONLY_TREE, margin_of, row_of
+from .._forest import NODES_END, NONE, ONLY_TREE, keep_best, margin_of, row_of, top_k
 from .._jit import by_reference, empty, inner, kernel, release
 from .search import FoundLabels
 
@@ -43,46 +43,40 @@ def shorten(found: FoundLabels, shortlists: np.ndarray) -> np.ndarray:
     labels[row, place] = every[wrong]
     scores[row, place] = all_scores[wrong]
     if longest > length:
-        best = np.argpartition(-scores, length - 1, axis=1)[:, :length]
-        labels, scores = np.take_along_axis(labels, best, axis=1), np.take_along_axis(scores, best, axis=1)
-    order = np.argsort(-labels, axis=1)  # NONE last, in an order that does not depend on argpartition
+        best, scores = top_k(scores, length)
+        labels = np.take_along_axis(labels, best, axis=1)
+    order = np.argsort(-labels, axis=1)  # NONE last
     shortlists[found.rows, 1:] = np.take_along_axis(labels, order, axis=1)
     best_scores[:, 1:] = np.take_along_axis(scores, order, axis=1)
     return best_scores
 
 
 @inner
-def _keep_best(scores, labels, best):
-    """Write the labels with the highest scores, except ``labels[0]``, to the rest of ``labels``, sorted.
+def _write_best(scores, shortlist, best):
+    """Write the labels with the highest scores to a shortlist, sorted, so that rounding does not change their order.
 
-    They are sorted so that rounding errors do not change their order. ``best`` is a buffer as long as ``labels``.
+    ``best`` is a buffer for their scores.
     """
-    length, n_found = labels.size - 1, 0
+    right, labels = shortlist[0], shortlist[1:]
+    labels[:] = NONE
+    best[:] = -np.float32(np.inf)
     for label in range(scores.size):
-        score = scores[label]
-        if label == labels[0] or (n_found == length and score <= best[length]):
-            continue
-        n_found = min(n_found + 1, length)
-        place = n_found
-        while place > 1 and best[place - 1] < score:
-            labels[place], best[place] = labels[place - 1], best[place - 1]
-            place -= 1
-        labels[place], best[place] = label, score
-    for end in range(2, n_found + 1):
+        if label != right:
+            keep_best(best, labels, scores[label], label)
+    for end in range(1, labels.size):
         label, place = labels[end], end
-        while place > 1 and labels[place - 1] > label:
+        while place > 0 and np.uint32(labels[place - 1]) > np.uint32(label):  # NONE is the largest
             labels[place] = labels[place - 1]
             place -= 1
         labels[place] = label
-    labels[n_found + 1 :] = NONE
 
 
 @kernel
 def shortlist_best(scores, rows, shortlists):
     """Write the labels with the highest scores of each row to its shortlist."""
-    best = empty(shortlists.shape[1], np.float32)
+    best = empty(shortlists.shape[1] - 1, np.float32)
     for i in range(rows.size):
-        _keep_best(scores[i], shortlists[rows[i]], best)
+        _write_best(scores[i], shortlists[rows[i]], best)
     release(best)
 
 
@@ -93,12 +87,12 @@ def shortlist_rows(models, rows, n_rows, shortlists):
     For a few rows this is faster than :func:`shortlist_best` after a matrix product.
     """
     models = by_reference(models)
-    best, scores = empty(shortlists.shape[1], np.float32), empty(models.counters[0, NODES_END], np.float32)
+    best, scores = empty(shortlists.shape[1] - 1, np.float32), empty(models.counters[0, NODES_END], np.float32)
     for i in range(n_rows):
         x = row_of(rows, i)
         for label in range(scores.size):
             scores[label] = margin_of(models, ONLY_TREE, label, x)
-        _keep_best(scores, shortlists[i], best)
+        _write_best(scores, shortlists[i], best)
     release((best, scores))
 
 

@@ -265,7 +265,7 @@ class HybridLinUCB(_LinearPolicy):
         if action_features is not None:
             features = numbers("action_features", action_features, 2)
             if n_actions is not None and features.shape[0] != n_actions:
-                raise ValueError(f"action_features must have {n_actions} rows, not {features.shape[0]}")
+                raise ValueError(f"action_features must have {n_actions} rows, got {features.shape[0]}")
             self._set_ids(np.empty(0, np.int64))  # which have no features yet
             self._enter(np.arange(features.shape[0]), features)
 
@@ -530,7 +530,7 @@ class _Warm(Policy):
             return self
         array = numbers("features", features, 2)
         if array.shape != (new.size, self._weights.shape[1] - 1):
-            raise ValueError(f"features must have shape {(new.size, self._weights.shape[1] - 1)}, not {array.shape}")
+            raise ValueError(f"features must have shape {(new.size, self._weights.shape[1] - 1)}, got {array.shape}")
         self._enter(new, array)
         return self
 
@@ -538,12 +538,12 @@ class _Warm(Policy):
         if self._weights.size and np.any(self._slots_of(actions) == NONE):
             raise ValueError("actions must have features: call add_actions with them")
 
-    def _estimates(self, rows: np.ndarray, of_pairs: np.ndarray, actions: np.ndarray) -> Estimates:
+    def _estimates(self, rows: np.ndarray, of_pairs: np.ndarray, actions: np.ndarray, slots: np.ndarray) -> Estimates:
         self._check_learnable(actions)
-        found = super()._estimates(rows, of_pairs, actions)
+        found = super()._estimates(rows, of_pairs, actions, slots)
         if self._weights.size == 0:
             return found
-        slots, at = np.unique(self._slots_of(actions), return_inverse=True)
+        slots, at = np.unique(slots, return_inverse=True)
         of_actions = _with_one(self._features[slots]) @ self._weights.T  # weights of contexts, for each action
         usual = expit(_with_one(self._kept) @ of_actions.T).mean(axis=0)
         expected = expit(np.einsum("pd,pd->p", _with_one(rows)[of_pairs], of_actions[at]))

@@ -244,7 +244,7 @@ class ShardedClassifier:
                 known, y = in_one_type("y", known, y)
             classes, codes = np.unique(y, return_inverse=True)
             if afresh and classes.size < len(facts):
-                raise ValueError(f"y must hold a class for each of the {len(facts)} shards, not {classes.size}")
+                raise ValueError(f"y must hold a class for each of the {len(facts)} shards, got {classes.size}")
             owners = self._owners(X, classes, codes, [] if known.size == 0 else facts)
             home = owners[codes]
             shared = running().put(X), running().put(y)
@@ -369,7 +369,7 @@ class ShardedClassifier:
         """
         answers, y = self.predict(X), np.ravel(label_array("y", y))
         if y.size != answers.size:
-            raise ValueError(f"y must be one class for each of the {answers.size} rows of X, not {y.size}")
+            raise ValueError(f"y must be one class for each of the {answers.size} rows of X, got {y.size}")
         return float(np.mean(answers == y))
 
     def _best(self, X: Any, k: int) -> tuple[np.ndarray, np.ndarray]:
@@ -419,7 +419,7 @@ def _checked_examples(X: Any, y: Any) -> tuple[Any, np.ndarray]:
     check_targets(y)
     X = check_matrix(X)
     if y.shape != (X.shape[0],):
-        raise ValueError(f"y must be one class for each of the {X.shape[0]} rows of X, not of shape {y.shape}")
+        raise ValueError(f"y must be one class for each of the {X.shape[0]} rows of X, got shape {y.shape}")
     check_rows(X)  # raises if numbers are not finite
     warn_of_scales(X)
     return X, y
@@ -453,7 +453,7 @@ def _number_of_shards(wanted: int | None, listed: int | None) -> int:
     if listed is None and wanted is None:
         raise ValueError("n_shards must be given for a new classifier")
     if listed is not None and wanted not in (None, listed):
-        raise ValueError(f"n_shards must be {listed}, as for the classifier in the folder, or omitted, not {wanted}")
+        raise ValueError(f"n_shards must be {listed}, as for the classifier in the folder, or omitted, got {wanted}")
     number = wanted if listed is None else listed
     assert number is not None
     return number

@@ -156,7 +156,7 @@ class ShardedStore:
                 write_list(folder, shards)
         n_after, n_parts = len(shards.topology.after), shards.n_parts
         if n_shards not in (None, len(shards.topology.before), n_after):
-            raise ValueError(f"n_shards must be {n_after}, as for the store in the folder, or omitted, not {n_shards}")
+            raise ValueError(f"n_shards must be {n_after}, as for the store in the folder, or omitted, got {n_shards}")
         name_of_cluster, metric = uuid4().hex, metric or shards.topology.schema.metric
 
         def plan(name: str, may_be_new: bool) -> ShardPlan:

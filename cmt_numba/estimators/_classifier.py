@@ -651,7 +651,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         else:
             rows, y = self._checked(X), np.ravel(label_array("y", y))
             if y.size != rows.n_rows:
-                raise ValueError(f"y must be one class for each of the {rows.n_rows} rows of X, not {y.size}")
+                raise ValueError(f"y must be one class for each of the {rows.n_rows} rows of X, got {y.size}")
             known, y = in_one_type("y", self._model.classes, y)
             labels = np.full(y.size, NONE - 1, np.int64)
             is_known = np.isin(y, known)

@@ -300,7 +300,7 @@ class _Memories:
         tables: dict[str, Any] = {part: read_array(f"{name}.{part}", arrays, np.int64) for part in self._arrays}
         next_id = _Number().get(f"the next id of {name}", field.get("next_id"), arrays, thorough=thorough)
         values = self._values.get("_values", field.get("values"), arrays, thorough=thorough)
-        return Memories(places=np.arange(tables["ids"].size), next_id=next_id, values=values, **tables)
+        return Memories.of(places=np.arange(tables["ids"].size), next_id=next_id, values=values, **tables)
 
 
 class _Components:
@@ -494,7 +494,7 @@ def _plain(name: str, value: Any) -> Any:
         return [[_plain(name, part) for part in pair] for pair in value]
     value = value.item() if isinstance(value, np.generic) else value
     if not isinstance(value, bool | int | float | str | None):
-        raise TypeError(f"{name} must be a number, text or None to be saved, not {value!r:.50}")
+        raise TypeError(f"{name} must be a number, text or None to be saved, got {value!r:.50}")
     return value
 
 

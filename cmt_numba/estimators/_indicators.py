@@ -113,7 +113,7 @@ def label_lists(Y: Any, n_rows: int) -> scipy.sparse.csr_array:
             "Unknown label type: Y must be an indicator matrix of labels, of two dimensions, not 0 where a row has one"
         )
     if lists.shape[0] != n_rows:
-        raise ValueError(f"Y must have one row for each of the {n_rows} rows of X, not {lists.shape[0]}")
+        raise ValueError(f"Y must have one row for each of the {n_rows} rows of X, got {lists.shape[0]}")
     if not np.isfinite(lists.data).all():
         raise ValueError("Y must be finite")
     lists = lists.copy()

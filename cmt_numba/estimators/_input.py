@@ -7,10 +7,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._forest import NONE, Rows
+from .._forest import NONE, Rows, with_room
 from .._heads import StoredExamples, slots_of_examples
-from .._validation import check_ids, check_known, check_real, label_array, unmasked
+from .._validation import check_ids, check_known, check_real, unmasked
 from ._example_names import ExampleNames
+from ._labels import check_labels
 
 DTYPES = [np.float32, np.float64]
 
@@ -20,7 +21,6 @@ _UNEQUAL = 100.0  # ratio to the first quartile of sizes
 
 _HEAVIEST = 1e6
 _LIGHTEST = 1e-9  # positive weight, so that products of weights stay in the range of float32
-_GROWTH = 1.25  # growth of the array of weights
 
 
 def warn_of_scales(X: Any) -> None:
@@ -79,7 +79,7 @@ def check_sample_weight(sample_weight: Any, n_rows: int) -> np.ndarray | None:
     except (TypeError, ValueError) as error:
         raise TypeError(f"sample_weight must be an array of numbers: {error}") from error
     if weights.shape != (n_rows,):
-        raise ValueError(f"sample_weight must be one number for each of the {n_rows} rows of X, not {weights.shape}")
+        raise ValueError(f"sample_weight must be one number for each of the {n_rows} rows of X, got {weights.shape}")
     if not np.all((weights >= 0.0) & (weights <= _HEAVIEST)):  # NaN compares false
         raise ValueError(f"sample_weight must be from 0 to {_HEAVIEST:g}")
     if n_rows > 0 and not weights.any():
@@ -94,7 +94,7 @@ def check_class_weight(class_weight: Any) -> None:
     if class_weight is None or (isinstance(class_weight, str) and class_weight == "balanced"):
         return
     if not isinstance(class_weight, dict):
-        raise ValueError(f"class_weight must be 'balanced', a dict of weights by class, or None, not {class_weight!r}")
+        raise ValueError(f"class_weight must be 'balanced', a dict of weights by class, or None, got {class_weight!r}")
     for label, weight in class_weight.items():
         check_real(f"class_weight of {label!r}", weight, 0.0, _HEAVIEST)
 
@@ -150,10 +150,7 @@ def joined_weights(weights: np.ndarray | None, n: int, more: np.ndarray | None, 
     """
     if weights is None and more is None:
         return None
-    if weights is None or n + n_more > weights.size:
-        larger = np.zeros(max(n + n_more, int(_GROWTH * n)), np.float32)
-        larger[:n] = filled(weights, n)
-        weights = larger
+    weights = with_room(filled(weights, n) if weights is None else weights, n, n_more, fill=0.0)
     weights[n : n + n_more] = filled(more, n_more)
     return weights
 
@@ -201,7 +198,7 @@ def check_example_ids(
     if given is None:
         given = check_ids(ids)
     if given.size != n_rows:
-        raise ValueError(f"example_ids must be one for each of the {n_rows} rows, not {given.size}")
+        raise ValueError(f"example_ids must be one for each of the {n_rows} rows, got {given.size}")
     if examples is not None:
         _check_kind("example_ids", given, names)
     if given.dtype.kind != "i":
@@ -220,7 +217,7 @@ def check_example_ids(
 
 def _checked_names(name: str, ids: Any) -> np.ndarray | None:
     """Return ids that are distinct strings as an array of objects of one axis, or None if they are not strings."""
-    given = np.atleast_1d(label_array(name, ids))
+    given = np.atleast_1d(check_labels(name, ids))
     if given.dtype.kind not in "UO" or given.ndim != 1 or given.size == 0:
         return None
     strings = given.astype(object)
@@ -239,7 +236,7 @@ def _check_kind(name: str, ids: np.ndarray, names: ExampleNames | None) -> None:
     kinds = ("integers", "strings")
     if (ids.dtype.kind != "i") != (names is not None):
         stored, given = kinds[names is not None], kinds[ids.dtype.kind != "i"]
-        raise TypeError(f"{name} must be {stored} like those of the stored examples, not {given}")
+        raise TypeError(f"{name} must be {stored} like those of the stored examples, got {given}")
 
 
 def known_slots(examples: StoredExamples, ids: Any, names: ExampleNames | None) -> np.ndarray:

@@ -96,7 +96,7 @@ def in_one_type(name: str, known: np.ndarray, *others: np.ndarray) -> list[np.nd
         kinds = [_WORDS.get(labels.dtype.kind, str(labels.dtype)) for labels in (known, other)]
         if kinds[0] != kinds[1] and known.dtype.kind != other.dtype.kind:
             raise TypeError(
-                f"{name} must hold labels like those known, which are {kinds[0]} ({known.dtype}), not {kinds[1]} "
+                f"{name} must hold labels like those known, which are {kinds[0]} ({known.dtype}), got {kinds[1]} "
                 f"({other.dtype}); convert all labels to one type before the first call"
             )
     converted = exactly(known, *others)

@@ -265,7 +265,7 @@ class CMTRetriever(MemoryEstimator):
         rows = self._checked(X)
         flat = check_memory_ids(np.ravel(unmasked("ids", ids)), np.size(ids))
         if np.ndim(ids) not in (1, 2) or np.shape(ids)[0] != rows.n_rows:
-            raise ValueError(f"ids must hold one row for each of the {rows.n_rows} rows of X, not {np.shape(ids)}")
+            raise ValueError(f"ids must hold one row for each of the {rows.n_rows} rows of X, got {np.shape(ids)}")
         ids = flat.reshape(rows.n_rows, -1)
         rewards = np.asarray(unmasked("rewards", rewards))
         rewards = check_rewards(rewards.reshape(ids.shape) if rewards.size == ids.size else rewards, ids)

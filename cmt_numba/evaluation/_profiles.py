@@ -156,5 +156,5 @@ def _places_of(found: np.ndarray, ids: np.ndarray) -> np.ndarray:
 def _forest_of(tree: Any) -> ContextualMemoryTree:
     forest = tree if isinstance(tree, ContextualMemoryTree) else getattr(tree, "forest_", None)
     if not isinstance(forest, ContextualMemoryTree):
-        raise TypeError(f"tree must be a ContextualMemoryTree or a fitted estimator, not {tree!r}")
+        raise TypeError(f"tree must be a ContextualMemoryTree or a fitted estimator, got {tree!r}")
     return forest

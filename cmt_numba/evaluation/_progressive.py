@@ -54,7 +54,7 @@ def growing_batches(X: Any, y: Any, *, share: float = 0.01, most: int = 1000) ->
     share, most = check_real("share", share, 0.0, 1.0), check_integer("most", most, 1)
     n = n_rows_of(X)
     if n_rows_of(y) != n:
-        raise ValueError(f"y must have one row for each of the {n} rows of X, not {n_rows_of(y)}")
+        raise ValueError(f"y must have one row for each of the {n} rows of X, got {n_rows_of(y)}")
     X, y = (part.tocsr() if scipy.sparse.issparse(part) else part for part in (X, y))
     return _batches(X, y, n, share, most)
 

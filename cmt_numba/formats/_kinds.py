@@ -29,7 +29,7 @@ def kinds_of(given: Sequence[str]) -> dict[str, str]:
     for entry in given:
         name, equals, kind = entry.rpartition("=")
         if not equals or kind not in KINDS:
-            raise ValueError(f"kinds of columns must be COLUMN=KIND with a kind of {', '.join(KINDS)}, not {entry!r}")
+            raise ValueError(f"kinds of columns must be COLUMN=KIND with a kind of {', '.join(KINDS)}, got {entry!r}")
         kinds[name] = kind
     return kinds
 

@@ -74,13 +74,13 @@ def open_data(path: str | PathLike[str], options: ReadOptions | None = None, **c
     path = Path(path)
     options = replace(options or ReadOptions(), **changes)
     if options.format is not None and options.format not in FORMATS:
-        raise ValueError(f"format must be one of {', '.join(FORMATS)}, not {options.format!r}")
+        raise ValueError(f"format must be one of {', '.join(FORMATS)}, got {options.format!r}")
     if options.task is not None and options.task not in TASKS:
-        raise ValueError(f"task must be one of {', '.join(TASKS)}, not {options.task!r}")
+        raise ValueError(f"task must be one of {', '.join(TASKS)}, got {options.task!r}")
     if not 1 <= options.n_bits <= 30:
-        raise ValueError(f"n_bits must be between 1 and 30, not {options.n_bits}")
+        raise ValueError(f"n_bits must be between 1 and 30, got {options.n_bits}")
     if options.n_features is not None and not 1 <= options.n_features < 2**31:
-        raise ValueError(f"n_features must be between 1 and {2**31 - 1}, not {options.n_features}")
+        raise ValueError(f"n_features must be between 1 and {2**31 - 1}, got {options.n_features}")
     files = parquet_files(path) if options.format in (None, ParquetSource.format) else [path]
     for file in files or [path]:
         check_file(file)

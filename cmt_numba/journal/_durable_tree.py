@@ -207,7 +207,7 @@ class _TreeForm:
         for name in self._options:
             if name in forest.options and given.options[name] != forest.options[name]:
                 wanted = f"{name} must be {forest.options[name]!r}, as for the tree in the folder, or omitted"
-                raise ValueError(f"{wanted}, not {given.options[name]!r}")
+                raise ValueError(f"{wanted}, got {given.options[name]!r}")
         if "n_threads" in self._options:
             forest.n_threads = given.n_threads
         forest.has_warned = self.journal is not None and self.tree._forest.has_warned

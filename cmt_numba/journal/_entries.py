@@ -140,7 +140,7 @@ def _as_entry_value(name: str, value: Any) -> Any:
     except (TypeError, ValueError) as error:
         raise TypeError(f"{name} must be an array of numbers: {error}") from error
     if array.dtype.kind not in "biuf":
-        raise TypeError(f"{name} must be numbers, not {array.dtype}")
+        raise TypeError(f"{name} must be numbers, got {array.dtype}")
     array = array.astype(array.dtype.newbyteorder("="), copy=False)
     return array if array.dtype in NUMBERS.values() else array.astype(np.float64)
 

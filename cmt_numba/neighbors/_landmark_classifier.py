@@ -103,7 +103,7 @@ class LandmarkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         classes, of_examples = np.unique(column_or_1d(label_array("y", y)), return_inverse=True)
         n_rows = np.shape(X)[0]
         if of_examples.size != n_rows:
-            raise ValueError(f"y must have one class for each of the {n_rows} rows of X, not {of_examples.size}")
+            raise ValueError(f"y must have one class for each of the {n_rows} rows of X, got {of_examples.size}")
         index.insert(X)
         self.__dict__.update(index_=index, classes_=classes, _classes_of=of_examples)
         return self

@@ -58,7 +58,7 @@ class Measure:
         if self.by_products and self.metric != "cosine":
             spread = float(np.abs(rows - rows[0] if self.by_squares else rows).max())
             if 0.0 < spread < _LEAST:
-                raise ValueError(f"X must differ by at least {_LEAST:g} somewhere, not {spread:g}: scale it")
+                raise ValueError(f"X must differ by at least {_LEAST:g} somewhere, got {spread:g}: scale it")
 
     def halves(self, rows: np.ndarray) -> np.ndarray:
         """Return half of the squared lengths of rows, to be subtracted from products, or zeros."""

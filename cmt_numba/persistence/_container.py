@@ -395,7 +395,7 @@ def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _check_type(value: Any, kind: type, what: str) -> None:
     if type(value) is not kind:
-        raise _DamagedError(f"{what} must be of type {kind.__name__}, not {type(value).__name__}")
+        raise _DamagedError(f"{what} must be of type {kind.__name__}, got {type(value).__name__}")
 
 
 def _check_count(value: Any, most: int, what: str) -> None:

@@ -96,7 +96,7 @@ def take(fields: dict[str, Any], name: str, *kinds: type) -> Any:
     """
     value = fields.get(name)
     if type(value) not in kinds:
-        raise ValueError(f"{name} must be of type {' or '.join(kind.__name__ for kind in kinds)}, not {value!r:.50}")
+        raise ValueError(f"{name} must be of type {' or '.join(kind.__name__ for kind in kinds)}, got {value!r:.50}")
     return value
 
 

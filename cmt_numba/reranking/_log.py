@@ -95,9 +95,9 @@ def check_known_rewards(rewards: Any, shape: tuple[int, ...]) -> np.ndarray:
     """
     given = np.asarray(unmasked("rewards", rewards))
     if given.dtype.kind not in "fiub":
-        raise TypeError(f"rewards must be numbers, not {given.dtype}")
+        raise TypeError(f"rewards must be numbers, got {given.dtype}")
     if given.shape != shape:
-        raise ValueError(f"rewards must be of shape {shape} like the ids of hits, not {given.shape}")
+        raise ValueError(f"rewards must be of shape {shape} like the ids of hits, got {given.shape}")
     known = given[~np.isnan(given)] if given.dtype.kind == "f" else given
     if known.size == 0:
         raise ValueError("rewards must have at least one that is not NaN")
@@ -118,7 +118,7 @@ def check_weights(weights: Any, n_queries: int) -> np.ndarray | None:
         return None
     given = np.asarray(unmasked("weights", weights))
     if given.shape != (n_queries,) or given.dtype.kind not in "fiu":
-        raise ValueError(f"weights must be one number for each of {n_queries} queries, not of shape {given.shape}")
+        raise ValueError(f"weights must be one number for each of {n_queries} queries, got shape {given.shape}")
     if not np.all((given >= 0) & (given <= LARGEST_WEIGHT)) or not np.any(given > 0):
         raise ValueError(f"weights must be between 0 and {LARGEST_WEIGHT:g}, and not all 0")
     return given.astype(np.float64)

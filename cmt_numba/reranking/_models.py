@@ -23,7 +23,7 @@ def default_model(random_state: Any) -> Any:
 def check_model(model: Any) -> None:
     """Raise TypeError unless a model can be fitted and can predict rewards."""
     if isinstance(model, type) or not all(callable(getattr(model, name, None)) for name in ("fit", "predict")):
-        raise TypeError(f"model must be a regressor or a ranker, not {model!r:.80}")
+        raise TypeError(f"model must be a regressor or a ranker, got {model!r:.80}")
     if is_classifier(model):
         raise TypeError(f"model must predict rewards, which classifiers do not: pass a regressor instead of {model!r}")
 

@@ -227,15 +227,15 @@ class Reranker(BaseEstimator):
             check_model(self.model)
         features = self.features
         if isinstance(features, str) or not isinstance(features, Sequence) or len(features) == 0:
-            raise TypeError(f"features must be a list of names and functions, not {features!r:.80}")
+            raise TypeError(f"features must be a list of names and functions, got {features!r:.80}")
         for feature in features:
             if not callable(feature) and (not isinstance(feature, str) or feature not in FEATURES):
-                raise ValueError(f"features must be functions or of {', '.join(FEATURES)}, not {feature!r:.80}")
+                raise ValueError(f"features must be functions or of {', '.join(FEATURES)}, got {feature!r:.80}")
         if self.distance is not None and not isinstance(self.distance, EditDistance):
-            raise TypeError(f"distance must be an EditDistance or None, not {type(self.distance).__name__}")
+            raise TypeError(f"distance must be an EditDistance or None, got {type(self.distance).__name__}")
         if self.vectorizer is not None:
             if not isinstance(self.vectorizer, BM25Vectorizer):
-                raise TypeError(f"vectorizer must be a BM25Vectorizer or None, not {type(self.vectorizer).__name__}")
+                raise TypeError(f"vectorizer must be a BM25Vectorizer or None, got {type(self.vectorizer).__name__}")
             try:
                 check_is_fitted(self.vectorizer, "document_frequency_")
             except NotFittedError as error:
@@ -243,14 +243,14 @@ class Reranker(BaseEstimator):
 
     def _pairs(self, queries: Any, documents: Any, hits: Any) -> DocumentPairs:
         if isinstance(queries, str | bytes) or not isinstance(queries, Iterable):
-            raise TypeError(f"queries must be an iterable, not {type(queries).__name__}; pass [query] for one")
+            raise TypeError(f"queries must be an iterable, got {type(queries).__name__}; pass [query] for one")
         pairs = pairs_of(list(queries), documents, hits)
         needy = [name for name in self.features if isinstance(name, str) and FEATURES[name].needs_texts]
         for what, texts in (("queries", pairs.queries), ("documents", pairs.documents)):
             strange = next((text for text in texts if not isinstance(text, str)), None) if needy else None
             if strange is not None:
                 kind = type(strange).__name__
-                raise TypeError(f"{what} must be texts for the feature {needy[0]!r}, not {kind}: pass other features")
+                raise TypeError(f"{what} must be texts for the feature {needy[0]!r}, got {kind}: pass other features")
         return pairs
 
     # Ranking

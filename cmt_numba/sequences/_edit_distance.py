@@ -253,7 +253,7 @@ class EditDistance(Saved, BaseEstimator):
         n = len(self._prepared()[0].symbols) + 1
         array = np.asarray(unmasked("costs_", costs))
         if array.shape != (n, n) or array.dtype.kind not in "fiu":
-            raise ValueError(f"costs_ must be numbers of shape {(n, n)}, not {array.dtype} of shape {array.shape}")
+            raise ValueError(f"costs_ must be numbers of shape {(n, n)}, got {array.dtype} of shape {array.shape}")
         if not np.isfinite(array).all() or array.min() < 0 or array.diagonal().any():
             raise ValueError("costs_ must be finite, not negative, and 0 on the diagonal")
         if self.symmetric and not np.array_equal(array, array.T):
@@ -303,7 +303,7 @@ class EditDistance(Saved, BaseEstimator):
         """
         listed, others = as_list("queries", queries), as_list("targets", targets)
         if len(listed) != len(others):
-            raise ValueError(f"targets must be one for each of the {len(listed)} queries, not {len(others)}")
+            raise ValueError(f"targets must be one for each of the {len(listed)} queries, got {len(others)}")
         distances = np.empty(len(listed), np.float32)
         for first in range(0, distances.size, _PAIRS_AT_ONCE):
             span = slice(first, first + _PAIRS_AT_ONCE)

@@ -44,10 +44,10 @@ def encode_text(text: str, alphabet: str, unknown: str = "") -> str:
     """
     for name, value in (("text", text), ("alphabet", alphabet), ("unknown", unknown)):
         if not isinstance(value, str):
-            raise TypeError(f"{name} must be a string, not {type(value).__name__}")
+            raise TypeError(f"{name} must be a string, got {type(value).__name__}")
     known = set(alphabet)
     if unknown and unknown not in known:
-        raise ValueError(f"unknown must be a letter of the alphabet or empty, not {unknown!r:.40}")
+        raise ValueError(f"unknown must be a letter of the alphabet or empty, got {unknown!r:.40}")
     kept = []
     for letter in unicodedata.normalize("NFC", text):
         plain = "".join(part for part in unicodedata.normalize("NFKD", letter) if not unicodedata.combining(part))
@@ -90,7 +90,7 @@ def encode_notes(pitches: Any, durations: Any) -> list[tuple[int, int]]:
     """
     pitches, durations = _numbers("pitches", pitches, 1), _numbers("durations", durations, 1)
     if pitches.size != durations.size:
-        raise ValueError(f"durations must be one for each of the {pitches.size} pitches, not {durations.size}")
+        raise ValueError(f"durations must be one for each of the {pitches.size} pitches, got {durations.size}")
     if (durations <= 0.0).any():
         raise ValueError("durations must be above 0")
     intervals = np.clip(np.rint(np.diff(pitches)), -_WIDEST, _WIDEST).astype(int)
@@ -141,9 +141,9 @@ def _numbers(name: str, values: Any, *n_axes: int) -> np.ndarray:
     except ValueError as error:
         raise ValueError(f"{name} must be an array of numbers: {error}") from error
     if array.dtype.kind not in "biuf" and array.size > 0:
-        raise TypeError(f"{name} must be numbers, not {array.dtype}")
+        raise TypeError(f"{name} must be numbers, got {array.dtype}")
     if array.ndim not in n_axes:
-        raise ValueError(f"{name} must have {' or '.join(map(str, n_axes))} axes, not {array.ndim}")
+        raise ValueError(f"{name} must have {' or '.join(map(str, n_axes))} axes, got {array.ndim}")
     if not np.isfinite(array.astype(float)).all():
         raise ValueError(f"{name} must be finite")
     return array.astype(float)

@@ -34,7 +34,7 @@ def _check(symbol: Hashable) -> None:
             _check(part)
     elif type(symbol) not in _SCALARS:
         kind = type(symbol).__name__
-        raise TypeError(f"symbols must be strings, numbers, None or tuples of these to be saved, not {kind}")
+        raise TypeError(f"symbols must be strings, numbers, None or tuples of these to be saved, got {kind}")
 
 
 def read_alphabet(arrays: Arrays) -> Alphabet:

@@ -84,7 +84,7 @@ class SequenceMemory(Saved):
         random_state: int | None = None,
     ) -> None:
         if not isinstance(distance, EditDistance):
-            raise TypeError(f"distance must be an EditDistance, not {type(distance).__name__}")
+            raise TypeError(f"distance must be an EditDistance, got {type(distance).__name__}")
         self.distance = distance
         self.n_candidates = check_integer("n_candidates", n_candidates, 1, 10**6)
         self.longest_run = check_integer("longest_run", longest_run, 1, 8)
@@ -196,7 +196,7 @@ class SequenceMemory(Saved):
         asked = self._encoded("X", X)
         shown = check_memory_ids(np.ravel(ids), np.size(ids))
         if np.ndim(ids) not in (1, 2) or len(ids) != asked.n:
-            raise ValueError(f"ids must hold one row for each of the {asked.n} queries, not shape {np.shape(ids)}")
+            raise ValueError(f"ids must hold one row for each of the {asked.n} queries, got shape {np.shape(ids)}")
         check_known(shown[shown >= 0], self._places(shown[shown >= 0]))
         shown = shown.reshape(asked.n, -1)
         worth = check_rewards(rewards, shown)
@@ -232,7 +232,7 @@ class SequenceMemory(Saved):
         """
         asked, k = self._encoded("X", X), check_wanted("k", k, self.n_candidates)
         if k > self.n_candidates:
-            raise ValueError(f"k must be at most n_candidates, which is {self.n_candidates}, not {k}")
+            raise ValueError(f"k must be at most n_candidates, which is {self.n_candidates}, got {k}")
         costs = self.distance._prepared(self._alphabet)[1]
         points = costs.points(asked, ASKED)
         found = nothing_found(points, k)

@@ -77,7 +77,7 @@ class VPTree(Saved):
         random_state: int | np.random.SeedSequence | None = None,
     ) -> None:
         if not isinstance(metric, EditDistance) and metric not in ("euclidean", "angular"):
-            raise ValueError(f"metric must be an EditDistance, 'euclidean' or 'angular', not {metric!r:.50}")
+            raise ValueError(f"metric must be an EditDistance, 'euclidean' or 'angular', got {metric!r:.50}")
         if isinstance(metric, EditDistance):
             _check_metric(metric)
         self.metric = metric

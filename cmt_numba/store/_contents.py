@@ -148,7 +148,7 @@ class StoreContents:
                     self._use(self.check(thorough=thorough))
                     self.efforts = Efforts(records.facts().get(_EFFORTS))
                 if metric not in (None, self.metric):
-                    message = f"metric must be {self.metric!r}, as for the store in {self.path}, not {metric!r}"
+                    message = f"metric must be {self.metric!r}, as for the store in {self.path}, got {metric!r}"
                     raise ValueError(message)
                 if not records.has_digits and not read_only:
                     records.upgrade()

@@ -267,7 +267,7 @@ class MemoryStore:
         texts = check_payloads(each, len(checked))
         given = [read_payload(text) for text in texts]
         if not all(isinstance(own, dict) for own in given):
-            raise TypeError(f"fields must be a dict, or one dict for each key, not {fields!r:.50}")
+            raise TypeError(f"fields must be a dict, or one dict for each key, got {fields!r:.50}")
 
         contents.change(partial(set_fields, contents, checked, given))
 

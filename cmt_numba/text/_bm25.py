@@ -341,13 +341,13 @@ class BM25Vectorizer(TransformerMixin, SavableText):
         keys = scipy.sparse.csr_array(keys)
         if keys.shape[1] != asked.shape[1]:
             raise ValueError(
-                f"keys must have {asked.shape[1]} columns like those of this vectorizer, not {keys.shape[1]}"
+                f"keys must have {asked.shape[1]} columns like those of this vectorizer, got {keys.shape[1]}"
             )
         ids = np.asarray(unmasked("ids", ids))
         if ids.dtype.kind not in "iu" or ids.ndim != 2 or ids.shape[0] != asked.shape[0]:
-            raise ValueError(f"ids must be integers of shape ({asked.shape[0]}, k), not {ids.dtype} of {ids.shape}")
+            raise ValueError(f"ids must be integers of shape ({asked.shape[0]}, k), got {ids.dtype} of {ids.shape}")
         if ids.size > 0 and not -1 <= ids.min() <= ids.max() < keys.shape[0]:
-            raise ValueError(f"ids must lie between -1 and {keys.shape[0] - 1}, not {ids.min()} and {ids.max()}")
+            raise ValueError(f"ids must lie between -1 and {keys.shape[0] - 1}, got {ids.min()} and {ids.max()}")
         columns = np.arange(self.document_frequency_.size)
         asked, keys = asked[:, : columns.size], keys[:, : columns.size]
         factors = learn_weights(comparisons_of(asked, keys, ids, check_rewards(rewards, ids)), self._idf(columns, 1.0))
@@ -385,7 +385,7 @@ class BM25Vectorizer(TransformerMixin, SavableText):
         )
         counter._validate_params()
         if self.ngram_range[0] > self.ngram_range[1] or self.ngram_range[0] < 1:
-            raise ValueError(f"ngram_range must be two positive integers that do not fall, not {self.ngram_range}")
+            raise ValueError(f"ngram_range must be two positive integers that do not fall, got {self.ngram_range}")
         if counter.tokenizer is not None:
             counter.token_pattern = None  # is not used
         return counter

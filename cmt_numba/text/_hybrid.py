@@ -263,7 +263,7 @@ def _best_weight(sparse: Any, dense: Any, texts: list[str], y: Any) -> float:
     check_targets(y)
     _, first, labels = np.unique(y, return_index=True, return_inverse=True)
     if labels.shape != (len(texts),):
-        raise ValueError(f"y must be one class for each of the {len(texts)} texts, not of shape {np.shape(y)}")
+        raise ValueError(f"y must be one class for each of the {len(texts)} texts, got shape {np.shape(y)}")
     apart, seen = held_out(len(texts), 0, never=first)  # a class needs one text to have a mean
     if apart.size == 0:
         raise ValueError('weight="held_out" needs at least 5 texts, and two of some class: pass a number as weight')

@@ -64,9 +64,9 @@ def test_a_shard_accepts_only_what_was_agreed_on():
         shard.change(EMPTY.version, "b", "add", keys[:1], X[:1], None)
     shard.adopt(COMPLETE)
     for method in ("add", "upsert"):
-        with pytest.raises(ValueError, match="4 features like the vectors in the store, not 3"):
+        with pytest.raises(ValueError, match="4 features like the vectors in the store, got 3"):
             shard.change(COMPLETE.version, f"c {method}", method, keys[:1], X[:1, :3], None)
-        with pytest.raises(TypeError, match="strings like those in the store, not integers"):
+        with pytest.raises(TypeError, match="strings like those in the store, got integers"):
             shard.change(COMPLETE.version, f"d {method}", method, [7], X[:1], None)
     assert len(shard._open().store) == 0
     made = shard.change(COMPLETE.version, "e", "add", keys[:1], scipy.sparse.csr_array(X[:1]), None)

@@ -427,7 +427,7 @@ def test_other_mistakes():
     with pytest.raises(ValueError, match="aggressiveness must be above"):
         CMTMultilabelClassifier(aggressiveness=0.0).fit(X, Y)
     classifier = CMTMultilabelClassifier(**FEW).fit(X, Y)
-    with pytest.raises(ValueError, match="Y must have at least the 12 columns of before, not 3"):
+    with pytest.raises(ValueError, match="Y must have at least the 12 columns of before, got 3"):
         classifier.partial_fit(X, Y[:, :3])
     with pytest.raises(ValueError, match="features"):
         classifier.predict(X[:, :3])

@@ -383,7 +383,7 @@ def test_changes_that_are_refused_are_not_journaled(folder: Path, opened: Opened
 
 def test_options_of_a_tree_that_is_there(folder: Path, opened: Opened):
     opened(n_trees=3, alpha=0.8).close()
-    with pytest.raises(ValueError, match=r"n_trees must be 3, as for the tree in .*, or omitted, not 2"):
+    with pytest.raises(ValueError, match=r"n_trees must be 3, as for the tree in .*, or omitted, got 2"):
         opened(n_trees=2)
     tree = opened(n_trees=3, alpha=0.8, n_threads=2, random_state=3)
     assert tree._forest.n_threads == 2

@@ -152,7 +152,7 @@ def test_constant_turnover_takes_no_more_room(rng: np.random.Generator):
         index.remove(index.ids[:50])
     assert len(index) == 100
     assert index._state is not None
-    assert index._state.assignment.ids.size < 2500
+    assert len(index._state.assignment) < 2500
     assert sum(part.ids.size for part in index._state.lists.parts) < 1000
 
 
@@ -298,7 +298,7 @@ def test_invalid_input_is_refused(rng: np.random.Generator):
 @pytest.mark.parametrize("metric", ["euclidean", "gaussian", "inner_product"])
 def test_rows_that_differ_by_too_little_are_refused(metric: str):
     index = LandmarkIndex(metric)
-    with pytest.raises(ValueError, match="X must differ by at least 1e-15 somewhere, not 2e-25: scale it"):
+    with pytest.raises(ValueError, match="X must differ by at least 1e-15 somewhere, got 2e-25: scale it"):
         index.insert([[0.0, 0.0], [0.0, 2e-25]])
     assert len(index) == 0
     assert index.insert(np.zeros((3, 2))).size == 3

@@ -269,7 +269,7 @@ def test_forged_headers_are_refused(things: dict[str, Any], tmp_path: Path):
     refuse("number of axes", lambda header: header["arrays"][0].update(shape=[1] * 9))
     refuse("cannot have|cannot be", lambda header: header["arrays"][0].update(shape=[2**47]), lie=True)
     refuse("length of an axis", lambda header: header["arrays"][0].update(shape=[-1]), lie=True)
-    refuse("must be of type int, not bool", lambda header: header["arrays"][0].update(shape=[True]), lie=True)
+    refuse("must be of type int, got bool", lambda header: header["arrays"][0].update(shape=[True]), lie=True)
     refuse("cannot lie at", lambda header: header["arrays"][2].update(offset=0), lie=True)
     refuse("size of array", lambda header: header["arrays"][2].update(bytes=2**60), lie=True)
 

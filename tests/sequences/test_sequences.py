@@ -413,8 +413,8 @@ def test_options_that_cannot_be_used(options: dict[str, Any], error: Any, messag
 @pytest.mark.parametrize(
     ("sequences", "error", "message"),
     [
-        ("abc", TypeError, "queries must be a list of sequences, not str"),
-        (3, TypeError, "queries must be a list of sequences, not int"),
+        ("abc", TypeError, "queries must be a list of sequences, got str"),
+        (3, TypeError, "queries must be a list of sequences, got int"),
         ([], ValueError, "queries must hold at least one sequence"),
         ([3], TypeError, r"queries\[0\] must be a string or a sequence"),
         (["a", b"a"], TypeError, r"queries\[1\] must be a string or a sequence"),

@@ -77,7 +77,7 @@ def test_value_cosine(form: Any, rng: np.random.Generator):
         (lambda: LabelEquality([[1]], [1]), "must have one dimension"),
         (
             lambda: LabelF1(np.eye(3), np.eye(2)),
-            "of_memories and of_rows must have the same number of columns, not 3 and 2",
+            "of_memories and of_rows must have the same number of columns, got 3 and 2",
         ),
         (lambda: ValueCosine(np.eye(3), np.full((3, 3), np.nan)), "of_rows must be finite"),
         (lambda: ValueCosine(np.eye(3)[0], np.eye(3)), "of_memories must have two dimensions"),
@@ -294,7 +294,7 @@ def test_the_own_key_leads_to_a_memory_in_trees_built_anew():
     [
         ([0, 3], [1, 1], KeyError, "there is no 3"),
         ([0, 0], [1, 1], ValueError, "named twice"),
-        ([0, 1], [1], ValueError, "groups must be one for each of the 2 ids, not 1"),
+        ([0, 1], [1], ValueError, "groups must be one for each of the 2 ids, got 1"),
         ([0, 1], [0.5, 1.0], TypeError, "groups must be integers"),
         ([], [], ValueError, "at least one memory"),
     ],
