@@ -4,7 +4,7 @@ Kernels have no bounds checks, so every array passes through these functions fir
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, NoReturn, Protocol
 
 import numpy as np
 import scipy.sparse
@@ -13,17 +13,20 @@ from ._arrays import label_array as label_array
 from ._arrays import unmasked
 from ._change import share_rows
 from ._forest import (
+    INVALID_CELLS,
     LEFT,
     MOST_FEATURES,
     NODES_END,
     NONE,
     RIGHT,
+    SORTED_CELLS,
     Exploration,
     Hits,
     Rows,
     State,
-    is_canonical,
+    check_cells,
     normalize_rows,
+    sort_cells,
 )
 
 MOST_WANTED = 1_000_000
@@ -71,39 +74,50 @@ def check_rows(X: Any, *, sparse: bool | None = None, n_features: int | None = N
         If ``X`` does not have two dimensions, is empty, has the wrong width, holds NaN, infinity or a value too large
         for float32, or is a sparse matrix with invalid indices.
     """
-    if is_plain(X, n_features):
-        if type(X) is np.ndarray and not sparse:
-            return _dense_rows(X if X.dtype == np.float32 else _as_float32(X), n_threads)
-        if type(X) is not np.ndarray and sparse is not False:
-            return _sparse_rows(_as_float32(X.data), X.indices, X.indptr, X.shape[1], n_threads)
+    form = _form_of(X, n_features)
+    if form != INVALID_CELLS:
+        if type(X) is np.ndarray:
+            if not sparse:
+                return _dense_rows(X if X.dtype == np.float32 else _as_float32(X), n_threads)
+        elif sparse is not False:
+            values, indices, offsets = _as_float32(X.data), X.indices, X.indptr
+            if form != SORTED_CELLS:
+                values, indices = values.copy(), indices.copy()
+            if form == SORTED_CELLS or sort_cells(values, indices, offsets):
+                return _sparse_rows(values, indices, offsets, X.shape[1], n_threads)
     return unit_rows(check_matrix(X, n_features=n_features), sparse=sparse, n_threads=n_threads)
 
 
 def is_plain(X: Any, n_features: int | None = None) -> bool:
-    """Return whether rows need no conversion, so that only NaN and infinity remain to be checked.
+    """Return whether rows need no conversion by NumPy or SciPy, so that :func:`check_rows` suffices.
 
     It takes about a microsecond. Rows for which it returns False may be valid: the full checks convert or refuse them.
 
     Parameters
     ----------
     X : Any
-        Plain are C-contiguous arrays and canonical CSR matrices with int32 indices, of float32 or float64, with at
-        least one row.
+        Plain are C-contiguous arrays and valid CSR matrices with int32 indices, of float32 or float64, with at least
+        one row.
     n_features : int, optional
         The required width.
     """
+    return _form_of(X, n_features) != INVALID_CELLS
+
+
+def _form_of(X: Any, n_features: int | None) -> int:
+    """Return the form of plain rows as :func:`check_cells` does, or ``INVALID_CELLS`` for other rows."""
     kind = type(X)
     if kind is not np.ndarray and kind not in _CSR:
-        return False
+        return INVALID_CELLS
     shape = X.shape
     if len(shape) != 2 or shape[0] == 0 or not 0 < shape[1] <= MOST_FEATURES or n_features not in (None, shape[1]):
-        return False
+        return INVALID_CELLS
     if kind is np.ndarray:
-        return X.dtype in _FLOATS and X.flags.carray
+        return SORTED_CELLS if X.dtype in _FLOATS and X.flags.carray else INVALID_CELLS
     values, indices, offsets = X.data, X.indices, X.indptr
     if not type(values) is type(indices) is type(offsets) is np.ndarray:
-        return False
-    return (
+        return INVALID_CELLS
+    is_plain = (
         values.flags.carray
         and indices.flags.carray
         and offsets.flags.carray
@@ -112,8 +126,8 @@ def is_plain(X: Any, n_features: int | None = None) -> bool:
         and indices.dtype == offsets.dtype == np.int32
         and values.size == indices.size
         and offsets.size == shape[0] + 1
-        and is_canonical(indices, offsets, shape[1])
     )
+    return check_cells(indices, offsets, shape[1]) if is_plain else INVALID_CELLS
 
 
 def unit_rows(X: Any, *, sparse: bool | None = None, n_threads: int = 1) -> Rows:
@@ -179,7 +193,7 @@ def sound(X: Any) -> Any:
 def _dense_rows(X: np.ndarray, n_threads: int) -> Rows:
     n_rows, width = X.shape
     offsets = np.arange(0, (n_rows + 1) * width, width, dtype=np.int64)
-    return Rows(_normalized(X.reshape(-1), offsets, n_threads), _EMPTY_INDICES, offsets, width, False)
+    return Rows(_normalized(X.reshape(-1), _EMPTY_INDICES, offsets, n_threads), _EMPTY_INDICES, offsets, width, False)
 
 
 def _sparse_rows(values: np.ndarray, indices: np.ndarray, offsets: np.ndarray, width: int, n_threads: int) -> Rows:
@@ -188,7 +202,7 @@ def _sparse_rows(values: np.ndarray, indices: np.ndarray, offsets: np.ndarray, w
         X.eliminate_zeros()
         values, indices, offsets = X.data, X.indices, X.indptr
     offsets = offsets.astype(np.int64)
-    return Rows(_normalized(values, offsets, n_threads), indices.astype(np.int32), offsets, width, True)
+    return Rows(_normalized(values, indices, offsets, n_threads), indices.astype(np.int32), offsets, width, True)
 
 
 def _as_csr(X: Any) -> scipy.sparse.csr_array:
@@ -232,13 +246,14 @@ def _for_kernels(array: Any, dtype: type) -> np.ndarray:
     return ready if ready.flags.writeable else ready.copy()
 
 
-def _normalized(values: np.ndarray, offsets: np.ndarray, n_threads: int) -> np.ndarray:
+def _normalized(values: np.ndarray, indices: np.ndarray, offsets: np.ndarray, n_threads: int) -> np.ndarray:
     unit = np.empty(values.size, np.float32)
 
     def normalize(first: int, stop: int) -> None:
         bad_row = normalize_rows(values, offsets, first, stop, unit)
         if bad_row >= 0:
-            raise ValueError(f"X must be finite in float32: row {bad_row} holds NaN, infinity or a value too large")
+            cells = slice(offsets[bad_row], offsets[bad_row + 1])
+            _refuse_row(bad_row, values[cells], indices[cells])
 
     n_rows = offsets.size - 1
     n_threads = min(n_threads, n_rows // _SCALED_ROWS_WORTH_A_THREAD)
@@ -247,6 +262,18 @@ def _normalized(values: np.ndarray, offsets: np.ndarray, n_threads: int) -> np.n
     else:
         normalize(0, n_rows)
     return unit
+
+
+def _refuse_row(row: int, values: np.ndarray, indices: np.ndarray) -> NoReturn:
+    """Raise ValueError for a row whose values are not finite. ``indices`` are empty if it is dense."""
+    missing = np.flatnonzero(np.isnan(values))
+    if missing.size > 0:
+        column = missing[0] if indices.size == 0 else indices[missing[0]]
+        raise ValueError(
+            f"X must be finite in float32: row {row} holds NaN, first in column {column}; fill in missing values, "
+            "for example with sklearn.impute.SimpleImputer"
+        )
+    raise ValueError(f"X must be finite in float32: row {row} holds infinity or a value too large")
 
 
 def check_ids(ids: Any) -> np.ndarray:

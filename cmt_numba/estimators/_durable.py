@@ -25,7 +25,7 @@ import numpy as np
 import scipy.sparse
 
 from .._change import ReadWriteLock
-from .._validation import check_integer, unmasked
+from .._validation import check_integer, label_array, unmasked
 from ..journal import (
     CURRENT,
     Arguments,
@@ -375,6 +375,10 @@ def _plain_argument(estimator: Any, name: str, value: Any, operation: Operation)
         labels = np.atleast_1d(check_labels(name, value))
         if labels.dtype.kind not in "biuf":
             return labels
+    if name in ("example_ids", "ids"):
+        given = np.atleast_1d(label_array(name, value))
+        if given.dtype.kind in "UO":
+            return given
     if name == "X":
         value = np.asarray(value)
         if value.dtype.kind not in "biuf":

@@ -417,7 +417,7 @@ def test_interrupt_while_it_starts(folder: Path, tmp_path: Path):
     """At the first import of what takes long, from where an interrupt would come out with a traceback."""
     (tmp_path / "numba.py").write_text("import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(60)\n")
     path = os.pathsep.join([str(tmp_path), *sys.path])
-    process = started("info", folder / "train.svm", env={**os.environ, "PYTHONPATH": path})
+    process = started("evaluate", folder / "train.svm", env={**os.environ, "PYTHONPATH": path})
     output, complaint = process.communicate(timeout=300)
     assert (process.returncode, output, complaint) == (130, "", "")
 

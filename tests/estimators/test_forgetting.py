@@ -1,5 +1,6 @@
 """Removal of examples and classes, after which a classifier is as if it had never learned them."""
 
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +81,40 @@ def test_own_ids(clouds: Any):
     classifier.partial_fit(X[:1], y[:1])
     classifier.check_invariants()
     assert 474 in classifier.kneighbors(X[:1], 2, return_distance=False)  # the largest id plus 1
+
+
+def test_strings_as_ids(clouds: Any, tmp_path: Path):
+    X, y = clouds
+    own = np.array([f"example {i}" for i in range(48)])
+    classifier = CMTClassifier(method="neighbors", **FEW).fit(X[:40], y[:40], example_ids=own[:40])
+    classifier.partial_fit(X[40:], y[40:], example_ids=own[40:].tolist())
+    for change, error, reason in (
+        (lambda: classifier.partial_fit(X[:1], y[:1], example_ids=["example 7"]), ValueError, "'example 7' is stored"),
+        (lambda: classifier.partial_fit(X[:2], y[:2], example_ids=["a", "a"]), ValueError, "'a' is named twice"),
+        (lambda: classifier.partial_fit(X[:2], y[:2], example_ids=["a", 3]), TypeError, "of one type"),
+        (lambda: classifier.partial_fit(X[:1], y[:1], example_ids=[""]), ValueError, "must not be empty"),
+        (lambda: classifier.partial_fit(X[:1], y[:1], example_ids=[99]), TypeError, "must be strings like those of"),
+        (lambda: classifier.partial_fit(X[:1], y[:1]), ValueError, "must be given"),
+        (lambda: classifier.remove([3]), TypeError, "must be strings"),
+        (lambda: classifier.remove(["example 3", "x"]), KeyError, "there is no x"),
+    ):
+        with pytest.raises(error, match=reason):
+            change()
+    for _ in range(2):
+        classifier.check_invariants()
+        np.testing.assert_array_equal(classifier.kneighbors(X, 1, return_distance=False)[:, 0], own)
+        assert classifier.explain(X[:1])[0].examples[0] == "example 0"
+        classifier.save(tmp_path / "classifier.cmt")
+        classifier = CMTClassifier.load(tmp_path / "classifier.cmt")
+    classifier.remove(["example 2", "example 47"]).partial_fit(X[2:3], y[2:3], example_ids=["example 47"])
+    classifier = pickle.loads(pickle.dumps(classifier))
+    classifier.check_invariants()
+    distances, ids = classifier.kneighbors(X[2:3], 60)
+    assert ids[0, 0] == "example 47"
+    assert (ids[0, 47:] == "").all()
+    assert np.isinf(distances[0, 47:]).all()
+    with pytest.raises(TypeError, match="must be integers like those of"):
+        CMTClassifier(**FEW).fit(X, y).remove(["example 1"])
 
 
 def test_a_class_without_examples_goes(clouds: Any):
