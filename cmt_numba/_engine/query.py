@@ -32,9 +32,9 @@ from .._forest import (
     query_rows,
     score_slots,
     stored_rows,
+    top_k,
     unexplored,
 )
-from .._heads import best_few
 from .._jit import keeping_interpreter
 from .coded_candidates import search_coded
 from .filters import MOST_GATHERED, Filter
@@ -43,7 +43,6 @@ from .forest import Forest
 _ROWS_AT_ONCE = 64  # rows answered in one step by one thread
 _ROWS_IN_A_LARGE_BLOCK = 512  # with few candidates
 _ROWS_IN_A_BLOCK, _MEMORIES_IN_A_BLOCK = 64, 8192  # sizes of a matrix product; changes wait for a block
-_MOST_INSERTED = 100  # to keep more of the best, sorting is faster than inserting them one by one
 
 
 class Reach(NamedTuple):
@@ -236,7 +235,7 @@ def _propensities(
     def find(first: int, stop: int) -> None:
         state = forest.fitting_state(rows)
         if state is None or forest.lock.n_steps != n_steps:
-            raise RuntimeError("the trees have changed since the query: read propensities before they change")
+            raise RuntimeError("the trees have changed since the query: read propensities before changing them")
         view = forest.view(state)
         query, best = Query(rows, first, stop, n_leaves, 0.0, np.uint64(0)), no_hits(*ids.shape)
         query_rows(view, query, UNRESTRICTED, best.ids, best.scores)
@@ -291,7 +290,7 @@ def _scan_block(forest: Forest, rows: Rows, among: Filter | None, hits: Hits, by
     if theta.size > 0:
         asked = asked * (np.float32(1.0) + theta)
     if among is not None and n <= MOST_GATHERED:
-        best = _best_columns(asked @ among.gathered(state).T, hits.ids.shape[1])
+        best = top_k(asked @ among.gathered(state).T, min(n, hits.ids.shape[1]))
     else:
         best = _best_in_blocks(state, asked, slots, n, hits.ids.shape[1])
     width = best[0].shape[1]
@@ -310,21 +309,10 @@ def _best_in_blocks(
         n_before = scores.shape[1]
         if n_before > 0:
             of_block = np.concatenate([scores, of_block], axis=1)
-        columns, scores = _best_columns(of_block, k)
+        columns, scores = top_k(of_block, min(k, of_block.shape[1]))
         others = columns - (n_before - start)
         if n_before > 0:
             before = np.take_along_axis(places, np.minimum(columns, n_before - 1), axis=1)
             others = np.where(columns < n_before, before, others)
         places = others
     return places, scores
-
-
-def _best_columns(scores: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the columns of the best ``k`` scores of each row, best first, and the scores. Ties go to the first."""
-    k = min(k, scores.shape[1])
-    if k > _MOST_INSERTED:
-        columns = np.argsort(-scores, axis=1, kind="stable")[:, :k]
-        return columns, np.take_along_axis(scores, columns, axis=1)
-    columns, best = np.empty((len(scores), k), np.int64), np.empty((len(scores), k), np.float32)
-    best_few(scores, columns, best)
-    return columns, best

@@ -132,7 +132,7 @@ def remove_shard(cluster: Cluster, name: str | None) -> str:
         names = client.topology.after
         name = names[-1] if name is None else name
         if name not in names:
-            raise ValueError(f"name must be one of {', '.join(names)}, not {name!r:.50}")
+            raise ValueError(f"name must be one of {', '.join(names)}, got {name!r:.50}")
         if len(names) == 1:
             raise ValueError(f"{name} is the only shard, and cannot be removed")
         survey = client.survey()

@@ -85,7 +85,7 @@ class Threshold(NamedTuple):
         """Return the value of an option."""
         if isinstance(value, str):
             if value != F1:
-                raise ValueError(f'{name} must be a number or "{F1}", not {value!r:.50}')
+                raise ValueError(f'{name} must be a number or "{F1}", got {value!r:.50}')
             return value
         return check_real(name, value, -_LARGEST_THRESHOLD, _LARGEST_THRESHOLD)
 

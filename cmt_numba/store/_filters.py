@@ -119,7 +119,7 @@ def check_filter(where: Any, keys: Any) -> PreparedFilter:
         If this is not a filter.
     """
     if (where is None) == (keys is None):
-        raise TypeError("a filter has either conditions on fields or keys: give one of where and keys")
+        raise TypeError("where and keys cannot be combined: pass one of them")
     if keys is None:
         return PreparedFilter(condition_of(where), [])
     return PreparedFilter(None, check_keys(keys, distinct=False))

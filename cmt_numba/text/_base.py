@@ -39,17 +39,19 @@ def check_texts(name: str, texts: Any, *, of_any_type: bool = False, or_none: bo
         If there are none, unless ``or_none``.
     """
     if isinstance(texts, str | bytes) or not isinstance(texts, Iterable):
-        raise TypeError(f"{name} must be an iterable of texts, not {type(texts).__name__}; pass [text] for one")
+        raise TypeError(f"{name} must be an iterable of texts, got {type(texts).__name__}; pass [text] for one")
     n_dimensions = getattr(texts, "ndim", 1)
     if n_dimensions != 1:
-        raise ValueError(f"{name} must have one dimension, not {n_dimensions}: pass one text for each row")
+        raise ValueError(f"{name} must have one dimension, got {n_dimensions}: pass one text for each row")
     listed = list(texts)
     if not listed and not or_none:
-        raise ValueError(f"{name} must hold at least one text")
+        raise ValueError(f"{name} must contain at least one text")
     if not of_any_type:
         for i, text in enumerate(listed):
             if not isinstance(text, str):
-                raise TypeError(f"{name} must hold strings, but number {i} is {type(text).__name__}: convert it first")
+                raise TypeError(
+                    f"{name} must contain strings, but {name}[{i}] is {type(text).__name__}: convert it first"
+                )
     return listed
 
 
@@ -129,9 +131,9 @@ class TextEstimator(SavableText):
     def _check_parameters(self) -> None:
         check_parameters(self, self._constraints)
         if self.max_n and self.max_n < self.min_n:
-            raise ValueError(f"max_n must be 0 or at least min_n={self.min_n}, not {self.max_n}")
+            raise ValueError(f"max_n must be 0 or at least min_n={self.min_n}, got {self.max_n}")
         if self.tokenizer is not None and not callable(self.tokenizer):
-            raise TypeError(f"tokenizer must be a function of a text, not {self.tokenizer!r}")
+            raise TypeError(f"tokenizer must be a function of a text, got {self.tokenizer!r}")
 
     def _words_of(self, text: str) -> list[str]:
         text = text.lower() if self.lowercase else text
@@ -153,7 +155,7 @@ def contents_of(vectorizer: Any) -> Contents:
         return vectorizer._contents()
     if type(vectorizer) is not TfidfVectorizer:
         kinds = f"a vectorizer of cmt_numba.text or a {_TFIDF}"
-        raise TypeError(f"only {kinds} can be saved, not {type(vectorizer).__name__}")
+        raise TypeError(f"only {kinds} can be saved, got {type(vectorizer).__name__}")
     check_is_fitted(vectorizer)
     parameters = plain_parameters(vectorizer.get_params(deep=False), ("dtype", "vocabulary"))
     arrays = {"terms": terms_document(vectorizer.vocabulary_)}

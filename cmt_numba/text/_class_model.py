@@ -115,7 +115,7 @@ class ClassModel(NamedTuple):
         counts, loss = read_array("counts_of_classes", arrays, np.int64), take(described, "loss", str)
         require(counts.size > 0 and bool(np.all((counts > 0) & (counts < 2**48))), "classes must have examples")
         require(are_moderate(inputs, outputs), "vectors must be finite")
-        require(loss in LOSSES, f"the loss must be one of {', '.join(LOSSES)}, not {loss!r:.50}")
+        require(loss in LOSSES, f"the loss must be one of {', '.join(LOSSES)}, got {loss!r:.50}")
         n_outputs = counts.size - (loss == "hierarchical")
         require(outputs.shape == (n_outputs, inputs.shape[1]), "there must be a vector for each output")
         return cls(features, FeatureVectors(inputs, outputs), classes_of(counts), counts, idf, loss)

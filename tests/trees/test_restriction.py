@@ -139,12 +139,12 @@ def test_answers_do_not_depend_on_the_number_of_threads(grown):
 @pytest.mark.parametrize(
     ("among", "error", "message"),
     [
-        (np.zeros((2, 2), bool), ValueError, "among must have one dimension, not 2"),
-        ([0.5], TypeError, "among must be integers or booleans, not float64"),
+        (np.zeros((2, 2), bool), ValueError, "among must have one dimension, got 2"),
+        ([0.5], TypeError, "among must be integers or booleans, got float64"),
         (["a"], TypeError, "among must be integers or booleans"),
         ([-1], KeyError, "there is no -1"),
         (np.array([2**63], np.uint64), KeyError, "there is no 9223372036854775808"),
-        (3, ValueError, "among must have one dimension, not 0"),
+        (3, ValueError, "among must have one dimension, got 0"),
     ],
 )
 def test_what_is_neither_ids_nor_a_mask_is_refused(grown, among, error, message):
