@@ -44,20 +44,22 @@ def compare_searches(name: str, data: Vectors, parts: list[str]) -> None:
     _, seconds = timed(lambda: stored.add(range(n), data.stored))
     timed(stored.compact)
     print(f"\n{name}: {n} x {data.stored.shape[1]}")
-    print(f"store: built in {seconds:.1f} s, {stored._contents.tree.nbytes / n:.0f} bytes a vector")
+    print(f"store: built in {seconds:.1f} s, {stored._contents.tree.nbytes / n:.0f} bytes/vector")
     graph, lists = None, None
     if find_spec("hnswlib"):
         graph, seconds = graph_of(data.stored)
-        print(f"hnswlib: built in {seconds:.1f} s, {bytes_of(graph, n):.0f} bytes a vector")
+        print(f"hnswlib: built in {seconds:.1f} s, {bytes_of(graph, n):.0f} bytes/vector")
     if find_spec("faiss"):
         lists, seconds = file_of(data.stored)
         print(f"faiss IVF: built in {seconds:.1f} s")
     print()
     if "recall" in parts:
         rows = [list(row) for row in searches(stored, graph, lists, data)]
-        print(tabulate(rows, ["", "recall", "us a query", "us a single row"], floatfmt=".3f"))
+        print(tabulate(rows, ["search", "recall", "us/query", "us, single row"], floatfmt=".3f"))
     if "filters" in parts:
-        names = [f"{name} {what}" for name in ("store", "NumPy", "faiss") for what in ("recall", "us", "us alone")]
+        names = [
+            f"{name} {what}" for name in ("store", "NumPy", "faiss") for what in ("recall", "us", "us, single row")
+        ]
         print(tabulate(list(filtered(stored, lists, data)), ["filter", *names], floatfmt=".3f"))
 
 
@@ -124,8 +126,8 @@ def compare_codes(n: int, n_features: int) -> None:
         name = f"faiss IVF {kind}, {n_probes} lists" if n_probes > 0 else f"faiss {kind}"
         search = lambda: index.search(data.asked, K)[1]  # noqa: B023, E731
         note(name, faiss.serialize_index(index).size / n, seconds, search)
-    print(f"\nwhat is kept of vectors, {n} x {n_features}\n")
-    print(tabulate(rows, ["", "recall", "bytes a vector", "us a query", "built in s"], floatfmt=".3f"))
+    print(f"\ncodes, {n} x {n_features}\n")
+    print(tabulate(rows, ["store", "recall", "bytes/vector", "us/query", "build, s"], floatfmt=".3f"))
 
 
 def compare_sparse(folder: Path, n: int) -> None:
@@ -176,7 +178,7 @@ def compare_sparse(folder: Path, n: int) -> None:
             graph.setQueryTimeParams({"efSearch": ef})
             note(f"nmslib, ef {ef}", along)
     print(f"\nsparse: {n} x {keys.shape[1]}, store built in {built:.1f} s\n")
-    print(tabulate(rows, ["", "recall", "us a query", "us a single row"], floatfmt=".3f"))
+    print(tabulate(rows, ["search", "recall", "us/query", "us, single row"], floatfmt=".3f"))
 
 
 def compare_changes(n: int, n_features: int) -> None:
@@ -210,8 +212,8 @@ def compare_changes(n: int, n_features: int) -> None:
             graph.mark_deleted(i)
     assert np.isin(store.query(data.asked, K).keys, kept).all()
     note("half deleted")
-    print(f"\nchanges, {n} x {n_features}: recall, with a target of 0.95, and hnswlib's with ef 20\n")
-    print(tabulate(rows, ["", "store", "hnswlib", "breadth"], floatfmt=".3f"))
+    print(f"\nchanges, {n} x {n_features}: recall with target 0.95; hnswlib with ef 20\n")
+    print(tabulate(rows, ["after", "store", "hnswlib", "breadth"], floatfmt=".3f"))
 
 
 def compare_single_changes(n: int, n_features: int) -> None:
@@ -257,8 +259,8 @@ def compare_single_changes(n: int, n_features: int) -> None:
             graph.add_items(others[i : i + 1], [n + i], num_threads=1)
 
         note("hnswlib", replace, add, lambda i: graph.mark_deleted(n + i))
-    print(f"\nsingle changes, {n} x {n_features}: median us\n")
-    print(tabulate(rows, ["", "upsert", "add", "delete"], floatfmt=".0f"))
+    print(f"\nsingle changes, {n} x {n_features}: median in us\n")
+    print(tabulate(rows, ["index", "upsert", "add", "delete"], floatfmt=".0f"))
 
 
 def filtered(store: MemoryStore, lists: Any, data: Vectors) -> Iterator[list[Any]]:
@@ -343,13 +345,15 @@ def compare_rewards(folder: Path, n: int, rate: float | None) -> None:
                     spent += timed(lambda: store.feedback(queries[some], shown, rewards))[1]  # noqa: B023
             shares.append(right())
         rows.append([name, len(there), *shares, 1e6 * spent / (5 * len(taught))])
-    print("\nright first answers of unseen queries\n")
-    print(tabulate(rows, ["vectors", "stored", "before", "after feedback", "five times", "us a row"], floatfmt=".3f"))
+    print("\naccuracy of the first result on unseen queries\n")
+    print(
+        tabulate(rows, ["vectors", "stored", "before", "after feedback", "after five times", "us/row"], floatfmt=".3f")
+    )
 
 
 @commands.add(
     DATA,
-    argument("--n", type=int, default=200_000, help="clustered vectors"),
+    argument("--n", type=int, default=200_000, help="number of clustered vectors"),
     argument("--features", type=int, default=384),
     argument("--packages", type=int, default=30_000),
     argument("--learning-rate", type=float),
@@ -403,7 +407,7 @@ def seconds_a_key(store: MemoryStore, n: int) -> tuple[float, float]:
 
 
 @commands.add(
-    argument("--n", type=int, default=200_000, help="clustered vectors"),
+    argument("--n", type=int, default=200_000, help="number of clustered vectors"),
     argument("--features", type=int, default=128),
 )
 def opening(options: argparse.Namespace) -> None:
@@ -449,10 +453,10 @@ def opening(options: argparse.Namespace) -> None:
         note(f"folder, killed after {N_ASKED} upserts", lambda: MemoryStore(killed))
         note("file, read", lambda: MemoryStore.load(file))
         note("file, mapped", lambda: MemoryStore.load(file, mmap=True))
-    print(f"\nopening, {n} x {n_features}: seconds\n")
-    print(f"to look up a key takes {1e6 * looked_up:.1f} us, to read one with all {1e6 * read:.1f} us")
-    print(f"{N_ASKED} upserts took {changed:.2f} s, and to close the store then {closed:.2f} s\n")
-    print(tabulate(rows, ["", "open", "first query", "second query"], floatfmt=".4f"))
+    print(f"\nopening, {n} x {n_features}: wall time in s\n")
+    print(f"per key: look-up {1e6 * looked_up:.1f} us; read of all keys at once {1e6 * read:.1f} us")
+    print(f"{N_ASKED} upserts: {changed:.2f} s; close afterwards: {closed:.2f} s\n")
+    print(tabulate(rows, ["store", "open", "first query", "second query"], floatfmt=".4f"))
 
 
 N_THREADS = 1, 2, 8, 32
@@ -496,9 +500,9 @@ def asked_and_changed(
 
 
 @commands.add(
-    argument("--n", type=int, default=20_000, help="clustered vectors"),
+    argument("--n", type=int, default=20_000, help="number of clustered vectors"),
     argument("--features", type=int, default=128),
-    argument("--seconds", type=float, default=2.0, help="for each number of threads"),
+    argument("--seconds", type=float, default=2.0, help="time per number of threads"),
 )
 def threads(options: argparse.Namespace) -> None:
     """Compare queries from several threads with hnswlib's, alone and while another thread changes the store.
@@ -549,7 +553,7 @@ def threads(options: argparse.Namespace) -> None:
             ["hnswlib, none", n_threads, *asked_and_changed(ask, n_threads, None, seconds)] for n_threads in N_THREADS
         ]
     print(f"\nthreads, {n} x {n_features}\n")
-    headers = ["changes", "readers", "queries a second", "p50 ms", "p99", "longest", "changes a second"]
+    headers = ["changes", "readers", "queries/s", "p50 ms", "p99", "longest", "changes/s"]
     print(
         tabulate(
             rows, [*headers, "p50 ms", "p99", "longest"], floatfmt=("", "", ".0f", *[".2f"] * 3, ".0f", *[".2f"] * 3)
@@ -558,7 +562,7 @@ def threads(options: argparse.Namespace) -> None:
 
 
 @commands.add(
-    argument("--n", type=int, default=100_000, help="clustered vectors"),
+    argument("--n", type=int, default=100_000, help="number of clustered vectors"),
     argument("--features", type=int, default=384),
 )
 def first(options: argparse.Namespace) -> None:
@@ -589,8 +593,8 @@ def first(options: argparse.Namespace) -> None:
             store.save(file)
             use(MemoryStore.load(file), f"loaded, {n}")
             use(MemoryStore.load(file, mmap=True), f"mapped, {n}")
-    headers = ["store", "first query", "target 0.995", "filter, half", "a seventh", "longest", "median"]
-    print(f"milliseconds of processor time, {options.features} features; the first stores compile\n")
+    headers = ["store", "first query", "target 0.995", "filter, 1/2", "filter, 1/7", "longest", "median"]
+    print(f"CPU time in ms, {options.features} features; the first rows include compilation\n")
     print(tabulate(table, headers, floatfmt=".2f"))
 
 
