@@ -234,7 +234,7 @@ def _propensities(
     def find(first: int, stop: int) -> None:
         state = forest.fitting_state(rows)
         if state is None or forest.lock.n_steps != n_steps:
-            raise RuntimeError("the trees have changed since the query: read propensities before they change")
+            raise RuntimeError("the trees have changed since the query: read propensities before changing them")
         view = forest.view(state)
         query, best = Query(rows, first, stop, n_leaves, 0.0, np.uint64(0)), no_hits(*ids.shape)
         query_rows(view, query, UNRESTRICTED, best.ids, best.scores)

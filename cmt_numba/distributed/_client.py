@@ -251,7 +251,7 @@ class Client:
         """Return the values of all called shards in order, or raise the error of one."""
         values = answers.all_values()
         if answers.missing:
-            raise NoAnswerError(answers.missing, "ask again, or give the store a larger timeout")
+            raise NoAnswerError(answers.missing, "try again, or open the store with a larger timeout")
         return {name: values[name] for name in sorted(values)}
 
     def survey(self) -> Survey:
@@ -380,7 +380,7 @@ class _Outcome:
         if not self.made and not self.unknown:
             raise next(iter(self.reasons.values()))
         if not self.made and not self.not_made:
-            message = "the change may still be made; upsert and delete may be asked for again"
+            message = "the change may still take effect; upsert and delete can safely be repeated"
             raise NoAnswerError(list(self.reasons), message)
         made, not_made, unknown = (
             [key for positions in parts for key in pick(keys, positions)]

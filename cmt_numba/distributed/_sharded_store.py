@@ -262,7 +262,7 @@ class ShardedStore:
         topology, answers = self._client.gather(asked)
         values, missing = answers.all_values(), answers.missing
         if not values:
-            raise NoAnswerError(missing, "ask again, or give the store a larger timeout")
+            raise NoAnswerError(missing, "try again, or open the store with a larger timeout")
         newest_first = sorted(values, key=lambda name: (name not in topology.after, name in topology.before, name))
         results = merge_results([values[name].value for name in newest_first], k, are_distinct=not topology.is_moving)
         results.missing_shards = tuple(missing)
@@ -315,7 +315,7 @@ class ShardedStore:
                 calls = {shard: (last,)}
                 found = self._client.ask(Question("keys_after", lambda _, calls=calls: calls))  # type: ignore[misc]
                 if self._topology.move != topology.move:
-                    raise RuntimeError("the shards of the store have changed during iteration; begin again")
+                    raise RuntimeError("the shards of the store changed during iteration; start again")
                 keys, last = found[shard]
                 if not keys:
                     break
@@ -414,7 +414,9 @@ class ShardedStore:
         if name == "add" and len(self._topology.divided(checked)) > 1:
             stored = np.flatnonzero(self._are_stored(checked))
             if stored.size > 0:
-                message = f"keys must not be in the store: {checked[stored[0]]!r:.100} is; use upsert to replace it"
+                message = (
+                    f"keys must not be in the store yet, but {checked[stored[0]]!r:.100} is; use upsert to replace it"
+                )
                 raise DuplicateKeyError(message)
         self._client.change(name, checked, arguments, (hasattr(X, "indptr"),), new)
 
@@ -627,7 +629,7 @@ class ShardedStore:
             raise FileExistsError(f"{folder} is not empty; save to a new folder")
         topology = client.survey().topology
         if topology.is_moving:
-            raise RuntimeError("memories move between shards; save the store afterwards")
+            raise RuntimeError("memories are moving between shards; save the store afterwards")
         n_made = 1 + max(map(number_of, topology.names))
         shards = ShardList(topology, len(topology.after), n_made, complete=False)
         write_list(folder, shards)
@@ -720,14 +722,16 @@ def _check_limits(n_replicas: int, exchange_every: int | None, timeout: float, m
 def _check_eviction(options: dict[str, Any]) -> None:
     """Raise ValueError if replicas with these options would evict other memories than their shards."""
     if options.get("max_items") is not None and options.get("eviction") != "oldest":
-        raise ValueError("n_replicas with max_items needs eviction='oldest': replicas do not know what was returned")
+        raise ValueError(
+            "n_replicas with max_items needs eviction='oldest': replicas do not record which memories were returned"
+        )
 
 
 def _check_options(options: dict[str, Any], metric: str | None) -> None:
     """Raise TypeError or ValueError if these are not valid options of the store of a shard."""
     for name in ("path", "read_only"):
         if name in options:
-            raise TypeError(f"{name} is not an option of the store of a shard")
+            raise TypeError(f"{name} cannot be set for a sharded store")
     MemoryStore(metric=metric, **options)
 
 

@@ -378,7 +378,7 @@ class Journal:
     def _alone(self) -> Iterator[None]:
         """Lock the object for a change or for writing."""
         if self._is_a_fork() and self._refusal is None:
-            message = f"{self.path} is open in the process that this one was forked from; change it there"
+            message = f"{self.path} was opened by the parent of this process; change it there"
             raise JournalError(message)
         with self._writing:
             if self._refusal is not None:
@@ -543,9 +543,9 @@ class Journal:
             with _refused_entry(path, sequence):
                 entry = unpack_entry(path, sequence, packed)
                 if entry.name != SNAPSHOT:
-                    raise ValueError("a journal must begin with a snapshot")
+                    raise ValueError("the journal does not begin with a snapshot")
                 if entry.journal is None and entry.version > 1:
-                    raise ValueError("it has no identity of a journal")
+                    raise ValueError("it has no journal identity")
             self.folder.belong(entry.journal)
             made = self._read_snapshot(sequence)
             with _refused_entry(path, sequence):
@@ -555,7 +555,7 @@ class Journal:
                 with _refused_entry(path, sequence):
                     entry = unpack_entry(path, sequence, packed)
                     if entry.journal != self.folder.identity:
-                        raise ValueError("it is of another journal")
+                        raise ValueError("it belongs to another journal")
                     form.replay(made, entry, exact)
                     exact &= form.has_fingerprint(made, entry.after)
                 self.sequence = sequence
@@ -570,7 +570,7 @@ class Journal:
         contents = read_object(path, (self._form.kind,), mmap=False, unread=self._form.unread)
         self._is_verified = not self._form.unread
         if contents.fields.get(IDENTITY) != self.folder.identity:
-            raise FileFormatError(path, "is of another journal than the one in the folder")
+            raise FileFormatError(path, "does not belong to the journal in the folder")
         with refusing(path):
             made = self._form.made_of(contents, values=False)
         self._journal = _Effort(0, 0.0)

@@ -109,7 +109,7 @@ def prepare_filter(where: Any, keys: Any, contents: StoreContents) -> PreparedFi
         If this is not a filter.
     """
     if (where is None) == (keys is None):
-        raise TypeError("a filter has either conditions on fields or keys: give one of where and keys")
+        raise TypeError("where and keys cannot be combined: pass one of them")
     if keys is None:
         condition = condition_of(where)
         prepared = PreparedFilter(condition, [])

@@ -431,10 +431,10 @@ def test_examples_that_cannot_be_used():
     distance = EditDistance(LETTERS).fit(["a", "b"], ["a"], [0])
     costs = distance._costs
     for arguments, message in [
-        ((["a", "b"], ["a"], [0.0]), "answers must be one integer for each of the 1 queries"),
-        ((["a", "b"], ["a"], [0, 1]), "answers must be one integer"),
+        ((["a", "b"], ["a"], [0.0]), "answers must have one integer for each of the 1 queries"),
+        ((["a", "b"], ["a"], [0, 1]), "answers must have one integer"),
         ((["a", "b"], ["a"], [2]), "answers must be positions"),
-        ((["a"], ["a"], [0]), "at least two targets"),
+        ((["a"], ["a"], [0]), "at least two sequences"),
         ((["a", "b"], ["e"], [0]), "not in the alphabet"),
     ]:
         with pytest.raises(ValueError, match=message):
