@@ -389,15 +389,6 @@ class Journal:
         """Return whether this process was forked from the one that opened the folder."""
         return self._process != os.getpid()
 
-    def is_making_a_change(self) -> bool:
-        """Return whether the calling thread is making a change."""
-        if not self._writing.acquire(blocking=False):
-            return False
-        try:
-            return self._is_under_way
-        finally:
-            self._writing.release()
-
     def try_alone(self, work: Callable[[], None]) -> None:
         """Call ``work`` if the object can be changed and no other thread is changing it."""
         if self.is_writable and self._writing.acquire(blocking=False):
