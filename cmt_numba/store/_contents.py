@@ -28,7 +28,7 @@ _EFFORTS = "efforts"  # name of a fact
 _KIND = "MemoryStore"  # the kind of files
 _VERSION = 2  # version of the facts. Version 1 has no digits, and lengths only for the cosine
 _NEW = {"n_reroutes": 1, "scorer_learning_rate": 0.01, "n_links": 24}  # options of a new tree, unless given
-_TREES, _TREES_WITHOUT_LINKS = 2, 4  # with links, trees only provide the entry points, so more trees do not help
+_TREES, _TREES_WITHOUT_LINKS = 1, 4  # with links, trees only provide the entry points, so more do not help
 
 T = TypeVar("T")
 

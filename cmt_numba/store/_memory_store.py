@@ -71,7 +71,7 @@ class MemoryStore:
     target_recall : float in (0, 1], default 0.95
         The share of the nearest vectors that queries find on average. With 1, everything is compared.
     n_trees : int, optional
-        Number of trees; by default 2, or 4 without links. More trees take more memory and time to build. Without links
+        Number of trees; by default 1, or 4 without links. More trees take more memory and time to build. Without links
         they reach the same recall with fewer leaves.
     n_links : int, optional
         Maximum number of links of a dense vector to near ones; 24 by default. Searches follow the links. With 0,

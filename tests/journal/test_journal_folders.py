@@ -287,7 +287,7 @@ def test_other_processes_read_while_one_writes(folder: Path):
         while reader.poll() is None:
             tree.insert(X)
         lines, errors = reader.communicate()
-    assert errors == ""
+    assert reader.returncode == 0, errors  # a slow reader also writes that it compiles
     seen = [tuple(map(int, line.split())) for line in lines.splitlines()]
     assert len(seen) == 20
     assert seen == sorted(seen)

@@ -646,7 +646,7 @@ def test_many_vectors_are_replaced_in_blocks(sparse: bool, monkeypatch: pytest.M
     store._contents.tree.check_invariants()
 
 
-@pytest.mark.parametrize(("options", "n_trees"), [({}, 2), ({"n_links": 0}, 4), ({"n_trees": 3, "n_links": 0}, 3)])
+@pytest.mark.parametrize(("options", "n_trees"), [({}, 1), ({"n_links": 0}, 4), ({"n_trees": 3, "n_links": 0}, 3)])
 def test_how_many_trees_a_new_store_has(options: dict[str, Any], n_trees: int):
     store = MemoryStore(random_state=0, **options)
     assert store._contents.tree._forest.n_trees == n_trees
