@@ -115,7 +115,7 @@ class Forest:
         self.eviction = new_eviction(self.options["eviction"], bounded=self.options["max_memories"] is not None)
         self.links = Linkage(self.options["n_links"])
 
-    # What it holds
+    # Contents
 
     @property
     def n_memories(self) -> int:

@@ -125,7 +125,7 @@ def _take_back_ids(forest: Forest, first_id: int) -> None:
 def roll_back(forest: Forest, first: int | None = None) -> None:
     """Remove the memories in slots from ``first`` on, which were inserted last, and those that are not in every tree.
 
-    Their ids are reused. Routers keep what they have learned from them.
+    Their ids are reused. Routers are not reset.
     """
     if forest.state is None:
         return

@@ -1,4 +1,4 @@
-"""Learn from rewards (UPDATE, Algorithm 3), and from known right memories."""
+"""Learn from rewards (UPDATE, Algorithm 3) and from known correct memories."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def set_scorer(forest: Forest, weights: np.ndarray, squares: np.ndarray) -> None
     Raises
     ------
     ValueError
-        If the arrays are not one finite number for each feature, or there are no memories; nothing has changed then.
+        If the arrays do not have one finite number per feature, or there are no memories; nothing has changed then.
     """
     state = forest.state
     if state is None:

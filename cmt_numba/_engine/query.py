@@ -164,7 +164,7 @@ def search_among(
 ) -> None:
     """Write the best of the memories in ``among`` into ``hits``. Call this within a read of the forest.
 
-    Rows for which links find fewer candidates than a random search would are left unanswered.
+    Rows are left unanswered if links find fewer candidates for them than a random search would.
     """
     state = forest.fitting_state(rows)
     chosen = among.slots(forest.slots_of, forest.lock.n_steps)

@@ -106,7 +106,7 @@ def reroute_memories(forest: Forest, n: int, progress: bool = False) -> None:
 def rebuild_trees(forest: Forest, ids: np.ndarray, groups: np.ndarray, progress: bool = False) -> None:
     """Rebuild the trees and keep groups of memories together. Raises KeyError if an id is not stored.
 
-    Other memories are groups of their own. The new trees are swapped in when all are complete.
+    Every other memory is a separate group. The new trees are swapped in when all are complete.
     """
     slots, before = forest.known_slots(ids), forest.allocated()
     group = np.arange(forest.n_memories)

@@ -57,7 +57,7 @@ def _check_index(index: LabelIndex, n_labels: int, d: int, thorough: bool) -> No
 
 
 def _check_inverse(there: np.ndarray, back: np.ndarray, what: str) -> None:
-    """Raise InvariantError unless ``back`` is the inverse of ``there``, which may hold NONE as well."""
+    """Raise InvariantError unless ``back`` is the inverse of ``there``, which may contain NONE."""
     exist = invariants.all_within(there, int(NONE), back.size - 1) and invariants.all_within(back, 0, there.size - 1)
     require(exist, f"{what} do not exist")
     require(np.count_nonzero(there != NONE) == back.size, f"{what} are not of one number")

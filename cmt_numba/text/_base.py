@@ -165,7 +165,7 @@ def contents_of(vectorizer: Any) -> Contents:
 
 
 def vectorizer_of(contents: Contents, kinds: dict[str, Any]) -> Any:
-    """Return the vectorizer of a file: a TfidfVectorizer, or one of ``kinds``, classes by their names.
+    """Return the vectorizer of a file: a TfidfVectorizer, or one of the classes in ``kinds``, by name.
 
     Raises
     ------
@@ -226,7 +226,7 @@ def with_prefix(prefix: str, contents: Contents) -> tuple[dict[str, Any], dict[s
 
 
 def of_prefix(prefix: str, field: Any, arrays: dict[str, np.ndarray]) -> Contents:
-    """Return the contents that :func:`with_prefix` has put into another file."""
+    """Return the contents that :func:`with_prefix` has added to another file."""
     require(type(field) is dict, f"{prefix} must be a mapping")
     inner = {name.removeprefix(f"{prefix}."): array for name, array in arrays.items() if name.startswith(f"{prefix}.")}
     return Contents(take(field, "kind", str), take(field, "fields", dict), inner)
