@@ -518,13 +518,13 @@ class BM25Vectorizer(TransformerMixin, SavableText):
         if made.n_features is None:
             terms = read_terms(arrays)
             vocabulary = {term: place for place, term in enumerate(terms)}
-            require(len(terms) == frequency.size, "there must be a frequency for each term")
+            require(len(terms) == frequency.size, "every term must have a frequency")
         else:
-            require(frequency.size == made.n_features, "there must be a frequency for each column")
+            require(frequency.size == made.n_features, "every column must have a frequency")
         weights = read_array("term_weights", arrays, np.float64) if "term_weights" in arrays else None
         if weights is not None:
             sound = weights.shape == frequency.shape and are_moderate(weights) and bool(np.all(weights >= 0.0))
-            require(sound, "there must be a weight for each term")
+            require(sound, "every term must have a weight")
         made.__dict__.update(
             vocabulary_=vocabulary,
             document_frequency_=np.array(frequency),
