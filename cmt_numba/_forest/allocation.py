@@ -55,7 +55,9 @@ def larger(state: State, capacity: int, needed: int, n_memories: int) -> int:
 
 
 def with_room_for_keys(state: State, n_rows: int, n_cells: int) -> State:
-    """Return a state with room for ``n_rows`` more memories, whose sparse keys have ``n_cells`` cells in total. If there is room, it is the same object."""
+    """Return a state with room for ``n_rows`` more memories, whose sparse keys have ``n_cells`` cells in total.
+
+    If there is room, it is the same object."""
     codes, leaf_of, members = state.codes, state.leaf_of, state.members
     keys = keys_with_room(state.parameters, state.keys, n_rows, n_cells, coded=state.parameters.coded)
     capacity = keys.ids.size
@@ -73,7 +75,7 @@ def with_room_for_keys(state: State, n_rows: int, n_cells: int) -> State:
 
 
 def keys_with_room(parameters: Any, keys: KeyArrays, n_rows: int, n_cells: int, *, coded: bool = False) -> KeyArrays:
-    """Return a key store that can take ``n_rows`` more keys, which have ``n_cells`` cells in total if they are sparse."""
+    """Return a key store that can take ``n_rows`` more keys, with ``n_cells`` cells in total if they are sparse."""
     needed = int(keys.totals[N_MEMORIES]) + n_rows
     capacity = keys.ids.size
     if needed > capacity:
