@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import scipy.sparse
 
-from ._change import share_rows
+from ._change import map_threads, spans
 from ._forest import (
     LEFT,
     MOST_FEATURES,
@@ -190,7 +190,7 @@ def unmasked(name: str, value: Any) -> Any:
 def _dense_rows(X: np.ndarray, n_threads: int) -> Rows:
     n_rows, width = X.shape
     offsets = np.arange(0, (n_rows + 1) * width, width, dtype=np.int64)
-    return Rows(_normalized(X.reshape(-1), offsets, n_threads), _EMPTY_INDICES, offsets, width, False)
+    return _normalized(Rows(X.reshape(-1), _EMPTY_INDICES, offsets, width, False), n_threads)
 
 
 def _sparse_rows(values: np.ndarray, indices: np.ndarray, offsets: np.ndarray, width: int, n_threads: int) -> Rows:
@@ -199,7 +199,7 @@ def _sparse_rows(values: np.ndarray, indices: np.ndarray, offsets: np.ndarray, w
         X.eliminate_zeros()
         values, indices, offsets = X.data, X.indices, X.indptr
     offsets = offsets.astype(np.int64)
-    return Rows(_normalized(values, offsets, n_threads), indices.astype(np.int32), offsets, width, True)
+    return _normalized(Rows(values, indices.astype(np.int32), offsets, width, True), n_threads)
 
 
 def _as_csr(X: Any) -> scipy.sparse.csr_array:
@@ -243,21 +243,20 @@ def _for_kernels(array: Any, dtype: type) -> np.ndarray:
     return ready if ready.flags.writeable else ready.copy()
 
 
-def _normalized(values: np.ndarray, offsets: np.ndarray, n_threads: int) -> np.ndarray:
-    unit = np.empty(values.size, np.float32)
-
-    def normalize(first: int, stop: int) -> None:
-        bad_row = normalize_rows(values, offsets, first, stop, unit)
+def _normalized(rows: Rows, n_threads: int) -> Rows:
+    """Return rows scaled to unit length."""
+    values, offsets = rows.values, rows.offsets
+    unit, n_rows = np.empty(values.size, np.float32), offsets.size - 1
+    length = max(_SCALED_ROWS_WORTH_A_THREAD, -(-n_rows // n_threads))
+    if n_rows <= length:
+        bad_rows = [normalize_rows(values, offsets, 0, n_rows, unit)]
+    else:
+        parts = spans(n_rows, length)
+        bad_rows = map_threads(lambda part: normalize_rows(values, offsets, *part, unit), parts, n_threads)
+    for bad_row in bad_rows:
         if bad_row >= 0:
             raise ValueError(f"X must be finite in float32: row {bad_row} holds NaN, infinity or a value too large")
-
-    n_rows = offsets.size - 1
-    n_threads = min(n_threads, n_rows // _SCALED_ROWS_WORTH_A_THREAD)
-    if n_threads > 1:
-        share_rows(normalize, n_rows, n_threads)
-    else:
-        normalize(0, n_rows)
-    return unit
+    return Rows(unit, rows.indices, offsets, rows.n_features, rows.sparse)
 
 
 def check_ids(ids: Any) -> np.ndarray:
@@ -399,18 +398,14 @@ def check_hits(hits: Any, n_rows: int, state: State | None) -> Hits:
 
 def _are_as_returned(hits: Hits, n_rows: int) -> bool:
     """Return whether all arrays have the form of a query's result for ``n_rows`` rows and need no conversion."""
-    arrays = hits.ids, hits.scores, *hits.exploration
-    if not all(type(array) is np.ndarray and array.flags.carray for array in arrays):
+    ids, shape = hits.ids, (n_rows,)
+    if type(ids) is not np.ndarray or ids.ndim != 2 or ids.shape[0] != n_rows or ids.shape[1] == 0:
         return False
-    shape = hits.ids.shape
-    return (
-        tuple(array.dtype for array in arrays) == _DTYPES_OF_HITS
-        and len(shape) == 2
-        and shape[0] == n_rows
-        and shape[1] > 0
-        and hits.scores.shape == shape
-        and all(column.shape == (n_rows,) for column in hits.exploration)
-    )
+    shapes = (ids.shape, ids.shape, shape, shape, shape, shape, shape)
+    for array, dtype, expected in zip((ids, hits.scores, *hits.exploration), _DTYPES_OF_HITS, shapes, strict=True):
+        if type(array) is not np.ndarray or array.dtype != dtype or array.shape != expected or not array.flags.carray:
+            return False
+    return True
 
 
 def _as_integers(name: str, values: Any, dtype: type) -> np.ndarray:

@@ -45,16 +45,22 @@ _keeping = _Keeping()
 _unchanged: AbstractContextManager[None] = nullcontext()
 
 
-def keeping_interpreter(n_rows: int, microseconds: float = 100.0) -> AbstractContextManager[None]:
+def keeping_interpreter(rows: Any, microseconds: float = 100.0) -> AbstractContextManager[None]:
     """Return a context in which kernels keep the interpreter lock if their work takes at most a millisecond.
 
     Parameters
     ----------
-    n_rows : int
-        Number of rows.
+    rows : int, or object with a shape or a length
+        Number of rows, or an object with an entry for each; any other object counts as one row.
     microseconds : float, default 100
         Estimate of the time that kernels take for each row.
     """
+    if isinstance(rows, int):
+        n_rows = rows
+    elif (shape := getattr(rows, "shape", None)) is not None:
+        n_rows = shape[0] if shape else 1
+    else:
+        n_rows = len(rows) if hasattr(rows, "__len__") and not isinstance(rows, str | bytes) else 1
     if n_rows * microseconds <= _LONGEST:
         return _unchanged if _keeper.value == get_ident() else _keeping
     if _keeper.value == get_ident():  # a batch inside work for a few rows
@@ -67,17 +73,10 @@ def keeps_interpreter(method: Method) -> Method:
 
     @wraps(method)
     def keeping(self: Any, *args: Any, **kwargs: Any) -> Any:
-        with keeping_interpreter(_n_rows(args[0] if args else next(iter(kwargs.values()), None))):
+        with keeping_interpreter(args[0] if args else next(iter(kwargs.values()), None)):
             return method(self, *args, **kwargs)
 
     return cast(Method, keeping)
-
-
-def _n_rows(rows: Any) -> int:
-    shape = getattr(rows, "shape", None)
-    if shape is None:
-        return len(rows) if hasattr(rows, "__len__") and not isinstance(rows, str | bytes) else 1
-    return shape[0] if shape else 1
 
 
 class KernelWrapper(PyCallWrapper):  # type: ignore[misc]
