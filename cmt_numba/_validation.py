@@ -190,7 +190,7 @@ def unmasked(name: str, value: Any) -> Any:
 def _dense_rows(X: np.ndarray, n_threads: int) -> Rows:
     n_rows, width = X.shape
     offsets = np.arange(0, (n_rows + 1) * width, width, dtype=np.int64)
-    return _normalized(Rows(X.reshape(-1), _EMPTY_INDICES, offsets, width, False), n_threads)
+    return Rows(_normalized(X.reshape(-1), offsets, n_threads), _EMPTY_INDICES, offsets, width, False)
 
 
 def _sparse_rows(values: np.ndarray, indices: np.ndarray, offsets: np.ndarray, width: int, n_threads: int) -> Rows:
@@ -199,7 +199,7 @@ def _sparse_rows(values: np.ndarray, indices: np.ndarray, offsets: np.ndarray, w
         X.eliminate_zeros()
         values, indices, offsets = X.data, X.indices, X.indptr
     offsets = offsets.astype(np.int64)
-    return _normalized(Rows(values, indices.astype(np.int32), offsets, width, True), n_threads)
+    return Rows(_normalized(values, offsets, n_threads), indices.astype(np.int32), offsets, width, True)
 
 
 def _as_csr(X: Any) -> scipy.sparse.csr_array:
@@ -243,9 +243,8 @@ def _for_kernels(array: Any, dtype: type) -> np.ndarray:
     return ready if ready.flags.writeable else ready.copy()
 
 
-def _normalized(rows: Rows, n_threads: int) -> Rows:
-    """Return rows scaled to unit length."""
-    values, offsets = rows.values, rows.offsets
+def _normalized(values: np.ndarray, offsets: np.ndarray, n_threads: int) -> np.ndarray:
+    """Return the values of rows scaled to unit length."""
     unit, n_rows = np.empty(values.size, np.float32), offsets.size - 1
     length = max(_SCALED_ROWS_WORTH_A_THREAD, -(-n_rows // n_threads))
     if n_rows <= length:
@@ -256,7 +255,7 @@ def _normalized(rows: Rows, n_threads: int) -> Rows:
     for bad_row in bad_rows:
         if bad_row >= 0:
             raise ValueError(f"X must be finite in float32: row {bad_row} holds NaN, infinity or a value too large")
-    return Rows(unit, rows.indices, offsets, rows.n_features, rows.sparse)
+    return unit
 
 
 def check_ids(ids: Any) -> np.ndarray:

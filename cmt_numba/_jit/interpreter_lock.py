@@ -20,6 +20,8 @@ from numba.core.callwrapper import PyCallWrapper
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
+_EACH = 100.0  # microseconds that kernels take for a row, unless known better
+
 _LONGEST = 1000.0
 """Microseconds of work for which the lock may be kept."""
 
@@ -45,22 +47,16 @@ _keeping = _Keeping()
 _unchanged: AbstractContextManager[None] = nullcontext()
 
 
-def keeping_interpreter(rows: Any, microseconds: float = 100.0) -> AbstractContextManager[None]:
+def keeping_interpreter(n_rows: int, microseconds: float = _EACH) -> AbstractContextManager[None]:
     """Return a context in which kernels keep the interpreter lock if their work takes at most a millisecond.
 
     Parameters
     ----------
-    rows : int, or object with a shape or a length
-        Number of rows, or an object with an entry for each; any other object counts as one row.
+    n_rows : int
+        Number of rows.
     microseconds : float, default 100
         Estimate of the time that kernels take for each row.
     """
-    if isinstance(rows, int):
-        n_rows = rows
-    elif (shape := getattr(rows, "shape", None)) is not None:
-        n_rows = shape[0] if shape else 1
-    else:
-        n_rows = len(rows) if hasattr(rows, "__len__") and not isinstance(rows, str | bytes) else 1
     if n_rows * microseconds <= _LONGEST:
         return _unchanged if _keeper.value == get_ident() else _keeping
     if _keeper.value == get_ident():  # a batch inside work for a few rows
@@ -73,8 +69,20 @@ def keeps_interpreter(method: Method) -> Method:
 
     @wraps(method)
     def keeping(self: Any, *args: Any, **kwargs: Any) -> Any:
-        with keeping_interpreter(args[0] if args else next(iter(kwargs.values()), None)):
+        rows = args[0] if args else next(iter(kwargs.values()), None)
+        shape = getattr(rows, "shape", None)
+        if shape is None:
+            n_rows = len(rows) if hasattr(rows, "__len__") and not isinstance(rows, str | bytes) else 1
+        else:
+            n_rows = shape[0] if shape else 1
+        if n_rows * _EACH > _LONGEST or _keeper.value == get_ident():
+            with keeping_interpreter(n_rows):
+                return method(self, *args, **kwargs)
+        _keeper.value = get_ident()
+        try:
             return method(self, *args, **kwargs)
+        finally:
+            _keeper.value = 0
 
     return cast(Method, keeping)
 
