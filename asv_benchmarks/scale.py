@@ -122,13 +122,13 @@ def measure(source: Source, sizes: list[int], options: argparse.Namespace) -> li
             trees.pop(n, None)
             taken, trees[n] = grow(source, n, options)
             inserts[n].append(taken)
-            print(f"{n:,} inserted: {taken:.2f} us each", flush=True)
+            print(f"{n:,} inserted: {taken:.2f} us per memory", flush=True)
 
     if not options.as_inserted:
         for n, tree in trees.items():
             start = time.perf_counter()
             tree.compact()
-            print(f"{n:,} compacted: {1e6 * (time.perf_counter() - start) / n:.2f} us each")
+            print(f"{n:,} compacted: {1e6 * (time.perf_counter() - start) / n:.2f} us per memory")
     queries = {n: source.queries(n, options.queries) for n in sizes}
     facts = {n: describe(trees[n]) for n in sizes}
     next_inserts: dict[int, list[float]] = {n: [] for n in sizes}
@@ -174,9 +174,14 @@ def growth_table(sizes: list[int], values: list[float], fit: Line) -> str:
 @commands.add(
     argument("--form", choices=FORMS, default="dense"),
     argument("--sizes", type=float, nargs="+", default=[1e4, 3e4, 1e5, 3e5, 1e6]),
-    argument("--features", type=int, default=64, help="of dense keys"),
+    argument("--features", type=int, default=64, help="features of dense keys"),
     argument("--trees", type=int, default=1),
-    argument("--sure-margin", type=float, default=0.75, help="with 0 a search never turns back"),
+    argument(
+        "--sure-margin",
+        type=float,
+        default=0.75,
+        help="margin above which the other side is not searched; 0: never search it",
+    ),
     argument("--repeats", type=int, default=3, help="trees grown per size; the median is printed"),
     argument("--queries", type=int, default=4000),
     argument("--query-repeats", type=int, default=7, help="batches of queries per tree; the median is printed"),
@@ -194,7 +199,7 @@ def growth(options: argparse.Namespace) -> None:
     source = Source(options.form, options.features)
     found = measure(source, sizes, options)
     table = [[f"{size.n:,}", size.key_bytes, size.other_bytes, size.depth] for size in found]
-    print(tabulate(table, ["memories", "bytes per key", "other bytes", "depth"], floatfmt=".1f"))
+    print(tabulate(table, ["memories", "key bytes/memory", "other bytes/memory", "depth"], floatfmt=".1f"))
     names = {"insert": "insert, mean over the tree's life", "next_insert": "next insert", "query": "query"}
     for field, name in names.items():
         values = [getattr(size, field) for size in found]
@@ -277,7 +282,7 @@ def measure_steps(name: str, make: Callable[[], tuple[Any, Step]], steps: int) -
             shown.append(f"{len(pickle.dumps(thing)) / 1e3:.0f} kB, {_peak() - before:+.1f} MB")
     seconds = (time.perf_counter() - began) / (steps - first)
     thing.check_invariants()
-    print(f"{name}: {' | '.join(shown)}; {1e6 * seconds:.0f} us a step", flush=True)
+    print(f"{name}: {' | '.join(shown)}; {1e6 * seconds:.0f} us/step", flush=True)
 
 
 def _peak() -> float:
@@ -289,8 +294,8 @@ def _peak() -> float:
 @commands.add(
     argument("--memories", type=float, default=500),
     argument("--steps", type=float, default=1e5),
-    argument("--features", type=float, default=2000, help="of sparse keys"),
-    argument("--only", default="", help="part of the names of the cases to run"),
+    argument("--features", type=float, default=2000, help="features of sparse keys"),
+    argument("--only", default="", help="run only cases whose names contain this"),
 )
 def churn(options: argparse.Namespace) -> None:
     """Measure whether estimators, bounded trees and their files stay small while memories come and go.
@@ -338,8 +343,8 @@ def _line(label: int, words: np.ndarray) -> str:
     argument("--rows", type=int, default=1_000_000),
     argument("--classes", type=int, default=1000),
     argument("--features", type=int, default=50_000),
-    argument("--words", type=int, default=30, help="words of a row"),
-    argument("--own", type=int, default=8, help="how many of them belong to the class of the row"),
+    argument("--words", type=int, default=30, help="words per row"),
+    argument("--own", type=int, default=8, help="words per row that belong to its class"),
     argument("--seed", type=int, default=0),
 )
 def svmlight(options: argparse.Namespace) -> None:
@@ -378,7 +383,7 @@ def save_tree(path: Path, n: int, n_features: int) -> None:
 
 
 @commands.add(
-    argument("path", type=Path, help="file to write; it stays"),
+    argument("path", type=Path, help="file to write; it is not deleted"),
     argument("--memories", type=int, default=2**21),
     argument("--features", type=int, default=1024),
 )
@@ -400,8 +405,8 @@ def mapped(options: argparse.Namespace) -> None:
     same = np.array_equal(hits.ids, saved["ids"]) and np.array_equal(hits.scores, saved["scores"])
     print(f"file {options.path.stat().st_size / 1e9:.2f} GB, opened in {opening:.2f} s")
     print(f"resident memory: {opened - before:+.0f} MB to open, {resident_megabytes() - opened:+.0f} MB to answer")
-    print(f"{len(saved['keys'])} queries: {first:.2f} s with compilation or loading of kernels, then {second:.3f} s")
-    print(f"answers {'as before' if same else 'DIFFERENT from before'}")
+    print(f"{len(saved['keys'])} queries: {first:.2f} s including loading of kernels, then {second:.3f} s")
+    print(f"answers {'are the same' if same else 'DIFFER'} after loading")
     sys.exit(not same)
 
 

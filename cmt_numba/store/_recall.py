@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import deque
 from collections.abc import Generator
 from typing import Any
 
@@ -49,6 +50,7 @@ class Efforts:
         self.are_new = False
         self._measured: dict[tuple[int, float, float], Effort] = {} if written is None else _read(written)
         self.under_way: dict[tuple[int, float, float], Measurement] = {}
+        self._waiting: deque[tuple[tuple[int, float, float], Measurement]] = deque()  # no thread runs a part of these
 
     def known(self) -> tuple[Effort, ...]:
         """Return all measured efforts."""
@@ -57,6 +59,7 @@ class Efforts:
     def forget(self) -> None:
         """Forget all efforts."""
         self._measured.clear()
+        self._waiting.clear()
         self.under_way.clear()
 
     def written(self) -> str:
@@ -76,11 +79,14 @@ class Efforts:
         k = 1 << (k - 1).bit_length()
         if share < 1.0:
             share = 2.0 ** round(math.log2(share))
-        effort = self._measured.get((k, share, target))
+        key = k, share, target
+        effort = self._measured.get(key)
         if effort is not None and effort.n_memories / 2 < n < effort.n_memories * 2:
             return effort
-        if (k, share, target) not in self.under_way:
-            self.under_way[k, share, target] = _measured(search, k, share, target)
+        if key not in self.under_way:
+            measurement = _measured(search, *key)
+            if self.under_way.setdefault(key, measurement) is measurement:  # no other thread was faster
+                self._waiting.append((key, measurement))
         return _safe_effort(search, k, share, target, n_candidates, effort)
 
     def measure_part(self, n_rows: int) -> None:
@@ -91,15 +97,22 @@ class Efforts:
     def _measure_parts(self, n: int) -> None:
         for _ in range(n):
             try:
-                key, measurement = self.under_way.popitem()  # so no other thread runs the same part
-            except KeyError:
+                key, measurement = self._waiting.pop()  # so no other thread runs the same part
+            except IndexError:
                 return
+            is_unfinished = False
             try:
                 next(measurement)
-                self.under_way[key] = measurement
+                is_unfinished = True
             except StopIteration as done:
-                self._measured[key] = done.value
-                self.are_new = True
+                if self.under_way.get(key) is measurement:  # not forgotten meanwhile
+                    self._measured[key] = done.value
+                    self.are_new = True
+            finally:
+                if is_unfinished:
+                    self._waiting.append((key, measurement))
+                elif self.under_way.get(key) is measurement:
+                    del self.under_way[key]
 
     def measure(self, search: StoreSearch, k: int, target: float, among: Filter | None) -> Effort:
         """Finish all measurements, and return the effort for ``k`` neighbours among the candidates."""
@@ -116,11 +129,11 @@ def _read(written: Any) -> dict[tuple[int, float, float], Effort]:
         for effort in efforts:
             numbers = (effort.k, effort.n_memories, effort.n_probes or 1)
             if any(type(number) is not int or number < 1 for number in numbers) or type(effort.breadth) is not int:
-                raise ValueError(f"{effort} is not valid")
+                raise ValueError(f"{effort} is invalid")
             if not (0.0 < effort.share <= 1.0 and 0.0 < effort.target_recall <= 1.0 and effort.breadth >= 0):
-                raise ValueError(f"{effort} is not valid")
+                raise ValueError(f"{effort} is invalid")
     except (TypeError, ValueError) as error:
-        raise ValueError(f"the measured recall of the store is not valid: {error}") from error
+        raise ValueError(f"the measured recall of the store is invalid: {error}") from error
     return {(effort.k, effort.share, effort.target_recall): effort for effort in efforts}
 
 
