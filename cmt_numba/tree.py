@@ -532,7 +532,6 @@ class ContextualMemoryTree:
         return learn_in_passes(self, rows, how, orders, progress)
 
     @keeps_interpreter
-    @changes
     def remove(self, ids: Any) -> None:
         """Remove memories (REMOVE, Algorithm 6). Their space is reused, their ids are not.
 
@@ -580,7 +579,6 @@ class ContextualMemoryTree:
         replace_rows(self._forest, ids, rows, progress)
         enter_returned(self._forest, ids[:, None])
 
-    @changes
     def reroute(self, n: int, *, progress: bool = False) -> None:
         """Reroute ``n`` memories of each tree, each drawn uniformly (REROUTE, Algorithm 7).
 
@@ -593,7 +591,6 @@ class ContextualMemoryTree:
         """
         reroute_memories(self._forest, check_integer("n", n, 0), progress)
 
-    @changes
     def rebuild(self, ids: Any, groups: Any, *, progress: bool = False) -> None:
         """Rebuild the trees from the root down, so that groups of memories stay together.
 
@@ -627,7 +624,6 @@ class ContextualMemoryTree:
         ids = check_ids(ids)
         rebuild_trees(self._forest, ids, check_groups(groups, ids.size), progress)
 
-    @changes
     def compact(self, *, copies: bool = True) -> None:
         """Store memories in the order in which searches read them, for faster queries. Answers do not change.
 

@@ -159,20 +159,16 @@ class ReadWriteLock:
         with turn.lock:
             with self._queueing:
                 turn.before, self._last = self._last, turn
-            turn.before.wait()
+            if not turn.before.is_over():
+                turn.before.wait()
             turn.before = None
             self._turn, self._changer = turn, get_ident()
             try:
-                return defer_interrupts(partial(self._make_change, work))
+                self._hold_readers()
+                return defer_interrupts(work)
             finally:
+                self.let_in()
                 self._changer = None
-
-    def _make_change(self, work: Callable[[], T]) -> T:
-        try:
-            self._hold_readers()
-            return work()
-        finally:
-            self.let_in()
 
     def is_changing(self) -> bool:
         """Return whether the calling thread is making the current change."""
@@ -237,7 +233,11 @@ class ReadWriteLock:
 
     def _wait_for_readers(self) -> bool:
         """Wait until no thread reads. Return False if patience runs out first."""
-        reading = [lock for known in self._readers if (lock := known()) is not None and lock.locked()]
+        reading = []
+        for known in self._readers:
+            lock = known()
+            if lock is not None and lock.locked():
+                reading.append(lock)
         n_left, latest = len(reading) + 1, 0.0
         while reading:
             self._kept_waiting = True

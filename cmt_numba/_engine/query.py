@@ -143,8 +143,7 @@ def search(
 
     n_rows = rows.n_rows
     if n_rows <= _ROWS_AT_ONCE and not progress:
-        with keeping_interpreter(n_rows):
-            forest.lock.read(partial(answer, 0, n_rows))
+        forest.lock.read(partial(answer, 0, n_rows))
         return
     n_threads = forest.threads_for(n_rows)
     forest.lock.let_in()  # the threads below must not wait for a change of this thread

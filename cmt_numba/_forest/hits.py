@@ -209,33 +209,21 @@ class Feedback(NamedTuple):
 
 def no_hits(n: int, k: int) -> Hits:
     """Return the answers to ``n`` queries that found nothing and did not explore."""
-    none = int(NONE)
-    exploration = Exploration(
-        tree=_filled(n, none, np.int32),
-        node=_filled(n, none, np.int32),
-        generation=np.zeros(n, np.int32),
-        side=_filled(n, none, np.int8),
-        probability=_filled(n, np.nan, np.float32),
-    )
-    return unexplored(n, k)._replace(exploration=exploration)
+    tree, node, generation = np.empty(n, np.int32), np.empty(n, np.int32), np.zeros(n, np.int32)
+    side, probability = np.empty(n, np.int8), np.empty(n, np.float32)
+    for column in (tree, node, side):
+        column.fill(-1)
+    probability.fill(np.nan)
+    ids, scores, _ = unexplored(n, k)
+    return Hits(ids, scores, Exploration(tree, node, generation, side, probability))
 
 
 def unexplored(n: int, k: int) -> Hits:
     """Return arrays for the answers to ``n`` queries, without a record of exploration."""
-    ids, scores = (
-        np.empty((n, k), np.int64),
-        np.empty((n, k), np.float32),
-    )  # np.full takes three times as long for a single row
+    ids, scores = np.empty((n, k), np.int64), np.empty((n, k), np.float32)  # for a row np.full takes thrice as long
     ids.fill(-1)  # NONE as an int, which is faster
     scores.fill(-np.inf)
     return Hits(ids, scores, UNEXPLORED)
-
-
-def _filled(shape: int, value: float, dtype: type) -> np.ndarray:
-    """Return a filled array like np.full, in a third of the time for a single row."""
-    array: np.ndarray = np.empty(shape, dtype)
-    array.fill(value)
-    return array
 
 
 def certain(ids: np.ndarray) -> np.ndarray:

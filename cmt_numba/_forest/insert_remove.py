@@ -55,7 +55,6 @@ from .state import (
     ROOT,
     TABLES_FULL,
     Parameters,
-    TreeRange,
     leaf_limit,
 )
 from .topology import (
@@ -334,19 +333,16 @@ def insert_slots(view, some, stop, n_reroutes, finisher):
 
 
 class Turn(NamedTuple):
-    """The next rows that some trees learn from."""
+    """The next rows that trees learn from."""
 
-    some: TreeRange
     at: np.ndarray  # int64 (trees,): the next row of each tree; kernels advance it
     stop: int  # the row to stop at
     finisher: Any  # see :func:`finisher_of`
 
 
-def begin_reroutes(counters: np.ndarray, turn: Turn) -> None:
-    """Make one reroute due for each row of a turn. The next call of :func:`insert_slots` makes them."""
-    some = slice(turn.some.first, turn.some.stop)
-    counters[some, REROUTES_LEFT] += turn.stop - turn.at[some]
-    turn.at[some] = turn.stop
+def begin_reroutes(counters: np.ndarray, n: int) -> None:
+    """Make ``n`` further reroutes due in every tree. The next call of :func:`insert_slots` makes them."""
+    counters[:, REROUTES_LEFT] += n
 
 
 @kernel

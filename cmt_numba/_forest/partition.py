@@ -15,7 +15,7 @@ import numpy as np
 import scipy.sparse
 
 from .._jit import as_python
-from .allocation import with_leaves, with_more, with_nodes
+from .allocation import with_more, with_places
 from .rows import Rows, as_matrix
 from .state import (
     DONE,
@@ -123,10 +123,8 @@ def _with_room(state: State, t: int, n_nodes: int, n_leaves: int) -> State:
     """Return a state with room for more nodes with two leaves each, and for further leaves."""
     nodes_end = _next_node(state, t) + n_nodes
     leaves_end = int(state.counters[t, LEAVES_END]) + n_leaves + 2 * n_nodes
-    if state.nodes.shape[1] < nodes_end:
-        state = with_nodes(state, nodes_end)
-    if state.leaves.shape[1] < leaves_end:
-        state = with_leaves(state, leaves_end)
+    if state.nodes.shape[1] < nodes_end or state.leaves.shape[1] < leaves_end:
+        state = with_places(state, max(nodes_end, state.nodes.shape[1]), max(leaves_end, state.leaves.shape[1]))
     return state
 
 
