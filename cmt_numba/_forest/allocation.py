@@ -57,7 +57,8 @@ def larger(state: State, capacity: int, needed: int, n_memories: int) -> int:
 def with_room_for_keys(state: State, n_rows: int, n_cells: int) -> State:
     """Return a state with room for ``n_rows`` more memories, whose sparse keys have ``n_cells`` cells in total.
 
-    If there is room, it is the same object."""
+    If there is room, it is the same object.
+    """
     codes, leaf_of, members = state.codes, state.leaf_of, state.members
     keys = keys_with_room(state.parameters, state.keys, n_rows, n_cells, coded=state.parameters.coded)
     capacity = keys.ids.size
