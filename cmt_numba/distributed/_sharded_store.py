@@ -291,7 +291,7 @@ class ShardedStore:
         results.missing_shards = tuple(missing)
         return results
 
-    # What it holds
+    # Contents
 
     def get(self, keys: Any) -> Items:
         """Return the vectors and payloads of memories; see :meth:`cmt_numba.MemoryStore.get`."""

@@ -110,7 +110,7 @@ class MemoryDatabase:
         self._connection.commit()
 
     def roll_back(self) -> None:
-        """Roll the transaction back, if there is one."""
+        """Roll back the transaction, if there is one."""
         if self._connection.in_transaction:
             self._connection.rollback()
 
@@ -157,7 +157,7 @@ class NamedMemories(NamedTuple):
 
 
 class KeyTable:
-    """Keys by ids, and which memories have payloads.
+    """The key of each id, and whether it has a payload.
 
     Threads may read while one changes the table: new columns are swapped in atomically, and arrays that readers may
     hold are only marked or appended to. A memory takes 17 bytes, plus the key if it is a string.
@@ -243,7 +243,7 @@ class Record(NamedTuple):
     key: Key
     payload: str | None  # JSON
     norm: float | None  # factor from unit key to vector; None in version 1, except for the cosine
-    digits: bytes | None  # that the key lacks; None in version 1 and if only codes are kept
+    digits: bytes | None  # digits that the key lacks; None in version 1 and if only codes are kept
 
 
 class Summary(NamedTuple):
@@ -268,7 +268,7 @@ class Records:
     def __init__(self, database: Any) -> None:
         self._database = database
         self._table: KeyTable | None = None  # read once that saves time
-        self._to_look_up: int | None = None  # lookups in the database before that
+        self._to_look_up: int | None = None  # number of lookups in the database before all keys are read
         self._reading = threading.Lock()
         self.has_digits = bool(database.execute("SELECT 1 FROM sqlite_schema WHERE name = 'vectors'"))
 

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 from conftest import needs_jit
+from failures import failing
 from sklearn.base import clone
 from stress_threads import Stress
 from threads import CLASSES, MARKS, ROWS, SOON, Threads, started, until
@@ -77,7 +78,7 @@ def test_changes_queue():
     assert order == ["read", 0, 1, 2, 3, 4]
 
 
-def test_change_given_up_keeps_the_order(monkeypatch: pytest.MonkeyPatch):
+def test_change_given_up_keeps_the_order():
     """A change behind an abandoned one still waits for the change before that."""
     lock, log = ReadWriteLock(), []
     go_on, given_up = threading.Event(), threading.Event()
@@ -458,27 +459,21 @@ def test_changes_and_copies_at_once(tmp_path: Path):
 
 @needs_jit
 @pytest.mark.parametrize("error", [MemoryError, KeyboardInterrupt])
-def test_failing_step_releases_everything(monkeypatch: pytest.MonkeyPatch, error: type[BaseException]):
+def test_failing_step_releases_everything(error: type[BaseException]):
     keys = np.random.default_rng(0).normal(size=(500, 8)).astype(np.float32)
     tree = ContextualMemoryTree(n_trees=2, random_state=0)
     tree.insert(keys)
 
-    def fail(*_: Any, **__: Any) -> int:
-        raise error
-
-    engine = cmt_numba._engine
-    for module, name, change in (
-        (engine.insert, "insert_slots", lambda: tree.insert(keys)),
-        (engine.learn, "update_scorer", lambda: tree.update(keys, tree.query(keys), np.ones(500))),
-        (engine.learn, "teach_trees", lambda: tree.teach(keys, np.arange(500))),
-        (engine.reorganise, "remove_memories", lambda: tree.remove(np.arange(500))),
-        (engine.reorganise, "insert_slots", lambda: tree.reroute(5)),
-        (engine.reorganise, "compacted", lambda: tree.compact()),
+    for name, change in (
+        ("insert.insert_slots", lambda: tree.insert(keys)),
+        ("learn.update_scorer", lambda: tree.update(keys, tree.query(keys), np.ones(500))),
+        ("learn.teach_trees", lambda: tree.teach(keys, np.arange(500))),
+        ("reorganise.remove_memories", lambda: tree.remove(np.arange(500))),
+        ("reorganise.insert_slots", lambda: tree.reroute(5)),
+        ("reorganise.compacted", lambda: tree.compact()),
     ):
-        with monkeypatch.context() as patch:
-            patch.setattr(module, name, fail)
-            with pytest.raises(error):
-                change()
+        with failing(f"_engine.{name}", error):
+            change()
     other = started(lambda: tree.remove(tree.insert(keys)))
     other.join(SOON)
     assert not other.is_alive()

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 from conftest import needs_jit
+from failures import failing
 from journals import FORMS, OPTIONS, Opened, change, crashed, entries_in, same, snapshots_in
 from saved import dense_rows, sparse_rows
 
@@ -437,17 +438,11 @@ def test_a_note_that_could_not_be_written_comes_with_the_next_change(opened: Ope
     assert sorted(again.ids) == sorted(twin.ids)  # the most recently returned ones are stored
 
 
-def test_a_change_that_is_broken_off(opened: Opened, monkeypatch: pytest.MonkeyPatch):
+def test_a_change_that_is_broken_off(opened: Opened):
     tree = opened(**OPTIONS)
     tree.insert(dense_rows(50, 8))
-
-    def interrupt(*_: Any) -> int:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("cmt_numba._engine.insert.insert_slots", interrupt)
-    with pytest.raises(KeyboardInterrupt):
+    with failing("_engine.insert.insert_slots", KeyboardInterrupt):
         tree.insert(dense_rows(5, 8))
-    monkeypatch.undo()
     assert len(tree) == 50
     assert tree.insert(dense_rows(5, 8)).tolist() == [50, 51, 52, 53, 54]
     assert tree.sequence == 2

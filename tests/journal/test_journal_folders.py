@@ -424,7 +424,7 @@ def test_folders_of_estimators_and_stores_open(version: int, tmp_path: Path):
                 assert held_in_folder(thing) == wanted
 
 
-def test_a_crash_while_a_journal_of_version_1_gets_its_identity(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_crash_while_a_journal_of_version_1_gets_its_identity(tmp_path: Path):
     path = Path(shutil.copytree(FIXTURES / "journal_1" / "oldest", tmp_path / "tree"))
     tree = DurableTree(path)
     tree._journal.folder.identify()

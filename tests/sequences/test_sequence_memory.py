@@ -1,10 +1,9 @@
 """``SequenceMemory`` ranks candidates by the edit distance, learns corrections and removes sequences."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 from conftest import needs_jit
+from failures import failing
 
 from cmt_numba.sequences import EditDistance, SequenceMemory, VPTree, _sequence_memory
 from cmt_numba.sequences._encoding import Alphabet
@@ -145,17 +144,11 @@ def test_costs_that_are_learned_later_count(rng: np.random.Generator):
     assert memory.query(["abaf"]).distances[0, 0] != before
 
 
-def test_an_insertion_that_is_broken_off(way: str, monkeypatch: pytest.MonkeyPatch):
+def test_an_insertion_that_is_broken_off(way: str):
     memory = SequenceMemory(EditDistance(LETTERS), **EXHAUSTIVE)
     memory.insert(["aaa", "bbb"])
-    with monkeypatch.context() as patch:
-
-        def interrupted(*_: Any) -> None:
-            raise KeyboardInterrupt
-
-        patch.setattr(SequenceMemory, "_append", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            memory.insert(["ccc"])
+    with failing("sequences._sequence_memory.SequenceMemory._append", KeyboardInterrupt):
+        memory.insert(["ccc"])
     assert memory.ids.tolist() == [0, 1]
     assert sorted(memory.query(["ccc"], 3).ids[0].tolist()) == [-1, 0, 1]
     assert 2 not in memory

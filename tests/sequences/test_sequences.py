@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import needs_jit
+from failures import failing
 from sklearn.base import clone
 
 from cmt_numba.sequences import EditDistance, SequenceMemory, VPTree
@@ -258,20 +259,15 @@ def test_a_tree_keeps_its_costs_until_it_is_rebuilt():
     assert tree.query(["aa"]).distances.tolist() == [[0.5]]
 
 
-def test_an_insertion_that_is_broken_off(monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator):
+def test_an_insertion_that_is_broken_off(rng: np.random.Generator):
     points = rng.normal(size=(80, 3))
     tree = VPTree(random_state=0)
     tree.insert(points[:50])
     expected = tree.query(points[50:], 3)
 
-    def interrupted(*_: Any) -> int:
-        raise KeyboardInterrupt
-
     for n in (5, 30):
-        with monkeypatch.context() as patch:
-            patch.setattr("cmt_numba.sequences._vp_tree.part", interrupted)
-            with pytest.raises(KeyboardInterrupt):
-                tree.insert(np.concatenate([points[50:], points[50:]])[: 10 * n])
+        with failing("sequences._vp_tree.part", KeyboardInterrupt):
+            tree.insert(np.concatenate([points[50:], points[50:]])[: 10 * n])
         assert len(tree) == 50
         np.testing.assert_array_equal(tree.query(points[50:], 3).distances, expected.distances)
     ids = tree.insert(points[50:])

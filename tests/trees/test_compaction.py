@@ -5,16 +5,11 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import EVERY_LEAF, needs_jit
+from failures import failing
 
-import cmt_numba._forest.compaction
 from cmt_numba import ContextualMemoryTree, Hits
 from cmt_numba._forest.invariants import InvariantError
 from cmt_numba._forest.state import LEAVES_END, NONE
-
-
-@pytest.fixture(params=["dense", "sparse"])
-def keys(request: pytest.FixtureRequest, dense_keys: np.ndarray, sparse_keys: Any) -> Any:
-    return dense_keys if request.param == "dense" else sparse_keys
 
 
 def grown(keys: Any, **options: Any) -> ContextualMemoryTree:
@@ -98,15 +93,10 @@ def test_nothing_to_compact():
     assert len(tree) == 0
 
 
-def test_compaction_that_fails_changes_nothing(monkeypatch: pytest.MonkeyPatch, dense_keys: np.ndarray):
+def test_compaction_that_fails_changes_nothing(dense_keys: np.ndarray):
     tree = grown(dense_keys, n_trees=2)
     before = tree.query(dense_keys, 3)
-
-    def fail(*_: Any) -> None:
-        raise MemoryError
-
-    monkeypatch.setattr(cmt_numba._forest.compaction, "Packed", fail)
-    with pytest.raises(MemoryError):
+    with failing("_forest.compaction.Packed"):
         tree.compact()
     tree.check_invariants()
     assert same(tree.query(dense_keys, 3), before)
@@ -143,7 +133,11 @@ def test_a_wide_range_of_values(rng: np.random.Generator):
     [
         ("values", lambda values: values.__setitem__(3, values[3] ^ 64), "a code is too far from its key"),
         ("marks", lambda marks: marks["error"].__setitem__(0, 0.0), "a code is too far from its key"),
-        ("marks", lambda marks: marks["scale"].__setitem__(0, np.nan), "scale or error is not a small number"),
+        (
+            "marks",
+            lambda marks: marks["scale"].__setitem__(0, np.nan),
+            "scale or the error of a code is not a small number",
+        ),
     ],
 )
 def test_wrong_codes_are_found(dense_keys: np.ndarray, part: str, change: Any, message: str):
@@ -156,8 +150,11 @@ def test_wrong_codes_are_found(dense_keys: np.ndarray, part: str, change: Any, m
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda state: state.packed.values.__setitem__((0, 5), 99), "a packed code is not its memory's"),
-        (lambda state: state.leaves["packed"].__setitem__((1, 0), 10**6), "packed codes are not there"),
+        (
+            lambda state: state.packed.values.__setitem__((0, 5), 99),
+            "a packed code differs from the code of its memory",
+        ),
+        (lambda state: state.leaves["packed"].__setitem__((1, 0), 10**6), "packed codes of a leaf are missing"),
         (lambda state: state.leaves["packed"].__setitem__((0, 0), 0), "but there are none"),
     ],
 )

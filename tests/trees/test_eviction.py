@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import EVERY_LEAF, needs_jit
-from test_tree import Failure, assert_holds
+from failures import failing
+from test_tree import assert_holds
 
 import cmt_numba._engine.forest
 import cmt_numba._engine.insert
@@ -15,11 +16,6 @@ import cmt_numba._forest.eviction
 from cmt_numba import ContextualMemoryTree, InvariantError
 from cmt_numba._forest.eviction import EVICTIONS, LeastRecentlyReturned
 from cmt_numba._forest.lru_list import LAST, LENGTH
-
-
-@pytest.fixture(params=["dense", "sparse"])
-def keys(request: pytest.FixtureRequest, dense_keys: np.ndarray, sparse_keys: Any) -> Any:
-    return dense_keys if request.param == "dense" else sparse_keys
 
 
 def bounded(most: int, eviction: str, **options: Any) -> ContextualMemoryTree:
@@ -184,20 +180,14 @@ def test_memory_stays_bounded(eviction: str):
 @needs_jit
 @pytest.mark.parametrize("eviction", EVICTIONS)
 @pytest.mark.parametrize(("n", "error"), [(1, MemoryError), (2, MemoryError), (2, KeyboardInterrupt)])
-def test_a_failure_forgets_none_but_those_that_had_to_go(
-    monkeypatch: pytest.MonkeyPatch, n: int, error: type[BaseException], eviction: str
-):
+def test_a_failure_forgets_none_but_those_that_had_to_go(n: int, error: type[BaseException], eviction: str):
     """None of the batch is left, and of the earlier memories all except those that had to make room."""
     keys = np.random.default_rng(0).normal(size=(3000, 6))
     tree = bounded(1000, eviction, n_trees=2, n_threads=2)
     tree.insert(keys[:300])
     tree.insert(keys[300:600])
-    failure = Failure(n, error)
-    with monkeypatch.context() as patch:
-        patch.setattr(cmt_numba._engine.forest, "with_more", failure)
-        with pytest.raises(error):
-            tree.insert(keys[1000:3000])
-    assert failure.raised
+    with failing("_engine.forest.with_more", error, n):
+        tree.insert(keys[1000:3000])
     assert tree.ids.max(initial=0) < 600
     tree.check_invariants()
     assert_holds(tree, tree.ids, keys[tree.ids])
@@ -226,12 +216,12 @@ def test_what_is_wrong_with_an_order_is_found(dense_keys: np.ndarray):
     assert isinstance(policy, LeastRecentlyReturned)
     sound = policy.recency
     for name, index, value, reason in (
-        ("after", 3, 2, "does not list each"),
+        ("after", 3, 2, "does not list every"),
         ("after", 3, 2**30, "a link to one that does not exist"),
         ("after", 3, -5, "a link to one that does not exist"),
         ("before", 3, 7, "differs from back to front"),
         ("totals", LAST, 3, "differs from back to front"),
-        ("totals", LENGTH, 19, "does not list each"),
+        ("totals", LENGTH, 19, "does not list every"),
     ):
         policy.recency = pickle.loads(pickle.dumps(sound))
         getattr(policy.recency, name)[index] = value
