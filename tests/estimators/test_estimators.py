@@ -205,7 +205,7 @@ def test_a_head_of_a_loss_that_is_no_more_is_refused():
     classifier = CMTClassifier(**FEW).fit(X, y)
     parameters = classifier._model.index.head.parameters._replace(loss=2)
     classifier._model.index.head = classifier._model.index.head._replace(parameters=parameters)
-    with pytest.raises(InvariantError, match="a loss that is not known"):
+    with pytest.raises(InvariantError, match="the loss of the head is unknown"):
         classifier.check_invariants()
 
 

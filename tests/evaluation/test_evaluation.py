@@ -330,7 +330,7 @@ def test_rewards_of_a_batch():
 def test_invalid_arguments_of_evaluation():
     X, y = objects(10)
     for options, message in (
-        ({"seeds": ()}, "seeds must hold"),
+        ({"seeds": ()}, "seeds must contain"),
         ({"holdout": 0.0}, "holdout must be above"),
         ({"probes": (0,)}, "probes must be between"),
         ({"n_passes": 0}, "n_passes must be between"),

@@ -129,7 +129,7 @@ def test_forged_links_are_refused(tmp_path: Path):
     described, arrays = parsed(path.read_bytes())
     i = [entry["name"] for entry in described["arrays"]].index("links.near")
     path.write_bytes(sealed(described, [*arrays[:i], np.int32(40).tobytes() + arrays[i][4:], *arrays[i + 1 :]]))
-    with pytest.raises(FileFormatError, match="a link is with no memory"):
+    with pytest.raises(FileFormatError, match="a link leads to no memory"):
         DurableTree(folder)
 
 

@@ -133,7 +133,11 @@ def test_a_wide_range_of_values(rng: np.random.Generator):
     [
         ("values", lambda values: values.__setitem__(3, values[3] ^ 64), "a code is too far from its key"),
         ("marks", lambda marks: marks["error"].__setitem__(0, 0.0), "a code is too far from its key"),
-        ("marks", lambda marks: marks["scale"].__setitem__(0, np.nan), "scale or error is not a small number"),
+        (
+            "marks",
+            lambda marks: marks["scale"].__setitem__(0, np.nan),
+            "scale or the error of a code is not a small number",
+        ),
     ],
 )
 def test_wrong_codes_are_found(dense_keys: np.ndarray, part: str, change: Any, message: str):
@@ -146,8 +150,11 @@ def test_wrong_codes_are_found(dense_keys: np.ndarray, part: str, change: Any, m
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda state: state.packed.values.__setitem__((0, 5), 99), "a packed code is not its memory's"),
-        (lambda state: state.leaves["packed"].__setitem__((1, 0), 10**6), "packed codes are not there"),
+        (
+            lambda state: state.packed.values.__setitem__((0, 5), 99),
+            "a packed code differs from the code of its memory",
+        ),
+        (lambda state: state.leaves["packed"].__setitem__((1, 0), 10**6), "packed codes of a leaf are missing"),
         (lambda state: state.leaves["packed"].__setitem__((0, 0), 0), "but there are none"),
     ],
 )

@@ -218,12 +218,12 @@ def test_errors_in_an_eviction_order_are_found(dense_keys: np.ndarray):
     assert isinstance(policy, LeastRecentlyReturned)
     sound = policy.recency
     for name, index, value, reason in (
-        ("after", 3, 2, "does not list each"),
+        ("after", 3, 2, "does not list every"),
         ("after", 3, 2**30, "a link to one that does not exist"),
         ("after", 3, -5, "a link to one that does not exist"),
         ("before", 3, 7, "differs from back to front"),
         ("totals", LAST, 3, "differs from back to front"),
-        ("totals", LENGTH, 19, "does not list each"),
+        ("totals", LENGTH, 19, "does not list every"),
     ):
         policy.recency = pickle.loads(pickle.dumps(sound))
         getattr(policy.recency, name)[index] = value

@@ -190,11 +190,11 @@ def test_damaged_links_are_found():
 
     for damage, message in (
         (at(0, 0, 0), "with itself"),
-        (at(0, 0, 29), "with no memory"),
-        (at(0, 0, -1), "one behind the other"),
-        (at(29, 0, 1), "no memory has links"),
+        (at(0, 0, 29), "leads to no memory"),
+        (at(0, 0, -1), "contiguous"),
+        (at(29, 0, 1), "unused slot has links"),
         (lambda near: near.__setitem__(0, np.where(near[0] >= 0, near[0, 0], -1)), "twice"),
-        (lambda near: near.__setitem__(0, -1), "one of two"),
+        (lambda near: near.__setitem__(0, -1), "one of its two"),
     ):
         with pytest.raises(InvariantError, match=message):
             damaged(damage).check_invariants()

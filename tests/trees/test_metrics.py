@@ -122,7 +122,7 @@ def test_recall_by_plain_loops(seed: int):
         (lambda: metrics.hamming([["a"]], [[1]]), TypeError, "Y must be an indicator matrix"),
         (lambda: metrics.hamming(np.ones((0, 2)), np.ones((0, 2))), ValueError, "Y must have at least one row"),
         (lambda: metrics.f1([[1]], [[1]], "macro"), ValueError, "average must be one of"),
-        (lambda: metrics.precision_at([[1]], [[0.0]], 1), TypeError, "ranked must hold integers"),
+        (lambda: metrics.precision_at([[1]], [[0.0]], 1), TypeError, "ranked must be integers"),
         (lambda: metrics.precision_at([[1]], [[0]], 2), ValueError, "ranked must have two dimensions"),
         (lambda: metrics.precision_at([[1]], [[0], [0]], 1), ValueError, "ranked must have one entry for each"),
         (lambda: metrics.precision_at([[1]], [[1]], 1), ValueError, "ranked must contain columns of Y"),

@@ -85,7 +85,7 @@ def test_propensities_belong_to_the_queried_trees() -> None:
     assert early.propensities is known
     with pytest.raises(RuntimeError, match="the trees have changed since the query"):
         _ = late.propensities
-    with pytest.raises(RuntimeError, match="before changing it"):
+    with pytest.raises(RuntimeError, match="before the hits are changed"):
         _ = early._replace(ids=early.ids[::-1]).propensities
 
 
@@ -93,7 +93,7 @@ def test_pickles_hold_propensities_that_are_known() -> None:
     hits = grown(False, 1).query(keys(5, 9, False), epsilon=0.5)
     unread = pickle.loads(pickle.dumps(hits))
     np.testing.assert_array_equal(unread.ids, hits.ids)
-    with pytest.raises(RuntimeError, match="before changing it"):
+    with pytest.raises(RuntimeError, match="before the hits are changed"):
         _ = unread.propensities
     np.testing.assert_array_equal(copy.deepcopy(hits).ids, hits.ids)
     known = hits.propensities

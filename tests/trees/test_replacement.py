@@ -48,7 +48,7 @@ def test_one_memory(dense_keys: np.ndarray):
     [
         ([1, 400], 2, KeyError, "no 400"),
         ([1, 1], 2, ValueError, "1 occurs twice"),
-        ([1, 2, 3], 2, ValueError, "one for each of the 2 rows"),
+        ([1, 2, 3], 2, ValueError, "one entry for each of the 2 rows"),
         ([1.0, 2.0], 2, TypeError, "ids must be integers"),
     ],
 )
