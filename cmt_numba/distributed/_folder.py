@@ -138,12 +138,12 @@ def write_list(folder: Path, shards: ShardList) -> None:
 
 def _checked_names(names: Sequence[str]) -> tuple[str, ...]:
     if not names or not all(_SHARD_NAME.fullmatch(name) for name in names) or len(set(names)) < len(names):
-        raise ValueError(f"the names of shards must be distinct and like {shard_name(0)}, got {names!r:.100}")
+        raise ValueError(f"the names of shards must be distinct and of the form {shard_name(0)}, got {names!r:.100}")
     return tuple(names)
 
 
 def read_classifier_list(folder: Path) -> tuple[int, bool] | None:
-    """Return the number of shards of a classifier, and whether all have been created; None if there is no folder."""
+    """Return the number of shards of a classifier and whether all have been created, or None if there is no folder."""
     found = _CLASSIFIER_FILE.read(folder)
     if found is None:
         return None

@@ -33,67 +33,69 @@ def check_model(estimator: Any, *, thorough: bool) -> None:
     Its trees are checked elsewhere. The contents of large arrays are checked only if ``thorough``.
     """
     names, d = getattr(estimator, "feature_names_in_", None), estimator.n_features_in_
-    require(names is None or names.size == d, "there must be one feature name per feature")
+    require(names is None or names.size == d, "every feature must have a name")
     _CHECKS[estimator._kind](estimator._model, d, thorough)
 
 
 def _check_index(index: LabelIndex, n_labels: int, d: int, thorough: bool) -> None:
     forest, head = index.forest, index.head
     n_memories = 0 if index.scores_all else n_labels
-    require(index.tree.n_memories == n_memories, "either all labels or none must have a memory")
+    require(index.tree.n_memories == n_memories, "either all labels must have a memory or none")
     require(head.parameters.n_features == d >= 1, "the head must have the width of the examples")
     if forest.state is not None:
         require(index.tree.n_features == d, "the forest must have the width of the examples")
         require(forest.state.parameters.sparse == head.parameters.sparse, "the head must be sparse like the forest")
-        require(forest.state.keys.totals[NEXT_ID] == n_memories, "no label may have been removed from the forest")
+        require(forest.state.keys.totals[NEXT_ID] == n_memories, "labels must not have been removed")
     (check_head if thorough else check_head_frame)(head, n_labels)
-    require(index.n_of_label.size <= n_labels, "counts of examples must be of known labels")
-    _check_numbers("weights of labels", index.weight_of_label, n_labels)
+    require(index.n_of_label.size <= n_labels, "there are examples of labels that do not exist")
+    _check_weights("labels", index.weight_of_label, n_labels)
     if thorough:
         require(invariants.all_within(index.n_of_label, 1, MOST_ROWS), "a label has no examples")
         if forest.state is not None:
             ids = forest.state.keys.ids[:n_memories]
-            require(np.array_equal(ids, np.arange(n_memories)), "labels must be the ids of their memories")
+            require(np.array_equal(ids, np.arange(n_memories)), "the number of a label differs from that of its memory")
 
 
 def _check_inverse(there: np.ndarray, back: np.ndarray, what: str) -> None:
-    """Raise InvariantError unless ``back`` is the inverse of ``there``, which may hold NONE as well."""
+    """Raise InvariantError unless ``back`` is the inverse of ``there``, which may contain NONE."""
     exist = invariants.all_within(there, int(NONE), back.size - 1) and invariants.all_within(back, 0, there.size - 1)
-    require(exist, f"the mapping between {what} is out of range")
-    require(np.count_nonzero(there != NONE) == back.size, f"the mapping between {what} has different sizes")
-    require(np.array_equal(there[back], np.arange(back.size)), f"the mapping between {what} is not one-to-one")
+    require(exist, f"{what} do not exist")
+    require(np.count_nonzero(there != NONE) == back.size, f"{what} differ in number")
+    require(np.array_equal(there[back], np.arange(back.size)), f"{what} do not lead to each other")
 
 
-def _check_numbers(what: str, numbers: np.ndarray | None, n: int) -> None:
-    """Raise InvariantError unless there are ``n`` finite numbers, or None."""
-    require(numbers is None or numbers.size == n, f"there must be {n} {what}")
-    require(numbers is None or invariants.all_finite(numbers), f"the {what} must be finite")
+def _check_weights(what: str, weights: np.ndarray | None, n: int) -> None:
+    require(weights is None or weights.size == n, f"{what} must have one weight each")
+    require(weights is None or invariants.all_finite(weights), f"the weights of {what} must be finite")
 
 
 def _check_classes(model: ClassificationModel, d: int, thorough: bool) -> None:
     index, n_labels = model.index, model.class_of_label.size
     _check_index(index, n_labels, d, thorough)
     head, examples, classes = index.head, index.examples, model.classes
-    require(index.n_of_label.size == n_labels, "there must be one count of examples per label")
+    require(index.n_of_label.size == n_labels, "every label must have a number of examples")
     require(head.common.labels.size == 0, "a classifier has no common labels")
-    require(model.label_of_class.size == classes.size, "there must be one label per class")
+    require(model.label_of_class.size == classes.size, "every class must have at most one label")
     if index.feature_weights is not None:
         alike = index.feature_weights.counts.size == d and head.parameters.sparse
         require(alike, "each feature of sparse rows must have one weight")
     if examples is not None:
         alike = examples.parameters == (head.parameters.n_features, head.parameters.sparse)
-        require(alike, "stored examples must have the width and form of the head")
+        require(alike, "examples must be stored in the form of the head")
         if thorough:
             check_examples(examples, n_labels)
         else:
             check_example_frame(examples)
         n_examples, weights = int(examples.keys.totals[N_MEMORIES]), model.example_weights
-        _check_numbers("weights of examples", None if weights is None else weights[:n_examples], n_examples)
+        _check_weights("examples", None if weights is None else weights[:n_examples], n_examples)
         lengths = model.example_lengths
-        _check_numbers("lengths of examples", None if lengths is None else lengths[:n_examples], n_examples)
+        _check_weights("lengths of examples", None if lengths is None else lengths[:n_examples], n_examples)
         if thorough and model.example_names is not None:
             names = model.shown_ids(model.example_ids())
-            require("" not in names and np.unique(names).size == n_examples, "example names must be distinct")
+            require("" not in names and np.unique(names).size == n_examples, "examples must have different names")
+        if thorough and model.example_names is not None:
+            names = model.shown_ids(model.example_ids())
+            require("" not in names and np.unique(names).size == n_examples, "examples must have different names")
         if model.duals is not None:
             check_duals(model.duals, n_examples, n_labels, thorough=thorough)
     if thorough:
@@ -105,27 +107,27 @@ def _check_label_sets(model: MultilabelModel, d: int, thorough: bool) -> None:
     index = model.index
     _check_index(index, model.column_of_label.size, d, thorough)
     n_columns, pair, names, weight = model.n_columns, model.pair, model.names, index.weight_of_rows
-    require(model.label_of_column.size == n_columns, "there must be one label per column")
-    require(model.classes.size == (n_columns if pair is None else pair.size), "there must be one class per column")
-    require(names is None or np.array_equal(names, model.classes), "label names must equal the classes")
-    require(names is None or np.unique(names).size == names.size, "label names must be distinct")
-    require((weight is None) == (index.weight_of_label is None), "weights of labels and rows must come together")
-    require(weight is None or weight >= 0.0, "the total weight of rows must not be negative")
-    require(pair is None or (n_columns == 1 and pair.size in (1, 2)), "a target vector must have at most two classes")
+    require(model.label_of_column.size == n_columns, "every column must have at most one label")
+    require(model.classes.size == (n_columns if pair is None else pair.size), "every column must be a class")
+    require(names is None or np.array_equal(names, model.classes), "the names must be the names of the columns")
+    require(names is None or np.unique(names).size == names.size, "labels must have different names")
+    require((weight is None) == (index.weight_of_label is None), "labels and all rows must both have weights")
+    require(weight is None or weight >= 0.0, "the weight of all rows must not be negative")
+    require(pair is None or (n_columns == 1 and pair.size in (1, 2)), "a vector must be of one or two classes")
     if thorough:
         few = invariants.all_within(index.n_of_label, 1, index.n_rows)
-        require(few, "a label has more examples than there are")
+        require(few, "a label counts too many examples")
         _check_inverse(model.label_of_column, model.column_of_label, "columns and labels")
 
 
 def _check_retrieval(model: RetrievalModel, d: int, thorough: bool) -> None:
     forest, memories = model.forest, model.memories
-    require(d >= 1, "keys must have at least one feature")
-    require(memories.entries.size == memories.ids.size, "there must be one forest entry per memory")
-    require(memories.places.size == memories.ids.size, "there must be one value per memory")
-    require(memories.values.n_values >= memories.ids.size, "there must be one value per memory")
-    require(memories.owners.size == memories.keys.size, "there must be one owner per forest entry")
-    require(memories.keys.size == forest.n_memories, "the tables must list all entries of the forest")
+    require(d >= 1, "keys must have a feature")
+    require(memories.entries.size == memories.ids.size, "every memory must have an entry in the forest")
+    require(memories.places.size == memories.ids.size, "every memory must have a value")
+    require(memories.values.n_values >= memories.ids.size, "every memory must have a value")
+    require(memories.owners.size == memories.keys.size, "every entry of the forest must lead to a memory")
+    require(memories.keys.size == forest.n_memories, "every entry of the forest must lead to a memory")
     if thorough:
         _check_memories(memories, model.tree.ids, shared=model.search == "value")
     if model.search == "value":
@@ -138,7 +140,7 @@ def _check_retrieval(model: RetrievalModel, d: int, thorough: bool) -> None:
         numbers, _ = model.distinct.as_arrays()
         numbers = np.sort(numbers)
         if model.search == "value":
-            require(np.array_equal(numbers, memories.keys), "distinct values must be those of the forest")
+            require(np.array_equal(numbers, memories.keys), "the forest contains another value")
         else:
             further = np.setdiff1d(memories.keys, memories.entries)
             require(bool(np.all(np.isin(numbers, further))), "a further key is not in the forest")
@@ -147,17 +149,17 @@ def _check_retrieval(model: RetrievalModel, d: int, thorough: bool) -> None:
 def _check_memories(memories: Memories, in_forest: np.ndarray, *, shared: bool) -> None:
     ids, keys, entries, owners = memories.ids, memories.keys, memories.entries, memories.owners
     require(invariants.all_within(ids, 0, memories.next_id - 1), "an id was never given out")
-    require(bool(np.all(ids[:-1] < ids[1:])), "ids must ascend")
-    require(bool(np.all(keys[:-1] < keys[1:])), "forest entries must ascend")
-    require(np.array_equal(keys, np.sort(in_forest)), "the tables must list the entries of the forest")
+    require(bool(np.all(ids[:-1] < ids[1:])), "ids must be in ascending order")
+    require(bool(np.all(keys[:-1] < keys[1:])), "the entries of the forest must be listed in order")
+    require(np.array_equal(keys, np.sort(in_forest)), "the forest differs from the list of its entries")
     require(bool(np.all(np.isin(entries, keys))), "a memory has no entry in the forest")
-    require(bool(np.all(np.isin(owners, ids))), "a forest entry has no owner")
+    require(bool(np.all(np.isin(owners, ids))), "an entry of the forest leads to no memory")
     require(invariants.all_within(memories.places, 0, memories.values.n_values - 1), "a memory has no value")
     require(np.unique(memories.places).size == ids.size, "two memories share the place of a value")
     if shared:
-        require(np.array_equal(memories.entries_of(owners), keys), "a value is owned by a memory with another value")
+        require(np.array_equal(memories.entries_of(owners), keys), "a value leads to a memory that has another")
     else:
-        require(np.array_equal(memories.owners_of(entries), ids), "a key is owned by another memory")
+        require(np.array_equal(memories.owners_of(entries), ids), "a key leads to another memory")
 
 
 def _check_search_by_value(model: RetrievalModel, d: int, thorough: bool) -> None:
@@ -168,7 +170,7 @@ def _check_search_by_value(model: RetrievalModel, d: int, thorough: bool) -> Non
     require(parameters.n_features == d, "the expectation must have the width of the keys")
     require(parameters.sparse == model.sparse, "the expectation must be sparse like the keys")
     require(expectation.bias.size == n_components, "the expectation must have the width of the components")
-    require(values.are_vectors, "values must be vectors to be searched")
+    require(values.are_vectors, "values must be vectors to search by value")
     width = n_components if components.basis is None else components.basis.shape[0]
     require(values.width == width, "the basis must have the width of the values")
     state = model.forest.state

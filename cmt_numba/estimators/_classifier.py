@@ -24,6 +24,7 @@ from .._validation import (
     OneOf,
     Optional,
     Real,
+    check_entries,
     check_integer,
     check_real,
     check_rows,
@@ -286,7 +287,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         return self._learn_anew(X, y, None, sample_weight, example_ids, afresh=True)
 
     def _learn_anew(self, X: Any, y: Any, classes: Any, sample_weight: Any, example_ids: Any, *, afresh: bool) -> Self:
-        """Learn from examples, and forget earlier ones. ``afresh`` means that the call is ``fit``."""
+        """Learn from examples, and forget earlier ones. ``afresh`` is true for ``fit``."""
         fresh = self._unfitted()
         y, expected = check_classes(y, classes)
         X, y = fresh._validated(X, y, reset=True)
@@ -372,7 +373,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         if self.weights == "score" and self.method in ("neighbors", "auto"):
             raise ValueError("weights='score' needs method='scored_neighbors': the nearest examples have no scores")
         if self.max_examples is not None and not self.store_examples:
-            raise ValueError("max_examples is of stored examples: pass store_examples=True, or max_examples=None")
+            raise ValueError("max_examples needs stored examples: pass store_examples=True, or max_examples=None")
 
     @keeps_interpreter
     @changes_model
@@ -454,7 +455,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         if positions.size == 0:
             return self
         if np.isin(self._model.class_of_label, positions).all():
-            raise ValueError("labels must not be all classes with examples: call fit to learn others")
+            raise ValueError("labels must not name all classes with examples: call fit to start anew")
 
         def forget(model: ClassificationModel) -> ClassificationModel:
             return model.without(positions, np.empty(0, np.int64), self)
@@ -507,7 +508,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
             raise ValueError(f"reject_label must be given for classes of type {self.classes_.dtype}")
         classes, rejected = in_one_type("reject_label", self.classes_, label_array("reject_label", [reject_label]))
         if np.isin(rejected, classes).any():
-            raise ValueError(f"reject_label must be no class, but {reject_label!r} is one: choose another")
+            raise ValueError(f"reject_label must not be a class, but {reject_label!r} is one")
         best = np.where(proba.max(axis=1) < lowest, classes.size, proba.argmax(axis=1))
         answers: np.ndarray = np.concatenate([classes, rejected])[best]
         return answers
@@ -650,8 +651,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
             value = self._model.learned_logits(self)
         else:
             rows, y = self._checked(X), np.ravel(label_array("y", y))
-            if y.size != rows.n_rows:
-                raise ValueError(f"y must be one class for each of the {rows.n_rows} rows of X, got {y.size}")
+            check_entries("y", y.size, rows.n_rows)
             known, y = in_one_type("y", self._model.classes, y)
             labels = np.full(y.size, NONE - 1, np.int64)
             is_known = np.isin(y, known)

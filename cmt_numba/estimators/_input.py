@@ -9,7 +9,7 @@ import numpy as np
 
 from .._forest import NONE, Rows, with_room
 from .._heads import StoredExamples, slots_of_examples
-from .._validation import check_ids, check_known, check_real, unmasked
+from .._validation import check_entries, check_ids, check_known, check_real, unmasked
 from ._example_names import ExampleNames
 from ._labels import check_labels
 
@@ -44,7 +44,7 @@ def warn_of_scales(X: Any) -> None:
         largest = np.flatnonzero(counts)[sizes.argmax()]
         warnings.warn(
             f"features differ by orders of magnitude: feature {largest} is more than {_UNEQUAL:.0f} times as large as "
-            "others, which will hardly count; scale them, for example with "
+            "the others and dominates them; scale the features, for example with "
             "make_pipeline(StandardScaler(), CMTClassifier())",
             UserWarning,
             stacklevel=2,
@@ -79,9 +79,11 @@ def check_sample_weight(sample_weight: Any, n_rows: int) -> np.ndarray | None:
     except (TypeError, ValueError) as error:
         raise TypeError(f"sample_weight must be an array of numbers: {error}") from error
     if weights.shape != (n_rows,):
-        raise ValueError(f"sample_weight must be one number for each of the {n_rows} rows of X, got {weights.shape}")
+        raise ValueError(
+            f"sample_weight must have one entry for each of the {n_rows} rows of X, got shape {weights.shape}"
+        )
     if not np.all((weights >= 0.0) & (weights <= _HEAVIEST)):  # NaN compares false
-        raise ValueError(f"sample_weight must be from 0 to {_HEAVIEST:g}")
+        raise ValueError(f"sample_weight must be between 0 and {_HEAVIEST:g}")
     if n_rows > 0 and not weights.any():
         raise ValueError("sample_weight must not be 0 for all rows: all weights are zero")
     if np.all(weights == 1.0):
@@ -197,21 +199,20 @@ def check_example_ids(
     given = _checked_names("example_ids", ids)
     if given is None:
         given = check_ids(ids)
-    if given.size != n_rows:
-        raise ValueError(f"example_ids must be one for each of the {n_rows} rows, got {given.size}")
+    check_entries("example_ids", given.size, n_rows)
     if examples is not None:
         _check_kind("example_ids", given, names)
     if given.dtype.kind != "i":
         in_use = [] if names is None else given[names.named(given.tolist()) != NONE]
         if len(in_use) > 0:
-            raise ValueError(f"example_ids must be new, but {in_use[0]!r} is stored already: remove it first")
+            raise ValueError(f"example_ids must be new, but {in_use[0]!r} is already stored: remove it first")
         return given
     ids = given
     if ids.size > 0 and (ids.min() < 0 or ids.max() == np.iinfo(np.int64).max):
-        raise ValueError(f"example_ids must be from 0 to {np.iinfo(np.int64).max - 1}")
+        raise ValueError(f"example_ids must be between 0 and {np.iinfo(np.int64).max - 1}")
     known = np.empty(0, np.int64) if examples is None else ids[slots_of_examples(examples, ids) != NONE]
     if known.size > 0:
-        raise ValueError(f"example_ids must be new, but {known[0]} is stored already: remove it first")
+        raise ValueError(f"example_ids must be new, but {known[0]} is already stored: remove it first")
     return ids
 
 

@@ -32,7 +32,7 @@ Measurement = Generator[None, None, Effort]
 
 
 class Efforts:
-    """Efforts that have been measured, and measurements under way.
+    """Measured efforts, and measurements in progress.
 
     A measurement starts when an effort is first needed, and again when the number of memories has doubled or halved.
     Each query runs a part of it, which takes a few milliseconds. Until it is done, queries search farther than
@@ -90,14 +90,14 @@ class Efforts:
         return _safe_effort(search, k, share, target, n_candidates, effort)
 
     def measure_part(self, n_rows: int) -> None:
-        """Do one part of the measurements under way, or several after a large batch."""
+        """Run one part of the current measurements, or several after a large batch."""
         with keeping_interpreter(_ROWS_IN_A_PART):  # with this many rows, kernels release the lock
             self._measure_parts(1 + n_rows // _ROWS_OF_A_PART)
 
     def _measure_parts(self, n: int) -> None:
         for _ in range(n):
             try:
-                key, measurement = self._waiting.pop()  # so no other thread runs the same part
+                key, measurement = self._waiting.pop()  # so that no other thread runs the same part
             except IndexError:
                 return
             is_unfinished = False
@@ -129,18 +129,18 @@ def _read(written: Any) -> dict[tuple[int, float, float], Effort]:
         for effort in efforts:
             numbers = (effort.k, effort.n_memories, effort.n_probes or 1)
             if any(type(number) is not int or number < 1 for number in numbers) or type(effort.breadth) is not int:
-                raise ValueError(f"{effort} is not valid")
+                raise ValueError(f"{effort} is invalid")
             if not (0.0 < effort.share <= 1.0 and 0.0 < effort.target_recall <= 1.0 and effort.breadth >= 0):
-                raise ValueError(f"{effort} is not valid")
+                raise ValueError(f"{effort} is invalid")
     except (TypeError, ValueError) as error:
-        raise ValueError(f"the measured recall of the store is not valid: {error}") from error
+        raise ValueError(f"the measured recall of the store is invalid: {error}") from error
     return {(effort.k, effort.share, effort.target_recall): effort for effort in efforts}
 
 
 def _safe_effort(
     search: StoreSearch, k: int, share: float, target: float, n_candidates: int, former: Effort | None
 ) -> Effort:
-    """Return an effort that suffices for nearly all data: twice the former one, if there is one.
+    """Return an effort that suffices for nearly all data: twice the previous effort, if there is one.
 
     If there are few candidates, all are compared.
     """

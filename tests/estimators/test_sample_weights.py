@@ -184,7 +184,7 @@ def test_weights_are_kept_with_the_examples(form: Any, overlapping: Any, tmp_pat
 @pytest.mark.parametrize(
     ("weights", "error"),
     [
-        (np.ones(3), "one number for each"),
+        (np.ones(3), "one entry for each"),
         (np.zeros(40), "not be 0 for all"),
         (-np.ones(40), "from 0"),
         (["a"], "numbers"),

@@ -70,7 +70,7 @@ def test_new_classes_go_among_those_known(rng: np.random.Generator):
     classifier.check_invariants()
     labels = all_examples(classifier.examples_)[1]
     np.testing.assert_array_equal(classifier.classes_[classifier._model.class_of_label[labels]], y)
-    with pytest.raises(ValueError, match="named in classes"):
+    with pytest.raises(ValueError, match="listed in classes"):
         classifier.partial_fit(X[:2], [7, 9], classes=[5, 7, 401])
 
 
