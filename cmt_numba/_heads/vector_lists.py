@@ -117,8 +117,8 @@ def withdraw_slots(vectors, n_features, slots):
 class VectorLists:
     """Cluster lists of the dense keys of a forest.
 
-    The slots ``0 .. n_listed`` are in lists. Searches may use them when ``is_complete`` is set. There is room for twice
-    the memories that there are at first, and for as many changes: later the centers fit worse, and new lists are needed.
+    The slots ``0 .. n_listed`` are in lists. Searches may use them when ``is_complete`` is set. Twice as many
+    entries fit as there are memories at first. Later the centers fit worse, and new lists are needed.
 
     Parameters
     ----------

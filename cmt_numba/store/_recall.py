@@ -31,7 +31,7 @@ _ROWS_OF_A_PART = 64  # rows of a batch per additional part
 _FEWEST_LISTED = 10_000  # memories from which cluster lists are made
 _MOST_GAPS_TRIED = 4
 _ROWS_LISTED = (1, 16, 64, 256)  # numbers of rows for which lists and links are compared
-# Microseconds of searches: of each call, row, byte of a list that is read, and byte that is compared with a row, then of
+# Microseconds of searches in lists: of each call, row, byte that is read, and byte that is compared with a row; then of
 # each search along links, candidate, and byte of its code. Only their ratios matter.
 _OF_A_CALL, _OF_A_ROW, _OF_A_BYTE_READ, _OF_A_BYTE_COMPARED = 16.0, 4.0, 6.5e-5, 1.2e-5
 _OF_A_WALK, _OF_A_CANDIDATE, _OF_A_CANDIDATE_BYTE = 20.0, 0.35, 1.4e-3
@@ -280,9 +280,8 @@ def _with_gap(search: StoreSearch, effort: Effort, sample: Sample) -> Measuremen
     forest, k, target = search.tree._forest, effort.k, effort.target_recall
     Q, rows = search.prepared(sample.vectors)
     gaps = np.empty(sample.true.shape)
-    spans = [
-        np.arange(i, min(i + _ROWS_IN_A_PART, sample.asked.size)) for i in range(0, gaps.shape[0], _ROWS_IN_A_PART)
-    ]
+    n = sample.asked.size
+    spans = [np.arange(i, min(i + _ROWS_IN_A_PART, n)) for i in range(0, n, _ROWS_IN_A_PART)]
     for some in spans:
         gaps[some] = gaps_of(forest, rows.take(some), sample.true[some])
         yield
