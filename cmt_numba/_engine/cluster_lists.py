@@ -57,7 +57,8 @@ def _is_of(forest: Forest, n_features: int) -> bool:
 def _keys_of(forest: Forest, slots: np.ndarray) -> np.ndarray:
     """Return the keys in those of the slots that are in use."""
     state = forest.allocated()
-    return as_matrix(stored_rows(state, slots[slots < int(state.keys.totals[N_MEMORIES])]))
+    keys: np.ndarray = as_matrix(stored_rows(state, slots[slots < int(state.keys.totals[N_MEMORIES])]))
+    return keys
 
 
 def _enter_more(forest: Forest, lists: VectorLists) -> None:

@@ -206,8 +206,10 @@ class VectorLists:
         """Return an independent copy."""
         twin = object.__new__(VectorLists)
         twin.__dict__.update(self.__dict__)
-        parts = [Tiles(*map(np.copy, part)) if isinstance(part, Tiles) else part.copy() for part in self._vectors]
-        twin._vectors = ListedVectors(*parts)
+        heads, nexts, labels, tiles, *others = self._vectors
+        twin._vectors = ListedVectors(
+            heads.copy(), nexts.copy(), labels.copy(), Tiles(*map(np.copy, tiles)), *map(np.copy, others)
+        )
         return twin
 
     def check(self, n_memories: int) -> None:

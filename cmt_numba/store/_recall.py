@@ -28,7 +28,7 @@ _CELLS_IN_A_PART, _ROWS_IN_A_PART = 3 << 20, 64  # cells and rows compared in on
 _CANDIDATES_IN_A_PART, _LEAVES_IN_A_PART = 4096, 256  # of all rows searched in one part
 _ROWS_OF_A_PART = 64  # rows of a batch per additional part
 
-_FEWEST_LISTED = 10_000  # memories from which cluster lists are made
+_FEWEST_LISTED = 5000  # memories from which cluster lists are made
 _MOST_GAPS_TRIED = 4
 _ROWS_LISTED = (1, 16, 64, 256)  # numbers of rows for which lists and links are compared
 # Microseconds of searches in lists: of each call, row, byte that is read, and byte that is compared with a row; then of
@@ -130,6 +130,8 @@ class Efforts:
                 self._lists = None
                 return has_lists(search.tree._forest)
             finally:
+                if has_lists(search.tree._forest):
+                    self._lists = None
                 self._makes_lists.release()
         return True
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from cmt_numba import MemoryStore
+from cmt_numba._engine import cluster_lists
 from cmt_numba._heads import VectorLists
 from cmt_numba.store import _recall
 
@@ -104,7 +105,8 @@ def test_many_changes_lead_to_new_lists():
     store.check_invariants()
 
 
-def test_lists_are_made_in_parts_between_changes():
+def test_lists_are_made_in_parts_between_changes(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(cluster_lists, "_CELLS_IN_A_PART", 100 * D)
     store = MemoryStore(random_state=0, n_trees=1, n_links=4, target_recall=TARGET)
     store.add(np.arange(N), drawn(N))
     Q, changed = drawn(1, 1), 0
