@@ -49,8 +49,8 @@ def mabwiser(options: argparse.Namespace, n_rows: int = 2000, n_single: int = 30
         pairs = [f"{ours:.1f} ({ratio:.1f}x)" for ours, ratio in zip(micros, ratios, strict=True)]
         table.append([n_actions, n_features, f"{same:.1%}", *pairs])
         print(table[-1], flush=True)
-    headers = ["arms", "features", "same choices", "choose one row", "learn one row", "choose a batch", "learn a batch"]
-    print(f"us of CPU time for a row, and how many times as long MABWiser takes; batches of {n_rows}")
+    headers = ["arms", "features", "same choices", "choose, row", "learn, row", "choose, batch", "learn, batch"]
+    print(f"CPU time per row in us (MABWiser: multiple of our time); batches of {n_rows}")
     print(tabulate(table, headers=headers, disable_numparse=True, tablefmt="github"))
 
 
@@ -113,7 +113,9 @@ def play(task: Task, player: Any, rng: np.random.Generator) -> tuple[np.ndarray,
     DATA,
     argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS), metavar="TASK", help=", ".join(TASKS)),
     argument("--seeds", type=int, default=3, metavar="N"),
-    argument("--skip", nargs="+", default=[], metavar="NAME", help="beginnings of players to leave out"),
+    argument(
+        "--skip", nargs="+", default=[], metavar="NAME", help="leave out players whose names start with one of these"
+    ),
 )
 def compare(options: argparse.Namespace) -> None:
     """Compare ``CMTBandit`` with simple bandits and other libraries: few actions, actions with keys, and two spaces.
@@ -146,7 +148,7 @@ def compare(options: argparse.Namespace) -> None:
             cost = min(micros for _, micros in runs)
             table.append([name, player, f"{means.mean():.3f} ± {error:.3f}", spans, f"{cost:.0f}"])
             print(table[-1], flush=True)
-    headers = ["task", "", "mean reward", "by fifths; of keys, those of the first pass, and the second", "us/round"]
+    headers = ["task", "policy", "mean reward", "mean reward per fifth (with keys: per pass)", "us/round"]
     print(tabulate(table, headers=headers, disable_numparse=True, tablefmt="github"))
 
 
@@ -197,7 +199,7 @@ def scale(options: argparse.Namespace, n_rounds: int = 5000, batch: int = 100) -
             single.append(time.perf_counter() - start)
         micros = [*(times / (n_rounds - batch) * 1e6), np.percentile(single, 5) * 1e6]
         table.append([f"{n:,}", *micros, f"{rewards[n_rounds // 2 :].mean():.3f}"])
-    headers = ["actions", "us to act", "us to learn", "us to act, one row (5th percentile)", "mean reward"]
+    headers = ["actions", "act, us", "learn, us", "act on one row, us (5th percentile)", "mean reward"]
     print(tabulate(table, headers=headers, floatfmt=".0f", disable_numparse=[0, 4]))
 
 
@@ -344,7 +346,7 @@ def logs(options: argparse.Namespace) -> None:
             cells = [f"{v.mean():.3f} ± {v.std() / np.sqrt(v.size):.3f}" for v in columns.values()]
             table.append([name, policy, *cells, f"{seconds:.1f}"])
             print(table[-1], flush=True)
-    print(tabulate(table, headers=["set", "log", *columns, "s"], disable_numparse=True, tablefmt="github"))
+    print(tabulate(table, headers=["set", "log", *columns, "fit, s"], disable_numparse=True, tablefmt="github"))
 
 
 KINDS_OF_LOGS = (*SETS_OF_LOGS, "many actions")
@@ -482,7 +484,7 @@ def mean_with_interval(values: np.ndarray) -> str:
 
 
 @commands.add(
-    argument("--events", type=int, default=40_000, metavar="N", help="of a log"),
+    argument("--events", type=int, default=40_000, metavar="N", help="events per log"),
     argument("--logs", type=int, default=4, metavar="N"),
     argument("--shares", type=float, nargs="+", default=[1.0, 0.3, 0.2, 0.1, 0.05, 0.01], metavar="S"),
 )

@@ -90,7 +90,7 @@ def compare(data: LabelledSet, options: argparse.Namespace) -> None:
     began = process_time()
     index = LandmarkIndex("cosine", n_lists=options.lists, random_state=0)
     index.insert(X)
-    print(f"{X.shape[0]} rows of {X.shape[1]}, {asked.shape[0]} queries; {index.n_lists_} lists,", end=" ")
+    print(f"{X.shape[0]} rows of {X.shape[1]} features, {asked.shape[0]} queries; {index.n_lists_} lists,", end=" ")
     print(f"built in {process_time() - began:.1f} s", flush=True)
     engines: dict[str, Search] = {f"LandmarkIndex, {n}": ours(index, n) for n in PROBES}
     if find_spec("faiss"):
@@ -111,10 +111,10 @@ def compare(data: LabelledSet, options: argparse.Namespace) -> None:
             recalls[name] = (found[:, :, None] == exact[: some.shape[0], None]).any(axis=2).mean()
     medians = {name: float(np.median(values)) for name, values in times.items()}
     rows = [(name, recalls[name], medians[name]) for name in engines]
-    print(tabulate(rows, ("engine", "recall at 10", "us a query"), floatfmt=("", ".3f", ".0f")))
+    print(tabulate(rows, ("engine", "recall at 10", "us/query"), floatfmt=("", ".3f", ".0f")))
     if find_spec("faiss"):
         ratios = [f"{n}: {medians[f'LandmarkIndex, {n}'] / medians[f'faiss IVF, {n}']:.2f}" for n in PROBES]
-        print("times as long as faiss, by probes:", ", ".join(ratios), flush=True)
+        print("our time relative to faiss, by number of probes:", ", ".join(ratios), flush=True)
 
 
 def votes(data: LabelledSet, options: argparse.Namespace) -> None:
@@ -136,7 +136,7 @@ def votes(data: LabelledSet, options: argparse.Namespace) -> None:
             trees.set_params(n_neighbors=n_neighbors, weights=weights)
             row.append(float(np.mean(trees.predict(asked) != answers)))
         rows.append(row)
-    print(tabulate(rows, ("similarity", "votes", "1", "3", "5", "10"), floatfmt=".4f"), flush=True)
+    print(tabulate(rows, ("similarity", "votes", "1 neighbour", "3", "5", "10"), floatfmt=".4f"), flush=True)
 
 
 def compare_trees(n: int, n_queries: int) -> None:
@@ -166,7 +166,7 @@ def compare_trees(n: int, n_queries: int) -> None:
             theirs.reset_n_calls()
         for i, name in enumerate(("VPTree", "BallTree")):
             rows.append((n_features, name, times[i], times[i + 2], counts[i], times[i + 4], counts[i + 2]))
-    head = ("features", "tree", "s to build", "us a query", "distances", f"us for {WANTED}", "distances")
+    head = ("features", "tree", "build, s", "us/query", "distances", f"us/query, {WANTED} nearest", "distances")
     print(tabulate(rows, head, floatfmt=("", "", ".1f", ".0f", ".0f", ".0f", ".0f")))
 
 
@@ -179,7 +179,7 @@ def compare_trees(n: int, n_queries: int) -> None:
     argument("--no-share", action="store_true"),
     argument("--votes", action="store_true"),
     argument("--vote-probes", type=int, default=16),
-    argument("--trees", type=int, metavar="POINTS"),
+    argument("--trees", type=int, metavar="POINTS", help="compare exact trees over this many random points instead"),
 )
 def neighbors(options: argparse.Namespace) -> None:
     """Compare searches for the nearest of very many dense rows, or nearest neighbour votes under several similarities.
@@ -251,8 +251,8 @@ def our_searches(task: Task, n_examples: int, n_rounds: int, kinds: list[str]) -
         if name != "plain":
             began = process_time()
             distance.fit(task.words, [task.examples[i] for i in some], task.of_examples[some])
-            print(f"{name} costs, from {some.size} misspellings in {process_time() - began:.0f} s", flush=True)
-        yield f"{name}, compared with all", lambda asked, d=distance: (d.nearest(asked, task.words, FIRST)[0], None)
+            print(f"{name} costs, from {some.size} misspellings: {process_time() - began:.0f} s", flush=True)
+        yield f"{name}, all words compared", lambda asked, d=distance: (d.nearest(asked, task.words, FIRST)[0], None)
         if name != "all edits":  # such costs are not a metric
             tree = VPTree(distance, random_state=0)
             tree.insert(task.words)
@@ -430,7 +430,7 @@ def weighted_kernels(alphabet: list[str], opening: float, local: float) -> Itera
 def compare_kernels(task: Task, n_pairs: int) -> None:
     """Print how many pairs of words, and of longer sequences, are compared per second."""
     alphabet = list(ascii_lowercase)
-    print(f"{n_pairs} random pairs: greatest difference {check_kernels(alphabet, n_pairs):.1e}", flush=True)
+    print(f"{n_pairs} random pairs: largest difference {check_kernels(alphabet, n_pairs):.1e}", flush=True)
     known, asked = ([word for word in words if set(word) <= set(alphabet)] for words in (task.words, task.queries))
     words, rows = known[:: len(known) // 1000][:1000], []
     rng = np.random.default_rng(0)
@@ -458,7 +458,9 @@ def compare_kernels(task: Task, n_pairs: int) -> None:
                 rates.append(len(first) * len(second) / np.median(times) / 1e6)
             rows.append((kind, name, *rates))
             print(kind, name, flush=True)
-    print(tabulate(rows, ("costs", "kernel", "millions a second", "of 300 letters"), floatfmt=("", "", ".2f", ".4f")))
+    print(
+        tabulate(rows, ("costs", "kernel", "million alignments/s", "with 300 letters"), floatfmt=("", "", ".2f", ".4f"))
+    )
 
 
 @commands.add(
@@ -467,7 +469,7 @@ def compare_kernels(task: Task, n_pairs: int) -> None:
     argument("--examples", type=int, default=6000),
     argument("--rounds", type=int, default=15),
     argument("--kinds", nargs="+", choices=list(KINDS), default=list(KINDS)),
-    argument("--kernels", action="store_true", help="compare alignments a second instead"),
+    argument("--kernels", action="store_true", help="compare alignments per second instead"),
     argument("--pairs", type=int, default=100_000),
 )
 def misspellings(options: argparse.Namespace) -> None:
@@ -503,7 +505,7 @@ def misspellings(options: argparse.Namespace) -> None:
         computed = None if n_computed is None else np.mean(n_computed)
         rows.append((name, right[:, 0].mean(), several, computed, 1e6 * seconds / len(task.queries)))
         print(name, flush=True)
-    head = ("engine", "right at 1", "right at 5", "distances", "us a query")
+    head = ("engine", "accuracy at 1", "accuracy at 5", "distances", "us/query")
     print(tabulate(rows, head, floatfmt=("", ".3f", ".3f", ".0f", ".0f")))
 
 
@@ -555,7 +557,7 @@ def ruled(alphabet: list[Symbol]) -> EditDistance:
 
 
 @commands.add(
-    argument("--folds", type=int, default=10, help="of the ten, those that are run"),
+    argument("--folds", type=int, default=10, help="number of the ten folds to run"),
     argument("--targets", type=int, default=2000),
     argument("--queries", type=int, default=300),
     argument("--efficiency", type=float, default=0.5),
@@ -609,7 +611,7 @@ def pruning(options: argparse.Namespace) -> None:
     shown = (0, 1, 2, 5, 10, 20, 29, 30, 40, 50, 59)
     table = [(plan, *np.mean(of_folds, axis=0)[list(shown)]) for plan, of_folds in errors.items()]
     if table:
-        print(tabulate(table, ("errors on the examples in round", *shown), floatfmt=".3f"))
+        print(tabulate(table, ("error on training examples after round", *shown), floatfmt=".3f"))
     rows = [(*key, *np.mean(of_folds, axis=0)) for key, of_folds in cells.items()]
     print(tabulate(rows, ("rounds", "tolerance", "error", "pruned"), floatfmt=".3f"))
 

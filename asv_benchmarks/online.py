@@ -87,7 +87,7 @@ def cost_table(results: dict[str, ProgressiveResult]) -> str:
         [name, result.metrics["error"], result.us_per_query, 1e6 * result.seconds["learn"] / result.n_examples]
         for name, result in results.items()
     ]
-    return tabulate(rows, ["learner", "error", "us to predict", "us to learn"], floatfmt=(".3f", ".3f", ".0f", ".0f"))
+    return tabulate(rows, ["learner", "error", "predict, us", "learn, us"], floatfmt=(".3f", ".3f", ".0f", ".0f"))
 
 
 @commands.add(
@@ -95,7 +95,7 @@ def cost_table(results: dict[str, ProgressiveResult]) -> str:
     argument("--sets", nargs="+", default=["synthetic, 100 shots", "wikipara1k, 3 shots"], choices=SETS),
     argument("--learners", nargs="+", default=list(LEARNERS), choices=LEARNERS),
     argument("--most-rows", type=int),
-    argument("--json", type=Path, help="a file for all results"),
+    argument("--json", type=Path, help="write all results to this file"),
 )
 def progressive(options: argparse.Namespace) -> None:
     """Compare online learning, example by example: the classifier and linear one-against-all models, on one thread.
@@ -246,11 +246,11 @@ def batches(options: argparse.Namespace) -> None:
     """
     folder = options.data
     if "online" in options.parts:
-        headers = ["", "examples stored", "error", "seconds"]
+        headers = ["learner", "examples stored", "error", "seconds"]
         print(tabulate(online_rows(synthetic(1000, 10)), headers, "github", floatfmt=".4g"), flush=True)
     if "work" in options.parts:
-        kinds = ("1,000 dense classes", "1,000 sparse classes", "a dense class each", "retriever")
-        headers = ["stored", *(f"{kind}: {size}" for kind in kinds for size in FEW)]
+        kinds = ("1,000 dense classes", "1,000 sparse classes", "one dense class per row", "retriever")
+        headers = ["rows stored", *(f"{kind}: {size}" for kind in kinds for size in FEW)]
         print(f"\n{tabulate(map(work_row, STORED), headers, 'github', floatfmt='.3g')}", flush=True)
     if "fading" not in options.parts:
         return
@@ -267,7 +267,7 @@ def batches(options: argparse.Namespace) -> None:
         for line in fading_rows(name, read()):
             lines.append(line)
             print(*line, file=sys.stderr, flush=True)
-    headers = ["set", "examples stored", "old classes alone", "after new ones", "one fit on all", "lost beyond it"]
+    headers = ["set", "examples stored", "old classes only", "after new classes", "one fit on all", "additional error"]
     print(f"\n{tabulate(lines, headers, 'github', floatfmt='.4f')}")
 
 
@@ -311,7 +311,7 @@ def rewards(options: argparse.Namespace) -> None:
     training and after each pass, the error of an exact search before training, and seconds of CPU time per pass. Needs
     tabulate.
     """
-    headers = ["set", "trees", "exact", *range(options.passes + 1), "lower by", "seconds a pass"]
+    headers = ["set", "trees", "exact", *range(options.passes + 1), "improvement", "s/pass"]
     for name in options.sets:
         examples = ALL[name](options.data)
         rows = [reward_row(name, examples, n_trees, options.passes) for n_trees in options.trees]
@@ -376,7 +376,7 @@ def forgetting(options: argparse.Namespace) -> None:
         for share in (0.0, 0.1, 0.3):
             lines.append([name, share, *forgetting_row(labelled, share)])
             print(lines[-1], flush=True)
-    header = ["set", "examples removed", "error", "error of the rest", "agreement", "answers gone", "s to remove"]
+    header = ["set", "examples removed", "error", "error without them", "agreement", "removed classes", "remove, s"]
     print(tabulate(lines, header, floatfmt=("", ".1f", ".4f", ".4f", ".4f", ".0f", ".3f"), tablefmt="github"))
 
 
@@ -436,7 +436,7 @@ def calibration(options: argparse.Namespace) -> None:
         best = errors_of(classifier.calibrate(labelled.queries, labelled.answers), labelled)[1]
         lines.append([name, error, by_default, learned, best, fitted, took])
         print(lines[-1], flush=True)
-    header = ["set, examples a class", "error", "default", "learned", "best", "s to fit", "s to calibrate"]
+    header = ["set, examples per class", "error", "default", "learned", "best", "fit, s", "calibrate, s"]
     print(tabulate(lines, header, floatfmt=("", ".4f", ".3f", ".3f", ".3f", ".2f", ".2f"), tablefmt="github"))
 
 
@@ -471,11 +471,11 @@ def figures_of_rows(options: argparse.Namespace) -> dict[str, Any]:
 
 @commands.add(
     DATA,
-    argument("--before", help="a checkout of another version of the package"),
+    argument("--before", help="checkout of another version of the package"),
     argument("--calls", nargs="+", default=list(single_rows.OURS), choices=single_rows.OURS),
-    argument("--n", type=int, default=3000, help="most calls of each"),
-    argument("--seconds", type=float, default=3.0, help="most time for each, alone and next to busy threads"),
-    argument("--stalls", type=int, default=20_000, help="rows that are learned one by one; 0 for none"),
+    argument("--n", type=int, default=3000, help="maximum number of calls"),
+    argument("--seconds", type=float, default=3.0, help="maximum time per call and setting, in seconds"),
+    argument("--stalls", type=int, default=20_000, help="rows to learn one by one; 0: none"),
     argument("--worker", action="store_true", help=argparse.SUPPRESS),
     argument("--rivals", action="store_true", help=argparse.SUPPRESS),
 )
@@ -507,10 +507,10 @@ def rows(options: argparse.Namespace) -> None:
             of_row = found[version][form]
             learned.append([form, version, *(of_row[key] for key in ("50", "99", "100", "mean"))])
             learned[-1].append(of_row["mean"] / of_row["50"])
-    print(tabulate(costs, ["us of processor time", *versions, "rival is"], "github", floatfmt=".0f"), "\n")
-    head = ["us by the clock", "", "50 %, alone", "busy", "ratio", "99 %, alone", "busy"]
+    print(tabulate(costs, ["CPU time, us", *versions, "rival"], "github", floatfmt=".0f"), "\n")
+    head = ["wall time, us", "version", "median alone", "busy", "ratio", "99 % alone", "busy"]
     print(tabulate(waits, head, "github", floatfmt=("", "", ".0f", ".0f", ".1f", ".0f", ".0f")), "\n")
-    head = ["ms for each row learned", "", "50 %", "99 %", "100 %", "mean", "mean / median"]
+    head = ["ms/row learned", "version", "median", "99 %", "maximum", "mean", "mean / median"]
     print(tabulate(learned, head, "github", floatfmt=".2f"))
 
 

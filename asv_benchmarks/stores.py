@@ -1,4 +1,4 @@
-"""Compare ``MemoryStore`` with hnswlib, faiss and nmslib, and measure waits during changes."""
+"""Compare ``MemoryStore`` with hnswlib, faiss and nmslib; time threads, opening and first queries."""
 
 from shared.commands import DATA, Commands, argument, timed  # before libraries that read the number of threads
 
@@ -37,7 +37,7 @@ from shared.vectors import (
 from sklearn.decomposition import TruncatedSVD
 from tabulate import tabulate
 
-from cmt_numba import CMTClassifier, CMTMultilabelClassifier, CMTRetriever, MemoryStore
+from cmt_numba import MemoryStore
 from cmt_numba.text import BM25Vectorizer
 
 commands = Commands(__doc__)
@@ -59,20 +59,22 @@ def compare_searches(name: str, data: Vectors, parts: list[str]) -> None:
     _, seconds = timed(lambda: stored.add(range(n), data.stored))
     timed(stored.compact)
     print(f"\n{name}: {n} x {data.stored.shape[1]}")
-    print(f"store: built in {seconds:.1f} s, {stored._contents.tree.nbytes / n:.0f} bytes a vector")
+    print(f"store: built in {seconds:.1f} s, {stored._contents.tree.nbytes / n:.0f} bytes/vector")
     graph, lists = None, None
     if find_spec("hnswlib"):
         graph, seconds = graph_of(data.stored)
-        print(f"hnswlib: built in {seconds:.1f} s, {bytes_of(graph, n):.0f} bytes a vector")
+        print(f"hnswlib: built in {seconds:.1f} s, {bytes_of(graph, n):.0f} bytes/vector")
     if find_spec("faiss"):
         lists, seconds = file_of(data.stored)
         print(f"faiss IVF: built in {seconds:.1f} s")
     print()
     if "recall" in parts:
         rows = [list(row) for row in searches(stored, graph, lists, data)]
-        print(tabulate(rows, ["", "recall", "us a query", "us a single row"], floatfmt=".3f"))
+        print(tabulate(rows, ["search", "recall", "us/query", "us, single row"], floatfmt=".3f"))
     if "filters" in parts:
-        names = [f"{name} {what}" for name in ("store", "NumPy", "faiss") for what in ("recall", "us", "us alone")]
+        names = [
+            f"{name} {what}" for name in ("store", "NumPy", "faiss") for what in ("recall", "us", "us, single row")
+        ]
         print(tabulate(list(filtered(stored, lists, data)), ["filter", *names], floatfmt=".3f"))
 
 
@@ -139,8 +141,8 @@ def compare_codes(n: int, n_features: int) -> None:
         name = f"faiss IVF {kind}, {n_probes} lists" if n_probes > 0 else f"faiss {kind}"
         search = lambda: index.search(data.asked, K)[1]  # noqa: B023, E731
         note(name, faiss.serialize_index(index).size / n, seconds, search)
-    print(f"\nwhat is kept of vectors, {n} x {n_features}\n")
-    print(tabulate(rows, ["", "recall", "bytes a vector", "us a query", "built in s"], floatfmt=".3f"))
+    print(f"\ncodes, {n} x {n_features}\n")
+    print(tabulate(rows, ["store", "recall", "bytes/vector", "us/query", "build, s"], floatfmt=".3f"))
 
 
 def compare_sparse(folder: Path, n: int) -> None:
@@ -191,7 +193,7 @@ def compare_sparse(folder: Path, n: int) -> None:
             graph.setQueryTimeParams({"efSearch": ef})
             note(f"nmslib, ef {ef}", along)
     print(f"\nsparse: {n} x {keys.shape[1]}, store built in {built:.1f} s\n")
-    print(tabulate(rows, ["", "recall", "us a query", "us a single row"], floatfmt=".3f"))
+    print(tabulate(rows, ["search", "recall", "us/query", "us, single row"], floatfmt=".3f"))
 
 
 def compare_changes(n: int, n_features: int) -> None:
@@ -225,8 +227,8 @@ def compare_changes(n: int, n_features: int) -> None:
             graph.mark_deleted(i)
     assert np.isin(store.query(data.asked, K).keys, kept).all()
     note("half deleted")
-    print(f"\nchanges, {n} x {n_features}: recall, with a target of 0.95, and hnswlib's with ef 20\n")
-    print(tabulate(rows, ["", "store", "hnswlib", "breadth"], floatfmt=".3f"))
+    print(f"\nchanges, {n} x {n_features}: recall with target 0.95; hnswlib with ef 20\n")
+    print(tabulate(rows, ["after", "store", "hnswlib", "breadth"], floatfmt=".3f"))
 
 
 def compare_single_changes(n: int, n_features: int) -> None:
@@ -272,8 +274,8 @@ def compare_single_changes(n: int, n_features: int) -> None:
             graph.add_items(others[i : i + 1], [n + i], num_threads=1)
 
         note("hnswlib", replace, add, lambda i: graph.mark_deleted(n + i))
-    print(f"\nsingle changes, {n} x {n_features}: median us\n")
-    print(tabulate(rows, ["", "upsert", "add", "delete"], floatfmt=".0f"))
+    print(f"\nsingle changes, {n} x {n_features}: median in us\n")
+    print(tabulate(rows, ["index", "upsert", "add", "delete"], floatfmt=".0f"))
 
 
 def filtered(store: MemoryStore, lists: Any, data: Vectors) -> Iterator[list[Any]]:
@@ -358,13 +360,15 @@ def compare_rewards(folder: Path, n: int, rate: float | None) -> None:
                     spent += timed(lambda: store.feedback(queries[some], shown, rewards))[1]  # noqa: B023
             shares.append(right())
         rows.append([name, len(there), *shares, 1e6 * spent / (5 * len(taught))])
-    print("\nright first answers of unseen queries\n")
-    print(tabulate(rows, ["vectors", "stored", "before", "after feedback", "five times", "us a row"], floatfmt=".3f"))
+    print("\naccuracy of the first result on unseen queries\n")
+    print(
+        tabulate(rows, ["vectors", "stored", "before", "after feedback", "after five times", "us/row"], floatfmt=".3f")
+    )
 
 
 @commands.add(
     DATA,
-    argument("--n", type=int, default=200_000, help="clustered vectors"),
+    argument("--n", type=int, default=200_000, help="number of clustered vectors"),
     argument("--features", type=int, default=384),
     argument("--packages", type=int, default=30_000),
     argument("--learning-rate", type=float),
@@ -418,7 +422,7 @@ def seconds_a_key(store: MemoryStore, n: int) -> tuple[float, float]:
 
 
 @commands.add(
-    argument("--n", type=int, default=200_000, help="clustered vectors"),
+    argument("--n", type=int, default=200_000, help="number of clustered vectors"),
     argument("--features", type=int, default=128),
 )
 def opening(options: argparse.Namespace) -> None:
@@ -464,10 +468,10 @@ def opening(options: argparse.Namespace) -> None:
         note(f"folder, killed after {N_ASKED} upserts", lambda: MemoryStore(killed))
         note("file, read", lambda: MemoryStore.load(file))
         note("file, mapped", lambda: MemoryStore.load(file, mmap=True))
-    print(f"\nopening, {n} x {n_features}: seconds\n")
-    print(f"to look up a key takes {1e6 * looked_up:.1f} us, to read one with all {1e6 * read:.1f} us")
-    print(f"{N_ASKED} upserts took {changed:.2f} s, and to close the store then {closed:.2f} s\n")
-    print(tabulate(rows, ["", "open", "first query", "second query"], floatfmt=".4f"))
+    print(f"\nopening, {n} x {n_features}: wall time in s\n")
+    print(f"per key: look-up {1e6 * looked_up:.1f} us; read of all keys at once {1e6 * read:.1f} us")
+    print(f"{N_ASKED} upserts: {changed:.2f} s; close afterwards: {closed:.2f} s\n")
+    print(tabulate(rows, ["store", "open", "first query", "second query"], floatfmt=".4f"))
 
 
 N_THREADS = 1, 2, 8, 32
@@ -511,9 +515,9 @@ def asked_and_changed(
 
 
 @commands.add(
-    argument("--n", type=int, default=20_000, help="clustered vectors"),
+    argument("--n", type=int, default=20_000, help="number of clustered vectors"),
     argument("--features", type=int, default=128),
-    argument("--seconds", type=float, default=2.0, help="for each number of threads"),
+    argument("--seconds", type=float, default=2.0, help="time per number of threads"),
 )
 def threads(options: argparse.Namespace) -> None:
     """Compare queries from several threads with hnswlib's, alone and while another thread changes the store.
@@ -564,7 +568,7 @@ def threads(options: argparse.Namespace) -> None:
             ["hnswlib, none", n_threads, *asked_and_changed(ask, n_threads, None, seconds)] for n_threads in N_THREADS
         ]
     print(f"\nthreads, {n} x {n_features}\n")
-    headers = ["changes", "readers", "queries a second", "p50 ms", "p99", "longest", "changes a second"]
+    headers = ["changes", "readers", "queries/s", "p50 ms", "p99", "longest", "changes/s"]
     print(
         tabulate(
             rows, [*headers, "p50 ms", "p99", "longest"], floatfmt=("", "", ".0f", *[".2f"] * 3, ".0f", *[".2f"] * 3)
@@ -572,93 +576,8 @@ def threads(options: argparse.Namespace) -> None:
     )
 
 
-N_FIRST, N_SINGLE = 2000, 50
-
-
-def asked_meanwhile(estimator: Any, rows: Any, n_threads: int, work: Callable[[], Any]) -> tuple[float, np.ndarray]:
-    """Return the seconds of a function, and the seconds of each answer that threads get meanwhile."""
-    is_over, begun = threading.Event(), threading.Barrier(n_threads + 1)
-    times: list[list[float]] = [[] for _ in range(n_threads)]
-
-    def ask(own: list[float], first: int) -> None:
-        estimator.predict(rows[:1])  # a thread's first answer may wait for the change under way
-        begun.wait()
-        i = first
-        while not is_over.is_set():
-            start = perf_counter()
-            estimator.predict(rows[i % rows.shape[0] : i % rows.shape[0] + 1])
-            own.append(perf_counter() - start)
-            i += 1
-
-    threads = [threading.Thread(target=ask, args=(own, 17 * i)) for i, own in enumerate(times)]
-    for thread in threads:
-        thread.start()
-    begun.wait()
-    start = perf_counter()
-    work()
-    seconds = perf_counter() - start
-    is_over.set()
-    for thread in threads:
-        thread.join()
-    return seconds, np.concatenate(times)
-
-
 @commands.add(
-    DATA,
-    argument("--n", type=int, default=20_000, help="rows that are learned at once"),
-    argument("--threads", type=int, default=2),
-    argument("--only", default="", help="part of the names of what is learned"),
-)
-def waits(options: argparse.Namespace) -> None:
-    """Measure how long ``predict`` in other threads waits while an estimator learns.
-
-    Expects ``wikipara1k/train.jsonl.gz`` as in ``shared/labelled_sets.py``. An estimator learns some paragraphs, and
-    then many more, at once and one at a time, while threads query one row after the other. "Longest" is the longest
-    answer time, and "alone" is the longest without learning. Both include the time that a thread waits for Python's
-    global interpreter lock. "Answers" counts the answers during the change. Times are wall times.
-    """
-    lines = read_lines(options.data / "wikipara1k/train.jsonl.gz")
-    order = np.random.default_rng(0).permutation(len(lines))[: N_FIRST + options.n]
-    sparse = BM25Vectorizer().fit_transform([lines[i]["text"] for i in order])
-    dense = TruncatedSVD(128, random_state=0).fit_transform(sparse).astype(np.float32)
-    y = np.unique([lines[i]["label"] for i in order], return_inverse=True)[1]
-    Y = np.eye(y.max() + 1, dtype=np.int8)[y]
-    estimators = {
-        "classifier, sparse": (CMTClassifier(random_state=0), sparse, y),
-        "classifier, dense": (CMTClassifier(random_state=0), dense, y),
-        "multi-label classifier, sparse": (CMTMultilabelClassifier(random_state=0), sparse, Y),
-        "retriever, dense": (CMTRetriever("key", random_state=0), dense, y),
-    }
-    table: list[list[Any]] = []
-    for name, (estimator, X, labels) in estimators.items():
-        if options.only not in name:
-            continue
-        estimator.fit(X[:N_FIRST], labels[:N_FIRST])
-        estimator.predict(X[:1])
-        last = slice(N_FIRST, N_FIRST + options.n - N_SINGLE)
-        singles = range(N_FIRST + options.n - N_SINGLE, N_FIRST + options.n)
-        works: dict[str, Callable[[], Any]] = {
-            "nothing": lambda: threading.Event().wait(2.0),
-            f"{last.stop - last.start} rows": lambda: estimator.partial_fit(X[last], labels[last]),  # noqa: B023
-            f"{N_SINGLE} single rows": lambda: [
-                estimator.partial_fit(X[i : i + 1], labels[i : i + 1])  # noqa: B023
-                for i in singles  # noqa: B023
-            ],
-        }
-        if hasattr(estimator, "replace"):
-            works["2000 replaced"] = lambda: estimator.replace(np.arange(2000), X[-2000:])  # noqa: B023
-            works["2000 rewarded"] = lambda: estimator.feedback(X[:2000], np.arange(2000), np.ones(2000))  # noqa: B023
-        for what, work in works.items():
-            seconds, times = asked_meanwhile(estimator, X, options.threads, work)
-            shown = [1e3 * float(value) for value in (*np.quantile(times, [0.5, 0.99]), times.max())]
-            table.append([name, what, seconds, times.size, *shown])
-            print(table[-1], flush=True)
-    headers = ["", "learned meanwhile", "seconds", "answers", "p50 ms", "p99", "longest"]
-    print(tabulate(table, headers, floatfmt=".2f"))
-
-
-@commands.add(
-    argument("--n", type=int, default=100_000, help="clustered vectors"),
+    argument("--n", type=int, default=100_000, help="number of clustered vectors"),
     argument("--features", type=int, default=384),
 )
 def first(options: argparse.Namespace) -> None:
@@ -689,8 +608,8 @@ def first(options: argparse.Namespace) -> None:
             store.save(file)
             use(MemoryStore.load(file), f"loaded, {n}")
             use(MemoryStore.load(file, mmap=True), f"mapped, {n}")
-    headers = ["store", "first query", "target 0.995", "filter, half", "a seventh", "longest", "median"]
-    print(f"milliseconds of processor time, {options.features} features; the first stores compile\n")
+    headers = ["store", "first query", "target 0.995", "filter, 1/2", "filter, 1/7", "longest", "median"]
+    print(f"CPU time in ms, {options.features} features; the first rows include compilation\n")
     print(tabulate(table, headers, floatfmt=".2f"))
 
 

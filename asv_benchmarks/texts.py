@@ -135,7 +135,7 @@ def search(options: argparse.Namespace) -> None:
         for engine in options.engines:
             rows[engine] = by_keys(texts, engine, norm=options.norm)
         print(f"\n{name}\n")
-        headers = ["", "error", "vectorise, s", "store, s", "vectorise a query, us", "query, us"]
+        headers = ["engine", "error", "vectorise, s", "store, s", "vectorise, us/query", "answer, us/query"]
         print(tabulate([[engine, *row] for engine, row in rows.items()], headers, "github", floatfmt=".4g"), flush=True)
 
 
@@ -176,11 +176,11 @@ def self_consistency(tree: ContextualMemoryTree, X: Any) -> float:
 
 @commands.add(
     argument("path", type=Path, help="file of JSON lines"),
-    argument("--keys", required=True, help="version to store"),
-    argument("--queries", required=True, help="version to ask with"),
+    argument("--keys", required=True, help="version of the texts to store"),
+    argument("--queries", required=True, help="version of the texts to query with"),
     argument("--hashed", action="store_true", help="hash words into 2**20 features"),
     argument("--trees", type=int, nargs="+", default=[1, 4, 8, 16], help="numbers of trees to try"),
-    argument("--repeats", type=int, default=3, help="number of interleaved runs; times are medians"),
+    argument("--repeats", type=int, default=3, help="number of interleaved runs; medians are printed"),
     argument("--seed", type=int, default=0),
 )
 def trees(options: argparse.Namespace) -> None:
@@ -237,12 +237,12 @@ def trees(options: argparse.Namespace) -> None:
             )
             of_tree = [""] * len(of_tree)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    print(f"{len(texts):,} keys of {X.shape[1]:,} features, {X.nnz / X.shape[0]:.1f} of them present in each;")
+    print(f"{len(texts):,} keys of {X.shape[1]:,} features, {X.nnz / X.shape[0]:.1f} non-zero per key;")
     exact = np.mean(best_by_product(queries, X, 1)[:, 0] != answers)
     print(f"{len(questions):,} queries, error of exact search {exact:.4f};")
-    print(f"making the keys out of text took {vectorizer_seconds:.2f} seconds.\n")
-    headers = ["trees", "leaves", "error", "us per\nquery", "insert\nseconds", "of making\nkeys"]
-    headers += [f"of {options.trees[0]}\ntrees", "self-\nconsistency", "MB", "depth"]
+    print(f"vectorising took {vectorizer_seconds:.2f} s.\n")
+    headers = ["trees", "leaves", "error", "us/query", "insert, s", "relative to\nvectorising"]
+    headers += [f"relative to\n{options.trees[0]} tree(s)", "self-\nconsistency", "MB", "depth"]
     print(tabulate(table, headers, disable_numparse=True))
     print(f"\nPeak resident memory: {peak / 1024:.0f} MB ({before_trees / 1024:.0f} MB before the first tree).")
 
@@ -288,7 +288,7 @@ def from_examples(folder: Path, asked: str) -> list[Any]:
 @commands.add(
     DATA,
     argument("--packages", type=int, default=30_000, help="number of packages stored"),
-    argument("--asked", nargs="*", choices=ASKED, default=ASKED, help="translations asked"),
+    argument("--asked", nargs="*", choices=ASKED, default=ASKED, help="translations to query with"),
 )
 def term_weights(options: argparse.Namespace) -> None:
     """Compare BM25 with learned term weights, from rewards and from further examples.
@@ -304,10 +304,10 @@ def term_weights(options: argparse.Namespace) -> None:
     All searches but the classifier's are exact. Needs tabulate.
     """
     rows = from_rewards(options.data, options.packages)
-    print(tabulate(rows, ["rewarded queries", "error", "seconds to learn"], "github", floatfmt=".4f"), flush=True)
+    print(tabulate(rows, ["rewarded queries", "error", "learn, s"], "github", floatfmt=".4f"), flush=True)
     if options.asked:
         rows = (from_examples(options.data, asked) for asked in options.asked)
-        headers = ["asked in", "BM25", "CMTClassifier, means", "CMTClassifier"]
+        headers = ["queries", "BM25", "CMTClassifier, means", "CMTClassifier"]
         print(f"\n{tabulate(rows, headers, 'github', floatfmt='.4f')}")
 
 
@@ -475,7 +475,7 @@ def rerankers(options: argparse.Namespace) -> None:
     20, and microseconds of CPU time per query on one thread, for the search with its keys and for re-ranking by each
     model. Needs tabulate. Columns of xgboost are left out unless it is installed.
     """
-    headers = ["set", "rewarded", "search", "feedback", *models(), f"in {N_FOUND}", "search, us"]
+    headers = ["set", "rewarded queries", "search", "feedback", *models(), f"recall at {N_FOUND}", "search, us"]
     headers += [f"{name}, us" for name in models()]
     rows = []
     for name in options.sets:
@@ -568,12 +568,12 @@ def live_error(learner: Callable[[], Any], data: Taught, n_later: int) -> list[f
 
 
 @commands.add(
-    argument("folders", type=Path, nargs="+", help="each with train.jsonl.gz and test.jsonl.gz"),
-    argument("--shots", nargs="+", default=["5", "20", "all"], help="texts of each class"),
+    argument("folders", type=Path, nargs="+", help="folders with train.jsonl.gz and test.jsonl.gz"),
+    argument("--shots", nargs="+", default=["5", "20", "all"], help="texts per class"),
     argument("--seeds", type=int, default=3),
     argument("--encoder", choices=["use"]),
-    argument("--alone", action="store_true", help="leave rivals out"),
-    argument("--later", type=int, help="classes that come later; by default a fifth"),
+    argument("--alone", action="store_true", help="leave out the other libraries"),
+    argument("--later", type=int, help="number of classes to add later; default: a fifth"),
 )
 def classifier(options: argparse.Namespace) -> None:
     """Compare ``TextClassifier`` with linear models and ``FastTextClassifier``, on words and with characters.
@@ -604,7 +604,9 @@ def classifier(options: argparse.Namespace) -> None:
                     further.append([name, shots, *facts(fitted[0][0], data)])
             rows.append([*row, 1e6 * seconds_of_each(fitted[0][0].predict, [[text] for text in data.queries])])
         headers = [h for shots in options.shots for h in (f"{shots} shots", "fit, s")]
-        print(f"\n{folder.name}\n", tabulate(rows, ["", *headers, "one, us"], "github", floatfmt=".3f"), sep="\n")
+        print(
+            f"\n{folder.name}\n", tabulate(rows, ["", *headers, "classify one, us"], "github", floatfmt=".3f"), sep="\n"
+        )
         names = ["", "shots", "calibration error", "out of scope", "file, MB", "learn one, us"]
         print("\n", tabulate(further, names, "github", floatfmt=".3f"), sep="", flush=True)
         few = data.shots(int(options.shots[0]), 0)

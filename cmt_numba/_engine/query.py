@@ -31,6 +31,7 @@ from .._forest import (
     query_rows,
     score_slots,
     stored_rows,
+    top_k,
     unexplored,
 )
 from .._jit import keeping_interpreter
@@ -301,16 +302,16 @@ def _scan_block(forest: Forest, rows: Rows, among: Filter | None, hits: Hits, by
         scores = asked @ as_matrix(stored_rows(state, slice(start, stop) if slots is None else here)).T
         if best_scores.shape[1] == k:
             better = np.flatnonzero((scores > best_scores[:, -1:]).any(axis=0))  # usually few
+            if better.size == 0:
+                continue
             scores, here = scores[:, better], here[better]
-        if here.size > k:  # the best of the block
-            columns = np.argpartition(scores, here.size - k, axis=1)[:, here.size - k :]
-            scores, some = np.take_along_axis(scores, columns, axis=1), here[columns]
-        else:
-            some = np.broadcast_to(here, scores.shape)
+        columns, scores = top_k(scores, min(k, here.size))
+        some = here[columns]
         if best_scores.size > 0:
             scores, some = np.concatenate([best_scores, scores], axis=1), np.concatenate([best_slots, some], axis=1)
-        order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
-        best_scores, best_slots = np.take_along_axis(scores, order, axis=1), np.take_along_axis(some, order, axis=1)
+            columns, scores = top_k(scores, min(k, scores.shape[1]))
+            some = np.take_along_axis(some, columns, axis=1)
+        best_scores, best_slots = scores, some
     if best_scores.size > 0:
         hits.ids[:, : best_slots.shape[1]] = state.keys.ids[best_slots]
         hits.scores[:, : best_slots.shape[1]] = best_scores

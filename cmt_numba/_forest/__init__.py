@@ -8,7 +8,6 @@ from .allocation import (
     SPARE,
     keys_with_room,
     most_cells_in_use,
-    resized,
     slot_table_size,
     trimmed,
     with_ids,
@@ -19,6 +18,7 @@ from .allocation import (
     with_spare_room,
     with_tables,
 )
+from .columns import GrowingColumns, resized, with_room
 from .compaction import compacted
 from .eviction import EVICTIONS, Eviction, new_eviction
 from .exploration import explore_rows
@@ -177,4 +177,5 @@ from .state import (
 )
 from .structures import arrays_of, kind_of, numbers_of, put_together, writeable
 from .teaching import RouterLesson, forget_routes, teach_trees
+from .top_k import keep_best, sort_best_first, top_k
 from .update import update_scorer, update_trees

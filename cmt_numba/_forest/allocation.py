@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from .._jit import by_reference, kernel
+from .columns import GROWTH, SMALLEST, larger_capacity, resized
 from .key_store import enter_slot
 from .sparse_weights import table_start
 from .state import (
@@ -34,9 +35,6 @@ from .state import (
     linear_models,
 )
 
-_SMALLEST = 16
-_GENTLE = 1.25  # the smallest growth factor; copying per row is still constant
-
 SPARE = 1.1
 """Largest ratio of the size of an array after a large insert to the size that it was expected to need."""
 
@@ -49,21 +47,11 @@ MOST_CELLS = 2 ** (31 + SMALLEST_TABLE_BITS)
 """Of the tables of one tree, whose starts are int32; see ``sparse_weights.py``."""
 
 
-def resized(array: np.ndarray, size: int, axis: int) -> np.ndarray:
-    """Return a copy of ``array`` with ``size`` entries along ``axis``, the new ones undefined."""
-    shape = list(array.shape)
-    kept = (slice(None),) * axis + (slice(min(shape[axis], size)),)
-    shape[axis] = size
-    grown = np.empty(shape, array.dtype)
-    grown[kept] = array[kept]
-    return grown
-
-
 def larger(state: State, capacity: int, needed: int, n_memories: int) -> int:
     """Return a larger capacity for an array of the trees, which will soon hold ``n_memories``."""
     n_placed = max(1, int(state.counters[:, COUNT].min()))
     expected = SPARE * capacity * n_memories / n_placed
-    return max(_SMALLEST, needed, int(_GENTLE * capacity), int(min(2 * capacity, expected)))
+    return max(larger_capacity(capacity, needed), int(min(2 * capacity, expected)))
 
 
 def with_room_for_keys(state: State, n_rows: int, n_cells: int) -> State:
@@ -77,8 +65,8 @@ def with_room_for_keys(state: State, n_rows: int, n_cells: int) -> State:
     if capacity > leaf_of.shape[1]:
         leaf_of = resized(leaf_of, capacity, 1)
         if not state.parameters.sparse:
-            values = resized(codes.values, capacity * state.parameters.n_features, 0)
-            codes = Codes(values, resized(codes.marks, capacity, 0))
+            values = resized(codes.values, capacity * state.parameters.n_features)
+            codes = Codes(values, resized(codes.marks, capacity))
     width = leaf_limit(state.parameters.leaf_multiplier, int(keys.totals[N_MEMORIES]) + n_rows)
     if width > members.shape[2]:
         members = resized(members, leaf_limit(state.parameters.leaf_multiplier, capacity), 2)
@@ -92,12 +80,12 @@ def keys_with_room(parameters: Any, keys: KeyArrays, n_rows: int, n_cells: int, 
     needed = int(keys.totals[N_MEMORIES]) + n_rows
     capacity = keys.ids.size
     if needed > capacity:
-        capacity = max(_SMALLEST, needed, int(_GENTLE * capacity))
-        keys = keys._replace(ids=resized(keys.ids, capacity, 0))
+        capacity = larger_capacity(capacity, needed)
+        keys = keys._replace(ids=resized(keys.ids, capacity))
         if parameters.sparse:
-            keys = keys._replace(spans=resized(keys.spans, capacity, 0))
+            keys = keys._replace(spans=resized(keys.spans, capacity))
         elif not coded:
-            keys = keys._replace(values=resized(keys.values, capacity * parameters.n_features, 0))
+            keys = keys._replace(values=resized(keys.values, capacity * parameters.n_features))
     if 5 * needed > 4 * keys.slot_table.size:
         keys = keys._replace(slot_table=_rebuilt_slot_table(keys.ids[: keys.totals[N_MEMORIES]], needed))
     if parameters.sparse and keys.totals[VALUES_END] + n_cells > keys.values.size:
@@ -138,7 +126,7 @@ def fill_slot_table(table, ids):
 def with_room_for_cells(keys: KeyArrays, n_cells: int) -> KeyArrays:
     """Return keys whose cells are contiguous in slot order, with room for ``n_cells`` more and some growth."""
     n, live = int(keys.totals[N_MEMORIES]), int(keys.totals[VALUES_LIVE])
-    return with_cells(keys, np.arange(n), max(live + n_cells, int(_GENTLE * live)))
+    return with_cells(keys, np.arange(n), max(live + n_cells, int(GROWTH * live)))
 
 
 def with_cells(keys: KeyArrays, slots: np.ndarray, size: int) -> KeyArrays:
@@ -210,10 +198,10 @@ def trimmed(state: State) -> State:
     as is needed.
     """
     nodes_end = int(state.counters[:, NODES_END].max())
-    if state.nodes.shape[1] > SPARE * nodes_end + _SMALLEST:
+    if state.nodes.shape[1] > SPARE * nodes_end + SMALLEST:
         state = _with_places(state, int(SPARE * nodes_end))
     cells = most_cells_in_use(state)
-    if state.routers.table.shape[1] > SPARE * cells + _SMALLEST:
+    if state.routers.table.shape[1] > SPARE * cells + SMALLEST:
         state = with_tables(state, int(SPARE * cells))
     return state
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .allocation import resized
+from .columns import resized
 from .invariants.lru_list import check_order, check_recency
 from .key_store import find_slots
 from .lru_list import LENGTH, NOT_LISTED, Recency, list_first, new_recency, put_last, take_out
@@ -148,10 +148,8 @@ class LeastRecentlyReturned(Eviction):
     def _with_room(self, state: State) -> Recency:
         """Return the list with room for all memories of the forest."""
         recency, capacity = self.recency, state.keys.ids.size
-        old = recency.before.size
-        if old < capacity:
-            before, after = resized(recency.before, capacity, 0), resized(recency.after, capacity, 0)
-            before[old:], after[old:] = NOT_LISTED, NOT_LISTED
+        if recency.before.size < capacity:
+            before, after = (resized(array, capacity, fill=NOT_LISTED) for array in (recency.before, recency.after))
             self.recency = recency = recency._replace(before=before, after=after)
         return recency
 

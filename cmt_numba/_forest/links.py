@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from .allocation import resized
+from .columns import resized
 from .invariants.errors import require
 from .invariants.links import check_link_frame, check_links
 from .key_store import find_slots
@@ -50,11 +50,9 @@ class Linkage:
 
     def make_room(self, state: State) -> None:
         """Make room for the links of all memories that the forest has room for."""
-        old, capacity = self.near.shape[0], state.keys.ids.size
-        if self.near.shape[1] > 0 and not state.parameters.sparse and old < capacity:
-            near = resized(self.near, capacity, 0)
-            near[old:] = NONE
-            self.near = near
+        capacity = state.keys.ids.size
+        if self.near.shape[1] > 0 and not state.parameters.sparse and self.near.shape[0] < capacity:
+            self.near = resized(self.near, capacity, fill=NONE)
 
     def link(self, view: Any, slots: np.ndarray) -> None:
         """Link memories: new ones in the order of their slots, or those whose keys have changed."""

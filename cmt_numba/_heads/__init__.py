@@ -82,7 +82,6 @@ from .products import (
     AllScorers,
     all_above,
     all_scorers,
-    best_few,
     best_of_all,
     exact_scores_of_all,
     top_of_all,

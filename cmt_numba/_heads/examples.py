@@ -81,11 +81,11 @@ def with_room_for_examples(examples: StoredExamples, rows: Rows, n_labels: int) 
     keys = keys_with_room(examples.parameters, examples.keys, rows.n_rows, rows.values.size)
     first_of, old = examples.first_of, examples.first_of.size
     if n_labels > old:
-        first_of = resized(first_of, max(n_labels, 2 * old), 0)
+        first_of = resized(first_of, max(n_labels, 2 * old))
         first_of[old:] = NONE
     label_of, next_of = examples.label_of, examples.next_of
     if keys.ids.size > label_of.size:
-        label_of, next_of = resized(label_of, keys.ids.size, 0), resized(next_of, keys.ids.size, 0)
+        label_of, next_of = resized(label_of, keys.ids.size), resized(next_of, keys.ids.size)
     return examples._replace(keys=keys, label_of=label_of, next_of=next_of, first_of=first_of)
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .._forest import NONE, dot
+from .._forest import NONE, dot, keep_best, sort_best_first
 from .._jit import (
     FEATURES_OF_A_WORD,
     LARGEST_CODE,
@@ -201,47 +201,6 @@ def _group_by_list(reached, n_rows):
 
 
 @inner
-def _is_worse(scores, labels, i, j):
-    """Return whether the label at ``i`` ranks below the label at ``j``."""
-    return scores[i] < scores[j] or (scores[i] == scores[j] and labels[i] > labels[j])
-
-
-@inner
-def _swap(scores, labels, i, j):
-    scores[i], scores[j] = scores[j], scores[i]
-    labels[i], labels[j] = labels[j], labels[i]
-
-
-@inner
-def _sink(scores, labels, i, n):
-    """Restore a heap of ``n`` labels, with the worst at its root, below entry ``i``."""
-    while True:
-        worst = i
-        for child in (2 * i + 1, 2 * i + 2):
-            if child < n and _is_worse(scores, labels, child, worst):
-                worst = child
-        if worst == i:
-            return
-        _swap(scores, labels, i, worst)
-        i = worst
-
-
-@inner
-def _keep(scores, labels, value, label):
-    """Replace the worst label of a heap if this one is better; empty entries are the worst."""
-    if value > scores[0] or (value == scores[0] and label < labels[0]):
-        scores[0], labels[0] = value, label
-        _sink(scores, labels, 0, scores.size)
-
-
-@inner
-def _sort_best_first(scores, labels):
-    for n in range(scores.size - 1, 0, -1):
-        _swap(scores, labels, 0, n)
-        _sink(scores, labels, 0, n)
-
-
-@inner
 def _bar_of(lists, reached, row, scores):
     """Return the score of codes that a label must exceed to be among the best of a row."""
     return scores[0] - reached.errors[row] * np.float32(lists.longest)
@@ -287,7 +246,7 @@ def _look_through(lists, scorers, rows, first, tile, begin, reached, n_waiting, 
             value = dot(rows.values, rows.offsets[first + row], scorers.weights, label * scorers.stride, d)
             if scorers.biases.size > 0:
                 value += scorers.biases[label]
-            _keep(scores, labels, value, label)
+            keep_best(scores, labels, value, label)
             bars[i] = _bar_of(lists, reached, row, scores)
             best = _best_marked(their_scores, n * TILE, bars[i])
 
@@ -359,7 +318,7 @@ def _search_block(landmarks, sizes, scorers, rows, first, n_rows, reached, answe
         _search_list(landmarks.lists, scorers, rows, first, j, following, reached, answers)
         j = following
     for i in range(n_rows):
-        _sort_best_first(answers.scores[first + i], answers.labels[first + i])
+        sort_best_first(answers.scores[first + i], answers.labels[first + i])
     return n_rows
 
 

@@ -6,7 +6,7 @@ So after the first pass only the right label and the best candidates are kept.
 
 import numpy as np
 
-from .._forest import NONE
+from .._forest import NONE, keep_best, top_k
 from .._jit import empty, kernel, release
 from .search import FoundLabels
 
@@ -42,9 +42,9 @@ def shorten(found: FoundLabels, shortlists: np.ndarray) -> np.ndarray:
     labels[row, place] = every[wrong]
     scores[row, place] = all_scores[wrong]
     if longest > length:
-        best = np.argpartition(-scores, length - 1, axis=1)[:, :length]
-        labels, scores = np.take_along_axis(labels, best, axis=1), np.take_along_axis(scores, best, axis=1)
-    order = np.argsort(-labels, axis=1)  # NONE last, in an order that does not depend on argpartition
+        best, scores = top_k(scores, length)
+        labels = np.take_along_axis(labels, best, axis=1)
+    order = np.argsort(-labels, axis=1)  # NONE last
     shortlists[found.rows, 1:] = np.take_along_axis(labels, order, axis=1)
     best_scores[:, 1:] = np.take_along_axis(scores, order, axis=1)
     return best_scores
@@ -56,27 +56,20 @@ def shortlist_best(scores, rows, shortlists):
 
     The labels are sorted, so that rounding errors do not change their order.
     """
-    length = shortlists.shape[1] - 1
-    best = empty(length + 1, np.float32)
+    best = empty(shortlists.shape[1] - 1, np.float32)
     for i in range(rows.size):
-        labels, n_found = shortlists[rows[i]], 0
+        right, labels = shortlists[rows[i], 0], shortlists[rows[i], 1:]
+        labels[:] = NONE
+        best[:] = -np.float32(np.inf)
         for label in range(scores.shape[1]):
-            score = scores[i, label]
-            if label == labels[0] or (n_found == length and score <= best[length]):
-                continue
-            n_found = min(n_found + 1, length)
-            place = n_found
-            while place > 1 and best[place - 1] < score:
-                labels[place], best[place] = labels[place - 1], best[place - 1]
-                place -= 1
-            labels[place], best[place] = label, score
-        for end in range(2, n_found + 1):
+            if label != right:
+                keep_best(best, labels, scores[i, label], label)
+        for end in range(1, labels.size):
             label, place = labels[end], end
-            while place > 1 and labels[place - 1] > label:
+            while place > 0 and np.uint32(labels[place - 1]) > np.uint32(label):  # NONE is the largest
                 labels[place] = labels[place - 1]
                 place -= 1
             labels[place] = label
-        labels[n_found + 1 :] = NONE
     release(best)
 
 

@@ -68,20 +68,20 @@ def numbers(name: str, values: Any, n_axes: int) -> np.ndarray:
     ValueError
         If the number of axes is wrong, or a value is not finite or too large.
     """
-    unmasked(name, values)
-    if scipy.sparse.issparse(values):
-        values = values.toarray()
-    try:
-        array = np.asarray(values)
-    except (TypeError, ValueError) as error:
-        raise TypeError(f"{name} must be an array of real numbers: {error}") from error
+    array = values
+    if type(values) is not np.ndarray:
+        unmasked(name, values)
+        try:
+            array = np.asarray(values.toarray() if scipy.sparse.issparse(values) else values)
+        except (TypeError, ValueError) as error:
+            raise TypeError(f"{name} must be an array of real numbers: {error}") from error
     if array.dtype.kind not in "fiub":
         raise TypeError(f"{name} must contain real numbers, got {array.dtype}")
     if array.ndim != n_axes:
         hint = f"; write {name}.reshape(1, -1) for a single row" if (n_axes, array.ndim) == (2, 1) else ""
         raise ValueError(f"{name} must have {n_axes} dimension{'s' if n_axes > 1 else ''}, got {array.ndim}{hint}")
     array = np.ascontiguousarray(array, np.float64)
-    if not np.all(np.abs(array) <= LARGEST):  # NaN compares false
+    if array.size > 0 and not (array.max() <= LARGEST and array.min() >= -LARGEST):  # NaN compares false
         raise ValueError(f"{name} must be finite and at most {LARGEST:g} in absolute value")
     return array if array.flags.writeable else array.copy()
 
@@ -159,6 +159,8 @@ def check_distinct_actions(actions: Any) -> np.ndarray:
 
 def all_of(actions: np.ndarray, n_rows: int) -> Choices:
     """Return choices that allow the same distinct actions in each row."""
+    if n_rows == 1:
+        return Choices(np.array([0, actions.size]), actions, (1, actions.size), np.arange(actions.size))
     offsets = np.arange(n_rows + 1) * actions.size
     return Choices(offsets, np.tile(actions, n_rows), (n_rows, actions.size), np.arange(n_rows * actions.size))
 

@@ -538,12 +538,12 @@ class _Warm(Policy):
         if self._weights.size and np.any(self._slots_of(actions) == NONE):
             raise ValueError("actions must have features: call add_actions with them")
 
-    def _estimates(self, rows: np.ndarray, of_pairs: np.ndarray, actions: np.ndarray) -> Estimates:
+    def _estimates(self, rows: np.ndarray, of_pairs: np.ndarray, actions: np.ndarray, slots: np.ndarray) -> Estimates:
         self._check_learnable(actions)
-        found = super()._estimates(rows, of_pairs, actions)
+        found = super()._estimates(rows, of_pairs, actions, slots)
         if self._weights.size == 0:
             return found
-        slots, at = np.unique(self._slots_of(actions), return_inverse=True)
+        slots, at = np.unique(slots, return_inverse=True)
         of_actions = _with_one(self._features[slots]) @ self._weights.T  # weights of contexts, for each action
         usual = expit(_with_one(self._kept) @ of_actions.T).mean(axis=0)
         expected = expit(np.einsum("pd,pd->p", _with_one(rows)[of_pairs], of_actions[at]))

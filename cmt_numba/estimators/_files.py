@@ -300,7 +300,7 @@ class _Memories:
         tables: dict[str, Any] = {part: read_array(f"{name}.{part}", arrays, np.int64) for part in self._arrays}
         next_id = _Number().get(f"the next id of {name}", field.get("next_id"), arrays, thorough=thorough)
         values = self._values.get("_values", field.get("values"), arrays, thorough=thorough)
-        return Memories(places=np.arange(tables["ids"].size), next_id=next_id, values=values, **tables)
+        return Memories.of(places=np.arange(tables["ids"].size), next_id=next_id, values=values, **tables)
 
 
 class _Components:

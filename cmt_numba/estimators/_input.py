@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._forest import NONE, Rows
+from .._forest import NONE, Rows, with_room
 from .._heads import StoredExamples, slots_of_examples
 from .._validation import check_ids, check_known, unmasked
 
@@ -19,7 +19,6 @@ _UNEQUAL = 100.0  # ratio to the first quartile of sizes
 
 _HEAVIEST = 1e6
 _LIGHTEST = 1e-9  # positive weight, so that products of weights stay in the range of float32
-_GROWTH = 1.25  # growth of the array of weights
 
 
 def warn_of_scales(X: Any) -> None:
@@ -121,10 +120,7 @@ def joined_weights(weights: np.ndarray | None, n: int, more: np.ndarray | None, 
     """
     if weights is None and more is None:
         return None
-    if weights is None or n + n_more > weights.size:
-        larger = np.zeros(max(n + n_more, int(_GROWTH * n)), np.float32)
-        larger[:n] = filled(weights, n)
-        weights = larger
+    weights = with_room(filled(weights, n) if weights is None else weights, n, n_more, fill=0.0)
     weights[n : n + n_more] = filled(more, n_more)
     return weights
 

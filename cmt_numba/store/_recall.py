@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import deque
 from collections.abc import Generator
 from threading import Lock
 from typing import Any, NamedTuple
@@ -61,6 +62,7 @@ class Efforts:
         self.under_way: dict[tuple[int, float, float], Measurement] = {}
         self._lists: Generator[None, None, None] | None = None
         self._makes_lists = Lock()
+        self._waiting: deque[tuple[tuple[int, float, float], Measurement]] = deque()  # no thread runs a part of these
 
     def known(self) -> tuple[Effort, ...]:
         """Return all measured efforts."""
@@ -69,6 +71,7 @@ class Efforts:
     def forget(self) -> None:
         """Forget all efforts."""
         self._measured.clear()
+        self._waiting.clear()
         self.under_way.clear()
         self._lists = None
 
@@ -89,11 +92,14 @@ class Efforts:
         k = 1 << (k - 1).bit_length()
         if share < 1.0:
             share = 2.0 ** round(math.log2(share))
-        effort = self._measured.get((k, share, target))
+        key = k, share, target
+        effort = self._measured.get(key)
         fits = effort is not None and effort.n_memories / 2 < n < effort.n_memories * 2
         lacks_lists = effort is not None and effort.gap is not None and not has_lists(search.tree._forest)
-        if (not fits or lacks_lists) and (k, share, target) not in self.under_way:
-            self.under_way[k, share, target] = self._measure(search, k, share, target)
+        if (not fits or lacks_lists) and key not in self.under_way:
+            measurement = self._measure(search, *key)
+            if self.under_way.setdefault(key, measurement) is measurement:  # no other thread was faster
+                self._waiting.append((key, measurement))
         if fits:
             assert effort is not None
             return effort
@@ -138,15 +144,22 @@ class Efforts:
     def _measure_parts(self, n: int) -> None:
         for _ in range(n):
             try:
-                key, measurement = self.under_way.popitem()  # so no other thread runs the same part
-            except KeyError:
+                key, measurement = self._waiting.pop()  # so no other thread runs the same part
+            except IndexError:
                 return
+            is_unfinished = False
             try:
                 next(measurement)
-                self.under_way[key] = measurement
+                is_unfinished = True
             except StopIteration as done:
-                self._measured[key] = done.value
-                self.are_new = True
+                if self.under_way.get(key) is measurement:  # not forgotten meanwhile
+                    self._measured[key] = done.value
+                    self.are_new = True
+            finally:
+                if is_unfinished:
+                    self._waiting.append((key, measurement))
+                elif self.under_way.get(key) is measurement:
+                    del self.under_way[key]
 
     def measure(self, search: StoreSearch, k: int, target: float, among: Filter | None) -> Effort:
         """Finish all measurements, and return the effort for ``k`` neighbours among the candidates."""

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .._forest import GrowingColumns
 from ..journal import ExtraTables, SchemaRow, SharedConnection
 from ._checks import Key
 from ._digits import LostDigits
@@ -31,7 +32,6 @@ _FIXED = {
 _VECTORS_ROW = ("table", "vectors", "vectors", _VECTORS)
 _AT_ONCE = 10_000  # rows fetched at once
 _FEW = 64  # up to this many ids, a list in the statement is faster than a JSON parameter
-_ROOM = 1.5  # growth factor of arrays
 _AS_LONG = 16  # records that are read in the time of one lookup
 
 
@@ -156,14 +156,6 @@ class NamedMemories(NamedTuple):
         return WITH in self.kinds.tobytes()
 
 
-class _Columns(NamedTuple):
-    """Columns of records in the order of their ids."""
-
-    ids: np.ndarray  # int64
-    keys: np.ndarray  # int64, or object for strings
-    kinds: np.ndarray  # int8: GONE, WITHOUT or WITH
-
-
 class KeyTable:
     """Keys by ids, and which memories have payloads.
 
@@ -181,20 +173,20 @@ class KeyTable:
     """
 
     def __init__(self, ids: np.ndarray, keys: Sequence[Key], has_payload: np.ndarray) -> None:
-        self._columns = _Columns(ids, as_array(keys), np.where(has_payload, WITH, WITHOUT).astype(np.int8))
-        self._rooms = self._columns  # arrays with spare room that start with the columns
+        # Ids, int64; keys, int64 or object for strings; kinds, int8: GONE, WITHOUT or WITH.
+        self._columns = GrowingColumns(ids, as_array(keys), np.where(has_payload, WITH, WITHOUT).astype(np.int8))
         self._n_gone = 0
 
     @property
     def kind(self) -> type | None:
         """The type of the keys; None if there are none."""
-        if self._columns.ids.size == self._n_gone:
+        if len(self._columns) == self._n_gone:
             return None
-        return str if self._columns.keys.dtype == object else int
+        return str if self._columns.columns[1].dtype == object else int
 
     def find(self, ids: np.ndarray) -> NamedMemories:
         """Return the keys of memories by ids of any shape; they are arbitrary where there is no record."""
-        all_ids, keys, kinds = self._columns
+        all_ids, keys, kinds = self._columns.columns
         n = all_ids.size
         if n == 0:
             nothing = np.full(ids.shape, None, object)
@@ -209,25 +201,20 @@ class KeyTable:
 
     def append(self, ids: np.ndarray, keys: Sequence[Key], has_payload: np.ndarray) -> None:
         """Add records with ids above all others."""
-        old, more = self._columns, KeyTable(ids, keys, has_payload)._columns
-        if old.ids.size == self._n_gone:  # the new keys may have another type
-            self._columns, self._rooms, self._n_gone = more, more, 0
-            return
-        before, n = old.ids.size, old.ids.size + more.ids.size
-        if n > self._rooms.ids.size:
-            self._rooms = _Columns(*(_with_room(column, int(n * _ROOM)) for column in old))
-        for room, new in zip(self._rooms, more, strict=True):
-            room[before:n] = new
-        self._columns = _Columns(*(room[:n] for room in self._rooms))
+        more = KeyTable(ids, keys, has_payload)._columns
+        if len(self._columns) == self._n_gone:  # the new keys may have another type
+            self._columns, self._n_gone = more, 0
+        else:
+            self._columns = self._columns.appended(*more.columns)
 
     def mark(self, ids: np.ndarray, payloads: Sequence[str | None]) -> None:
         """Update which memories have payloads."""
-        all_ids, _, kinds = self._columns
+        all_ids, _, kinds = self._columns.columns
         kinds[all_ids.searchsorted(ids)] = [WITHOUT if payload is None else WITH for payload in payloads]
 
     def delete(self, ids: np.ndarray) -> None:
         """Delete records."""
-        all_ids, keys, kinds = self._columns
+        all_ids, keys, kinds = self._columns.columns
         n = all_ids.size
         if n == 0 or ids.size == 0:
             return
@@ -237,7 +224,7 @@ class KeyTable:
         self._n_gone += at.size
         if 2 * self._n_gone > n:
             left = np.flatnonzero(kinds != GONE)
-            self._columns = self._rooms = _Columns(all_ids[left], keys[left], kinds[left])
+            self._columns = GrowingColumns(all_ids[left], keys[left], kinds[left])
             self._n_gone = 0
 
 
@@ -248,12 +235,6 @@ def as_array(keys: Sequence[Key | None]) -> np.ndarray:
     array = np.empty(len(keys), object)
     array[:] = keys
     return array
-
-
-def _with_room(column: np.ndarray, size: int) -> np.ndarray:
-    larger = np.zeros(size, column.dtype)
-    larger[: column.size] = column
-    return larger
 
 
 class Record(NamedTuple):

@@ -12,7 +12,7 @@ from sklearn.base import ClassifierMixin, TransformerMixin, clone
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from .._change import map_threads, progress_bar
-from .._forest import require
+from .._forest import require, top_k
 from .._validation import (
     Checked,
     Constraint,
@@ -331,11 +331,7 @@ class FastTextClassifier(ClassifierMixin, TransformerMixin, TextEstimator):
             best_leaves(hidden, self._model.vectors.outputs, self._model.classes, found, scores)
             return found, np.exp(scores)
         for rows in self._blocks(len(hidden)):
-            of_classes = self._model.log_probabilities(hidden[rows])
-            best = np.argpartition(-of_classes, k - 1, axis=1)[:, :k]
-            order = np.argsort(-np.take_along_axis(of_classes, best, 1), axis=1, kind="stable")
-            found[rows] = np.take_along_axis(best, order, 1)
-            scores[rows] = np.take_along_axis(of_classes, found[rows], 1)
+            found[rows], scores[rows] = top_k(self._model.log_probabilities(hidden[rows]), k)
         return found, np.exp(scores)
 
     def predict_proba(self, texts: Iterable[str]) -> np.ndarray:

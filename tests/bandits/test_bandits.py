@@ -104,7 +104,8 @@ def test_hybrid_linucb_is_algorithm_2():
             theta = I @ (b[a] - B[a] @ I0 @ b0)
             variance = z @ I0 @ z - 2 * z @ I0 @ B[a].T @ I @ x + x @ I @ x + x @ I @ B[a] @ I0 @ B[a].T @ I @ x
             bounds.append(z @ I0 @ b0 + theta @ x + 0.5 * np.sqrt(variance))
-        means, variances = policy._estimates(x[None], np.zeros(5, np.int64), np.arange(5))
+        actions = np.arange(5)
+        means, variances = policy._estimates(x[None], np.zeros(5, np.int64), actions, policy._slots_of(actions))
         np.testing.assert_allclose(means + 0.5 * np.sqrt(variances), bounds, rtol=1e-9)
         a, reward = int(policy.act(x[None]).actions[0]), rng.random()
         z, I = np.outer(FEATURES[a], x).ravel(), np.linalg.inv(A[a])  # noqa: E741
@@ -279,7 +280,7 @@ def test_an_action_that_comes_back_has_learned_nothing():
     policy.remove_actions(1).add_actions(1)
     X = contexts(5)
     np.testing.assert_array_equal(
-        policy._estimates(X, np.arange(5), np.ones(5, np.int64)), policy._estimates(X, np.arange(5), np.full(5, 99))
+        *(policy._estimates(X, np.arange(5), a, policy._slots_of(a)) for a in (np.ones(5, np.int64), np.full(5, 99)))
     )
 
 

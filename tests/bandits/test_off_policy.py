@@ -129,6 +129,20 @@ def test_intervals_cover_the_value(name: str, method: str):
     assert n_covered >= least * n_worlds
 
 
+@pytest.mark.parametrize("method", ["normal", "bootstrap", "bernstein", "chernoff"])
+def test_intervals_of_biased_estimates_allow_for_their_bias(method: str):
+    rng = np.random.default_rng(0)
+    rewards = (rng.random(300) < 0.6).astype(float)
+    propensities = rng.choice([0.02, 0.5], 300)
+    log = Log(np.zeros(300, int), rewards, np.ones((300, 1)), propensities, [0, 1])
+    found = evaluate(np.full((300, 2), 0.5), log, expected=np.full((300, 2), 0.1), threshold=2.0).estimates
+    robust = found["dr"].interval(method)
+    for name in ("dm", "switch"):
+        low, high = found[name].interval(method)
+        assert low <= min(robust[0], found[name].value)
+        assert high == pytest.approx(max(robust[1], found[name].value))
+
+
 def test_intervals_stay_in_the_range_of_rewards():
     """They are also narrow if propensities are tiny."""
     rng = np.random.default_rng(0)

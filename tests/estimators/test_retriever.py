@@ -10,11 +10,8 @@ import scipy.sparse
 from conftest import needs_jit
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
-from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import Ridge
-from sklearn.model_selection import GridSearchCV
 from sklearn.neighbors import NearestNeighbors
-from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import normalize
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from test_supervision import FORMS
@@ -325,15 +322,6 @@ def test_answers_depend_on_the_seed_only():
     np.testing.assert_array_equal(one.query(keys, 4).ids, other.query(keys, 4).ids)
     np.testing.assert_array_equal(one.query(keys, 4).scores, pickle.loads(pickle.dumps(one)).query(keys, 4).scores)
     assert clone(one).get_params() == one.get_params()
-
-
-def test_inside_a_pipeline_and_a_grid_search():
-    texts = [f"{colour} {shape}" for colour in ("red", "green", "blue") for shape in ("ball", "cube", "cone")] * 4
-    values = np.array([[len(text), text.count("e"), text.count("b")] for text in texts], float)
-    pipeline = make_pipeline(TfidfVectorizer(), CMTRetriever(random_state=0))
-    search = GridSearchCV(pipeline, {"cmtretriever__regularization": [0.3, 3.0]}, cv=3).fit(texts, values)
-    assert search.best_score_ > 0.99
-    assert search.predict(["red ball"]).shape == (1, 3)
 
 
 def test_bad_input_raises_before_anything_changes():

@@ -12,7 +12,6 @@ from cmt_numba import CMTClassifier, CMTRetriever
 from cmt_numba._forest.state import NONE
 from cmt_numba._heads.examples import MOST_DRAWN_FROM, all_examples, draw_of_labels
 from cmt_numba.estimators._classification_model import ClassificationModel, replayed
-from cmt_numba.estimators._memories import appended
 
 N, N_CLASSES = 60_000, 20
 FORMS = pytest.mark.parametrize("form", [np.asarray, scipy.sparse.csr_array], ids=["dense", "sparse"])
@@ -102,23 +101,6 @@ def test_what_is_learned_again_is_drawn_by_label(form: Any, rng: np.random.Gener
     assert (
         replayed(examples, 40, label[[2]], np.random.default_rng(0))[0].n_rows > 200
     )  # all examples of the label are new
-
-
-def test_columns_grow_behind_what_is_in_use():
-    first = (np.arange(3), np.arange(3) * 2)
-    room, longer = appended(None, first, (np.array([3]), np.array([6])))
-    same, longest = appended(room, longer, (np.empty(0, np.int64), np.empty(0, np.int64)))
-    assert same is room
-    for _ in range(5):
-        room, longest = appended(room, longest, (longest[0][-1:] + 1, longest[1][-1:] + 2))
-    np.testing.assert_array_equal(longest, [np.arange(9), np.arange(9) * 2])
-    other, branch = appended(
-        room, longer, (np.array([7]), np.array([7]))
-    )  # must not overwrite the entries that follow in `room`
-    assert other is not room
-    np.testing.assert_array_equal(branch, [[0, 1, 2, 3, 7], [0, 2, 4, 6, 7]])
-    np.testing.assert_array_equal(longest, [np.arange(9), np.arange(9) * 2])
-    np.testing.assert_array_equal(longer, [np.arange(4), np.arange(4) * 2])
 
 
 @needs_jit

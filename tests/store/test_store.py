@@ -18,7 +18,7 @@ import cmt_numba.store._contents
 from cmt_numba import FileFormatError, MemoryStore
 from cmt_numba._forest.replacement import overwrite_keys
 from cmt_numba.journal import JournalError
-from cmt_numba.store import DuplicateKeyError
+from cmt_numba.store import DuplicateKeyError, _recall
 from cmt_numba.store._metrics import METRICS
 from cmt_numba.store._records import Records
 from cmt_numba.store._results import Payloads
@@ -404,6 +404,29 @@ def test_queries_measure_in_parts_and_what_they_measure_is_kept(tmp_path: Path):
             folder.add(range(5000, 5000 + n_added), X[5000 : 5000 + n_added]) if n_added else None
         with MemoryStore(tmp_path / f"folder{n_added}") as folder:
             assert folder.recall == (measured,)
+
+
+def test_a_measurement_is_not_begun_again_by_a_query_of_another_thread(monkeypatch: pytest.MonkeyPatch):
+    """While one thread runs a part of a measurement, a query neither restarts it nor runs the same part."""
+    store = MemoryStore(random_state=0)
+    store.add(range(5000), vectors(5000))
+    begun, measure = [], _recall._measured
+
+    def measured(*args: Any) -> Any:
+        begun.append(args)
+        parts = measure(*args)
+        while True:
+            store.query(vectors(1, 1), 4)  # what another thread does during a part
+            try:
+                next(parts)
+            except StopIteration as done:
+                return done.value
+            yield
+
+    monkeypatch.setattr(_recall, "_measured", measured)
+    while not store.recall:
+        store.query(vectors(1, 1), 4)
+    assert len(begun) == 1
 
 
 def test_damaged_measurements_are_refused():

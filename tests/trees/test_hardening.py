@@ -36,6 +36,11 @@ def byte_swapped(matrix: Any) -> Any:
     return matrix
 
 
+def with_wide_indices(matrix: scipy.sparse.csr_array) -> scipy.sparse.csr_array:
+    matrix.indices, matrix.indptr = matrix.indices.astype(np.int64), matrix.indptr.astype(np.int64)
+    return matrix
+
+
 def twice_each_cell(form: str, dtype: Any) -> Any:
     """Return ROWS with every cell split into two halves, the second halves last, and an explicit zero in each row."""
     rows, columns = np.nonzero(np.ones_like(ROWS))
@@ -50,6 +55,24 @@ def twice_each_cell(form: str, dtype: Any) -> Any:
 
 
 GOOD: dict[str, Callable[[], Any]] = {
+    "list": ROWS.tolist,
+    "float16": lambda: ROWS.astype(np.float16),
+    "float32": lambda: ROWS.astype(np.float32),
+    "longdouble": lambda: ROWS.astype(np.longdouble),
+    "int64": lambda: ROWS.astype(np.int64),
+    "int8": lambda: ROWS.astype(np.int8),
+    "fortran": lambda: np.asfortranarray(ROWS, np.float32),
+    "strided": lambda: np.repeat(np.repeat(ROWS.astype(np.float32), 2, 0), 3, 1)[::2, ::3],
+    "big-endian": lambda: ROWS.astype(">f4"),
+    "big-endian float64": lambda: ROWS.astype(">f8"),
+    "csr_array": lambda: scipy.sparse.csr_array(ROWS.astype(np.float32)),
+    "csr_matrix": lambda: scipy.sparse.csr_matrix(ROWS),
+    "csr_array of int64": lambda: scipy.sparse.csr_array(ROWS.astype(np.int64)),
+    "csr_array of int8": lambda: scipy.sparse.csr_array(ROWS.astype(np.int8)),
+    "csc_array": lambda: scipy.sparse.csc_array(ROWS.astype(np.float32)),
+    "coo_array": lambda: scipy.sparse.coo_array(ROWS.astype(np.float32)),
+    "wide indices": lambda: with_wide_indices(scipy.sparse.csr_array(ROWS.astype(np.float32))),
+    "sliced csr_array": lambda: scipy.sparse.csr_array(np.repeat(ROWS, 2, 0).astype(np.float32))[::2],
     "matrix": lambda: ROWS.view(np.matrix),
     "tuple of arrays": lambda: tuple(ROWS),
     "array without masked entries": lambda: with_mask(False),
@@ -116,6 +139,17 @@ def changed(form: str, **parts: Any) -> Any:
     return matrix
 
 
+def with_last(array: np.ndarray, value: int) -> np.ndarray:
+    array[-1] = value
+    return array
+
+
+def with_coordinate(value: int) -> Any:
+    matrix = changed("coo")
+    matrix.coords[1][-1] = value
+    return matrix
+
+
 def with_row(lists: np.ndarray, row: list[Any]) -> np.ndarray:
     lists[3] = row
     return lists
@@ -126,6 +160,17 @@ def with_key(cells: dict[Any, Any]) -> dict[Any, Any]:
 
 
 BROKEN: dict[str, Callable[[], Any]] = {
+    **{
+        f"{form}, column {value}": lambda form=form, value=value: changed(
+            form, indices=lambda old: with_last(old, value)
+        )
+        for form in ("csr", "csc", "bsr")
+        for value in (-1, 10**6)
+    },
+    "coordinate too high": lambda: with_coordinate(10**6),
+    "pointers fall": lambda: changed("csr", indptr=lambda old: with_last(old[::-1].copy(), old[-1])),
+    "first pointer": lambda: changed("csr", indptr=lambda old: old + (old == 0)),
+    "last pointer": lambda: changed("csr", indptr=lambda old: with_last(old, old[-1] + 1)),
     "indices that are floats": lambda: changed("csr", indices=lambda old: old + 0.5),
     "indices without a sign": lambda: changed("csr", indices=lambda old: old.astype(np.uint64)),
     "pointers that are floats": lambda: changed("csr", indptr=lambda old: old + 0.5),

@@ -163,27 +163,6 @@ def test_seeds_and_threads(kind: str):
 
 
 @pytest.mark.parametrize("kind", ["dense", "sparse"])
-def test_rows_do_not_depend_on_their_batch(kind: str):
-    X, queries = rows_of(kind, 1500), rows_of(kind, 100, seed=9)
-    tree = grown(X, n_trees=2, n_reroutes=1)
-    batch = tree.query(queries, k=4, n_probes=5)
-    for row in range(100):
-        single = tree.query(queries[row : row + 1], k=4, n_probes=5)
-        np.testing.assert_array_equal(single.ids[0], batch.ids[row])
-        np.testing.assert_array_equal(single.scores[0], batch.scores[row])
-
-
-@pytest.mark.parametrize("kind", ["dense", "sparse"])
-def test_one_insert_equals_many(kind: str):
-    X = rows_of(kind, 1500)
-    whole = grown(X, n_trees=2, n_reroutes=2)
-    parts = ContextualMemoryTree(n_trees=2, n_reroutes=2, random_state=0)
-    for first, stop in ((0, 1), (1, 2), (2, 300), (300, 1499), (1499, 1500)):
-        np.testing.assert_array_equal(parts.insert(X[first:stop]), np.arange(first, stop))
-    assert arrays_of(whole) == arrays_of(parts)
-
-
-@pytest.mark.parametrize("kind", ["dense", "sparse"])
 @pytest.mark.parametrize("n_trees", [1, 3])
 def test_more_probes_find_more(kind: str, n_trees: int):
     X, queries = rows_of(kind, 4000), rows_of(kind, 300, seed=9)
@@ -451,20 +430,3 @@ def on_side(tree: ContextualMemoryTree, root: int, side: int) -> np.ndarray:
         else:
             result[state.members[0, ~place, : state.leaves["size"][0, ~place]]] = True
     return result
-
-
-# Equal keys
-
-
-@pytest.mark.parametrize("kind", [np.asarray, scipy.sparse.csr_array])
-def test_identical_keys(kind: Any):
-    """No router can separate a key from its copies, but the tree must stay balanced."""
-    row = np.array([[0.0, 1.0, -2.0, 0.5]])
-    tree = grown(kind(np.repeat(row, 20_000, axis=0)), n_reroutes=1)
-    tree.check_invariants()
-    assert len(tree) == 20_000
-    assert tree.depth <= math.log2(20_000)
-    np.testing.assert_allclose(tree.query(kind(row), k=10, n_probes=5).scores, 1.0, rtol=1e-6)
-    tree.remove(np.arange(19_990))
-    tree.check_invariants()
-    assert set(tree.query(kind(row), k=10, n_probes=EVERY_LEAF).ids[0].tolist()) == set(range(19_990, 20_000))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -44,9 +44,9 @@ class Estimate:
     reward_range: tuple[float, float] | None = None
     _parts: tuple[np.ndarray, np.ndarray] | None = None  # numerators and denominators of a ratio of means
     _offsets: np.ndarray | None = None  # terms whose mean is added to the ratio
-    _sides: tuple[np.ndarray, np.ndarray] | None = (
-        None  # nonnegative terms of the shares of the range below and above the value
-    )
+    # Nonnegative terms of the shares of the range below and above the value.
+    _sides: tuple[np.ndarray, np.ndarray] | None = None
+    _corrected: Estimate | None = None  # of a biased estimate: the same estimate with all corrections of the model
 
     @property
     def effective_sample_size(self) -> float:
@@ -78,6 +78,9 @@ class Estimate:
             For estimates without a model the first two bound the value from below by weighted rewards, and from above
             by the weighted differences to the largest reward. They hold for weights of any size, and with ``tau``. An
             interval as wide as ``reward_range`` says nothing: use more rows, or a policy closer to that of the log.
+
+            :func:`switch`, and ``dm`` of :func:`evaluate`, leave out corrections of the model and are biased. Their
+            interval is that of the doubly robust estimate, extended to contain their own value.
         confidence : float between 0 and 1, default 0.95
             Probability that the interval contains the value.
         n_resamples : int, default 1000
@@ -101,9 +104,11 @@ class Estimate:
         n_resamples = check_integer("n_resamples", n_resamples, 1)
         if self.terms.size < 2:
             raise ValueError("an interval needs at least two rows")
-        low, high = sorted(
-            self._unclipped(method, confidence, n_resamples, random_state)
-        )  # the bounds cross if the weights are wrong
+        judge = self if self._corrected is None else self._corrected
+        # The bounds cross if the weights are wrong.
+        low, high = sorted(judge._unclipped(method, confidence, n_resamples, random_state))
+        if judge is not self:
+            low, high = min(low, self.value), max(high, self.value)
         least, most = (-np.inf, np.inf) if self.reward_range is None else self.reward_range
         return float(np.clip(low, least, most)), float(np.clip(high, least, most))
 
@@ -338,7 +343,7 @@ def doubly_robust(
     """
     rewards, weights, errors, base = _corrections(rewards, propensities, target, expected, expected_of_target, tau)
     bounds = _corrected_bounds(reward_range, rewards, errors, base, _largest_weight(propensities, tau))
-    return _corrected("doubly robust", base + weights * errors, weights, rewards, bounds, reward_range)
+    return _from_corrections("doubly robust", base + weights * errors, weights, rewards, bounds, reward_range)
 
 
 def self_normalized_doubly_robust(
@@ -395,7 +400,7 @@ def switch(
         As of :func:`doubly_robust`.
     threshold : float, optional
         The largest weight to use. By default, the threshold with the least estimated mean squared error (Wang, Agarwal
-        and Dudik, 2017). A smaller threshold has less variance and more bias. No interval shows this bias.
+        and Dudik, 2017). A smaller threshold has less variance and more bias.
 
     Returns
     -------
@@ -412,8 +417,11 @@ def switch(
     if threshold is None:
         threshold = tuned_threshold(weights, errors, base)
     kept = np.where(weights <= threshold, weights, 0.0)
+    bounds = _corrected_bounds(reward_range, rewards, errors, base, _largest_weight(propensities, _LEAST))
+    robust = _from_corrections("doubly robust", base + weights * errors, weights, rewards, bounds, reward_range)
     bounds = _corrected_bounds(reward_range, rewards, errors, base, min(threshold, float(weights.max())))
-    return _corrected("switch", base + kept * errors, kept, rewards, bounds, reward_range)
+    switched = _from_corrections("switch", base + kept * errors, kept, rewards, bounds, reward_range)
+    return replace(switched, _corrected=robust)
 
 
 def tuned_threshold(weights: np.ndarray, errors: np.ndarray, base: np.ndarray) -> float:
@@ -431,7 +439,7 @@ def tuned_threshold(weights: np.ndarray, errors: np.ndarray, base: np.ndarray) -
     return thresholds[int(np.argmin(squares))]
 
 
-def _corrected(
+def _from_corrections(
     name: str,
     terms: np.ndarray,
     weights: np.ndarray,

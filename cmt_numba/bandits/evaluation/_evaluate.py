@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Any
 
@@ -290,6 +290,7 @@ def evaluate(
         columns = (log.rewards, given, target, logged, of_target)
         estimates["dm"] = direct_method(of_target, reward_range=reward_range)
         estimates["dr"] = doubly_robust(*columns, **common)
+        estimates["dm"] = replace(estimates["dm"], _corrected=estimates["dr"])
         estimates["sndr"] = self_normalized_doubly_robust(*columns, **common)
         if np.all(given > 0.0):
             estimates["switch"] = switch(*columns, threshold=threshold, reward_range=reward_range)
@@ -316,8 +317,7 @@ def _advice_of_model(estimates: dict[str, Estimate]) -> list[str]:
         return []
     return [
         f"dm is {value:.3f}, but {estimates['sndr'].value:.3f} when corrected by the errors of the model (sndr): the "
-        "model is biased, and intervals of dm do not show that; use sndr or snips, or pass another regressor to "
-        "estimate_rewards"
+        "model is biased; use sndr or snips, or pass another regressor to estimate_rewards"
     ]
 
 
