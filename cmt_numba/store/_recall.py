@@ -34,7 +34,7 @@ _MOST_GAPS_TRIED = 4
 _ROWS_LISTED = (1, 16, 64, 256)  # numbers of rows for which lists and links are compared
 # Microseconds of searches in lists: of each call, row, byte that is read, and byte that is compared with a row; then of
 # each search along links, candidate, and byte of its code. Only their ratios matter.
-_OF_A_CALL, _OF_A_ROW, _OF_A_BYTE_READ, _OF_A_BYTE_COMPARED = 16.0, 4.0, 6.5e-5, 1.2e-5
+_OF_A_CALL, _OF_A_ROW, _OF_A_BYTE_READ, _OF_A_BYTE_COMPARED = 40.0, 4.0, 6.5e-5, 1.2e-5
 _OF_A_WALK, _OF_A_CANDIDATE, _OF_A_CANDIDATE_BYTE = 20.0, 0.35, 1.4e-3
 _OF_A_BYTE_SCANNED, _OF_A_BYTE_MULTIPLIED = 2e-4, 3e-5  # where all memories are compared with one row or with many
 

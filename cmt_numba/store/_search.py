@@ -1,4 +1,4 @@
-"""Searches of a store: candidates are found by keys, through trees or by a scan, and ranked by vectors."""
+"""Searches of a store: candidates are found by keys, in trees, lists or by a scan, and ranked by vectors."""
 
 from __future__ import annotations
 
@@ -56,10 +56,10 @@ class Effort(NamedTuple):
     breadth : int
         The number of candidates to keep while following links; 0 if no links are followed.
     gap : float or None
-        How much farther than the nearest center the center of a cluster list may be from a query, so that the list is
-        searched; None if cluster lists are never faster.
+        The largest difference between the scores of the nearest center and of the centers of the cluster lists that a
+        query searches; None if cluster lists are not faster.
     n_rows_listed : int
-        The number of rows in a query from which cluster lists are searched instead.
+        The minimum number of rows of a query that searches cluster lists.
     """
 
     k: int
