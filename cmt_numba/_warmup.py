@@ -54,13 +54,13 @@ def warmup(kinds: Iterable[str] = KINDS, *, n_jobs: int | None = None, progress:
     wanted = [kinds] if isinstance(kinds, str) else list(dict.fromkeys(kinds))
     for kind in wanted:
         if kind not in KINDS:
-            raise ValueError(f"kinds must be of {', '.join(KINDS)}, got {kind!r}")
+            raise ValueError(f"kinds must be among {', '.join(KINDS)}, got {kind!r}")
     n_jobs = (os.cpu_count() or 1) if n_jobs is None else n_jobs
     if n_jobs < 1:
         raise ValueError(f"n_jobs must be at least 1, got {n_jobs}")
     for name, value in (("CMT_NUMBA_CACHE", "0"), ("NUMBA_DISABLE_JIT", "1")):
         if os.environ.get(name) == value:
-            raise ValueError(f"compiled code is not kept with {name}={value}: unset it")
+            raise ValueError(f"compiled code cannot be cached with {name}={value}: unset {name}")
     if wanted:
         _run(["insert", *wanted], n_jobs, progress)
 

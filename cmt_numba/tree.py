@@ -353,9 +353,11 @@ class ContextualMemoryTree:
         if breadth is not None:
             breadth = check_integer("breadth", breadth, 1, MOST_WANTED)
             if forest.options["n_links"] == 0:
-                raise ValueError("breadth needs links: create the tree with n_links=24, or leave breadth out")
+                raise ValueError("breadth needs links: create the tree with n_links=24, or omit breadth")
             if epsilon > 0.0:
-                raise ValueError("breadth must be left out with an epsilon above 0: exploration follows no links")
+                raise ValueError(
+                    "breadth needs epsilon=0.0, since exploration follows no links: omit breadth or epsilon"
+                )
         if among is not None and epsilon > 0.0:
             raise ValueError("epsilon must be 0 with among, since exploration ignores filters: pass epsilon=0.0")
         candidates = None

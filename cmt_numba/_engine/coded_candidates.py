@@ -81,8 +81,9 @@ def search_coded(state: State, candidates: CodedCandidates, rows: Rows, hits: Hi
     asked = Rows(values, rows.indices, offsets, d, False)
     found = _Found(np.empty((n, k), np.int64), hits.scores, np.empty(n, np.int64), np.empty(n, np.int64))
     search_lists(candidates.landmarks, candidates.sizes, Scorers(state.keys.values, d, _NO_BIASES), asked, 0, n, found)
-    there = found.labels != NONE
-    hits.ids[:] = np.where(there, state.keys.ids[np.where(there, found.labels, 0)], NONE)
+    state.keys.ids.take(found.labels, out=hits.ids, mode="wrap")
+    if candidates.sizes.size > 1 or k > candidates.sizes.item(0):  # otherwise all are found
+        hits.ids[found.labels == NONE] = NONE
     if lengths is not None:
         hits.scores[:] *= lengths
     return found.n_scored

@@ -53,7 +53,9 @@ def insert_rows(
     was_empty, first_id, most = forest.state is None, forest.next_id, forest.options["max_memories"]
     n, n_rows, forest.last_evicted = forest.n_memories, rows.n_rows, _NO_IDS
     if most is None and n + n_rows > MOST_MEMORIES:
-        raise ValueError(f"X must have at most {MOST_MEMORIES - n} rows, got {n_rows}: the forest is full")
+        raise ValueError(
+            f"X must have at most {MOST_MEMORIES - n} rows, got {n_rows}: a tree holds at most {MOST_MEMORIES} memories"
+        )
     if not was_empty and forest.fitting_state(rows) is None:  # another thread has made the first insert since
         rows = forest.check_rows(as_matrix(rows))
     with undone_by(forest.clear if was_empty else partial(_take_back_ids, forest, first_id)):
@@ -78,7 +80,7 @@ def _evict(forest: Forest, n: int) -> None:
         chosen = forest.eviction.choose(forest.allocated(), n)
     if forest.evicts is not None:
         if forest.evicts.size < n:
-            raise ValueError("it does not list the evicted memories")
+            raise ValueError("the list of evicted memories is missing")
         chosen, forest.evicts = check_ids(forest.evicts[:n]), forest.evicts[n:]
     remove_ids(forest, chosen)
     forest.last_evicted = np.concatenate([forest.last_evicted, chosen])

@@ -75,7 +75,7 @@ def warn_if_in_vain(forest: Forest, hits: Hits, rewards: np.ndarray) -> None:
         return
     forest.has_warned = True
     message = (
-        f"this update teaches nothing: scorer_loss={loss!r} compares the rewards of several memories of a row. Create "
+        f"this update changes nothing: scorer_loss={loss!r} compares the rewards of several memories of a row. Create "
         'the tree with scorer_loss="contrast", or pass a reward for each of k=2 or more memories, or query with an '
         "epsilon above 0"
     )
@@ -93,11 +93,13 @@ def set_scorer(forest: Forest, weights: np.ndarray, squares: np.ndarray) -> None
     """
     state = forest.state
     if state is None:
-        raise ValueError("a scorer needs memories, which say how many features there are")
+        raise ValueError("the scorer needs the number of features: insert memories first")
     scorer = Scorer(np.array(weights, np.float32), np.array(squares, np.float32))
     for array in scorer:
         if array.shape != (state.parameters.n_features,) or not np.isfinite(array).all():
-            raise ValueError(f"a scorer of {state.parameters.n_features} features needs as many finite numbers")
+            raise ValueError(
+                f"the scorer's arrays must hold {state.parameters.n_features} finite numbers, one per feature"
+            )
     forest.lock.step(partial(forest.put, state._replace(scorer=scorer)))
 
 

@@ -15,7 +15,7 @@ from .examples import (
     all_examples,
     all_slots,
     append_examples,
-    draw_of_labels,
+    draw_replayed,
     give_ids,
     new_examples,
     rows_of_labels,
@@ -75,9 +75,17 @@ from .landmarks import (
     scaled,
     vectors_of,
 )
-from .lessons import CandidateSearch, HeadLesson, find_shortlists
+from .lessons import CandidateSearch, HeadLesson
 from .list_search import Landmarks, Scorers, search_lists
-from .multiclass_svm import N_COMPETITORS, lacks_gaps, learn_labels, margin_wanted, measure_gaps, new_duals
+from .multiclass_svm import (
+    N_COMPETITORS,
+    lacks_gaps,
+    learn_labels,
+    learn_shortlists,
+    margin_wanted,
+    measure_gaps,
+    new_duals,
+)
 from .products import (
     AllScorers,
     all_above,
@@ -97,7 +105,7 @@ from .ridge import (
     new_expectation,
 )
 from .search import FoundLabels, Questions, SearchEffort, all_of
-from .shortlists import new_shortlists
+from .shortlists import new_shortlists, shortlist_rows
 from .solved_labels import Training, learn_afresh, learn_memberships
 from .stored_duals import N_STORED, StoredDuals, duals_of_slots, no_stored_duals, resume, trim_duals, with_duals
 from .vector_lists import VectorLists

@@ -318,7 +318,8 @@ def without_digest(head: Head) -> Head:
             routers=head.routers._replace(table=np.empty((1, size), WEIGHT_CELL)),
         )
         enter_lists(head.models, head.digest)
-    return head._replace(digest=no_digest(), common=common_labels(head.common.labels))
+    common = head.common if head.common.offsets.size == 1 else common_labels(head.common.labels)
+    return head._replace(digest=no_digest(), common=common)
 
 
 def with_digest(head: Head) -> Head:

@@ -140,7 +140,7 @@ class Policy(Lockable, Saved, ABC):
         new = check_distinct_actions(actions)
         known = new[self._slots_of(new) != NONE]
         if known.size > 0:
-            raise ValueError(f"actions must be new, got {known[0]}, which is known")
+            raise ValueError(f"actions must be new, but {known[0]} was added before")
         return new
 
     @changes_in_one_step
@@ -168,7 +168,7 @@ class Policy(Lockable, Saved, ABC):
         gone = check_distinct_actions(actions)
         slots = self._slots_of(gone)
         if np.any(slots == NONE):
-            raise KeyError(f"actions must be known, got {gone[slots == NONE][0]}")
+            raise KeyError(f"actions must be known, got {gone[slots == NONE][0]}: add it with add_actions")
         self._forget(gone, slots)
         return self
 

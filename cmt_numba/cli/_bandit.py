@@ -186,7 +186,7 @@ def _policy_and_rows(policy: str, log: Log, train: float, seed: int) -> tuple[Po
         return load_policy(policy), log
     n_train = int(check_real("--train", train, 0.0, 1.0) * len(log))
     if not 0 < n_train < len(log):
-        raise ValueError(f"--train must leave rows on both sides, but takes {n_train} of {len(log)}")
+        raise ValueError(f"--train must leave rows to learn and rows to test, but takes {n_train} of {len(log)}")
     learned = named[policy](random_state=seed)
     if log.contexts is None and learned._is_contextual:
         raise ValueError(f"--policy {policy} needs --context")

@@ -190,12 +190,12 @@ def read_options(
     from ..formats import ReadOptions
 
     if kinds and text:
-        raise ValueError("--text reads only columns of text; leave it out and write --kind COLUMN=text")
+        raise ValueError("--text makes every column text; to mix kinds of columns, write --kind COLUMN=text instead")
     if kinds and not with_kinds:
-        raise ValueError("--kind looks at all rows at once; leave out --kind, or reading in batches")
+        raise ValueError("--kind needs all rows at once; omit --kind, or do not read in batches")
 
     if keys is not None and not text:
-        raise ValueError(f"--keys {keys} needs columns of text: name them with --text")
+        raise ValueError(f"--keys {keys} needs columns of text: select them with --text")
 
     return ReadOptions(
         format=data_format,
@@ -245,7 +245,9 @@ def new_estimator(
     for setting in settings or []:
         name, equals, text = setting.partition("=")
         if name not in known or not equals:
-            raise ValueError(f"--set {setting}: must be NAME=VALUE with one of the names {', '.join(sorted(known))}")
+            raise ValueError(
+                f"--set must be NAME=VALUE, got {setting!r}; NAME must be one of {', '.join(sorted(known))}"
+            )
         estimator.set_params(**{name: _value(text)})
     return estimator
 

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from .._validation import MOST_WANTED
-from ..store import Effort, Items, Key, MemoryStore, Results
+from ..store import Key, MemoryStore, Results
 from ._exchange import learned_weights, take_part
 from ._moves import Moves
 from ._schema import Schema
-from ._store_access import alone, ids_of, keys_after, schema_of
+from ._store_access import alone, ids_of, keys_after, keys_where, schema_of
 from ._topology import MoveProgress, Topology
 
 Position = tuple[int, int]
@@ -84,26 +85,22 @@ def _query(
     return store.query(X, min(k, max(MOST_WANTED, len(store))), where, target_recall, n_probes=n_probes)
 
 
-def _get(store: MemoryStore, keys: list[Key]) -> Items:
-    return store.get(keys)
-
-
 def _next_keys(store: MemoryStore, last: int) -> tuple[list[Key], int]:
     keys, ids = keys_after(store, last)
     return keys, ids[-1] if ids else last
-
-
-def _recall(store: MemoryStore) -> tuple[Effort, ...]:
-    return store.recall
 
 
 _QUESTIONS: dict[str, Callable[..., Any]] = {
     "facts": _count,
     "are_stored": _are_stored,
     "query": _query,
-    "get": _get,
+    "get": lambda store, keys: store.get(keys),
     "keys_after": _next_keys,
-    "recall": _recall,
+    "keys_where": keys_where,
+    "recall": attrgetter("recall"),
+    "max_items": attrgetter("max_items"),
+    "calibrate": MemoryStore.calibrate,
+    "check_invariants": MemoryStore.check_invariants,
     "learned": learned_weights,
     "sync": MemoryStore.sync,
 }

@@ -21,7 +21,7 @@ from ._schema import Schema, common_schema
 from ._topology import Topology, count_duplicates, pick, shards_behind
 
 BLOCKS_AHEAD = 2  # number of blocks sent before the answer of an earlier one is awaited
-_OWN = ("learned", "recall", "sync")  # questions for shards, but not for replicas
+_OWN = ("learned", "recall", "calibrate", "check_invariants", "sync")  # questions for shards, but not for replicas
 _KEYS_AT_ONCE = 1 << 14  # maximum number of keys in one call that moves memories
 _BYTES_AT_ONCE = 1 << 25  # maximum size of the vectors in one call
 _ROWS_AT_ONCE = 1 << 14
@@ -251,7 +251,7 @@ class Client:
         """Return the values of all called shards in order, or raise the error of one."""
         values = answers.all_values()
         if answers.missing:
-            raise NoAnswerError(answers.missing, "ask again, or give the store a larger timeout")
+            raise NoAnswerError(answers.missing, "try again, or open the store with a larger timeout")
         return {name: values[name] for name in sorted(values)}
 
     def survey(self) -> Survey:
@@ -380,7 +380,7 @@ class _Outcome:
         if not self.made and not self.unknown:
             raise next(iter(self.reasons.values()))
         if not self.made and not self.not_made:
-            message = "the change may still be made; upsert and delete may be asked for again"
+            message = "the change may still take effect; upsert and delete can safely be repeated"
             raise NoAnswerError(list(self.reasons), message)
         made, not_made, unknown = (
             [key for positions in parts for key in pick(keys, positions)]

@@ -138,7 +138,7 @@ def write_list(folder: Path, shards: ShardList) -> None:
 
 def _checked_names(names: Sequence[str]) -> tuple[str, ...]:
     if not names or not all(_SHARD_NAME.fullmatch(name) for name in names) or len(set(names)) < len(names):
-        raise ValueError(f"the names of shards must be distinct and like {shard_name(0)}, got {names!r:.100}")
+        raise ValueError(f"the names of shards must be distinct and of the form {shard_name(0)}, got {names!r:.100}")
     return tuple(names)
 
 

@@ -125,7 +125,7 @@ class Replica:
                 return True
             try:
                 if position != (self._position[0], self._position[1] + 1):
-                    raise ValueError(f"changes between {self._position} and {position} are missing")
+                    raise ValueError(f"changes from {self._position} to {position} are missing")
                 self._repeat(*self._copy, name, arguments)
             except Exception:
                 self._join()

@@ -226,6 +226,6 @@ def open_when_free(open_it: Callable[[], T], seconds: float) -> T:
 def _admit(schema: Schema, keys: list[Key], X: Any, payloads: Any) -> tuple[Any, ...]:
     """Return new memories in the form of the schema. The client may have had an incomplete schema."""
     if not schema.is_complete:
-        raise RuntimeError(f"memories cannot be added before the shards agree on the schema, which is {schema}")
+        raise RuntimeError(f"memories can only be added after the shards have agreed on a schema; it is {schema}")
     schema.check(Schema.of(keys, X))
     return keys, schema.to_form(X), payloads

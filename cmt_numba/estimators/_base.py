@@ -445,7 +445,9 @@ class MemoryEstimator(Lockable, BaseEstimator):
         """
         folder = folder_of(self)
         if folder is None:
-            raise ValueError(f"there is no folder: make the estimator by {type(self).__name__}.open, or call save")
+            raise ValueError(
+                f"the estimator is not in a folder: create it with {type(self).__name__}.open, or call save"
+            )
         folder.journal.snapshot()
 
     def close(self) -> None:

@@ -90,6 +90,9 @@ def _check_classes(model: ClassificationModel, d: int, thorough: bool) -> None:
         _check_weights("examples", None if weights is None else weights[:n_examples], n_examples)
         lengths = model.example_lengths
         _check_weights("lengths of examples", None if lengths is None else lengths[:n_examples], n_examples)
+        if thorough and model.example_names is not None:
+            names = model.shown_ids(model.example_ids())
+            require("" not in names and np.unique(names).size == n_examples, "examples must have different names")
         if model.duals is not None:
             check_duals(model.duals, n_examples, n_labels, thorough=thorough)
     if thorough:

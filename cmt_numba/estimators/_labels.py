@@ -35,7 +35,9 @@ def check_unmixed(name: str, labels: Any) -> None:
         are_strings = [isinstance(label, str) for label in array.ravel().tolist()]
         if any(are_strings) and not all(are_strings):
             other = array.ravel()[are_strings.index(False)]
-            raise TypeError(f"{name} must not mix strings with {type(other).__name__}, such as {other!r:.50}")
+            raise TypeError(
+                f"{name} must not mix strings with values of type {type(other).__name__}, such as {other!r:.50}"
+            )
     elif not hasattr(labels, "dtype") and not are_kept(labels, array):
         raise TypeError(
             f"{name} must hold labels of one type: an array of {array.dtype} would change some of them; "
@@ -45,6 +47,8 @@ def check_unmixed(name: str, labels: Any) -> None:
 
 def check_classes(y: Any, classes: Any) -> tuple[Any, np.ndarray | None]:
     """Check and return the classes of rows, and an array of the expected classes or None."""
+    if type(y) is np.ndarray and y.ndim == 1 and y.dtype.kind in "biuS" and classes is None:
+        return y, None  # nothing can go wrong
     y = y if y is None or scipy.sparse.issparse(y) else check_labels("y", y)
     return y, None if classes is None else np.ravel(check_labels("classes", classes))
 
@@ -177,4 +181,4 @@ def are_among(known: np.ndarray, labels: np.ndarray) -> np.ndarray:
 def check_expected(y: np.ndarray, expected: np.ndarray) -> None:
     """Raise ValueError unless all classes are among the expected ones, which are sorted."""
     if not np.all(are_among(expected, y)):
-        raise ValueError("y must hold only classes that are named in classes: add the others, or pass classes=None")
+        raise ValueError("y must contain only classes that are listed in classes: add the others, or pass classes=None")

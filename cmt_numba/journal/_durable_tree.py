@@ -253,7 +253,7 @@ class _TreeForm:
             else:
                 operation.call(made, arguments)
             if forest.evicts is not None and forest.evicts.size > 0:
-                raise ValueError("it lists more evicted memories than were evicted")
+                raise ValueError("it lists memories as evicted that were not")
         except (LookupError, TypeError, ValueError):
             # If the trees differ from those before, a node that a query explored may not exist. Such errors are
             # ignored; a missing memory is detected by the number of memories.
@@ -501,7 +501,9 @@ class DurableTree(ContextualMemoryTree):
         TypeError
             Always.
         """
-        raise TypeError("a file is loaded by ContextualMemoryTree.load; a folder is opened by DurableTree(path)")
+        raise TypeError(
+            "DurableTree cannot load a file: use ContextualMemoryTree.load, or DurableTree(path) for a folder"
+        )
 
     def __reduce__(self) -> tuple[Any, ...]:
         return ContextualMemoryTree.__new__, (ContextualMemoryTree,), self.__getstate__()

@@ -112,7 +112,7 @@ def check_state(state: State, *, thorough: bool, values: bool = True) -> None:
 def check_at_rest(counters: np.ndarray) -> None:
     """Raise InvariantError if the counters of a forest or a head were saved in the middle of a step."""
     for counter, value in AT_REST.items():
-        require(bool(np.all(counters[:, counter] == value)), "a step is unfinished")
+        require(bool(np.all(counters[:, counter] == value)), "an insert is unfinished")
 
 
 # Trimming

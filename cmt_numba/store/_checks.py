@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from .._validation import unmasked
+from .._validation import check_entries, unmasked
 
 Key = str | int
 
@@ -49,7 +49,7 @@ def check_keys(keys: Any, *, distinct: bool = True) -> list[Key]:
         raise TypeError(f"keys must be a list of strings or of integers, got {keys!r:.50}")
     checked = [_check_key(key, position) for position, key in enumerate(keys)]
     if not checked:
-        raise ValueError("keys must name at least one memory")
+        raise ValueError("keys must contain at least one key")
     kind = type(checked[0])
     for key in checked:
         if type(key) is not kind:
@@ -57,14 +57,14 @@ def check_keys(keys: Any, *, distinct: bool = True) -> list[Key]:
     if distinct and len(set(checked)) < len(checked):
         seen: set[Key] = set()
         twice = next(key for key in checked if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-        raise ValueError(f"keys must be distinct: {twice!r:.100} is given twice")
+        raise ValueError(f"keys must be distinct: {twice!r:.100} occurs twice")
     return checked
 
 
 def _check_key(key: Any, position: int) -> Key:
     if isinstance(key, str):
         if "\0" in key:
-            raise ValueError(f"keys must hold no null characters: {key!r:.100} at position {position}")
+            raise ValueError(f"keys must not contain null characters: {key!r:.100} at position {position}")
         try:
             key.encode()
         except UnicodeEncodeError as error:
@@ -92,8 +92,7 @@ def check_payloads(payloads: Any, n: int) -> list[str | None]:
     if isinstance(payloads, str | bytes | dict) or not isinstance(payloads, Iterable):
         raise TypeError(f"payloads must be a list with one payload for each key, got {type(payloads).__name__}")
     given = list(payloads)
-    if len(given) != n:
-        raise ValueError(f"payloads must have one entry for each of the {n} keys, got {len(given)}")
+    check_entries("payloads", len(given), n, "keys")
     return [_check_payload(payload, position) for position, payload in enumerate(given)]
 
 
@@ -133,7 +132,7 @@ def as_plain(value: Any) -> Any:
         return [as_plain(part) for part in value]
     if isinstance(value, np.datetime64):
         if np.isnat(value):
-            raise ValueError("NaT is no date; use None")
+            raise ValueError("NaT is not a date; use None")
         is_date = np.datetime_data(value.dtype)[0] in ("Y", "M", "W", "D")
         value = value.astype("datetime64[D]" if is_date else "datetime64[us]").item()
     if isinstance(value, date | time):
@@ -152,7 +151,7 @@ def _check_depth(payload: Any, text: str) -> None:
         level = [part for one in level if isinstance(one, list | dict) for part in _parts(one)]
         depth += 1
     if depth > _DEEPEST:
-        raise ValueError(f"it is nested more than {_DEEPEST} deep")
+        raise ValueError(f"it is nested more than {_DEEPEST} levels deep")
 
 
 def _parts(container: Any) -> Iterable[Any]:
@@ -161,8 +160,7 @@ def _parts(container: Any) -> Iterable[Any]:
 
 def check_one_for_each_row(keys: list[Key], n_rows: int) -> None:
     """Raise ValueError unless there is one key for each row."""
-    if len(keys) != n_rows:
-        raise ValueError(f"keys must have one entry for each of the {n_rows} rows of X, got {len(keys)}")
+    check_entries("keys", len(keys), n_rows)
 
 
 def check_answers(keys: Any, n_rows: int) -> np.ndarray:

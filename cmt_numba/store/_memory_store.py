@@ -72,7 +72,7 @@ class MemoryStore:
     target_recall : float in (0, 1], default 0.95
         The share of the nearest vectors that queries find on average. With 1, everything is compared.
     n_trees : int, optional
-        Number of trees; by default 2, or 4 without links. More trees take more memory and time to build. Without links
+        Number of trees; by default 1, or 4 without links. More trees take more memory and time to build. Without links
         they reach the same recall with fewer leaves.
     n_links : int, optional
         Maximum number of links of a dense vector to near ones; 24 by default. Searches follow the links. With 0,
@@ -146,7 +146,7 @@ class MemoryStore:
         options = {name: value for name, value in given.items() if value is not None}
         durability = Durability(sync_every, snapshot_bytes, snapshot_seconds)
         if read_only and path is None:
-            raise ValueError("read_only is for a store in a folder: give its path")
+            raise ValueError("read_only needs a store in a folder: pass its path")
         check_real("target_recall", target_recall, 0.0, 1.0, above=True)
         self._begin(StoreContents(path, metric, options, durability, bool(read_only)), target_recall)
 
@@ -225,7 +225,7 @@ class MemoryStore:
             If the change could not be written; nothing has been deleted then.
         """
         if (keys is None) == (where is None):
-            raise TypeError("memories to delete are named by keys or by a filter: give one of keys and where")
+            raise TypeError("delete needs either keys or where: pass one of them")
         contents = self._contents
 
         def delete() -> int:
@@ -644,7 +644,7 @@ class MemoryStore:
         contents = self._contents
         contents.check_open()
         contents.tree.check_invariants()
-        require(contents.records.are_indexed(), "the index of the keys is not theirs")
+        require(contents.records.are_indexed(), "the index of keys does not match the keys")
         try:
             contents.check(thorough=True)
         except ValueError as error:

@@ -371,7 +371,7 @@ def space_of(facts: dict[str, Any], n_features: int | None) -> KeySpace:
     """
     metric, bound, centre, n_outside = (facts.get(name) for name in ("metric", "bound", "centre", "n_outside"))
     if metric not in METRICS:
-        raise ValueError(f"the store has an unknown metric {metric!r:.50}")
+        raise ValueError(f"its metric {metric!r:.50} is unknown")
     space = METRICS[metric]
     if space.n_more == 0:
         if bound is not None or centre is not None:
@@ -433,7 +433,7 @@ def check_directions(are_there: np.ndarray) -> None:
     """Raise ValueError unless all rows have a direction."""
     if not are_there.all():
         row = int(np.flatnonzero(~are_there)[0])
-        why = "has no direction for a cosine; use another metric or leave it out"
+        why = "has no cosine; use another metric or remove it"
         raise ValueError(f"X must have no rows of zeros: row {row} {why}")
 
 

@@ -83,7 +83,7 @@ class MemoryDatabase:
             given.deserialize(contents)
             given.execute("PRAGMA cell_size_check = ON")
             if not _are_ours(given.execute("SELECT type, name, tbl_name, sql FROM sqlite_schema").fetchall()):
-                raise ValueError("its database has other tables than a store")
+                raise ValueError("its database does not have the tables of a store")
             if given.execute("PRAGMA integrity_check(1)").fetchone() != ("ok",):
                 raise ValueError("its database is damaged")
             given.backup(self._connection)  # a deserialized database cannot grow beyond 1 GiB
@@ -392,7 +392,7 @@ class Records:
         if n_norms > 0 and not (
             isinstance(most, float) and 0.0 < least <= most < math.inf
         ):  # SQLite sorts numbers before text
-            raise ValueError("it has vectors whose lengths are not positive numbers")
+            raise ValueError("the lengths of its vectors must be positive")
         return Summary(n, sum_of_ids, n_norms, least, most)
 
     def ids(self, condition: Condition = Condition("1")) -> np.ndarray:  # noqa: B008 - immutable

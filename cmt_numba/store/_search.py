@@ -199,7 +199,7 @@ class StoreSearch:
         else:
             tree._lock.read(partial(search_among, tree._forest, rows, reach, among, hits))
         found = NearestMemories(hits.ids, hits.scores)
-        return self._ranked(Q, rows, found, k, _SCAN_ERROR if rows.sparse else _SEARCH_ERROR)
+        return self._ranked(Q, rows, found, k, _SCAN_ERROR if rows.sparse else _SEARCH_ERROR)[0]
 
     def nearest(self, Q: Any, rows: Rows, k: int, among: Filter | None) -> NearestMemories:
         """Return the best ``k`` of all candidates.
@@ -224,12 +224,12 @@ class StoreSearch:
         """Return the best ``k`` of the ``k + more`` best by keys, and the rows that may have better candidates."""
         wanted = max(k, min(n, k + more))
         found, error = self._scan(rows, wanted, among)
-        best = self._ranked(Q, rows, found, k, error)
-        if wanted >= n or self.is_coded():
+        best, close = self._ranked(Q, rows, found, k, error)
+        if close.size == 0 or wanted >= n or self.is_coded():
             return best, _NO_ROWS
-        last = found.scores[:, -1]
-        limits = self.space.limits(Q, last[:, None], self._with_weights(error))[:, 0]
-        return best, np.flatnonzero(~(limits < best.scores[:, -1]) & (last > -np.inf))
+        last = found.scores[close, -1]
+        limits = self.space.limits(Q[close], last[:, None], self._with_weights(error))[:, 0]
+        return best, close[~(limits < best.scores[close, -1]) & (last > -np.inf)]
 
     def read(self, ids: np.ndarray) -> tuple[GivenVectors, list[Record], bool]:
         """Return the vectors of the stored ids among ``ids``, their records, and whether all vectors are exact.
@@ -310,18 +310,22 @@ class StoreSearch:
         state = self.tree._forest.state
         return np.empty(0, np.float32) if state is None else state.scorer.theta
 
-    def _ranked(self, Q: Any, rows: Rows, found: NearestMemories, k: int, error: float) -> NearestMemories:
-        """Return the best ``k`` of the memories found, by the scores of the metric."""
+    def _ranked(
+        self, Q: Any, rows: Rows, found: NearestMemories, k: int, error: float
+    ) -> tuple[NearestMemories, np.ndarray]:
+        """Return the best ``k`` of the memories found, by the scores of the metric.
+
+        Also return the rows for which keys alone do not decide which memories are the best.
+        """
         if self.space.n_more > 0:
-            return self._by_keys(Q, rows, found.ids, k)
+            return self._by_keys(Q, rows, found.ids, k), np.arange(rows.n_rows)
         close = _close_rows(found.scores, k, 2.0 * self._with_weights(error))
         if close.size == 0 and found.ids.shape[1] == k:
-            return found
+            return found, close
         ids, scores = found.ids[:, :k], found.scores[:, :k]
         if close.size > 0 and not self.is_coded():
-            exact = self._exactly(Q[close], rows.take(close), found.ids[close])
-            ids[close], scores[close] = exact.ids[:, :k], exact.scores[:, :k]
-        return NearestMemories(ids, scores)
+            ids[close], scores[close] = self._by_keys(Q[close], rows.take(close), found.ids[close], k)
+        return NearestMemories(ids, scores), close
 
     def _by_keys(self, Q: Any, rows: Rows, ids: np.ndarray, k: int) -> NearestMemories:
         """Return the best ``k`` of some memories, by keys if these are exact enough, otherwise by vectors."""

@@ -45,11 +45,13 @@ def check_texts(name: str, texts: Any, *, of_any_type: bool = False, or_none: bo
         raise ValueError(f"{name} must have one dimension, got {n_dimensions}: pass one text for each row")
     listed = list(texts)
     if not listed and not or_none:
-        raise ValueError(f"{name} must hold at least one text")
+        raise ValueError(f"{name} must contain at least one text")
     if not of_any_type:
         for i, text in enumerate(listed):
             if not isinstance(text, str):
-                raise TypeError(f"{name} must hold strings, but number {i} is {type(text).__name__}: convert it first")
+                raise TypeError(
+                    f"{name} must contain strings, but {name}[{i}] is {type(text).__name__}: convert it first"
+                )
     return listed
 
 

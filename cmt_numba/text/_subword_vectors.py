@@ -281,7 +281,7 @@ class SubwordVectors(TransformerMixin, TextEstimator):
             return self._near(self.word_vectors([word])[0], k, {word})
         vector = np.asarray(word, np.float32)
         if vector.shape != (self.n_features_out_,) or not np.isfinite(vector).all():
-            raise ValueError(f"a vector must be {self.n_features_out_} finite numbers, got shape {vector.shape}")
+            raise ValueError(f"the vector must have {self.n_features_out_} finite numbers, got shape {vector.shape}")
         return self._near(vector, k, set())
 
     def analogies(self, a: str, b: str, c: str, k: int = 10, *, method: str = "add") -> list[tuple[str, float]]:

@@ -14,7 +14,16 @@ from sklearn.utils import column_or_1d
 from sklearn.utils.validation import check_is_fitted
 
 from .._change import Lockable, changes, reads
-from .._validation import Checked, Constraint, check_integer, check_parameters, check_real, check_seed, label_array
+from .._validation import (
+    Checked,
+    Constraint,
+    check_entries,
+    check_integer,
+    check_parameters,
+    check_real,
+    check_seed,
+    label_array,
+)
 from ..estimators import check_targets, check_unmixed, in_one_type
 from ..journal import Durability
 from ..persistence import DTYPES, Contents, pack_contents, take, unpack_contents
@@ -176,8 +185,7 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
         ):  # scikit-learn's checks take longer than to learn a text
             check_targets(y)
             labels = column_or_1d(labels)
-        if labels.size != n_texts:
-            raise ValueError(f"y must have a class for each text: there are {n_texts} texts and {labels.size} classes")
+        check_entries("y", labels.size, n_texts, "texts")
         return labels
 
     def _change(self, name: str, arguments: dict[str, Any]) -> Self:
@@ -204,13 +212,13 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
             self._fit(texts, labels, ids, vectors, seed)
             return
         if (vectors is None) != (model.dense is None):
-            raise ValueError("encoder must be the one that the first texts were learned with")
+            raise ValueError("encoder must be the encoder that the first texts were learned with")
         if (
             vectors is not None
             and model.stored.encoded is not None
             and vectors.shape[1] != model.stored.encoded.shape[1]
         ):
-            raise ValueError(f"encoder must return vectors of {model.stored.encoded.shape[1]} numbers as before")
+            raise ValueError(f"encoder must return vectors of {model.stored.encoded.shape[1]} numbers like before")
         known, labels = in_one_type("y", model.classes, labels)
         listed = texts.tolist()
         checked, hashed = model.stored.check_new(ids, len(listed)), features_of(listed)
@@ -256,7 +264,7 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
         if positions.size == 0:
             return
         if positions.size == len(model.stored):
-            raise ValueError("at least one text must be left: call fit to learn others")
+            raise ValueError("the last text cannot be removed: call fit to start anew")
         if not model.is_due(positions.size):
             self._swap_in(model.without(np.sort(positions)))
             return
@@ -290,7 +298,9 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
         classes, labels = in_one_type("labels", model.classes, labels)
         unknown = np.setdiff1d(labels, classes)
         if unknown.size:
-            raise ValueError(f"labels must be known classes, and {unknown.tolist()[0]!r} is none of the {classes.size}")
+            raise ValueError(
+                f"labels must be among the {classes.size} known classes, but {unknown.tolist()[0]!r} is not"
+            )
         self._forget(np.flatnonzero(np.isin(classes[model.stored.labels], labels)))
 
     def calibrate(self, texts: Iterable[str] | None = None, y: Any = None) -> Self:
@@ -333,7 +343,7 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
             return
         classes, labels = in_one_type("y", model.classes, labels)
         if not np.isin(labels, classes).all():
-            raise ValueError("y must be known classes: pass texts of classes that have been learned")
+            raise ValueError("y must contain only known classes: pass texts of classes that have been learned")
         scores = model.scores(features_of(texts.tolist()), vectors)
         positions = np.searchsorted(classes, labels)
         self._lock.step(partial(model.calibrate, scores, positions))
@@ -375,7 +385,7 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
             reject_label = "" if model.classes.dtype.kind in "UO" else -1
         classes, rejected = in_one_type("reject_label", model.classes, label_array("reject_label", [reject_label]))
         if np.isin(rejected, classes).any():
-            raise ValueError(f"reject_label must be no class, but {reject_label!r} is one: choose another")
+            raise ValueError(f"reject_label must not be a class, but {reject_label!r} is one")
         best, chances = self._best(texts, 1)
         answers = np.concatenate([classes, rejected])[np.where(chances[:, 0] < lowest, classes.size, best[:, 0])]
         return answers
@@ -485,7 +495,7 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
         if self.encoder is None:
             if self._model is not None and self._model.dense is not None:
                 raise ValueError(
-                    "this classifier was trained with an encoder: pass it again by set_params(encoder=...)"
+                    "this classifier was trained with an encoder: pass the encoder again with set_params(encoder=...)"
                 )
             return None
         known = self.__dict__.get("_encoder")
@@ -500,7 +510,7 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
     def classes_(self) -> np.ndarray:
         """The classes, sorted."""
         if self._model is None:
-            raise AttributeError("classes_ is known after fit")
+            raise AttributeError("classes_ is available after fit")
         return self._model.classes
 
     @property
@@ -631,7 +641,7 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
             If it is not in a folder.
         """
         if self._folder is None:
-            raise ValueError("there is no folder: make the classifier by TextClassifier.open, or call save")
+            raise ValueError("the classifier is not in a folder: create it with TextClassifier.open, or call save")
         self._folder.journal.snapshot()
 
     def close(self) -> None:

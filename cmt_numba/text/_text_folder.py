@@ -95,7 +95,7 @@ class TextFolder:
         if [found.get(name) for name in ("n_texts", "next_slot")] != [
             after.get(name) for name in ("n_texts", "next_slot")
         ]:
-            raise ValueError("it has other texts than before")
+            raise ValueError("its texts differ from those of the model")
         return found == after
 
     def replay(self, made: Any, entry: Entry, exact: bool) -> None:

@@ -288,9 +288,9 @@ def test_features_of_new_actions():
     policy = HybridLinUCB(action_features=FEATURES, random_state=0)
     run(policy, 5)
     X = contexts(4)
-    with pytest.raises(ValueError, match="add_actions with those of 8"):
+    with pytest.raises(ValueError, match="add_actions with the features of 8"):
         policy.act(X, [0, 8])
-    with pytest.raises(ValueError, match="add_actions with those of 8"):
+    with pytest.raises(ValueError, match="add_actions with the features of 8"):
         policy.learn(X[:1], [8], [1.0])
     with pytest.raises(ValueError, match="features must be given"):
         policy.add_actions(8)
@@ -302,7 +302,7 @@ def test_features_of_new_actions():
     np.testing.assert_allclose(policy.probabilities(X, [0, 8]).sum(axis=1), 1.0)
     policy.remove_actions([0, 1, 2, 3, 4])
     np.testing.assert_array_equal(policy._features[policy._slots_of(np.array([8, 6]))], FEATURES[[3, 1]])
-    with pytest.raises(ValueError, match="other actions have none"):
+    with pytest.raises(ValueError, match="other actions have no features"):
         HybridLinUCB(3).add_actions(5, [[1.0]])
     with pytest.raises(ValueError, match="action_features must have 3 rows"):
         HybridLinUCB(3, action_features=FEATURES)
@@ -383,13 +383,13 @@ def test_bad_questions_are_refused_before_anything_has_changed(arguments: tuple[
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (([0], [1.0]), "one for each of the 2 rows"),
-        (([0, 1], [1.0]), "rewards must be one"),
+        (([0], [1.0]), "one entry for each of the 2 rows"),
+        (([0, 1], [1.0]), "rewards must have one entry"),
         (([0, 1], [1.0, np.inf]), "finite"),
         (([0, -1], [1.0, 1.0]), "between 0"),
         (([0, 7.5], [1.0, 1.0]), "integers"),
         (([0, 99], [1.0, 1.0], [0.5, 0.0]), "above 0"),
-        (([0, 99], [1.0, 1.0], [0.5]), "propensities must be one"),
+        (([0, 99], [1.0, 1.0], [0.5]), "propensities must have one entry"),
         (([0, 99], [1.0, 1.0], [0.5, 1.5]), "at most 1"),
     ],
 )
@@ -404,7 +404,7 @@ def test_bad_rewards_are_refused_before_anything_has_changed(arguments: tuple[An
 
 def test_other_bad_input():
     policy = LinUCB(3)
-    with pytest.raises(ValueError, match="new, got 1"):
+    with pytest.raises(ValueError, match="new, but 1"):
         policy.add_actions([5, 1])
     with pytest.raises(KeyError, match="known, got 7"):
         policy.remove_actions([0, 7])

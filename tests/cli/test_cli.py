@@ -192,7 +192,7 @@ def test_several_labels(folder: Path, tmp_path: Path):
     assert 0.0 < result["metrics"]["hamming"] < 3.0
     described = json.loads(succeed("info", folder / "several.xc", "--json"))["data"]
     assert described["labels"] == np.count_nonzero(data.y.sum(axis=0))
-    assert described["labels a row"] == data.y.nnz / 150
+    assert described["labels per row"] == data.y.nnz / 150
 
 
 @needs_jit
@@ -258,7 +258,7 @@ def test_evaluate_in_batches(folder: Path, tmp_path: Path):
     ]
     shown = succeed("evaluate", folder / "train.svm", "--seeds", 1, "--without", "linear", "--without", "exact")
     assert "By number of leaves searched" in shown
-    assert "class means" in shown
+    assert "nearest class mean" in shown
     assert "linear model" not in shown
 
 
@@ -301,15 +301,15 @@ def test_describe_data(folder: Path):
         "rows": 240,
         "features": 60,
         "sparse": True,
-        "features a row": X.nnz / 240,
+        "features per row": X.nnz / 240,
         "density": X.nnz / (240 * 60),
         "classes": labels.size,
-        "examples of each, mean": 240 / labels.size,
-        "examples of each, median": np.median(counts),
-        "most frequent": described["most frequent"],
-        "examples of the most frequent": counts.max(),
+        "examples per class, mean": 240 / labels.size,
+        "examples per class, median": np.median(counts),
+        "most frequent class": described["most frequent class"],
+        "examples of that class": counts.max(),
     }
-    assert counts[labels.tolist().index(int(described["most frequent"]))] == counts.max()
+    assert counts[labels.tolist().index(int(described["most frequent class"]))] == counts.max()
     assert "240" in succeed("info", folder / "train.svm")
 
 
@@ -323,10 +323,10 @@ def test_complaints_about_data(folder: Path, tmp_path: Path):
     assert not (tmp_path / "my.cmt").exists()
     assert "NAME=VALUE" in fail("evaluate", folder / "train.svm", "--set", "colour=red")
     assert "loss must be one of" in fail("evaluate", folder / "train.svm", "--set", "loss=red")
-    assert "--test cannot be used with --progressive" in fail(
+    assert "--test cannot be combined with --progressive" in fail(
         "evaluate", folder / "train.svm", "--progressive", "--test", broken
     )
-    assert "--ray cannot be used with --progressive" in fail(
+    assert "--ray cannot be combined with --progressive" in fail(
         "evaluate", folder / "train.svm", "--progressive", "--ray", "local"
     )
     assert "--test-labels needs --test" in fail("evaluate", folder / "train.svm", "--test-labels", broken)
@@ -417,7 +417,7 @@ def test_interrupt_while_it_starts(folder: Path, tmp_path: Path):
     """At the first import of what takes long, from where an interrupt would come out with a traceback."""
     (tmp_path / "numba.py").write_text("import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(60)\n")
     path = os.pathsep.join([str(tmp_path), *sys.path])
-    process = started("info", folder / "train.svm", env={**os.environ, "PYTHONPATH": path})
+    process = started("evaluate", folder / "train.svm", env={**os.environ, "PYTHONPATH": path})
     output, complaint = process.communicate(timeout=300)
     assert (process.returncode, output, complaint) == (130, "", "")
 

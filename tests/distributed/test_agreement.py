@@ -60,7 +60,7 @@ def test_the_first_shard_decides_once_which_topology_follows():
 def test_a_shard_accepts_only_what_was_agreed_on():
     shard, keys = new_shard(EMPTY), keys_of("shard-000")
     assert isinstance(shard.change(COMPLETE.version, "a", "add", keys[:1], X[:1], None), OtherTopology)
-    with pytest.raises(RuntimeError, match="before the shards agree"):
+    with pytest.raises(RuntimeError, match="after the shards have agreed"):
         shard.change(EMPTY.version, "b", "add", keys[:1], X[:1], None)
     shard.adopt(COMPLETE)
     for method in ("add", "upsert"):

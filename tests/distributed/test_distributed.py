@@ -314,7 +314,7 @@ def test_shards_exchange_what_they_have_learned(tmp_path: Path, in_folder: bool)
     np.testing.assert_array_equal(weights(0), base)
     np.testing.assert_array_equal(weights(1), base)
     assert [own.number for own in told()] == [2, 2]
-    with pytest.raises(ValueError, match="as many finite numbers"):
+    with pytest.raises(ValueError, match="finite numbers, one per feature"):
         set_tree_scorer(stores[0]._contents.tree, np.ones(3), np.ones(3))
     for store in stores:
         store.close()
@@ -381,7 +381,7 @@ def test_bad_options_are_refused_before_anything_starts(
 @pytest.mark.parametrize(
     "error",
     [
-        NoAnswerError(["shard-000"], "ask again"),
+        NoAnswerError(["shard-000"], "try again"),
         PartialChangeError(["a"], ["b"], [], {"shard-001": OSError("no room")}),
         FileFormatError("file", "is damaged"),
     ],

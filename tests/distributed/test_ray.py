@@ -90,7 +90,7 @@ def test_each_example_is_learned_by_its_shard_and_some_by_a_second(sharded: Shar
 @pytest.mark.parametrize(
     ("call", "error", "words"),
     [
-        (lambda c: c.fit(X[:1], ["a"]), ValueError, "a class for each of the 2 shards"),
+        (lambda c: c.fit(X[:1], ["a"]), ValueError, "at least 2 classes"),
         (lambda c: c.partial_fit(X, Y[1:]), ValueError, "480 rows"),
         (lambda c: c.partial_fit(X * np.nan, Y), ValueError, "NaN"),
         (lambda c: c.partial_fit(X[:, :3], Y), ValueError, "24 features"),

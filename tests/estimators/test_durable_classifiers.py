@@ -38,6 +38,18 @@ def test_labels_and_names_of_features_are_kept(tmp_path: Path):
         assert classifier.classes_.tolist() == [3, 7, 9]
 
 
+def test_strings_as_ids_and_weights_of_classes_are_kept(tmp_path: Path):
+    options = FEW | {"class_weight": {"a": 2.0, "d": 0.5}, "random_state": 0}
+    with CMTClassifier.open(tmp_path / "folder", **options) as classifier:
+        classifier.fit(X, Y, example_ids=["w", "x", "y", "z"]).partial_fit(X[:1], ["d"], example_ids=["v"])
+        classifier.remove(["x"])
+        scores = classifier.decision_function(X)
+    with CMTClassifier.open(tmp_path / "folder") as classifier:
+        assert classifier.class_weight == {"a": 2.0, "d": 0.5}
+        np.testing.assert_array_equal(classifier.decision_function(X), scores)
+        assert classifier.kneighbors(X[3:], 2, return_distance=False)[0, 0] == "z"
+
+
 def test_labels_of_many_for_each_row(tmp_path: Path):
     marks = scipy.sparse.csr_array(np.array([[1, 0], [0, 1], [1, 1], [0, 0]]))
     with CMTMultilabelClassifier.open(tmp_path / "folder", **FEW) as tagger:
@@ -54,7 +66,7 @@ def test_names_of_labels(tmp_path: Path):
         assert tagger.classes_.tolist() == ["blue", "red", "round"]
         assert tagger.predict(X) == [("red", "round"), ("blue",), ("round",), ()]
         tagger.partial_fit(X[:2], [[], []]).partial_fit(np.tile(X[3:], (9, 1)), [["amber"]] * 9)
-        for bad, error in ((np.eye(1, 4), "as that came first"), ([["red", 3]], "int, such as 3")):
+        for bad, error in ((np.eye(1, 4), "the form of the first Y"), ([["red", 3]], "int, such as 3")):
             with pytest.raises((TypeError, ValueError), match=error):
                 tagger.partial_fit(X[:1], bad)
     with CMTMultilabelClassifier.open(tmp_path / "folder") as again:

@@ -410,7 +410,7 @@ def test_rows_without_labels():
     ("Y", "error", "message"),
     [
         (np.arange(10), ValueError, "Y must be a matrix of labels or a vector of two classes"),
-        (np.zeros((9, 3)), ValueError, "Y must have one row for each of the 10 rows"),
+        (np.zeros((9, 3)), ValueError, "Y must have one entry for each of the 10 rows"),
         (np.full((10, 3), np.nan), ValueError, "Y must be finite"),
         (np.full((10, 3), "a"), TypeError, "Y must be an indicator matrix"),
     ],
@@ -427,7 +427,7 @@ def test_other_mistakes():
     with pytest.raises(ValueError, match="aggressiveness must be above"):
         CMTMultilabelClassifier(aggressiveness=0.0).fit(X, Y)
     classifier = CMTMultilabelClassifier(**FEW).fit(X, Y)
-    with pytest.raises(ValueError, match="Y must have at least the 12 columns of before, got 3"):
+    with pytest.raises(ValueError, match="Y must have at least 12 columns like the first Y, got 3"):
         classifier.partial_fit(X, Y[:, :3])
     with pytest.raises(ValueError, match="features"):
         classifier.predict(X[:, :3])

@@ -327,26 +327,26 @@ def test_answers_depend_on_the_seed_only():
 def test_bad_input_raises_before_anything_changes():
     keys, values = pictures(20)
     retriever = CMTRetriever(random_state=0).fit(keys, values)
-    with pytest.raises(ValueError, match="y must hold one value for each of the 20 rows"):
+    with pytest.raises(ValueError, match="y must have one entry for each of the 20 rows"):
         retriever.partial_fit(keys, values[:5])
-    with pytest.raises(ValueError, match="y must hold vectors of 40 numbers"):
+    with pytest.raises(ValueError, match="y must contain vectors of 40 numbers"):
         retriever.partial_fit(keys, values[:, :3])
     with pytest.raises(ValueError, match="y must be finite"):
         retriever.partial_fit(keys, np.full((20, 40), np.nan))
-    with pytest.raises(ValueError, match="y must hold vectors of 40 numbers"):
+    with pytest.raises(ValueError, match="y must contain vectors of 40 numbers"):
         retriever.partial_fit(keys, ["a"] * 20)
     with pytest.raises(KeyError, match="there is no 99"):
         retriever.feedback(keys, np.full(20, 99), np.ones(20))
-    with pytest.raises(ValueError, match="rewards must lie in"):
+    with pytest.raises(ValueError, match="rewards must be between 0 and 1"):
         retriever.feedback(keys, np.zeros(20, int), np.full(20, 1.5))
     with pytest.raises(ValueError, match="rewards must have shape"):
         retriever.feedback(keys, np.zeros(20, int), np.ones(19))
-    with pytest.raises(ValueError, match="ids must hold one row for each"):
+    with pytest.raises(ValueError, match="ids must have one row for each"):
         retriever.feedback(keys, np.zeros((5, 4), int), np.ones(20))
     with pytest.raises(KeyError, match="there is no -1"):
         retriever.values([-1])
     assert retriever.n_memories_ == 20
-    with pytest.raises(ValueError, match="y must hold vectors to be searched by value"):
+    with pytest.raises(ValueError, match="y must contain vectors"):
         CMTRetriever("value").fit(keys, list(range(20)))
     with pytest.raises(ValueError, match="search must be one of"):
         CMTRetriever("nearest").fit(keys)

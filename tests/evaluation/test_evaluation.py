@@ -91,7 +91,7 @@ def test_batches_are_a_small_share_of_what_came_before(form: Any):
 
 
 def test_batches_of_wrong_arguments():
-    with pytest.raises(ValueError, match="y must have one row for each of the 3 rows"):
+    with pytest.raises(ValueError, match="y must have one entry for each of the 3 rows"):
         growing_batches(np.ones((3, 1)), [1, 2])
     with pytest.raises(ValueError, match="share must be between"):
         growing_batches(np.ones((3, 1)), [1, 2, 3], share=2.0)
@@ -219,7 +219,7 @@ def test_what_cannot_be_validated():
     X, y = objects(10)
     with pytest.raises(TypeError, match="estimator must have partial_fit"):
         progressive_validation(object(), [(X, y)])
-    with pytest.raises(ValueError, match="batches must hold at least one batch"):
+    with pytest.raises(ValueError, match="batches must contain at least one batch"):
         progressive_validation(Rote(), [])
     with pytest.raises(ValueError, match="batches must have at least one row"):
         progressive_validation(Rote(), [(X[:0], y[:0])])
@@ -337,7 +337,7 @@ def test_what_cannot_be_evaluated():
         ({"X_test": X}, "X_test and y_test must be given together"),
         ({"folds": 1}, "folds must be"),
         ({"folds": 11}, "at most the number of examples, 10"),
-        ({"folds": 2, "X_test": X, "y_test": y}, "folds divide X"),
+        ({"folds": 2, "X_test": X, "y_test": y}, "folds and X_test cannot be combined"),
     ):
         with pytest.raises(ValueError, match=message):
             batch_evaluation(Rote(), X, y, **options)
@@ -425,5 +425,5 @@ def test_recall_by_plain_loops(stored: Any):
     assert recall_against_exact(tree, keys, keys[:20], 5, 3, ids=ids) == pytest.approx(n_found / 100)
     assert recall_against_exact(tree, keys, keys[:20], 5, EVERY_LEAF, ids=ids) == 1.0
     assert recall_against_exact(tree, keys, keys[:1], 500, EVERY_LEAF, ids=ids) == 1.0
-    with pytest.raises(ValueError, match="keys must be those of all memories"):
+    with pytest.raises(ValueError, match="keys must contain the keys of all stored memories"):
         recall_against_exact(tree, keys[:50], keys, 5, ids=ids[:50])

@@ -302,7 +302,7 @@ def test_a_folder_of_parquet_files_is_read_in_the_order_of_names(tmp_path: Path)
     with pytest.raises(FormatError, match="is a directory"):
         open_data(folder, format="csv")
     rows.rename(columns={"x": "y"}).to_parquet(folder / "c.parquet")
-    with pytest.raises(FormatError, match=r"c\.parquet: has other columns than a\.parquet"):
+    with pytest.raises(FormatError, match=r"c\.parquet: has different columns from a\.parquet"):
         open_data(folder).read()
     (folder / "c.parquet").write_bytes(b"PAR1 and no more")
     with pytest.raises(FormatError, match=r"c\.parquet: is not a Parquet file"):

@@ -208,7 +208,7 @@ def test_files_of_another_folder_are_refused(name: str, folder: Path):
         other.insert(np.eye(4))
     shutil.copy(folder.with_name("other") / name, folder / name)
     for read_only in (False, True):
-        with pytest.raises(FileFormatError, match="is of another journal"):
+        with pytest.raises(FileFormatError, match="does not belong to the journal"):
             DurableTree(folder, read_only=read_only)
 
 
@@ -260,7 +260,7 @@ def test_read_only(folder: Path):
     with pytest.raises(FileNotFoundError):
         DurableTree(folder / "nowhere", read_only=True)
     path.with_name("empty").mkdir()
-    with pytest.raises(FileFormatError, match="nothing is stored here"):
+    with pytest.raises(FileFormatError, match="has no journal"):
         DurableTree(path.with_name("empty"), read_only=True)
     assert names_in(path.with_name("empty")) == []
 
@@ -287,7 +287,7 @@ def test_other_processes_read_while_one_writes(folder: Path):
         while reader.poll() is None:
             tree.insert(X)
         lines, errors = reader.communicate()
-    assert errors == ""
+    assert reader.returncode == 0, errors  # a slow reader also writes that it compiles
     seen = [tuple(map(int, line.split())) for line in lines.splitlines()]
     assert len(seen) == 20
     assert seen == sorted(seen)

@@ -288,7 +288,7 @@ def test_invalid_input_is_refused(rng: np.random.Generator):
     for options, y, message in [
         ({"n_neighbors": 0}, [0, 1, 1], "n_neighbors must be"),
         ({"weights": "distance"}, [0, 1, 1], "weights must be one of"),
-        ({}, [0, 1], "one class for each of the 3 rows"),
+        ({}, [0, 1], "one entry for each of the 3 rows"),
         ({}, [0.5, 1.5, 2.5], "Unknown label type"),
     ]:
         with pytest.raises(ValueError, match=message):
@@ -298,7 +298,7 @@ def test_invalid_input_is_refused(rng: np.random.Generator):
 @pytest.mark.parametrize("metric", ["euclidean", "gaussian", "inner_product"])
 def test_rows_that_differ_by_too_little_are_refused(metric: str):
     index = LandmarkIndex(metric)
-    with pytest.raises(ValueError, match="X must differ by at least 1e-15 somewhere, got 2e-25: scale it"):
+    with pytest.raises(ValueError, match="rows of X must differ by at least 1e-15, got 2e-25: scale X"):
         index.insert([[0.0, 0.0], [0.0, 2e-25]])
     assert len(index) == 0
     assert index.insert(np.zeros((3, 2))).size == 3

@@ -189,7 +189,7 @@ def test_rivals_and_confusions_are_shown(tmp_path: Path):
     text = (tmp_path / "a.html").read_text()
     cells = [" ".join(word.split()) for word in Page(text).words]
     words = " ".join(cell for cell in cells if cell)
-    assert "exact search 0.3000 0.1 90 on 100 of the held-out examples" in words
+    assert "nearest example 0.3000 0.1 90 on 100 of the held-out examples" in words
     assert "linear model - - - skipped: too large" in words
     assert "<cat> dog 7 a cat & a dog; cats" in words
     assert "expected calibration error) is 0.100" in words

@@ -178,7 +178,7 @@ def test_what_cannot_be_used():
         SequenceMemory("edit")  # type: ignore[arg-type]
     memory = SequenceMemory(EditDistance(LETTERS), n_candidates=5, random_state=0)
     memory.insert(["abc", "bcd"])
-    with pytest.raises(ValueError, match="k must be at most n_candidates, which is 5, got 6"):
+    with pytest.raises(ValueError, match="k must be at most n_candidates=5, got 6"):
         memory.query(["abc"], 6)
     with pytest.raises(ValueError, match="not in the alphabet"):
         memory.insert(["xyz"])
@@ -187,7 +187,7 @@ def test_what_cannot_be_used():
             change()
     with pytest.raises(ValueError, match="rewards"):
         memory.feedback(["abc"], [0], [2.0])
-    with pytest.raises(ValueError, match="ids must hold one row"):
+    with pytest.raises(ValueError, match="ids must have one row"):
         memory.feedback(["abc"], [0, 1], [1.0, 1.0])
     assert memory.ids.tolist() == [0, 1]
     assert memory.query(["abc"]).n_computed.tolist() == [2]

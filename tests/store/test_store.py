@@ -216,8 +216,8 @@ X2 = vectors(2)
         (lambda s: s.add(["a", "k1"], X2), DuplicateKeyError, "'k1' is; use upsert"),
         (lambda s: s.add(["a", "k1"], X2), KeyError, "k1"),
         (lambda s: s.add(["a", "k1"], X2), ValueError, "k1"),
-        (lambda s: s.add(["a", "a"], X2), ValueError, "given twice"),
-        (lambda s: s.upsert(["a", "a"], X2), ValueError, "given twice"),
+        (lambda s: s.add(["a", "a"], X2), ValueError, "occurs twice"),
+        (lambda s: s.upsert(["a", "a"], X2), ValueError, "occurs twice"),
         (lambda s: s.add([1, 2], X2), TypeError, "strings like those in the store"),
         (lambda s: s.add(["a"], X2), ValueError, "2 rows of X, got 1"),
         (lambda s: s.add(["a", "b"], X2[:, :5]), ValueError, "8 features"),
@@ -229,7 +229,7 @@ X2 = vectors(2)
         (lambda s: s.delete(["k1", "k1"]), ValueError, "twice"),
         (lambda s: s.delete([]), ValueError, "at least one"),
         (lambda s: s.get(["k1", "b"]), KeyError, "no 'b'"),
-        (lambda s: s.get([True]), TypeError, "not True"),
+        (lambda s: s.get([True]), TypeError, "got True"),
         (lambda s: s.query(X2 * 0), ValueError, "zeros"),
         (lambda s: s.query(X2, 0), ValueError, "k must be"),
         (lambda s: s.query(X2, target_recall=2), ValueError, "target_recall"),
@@ -238,7 +238,7 @@ X2 = vectors(2)
         (lambda s: s.create_index('a"'), ValueError, "quotation"),
         (lambda s: s.feedback(X2, ["k1", "b"], [1, 1]), KeyError, "no 'b'"),
         (lambda s: s.feedback(X2, ["k1"], [1]), ValueError, "keys must have shape"),
-        (lambda s: s.feedback(X2, ["k1", "k2"], [1, 2]), ValueError, r"\[0, 1\]"),
+        (lambda s: s.feedback(X2, ["k1", "k2"], [1, 2]), ValueError, "between 0 and 1"),
         (lambda s: s.feedback(X2, ["k1", "k2"], [1]), ValueError, "rewards must have shape"),
         (lambda s: s.learn(X2, ["k1", "b"]), KeyError, "no 'b'"),
         (lambda s: s.learn(X2, ["k1"]), ValueError, "2 rows"),
@@ -507,7 +507,7 @@ def test_foreign_and_damaged_files_are_refused(store: MemoryStore, tmp_path: Pat
         MemoryStore.load(path)
     before = store._contents._mark()
     store._contents.records.delete(np.array([3]))
-    with pytest.raises(ValueError, match="not those of its memories"):
+    with pytest.raises(ValueError, match="do not match its memories"):
         store.save(path)
     store._contents._recover(before)
     store.save(path)
@@ -646,7 +646,7 @@ def test_many_vectors_are_replaced_in_blocks(sparse: bool, monkeypatch: pytest.M
     store._contents.tree.check_invariants()
 
 
-@pytest.mark.parametrize(("options", "n_trees"), [({}, 2), ({"n_links": 0}, 4), ({"n_trees": 3, "n_links": 0}, 3)])
+@pytest.mark.parametrize(("options", "n_trees"), [({}, 1), ({"n_links": 0}, 4), ({"n_trees": 3, "n_links": 0}, 3)])
 def test_how_many_trees_a_new_store_has(options: dict[str, Any], n_trees: int):
     store = MemoryStore(random_state=0, **options)
     assert store._contents.tree._forest.n_trees == n_trees

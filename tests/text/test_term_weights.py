@@ -119,10 +119,10 @@ def test_bad_arguments_change_nothing(rng: np.random.Generator):
         vectorizer.learn_weights(queries, keys, ids[:3], rewards)
     with pytest.raises(ValueError, match="ids must be integers"):
         vectorizer.learn_weights(queries, keys, ids.astype(float), rewards)
-    with pytest.raises(ValueError, match="ids must lie between -1 and 29"):
+    with pytest.raises(ValueError, match="ids must be between -1 and 29"):
         vectorizer.learn_weights(queries, keys, ids + 30, rewards)
     with pytest.raises(ValueError, match="rewards must have shape"):
         vectorizer.learn_weights(queries, keys, ids, rewards[:, :1])
-    with pytest.raises(ValueError, match=r"rewards must lie in \[0, 1\]"):
+    with pytest.raises(ValueError, match=r"rewards must be between 0 and 1"):
         vectorizer.learn_weights(queries, keys, ids, rewards + 2)
     assert vectorizer.term_weights_ is None

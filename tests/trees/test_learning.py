@@ -82,7 +82,7 @@ def test_value_cosine(form: Any, rng: np.random.Generator):
         (lambda: ValueCosine(np.eye(3), np.full((3, 3), np.nan)), "of_rows must be finite"),
         (lambda: ValueCosine(np.eye(3)[0], np.eye(3)), "of_memories must have two dimensions"),
         (lambda: LabelEquality([1], [1])(np.array([0]), np.array([[1]])), "of_memories must have an entry"),
-        (lambda: LabelEquality([1], [1])(np.array([0]), np.array([[-2]])), "ids must be those of memories, or -1"),
+        (lambda: LabelEquality([1], [1])(np.array([0]), np.array([[-2]])), "ids must be ids of memories, or -1"),
         (lambda: LabelEquality([1], [1])(np.array([-1]), np.array([[0]])), "rows must be positions"),
         (lambda: LabelF1(np.eye(2), np.eye(2))(np.array([2]), np.array([[1]])), "of_rows must have an entry for row 2"),
     ],
@@ -166,14 +166,14 @@ def test_wrong_arguments_of_learn_are_refused(rng: np.random.Generator):
     tree.insert(X)
     good = LabelEquality(np.zeros(10), np.zeros(10))
     for wrong, message in (
-        ({"own_ids": [1]}, "ids must be one for each"),
+        ({"own_ids": [1]}, "ids must have one entry for each"),
         ({"n_passes": 0}, "n_passes must be between"),
         ({"epsilon": 2.0}, "epsilon must be between"),
         ({"k": 0}, "k must be between"),
     ):
         with pytest.raises(ValueError, match=message):
             tree.learn(X, good, **wrong)
-    with pytest.raises(ValueError, match="rewards must lie in"):
+    with pytest.raises(ValueError, match="rewards must be between 0 and 1"):
         tree.learn(X, lambda rows, ids: np.full(ids.shape, 2.0))
     with pytest.raises(ValueError, match="rewards must have shape"):
         tree.learn(X, lambda rows, ids: np.zeros((1, 1, 1)))
@@ -205,7 +205,7 @@ def test_one_example_of_a_class_is_held_out_and_only_of_those_with_more():
 
     tune(Watching(1), X, y, {"n_neighbors": [1]}, random_state=0)
     assert kept == [["a", "b", "b", "c"], sorted(y)]
-    with pytest.raises(ValueError, match="y must hold a class of two or more examples"):
+    with pytest.raises(ValueError, match="y must contain a class with two or more examples"):
         tune(CMTClassifier(), X[4:], y[4:])
 
 
@@ -293,10 +293,10 @@ def test_the_own_key_leads_to_a_memory_in_trees_built_anew():
     ("ids", "groups", "error", "message"),
     [
         ([0, 3], [1, 1], KeyError, "there is no 3"),
-        ([0, 0], [1, 1], ValueError, "named twice"),
-        ([0, 1], [1], ValueError, "groups must be one for each of the 2 ids, got 1"),
+        ([0, 0], [1, 1], ValueError, "occurs twice"),
+        ([0, 1], [1], ValueError, "groups must have one entry for each of the 2 ids, got 1"),
         ([0, 1], [0.5, 1.0], TypeError, "groups must be integers"),
-        ([], [], ValueError, "at least one memory"),
+        ([], [], ValueError, "at least one id"),
     ],
 )
 def test_wrong_groups_are_refused(ids: Any, groups: Any, error: type[Exception], message: str):

@@ -244,7 +244,7 @@ def test_breadth_must_fit():
     with pytest.raises(ValueError, match="create the tree with n_links"):
         linked(2, n_links=0).query(rows(1), breadth=5)
     tree = linked(10)
-    with pytest.raises(ValueError, match="breadth must be left out"):
+    with pytest.raises(ValueError, match="breadth needs epsilon=0"):
         tree.query(rows(1), breadth=5, epsilon=0.5)
     for breadth in (0, 2.5, "many"):
         with pytest.raises((TypeError, ValueError), match="breadth"):

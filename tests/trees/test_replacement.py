@@ -53,7 +53,7 @@ def test_one_memory(dense_keys: np.ndarray):
     ("ids", "n", "error", "reason"),
     [
         ([1, 400], 2, KeyError, "no 400"),
-        ([1, 1], 2, ValueError, "1 is named twice"),
+        ([1, 1], 2, ValueError, "1 occurs twice"),
         ([1, 2, 3], 2, ValueError, "one for each of the 2 rows"),
         ([1.0, 2.0], 2, TypeError, "ids must be integers"),
     ],
@@ -229,7 +229,7 @@ def test_what_the_retriever_refuses(dense_keys: np.ndarray):
             by_value.set_values(ids, y)
         with pytest.raises(error):
             by_key.replace(ids, y)
-    with pytest.raises(ValueError, match="one value for each of the 2 rows"):
+    with pytest.raises(ValueError, match="one entry for each of the 2 rows"):
         by_key.set_values([0, 1], ["a"])
     with pytest.raises(ValueError, match="vectors of 8 numbers"):
         by_value.set_values([0], dense_keys[:1, :5])

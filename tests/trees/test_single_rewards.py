@@ -103,7 +103,7 @@ def test_an_update_that_cannot_teach_warns_once(loss: str) -> None:
     tree.update(asked, tree.query(asked, k=2), np.ones((40, 2)))
     tree.update(asked, tree.query(asked, epsilon=1.0), np.ones(40))
     (message,) = warnings_of(tree, asked)
-    assert message.startswith(f"this update teaches nothing: scorer_loss='{loss}' compares the rewards of several")
+    assert message.startswith(f"this update changes nothing: scorer_loss='{loss}' compares the rewards of several")
     assert not warnings_of(tree, asked)
 
 
