@@ -152,8 +152,7 @@ def search(
 
     n_rows = rows.n_rows
     if n_rows <= _ROWS_AT_ONCE and not progress:
-        with keeping_interpreter(n_rows):
-            forest.lock.read(partial(answer, 0, n_rows))
+        forest.lock.read(partial(answer, 0, n_rows))
         return
     n_threads = forest.threads_for(n_rows)
     forest.lock.let_in()  # the threads below must not wait for a change of this thread
@@ -174,7 +173,7 @@ def search_among(
 ) -> None:
     """Write the best of the memories in ``among`` into ``hits``. Call this within a read of the forest.
 
-    Rows for which links find fewer candidates than a random search would are left unanswered.
+    Rows are left unanswered if links find fewer candidates for them than a random search would.
     """
     state = forest.fitting_state(rows)
     chosen = among.slots(forest.slots_of, forest.lock.n_steps)

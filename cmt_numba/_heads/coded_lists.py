@@ -26,7 +26,7 @@ class CodedLists(NamedTuple):
     labels: np.ndarray  # int64 (32 * n_tiles,): NONE for padding
     tiles: Tiles  # with error terms that turn scores into upper bounds; minus infinity for padding
     longest: float  # greatest length of the decoded vectors
-    zero: int  # the code that stands for 0 in a row
+    zero: int  # the code for 0 in a row
 
 
 def zero_for(rows: np.ndarray) -> int:

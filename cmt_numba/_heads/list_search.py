@@ -31,7 +31,7 @@ from .._jit import (
 from .coded_lists import CodedLists
 
 _REACHED_AT_ONCE = 1 << 22  # maximum number of lists reached by all rows of a block together
-_KEPT_AT_ONCE = 1 << 20  # maximum number of rows of a block times labels wanted
+_KEPT_AT_ONCE = 1 << 20  # maximum number of rows of a block times labels per row
 _MOST_ROWS = 4096
 _LONGEST = np.float32(1 << 23)  # times the square root of the number of features: no sum of products exceeds an int32
 _SLACK = np.float32(1e-6)

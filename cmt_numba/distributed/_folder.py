@@ -143,7 +143,7 @@ def _checked_names(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def read_classifier_list(folder: Path) -> tuple[int, bool] | None:
-    """Return the number of shards of a classifier, and whether all have been created; None if there is no folder."""
+    """Return the number of shards of a classifier and whether all have been created, or None if there is no folder."""
     found = _CLASSIFIER_FILE.read(folder)
     if found is None:
         return None

@@ -287,7 +287,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         return self._learn_anew(X, y, None, sample_weight, example_ids, afresh=True)
 
     def _learn_anew(self, X: Any, y: Any, classes: Any, sample_weight: Any, example_ids: Any, *, afresh: bool) -> Self:
-        """Learn from examples, and forget earlier ones. ``afresh`` means that the call is ``fit``."""
+        """Learn from examples, and forget earlier ones. ``afresh`` is true for ``fit``."""
         fresh = self._unfitted()
         y, expected = check_classes(y, classes)
         X, y = fresh._validated(X, y, reset=True)

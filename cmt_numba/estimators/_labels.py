@@ -48,7 +48,7 @@ def check_unmixed(name: str, labels: Any) -> None:
 def check_classes(y: Any, classes: Any) -> tuple[Any, np.ndarray | None]:
     """Check and return the classes of rows, and an array of the expected classes or None."""
     if type(y) is np.ndarray and y.ndim == 1 and y.dtype.kind in "biuS" and classes is None:
-        return y, None  # nothing can go wrong
+        return y, None  # NumPy cannot change these labels
     y = y if y is None or scipy.sparse.issparse(y) else check_labels("y", y)
     return y, None if classes is None else np.ravel(check_labels("classes", classes))
 

@@ -42,7 +42,7 @@ Measurement = Generator[None, None, Effort]
 
 
 class Efforts:
-    """Efforts that have been measured, and measurements under way.
+    """Measured efforts, and measurements in progress.
 
     A measurement starts when an effort is first needed, and again when the number of memories has doubled or halved.
     Each query runs a part of it, which takes a few milliseconds. Until it is done, queries search farther than
@@ -106,7 +106,7 @@ class Efforts:
         return _safe_effort(search, k, share, target, n_candidates, effort)
 
     def measure_part(self, n_rows: int) -> None:
-        """Do one part of the measurements under way, or several after a large batch."""
+        """Run one part of the current measurements, or several after a large batch."""
         with keeping_interpreter(_ROWS_IN_A_PART):  # with this many rows, kernels release the lock
             self._measure_parts(1 + n_rows // _ROWS_OF_A_PART)
 
@@ -144,7 +144,7 @@ class Efforts:
     def _measure_parts(self, n: int) -> None:
         for _ in range(n):
             try:
-                key, measurement = self._waiting.pop()  # so no other thread runs the same part
+                key, measurement = self._waiting.pop()  # so that no other thread runs the same part
             except IndexError:
                 return
             is_unfinished = False
@@ -189,7 +189,7 @@ def _read(written: Any) -> dict[tuple[int, float, float], Effort]:
 def _safe_effort(
     search: StoreSearch, k: int, share: float, target: float, n_candidates: int, former: Effort | None
 ) -> Effort:
-    """Return an effort that suffices for nearly all data: twice the former one, if there is one.
+    """Return an effort that suffices for nearly all data: twice the previous effort, if there is one.
 
     If there are few candidates, all are compared.
     """

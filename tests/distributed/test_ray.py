@@ -61,7 +61,7 @@ QUERIES, ANSWERS = examples(10, 3)
 def sharded(cluster: None) -> Iterator[ShardedClassifier]:
     """Return a classifier with two shards, which no test changes."""
     with ShardedClassifier(2, random_state=0) as classifier:
-        with pytest.raises(NotFittedError, match="learned nothing"):
+        with pytest.raises(NotFittedError, match="is not fitted"):
             classifier.predict(X)
         yield classifier.fit(X, Y)
 

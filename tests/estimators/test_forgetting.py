@@ -89,7 +89,11 @@ def test_strings_as_ids(clouds: Any, tmp_path: Path):
     classifier = CMTClassifier(method="neighbors", **FEW).fit(X[:40], y[:40], example_ids=own[:40])
     classifier.partial_fit(X[40:], y[40:], example_ids=own[40:].tolist())
     for change, error, reason in (
-        (lambda: classifier.partial_fit(X[:1], y[:1], example_ids=["example 7"]), ValueError, "'example 7' is stored"),
+        (
+            lambda: classifier.partial_fit(X[:1], y[:1], example_ids=["example 7"]),
+            ValueError,
+            "'example 7' is already stored",
+        ),
         (lambda: classifier.partial_fit(X[:2], y[:2], example_ids=["a", "a"]), ValueError, "'a' is named twice"),
         (lambda: classifier.partial_fit(X[:2], y[:2], example_ids=["a", 3]), TypeError, "of one type"),
         (lambda: classifier.partial_fit(X[:1], y[:1], example_ids=[""]), ValueError, "must not be empty"),

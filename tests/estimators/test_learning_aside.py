@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 import scipy.sparse
 from conftest import needs_jit
+from failures import failing
 from threads import SOON, Threads, started
 
 from cmt_numba import CMTClassifier, CMTMultilabelClassifier, CMTRetriever
 from cmt_numba._engine import draw_seed
 from cmt_numba.estimators import _draws
 from cmt_numba.estimators._base import MemoryEstimator
-from cmt_numba.estimators._label_index import LabelIndex
 
 pytestmark = needs_jit
 
@@ -121,20 +121,15 @@ def test_what_is_asked_during_a_change_is_answered_as_before_it(
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("error", [MemoryError, KeyboardInterrupt])
-def test_a_change_that_fails_aside_changes_nothing(
-    kind: str, error: type[BaseException], aside: None, monkeypatch: pytest.MonkeyPatch
-):
-    def fail(*_: Any) -> None:
-        raise error
-
+def test_a_change_that_fails_aside_changes_nothing(kind: str, error: type[BaseException], aside: None):
     estimator = fitted(kind)
     estimator.predict(X)
+    model = type(estimator._model)
+    prepare = f"{model.__module__}.{model.__name__}.prepare_like".removeprefix("cmt_numba.")
     before = pickle.dumps(estimator)
     for change in [*KINDS[kind][2](estimator), lambda e: e.fit(X, KINDS[kind][1])]:
-        with monkeypatch.context() as patch:
-            patch.setattr(type(estimator._model), "prepare_like", fail)
-            with pytest.raises(error):
-                change(estimator)
+        with failing(prepare, error):
+            change(estimator)
         assert pickle.dumps(estimator) == before
     KINDS[kind][2](estimator)[0](estimator)
     estimator.check_invariants()
@@ -229,15 +224,10 @@ def test_queries_of_a_twin_go_on_where_those_of_the_forest_have_stopped():
     assert draw_seed(twin._forest) == words[0]
 
 
-def test_a_failure_leaves_the_dual_variables(aside: None, monkeypatch: pytest.MonkeyPatch):
+def test_a_failure_leaves_the_dual_variables(aside: None):
     classifier = fitted("classifier")
     before = [part.copy() for part in classifier._model.duals]
-
-    def fail(*_: Any) -> None:
-        raise MemoryError
-
-    monkeypatch.setattr(LabelIndex, "end_training", fail)
-    with pytest.raises(MemoryError):
+    with failing("estimators._label_index.LabelIndex.end_training"):
         classifier.partial_fit(X[100:110], y[100:110])
     for part, former in zip(classifier._model.duals, before, strict=True):
         np.testing.assert_array_equal(part, former)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 from conftest import needs_jit
+from failures import failing
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import Ridge
@@ -295,18 +296,12 @@ def test_removed_memories_are_not_found(search: str):
     assert np.all(retriever.kneighbors(keys[:2], 2, return_distance=False) == -1)
 
 
-def test_a_failed_insertion_changes_nothing(monkeypatch: pytest.MonkeyPatch):
+def test_a_failed_insertion_changes_nothing():
     keys, values = pictures(60)
     retriever = CMTRetriever(random_state=0).fit(keys[:30], values[:30])
     before = retriever.query(keys, 3)
-
-    def fail(*_: Any) -> None:
-        raise MemoryError
-
-    with monkeypatch.context() as patch:
-        patch.setattr("cmt_numba.estimators._retrieval_model.insert_rows", fail)
-        with pytest.raises(MemoryError):
-            retriever.partial_fit(keys[30:], values[30:])
+    with failing("estimators._retrieval_model.insert_rows"):
+        retriever.partial_fit(keys[30:], values[30:])
     np.testing.assert_array_equal(retriever.query(keys, 3).ids, before.ids)
     retriever.partial_fit(keys[30:], values[30:])
     assert retriever.n_memories_ == 60

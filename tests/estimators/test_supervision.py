@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 from conftest import needs_jit, text_like
+from failures import failing
 
 from cmt_numba import CMTClassifier, ContextualMemoryTree
 from cmt_numba._forest.rows import row_of
@@ -140,19 +141,13 @@ def test_teaching_goes_on_where_tables_were_full():
             np.testing.assert_array_equal(weights_of(state_of(grown), t, node), weights_of(state_of(roomy), t, node))
 
 
-def test_teaching_after_memory_ran_out(monkeypatch: pytest.MonkeyPatch):
+def test_teaching_after_memory_ran_out():
     """A call interrupted in the middle of a path leaves no state for the next call."""
     keys, rows = text_like(60, 500, 15, seed=3), text_like(200, 500, 15, seed=4)
     tree = ContextualMemoryTree(n_trees=2, leaf_multiplier=0.5, random_state=0)
     tree.insert(keys)
-
-    def fail(*arguments: Any) -> Any:
-        raise MemoryError
-
-    with monkeypatch.context() as patch:
-        patch.setattr("cmt_numba._engine.forest.with_more", fail)
-        with pytest.raises(MemoryError):
-            tree.teach(rows, np.arange(200) % 60)
+    with failing("_engine.forest.with_more"):
+        tree.teach(rows, np.arange(200) % 60)
     ids = tree.ids
     tree.remove(ids[30:])
     tree.teach(keys[:30], ids[:30])

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from failures import failing
 from journals import crashed, execute
 
 from cmt_numba import DurableTree, FileFormatError, InvariantError, MemoryStore
 from cmt_numba.journal import AlreadyOpenError, JournalError
 from cmt_numba.journal._database import EntryDatabase
-from cmt_numba.journal._folder import Folder
 from cmt_numba.store._metrics import METRICS
 from cmt_numba.store._records import WITH
 
@@ -83,16 +83,9 @@ def test_a_store_is_what_it_was_after_a_crash(metric: str, snapshots: dict[str, 
         assert again._contents.records.fields() == ['$."n"']
 
 
-def test_a_store_whose_creation_failed_is_created_with_the_options_of_stores(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-):
-    def fail(*_: Any) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Folder, "create", fail)
-        with pytest.raises(KeyboardInterrupt):
-            MemoryStore(folder, random_state=0)
+def test_a_store_whose_creation_failed_is_created_with_the_options_of_stores(folder: Path):
+    with failing("journal._folder.Folder.create", KeyboardInterrupt):
+        MemoryStore(folder, random_state=0)
     with MemoryStore(folder, random_state=0) as store:
         expected = MemoryStore(random_state=0)
         assert store._contents.tree._forest.options == expected._contents.tree._forest.options

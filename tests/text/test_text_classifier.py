@@ -117,7 +117,7 @@ def test_what_cannot_be_used_changes_nothing(classifier):
             classifier.partial_fit(texts, labels, ids)
     with pytest.raises(ValueError, match="known classes"):
         classifier.remove_classes(["sport"])
-    with pytest.raises(ValueError, match="at least one text"):
+    with pytest.raises(ValueError, match="the last text"):
         classifier.remove_classes(["food", "music", "weather"])
     assert pickle.dumps(classifier) == before
 
@@ -233,7 +233,7 @@ def test_a_folder_keeps_every_change(tmp_path):
         classifier.remove(["t1"]).remove_classes(["food"])
         classifier.calibrate(texts[:6], labels[:6])
         expected = classifier.predict_proba(texts)
-        with pytest.raises(ValueError, match="in use"):
+        with pytest.raises(ValueError, match="already stored"):
             classifier.partial_fit(["text"], ["sport"], ids=["t2"])
     with TextClassifier.open(tmp_path / "folder") as classifier:
         np.testing.assert_array_equal(classifier.predict_proba(texts), expected)
