@@ -149,7 +149,7 @@ def check_targets(y: Any) -> None:
     if isinstance(y, np.ndarray) and y.ndim == 1 and y.dtype.kind in "biuUS":
         return
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # about few examples per class, the usual case
+        warnings.simplefilter("ignore", UserWarning)  # the warning about few examples per class, which are usual here
         check_classification_targets(y)
 
 
