@@ -117,8 +117,8 @@ def withdraw_slots(vectors, n_features, slots):
 class VectorLists:
     """Cluster lists of the dense keys of a forest.
 
-    The slots ``0 .. n_listed`` are in lists. Searches may use the lists once ``is_complete`` is set. After as many changes
-    as there were memories, the centers fit worse and the lists are full.
+    The slots ``0 .. n_listed`` are in lists. Searches may use the lists once ``is_complete`` is set. The lists are full
+    after as many changes as there were memories, because the centers fit worse by then.
 
     Parameters
     ----------
