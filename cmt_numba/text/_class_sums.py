@@ -22,6 +22,7 @@ _MARGIN = 0.3
 _RATE, _LIVE_RATE = 0.6, 0.12  # share of a whole step: of the first text in a fit, and later
 _STEPS, _EPOCHS = 60_000, (2, 5)
 _N_FEATURES = N_KINDS * N_COLUMNS
+_NONE = np.empty(0, np.int64)
 _SPARE = 1.25  # capacity of new arrays
 
 
@@ -53,15 +54,18 @@ class ClassSums:
         labels: np.ndarray,
         n_labels: int,
         generator: np.random.Generator,
+        later: np.ndarray = _NONE,
     ) -> ClassSums:
-        """Learn from texts."""
+        """Learn from texts, except those at the positions ``later``, whose weights stay 0 until they are learned."""
         texts = frequencies.weigh(hashed, _weighing(frequencies, n_labels))
-        made, n = cls.of_weights(hashed, texts.weights, labels, n_labels), labels.size
-        n_epochs = int(np.clip(_STEPS // max(1, n), *_EPOCHS))
-        fall = _RATE / max(1, n * n_epochs)
+        made = cls.of_weights(hashed, texts.weights, labels, n_labels)
+        made._learn(hashed, frequencies, labels, later, MarginSettings(0.0, 0.0, 0.0), removes=True)
+        now = np.delete(np.arange(labels.size), later)
+        n_epochs = 2 if n_labels > _MANY_LABELS else int(np.clip(_STEPS // max(1, now.size), *_EPOCHS))
+        fall = _RATE / max(1, now.size * n_epochs)
         for epoch in range(n_epochs):
-            settings = MarginSettings(_MARGIN, _RATE - fall * epoch * n, fall)
-            made._learn(hashed, frequencies, labels, generator.permutation(n), settings)
+            settings = MarginSettings(_MARGIN, _RATE - fall * epoch * now.size, fall)
+            made._learn(hashed, frequencies, labels, generator.permutation(now), settings)
         return made
 
     @classmethod
@@ -91,8 +95,12 @@ class ClassSums:
         labels: np.ndarray,
         order: np.ndarray,
         settings: MarginSettings,
+        *,
+        removes: bool = False,
     ) -> None:
         weighing = _weighing(frequencies, self.totals.counts.size)
+        if removes:
+            weighing = weighing._replace(factors=np.zeros_like(_FACTORS))
         learn_margins(
             self.postings, self.totals, hashed, self.stored, labels, frequencies.counts, weighing, order, settings
         )

@@ -93,9 +93,23 @@ class TextModel:
         model = cls(generator, classes)
         stored.labels[:] = labels  # further labels are appended there
         model.stored, model.frequencies = stored, DocumentFrequencies.of(stored.hashed)
-        model.weights, model.confidence = model._learn_weights()
-        model._learn_scorers(stored.hashed, np.arange(len(stored)), stored)
+        if classes.size > _MOST_CLASSES and stored.encoded is None:
+            model._learn_sums()
+        else:
+            model.weights, model.confidence = model._learn_weights()
+            model._learn_scorers(stored.hashed, np.arange(len(stored)), stored)
         return model
+
+    def _learn_sums(self) -> None:
+        """Learn class sums only: from most texts first, then the confidence from the others, then from these."""
+        stored, labels, n_labels = self.stored, self.stored.labels, self.names.size
+        folds = folds_of(labels, self.generator)
+        later = folds[0][: max(1, 4 * _MOST_CELLS // n_labels)] if folds else np.empty(0, np.int64)
+        self.sums = ClassSums.learned(stored.hashed, self.frequencies, labels, n_labels, self.generator, later)
+        scores = self.sums.scores(stored.features_at(later), self.frequencies)
+        self.weights = learn_weights_of_scores([scores], labels[later], np.array([FIRST_WEIGHTS["sums"]]))
+        self.confidence = learn_confidence(weighted_sum([scores], self.weights), labels[later])
+        self.sums.learn_further(stored.hashed, self.frequencies, labels, later)
 
     def _learn_scorers(self, hashed: HashedTexts, chosen: np.ndarray, stored: StoredTexts) -> None:
         """Learn the chosen texts, whose features are ``hashed``."""
