@@ -200,7 +200,7 @@ class ClassSums:
 
 
 def _weighing(frequencies: DocumentFrequencies, n_labels: int) -> Weighing:
-    return frequencies.weighing(_FACTORS, _MOST if n_labels > _MANY_LABELS else 1.0)
+    return frequencies.weighing(_FACTORS, most=_MOST if n_labels > _MANY_LABELS else 1.0)
 
 
 def _postings_of(columns: np.ndarray, labels: np.ndarray, sums: np.ndarray, corrections: np.ndarray) -> Postings:

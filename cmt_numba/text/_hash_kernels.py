@@ -81,6 +81,7 @@ class Weighing(NamedTuple):
 
     factors: np.ndarray  # float32 (N_KINDS,)
     n_texts: int  # from which the document frequencies are
+    least: int  # features in fewer texts get no weight, but lower that of the others
     most: int  # n-grams in more texts are left out
 
 
@@ -136,7 +137,7 @@ def weigh_text(hashed, text, frequencies, weighing, weights):
         if kind != _GRAMS or frequency <= weighing.most:
             idf = np.float32(np.log((1.0 + weighing.n_texts) / (1.0 + frequency))) + np.float32(1.0)
             weight = weighing.factors[kind] * idf * (np.float32(1.0) + np.log(hashed.counts[at]))
-        weights[at - first] = weight
+        weights[at - first] = weight if frequency >= weighing.least else np.float32(0.0)
         squares += weight * weight
     if squares > 0.0:
         for i in range(hashed.starts[text + 1] - first):

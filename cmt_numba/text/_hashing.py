@@ -57,9 +57,13 @@ class DocumentFrequencies:
         np.add.at(self.counts, hashed.columns, np.int32(times))
         self.n_texts += times * (hashed.starts.size - 1)
 
-    def weighing(self, factors: np.ndarray, most: float = 1.0) -> Weighing:
-        """Return how to weigh features; n-grams in more than a share of ``most`` of the texts are left out."""
-        return Weighing(factors, self.n_texts, max(_FREQUENT, int(most * self.n_texts)))
+    def weighing(self, factors: np.ndarray, *, least: int = 0, most: float = 1.0) -> Weighing:
+        """Return how to weigh features.
+
+        Features in fewer than ``least`` texts get no weight, but lower that of the others. N-grams in more than a share
+        of ``most`` of the texts are left out.
+        """
+        return Weighing(factors, self.n_texts, least, max(_FREQUENT, int(most * self.n_texts)))
 
     def weigh(self, hashed: HashedTexts, weighing: Weighing, order: np.ndarray | None = None) -> WeighedTexts:
         """Return the weights of the features of the texts at positions ``order``; by default, of all texts."""

@@ -79,7 +79,7 @@ class LearnedVectors:
         self, hashed: HashedTexts, frequencies: DocumentFrequencies, order: np.ndarray | None = None
     ) -> WeighedTexts:
         """Return weights of features, with their columns hashed to rows of vectors."""
-        texts = frequencies.weigh(hashed, frequencies.weighing(_FACTORS), order)
+        texts = frequencies.weigh(hashed, frequencies.weighing(_FACTORS, least=1), order)
         hashed_again = (texts.columns.astype(np.uint64) * _MULTIPLIER) >> _HALF
         return texts._replace(columns=((hashed_again * np.uint64(len(self.vectors.inputs))) >> _HALF).astype(np.int32))
 
