@@ -20,7 +20,7 @@ _MANY_LABELS, _MOST = 500, 0.02
 
 _MARGIN = 0.3
 _RATE, _LIVE_RATE = 0.6, 0.12  # share of a whole step: of the first text in a fit, and later
-_STEPS, _EPOCHS = 60_000, (2, 5)
+_STEPS, _EPOCHS = 40_000, (2, 5)
 _N_FEATURES = N_KINDS * N_COLUMNS
 _NONE = np.empty(0, np.int64)
 _SPARE = 1.25  # capacity of new arrays
@@ -123,9 +123,7 @@ class ClassSums:
     def _grow(self) -> None:
         """Double the arrays of the postings."""
         old = self.postings
-        longer = (
-            np.concatenate([array, np.zeros_like(array)]) for array in (old.labels, old.sums, old.corrections)
-        )
+        longer = (np.concatenate([array, np.zeros_like(array)]) for array in (old.labels, old.sums, old.corrections))
         self.postings = Postings(old.starts, old.sizes, old.capacities, *longer, old.end)
 
     def learn_further(
@@ -182,9 +180,7 @@ class ClassSums:
     def of(cls, arrays: dict[str, np.ndarray], stored_labels: np.ndarray, n_labels: int, n_stored: int) -> ClassSums:
         """Return the sums of a file. Raises InvariantError, TypeError or ValueError if they are not valid."""
         columns, sizes, labels = (read_array(name, arrays, np.int32) for name in ("columns", "sizes", "labels"))
-        sums, corrections, stored = (
-            read_array(name, arrays, np.float32) for name in ("sums", "corrections", "stored")
-        )
+        sums, corrections, stored = (read_array(name, arrays, np.float32) for name in ("sums", "corrections", "stored"))
         squares = read_array("squares", arrays, np.float64)
         sound = columns.shape == sizes.shape and bool(np.all(sizes > 0)) and sizes.sum(dtype=np.int64) == labels.size
         require(sound, "each listed feature must have labels")

@@ -15,8 +15,8 @@ from ._hashing import DocumentFrequencies, HashedTexts, WeighedTexts
 from ._labelled import FastTextSettings, Labelled, learn_labelled
 from ._skipgram import FeatureVectors
 
-_N_ROWS, _N_COMPONENTS = (4_000, 26_000), (128, 384)  # minimum and maximum
-_N_CELLS = 26_000 * 128  # cells of all rows: with fewer features, vectors are longer and work like several models
+_N_ROWS, _N_COMPONENTS = (4_000, 18_000), (128, 256)  # minimum and maximum
+_N_CELLS = 18_000 * 128  # cells of all rows: with fewer features, vectors are longer and work like several models
 _FACTORS = np.array([2.0, 1.0, 1.0], np.float32)  # weights of words, n-grams and pairs
 _RATE, _LIVE_RATE = 0.3, 0.05  # step sizes of the first text of a fit, and of later texts
 _FEW, _LEAD = 5, 1.0  # texts of a class that at once get this lead over other classes

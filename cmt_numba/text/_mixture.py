@@ -20,7 +20,6 @@ NO_CONFIDENCE = np.array([-30.0, 1.0, 0.0])
 """Without held-out texts, the confidence is the probability."""
 
 
-
 def folds_of(labels: np.ndarray, generator: np.random.Generator) -> list[np.ndarray]:
     """Return sets of texts to hold out. Every class keeps a text to learn from.
 
