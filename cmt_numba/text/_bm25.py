@@ -397,13 +397,13 @@ class BM25Vectorizer(TransformerMixin, SavableText):
 
     def _count(self, name: str, texts: Any, columns: dict[str, int]) -> Any:
         """Return how often each text has the terms of each column."""
-        names, former, analyze = self.__dict__.get(_ANALYSIS) or (self._get_param_names(), None, None)
+        known: Any = self.__dict__.get(_ANALYSIS)
+        names: Any = known[0] if known else self._get_param_names()
         values = (getattr(self, parameter) for parameter in names)
         chosen = [copy(value) if isinstance(value, list | set) else value for value in values]
-        if former != chosen:  # making an analyzer takes longer than analysing a short text
-            analyze = self._check_parameters().build_analyzer()
-            self.__dict__[_ANALYSIS] = names, chosen, analyze
-        return count_terms(check_texts(name, texts, of_any_type=callable(self.analyzer)), analyze, columns)
+        if known is None or known[1] != chosen:  # making an analyzer takes longer than analysing a short text
+            known = self.__dict__[_ANALYSIS] = names, chosen, self._check_parameters().build_analyzer()
+        return count_terms(check_texts(name, texts, of_any_type=callable(self.analyzer)), known[2], columns)
 
     def _count_known(self, name: str, texts: Any) -> Any:
         """Return the counts of terms in each text, by the columns of the first documents."""

@@ -13,7 +13,7 @@ _TINY = np.float32(1e-6)
 _DONE = np.float32(-1e30)
 
 
-class Postings(NamedTuple):
+class FeatureLists(NamedTuple):
     """For each feature a list of the labels whose texts have it, ascending, with spare capacity."""
 
     starts: np.ndarray  # int64 (n_features,), where each list begins
@@ -153,7 +153,7 @@ def _correct(postings, hashed, text, label, weights, share, length, scores, sett
     """Move the corrections of a text's label and of the best others so that the margin between them grows."""
     first, stop = hashed.starts[text], hashed.starts[text + 1]
     for _ in range(_N_CORRECTED):
-        best = np.int64(-1)
+        best = -1
         for other in range(scores.size):
             if other != label and (best < 0 or scores[other] > scores[best]):
                 best = other

@@ -10,7 +10,7 @@ from .._forest import require
 from ..estimators import appended
 from ..persistence import read_array
 from ._base import are_moderate
-from ._class_sum_kernels import LabelTotals, MarginSettings, Postings, add_postings, learn_margins, score_labels
+from ._class_sum_kernels import LabelTotals, MarginSettings, FeatureLists, add_postings, learn_margins, score_labels
 from ._hash_kernels import N_COLUMNS, N_KINDS, Weighing
 from ._hashing import DocumentFrequencies, HashedTexts
 
@@ -34,7 +34,7 @@ class ClassSums:
 
     Attributes
     ----------
-    postings : Postings
+    postings : FeatureLists
         Sums and corrections by feature.
     totals : LabelTotals
         The number of texts of each label, and the lengths of the sums.
@@ -42,7 +42,7 @@ class ClassSums:
         For each feature of each stored text, its weight in the sums.
     """
 
-    def __init__(self, postings: Postings, totals: LabelTotals, stored: np.ndarray) -> None:
+    def __init__(self, postings: FeatureLists, totals: LabelTotals, stored: np.ndarray) -> None:
         self.postings, self.totals, self.stored = postings, totals, stored
         self._room: Any = None
 
@@ -123,8 +123,9 @@ class ClassSums:
     def _grow(self) -> None:
         """Double the arrays of the postings."""
         old = self.postings
-        longer = (np.concatenate([array, np.zeros_like(array)]) for array in (old.labels, old.sums, old.corrections))
-        self.postings = Postings(old.starts, old.sizes, old.capacities, *longer, old.end)
+        self.postings = old._replace(
+            labels=_doubled(old.labels), sums=_doubled(old.sums), corrections=_doubled(old.corrections)
+        )
 
     def learn_further(
         self, hashed: HashedTexts, frequencies: DocumentFrequencies, labels: np.ndarray, order: np.ndarray
@@ -199,13 +200,23 @@ def _weighing(frequencies: DocumentFrequencies, n_labels: int) -> Weighing:
     return frequencies.weighing(_FACTORS, most=_MOST if n_labels > _MANY_LABELS else 1.0)
 
 
-def _postings_of(columns: np.ndarray, labels: np.ndarray, sums: np.ndarray, corrections: np.ndarray) -> Postings:
+def _postings_of(columns: np.ndarray, labels: np.ndarray, sums: np.ndarray, corrections: np.ndarray) -> FeatureLists:
     """Return postings of entries that are sorted by feature and label."""
     sizes = np.bincount(columns, minlength=_N_FEATURES)
     starts, n = np.cumsum(sizes) - sizes, columns.size
     capacity = int(_SPARE * n) + 1024
-    arrays = (np.zeros(capacity, np.int32), *np.zeros((2, capacity), np.float32))
-    for array, values in zip(arrays, (labels, sums, corrections), strict=True):
-        array[:n] = values
-    sizes = sizes.astype(np.int32)
-    return Postings(starts, sizes, sizes.copy(), *arrays, np.array([n]))
+    held = FeatureLists(
+        starts,
+        sizes.astype(np.int32),
+        sizes.astype(np.int32),
+        np.zeros(capacity, np.int32),
+        np.zeros(capacity, np.float32),
+        np.zeros(capacity, np.float32),
+        np.array([n]),
+    )
+    held.labels[:n], held.sums[:n], held.corrections[:n] = labels, sums, corrections
+    return held
+
+
+def _doubled(array: np.ndarray) -> np.ndarray:
+    return np.concatenate([array, np.zeros_like(array)])

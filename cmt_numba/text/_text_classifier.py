@@ -225,8 +225,8 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
         """Forget texts, and classes that have no others.
 
         The stored texts are deleted at once, and the sums of their classes no longer contain them. Corrections and
-        vectors keep traces until all texts are learned again: by ``calibrate()``, or when more than a fifth of the texts
-        have been removed.
+        vectors keep traces until all texts are learned again: by ``calibrate()``, or after more than a fifth of the
+        texts have been removed.
 
         Parameters
         ----------

@@ -31,7 +31,7 @@ from ._stored_texts import MOST_IDS, StoredTexts
 _MOST_CLASSES = 500  # maximum number of classes for learned vectors, which score all classes for each text
 _MOST_CELLS = 1 << 22  # maximum size of a matrix of scores
 _MANY = 0.25  # share of new texts in one call, or of removed ones since, above which all are learned again
-_REPLAYED, _REPLAYED_BY_VECTORS = 8, 3  # stored texts learned again with each new one
+_REPLAYED, _REPLAYED_BY_VECTORS = 12, 4  # stored texts learned again with each new one
 _FADING = 4.0  # how fast learned vectors, which improve with passes over all texts, lose weight to class sums
 
 
