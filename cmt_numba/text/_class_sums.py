@@ -10,7 +10,7 @@ from .._forest import require
 from ..estimators import appended
 from ..persistence import read_array
 from ._base import are_moderate
-from ._class_sum_kernels import LabelTotals, MarginSettings, FeatureLists, add_postings, learn_margins, score_labels
+from ._class_sum_kernels import FeatureLists, LabelTotals, MarginSettings, add_postings, learn_margins, score_labels
 from ._hash_kernels import N_COLUMNS, N_KINDS, Weighing
 from ._hashing import DocumentFrequencies, HashedTexts
 
