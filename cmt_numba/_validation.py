@@ -11,7 +11,7 @@ import scipy.sparse
 
 from ._arrays import label_array as label_array
 from ._arrays import unmasked
-from ._change import share_rows
+from ._change import map_threads, spans
 from ._forest import (
     INVALID_CELLS,
     LEFT,
@@ -247,20 +247,18 @@ def _for_kernels(array: Any, dtype: type) -> np.ndarray:
 
 
 def _normalized(values: np.ndarray, indices: np.ndarray, offsets: np.ndarray, n_threads: int) -> np.ndarray:
-    unit = np.empty(values.size, np.float32)
-
-    def normalize(first: int, stop: int) -> None:
-        bad_row = normalize_rows(values, offsets, first, stop, unit)
+    """Return the values of rows scaled to unit length."""
+    unit, n_rows = np.empty(values.size, np.float32), offsets.size - 1
+    length = max(_SCALED_ROWS_WORTH_A_THREAD, -(-n_rows // n_threads))
+    if n_rows <= length:
+        bad_rows = [normalize_rows(values, offsets, 0, n_rows, unit)]
+    else:
+        parts = spans(n_rows, length)
+        bad_rows = map_threads(lambda part: normalize_rows(values, offsets, *part, unit), parts, n_threads)
+    for bad_row in bad_rows:
         if bad_row >= 0:
             cells = slice(offsets[bad_row], offsets[bad_row + 1])
             _refuse_row(bad_row, values[cells], indices[cells])
-
-    n_rows = offsets.size - 1
-    n_threads = min(n_threads, n_rows // _SCALED_ROWS_WORTH_A_THREAD)
-    if n_threads > 1:
-        share_rows(normalize, n_rows, n_threads)
-    else:
-        normalize(0, n_rows)
     return unit
 
 
@@ -392,7 +390,7 @@ def check_hits(hits: Any, n_rows: int, state: State | None) -> Hits:
     TypeError
         If they are not ``Hits``.
     ValueError
-        If they are for another number of rows, or hold an exploration record that no query of the forest could make.
+        If they have another number of rows, or an exploration that no query of the forest could return.
     """
     if not isinstance(hits, Hits) or not isinstance(hits.exploration, Exploration):
         raise TypeError(f"hits must be the return value of query, got {type(hits).__name__}")
@@ -420,22 +418,18 @@ def check_hits(hits: Any, n_rows: int, state: State | None) -> Hits:
 
 def _are_as_returned(hits: Hits, n_rows: int) -> bool:
     """Return whether all arrays have the form of a query's result for ``n_rows`` rows and need no conversion."""
-    arrays = hits.ids, hits.scores, *hits.exploration
-    if not all(type(array) is np.ndarray and array.flags.carray for array in arrays):
+    ids, shape = hits.ids, (n_rows,)
+    if type(ids) is not np.ndarray or ids.ndim != 2 or ids.shape[0] != n_rows or ids.shape[1] == 0:
         return False
-    shape = hits.ids.shape
-    return (
-        tuple(array.dtype for array in arrays) == _DTYPES_OF_HITS
-        and len(shape) == 2
-        and shape[0] == n_rows
-        and shape[1] > 0
-        and hits.scores.shape == shape
-        and all(column.shape == (n_rows,) for column in hits.exploration)
-    )
+    shapes = (ids.shape, ids.shape, shape, shape, shape, shape, shape)
+    for array, dtype, expected in zip((ids, hits.scores, *hits.exploration), _DTYPES_OF_HITS, shapes, strict=True):
+        if type(array) is not np.ndarray or array.dtype != dtype or array.shape != expected or not array.flags.carray:
+            return False
+    return True
 
 
 def _as_integers(name: str, values: Any, dtype: type) -> np.ndarray:
-    """Return an array of integers of a type. Whole floats are accepted: tables with missing entries hold them."""
+    """Return an array of integers of a type. Whole floats are accepted: tables with gaps contain them."""
     given = _as_array(name, values)
     if given.dtype == dtype:
         return _for_kernels(given, dtype)
@@ -492,7 +486,7 @@ def check_integer(name: str, value: Any, least: int, most: int = 2**31 - 1) -> i
 
 
 def check_wanted(name: str, value: Any, n_stored: int) -> int:
-    """Return the number of memories or labels wanted for each row."""
+    """Return the requested number of memories or labels per row."""
     return check_integer(name, value, 1, max(MOST_WANTED, n_stored))
 
 
@@ -587,7 +581,7 @@ class Flag(NamedTuple):
 
 
 class Optional(NamedTuple):
-    """None, and the values that another constraint allows."""
+    """None, or a value that another constraint allows."""
 
     other: Constraint
 

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 import numpy as np
 
-from .._change import Workers, progress_bar, spans, undone_by
+from .._change import Workers, changes, progress_bar, spans, undone_by
 from .._forest import (
     COUNT,
     MOST_MEMORIES,
     Rows,
-    TreeRange,
     as_matrix,
     insert_slots,
     store_keys,
@@ -21,7 +19,8 @@ from .._forest import (
     withdraw_slots,
 )
 from .._validation import check_ids
-from .forest import Forest, changes
+from .cluster_lists import list_slots, withdraw_last
+from .forest import Forest
 from .reorganise import link_slots, remove_ids
 
 _INSERTS_TO_FILL = 8  # parts in which a full forest is replaced: removing all memories at once would erase the routers
@@ -97,16 +96,14 @@ def _append_rows(forest: Forest, rows: Rows, progress: bool, n_reroutes: int | N
     finisher = forest.finisher()
 
     def insert(run: Workers, start: int, stop: int) -> None:
-        def send_down(view: Any, trees: TreeRange) -> int:
-            return int(insert_slots(view, trees, first + stop, n_reroutes, finisher))
-
         store_keys(forest.view(), rows, start, stop)
-        forest.on_each_tree(send_down, run, first + n_rows)
+        forest.on_each_tree(run, insert_slots, first + stop, n_reroutes, finisher, n_memories=first + n_rows)
         forest.eviction.inserted(forest.allocated(), first + start)
 
     forest.in_steps(n_rows, "insert", progress, insert, n_rows)
     if is_linked:
         link_slots(forest, np.arange(first, first + n_rows), progress)
+    list_slots(forest, np.arange(first, first + n_rows), progress)
     if n_rows > first:  # so rarely that the cost of copying is negligible
         forest.put(trimmed(forest.allocated()))
 
@@ -125,7 +122,7 @@ def _take_back_ids(forest: Forest, first_id: int) -> None:
 def roll_back(forest: Forest, first: int | None = None) -> None:
     """Remove the memories in slots from ``first`` on, which were inserted last, and those that are not in every tree.
 
-    Their ids are reused. Routers keep what they have learned from them.
+    Their ids are reused. Routers are not reset.
     """
     if forest.state is None:
         return
@@ -136,5 +133,6 @@ def roll_back(forest: Forest, first: int | None = None) -> None:
         return
     forest.lock.step(partial(forest.eviction.taken_back, first))
     forest.lock.step(partial(forest.links.taken_back, first))
+    forest.lock.step(partial(withdraw_last, forest, first))
     for slot in reversed(range(first, forest.n_memories, _REMOVALS_IN_A_STEP)):
         forest.lock.step(partial(withdraw_slots, forest.view(), slot))

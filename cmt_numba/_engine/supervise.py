@@ -76,7 +76,7 @@ def learn_in_passes(tree: Any, rows: Rows, how: Supervision, orders: np.random.G
 def _rebuild_if_worthwhile(tree: Any, ids: np.ndarray, groups: np.ndarray) -> None:
     """Rebuild the trees if rewards have joined enough memories into groups.
 
-    A group of more than half of the memories says too little, and does not count.
+    A group of more than half of the memories is ignored, because it separates too little.
     """
     stored = np.isin(ids, tree.ids)
     ids, groups = ids[stored], groups[stored]

@@ -28,7 +28,7 @@ _EFFORTS = "efforts"  # name of a fact
 _KIND = "MemoryStore"  # the kind of files
 _VERSION = 2  # version of the facts. Version 1 has no digits, and lengths only for the cosine
 _NEW = {"n_reroutes": 1, "scorer_learning_rate": 0.01, "n_links": 24}  # options of a new tree, unless given
-_TREES, _TREES_WITHOUT_LINKS = 2, 4  # with links, trees only provide the entry points, so more trees do not help
+_TREES, _TREES_WITHOUT_LINKS = 1, 4  # with links, trees only provide the entry points, so more do not help
 
 T = TypeVar("T")
 
@@ -219,9 +219,9 @@ class StoreContents:
         return scipy.sparse.csr_array(X) if state.parameters.sparse else X.toarray()
 
     def check(self, *, thorough: bool) -> KeySpace:
-        """Return the key space after checking that tree, records and facts belong together.
+        """Return the key space after checking that tree, records and facts are consistent.
 
-        Unless ``thorough``, only counts and sums show whether there is one record for each memory.
+        Unless ``thorough``, only counts and sums are compared to check for one record per memory.
 
         Raises
         ------
@@ -333,7 +333,7 @@ class StoreContents:
             self._use(space_of(self.records.facts(), self.tree.n_features))
 
     def rekey(self, space: KeySpace) -> None:
-        """Recompute all keys for another space, within a change."""
+        """Recompute all keys for another space. Call it within a change."""
         self._n_rekeyed += 1
         try:
             ids = np.sort(self.tree.ids)

@@ -1,4 +1,4 @@
-"""Searches of a store: candidates are found by keys, through trees or by a scan, and ranked by vectors."""
+"""Searches of a store: candidates are found by keys, in trees, lists or by a scan, and ranked by vectors."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse
 
-from .._engine import Filter, Reach, scan_dense, search_among
+from .._engine import Filter, Reach, has_lists, scan_dense, search_among
 from .._engine import search as search_trees
 from .._forest import NONE, WORTH_A_CANDIDATE, WORTH_A_LEAF, Rows, State, as_matrix, stored_rows, unexplored
 from ..tree import ContextualMemoryTree
@@ -55,6 +55,11 @@ class Effort(NamedTuple):
         The number of memories at the time of the measurement.
     breadth : int
         The number of candidates to keep while following links; 0 if no links are followed.
+    gap : float or None
+        The largest difference between the scores of the nearest center and of the centers of the cluster lists that a
+        query searches; None if cluster lists are not faster.
+    n_rows_listed : int
+        The minimum number of rows of a query that searches cluster lists.
     """
 
     k: int
@@ -64,6 +69,12 @@ class Effort(NamedTuple):
     recall: float
     n_memories: int
     breadth: int = 0
+    gap: float | None = None
+    n_rows_listed: int = 0
+
+    def gap_for(self, n_rows: int) -> float | None:
+        """Return the gap for a query of some rows, or None if it does not search cluster lists."""
+        return self.gap if n_rows >= self.n_rows_listed else None
 
     def compares_all(self, n_candidates: int, n_rows: int, *, sparse: bool) -> bool:
         """Return whether comparing rows with all candidates is faster than a search."""
@@ -146,13 +157,16 @@ class StoreSearch:
         n_rows = rows.offsets.size - 1
         if k == 0:
             return NearestMemories(np.empty((n_rows, 0), np.int64), np.empty((n_rows, 0), np.float32))
+        gap = None
         if isinstance(effort, int):
             n_leaves, breadth = effort, 0
+        elif among is None and (gap := effort.gap_for(n_rows)) is not None and has_lists(self.tree._forest):
+            n_leaves, breadth = effort.n_probes or 1, effort.breadth
         elif effort.compares_all(n, n_rows, sparse=rows.sparse):
             return self.nearest(Q, rows, k, among)
         else:
-            n_leaves, breadth = effort.n_probes or 1, effort.breadth
-        found = self.near(Q, rows, k, n_leaves, among, breadth)
+            n_leaves, breadth, gap = effort.n_probes or 1, effort.breadth, None
+        found = self.near(Q, rows, k, n_leaves, among, breadth, gap=gap)
         if n_rows == 1 and found.ids.item(k - 1) != NONE:  # ten times as fast
             return found
         short = np.flatnonzero(found.ids[:, k - 1] == NONE)
@@ -169,21 +183,23 @@ class StoreSearch:
         among: Filter | None,
         breadth: int = 0,
         left_out: np.ndarray | None = None,
+        gap: float | None = None,
     ) -> NearestMemories:
         """Return the best ``k`` memories in ``n_leaves`` leaves or, with a breadth, along links from there.
 
-        Along links, the search for each row does not visit the memory whose id is in ``left_out``.
+        Along links, the search for each row does not visit the memory whose id is in ``left_out``. With a gap, cluster
+        lists are searched if there are any.
         """
         wanted, tree = k, self.tree
         if self.space.n_more > 0:
             wanted = max(k, min(tree.n_memories if among is None else among.ids.size, k + _MORE))
-        hits, reach = unexplored(rows.offsets.size - 1, wanted), Reach(n_leaves, breadth, left_out)
+        hits, reach = unexplored(rows.offsets.size - 1, wanted), Reach(n_leaves, breadth, left_out, gap)
         if among is None:
             search_trees(tree._forest, rows, reach, hits)
         else:
             tree._lock.read(partial(search_among, tree._forest, rows, reach, among, hits))
         found = NearestMemories(hits.ids, hits.scores)
-        return self._ranked(Q, rows, found, k, _SCAN_ERROR if rows.sparse else _SEARCH_ERROR)
+        return self._ranked(Q, rows, found, k, _SCAN_ERROR if rows.sparse else _SEARCH_ERROR)[0]
 
     def nearest(self, Q: Any, rows: Rows, k: int, among: Filter | None) -> NearestMemories:
         """Return the best ``k`` of all candidates.
@@ -208,12 +224,12 @@ class StoreSearch:
         """Return the best ``k`` of the ``k + more`` best by keys, and the rows that may have better candidates."""
         wanted = max(k, min(n, k + more))
         found, error = self._scan(rows, wanted, among)
-        best = self._ranked(Q, rows, found, k, error)
-        if wanted >= n or self.is_coded():
+        best, close = self._ranked(Q, rows, found, k, error)
+        if close.size == 0 or wanted >= n or self.is_coded():
             return best, _NO_ROWS
-        last = found.scores[:, -1]
-        limits = self.space.limits(Q, last[:, None], self._with_weights(error))[:, 0]
-        return best, np.flatnonzero(~(limits < best.scores[:, -1]) & (last > -np.inf))
+        last = found.scores[close, -1]
+        limits = self.space.limits(Q[close], last[:, None], self._with_weights(error))[:, 0]
+        return best, close[~(limits < best.scores[close, -1]) & (last > -np.inf)]
 
     def read(self, ids: np.ndarray) -> tuple[GivenVectors, list[Record], bool]:
         """Return the vectors of the stored ids among ``ids``, their records, and whether all vectors are exact.
@@ -294,18 +310,22 @@ class StoreSearch:
         state = self.tree._forest.state
         return np.empty(0, np.float32) if state is None else state.scorer.theta
 
-    def _ranked(self, Q: Any, rows: Rows, found: NearestMemories, k: int, error: float) -> NearestMemories:
-        """Return the best ``k`` of the memories found, by the scores of the metric."""
+    def _ranked(
+        self, Q: Any, rows: Rows, found: NearestMemories, k: int, error: float
+    ) -> tuple[NearestMemories, np.ndarray]:
+        """Return the best ``k`` of the memories found, by the scores of the metric.
+
+        Also return the rows for which keys alone do not decide which memories are the best.
+        """
         if self.space.n_more > 0:
-            return self._by_keys(Q, rows, found.ids, k)
+            return self._by_keys(Q, rows, found.ids, k), np.arange(rows.n_rows)
         close = _close_rows(found.scores, k, 2.0 * self._with_weights(error))
         if close.size == 0 and found.ids.shape[1] == k:
-            return found
+            return found, close
         ids, scores = found.ids[:, :k], found.scores[:, :k]
         if close.size > 0 and not self.is_coded():
-            exact = self._exactly(Q[close], rows.take(close), found.ids[close])
-            ids[close], scores[close] = exact.ids[:, :k], exact.scores[:, :k]
-        return NearestMemories(ids, scores)
+            ids[close], scores[close] = self._by_keys(Q[close], rows.take(close), found.ids[close], k)
+        return NearestMemories(ids, scores), close
 
     def _by_keys(self, Q: Any, rows: Rows, ids: np.ndarray, k: int) -> NearestMemories:
         """Return the best ``k`` of some memories, by keys if these are exact enough, otherwise by vectors."""
