@@ -5,7 +5,7 @@ A :class:`Forest` owns the state; every operation is a function that takes the f
 
 from .figure import plot_forest
 from .files import contents_of, restore, restore_pickled
-from .filters import ArrayCache, Filter
+from .filters import MOST_GATHERED, ArrayCache, Filter
 from .forest import Forest
 from .insert import insert_rows, roll_back
 from .learn import set_scorer, teach_rows, update_rows, warn_if_in_vain
