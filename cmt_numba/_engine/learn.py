@@ -27,6 +27,7 @@ from .._forest import (
     update_trees,
     with_runners_up,
 )
+from .cluster_lists import list_slots
 from .forest import Forest
 from .query import Reach, search
 from .reorganise import link_slots
@@ -130,8 +131,10 @@ def _move_keys(forest: Forest, rows: Rows, hits: Hits, rewards: np.ndarray, rate
         state = forest.allocated()
         moved, keys = moved_keys(state, rows.between(first, stop), slots[first:stop], rewards[first:stop], rate)
         forest.lock.step(partial(overwrite_keys, forest.view(), moved, keys))
+    changed = np.setdiff1d(slots, NONE)
     if forest.links.are_there:
-        link_slots(forest, np.setdiff1d(slots, NONE))
+        link_slots(forest, changed)
+    list_slots(forest, changed)
 
 
 @changes

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import copy
 import logging
+import math
 import warnings
 from functools import partial
 from typing import Any, NamedTuple, Protocol
@@ -748,7 +749,7 @@ def is_due(n_examples: int, n_learned: int) -> bool:
 
 def _n_times_grown(n_examples: int) -> int:
     """Return how many times the number of examples has grown by a quarter."""
-    return int(np.log(max(1, n_examples)) / np.log(1.0 + _GROWTH))
+    return int(math.log(max(1, n_examples)) / math.log(1.0 + _GROWTH))
 
 
 def replayed(

@@ -51,7 +51,8 @@ class MemoryStore:
     and vectors change together or not at all. Opening a folder maps the vectors and reads them on demand.
 
     Up to 4,096 vectors, or candidates of a filter, are searched exactly. Larger stores are searched through Contextual
-    Memory Trees and along links between near vectors, as far as ``target_recall`` requires.
+    Memory Trees and along links between near vectors, and with batches of queries in cluster lists, as far as
+    ``target_recall`` requires.
 
     Any number of threads may use a store. Changes are made one at a time, in steps; queries run between the steps and
     may see a part of a change.

@@ -166,7 +166,7 @@ def test_a_change_that_fails_part_way_leaves_a_valid_estimator(name: str, place:
     check(case, estimator, tmp_path / "estimator")
 
 
-def test_a_broken_first_fit_leaves_nothing_fitted():
+def test_a_failed_first_fit_leaves_nothing_fitted():
     case = CHANGES["dense classifier: first fit"]
     estimator = copied(case.fitted())
     with failing("estimators._classification_model.ClassificationModel._train_head"):

@@ -275,7 +275,7 @@ def test_forged_headers_are_refused(things: dict[str, Any], tmp_path: Path):
 
 
 @needs_jit
-def test_what_once_broke_loading_does_so_no_more(tmp_path: Path):
+def test_files_that_once_broke_loading_are_refused(tmp_path: Path):
     for path in sorted((CORPUS / "load").glob("*")):
         try:
             check(load_any(path))
@@ -285,7 +285,7 @@ def test_what_once_broke_loading_does_so_no_more(tmp_path: Path):
 
 @needs_jit
 @pytest.mark.skipif(sys.platform != "linux", reason="limits memory as Linux does")
-def test_files_gone_wrong_load_as_valid_trees_or_are_refused():
+def test_damaged_files_load_as_valid_trees_or_are_refused():
     from fuzz_load import outcomes, sound_files
 
     found = dict(outcomes(range(200), 1, 1, sound_files()))

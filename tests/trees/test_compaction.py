@@ -44,7 +44,7 @@ def test_the_memories_of_a_leaf_lie_together(keys: Any):
         np.testing.assert_array_equal(np.diff(slots), 1)
 
 
-def test_copies_take_what_is_said(dense_keys: np.ndarray):
+def test_copies_take_the_documented_memory(dense_keys: np.ndarray):
     tree = grown(dense_keys, n_trees=3)
     n, d = tree.n_memories, tree.n_features
     without = tree.nbytes
@@ -56,7 +56,7 @@ def test_copies_take_what_is_said(dense_keys: np.ndarray):
     assert tree.nbytes == without
 
 
-def test_a_compact_tree_lives_on(keys: Any):
+def test_a_compacted_tree_can_change(keys: Any):
     """Without reroutes nothing is random, so a compacted tree must stay equal to one that was not compacted."""
     trees = [grown(keys, n_trees=3, n_reroutes=0) for _ in range(2)]
     trees[1].compact()
@@ -103,7 +103,7 @@ def test_compaction_that_fails_changes_nothing(dense_keys: np.ndarray):
 
 
 @pytest.mark.parametrize("k", [1, 7])
-def test_keys_that_codes_cannot_tell_apart(rng: np.random.Generator, k: int):
+def test_keys_with_equal_codes(rng: np.random.Generator, k: int):
     """Keys that differ by less than the error of a code are still distinguished, and all of the best keys are found."""
     centres = rng.normal(size=(6, 24))
     keys = np.repeat(centres, 40, axis=0) + 2e-3 * rng.normal(size=(240, 24))
@@ -168,7 +168,7 @@ def test_wrong_copies_are_found(dense_keys: np.ndarray, change: Any, message: st
 
 
 @pytest.mark.parametrize("n_rows", [1, 2, 7, 8, 9, 50])
-def test_rows_side_by_side_do_not_disturb_each_other(keys: Any, n_rows: int):
+def test_rows_of_a_batch_are_independent(keys: Any, n_rows: int):
     tree = grown(keys, n_trees=2)
     together = tree.query(keys[:n_rows], 3, n_probes=5)
     for row in range(n_rows):

@@ -26,7 +26,7 @@ def labels_and_ranking(seed: int, n: int = 20, n_labels: int = 9) -> tuple[np.nd
 
 
 @given(SEEDS)
-def test_ndcg_is_scikit_learns(seed: int):
+def test_ndcg_equals_that_of_scikit_learn(seed: int):
     Y, scores, ranked = labels_and_ranking(seed)
     for k in (1, 3, 6):
         assert metrics.ndcg_at(Y, ranked, k) == pytest.approx(ndcg_score(Y, scores, k=k))
@@ -137,7 +137,7 @@ def test_recall_by_plain_loops(seed: int):
         (lambda: metrics.recall_at([[1]], [[-1]], 1), ValueError, "exact must contain at least one id"),
     ],
 )
-def test_mistakes_are_named(call: Any, error: type[Exception], message: str):
+def test_invalid_arguments_of_metrics_are_named(call: Any, error: type[Exception], message: str):
     with pytest.raises(error, match=message):
         call()
 
