@@ -37,7 +37,7 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 _LONGEST_HOLD = 0.02  # seconds, once no thread reads
 _LONGEST_DRAIN = 0.1  # seconds to wait for readers before that
-_LONGEST_WORK = 0.01  # seconds of a change, after which its next step first lets waiting readers in
+_LONGEST_WORK = 0.01  # seconds of a change after which its next step lets waiting readers in first
 _PAUSE_RATIO = 2.0  # length of a pause relative to the hold before it
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.001, 0.1
 _LEAST_PATIENCE = 0.01  # seconds to wait for threads that still read when the gate closes
@@ -97,7 +97,7 @@ class ReadWriteLock:
             _locks.add(self)
 
     def _renew(self) -> None:
-        """Forget all other threads."""
+        """Start again without the threads of a parent process."""
         self._queueing, self._registering, self.instant = Lock(), Lock(), Lock()
         self._last = _Turn()
         if self._changer != get_ident():

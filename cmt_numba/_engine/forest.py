@@ -38,7 +38,7 @@ from .._validation import check_known, check_rows, unit_rows
 from .filters import ArrayCache, Filter
 from .options import ROUTER_LOSSES, SCORER_LOSSES
 
-_FIRST_ROWS, _FIRST_INSERTS = 16, 128  # of a first step; an insert into one tree takes about 20 us
+_FIRST_ROWS, _FIRST_INSERTS = 16, 128  # in a first step: rows, or inserts into single trees of about 20 us each
 _ROWS_WORTH_A_THREAD = 64  # below this, starting a thread costs more than it saves
 
 
@@ -108,7 +108,7 @@ class Forest:
         self.eviction = new_eviction(self.options["eviction"], bounded=self.options["max_memories"] is not None)
         self.links = Linkage(self.options["n_links"])
 
-    # What it holds
+    # Contents
 
     @property
     def n_memories(self) -> int:
@@ -215,10 +215,10 @@ class Forest:
         """Replace the state, and with it the policy and the links if memories have moved to other slots."""
         if state is not self.state:
             self.state, self.eviction, self.links = state, eviction or self.eviction, links or self.links
-            self._view = None  # it refers to the arrays of the former state
+            self._view = None  # it refers to the arrays of the previous state
 
     def view(self, state: State | None = None) -> Any:
-        """Return the forest in the form that kernels take, cached for each state."""
+        """Return the forest in the form that kernels take. The last one is cached."""
         state = state or self.state
         known = self._view
         if known is None or known[0] is not state:

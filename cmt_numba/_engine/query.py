@@ -41,8 +41,8 @@ from .filters import MOST_GATHERED, Filter
 from .forest import Forest
 
 _ROWS_AT_ONCE = 64  # rows answered in one step by one thread
-_ROWS_IN_A_LARGE_BLOCK = 512  # with few candidates
-_ROWS_IN_A_BLOCK, _MEMORIES_IN_A_BLOCK = 64, 8192  # sizes of a matrix product; changes wait for a block
+_ROWS_IN_A_LARGE_BLOCK = 512  # if there are few candidates
+_ROWS_IN_A_BLOCK, _MEMORIES_IN_A_BLOCK = 64, 8192  # sizes of a matrix product; changes wait for it to end
 
 
 class Reach(NamedTuple):

@@ -431,7 +431,7 @@ class DurableTree(ContextualMemoryTree):
         return self._journal.folder.database
 
     def _transaction(self, work: Callable[[], T]) -> T:
-        """Make all changes of ``work``, and what it writes to further tables, or nothing of it."""
+        """Call ``work`` in one transaction of its changes and of what it writes to further tables."""
         return self._journal.transaction(work)
 
     def check_invariants(self) -> None:
@@ -475,7 +475,7 @@ class DurableTree(ContextualMemoryTree):
         self._form.change("remove", {"ids": ids})
 
     def replace(self, ids: Any, X: Any, *, progress: bool = False) -> None:
-        """Give memories other keys; see :meth:`ContextualMemoryTree.replace`."""
+        """Replace the keys of memories; see :meth:`ContextualMemoryTree.replace`."""
         self._form.change("replace", {"ids": ids, "X": X}, progress=progress)
 
     def reroute(self, n: int, *, progress: bool = False) -> None:
