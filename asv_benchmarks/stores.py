@@ -18,7 +18,22 @@ import numpy as np
 from shared.labelled_sets import read_lines
 from shared.products import best_by_product
 from shared.texts import packages
-from shared.vectors import FEATURES, N_ASKED, K, Vectors, bytes_of, clustered, features, file_of, graph_of, recall, unit
+from shared.vector_rivals import rivals_of
+from shared.vectors import (
+    FEATURES,
+    N_ASKED,
+    K,
+    Vectors,
+    bytes_of,
+    clustered,
+    features,
+    file_of,
+    graph_of,
+    low_rank,
+    recall,
+    summaries,
+    unit,
+)
 from sklearn.decomposition import TruncatedSVD
 from tabulate import tabulate
 
@@ -557,6 +572,78 @@ def first(options: argparse.Namespace) -> None:
     headers = ["store", "first query", "target 0.995", "filter, 1/2", "filter, 1/7", "longest", "median"]
     print(f"CPU time in ms, {options.features} features; the first rows include compilation\n")
     print(tabulate(table, headers, floatfmt=".2f"))
+
+
+@commands.add(
+    DATA,
+    argument("--n", type=int, default=50_000, help="vectors of each set, if there are as many"),
+    argument("--features", type=int, default=256, help="features of clusters, vectors of low rank and texts"),
+    argument("--sets", nargs="+", default=["clusters", "low rank", "pictures", "texts"]),
+)
+def rivals(options: argparse.Namespace) -> None:
+    """Compare the time that a recall takes with the product in NumPy, faiss, hnswlib, ScaNN and SVS, on one thread.
+
+    Of each library the fastest setting that was tried is shown, for a batch of 1,000 rows and for single rows.
+    """
+    n, d = options.n, options.features
+    sets = {
+        "clusters": lambda: clustered(n, d),
+        "low rank": lambda: low_rank(n, d),
+        "pictures": lambda: features(options.data, "flickr8k"),
+        "texts": lambda: summaries(options.data, n, d),
+    }
+    for name in options.sets:
+        data = sets[name]()
+        print(f"\n{name}: {data.stored.shape[0]} x {data.stored.shape[1]}\n", flush=True)
+        headers = [
+            "",
+            "built in s",
+            *(f"{what} {target}" for target in (0.95, 0.99) for what in ("batch", "single row")),
+        ]
+        print(tabulate(list(compared(data)), headers), flush=True)
+
+
+def compared(data: Vectors) -> Iterator[list[Any]]:
+    """Yield the time to build each index, and its recall and times for two targets."""
+    stored, asked = data
+    product = lambda some: np.argpartition(some @ stored.T, -K, axis=1)[:, -K:]  # noqa: E731
+    true, table = product(asked), {0.95: "", 0.99: ""}
+
+    def cells(measured: list[tuple[float, float, str]]) -> list[str]:
+        """Return the fastest searches that reach each target, in a batch and alone."""
+        shown = []
+        for target in table:
+            for column in (1, 2):
+                reached = [row for row in measured if row[0] >= target]
+                best = min(reached, key=lambda row: row[column], default=None)
+                shown.append("" if best is None else f"{best[0]:.3f}, {best[column]:.0f} us")
+        return shown
+
+    def measured(search: Callable[[np.ndarray], Any]) -> tuple[float, float, float]:
+        search(asked[:1])
+        found = search(asked)
+        batch = min(timed(lambda: search(asked))[1] for _ in range(3)) / len(asked)
+        ones = np.split(asked[:200], 200)
+        single = min(timed(lambda: [search(one) for one in ones])[1] for _ in range(3)) / len(ones)
+        return recall(np.asarray(found), true), 1e6 * batch, 1e6 * single
+
+    store = MemoryStore(random_state=0, n_threads=1)
+    _, seconds = timed(lambda: store.add(range(len(stored)), stored))
+    row = ["store", f"{seconds:.1f}"]
+    for target in table:
+        store.calibrate(K, target_recall=target)
+        share, batch, single = measured(lambda some: store.query(some, K, target_recall=target).keys)  # noqa: B023
+        row += [f"{share:.3f}, {batch:.0f} us", f"{share:.3f}, {single:.0f} us"]
+    yield row
+    for rival in rivals_of(stored):
+        results: list[Any] = []
+        for _, search in rival.searches:
+            if recall(np.asarray(search(asked)), true) >= min(table):
+                results.append(measured(search))
+            if results and results[-1][0] >= max(table) and len(results) > 1:
+                break
+        yield [rival.name, f"{rival.seconds:.1f}", *cells(results)]
+    yield ["product", "0.0", *cells([measured(product)])]
 
 
 SHARES = (0.5, 0.1, 0.05, 0.01, 0.005, 0.001)

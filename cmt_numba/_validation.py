@@ -390,7 +390,7 @@ def check_hits(hits: Any, n_rows: int, state: State | None) -> Hits:
     TypeError
         If they are not ``Hits``.
     ValueError
-        If they are for another number of rows, or hold an exploration record that no query of the forest could make.
+        If they have another number of rows, or an exploration that no query of the forest could return.
     """
     if not isinstance(hits, Hits) or not isinstance(hits.exploration, Exploration):
         raise TypeError(f"hits must be the return value of query, got {type(hits).__name__}")
@@ -429,7 +429,7 @@ def _are_as_returned(hits: Hits, n_rows: int) -> bool:
 
 
 def _as_integers(name: str, values: Any, dtype: type) -> np.ndarray:
-    """Return an array of integers of a type. Whole floats are accepted: tables with missing entries hold them."""
+    """Return an array of integers of a type. Whole floats are accepted: tables with gaps contain them."""
     given = _as_array(name, values)
     if given.dtype == dtype:
         return _for_kernels(given, dtype)
@@ -486,7 +486,7 @@ def check_integer(name: str, value: Any, least: int, most: int = 2**31 - 1) -> i
 
 
 def check_wanted(name: str, value: Any, n_stored: int) -> int:
-    """Return the number of memories or labels wanted for each row."""
+    """Return the requested number of memories or labels per row."""
     return check_integer(name, value, 1, max(MOST_WANTED, n_stored))
 
 
@@ -581,7 +581,7 @@ class Flag(NamedTuple):
 
 
 class Optional(NamedTuple):
-    """None, and the values that another constraint allows."""
+    """None, or a value that another constraint allows."""
 
     other: Constraint
 

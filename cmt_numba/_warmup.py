@@ -19,7 +19,7 @@ _PACKAGE_FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
 def warmup(kinds: Iterable[str] = KINDS, *, n_jobs: int | None = None, progress: bool | None = None) -> None:
-    """Compile kernels now, so that no later process waits for it.
+    """Compile kernels now, so that later processes need not wait.
 
     The first call of each method compiles what it needs and keeps it on disk, in the folder that the environment
     variable ``NUMBA_CACHE_DIR`` names, by default beside the package or, if this cannot be written, in the user's
@@ -86,7 +86,7 @@ def _run(parts: list[str], n_jobs: int, progress: bool | None) -> None:
 
 
 def _run_part(part: str) -> None:
-    """Make the calls of a part in a process of its own."""
+    """Make the calls of a part in a separate process."""
     path = os.pathsep.join(filter(None, (_PACKAGE_FOLDER, os.environ.get("PYTHONPATH"))))
     done = subprocess.run(
         [sys.executable, "-m", f"{__package__}._warmup", part],

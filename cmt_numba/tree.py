@@ -247,7 +247,7 @@ class ContextualMemoryTree:
         """
         return plot_forest(self._forest)
 
-    @changes  # changes nothing, but other changes must wait
+    @changes  # read-only, but excludes other changes
     def check_invariants(self) -> None:
         """Check all invariants of the trees, the key store, the links and the eviction policy.
 
@@ -518,7 +518,7 @@ class ContextualMemoryTree:
         how = Supervision(
             reward,
             None if own_ids is None else check_memory_ids(own_ids, rows.n_rows),
-            check_integer("k", k, 1, MOST_WANTED - 1),  # one more than wanted, for the row's own memory
+            check_integer("k", k, 1, MOST_WANTED - 1),  # one more than requested, for the row's own memory
             max(8, _LEAVES_OF_EACH * self._forest.n_trees) if n_probes is None else n_probes,
             epsilon,
             check_real("key_learning_rate", key_learning_rate, 0.0, 1.0),
@@ -644,7 +644,7 @@ class ContextualMemoryTree:
 
     # Files, pickles and copies
 
-    @changes  # changes nothing, but other changes must wait
+    @changes  # read-only, but excludes other changes
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the trees, their memories and everything learned to a file.
 
@@ -711,7 +711,7 @@ class ContextualMemoryTree:
     def _contents(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         return contents_of(self._forest)
 
-    @changes  # changes nothing, but other changes must wait
+    @changes  # read-only, but excludes other changes
     def __getstate__(self) -> dict[str, Any]:
         fields, arrays = self._contents()
         return {"fields": fields, "arrays": {name: array.copy() for name, array in arrays.items()}}
@@ -720,7 +720,7 @@ class ContextualMemoryTree:
         self._set_up(state["fields"])
         restore_pickled(self._forest, state["fields"], state["arrays"])
 
-    @changes  # changes nothing, but other changes must wait
+    @changes  # read-only, but excludes other changes
     def _twin(self) -> ContextualMemoryTree:
         """Return an independent copy, which continues exactly as this tree would."""
         twin = ContextualMemoryTree.__new__(ContextualMemoryTree)

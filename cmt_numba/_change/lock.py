@@ -37,7 +37,7 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 _LONGEST_HOLD = 0.02  # seconds, once no thread reads
 _LONGEST_DRAIN = 0.1  # seconds to wait for readers before that
-_LONGEST_WORK = 0.01  # seconds of a change after which its next step lets waiting readers in first
+_LONGEST_WORK = 0.01  # seconds of a change after which waiting readers run before the next step
 _PAUSE_RATIO = 2.0  # length of a pause relative to the hold before it
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.001, 0.1
 _LEAST_PATIENCE = 0.01  # seconds to wait for threads that still read when the gate closes
@@ -101,9 +101,9 @@ class ReadWriteLock:
         self._queueing, self._registering, self.instant = Lock(), Lock(), Lock()
         self._last = _Turn()
         if self._changer != get_ident():
-            self._changer, self._turn = None, self._last  # the change under way, or the last one
+            self._changer, self._turn = None, self._last  # the current change, or the last one
             self._gate: Lock | None = None  # locked during a step
-            self._hold: Lock | None = None  # locked while readers hold back
+            self._hold: Lock | None = None  # locked while readers must wait
             self._kept_waiting = False  # whether a reader has waited since the hold began
         self._local = local()
         self._readers: list[ref[Lock]] = []  # the locks of all threads that have read
@@ -180,7 +180,7 @@ class ReadWriteLock:
         return any(reading not in (None, own) for reading in (known() for known in self._readers))
 
     def _hold_readers(self) -> None:
-        """Make readers hold back once they have had their turn, and wait for current readers."""
+        """Stop readers from starting again, and wait for current readers."""
         now = time.perf_counter()
         if now < self._open_until:
             time.sleep(self._open_until - now)

@@ -3,6 +3,7 @@
 A :class:`Forest` owns the state; every operation is a function that takes the forest first.
 """
 
+from .cluster_lists import count_in_lists, gaps_of, has_lists, make_lists
 from .figure import plot_forest
 from .files import contents_of, restore, restore_pickled
 from .filters import ArrayCache, Filter

@@ -34,6 +34,7 @@ from .._forest import (
     with_more,
     with_spare_room,
 )
+from .._heads import VectorLists
 from .._validation import check_known, check_rows, unit_rows
 from .filters import ArrayCache, Filter
 from .options import ROUTER_LOSSES, SCORER_LOSSES
@@ -76,6 +77,8 @@ class Forest:
         All arrays; None before the first insert, which sets the form and the width of keys. See :meth:`put`.
     eviction, links
         The eviction policy and the links between memories.
+    lists : VectorLists or None
+        Cluster lists of the memories, if searches have asked for them.
     filters : ArrayCache
         Filters of recent queries.
     pace : Pace
@@ -107,6 +110,7 @@ class Forest:
         self._finisher: Any = None
         self.eviction = new_eviction(self.options["eviction"], bounded=self.options["max_memories"] is not None)
         self.links = Linkage(self.options["n_links"])
+        self.lists: VectorLists | None = None
 
     # Contents
 
@@ -126,7 +130,10 @@ class Forest:
     def nbytes(self) -> int:
         """Bytes of all arrays."""
         state = self.state
-        return 0 if state is None else count_bytes(state) + self.eviction.nbytes + self.links.nbytes
+        if state is None:
+            return 0
+        of_lists = 0 if self.lists is None else self.lists.nbytes
+        return count_bytes(state) + self.eviction.nbytes + self.links.nbytes + of_lists
 
     def ids(self) -> np.ndarray:
         """Return the ids of all memories by slot."""
@@ -167,6 +174,8 @@ class Forest:
             with self.lock.instant:
                 self.eviction.check(self.state)
             self.links.check(self.state)
+            if self.lists is not None:
+                self.lists.check(self.n_memories)
             self.check_bound()
 
     def check_bound(self) -> None:
@@ -211,11 +220,18 @@ class Forest:
         """Return an empty state for keys of the form and width of these rows."""
         return new_state(kernel_parameters(self.options, rows.n_features, rows.sparse), self.streams)
 
-    def put(self, state: State, eviction: Eviction | None = None, links: Linkage | None = None) -> None:
-        """Replace the state, and with it the policy and the links if memories have moved to other slots."""
+    def put(
+        self,
+        state: State,
+        eviction: Eviction | None = None,
+        links: Linkage | None = None,
+        lists: VectorLists | None = None,
+    ) -> None:
+        """Replace the state, and with it the policy, links and lists if memories have moved to other slots."""
         if state is not self.state:
             self.state, self.eviction, self.links = state, eviction or self.eviction, links or self.links
-            self._view = None  # it refers to the arrays of the previous state
+            self.lists = lists or self.lists
+            self._view = None  # it refers to the arrays of the former state
 
     def view(self, state: State | None = None) -> Any:
         """Return the forest in the form that kernels take. The last one is cached."""
@@ -240,6 +256,7 @@ class Forest:
         with self.lock.instant:  # queries may draw random numbers meanwhile
             twin = Forest(self.options, self.n_threads, self.streams.copy())
             twin.state, twin.eviction, twin.links = copy.deepcopy((self.state, self.eviction, self.links))
+            twin.lists = None if self.lists is None else self.lists.copy()
         twin.pace, twin.has_warned = self.pace, self.has_warned
         return twin
 

@@ -19,6 +19,7 @@ from .._forest import (
     withdraw_slots,
 )
 from .._validation import check_ids
+from .cluster_lists import list_slots, withdraw_last
 from .forest import Forest
 from .reorganise import link_slots, remove_ids
 
@@ -102,6 +103,7 @@ def _append_rows(forest: Forest, rows: Rows, progress: bool, n_reroutes: int | N
     forest.in_steps(n_rows, "insert", progress, insert, n_rows)
     if is_linked:
         link_slots(forest, np.arange(first, first + n_rows), progress)
+    list_slots(forest, np.arange(first, first + n_rows), progress)
     if n_rows > first:  # so rarely that the cost of copying is negligible
         forest.put(trimmed(forest.allocated()))
 
@@ -120,7 +122,7 @@ def _take_back_ids(forest: Forest, first_id: int) -> None:
 def roll_back(forest: Forest, first: int | None = None) -> None:
     """Remove the memories in slots from ``first`` on, which were inserted last, and those that are not in every tree.
 
-    Their ids are reused. Routers keep what they have learned from them.
+    Their ids are reused. Routers are not reset.
     """
     if forest.state is None:
         return
@@ -131,5 +133,6 @@ def roll_back(forest: Forest, first: int | None = None) -> None:
         return
     forest.lock.step(partial(forest.eviction.taken_back, first))
     forest.lock.step(partial(forest.links.taken_back, first))
+    forest.lock.step(partial(withdraw_last, forest, first))
     for slot in reversed(range(first, forest.n_memories, _REMOVALS_IN_A_STEP)):
         forest.lock.step(partial(withdraw_slots, forest.view(), slot))

@@ -1,4 +1,4 @@
-"""Learning from rewards (UPDATE, Algorithm 3), and from rows whose right memories are known."""
+"""Learn from rewards (UPDATE, Algorithm 3) and from known correct memories."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ from .._forest import (
     update_trees,
     with_runners_up,
 )
+from .cluster_lists import list_slots
 from .forest import Forest
 from .query import Reach, search
 from .reorganise import link_slots
@@ -87,7 +88,7 @@ def set_scorer(forest: Forest, weights: np.ndarray, squares: np.ndarray) -> None
     Raises
     ------
     ValueError
-        If the arrays are not one finite number for each feature, or there are no memories; nothing has changed then.
+        If the arrays do not have one finite number per feature, or there are no memories; nothing has changed then.
     """
     state = forest.state
     if state is None:
@@ -130,8 +131,10 @@ def _move_keys(forest: Forest, rows: Rows, hits: Hits, rewards: np.ndarray, rate
         state = forest.allocated()
         moved, keys = moved_keys(state, rows.between(first, stop), slots[first:stop], rewards[first:stop], rate)
         forest.lock.step(partial(overwrite_keys, forest.view(), moved, keys))
+    changed = np.setdiff1d(slots, NONE)
     if forest.links.are_there:
-        link_slots(forest, np.setdiff1d(slots, NONE))
+        link_slots(forest, changed)
+    list_slots(forest, changed)
 
 
 @changes

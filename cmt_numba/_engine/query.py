@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._change import TimedSteps, map_threads, progress_bar, spans
+from .._change import Pace, TimedSteps, map_threads, progress_bar, spans
 from .._forest import (
     ALL,
     N_MEMORIES,
@@ -36,13 +36,15 @@ from .._forest import (
     unexplored,
 )
 from .._jit import keeping_interpreter
+from .cluster_lists import listed_candidates
 from .coded_candidates import search_coded
 from .filters import MOST_GATHERED, Filter
 from .forest import Forest
 
 _ROWS_AT_ONCE = 64  # rows answered in one step by one thread
-_ROWS_IN_A_LARGE_BLOCK = 512  # if there are few candidates
-_ROWS_IN_A_BLOCK, _MEMORIES_IN_A_BLOCK = 64, 8192  # sizes of a matrix product; changes wait for it to end
+_PACE_OF_LISTS = Pace(1024, 0.02)  # rows of a step share the lists that they reach, so steps are longer
+_ROWS_IN_A_LARGE_BLOCK = 512  # with few candidates
+_ROWS_IN_A_BLOCK, _MEMORIES_IN_A_BLOCK = 64, 8192  # sizes of a matrix product; changes wait for a block
 
 
 class Reach(NamedTuple):
@@ -56,11 +58,15 @@ class Reach(NamedTuple):
         Candidates to keep while following links. With 0, or without links, none are followed.
     left_out : ndarray of int64, shape (n_rows,), optional
         The id of a memory that each row's search along links does not visit.
+    gap : float, optional
+        Search the cluster lists whose centers are at most this much farther from a row than the nearest one. Without
+        cluster lists this has no effect.
     """
 
     n_leaves: int
     breadth: int = 0
     left_out: np.ndarray | None = None
+    gap: float | None = None
 
 
 def query_forest(
@@ -132,6 +138,9 @@ def search(
         state = forest.fitting_state(rows)
         if state is None:
             return
+        if reach.gap is not None and (lists := listed_candidates(forest, reach.gap)) is not None:
+            search_coded(state, lists, rows.between(first, stop), hits.between(first, stop))
+            return
         view = forest.view(state)
         if reach.breadth > 0 and forest.links.are_there:
             _follow_links(forest, view, rows, first, stop, reach, 0, ALL, hits)
@@ -150,7 +159,8 @@ def search(
     with keeping_interpreter(n_rows), progress_bar(n_rows, "query", progress) as report:
 
         def answer_in_steps(span: tuple[int, int]) -> None:
-            steps = TimedSteps(*span, forest.pace)
+            pace = forest.pace if reach.gap is None else _PACE_OF_LISTS
+            steps = TimedSteps(*span, pace)
             for first, stop in steps:
                 forest.lock.read(partial(steps.take, answer, first, stop))
                 report(stop - first)
@@ -163,7 +173,7 @@ def search_among(
 ) -> None:
     """Write the best of the memories in ``among`` into ``hits``. Call this within a read of the forest.
 
-    Rows for which links find fewer candidates than a random search would are left unanswered.
+    Rows are left unanswered if links find fewer candidates for them than a random search would.
     """
     state = forest.fitting_state(rows)
     chosen = among.slots(forest.slots_of, forest.lock.n_steps)

@@ -22,6 +22,7 @@ from .._forest import (
     with_tree,
     without_trees,
 )
+from .cluster_lists import enter_changed, list_slots, moved_lists, withdraw_last
 from .forest import Forest
 
 
@@ -31,8 +32,11 @@ def remove_ids(forest: Forest, ids: np.ndarray) -> None:
     forest.known_slots(ids)
 
     def remove(start: int, stop: int) -> None:
-        forest.links.unlink(forest.view(), forest.slots_of(ids[start:stop]))
+        slots, left = forest.slots_of(ids[start:stop]), forest.n_memories - (stop - start)
+        forest.links.unlink(forest.view(), slots)
+        withdraw_last(forest, left)
         remove_memories(forest.view(), forest.eviction.recency, forest.links.near, ids[start:stop])
+        enter_changed(forest, slots[slots < left])  # the last memories have moved there
 
     steps = TimedSteps(0, ids.size, forest.pace)
     for start, stop in steps:
@@ -60,12 +64,16 @@ def replace_rows(forest: Forest, ids: np.ndarray, rows: Rows, progress: bool = F
         forest.on_each_tree(run, reinsert_slots, Turn(at, stop, finisher), slots)
         if in_one_step and forest.links.are_there:
             forest.links.link(forest.view(), slots)
+        if in_one_step:
+            enter_changed(forest, slots)
 
     if not in_one_step:
         forest.lock.step(overwrite)
     forest.in_steps(rows.n_rows, "replace", progress, reinsert)
     if not in_one_step and forest.links.are_there:
         link_slots(forest, slots, progress)
+    if not in_one_step:
+        list_slots(forest, slots, progress)
 
 
 def link_slots(forest: Forest, slots: np.ndarray, progress: bool = False) -> None:
@@ -95,7 +103,7 @@ def reroute_memories(forest: Forest, n: int, progress: bool = False) -> None:
 def rebuild_trees(forest: Forest, ids: np.ndarray, groups: np.ndarray, progress: bool = False) -> None:
     """Rebuild the trees and keep groups of memories together. Raises KeyError if an id is not stored.
 
-    Other memories are groups of their own. The new trees are swapped in when all are complete.
+    Every other memory is a separate group. The new trees are swapped in when all are complete.
     """
     slots, before = forest.known_slots(ids), forest.allocated()
     group = np.arange(forest.n_memories)
@@ -118,9 +126,9 @@ def compact_memories(forest: Forest, copies: bool) -> None:
     state = compacted(before, copies=copies)
 
     def swap_in() -> None:
-        # One assignment swaps all in: the policy and the links refer to memories by slot.
+        # One call swaps all in: the policy, the links and the lists refer to memories by slot.
         moved = forest.eviction.moved(before, state), forest.links.moved(before, state)
-        forest.put(state, *moved)
+        forest.put(state, *moved, moved_lists(forest, state))
 
     forest.lock.step(swap_in)
 

@@ -55,7 +55,7 @@ def larger(state: State, capacity: int, needed: int, n_memories: int) -> int:
 
 
 def with_room_for_keys(state: State, n_rows: int, n_cells: int) -> State:
-    """Return a state that can take ``n_rows`` more memories, whose sparse keys have ``n_cells`` cells in all.
+    """Return a state with room for ``n_rows`` more memories, whose sparse keys have ``n_cells`` cells in total.
 
     If there is room, it is the same object.
     """
@@ -76,7 +76,7 @@ def with_room_for_keys(state: State, n_rows: int, n_cells: int) -> State:
 
 
 def keys_with_room(parameters: Any, keys: KeyArrays, n_rows: int, n_cells: int, *, coded: bool = False) -> KeyArrays:
-    """Return a key store that can take ``n_rows`` more keys, which have ``n_cells`` cells in all if they are sparse."""
+    """Return a key store that can take ``n_rows`` more keys, with ``n_cells`` cells in total if they are sparse."""
     needed = int(keys.totals[N_MEMORIES]) + n_rows
     capacity = keys.ids.size
     if needed > capacity:
@@ -171,7 +171,7 @@ def with_more(state: State, status: int, n_memories: int) -> State:
 
 
 def with_spare_room(state: State, n_rows: int, n_memories: int) -> State:
-    """Return a state whose large arrays probably have room for a change of ``n_rows`` memories.
+    """Return a state whose large arrays will usually have room for a change of ``n_rows`` memories.
 
     The forest will soon hold ``n_memories``.
     """
@@ -238,7 +238,7 @@ def with_tables(state: Any, size: int) -> Any:
         If so many cells cannot be addressed.
     """
     if size > MOST_CELLS:
-        raise MemoryError(f"a tree's routers cannot have more than {MOST_CELLS} cells in all, but {size} are wanted")
+        raise MemoryError(f"a tree's routers cannot have more than {MOST_CELLS} cells in all, but {size} are needed")
     table = np.empty((state.nodes.shape[0], size), state.routers.table.dtype)
     moved = state._replace(
         nodes=state.nodes.copy(),

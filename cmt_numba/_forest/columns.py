@@ -31,7 +31,7 @@ def larger_capacity(n: int, needed: int) -> int:
 
 
 def with_room(array: np.ndarray, n: int, n_more: int, fill: Any = None) -> np.ndarray:
-    """Return an array with the first ``n`` entries of ``array`` and room for ``n_more`` behind them.
+    """Return an array with the first ``n`` entries of ``array`` and room for ``n_more`` after them.
 
     It is the same array if there is room, otherwise as :func:`resized` returns it.
     """

@@ -60,7 +60,7 @@ class Eviction:
         """Forget the memories in slots ``first`` and above, whose insert failed."""
 
     def moved(self, old: State, new: State) -> Eviction:
-        """Return a policy for ``new``, which holds the memories of ``old`` in other slots. Leave this one unchanged."""
+        """Return a policy for ``new``, which has the memories of ``old`` in other slots. This one is unchanged."""
         return self
 
     def check(self, state: State) -> None:

@@ -15,7 +15,7 @@ WORTH_KEEPING = 0.5  # the least reward for which a query is stored as a further
 WORTH_FINDING = 1.0  # the least reward for which routers learn the path to a memory; lower rewards are rarely the best
 
 NO_ROOM = np.empty((0, 0), np.float32)
-"""Stands for no scratch space for a probe."""
+"""Placeholder for the scratch space of a probe."""
 
 _PUBLIC_MODULE = "cmt_numba"
 """The module under which pickles find the classes."""
@@ -182,7 +182,7 @@ class ShownHits(Hits):
             If the trees have changed since the query, or these are not the answers as the query has returned them.
         """
         if self._found is None:
-            raise RuntimeError("propensities are known of what a query has returned: read them before changing it")
+            raise RuntimeError("propensities must be read before the hits are changed")
         if callable(self._found):
             self._found = self._found()
         return self._found
@@ -196,7 +196,7 @@ ShownHits.__module__ = _PUBLIC_MODULE
 
 
 UNEXPLORED = Exploration(*(np.empty(0, dtype) for dtype in (np.int32, np.int32, np.int32, np.int8, np.float32)))
-"""Stands for a record of exploration in kernels that do not use it."""
+"""Placeholder for a record of exploration in kernels that do not use it."""
 
 
 class Feedback(NamedTuple):
@@ -263,7 +263,7 @@ def without_own(hits: Hits, own_ids: np.ndarray, k: int) -> Hits:
 
 
 def with_runners_up(hits: Hits, others: Hits) -> Hits:
-    """Return the first memory of each row, and the better of the two ``others`` that is another one.
+    """Return the first memory of each row, and the better of the two ``others`` that differs from it.
 
     Rows without a memory and rows that explored a node have no other, since their rewards are not compared.
     """

@@ -104,7 +104,7 @@ def _teach(parameters, trees, routers, t, node, x, work):
 def _split(view, t, leaf, work):
     """Turn a full leaf into an internal node above two leaves (Algorithm 5, lines 3 to 7).
 
-    Returns which array is full if there is no room, and changes nothing then.
+    If there is no room, returns which array is full and changes nothing.
     """
     forest = by_reference(view)
     trees, routers, keys = forest.trees, forest.routers, forest.keys
@@ -221,7 +221,7 @@ def _insert_from(view, forest, t, slot, place, n, work):
 def begin_move(trees, keys, t, slot, moved_from):
     """Start moving a memory from the root. Its former leaf, if any, stays until the memory has arrived."""
     counters = trees.counters
-    following = peek_below(trees.streams, t, counters[t, COUNT])  # the most likely draw of the next reroute
+    following = peek_below(trees.streams, t, counters[t, COUNT])  # the likeliest draw of the next reroute
     prefetch(trees.leaf_of[t], following)
     prefetch_key(keys, following)
     counters[t, MOVING_SLOT] = slot

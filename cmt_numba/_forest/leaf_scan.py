@@ -26,7 +26,7 @@ class Best(NamedTuple):
     """
 
     scores: np.ndarray  # float32 (k,)
-    ties: np.ndarray  # uint64 (k,): decides between equal scores
+    ties: np.ndarray  # uint64 (k,): breaks ties between equal scores
     slots: np.ndarray  # int64 (k,)
     n_found: np.ndarray  # int64 (1,): number of entries
     waiting: np.ndarray  # int64 (width of a leaf,): slots of the leaf's memories that are still to be scored

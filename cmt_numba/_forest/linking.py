@@ -88,7 +88,7 @@ def _is_covered(codes, near, walk, slot, at, new):
 
 @inner
 def _make_room(codes, near, walk, slot, new):
-    """Drop a link of a slot without room, to make room for ``new``. Return whether one was dropped.
+    """Drop a link of a full slot to make room for ``new``. Return whether one was dropped.
 
     It is the farthest link that is covered by another, or else the farthest. This may be ``new`` itself.
     """

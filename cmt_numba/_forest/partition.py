@@ -1,9 +1,9 @@
 """Rebuild trees around groups of memories that belong together.
 
-An online tree receives one memory after another and cannot know which will belong together. When rewards have shown
-it, the tree can be built from the root down like a label tree (Parabel, Prabhu et al., 2018; XR-Linear, Yu et al.,
-2022): balanced 2-means over the mean keys of the groups halves each node, its router is trained to separate the halves,
-and each memory follows the router, so that its own key finds it.
+An online tree receives one memory after another and cannot know which will belong together. Once rewards have shown it,
+the tree can be built from the root down like a label tree (Parabel, Prabhu et al., 2018; XR-Linear, Yu et al., 2022):
+balanced 2-means over the mean keys of the groups halves each node, its router is trained to separate the halves, and
+each memory follows the router, so that its own key finds it.
 
 New trees are complete before they replace the old ones, so an interrupt or running out of memory changes nothing. Sums
 are computed by loops of NumPy and SciPy that do not depend on threads.
@@ -139,7 +139,7 @@ def _hang(state: State, t: int, place: int, part: _Part) -> None:
 
 
 def _hang_leaf(state: State, t: int, part: _Part) -> None:
-    """Put a part into a leaf of its own."""
+    """Put a part into its own leaf."""
     leaf = int(state.counters[t, LEAVES_END])
     state.counters[t, LEAVES_END] += 1
     state.leaves[t, leaf] = np.array((part.slots.size, part.parent, NONE), LEAF)

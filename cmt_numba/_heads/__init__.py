@@ -8,7 +8,7 @@ from .candidates import (
     list_labels,
     score_labels,
 )
-from .coded_lists import CodedLists, coded_lists
+from .coded_lists import CodedLists, chained, coded_lists
 from .examples import (
     ExampleParameters,
     StoredExamples,
@@ -64,7 +64,17 @@ from .label_scorers import (
     without_negligible_weights,
     without_tables,
 )
-from .landmarks import ROWS_ASKED, ScorerLists, best_listed, dense_scorers, listed, scaled, vectors_of
+from .landmarks import (
+    MEMBERS_SAMPLED,
+    ROWS_ASKED,
+    ScorerLists,
+    best_listed,
+    dense_scorers,
+    find_centers,
+    listed,
+    scaled,
+    vectors_of,
+)
 from .lessons import CandidateSearch, HeadLesson
 from .list_search import Landmarks, Scorers, search_lists
 from .multiclass_svm import (
@@ -98,3 +108,4 @@ from .search import FoundLabels, Questions, SearchEffort, all_of
 from .shortlists import new_shortlists, shortlist_rows
 from .solved_labels import Training, learn_afresh, learn_memberships
 from .stored_duals import N_STORED, StoredDuals, duals_of_slots, no_stored_duals, resume, trim_duals, with_duals
+from .vector_lists import VectorLists

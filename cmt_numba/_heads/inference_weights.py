@@ -74,7 +74,7 @@ class Common(NamedTuple):
     """
 
     labels: Annotated[np.ndarray, kind_of(np.int64, "common labels")]
-    # one entry if the scorers are not laid out
+    # one entry if there are no lists
     offsets: Annotated[np.ndarray, kind_of(np.int64, "offsets of common labels")]
     # position of an entry's label in ``labels``
     places: Annotated[np.ndarray, kind_of(np.int32, "entries of common labels")]

@@ -168,7 +168,7 @@ def with_labels(head: Head, rows: Rows, lengths: np.ndarray | None = None) -> He
 
 
 def with_more_cells(head: Head) -> Head:
-    """Return a head with twice as many cells for sparse scorers, or more if more are wanted."""
+    """Return a head with twice as many cells for sparse scorers, or more if needed."""
     used, wanted = int(head.counters[0, TABLES_END]), int(head.counters[0, CELLS_WANTED])
     return with_tables(head, max(2 * used, used + wanted))
 

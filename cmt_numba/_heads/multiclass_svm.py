@@ -314,7 +314,7 @@ def _plan_row(candidates, x, right, row, duals, margin, plan):
 
 @kernel
 def plan_steps(rows, found, duals, margin, steps):
-    """Plan the steps of rows in turn; the first candidate of each is its right label.
+    """Plan the steps of rows in turn; the first candidate of each is its correct label.
 
     The scores of ``found`` do not include the steps of earlier rows of the block, so these are added. The result is as
     if each row were learned before the next.

@@ -1,8 +1,8 @@
 """Named tuples of arrays that are passed to kernels many times.
 
 A kernel that is called from Python unpacks a named tuple array by array and checks the type of each. For a forest this
-takes some eight microseconds, where a search for a single row may take thirty. So the words that describe the arrays
-are written once, and kernels receive their address.
+takes about eight microseconds, and a search for a single row may take only thirty. So the words that describe the
+arrays are written once, and kernels receive their address.
 """
 
 from typing import Any

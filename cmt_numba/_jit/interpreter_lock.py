@@ -88,7 +88,7 @@ def keeps_interpreter(method: Method) -> Method:
 
 
 class KernelWrapper(PyCallWrapper):  # type: ignore[misc]
-    """What Python calls: it releases the interpreter lock unless the calling thread keeps it."""
+    """The entry for Python, which releases the interpreter lock unless the calling thread keeps it."""
 
     def build_wrapper(self, api: Any, builder: Any, *arguments: Any) -> None:
         """Write the code of the wrapper."""

@@ -148,7 +148,7 @@ class KernelCache(FunctionCache):  # type: ignore[misc]
 
 
 def _can_run(target: tuple[str, str, str], compiled: tuple[str, str, str]) -> bool:
-    """Return whether a processor can run code that was compiled for another one, both described as in Numba's cache."""
+    """Return whether a processor can run code compiled for another processor, both described as in Numba's cache."""
     return target[0] == compiled[0] and _features(compiled[2]) <= _features(target[2])
 
 

@@ -412,7 +412,7 @@ class Policy(Lockable, Saved, ABC):
         OF_ALL["n_actions"].check("n_actions", policy._options["n_actions"])
         policy._generator = read_generator("the generator", fields.get("generator"))
         ids = arrays.get("ids")
-        require(ids is not None and ids.ndim == 1 and ids.dtype == np.int64, "there must be an array of ids")
+        require(ids is not None and ids.ndim == 1 and ids.dtype == np.int64, "the array of ids is missing")
         assert ids is not None
         require(bool(np.all((ids >= 0) & (ids <= MOST_ACTIONS))), f"actions must be between 0 and {MOST_ACTIONS}")
         require(np.unique(ids).size == ids.size, "actions must be distinct")

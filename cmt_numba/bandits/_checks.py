@@ -130,7 +130,7 @@ def check_actions(actions: Any, n_rows: int | None = None, *, name: str = "actio
     TypeError
         If they are not integers.
     ValueError
-        If there are no actions, not one for each row, or one is negative or too large.
+        If there are no actions, their number is wrong, or one is negative or too large.
     """
     array = _integers(name, actions)
     if array.ndim != 1:

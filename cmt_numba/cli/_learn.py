@@ -40,7 +40,7 @@ def learn(
         X = vectorizer.fit_transform(rows.X, rows.y)
     else:
         X, vectorizer = keys_of_rows(rows.X, options)
-    verbose = estimator.verbose  # what is saved does not depend on the terminal
+    verbose = estimator.verbose  # the saved model must not depend on the terminal
     estimator.set_params(verbose=verbose or progress).fit(X, rows.y).set_params(verbose=verbose)
     return Model(estimator, options, vectorizer=vectorizer)
 

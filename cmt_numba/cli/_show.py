@@ -66,7 +66,7 @@ def _show_curve(console: Console, result: ProgressiveResult) -> None:
 
 
 def show_model(console: Console, name: str, model: Model) -> None:
-    """Print the facts about a model, and of its parameters and trees those that are worth a look."""
+    """Print the facts about a model, its parameters other than the defaults, and the shape of large trees."""
     described = describe_model(model)
     show_pairs(console, f"{name}: model", described["model"].items())
     usual = type(model.estimator)().get_params()

@@ -1,4 +1,4 @@
-"""Questions and changes that clients send to shards and replicas, and the answers."""
+"""Calls of clients to shards and replicas: questions, which only read, and changes; and the answers."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Reply(NamedTuple):
     """The answer to a question."""
 
     value: Any
-    progress: MoveProgress  # received: as of before the answer; given: as of after it
+    progress: MoveProgress  # received: before the answer; given: after it
 
 
 class OtherTopology(NamedTuple):
@@ -109,7 +109,7 @@ _QUESTIONS: dict[str, Callable[..., Any]] = {
 def answer(
     store: MemoryStore, moves: Moves, version: int, name: str, arguments: tuple[Any, ...]
 ) -> Reply | OtherTopology:
-    """Answer a question of a client whose topology has a version."""
+    """Answer a question from a client with a version of the topology."""
     find = partial(_answer, store, moves, version, name, arguments)
     return alone(store, find) if name == "facts" else find()
 

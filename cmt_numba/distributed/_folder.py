@@ -76,11 +76,12 @@ class ShardList(NamedTuple):
     Attributes
     ----------
     topology : Topology
-        The shards. They may have a later topology, which is then the valid one.
+        The shards. If they have a later topology, that one is valid.
     n_parts : int
         The number of shards when the folder was created, among which ``max_items`` was divided.
     n_made : int
-        The number of shards ever made. Names are not reused, because clients may remember the actors of old shards.
+        The number of shards created so far, including removed ones. Names are not reused, because clients may remember
+        the actors of old shards.
     complete : bool
         Whether all shards have been opened.
     spare : tuple of str
@@ -143,7 +144,7 @@ def _checked_names(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def read_classifier_list(folder: Path) -> tuple[int, bool] | None:
-    """Return the number of shards of a classifier, and whether all have been created; None if there is no folder."""
+    """Return the number of shards of a classifier and whether all have been created, or None if there is no folder."""
     found = _CLASSIFIER_FILE.read(folder)
     if found is None:
         return None

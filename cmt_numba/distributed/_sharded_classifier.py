@@ -202,18 +202,9 @@ class ShardedClassifier:
     # Learning
 
     def fit(self, X: Any, y: Any) -> Self:
-        """Learn from examples, forgetting earlier ones.
+        """Learn from examples, forgetting earlier ones; see :meth:`cmt_numba.CMTClassifier.fit`.
 
-        Parameters
-        ----------
-        X : array-like or sparse matrix, shape (n, n_features)
-            Examples. They are put into Ray's object store once, for all shards.
-        y : array-like, shape (n,)
-            Their classes: at least one for each shard.
-
-        Returns
-        -------
-        self
+        There must be a class for each shard. The examples are put into Ray's object store once, for all shards.
 
         Raises
         ------
@@ -227,19 +218,7 @@ class ShardedClassifier:
         return self._teach(X, y, afresh=True)
 
     def partial_fit(self, X: Any, y: Any) -> Self:
-        """Learn from further examples, of known classes or new ones.
-
-        Parameters
-        ----------
-        X : array-like or sparse matrix, shape (n, n_features)
-            Examples.
-        y : array-like, shape (n,)
-            Their classes, of the same type as earlier ones.
-
-        Returns
-        -------
-        self
-        """
+        """Learn from further examples; see :meth:`cmt_numba.CMTClassifier.partial_fit`."""
         return self._teach(X, y, afresh=False)
 
     def _teach(self, X: Any, y: Any, *, afresh: bool) -> Self:
@@ -321,39 +300,13 @@ class ShardedClassifier:
     # Replies
 
     def predict(self, X: Any) -> np.ndarray:
-        """Return the class of each row.
-
-        Parameters
-        ----------
-        X : array-like or sparse matrix, shape (n, n_features)
-            Queries.
-
-        Returns
-        -------
-        ndarray of shape (n,)
-            One of ``classes_`` for each row.
-        """
+        """Return the class of each row; see :meth:`cmt_numba.CMTClassifier.predict`."""
         classes, scores = self._best(X, 1)
         answers: np.ndarray = classes[np.arange(scores.shape[0]), scores.argmax(axis=1)]
         return answers
 
     def top_classes(self, X: Any, k: int = 5) -> tuple[np.ndarray, np.ndarray]:
-        """Return the ``k`` best classes of each row.
-
-        Parameters
-        ----------
-        X : array-like or sparse matrix, shape (n, n_features)
-            Queries.
-        k : int, default 5
-            Classes wanted.
-
-        Returns
-        -------
-        classes : ndarray of int64, shape (n, k)
-            Positions in ``classes_``, best first; -1 where there are fewer candidates.
-        scores : ndarray of float32, shape (n, k)
-            Their scores; minus infinity where there is no class.
-        """
+        """Return the best classes of each row; see :meth:`cmt_numba.CMTClassifier.top_classes`."""
         k = check_wanted("k", k, self._all_classes().size)
         classes, scores = self._best(X, k)
         if not np.isin(classes, self._all_classes()).all():
@@ -366,20 +319,7 @@ class ShardedClassifier:
         return positions, np.pad(scores, missing, constant_values=-np.inf)
 
     def score(self, X: Any, y: Any) -> float:
-        """Return the share of the rows whose class is predicted.
-
-        Parameters
-        ----------
-        X : array-like or sparse matrix, shape (n, n_features)
-            Queries.
-        y : array-like, shape (n,)
-            Their classes.
-
-        Returns
-        -------
-        float
-            From 0 to 1.
-        """
+        """Return the share of the rows whose class is predicted."""
         answers, y = self.predict(X), np.ravel(label_array("y", y))
         check_entries("y", y.size, answers.size)
         return float(np.mean(answers == y))

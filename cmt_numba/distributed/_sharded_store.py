@@ -291,7 +291,7 @@ class ShardedStore:
         results.missing_shards = tuple(missing)
         return results
 
-    # What it holds
+    # Contents
 
     def get(self, keys: Any) -> Items:
         """Return the vectors and payloads of memories; see :meth:`cmt_numba.MemoryStore.get`."""
@@ -511,11 +511,6 @@ class ShardedStore:
         read or changed by key are moved first. If the process or a shard dies, the move is resumed when the store is
         opened again, or by :meth:`finish_move`. The new shard has the options of the others.
 
-        Returns
-        -------
-        str
-            The name of the new shard.
-
         Raises
         ------
         NoAnswerError
@@ -530,26 +525,14 @@ class ShardedStore:
         return resizing.add_shard(self._own_cluster())
 
     def remove_shard(self, name: str | None = None) -> str:
-        """Move the memories of a shard to the others, and end it; return its name.
+        """Move the memories of a shard, by default the last, to the others, end it, and return its name.
 
-        The store can be used meanwhile, as with :meth:`add_shard`.
-
-        Parameters
-        ----------
-        name : str, optional
-            The name of the shard; the last one by default.
-
-        Returns
-        -------
-        str
-            The name of the shard that was removed.
+        The store can be used meanwhile, as with :meth:`add_shard`, which lists further errors.
 
         Raises
         ------
         ValueError
             If there is no such shard, or no other.
-        NoAnswerError, ClusterError, OSError, RuntimeError
-            As for :meth:`add_shard`.
         """
         return resizing.remove_shard(self._own_cluster(), name)
 
@@ -560,8 +543,6 @@ class ShardedStore:
         ------
         MoveError
             If a shard does not accept memories. :meth:`undo_move` undoes the move.
-        NoAnswerError, ClusterError, OSError, RuntimeError
-            As for :meth:`add_shard`.
         """
         resizing.finish_move(self._own_cluster())
 
@@ -569,11 +550,6 @@ class ShardedStore:
         """Undo the move of memories after a failure of :meth:`add_shard` or :meth:`remove_shard`.
 
         Memories that have moved go back. A shard being added is ended, and one being removed stays.
-
-        Raises
-        ------
-        MoveError, NoAnswerError, ClusterError, OSError, RuntimeError
-            As for :meth:`finish_move`.
         """
         resizing.undo_move(self._own_cluster())
 
@@ -637,19 +613,7 @@ class ShardedStore:
     ) -> Self:
         """Load a store into memory from a folder that :meth:`save` has written.
 
-        Parameters
-        ----------
-        path : path-like
-            The folder.
-        target_recall, n_replicas, exchange_every, address, timeout, max_pending, actor_options
-            As for the constructor.
-
-        Raises
-        ------
-        cmt_numba.persistence.FileFormatError
-            If a file is damaged or missing.
-        OSError
-            If a file cannot be read.
+        The options are those of the constructor, and errors those of :meth:`cmt_numba.MemoryStore.load`.
         """
         _check_limits(n_replicas, exchange_every, timeout, max_pending)
         folder = Path(path).absolute()

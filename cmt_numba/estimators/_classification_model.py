@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import copy
 import logging
+import math
 import warnings
 from functools import partial
 from typing import Any, NamedTuple, Protocol
@@ -345,7 +346,7 @@ class ClassificationModel:
             self.index.feature_weights = found._replace(is_used=former.is_used)
 
     def _warn_if_cut_off(self, rows: Rows) -> None:
-        """Warn once if rows of new classes seem to come from a vocabulary that was fitted without them."""
+        """Warn once if rows of new classes seem to come from a vectorizer fitted without these classes."""
         if self.index.feature_weights is not None and seem_cut_off(self.index.feature_weights, rows):
             self.has_warned = True
             warnings.warn(
@@ -506,7 +507,7 @@ class ClassificationModel:
         self.choice = choose(self.index.examples, self.example_lengths, self.index.n_labels, options, predict)
 
     def _competing(self, rows: Rows, labels: np.ndarray, options: ClassificationOptions) -> np.ndarray:
-        """Return the labels that compete with the labels of these rows; a label is repeated for each such row."""
+        """Return the labels that compete with the labels of these rows, repeated for each such row."""
         index, shape = self.index, (rows.n_rows, N_COMPETITORS)
         if index.scores_all:
             shortlists = new_shortlists(labels, N_COMPETITORS)
@@ -587,8 +588,8 @@ class ClassificationModel:
     def without(self, classes: np.ndarray, slots: np.ndarray, options: ClassificationOptions) -> ClassificationModel:
         """Return a model without these classes (positions) and stored examples (slots).
 
-        It shares nothing with this model. Labels get new numbers. Time and memory are in proportion to the model,
-        however little is removed. If much is removed, the rest is learned again.
+        It shares nothing with this model. Labels get new numbers. Time and memory are proportional to the size of the
+        model, even if little is removed. If much is removed, the rest is learned again.
         """
         index, labels = self.index, self.label_of_class[classes]
         fewer, tree = copy.copy(index), copy.deepcopy(index.tree)
@@ -741,20 +742,20 @@ class ClassificationModel:
 def is_due(n_examples: int, n_learned: int) -> bool:
     """Return whether all examples must be learned again, because many are new since the last time.
 
-    Nothing is due before the first fit.
+    False before the first fit.
     """
     return n_learned > 0 and n_examples - n_learned >= max(_FEWEST, _GROWTH * n_learned)
 
 
 def _n_times_grown(n_examples: int) -> int:
     """Return how many times the number of examples has grown by a quarter."""
-    return int(np.log(max(1, n_examples)) / np.log(1.0 + _GROWTH))
+    return int(math.log(max(1, n_examples)) / math.log(1.0 + _GROWTH))
 
 
 def replayed(
     examples: StoredExamples, n_new: int, competing: np.ndarray, generator: np.random.Generator, n_swept: int = 0
 ) -> tuple[np.ndarray, int]:
-    """Draw stored examples to learn together with the newest ``n_new``; return their slots and how many are swept.
+    """Draw stored examples to learn together with the newest ``n_new``; return their slots and the number to sweep.
 
     Half of them are drawn from all earlier examples. For the other half, first a label is drawn from ``competing``, and
     then one of its examples. The newest examples follow, and then up to ``n_swept`` others from all. The time hardly

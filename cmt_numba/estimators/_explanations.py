@@ -120,7 +120,7 @@ def _contributions(weights: Any, x: Any) -> Any:
 
 
 def _largest(contributions: Any, i: int, names: np.ndarray | None, n: int) -> list[tuple[Any, float]]:
-    """Return the features with the largest positive contributions to row ``i``, and these, largest first."""
+    """Return the features with the largest positive contributions to row ``i``, largest first, with these."""
     if scipy.sparse.issparse(contributions):
         cells = slice(contributions.indptr[i], contributions.indptr[i + 1])
         features, values = contributions.indices[cells], contributions.data[cells]

@@ -78,7 +78,7 @@ class _Number:
 
 
 class _Choice:
-    """One of some values that JSON can express."""
+    """One of a set of JSON values."""
 
     def __init__(self, *choices: Any) -> None:
         self._choices = choices
@@ -203,7 +203,7 @@ class _Labels:
 
 
 class _Optional:
-    """None, or a value for another store."""
+    """None, or a value of another attribute store."""
 
     def __init__(self, store: _Store) -> None:
         self._store = store
@@ -254,7 +254,7 @@ class _Generator:
 
 
 class _Values:
-    """Values of a retriever's memories. Pickles can hold any objects, files only some types."""
+    """Values of a retriever's memories. Pickles may contain any objects, files only some types."""
 
     def __init__(self, *, pickled: bool = False) -> None:
         self._pickled = pickled

@@ -69,7 +69,7 @@ def check_sample_weight(sample_weight: Any, n_rows: int) -> np.ndarray | None:
     Raises
     ------
     TypeError, ValueError
-        If there is not one number from 0 to 1,000,000 for each row, or all are 0.
+        If their number is wrong, one is not between 0 and 1,000,000, or all are 0.
     """
     if sample_weight is None:
         return None

@@ -92,7 +92,7 @@ _LABELS_PER_LEVEL = 400  # most candidates per level of a balanced tree, if ther
 _FEWEST_LISTED = 16  # candidates from the index that are scored with all their weights
 _SHARE_LISTED = 1 / 64  # share of the candidates from the index, if that is more
 _FURTHER_ENTRIES = 2  # entries read for each label found, which only add to its score; none in training
-_MOST_RANKED = 16  # wanted labels, above which trees are searched as well
+_MOST_RANKED = 16  # number of requested labels above which trees are also searched
 _WIDER_IN_TRAINING = 2  # times the leaves and listed labels, for harder negatives
 
 # The same for label sets, beyond the common labels.
@@ -102,7 +102,7 @@ _LISTED_FOR_A_LABEL = 12  # candidates per label that a row has on average, if t
 _WIDER_LISTS_IN_TRAINING = 3
 
 # The inverted index and the digest of a head.
-_LIGHTEST_LISTED_OF_SETS = 0.1  # the many small weights from hard negatives find nothing
+_LIGHTEST_LISTED_OF_SETS = 0.1  # the many small weights from hard negatives do not help to find labels
 _ROWS_WORTH_A_LAYOUT = 64  # laying scorers out takes about as long as scoring this many rows without it
 _GROWTH_LISTED = 1.25  # growth factor of the number of labels after which the index is rebuilt
 _MANY_LABELS = 1000  # reading this many scorers takes a few milliseconds

@@ -17,7 +17,7 @@ METRICS = ("euclidean", "cosine")
 
 _SCORES_AT_ONCE = 1 << 21  # in a block of rows, 8 MB
 _VALUES_AT_ONCE = 1 << 20  # in a block of pairs that are compared in float64
-_FURTHER = 8  # examples selected beyond those wanted
+_FURTHER = 8  # additional examples selected
 _ROUNDING = 2.0**-20  # relative to the squared lengths of two rows: squared distances closer than this are equal
 
 

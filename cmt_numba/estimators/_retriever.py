@@ -279,7 +279,7 @@ class CMTRetriever(MemoryEstimator):
     def remove(self, ids: Any) -> Self:
         """Remove memories with all their keys and values.
 
-        Their ids are not used again. What was learned from them stays.
+        Their ids are never reused. Weights learned from them stay.
 
         Parameters
         ----------
@@ -338,7 +338,7 @@ class CMTRetriever(MemoryEstimator):
     def set_values(self, ids: Any, y: Any) -> Self:
         """Replace the values of memories.
 
-        Their ids and keys stay, and so does what was learned from the old values.
+        Their ids and keys stay, and so do weights learned from the old values.
 
         Parameters
         ----------

@@ -113,7 +113,7 @@ class ValueStore:
         return ValueStore(self.take(places))
 
     def _in_one_type(self, more: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return stored and further values in one type: objects if no other type keeps all values exactly."""
+        """Return stored and further values in one type: objects if no other type represents all values exactly."""
         values: np.ndarray = self._some
         if values.dtype == more.dtype:
             return values, more

@@ -176,7 +176,7 @@ class Run(NamedTuple):
     us_per_query: float
     by_probes: list[tuple[float, float]]  # the main measure and the microseconds per query for each number of leaves
     profile: TreeProfile | None
-    answers: Any  # predictions of the last run, if its details are wanted
+    answers: Any  # predictions of the last run, if details are requested
     calibration: dict[str, list[float]]
 
 

@@ -39,8 +39,8 @@ def kinds_of(given: Sequence[str]) -> dict[str, str]:
 class KindsOfColumns:
     """The kinds of the columns of a file: those given, and the others by their values.
 
-    A column is of numbers if all its values are. Otherwise it is of categories if, in the rows where that shows first,
-    a value occurs at least twice and has at most five words on average. All other columns are text.
+    A column is of numbers if all its values are. Otherwise it is of categories if, in the first rows that decide it, a
+    value occurs at least twice and has at most five words on average. All other columns are text.
 
     Parameters
     ----------

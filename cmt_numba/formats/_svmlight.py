@@ -17,7 +17,7 @@ from ._labels import MOST_LABELS, complaint_about_labels, indicator, label_list
 from ._source import Batch, ReadOptions, Source
 from ._text import FormatError, LineBlock, first_line, read_blocks
 
-_MOST_FEATURES = 2**31 - 1  # what kernels can index; imported from them, reading a file would import Numba
+_MOST_FEATURES = 2**31 - 1  # most that kernels can index; defined here so that reading a file does not import Numba
 _FLOAT32_MOST = float(np.finfo(np.float32).max)
 
 

@@ -93,7 +93,7 @@ def _leave_to_the_parent() -> None:
     global _opening
     _opening = threading.Lock()
     for connection in _connections:
-        connection.turn = threading.RLock()  # another thread of the parent may have held it
+        connection.turn = threading.RLock()  # another thread of the parent may have held the lock
     for database in _open:
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(database._connection))
 

@@ -157,7 +157,7 @@ class _TreeForm:
         evicted = forest.last_evicted if forest.last_evicted.size > 0 else None
         return answer, Entry(name, operation.stored(arguments), fingerprint(tree), evicted, self.journal.identity)
 
-    # What queries change
+    # Changes by queries
 
     def draw_word(self) -> int:
         """Return 64 bits of the random stream for queries. Losing a draw does no harm."""
@@ -431,7 +431,7 @@ class DurableTree(ContextualMemoryTree):
         return self._journal.folder.database
 
     def _transaction(self, work: Callable[[], T]) -> T:
-        """Call ``work`` in one transaction of its changes and of what it writes to further tables."""
+        """Make all changes of ``work``, including its writes to further tables, or none of them."""
         return self._journal.transaction(work)
 
     def check_invariants(self) -> None:

@@ -397,7 +397,7 @@ class Journal:
             finally:
                 self._writing.release()
 
-    # What is on disk
+    # Contents of the disk
 
     def sync(self) -> None:
         """Write all changes to disk and wait for it.

@@ -186,12 +186,12 @@ class LandmarkIndex(Saved):
 
     @keeps_interpreter
     def remove(self, ids: Any) -> None:
-        """Remove rows. Their ids are not used again.
+        """Remove rows. Their ids are never reused.
 
         Parameters
         ----------
         ids : int or array-like of int, shape (n,)
-            Ids of stored rows, each named once.
+            Distinct ids of stored rows.
 
         Raises
         ------

@@ -13,7 +13,7 @@ METRICS = ("cosine", "inner_product", "euclidean", "gaussian", "laplacian")
 _KERNELS = ("gaussian", "laplacian")
 _SAMPLE = 1000  # rows whose distances determine the bandwidth
 _LARGEST = 1e15  # float32 can hold the sum of a million squares of it
-_LEAST = 1e-15  # its square keeps its digits in float32
+_LEAST = 1e-15  # its square is a normal number in float32
 _SHORTEST = np.float32(1e-30)
 
 

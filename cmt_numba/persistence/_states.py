@@ -88,7 +88,7 @@ def state_of(
         streams = arrays.get(_STREAMS)
         require(streams is not None and streams.dtype == np.uint64, "there are no streams of random numbers")
         assert streams is not None
-        require(streams.shape == (options["n_trees"] + 1,), "there must be a stream of random numbers for each tree")
+        require(streams.shape == (options["n_trees"] + 1,), "every tree must have a stream of random numbers")
         return streams, None
     sparse = take(fields, "sparse", bool)
     numbers = {f"parameters.{name}": value for name, value in options.items()}

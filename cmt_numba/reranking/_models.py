@@ -82,6 +82,6 @@ def read_model(model: Any, log: RewardLog, arrays: dict[str, np.ndarray]) -> Any
     model = clone(model)
     try:
         model.load_model(bytearray(arrays["booster"].tobytes()))
-    except Exception as error:  # XGBoost raises exceptions of its own class
+    except Exception as error:  # XGBoost raises its own exceptions
         raise ValueError(f"XGBoost cannot read the booster: {error}") from error
     return model

@@ -15,7 +15,7 @@ from ..sequences import EditDistance
 from ..text import BM25Vectorizer
 
 _WORD = re.compile(r"\w+")
-_OTHER = "\ufffd"  # stands for characters outside the alphabet
+_OTHER = "\ufffd"  # represents characters outside the alphabet
 _ALPHABET = " abcdefghijklmnopqrstuvwxyz0123456789" + _OTHER
 _MOST_CHARACTERS = 256  # characters of a text that the edit distance compares
 
@@ -297,7 +297,7 @@ def names_of(features: Sequence[str], vectorizer: BM25Vectorizer | None, *, comp
 
 
 def _leads(block: np.ndarray, of_query: np.ndarray) -> np.ndarray:
-    """Return each value minus the largest of the query's other pairs, 0 if there are none."""
+    """Return each value minus the largest value of the query's other pairs, or 0 if there are none."""
     n_groups = int(of_query.max(initial=-1)) + 1
     alone = np.bincount(of_query, minlength=n_groups)[of_query] == 1
     leads = np.zeros_like(block)

@@ -199,7 +199,7 @@ class EditDistance(Saved, BaseEstimator):
     # Learning
 
     def fit(self, targets: Any, queries: Any, answers: Any) -> Self:
-        """Learn costs from queries and the targets that they mean. Costs that were learned before are forgotten.
+        """Learn costs from queries and their intended targets. Costs learned before are forgotten.
 
         Parameters
         ----------
@@ -331,7 +331,7 @@ class EditDistance(Saved, BaseEstimator):
         queries, targets : list of sequences
             Sequences of the alphabet.
         k : int, default 1
-            Targets wanted for each query.
+            Number of targets per query.
 
         Returns
         -------

@@ -17,7 +17,7 @@ NOTE_SYMBOLS = tuple((interval, ratio) for interval in range(-_WIDEST, _WIDEST +
 
 
 def encode_text(text: str, alphabet: str, unknown: str = "") -> str:
-    """Return a text in the letters of an alphabet, without accents and capitals that the alphabet lacks.
+    """Return a text with only the letters of an alphabet; accents and capitals that it lacks are removed.
 
     Parameters
     ----------

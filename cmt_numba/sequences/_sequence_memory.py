@@ -218,7 +218,7 @@ class SequenceMemory(Saved):
         X : list of sequences
             Queries.
         k : int, default 1
-            Sequences wanted for each, at most ``n_candidates``.
+            Number of sequences per query, at most ``n_candidates``.
 
         Returns
         -------

@@ -164,12 +164,12 @@ class VPTree(Saved):
         return ids
 
     def remove(self, ids: Any) -> None:
-        """Remove points. Their ids are not used again.
+        """Remove points. Their ids are never reused.
 
         Parameters
         ----------
         ids : int or array-like of int, shape (n,)
-            Ids of stored points, each named once.
+            Distinct ids of stored points.
 
         Raises
         ------

@@ -219,9 +219,9 @@ class StoreContents:
         return scipy.sparse.csr_array(X) if state.parameters.sparse else X.toarray()
 
     def check(self, *, thorough: bool) -> KeySpace:
-        """Return the key space after checking that tree, records and facts belong together.
+        """Return the key space after checking that tree, records and facts are consistent.
 
-        Unless ``thorough``, only counts and sums show whether there is one record for each memory.
+        Unless ``thorough``, only counts and sums are compared to check for one record per memory.
 
         Raises
         ------
@@ -333,7 +333,7 @@ class StoreContents:
             self._use(space_of(self.records.facts(), self.tree.n_features))
 
     def rekey(self, space: KeySpace) -> None:
-        """Recompute all keys for another space, within a change."""
+        """Recompute all keys for another space. Call it within a change."""
         self._n_rekeyed += 1
         try:
             ids = np.sort(self.tree.ids)

@@ -75,7 +75,7 @@ class FilterCache:
         if callable(where):
             return Filter(_ids_where(where, contents))
         version = contents.version
-        if version % 2 == 1:  # a change is under way
+        if version % 2 == 1:  # a change is in progress
             return _of_keys(where, contents)
         if type(where) is list:
             return self._of_list(where, version, contents)

@@ -1,4 +1,4 @@
-"""Searches of a store: candidates are found by keys, through trees or by a scan, and ranked by vectors."""
+"""Searches of a store: candidates are found by keys, in trees, lists or by a scan, and ranked by vectors."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse
 
-from .._engine import Filter, Reach, scan_dense, search_among
+from .._engine import Filter, Reach, has_lists, scan_dense, search_among
 from .._engine import search as search_trees
 from .._forest import NONE, WORTH_A_CANDIDATE, WORTH_A_LEAF, Rows, State, as_matrix, stored_rows, unexplored
 from ..tree import ContextualMemoryTree
@@ -55,6 +55,11 @@ class Effort(NamedTuple):
         The number of memories at the time of the measurement.
     breadth : int
         The number of candidates to keep while following links; 0 if no links are followed.
+    gap : float or None
+        The largest difference between the scores of the nearest center and of the centers of the cluster lists that a
+        query searches; None if cluster lists are not faster.
+    n_rows_listed : int
+        The minimum number of rows of a query that searches cluster lists.
     """
 
     k: int
@@ -64,6 +69,12 @@ class Effort(NamedTuple):
     recall: float
     n_memories: int
     breadth: int = 0
+    gap: float | None = None
+    n_rows_listed: int = 0
+
+    def gap_for(self, n_rows: int) -> float | None:
+        """Return the gap for a query of some rows, or None if it does not search cluster lists."""
+        return self.gap if n_rows >= self.n_rows_listed else None
 
     def compares_all(self, n_candidates: int, n_rows: int, *, sparse: bool) -> bool:
         """Return whether comparing rows with all candidates is faster than a search."""
@@ -146,13 +157,16 @@ class StoreSearch:
         n_rows = rows.offsets.size - 1
         if k == 0:
             return NearestMemories(np.empty((n_rows, 0), np.int64), np.empty((n_rows, 0), np.float32))
+        gap = None
         if isinstance(effort, int):
             n_leaves, breadth = effort, 0
+        elif among is None and (gap := effort.gap_for(n_rows)) is not None and has_lists(self.tree._forest):
+            n_leaves, breadth = effort.n_probes or 1, effort.breadth
         elif effort.compares_all(n, n_rows, sparse=rows.sparse):
             return self.nearest(Q, rows, k, among)
         else:
-            n_leaves, breadth = effort.n_probes or 1, effort.breadth
-        found = self.near(Q, rows, k, n_leaves, among, breadth)
+            n_leaves, breadth, gap = effort.n_probes or 1, effort.breadth, None
+        found = self.near(Q, rows, k, n_leaves, among, breadth, gap=gap)
         if n_rows == 1 and found.ids.item(k - 1) != NONE:  # ten times as fast
             return found
         short = np.flatnonzero(found.ids[:, k - 1] == NONE)
@@ -169,15 +183,17 @@ class StoreSearch:
         among: Filter | None,
         breadth: int = 0,
         left_out: np.ndarray | None = None,
+        gap: float | None = None,
     ) -> NearestMemories:
         """Return the best ``k`` memories in ``n_leaves`` leaves or, with a breadth, along links from there.
 
-        Along links, the search for each row does not visit the memory whose id is in ``left_out``.
+        Along links, the search for each row does not visit the memory whose id is in ``left_out``. With a gap, cluster
+        lists are searched if there are any.
         """
         wanted, tree = k, self.tree
         if self.space.n_more > 0:
             wanted = max(k, min(tree.n_memories if among is None else among.ids.size, k + _MORE))
-        hits, reach = unexplored(rows.offsets.size - 1, wanted), Reach(n_leaves, breadth, left_out)
+        hits, reach = unexplored(rows.offsets.size - 1, wanted), Reach(n_leaves, breadth, left_out, gap)
         if among is None:
             search_trees(tree._forest, rows, reach, hits)
         else:

@@ -72,7 +72,7 @@ def _replace(contents: StoreContents, ids: np.ndarray, texts: list[str | None], 
 
 
 def _make_room(contents: StoreContents, X: Any) -> None:
-    """Make a key space that has room for new vectors, within a change, and compute all keys again if it is another."""
+    """Extend the key space to new vectors, within a change, and recompute all keys if it has changed."""
     space = contents.space
     admitting = space.admits(X, contents.tree.n_memories) if space.bound > 0.0 else None
     if admitting is space:

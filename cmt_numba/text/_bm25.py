@@ -355,7 +355,7 @@ class BM25Vectorizer(TransformerMixin, SavableText):
         return self
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
-        """Return what each column stands for: terms or, if these are hashed, numbers, and "norm" for the last one.
+        """Return the names of the columns: terms or, if terms are hashed, numbers; "norm" for the last column.
 
         Parameters
         ----------
@@ -374,7 +374,7 @@ class BM25Vectorizer(TransformerMixin, SavableText):
         return np.array(names + ["norm"] * (self.length_ is not None), object)
 
     def _check_parameters(self) -> CountVectorizer:
-        """Check all parameters, and return what analyses texts."""
+        """Check all parameters, and return the analyzer of texts."""
         check_parameters(self, self._constraints)
         hashed = self.n_features is not None
         if hashed and (self.max_df != 1.0 or self.min_df not in (0, 1)):
@@ -518,13 +518,13 @@ class BM25Vectorizer(TransformerMixin, SavableText):
         if made.n_features is None:
             terms = read_terms(arrays)
             vocabulary = {term: place for place, term in enumerate(terms)}
-            require(len(terms) == frequency.size, "there must be a frequency for each term")
+            require(len(terms) == frequency.size, "every term must have a frequency")
         else:
-            require(frequency.size == made.n_features, "there must be a frequency for each column")
+            require(frequency.size == made.n_features, "every column must have a frequency")
         weights = read_array("term_weights", arrays, np.float64) if "term_weights" in arrays else None
         if weights is not None:
             sound = weights.shape == frequency.shape and are_moderate(weights) and bool(np.all(weights >= 0.0))
-            require(sound, "there must be a weight for each term")
+            require(sound, "every term must have a weight")
         made.__dict__.update(
             vocabulary_=vocabulary,
             document_frequency_=np.array(frequency),
@@ -567,7 +567,7 @@ class NewColumns(dict[str, int]):
 
 
 def count_terms(texts: list[Any], analyze: Callable[[Any], Iterable[str]], columns: dict[str, int]) -> Any:
-    """Return how often each text has each term: CSR of float32 with sorted indices, as wide as is needed.
+    """Return the count of each term in each text: CSR of float32 with sorted indices and as many columns as needed.
 
     Terms without a column are left out, unless ``columns`` gives them one.
     """

@@ -26,7 +26,7 @@ class Encoder:
         self._encode: Callable[[list[str]], Any] | None = None
 
     def remember(self, texts: list[str], vectors: np.ndarray) -> None:
-        """Remember vectors that were computed before."""
+        """Cache vectors that were computed before."""
         if len(self._known) + len(texts) > _MOST_REMEMBERED:
             self._known = {}
         self._known.update(zip(texts, vectors, strict=True))
@@ -64,7 +64,7 @@ class Encoder:
 
 
 def check_encoder(encoder: Any) -> Any:
-    """Return a valid encoder. Raises TypeError or ValueError for anything else."""
+    """Return a valid encoder, or raise TypeError or ValueError."""
     if isinstance(encoder, str):
         is_one = encoder == USE
     else:

@@ -154,7 +154,7 @@ class StoredTexts:
         n = len(texts)
         made.texts, made.ids = texts, check_ids(ids)
         slots, labels = read_array("slots", arrays, np.int64), read_array("labels", arrays, np.int64)
-        require(slots.shape == labels.shape == (n,) == (len(ids),), "there must be an id for each text")
+        require(slots.shape == labels.shape == (n,) == (len(ids),), "every text must have an id")
         require(bool(np.all(np.diff(slots) > 0)) and 0 <= next_slot < MOST_IDS, "slots must be ascending")
         require(n == 0 or 0 <= slots[0] <= slots[-1] < next_slot, "slots must have been used")
         require(bool(np.all((labels >= 0) & (labels < n_classes))), "labels must be classes")

@@ -250,7 +250,7 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
         KeyError
             If there is no such text; nothing has changed then.
         TypeError, ValueError
-            If an id is given twice, or if no text would be left.
+            If ids are not distinct, or if no text would be left.
         """
         check_is_fitted(self, "classes_")
         return self._change("remove", {"ids": _objects([ids] if isinstance(ids, str | int) else list(ids))})
@@ -531,7 +531,7 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
 
     # Files and folders
 
-    @changes  # changes nothing, but other changes must wait
+    @changes  # read-only, but excludes other changes
     def _contents(self) -> Contents:
         seed = self.random_state if isinstance(self.random_state, int) else None
         parameters = {"encoder": self.encoder if isinstance(self.encoder, str) else None, "random_state": seed}
@@ -631,7 +631,7 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
         return classifier
 
     def checkpoint(self) -> None:
-        """Replace the journal by a snapshot, so that the folder opens faster. That happens by itself, too.
+        """Replace the journal by a snapshot, so that the folder opens faster. This also happens automatically.
 
         Raises
         ------
@@ -645,7 +645,7 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
         self._folder.journal.snapshot()
 
     def close(self) -> None:
-        """Write all changes to disk and close the folder, if there is one. Then it still answers, but cannot change."""
+        """Write all changes to disk and close the folder, if there is one. Queries still work; changes do not."""
         if self._folder is not None:
             self._folder.journal.close()
 

@@ -105,7 +105,7 @@ class TextModel:
         """
         model = cls(generator)
         model.frequencies = DocumentFrequencies.of(stored.hashed)
-        classes, stored.labels[:] = np.unique(y, return_inverse=True)  # further labels are appended there
+        classes, stored.labels[:] = np.unique(y, return_inverse=True)  # further labels are appended here
         has_vectors = classes.size <= _MOST_CLASSES
         model.factors = _WORDS if has_vectors and len(stored) > _FEW_TEXTS else _ALL_FEATURES
         model.stored = stored

@@ -131,7 +131,7 @@ def test_ucb1_is_as_published():
         sums[a] += reward
 
 
-def test_epsilon_greedy_explores_less_and_less():
+def test_epsilon_greedy_explores_less_over_time():
     policy = EpsilonGreedy(3, epsilon=0.6, decay=0.5, random_state=0)
     policy.learn(np.ones((4, 1)), [0, 1, 1, 2], [0.0, 1.0, 1.0, 0.5])
     np.testing.assert_allclose(policy.probabilities()[0], [0.2 / 3, 0.8 + 0.2 / 3, 0.2 / 3])
@@ -156,7 +156,7 @@ def test_thompson_chooses_by_the_probability_of_being_best():
     np.testing.assert_allclose(two.probabilities([[1.0]])[0, 0], norm.cdf(0.5), atol=1e-4)  # of a difference
 
 
-def test_inverses_are_computed_anew_when_they_are_off(monkeypatch: pytest.MonkeyPatch):
+def test_inaccurate_inverses_are_recomputed(monkeypatch: pytest.MonkeyPatch):
     """Contexts are nearly parallel and the ridge is tiny, so that rounding errors are large."""
     rng = np.random.default_rng(0)
     X = np.ones((400, 3)) * 1e3 + rng.normal(size=(400, 3)) * 1e-3
@@ -274,7 +274,7 @@ def test_removed_actions_leave_the_others_as_they_are(policy: Policy):
         policy.act(X)
 
 
-def test_an_action_that_comes_back_has_learned_nothing():
+def test_a_re_added_action_starts_afresh():
     policy = LinUCB(3, random_state=0)
     run(policy, 20)
     policy.remove_actions(1).add_actions(1)

@@ -88,7 +88,7 @@ def test_the_first_choice_is_the_most_similar_key(sparse: bool, exploration: str
         np.testing.assert_allclose(best, 0.0, atol=1e-6)
 
 
-def test_keys_that_come_one_by_one_are_found():
+def test_keys_added_one_by_one_are_found():
     whole, grown = (CMTBandit(n_candidates=4, n_bits=10, random_state=0) for _ in range(2))
     whole.add_actions(np.arange(60), keys(n=60))
     for i in range(60):
@@ -284,7 +284,7 @@ def test_removed_actions_are_never_chosen_again(experienced: CMTBandit):
     np.testing.assert_allclose(bandit.probabilities(keys()).sum(axis=1), 1.0)
 
 
-def test_actions_need_no_introduction():
+def test_actions_may_be_new():
     bandit = CMTBandit(n_bits=10, random_state=0)
     decisions = bandit.act(np.eye(3), [[7, 9], [8, -1], [1, 2]])
     assert decisions.actions[1] == 8

@@ -230,7 +230,7 @@ def test_policies_may_be_functions_and_actions_may_have_names():
             evaluate(policy, log)
 
 
-def test_a_biased_model_is_pointed_at(world: World):
+def test_a_biased_model_is_reported(world: World):
     advice = evaluate(world.target, world.log(), expected=np.zeros_like(world.model)).advice
     assert any("model is biased" in line for line in advice)
 
@@ -369,7 +369,7 @@ def test_propensities_are_estimated(method: str):
     np.testing.assert_allclose(estimated, truth, atol=0.06)
 
 
-def test_propensities_are_estimated_apart_for_each_stretch():
+def test_propensities_are_estimated_for_each_set_of_allowed_actions():
     allowed = [[0, 1]] * 100 + [[1, 2]] * 100
     actions = np.array([0, 1, 1, 1] * 25 + [1, 2] * 50)
     log = Log(actions, np.zeros(200), np.ones((200, 1)), allowed=allowed)

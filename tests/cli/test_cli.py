@@ -362,7 +362,7 @@ finally:
 """
 
 
-def test_help_imports_nothing_that_takes_long():
+def test_help_imports_no_slow_modules():
     done = subprocess.run([sys.executable, "-c", HELP], capture_output=True, text=True, check=True, cwd=ROOT)
     assert "Contextual Memory Trees" in done.stdout
     assert done.stdout.endswith("\n[]\n")
@@ -374,7 +374,7 @@ def test_names_are_those_of_the_library():
     assert tuple(WarmupKind) == KINDS
 
 
-def test_warmup_asks_for_what_is_wanted(monkeypatch: pytest.MonkeyPatch):
+def test_warmup_compiles_the_given_kinds(monkeypatch: pytest.MonkeyPatch):
     asked: list[Any] = []
     monkeypatch.setattr("cmt_numba._warmup.warmup", lambda kinds, **options: asked.append((kinds, options)))
     assert run("warmup", "tree", "--jobs", "2", "--no-progress").exit_code == 0
@@ -384,7 +384,7 @@ def test_warmup_asks_for_what_is_wanted(monkeypatch: pytest.MonkeyPatch):
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_help_teaches(command: str):
+def test_help_shows_examples(command: str):
     help_text = succeed(command, "--help")
     assert f" cmt-numba {command} " in help_text
     assert command in succeed("--help")
@@ -422,7 +422,7 @@ def test_interrupt_while_it_starts(folder: Path, tmp_path: Path):
     assert (process.returncode, output, complaint) == (130, "", "")
 
 
-def test_nobody_reads_on(folder: Path):
+def test_a_closed_output_ends_the_command(folder: Path):
     for words in (("info", folder / "train.svm", "--json"), ("--help",)):
         process = started(*words)
         assert process.stdout is not None
@@ -446,7 +446,7 @@ def test_outputs_are_checked_before_the_work(folder: Path, tmp_path: Path, monke
 
 
 @needs_jit
-def test_data_of_another_form(folder: Path, tmp_path: Path):
+def test_data_in_another_format(folder: Path, tmp_path: Path):
     model = tmp_path / "news.cmt"
     succeed("fit", folder / "news.csv", "-m", model, "--text", "body", "--label", "topic", "--bits", 12)
     for command in ("query", "predict"):
@@ -455,7 +455,7 @@ def test_data_of_another_form(folder: Path, tmp_path: Path):
 
 
 @needs_jit
-def test_labels_that_steer_terminals(tmp_path: Path):
+def test_control_characters_in_labels_are_escaped(tmp_path: Path):
     data, model = tmp_path / "data.csv", tmp_path / "my.cmt"
     data.write_text("a,b,label\n" + "1,0,\x1b[31mred\n0,1,[bold]b\x07\n1,1,\x1b[31mred\n" * 4)
     succeed("fit", data, "-m", model)

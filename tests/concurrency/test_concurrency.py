@@ -153,7 +153,7 @@ def test_changes_that_never_pause_do_not_stop_readers():
             lock.read(lambda: None)
 
 
-def test_readers_hold_back_for_what_a_change_does_between_its_steps():
+def test_readers_wait_for_work_between_steps():
     """They wait only for some milliseconds, which may be too short on a busy machine, so there are several trials."""
     lock = ReadWriteLock()
 
@@ -248,7 +248,7 @@ def test_readers_have_their_turn_after_a_change_that_kept_them_waiting():
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
-def test_nobody_holds_back_for_a_change_that_failed(error: type[BaseException]):
+def test_readers_do_not_wait_for_a_failed_change(error: type[BaseException]):
     lock = ReadWriteLock()
 
     def fail() -> None:

@@ -110,7 +110,7 @@ def test_shards_calibrate_and_check_themselves(sharded: ShardedStore):
     sharded.check_invariants()
 
 
-def test_what_it_holds(one: MemoryStore, sharded: ShardedStore):
+def test_contents_of_a_sharded_store(one: MemoryStore, sharded: ShardedStore):
     assert len(sharded) == N
     assert set(sharded) == set(one)
     assert "k3" in sharded
@@ -288,7 +288,7 @@ def test_shards_are_added_and_removed_while_the_store_is_used(tmp_path: Path, mo
         assert min(facts.n_memories for facts in store._client.survey().facts.values()) > 50
 
 
-def test_a_copy_finds_the_shards_that_have_replaced_all_that_it_knew():
+def test_a_copy_finds_entirely_new_shards():
     with ShardedStore(1) as store:
         store.add(["a", "b"], vectors(2))
         copies = [pickle.loads(pickle.dumps(store)) for _ in range(3)]
@@ -345,7 +345,7 @@ def test_shards_that_do_not_answer_are_named(tmp_path: Path):
         assert store.query(X, 19).missing_shards == ()
 
 
-def test_a_shard_in_memory_dies_with_what_it_holds():
+def test_a_shard_in_memory_loses_its_contents_with_its_process():
     with ShardedStore(1, random_state=0) as store:
         store.add(range(20), vectors(20))
         os.kill(processes(store)[0], signal.SIGKILL)
@@ -396,7 +396,7 @@ def test_replicas_answer_while_a_shard_is_restarted(tmp_path: Path):
                 time.sleep(0.1)
 
 
-def test_killed_shards_lose_and_double_nothing():
+def test_killed_shards_lose_and_duplicate_nothing():
     """Run the script for a short time."""
     told, n_moves = kill_shards(3, seed=0, n_clients=2, n_shards=2, mean_seconds=0.3, resizing=True)
     assert all(client.n_changes > 0 for client in told)

@@ -136,7 +136,7 @@ def test_entries_of_a_later_version_are_refused(tmp_path: Path):
 @pytest.mark.parametrize(
     "bad", [{"alpha": 7.0}, {"n_trees": 0}, {"loss": "none"}, {"n_reroutes": -1}, {"random_state": None}], ids=str
 )
-def test_what_could_not_be_replayed_is_refused(tmp_path: Path, bad: dict[str, Any]):
+def test_changes_that_cannot_be_replayed_are_refused(tmp_path: Path, bad: dict[str, Any]):
     with CMTClassifier.open(tmp_path / "folder", random_state=1, **FEW) as classifier:
         classifier.fit(X, Y)
         before = classifier.decision_function(X)
@@ -148,7 +148,7 @@ def test_what_could_not_be_replayed_is_refused(tmp_path: Path, bad: dict[str, An
         again.partial_fit(X, Y)
 
 
-def test_a_process_that_is_killed_loses_nothing_whatever_waits_for_the_disk(tmp_path: Path):
+def test_a_killed_process_loses_nothing_acknowledged(tmp_path: Path):
     with CMTClassifier.open(tmp_path / "folder", sync_every=100, random_state=1, **FEW) as classifier:
         for label in "abcd":
             classifier.partial_fit(X[:1], [label])
@@ -226,7 +226,7 @@ def test_operations_keep_their_names():
     }
 
 
-def test_the_oldest_examples_go(rng: np.random.Generator):
+def test_the_oldest_examples_are_evicted(rng: np.random.Generator):
     y = np.repeat(np.arange(8), 10)
     rows = np.eye(8)[y] + 0.1 * rng.normal(size=(80, 8))
     classifier = CMTClassifier(max_examples=32, random_state=0, **FEW)

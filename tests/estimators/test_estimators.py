@@ -46,7 +46,7 @@ def test_few_views_are_enough(form: Any, loss: str):
 
 
 @needs_jit
-def test_it_learns_what_neighbours_cannot_know():
+def test_it_learns_to_ignore_noisy_features():
     """If features unrelated to the class are noisy, learning beats the nearest neighbour."""
     rng = np.random.default_rng(0)
     y = np.arange(2000) % 50
@@ -200,12 +200,12 @@ def test_the_estimator_is_found_by_name():
         cmt_numba.Nothing  # noqa: B018
 
 
-def test_a_head_of_a_loss_that_is_no_more_is_refused():
+def test_a_head_with_a_removed_loss_is_refused():
     X, y = classes_of_views(3, 2, 0.1)
     classifier = CMTClassifier(**FEW).fit(X, y)
     parameters = classifier._model.index.head.parameters._replace(loss=2)
     classifier._model.index.head = classifier._model.index.head._replace(parameters=parameters)
-    with pytest.raises(InvariantError, match="a loss that is not known"):
+    with pytest.raises(InvariantError, match="the loss of the head is unknown"):
         classifier.check_invariants()
 
 

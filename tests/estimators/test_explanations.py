@@ -25,7 +25,7 @@ def noisy(rng: np.random.Generator, n: int, noise: float) -> tuple[NDArray[Any],
 
 
 @pytest.mark.parametrize("noise", [0.2, 0.6])
-def test_probabilities_are_as_high_as_the_answers_are_right(noise: float, rng: np.random.Generator):
+def test_probabilities_match_the_accuracy(noise: float, rng: np.random.Generator):
     X, y = noisy(rng, 60, noise)
     queries, answers = noisy(rng, 60, noise)
     classifier = CMTClassifier(**FEW).fit(X, y)
@@ -36,7 +36,7 @@ def test_probabilities_are_as_high_as_the_answers_are_right(noise: float, rng: n
     np.testing.assert_array_equal(classifier.classes_[proba.argmax(axis=1)], classifier.predict(queries))
 
 
-def test_what_a_margin_is_worth_is_found():
+def test_the_value_of_a_margin_is_found():
     generator = np.random.default_rng(0)
     scores = -np.sort(-generator.normal(size=(20_000, 5)))
     proba = np.exp(2.5 * scores / 0.5)

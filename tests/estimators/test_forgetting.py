@@ -38,7 +38,7 @@ def test_scorers_of_means_are_those_of_the_rest(form: Any, clouds: Any):
 
 @FORMS
 @pytest.mark.parametrize("stored", [True, False], ids=["examples stored", "examples not stored"])
-def test_classes_that_have_gone_are_not_predicted(form: Any, stored: bool, clouds: Any, tmp_path: Path):
+def test_removed_classes_are_not_predicted(form: Any, stored: bool, clouds: Any, tmp_path: Path):
     X, y = clouds
     classifier = CMTClassifier(store_examples=stored, **FEW).fit(form(X), y)
     classifier.remove_classes([0, 3])
@@ -89,7 +89,11 @@ def test_strings_as_ids(clouds: Any, tmp_path: Path):
     classifier = CMTClassifier(method="neighbors", **FEW).fit(X[:40], y[:40], example_ids=own[:40])
     classifier.partial_fit(X[40:], y[40:], example_ids=own[40:].tolist())
     for change, error, reason in (
-        (lambda: classifier.partial_fit(X[:1], y[:1], example_ids=["example 7"]), ValueError, "'example 7' is stored"),
+        (
+            lambda: classifier.partial_fit(X[:1], y[:1], example_ids=["example 7"]),
+            ValueError,
+            "'example 7' is already stored",
+        ),
         (lambda: classifier.partial_fit(X[:2], y[:2], example_ids=["a", "a"]), ValueError, "'a' is named twice"),
         (lambda: classifier.partial_fit(X[:2], y[:2], example_ids=["a", 3]), TypeError, "of one type"),
         (lambda: classifier.partial_fit(X[:1], y[:1], example_ids=[""]), ValueError, "must not be empty"),
@@ -117,14 +121,14 @@ def test_strings_as_ids(clouds: Any, tmp_path: Path):
         CMTClassifier(**FEW).fit(X, y).remove(["example 1"])
 
 
-def test_a_class_without_examples_goes(clouds: Any):
+def test_a_class_without_examples_is_removed(clouds: Any):
     X, y = clouds
     classifier = CMTClassifier(**FEW).fit(X, np.array(list("abcdefgh"))[y])
     classifier.remove(np.flatnonzero(y == 1))
     assert classifier.classes_.tolist() == list("acdefgh")
 
 
-def test_all_is_learned_anew_when_a_quarter_has_gone(clouds: Any):
+def test_removing_a_quarter_relearns_everything(clouds: Any):
     X, y = clouds
     kept = np.arange(48) % 6 < 4
     classifier = CMTClassifier(**FEW).fit(X, y).remove(np.flatnonzero(~kept))
@@ -172,7 +176,7 @@ def test_nothing_to_forget(clouds: Any):
 
 @needs_jit
 @FORMS
-def test_it_forgets_and_learns_for_long(form: Any, rng: np.random.Generator, clouds: Any):
+def test_it_stays_valid_over_many_removals_and_additions(form: Any, rng: np.random.Generator, clouds: Any):
     X, y = clouds
     classifier = CMTClassifier(**FEW).fit(form(X), y)
     stored, next_id, sizes = dict(enumerate(y)), 48, []

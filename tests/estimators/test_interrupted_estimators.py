@@ -166,7 +166,7 @@ def test_a_change_that_fails_part_way_leaves_a_valid_estimator(name: str, place:
     check(case, estimator, tmp_path / "estimator")
 
 
-def test_a_broken_first_fit_leaves_nothing_fitted():
+def test_a_failed_first_fit_leaves_nothing_fitted():
     case = CHANGES["dense classifier: first fit"]
     estimator = copied(case.fitted())
     with failing("estimators._classification_model.ClassificationModel._train_head"):
@@ -183,7 +183,7 @@ def test_a_refused_fit_keeps_what_was_learned():
     retriever = CMTRetriever(random_state=0).fit(X, list("abcd"))
     with pytest.raises(ValueError, match="sample"):
         classifier.fit(np.eye(7), [1])
-    with pytest.raises(ValueError, match="one value for each"):
+    with pytest.raises(ValueError, match="one entry for each"):
         retriever.fit(np.eye(7), ["a"])
     with pytest.raises(ValueError, match="loss"):
         classifier.set_params(loss="none").fit(np.eye(7), np.arange(7))

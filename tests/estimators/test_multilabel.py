@@ -260,7 +260,7 @@ def test_sparse_scorers_are_the_same_on_any_number_of_threads():
 
 
 @needs_jit
-def test_lists_are_read_alike_however_wide_the_rows_are():
+def test_the_width_of_rows_does_not_change_answers():
     X, Y = topics(200)
     X, Y = scipy.sparse.csr_array(X), with_rare_labels(Y)
     wide = scipy.sparse.csr_array((X.data, X.indices * 20_000, X.indptr), (X.shape[0], 20_000 * X.shape[1]))
@@ -280,7 +280,7 @@ def test_scorers_in_lists_start_as_means():
         )
 
 
-def test_pairs_that_count_are_kept_and_none_comes_twice():
+def test_used_pairs_are_kept_without_duplicates():
     pairs = pair_with_answers(np.array([4, 0, 2]), np.array([1, 0, 1]), 2)
     np.testing.assert_array_equal(pairs.offsets, [0, 1, 3])
     hard_negatives = np.full((5, 2), NONE, np.int32)

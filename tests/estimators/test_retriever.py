@@ -83,7 +83,7 @@ def test_rewards_teach_as_in_plain_python(form: Any, rng: np.random.Generator):
     np.testing.assert_allclose(expected, X @ W, atol=1e-4)
 
 
-def test_features_find_their_places_as_they_come(rng: np.random.Generator):
+def test_features_get_places_in_order_of_arrival(rng: np.random.Generator):
     expectation = new_expectation(ExpectationParameters(10**6, True), 2)
     weights: dict[int, np.ndarray] = {}
     for _ in range(30):
@@ -357,7 +357,7 @@ def test_cosines_of_zero_vectors_are_zero():
 
 @needs_jit
 @parametrize_with_checks([CMTRetriever("key", random_state=0), CMTRetriever(random_state=0)])
-def test_manners_of_scikit_learn(estimator: Any, check: Any):
+def test_conventions_of_scikit_learn(estimator: Any, check: Any):
     check(estimator)
 
 

@@ -148,7 +148,7 @@ def test_any_aggressiveness_leaves_classifiers_sound(aggressiveness: float, over
         assert np.isfinite(some.decision_function(X)).all()
 
 
-def test_other_losses_mind_weights(overlapping: Any):
+def test_other_losses_use_weights(overlapping: Any):
     X, y, _ = overlapping
     light, heavy = (
         CMTClassifier(loss="softmax", **FEW).fit(X, y, sample_weight=np.where(y == 0, weight, 1.0))

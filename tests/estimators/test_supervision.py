@@ -104,7 +104,7 @@ def test_taught_routers_match_plain_python(form: Any, rng: np.random.Generator):
 
 
 @FORMS
-def test_teaching_shows_the_way_to_unlike_keys(form: Any, rng: np.random.Generator):
+def test_teaching_leads_to_dissimilar_keys(form: Any, rng: np.random.Generator):
     """Taught routers find the memories of rows that share no feature with their keys."""
     keys, rows = np.zeros((40, 80)), np.zeros((40, 80))
     keys[:, :40] = rows[:, 40:] = np.eye(40)
@@ -118,7 +118,7 @@ def test_teaching_shows_the_way_to_unlike_keys(form: Any, rng: np.random.Generat
     tree.check_invariants()
 
 
-def test_teaching_goes_on_where_tables_were_full():
+def test_teaching_continues_after_tables_grow():
     """A tree whose tables grow during teaching equals a tree with enough capacity from the start."""
     keys, rows = text_like(60, 500, 15, seed=3), text_like(200, 500, 15, seed=4)
     ids = np.arange(200) % 60
@@ -281,7 +281,7 @@ def test_blocks_teach_the_same_on_any_number_of_threads(form: Any, rng: np.rando
 
 
 @pytest.mark.parametrize(("loss", "factor"), [("mira", 10.0), ("softmax", 1.0)])
-def test_the_start_counts_for_less_with_many_examples(loss: str, factor: float, rng: np.random.Generator):
+def test_the_initial_scorer_counts_less_with_many_examples(loss: str, factor: float, rng: np.random.Generator):
     data = examples_of(rng)
     few, many = (margin_wanted(trained(np.asarray, loss, *data, 0, n)[0]) for n in (50, 500))
     softness = new_duals(2.0, np.array([500.0])).softness[0]

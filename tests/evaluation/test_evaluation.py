@@ -102,7 +102,7 @@ def test_batches_of_wrong_arguments():
 # Progressive validation
 
 
-def test_every_batch_is_a_question_before_it_is_a_lesson():
+def test_every_batch_is_predicted_before_it_is_learned():
     X, y = np.array([[1], [2], [1], [3], [2], [1]]), np.array(list("ababba"), dtype=object)
     learner = Rote()
     result = progressive_validation(learner, [(X[:1], y[:1]), (X[1:3], y[1:3]), (X[3:6], y[3:6])])
@@ -166,7 +166,7 @@ def test_curves_agree_with_totals():
 
 
 @needs_jit
-def test_our_classifier_learns_online_as_if_at_once():
+def test_our_classifier_learns_online_as_well_as_at_once():
     X, y = objects(600, 30)
     learner = CMTClassifier(random_state=0, store_examples=False)
     result = progressive_validation(learner, growing_batches(X, y), n_rows=600, progress=True)
@@ -215,7 +215,7 @@ def test_rewards_online():
     assert result.metrics == {"reward": pytest.approx((0 + 0.5 + 1 + 1) / 4)}
 
 
-def test_what_cannot_be_validated():
+def test_invalid_arguments_of_validation():
     X, y = objects(10)
     with pytest.raises(TypeError, match="estimator must have partial_fit"):
         progressive_validation(object(), [(X, y)])
@@ -327,10 +327,10 @@ def test_rewards_of_a_batch():
     assert batch_evaluation(Retriever(), X, X, X, X, seeds=(0,)).metrics == {"reward": (1.0, 0.0)}
 
 
-def test_what_cannot_be_evaluated():
+def test_invalid_arguments_of_evaluation():
     X, y = objects(10)
     for options, message in (
-        ({"seeds": ()}, "seeds must hold"),
+        ({"seeds": ()}, "seeds must contain"),
         ({"holdout": 0.0}, "holdout must be above"),
         ({"probes": (0,)}, "probes must be between"),
         ({"n_passes": 0}, "n_passes must be between"),

@@ -106,7 +106,7 @@ def test_rivals_of_labels():
     assert result.confused == []
 
 
-def test_rivals_that_cannot_be():
+def test_invalid_rivals():
     X, texts, y = topics(20, 0)
     for options, message in (
         ({"rivals": ["oracle"]}, "majority, exact, means, linear, bm25, got 'oracle'"),

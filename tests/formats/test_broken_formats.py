@@ -101,7 +101,7 @@ def test_files_cut_off(files: dict[str, Path], name: str):
 
 
 @pytest.mark.parametrize("suffix", ["svm", "xc", "vw", "csv", "parquet", "npz", "unknown"])
-def test_no_file_to_read(tmp_path: Path, suffix: str):
+def test_a_missing_file(tmp_path: Path, suffix: str):
     path = tmp_path / f"rows.{suffix}"
     with pytest.raises(FormatError, match="does not exist"):
         open_data(path)
@@ -114,7 +114,7 @@ def test_no_file_to_read(tmp_path: Path, suffix: str):
         open_data(path)
 
 
-def test_format_that_does_not_show(tmp_path: Path):
+def test_unrecognizable_formats(tmp_path: Path):
     path = tmp_path / "rows.txt"
     path.write_text("hello world\n")
     with pytest.raises(FormatError, match="neither its name nor its first line shows its format"):
@@ -191,7 +191,7 @@ def test_broken_sparse_matrix(tmp_path: Path):
 @given(content=st.binary(max_size=200) | st.text(st.sampled_from("01 :,.|-e#\n'ax"), max_size=80).map(str.encode))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @pytest.mark.parametrize("suffix", ["svm", "xc", "vw", "csv", "jsonl", "npz"])
-def test_anything_is_read_or_refused(tmp_path: Path, suffix: str, content: bytes):
+def test_any_text_is_read_or_refused(tmp_path: Path, suffix: str, content: bytes):
     path = tmp_path / f"drawn.{suffix}"
     path.write_bytes(content)
     try:

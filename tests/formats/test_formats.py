@@ -93,7 +93,7 @@ def test_contents(files: dict[str, Path], name: str):
         assert np.array_equal(dense(batch.y), np.load(files["several.npz"])["Y"])
 
 
-def test_what_was_found_out_reads_another_file(tmp_path: Path):
+def test_resolved_options_read_another_file(tmp_path: Path):
     path, other = tmp_path / "a.csv", tmp_path / "b.csv"
     path.write_text("x,y,label\n1,2,a\n3,4,7\n")
     other.write_text("y,label,unasked,x\n2,7,word,1\n")

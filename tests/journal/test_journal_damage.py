@@ -54,7 +54,7 @@ def damaged(contents: bytes, random: np.random.Generator) -> bytes:
 
 @pytest.mark.filterwarnings("ignore:.*replaying the changes")  # with damaged keys, which the check detects
 @pytest.mark.parametrize("state", ["killed", "closed"])
-def test_damage_is_told_or_does_no_harm(state: str, left_behind: Any, tmp_path: Path):
+def test_damage_is_reported_or_harmless(state: str, left_behind: Any, tmp_path: Path):
     folder, expected, random = left_behind[state == "closed"], left_behind[2], np.random.default_rng(11)
     names = sorted(path.name for path in folder.iterdir())
     n_refused = dict.fromkeys(names, 0)  # after hearing of the folder
@@ -86,7 +86,7 @@ def spoil_array(folder: Path, name: str, at: int, bit: int) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(VALUES))
-def test_damaged_keys_are_told_when_all_is_read(name: str, tmp_path: Path):
+def test_damaged_keys_are_reported_when_all_is_read(name: str, tmp_path: Path):
     folder = tmp_path / "tree"
     with DurableTree(folder, n_links=4, **OPTIONS) as tree:
         tree.insert(dense_rows(40, 4))
@@ -110,7 +110,7 @@ def test_damaged_keys_are_told_when_all_is_read(name: str, tmp_path: Path):
 
 
 @pytest.mark.parametrize("name", ["keys.ids", "keys.slot_table", "members", "leaf_of", "leaves", "nodes"])
-def test_damage_that_would_lead_searches_astray_is_told_at_once(name: str, tmp_path: Path):
+def test_damage_that_misleads_searches_is_reported_at_once(name: str, tmp_path: Path):
     folder = tmp_path / "tree"
     with DurableTree(folder, n_links=4, **OPTIONS) as tree:
         tree.insert(dense_rows(40, 4))
@@ -129,7 +129,7 @@ def test_forged_links_are_refused(tmp_path: Path):
     described, arrays = parsed(path.read_bytes())
     i = [entry["name"] for entry in described["arrays"]].index("links.near")
     path.write_bytes(sealed(described, [*arrays[:i], np.int32(40).tobytes() + arrays[i][4:], *arrays[i + 1 :]]))
-    with pytest.raises(FileFormatError, match="a link is with no memory"):
+    with pytest.raises(FileFormatError, match="a link leads to no memory"):
         DurableTree(folder)
 
 

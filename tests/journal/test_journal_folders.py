@@ -80,7 +80,7 @@ def test_any_changes_lead_to_the_same_tree_again(
             assert np.sort(tree.ids).tolist() == live.tolist()
 
 
-def test_what_queries_return_while_others_change_the_tree_is_noted(folder: Path, monkeypatch: pytest.MonkeyPatch):
+def test_returned_memories_are_recorded_during_changes(folder: Path, monkeypatch: pytest.MonkeyPatch):
     rows, noted = np.eye(6), threading.Event()
     with DurableTree(folder, max_memories=3, random_state=0) as tree:
         tree.insert(rows[:3])
@@ -105,7 +105,7 @@ def test_what_queries_return_while_others_change_the_tree_is_noted(folder: Path,
         assert sorted(tree.ids) == [0, 2, 3]
 
 
-def test_the_journal_says_what_was_forgotten(folder: Path, monkeypatch: pytest.MonkeyPatch):
+def test_the_journal_records_evictions(folder: Path, monkeypatch: pytest.MonkeyPatch):
     """If trees grow differently, the policy would choose other memories."""
     with DurableTree(folder, max_memories=20, eviction="random", random_state=0, snapshot_seconds=1e9) as tree:
         tree.insert(dense_rows(50, 4))

@@ -62,7 +62,7 @@ def check(index: LandmarkIndex, stored: np.ndarray, ids: np.ndarray, asked: np.n
 
 
 @pytest.mark.parametrize("metric", METRICS)
-def test_all_lists_find_what_comparing_with_all_finds(metric: str, rng: np.random.Generator):
+def test_all_lists_find_the_exact_neighbours(metric: str, rng: np.random.Generator):
     rows, asked = grouped(rng, 700), grouped(rng, 25)
     index = LandmarkIndex(metric, n_probes=ALL_LISTS, random_state=0)
     ids = np.empty(0, np.int64)
@@ -145,7 +145,7 @@ def test_changes_in_any_order(data: st.DataObject):
     check(index, rows[ids], ids, grouped(rng, 4, 3), 3)
 
 
-def test_constant_turnover_takes_no_more_room(rng: np.random.Generator):
+def test_constant_turnover_needs_no_more_memory(rng: np.random.Generator):
     index = LandmarkIndex(random_state=0)
     index.insert(grouped(rng, 100))
     for _ in range(60):
@@ -157,7 +157,7 @@ def test_constant_turnover_takes_no_more_room(rng: np.random.Generator):
     assert sum(part.ids.size for part in index._state.lists.parts) < 1000
 
 
-def test_an_insertion_that_is_broken_off(rng: np.random.Generator):
+def test_an_interrupted_insertion(rng: np.random.Generator):
     rows = grouped(rng, 300)
     index = LandmarkIndex(n_probes=ALL_LISTS, random_state=0)
     index.insert(rows[:60])

@@ -107,7 +107,7 @@ def test_documents_may_be_a_mapping_or_a_function(learned: Reranker):
     np.testing.assert_array_equal(learned.rerank(queries, DOCUMENTS, pair).ids, expected.ids)
 
 
-def test_what_was_not_found_stays_last(learned: Reranker):
+def test_missing_documents_stay_last(learned: Reranker):
     queries, hits, rewards = log(6, seed=3)
     ids, scores = hits.ids.copy(), hits.scores.copy()
     ids[0], scores[0] = -1, -np.inf
@@ -240,7 +240,7 @@ def test_own_functions_and_sparse_features():
     assert things.rerank([1], [5, 6, 7], ([[0, 2]], [[1.0, 0.5]])).ids.tolist() == [[2, 0]]
 
 
-def test_an_own_distance_decides_what_is_alike():
+def test_a_custom_distance_is_used():
     distance = EditDistance("abc", substitution=0.5)
     reranker = Reranker(Ranker(), features=["edit"], compare=False, distance=distance, validate=False)
     hits = np.array([[0, 1]]), np.ones((1, 2))

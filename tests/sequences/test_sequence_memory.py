@@ -46,7 +46,7 @@ def test_keys_are_runs_of_symbols():
     assert (alone != keys[[1]]).nnz == 0
 
 
-def test_with_all_candidates_it_finds_what_a_tree_of_distances_finds(way: str, rng: np.random.Generator):
+def test_all_candidates_give_the_exact_neighbours(way: str, rng: np.random.Generator):
     stored = words(rng, 120)
     asked = [misspelt(word, rng) for word in stored[:30]]
     distance = EditDistance(LETTERS, substitution=1.5, transposition=None)
@@ -104,7 +104,7 @@ def test_a_correction_is_known_at_once(way: str, rng: np.random.Generator):
 
 
 @needs_jit
-def test_trees_come_with_many_sequences_and_go_again(monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator):
+def test_trees_exist_only_for_many_sequences(monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator):
     stored = words(rng, 300)
     memory = SequenceMemory(EditDistance(LETTERS), **EXHAUSTIVE)
     memory.insert(stored[:100])
@@ -144,7 +144,7 @@ def test_costs_that_are_learned_later_count(rng: np.random.Generator):
     assert memory.query(["abaf"]).distances[0, 0] != before
 
 
-def test_an_insertion_that_is_broken_off(way: str):
+def test_an_interrupted_insertion(way: str):
     memory = SequenceMemory(EditDistance(LETTERS), **EXHAUSTIVE)
     memory.insert(["aaa", "bbb"])
     with failing("sequences._sequence_memory.SequenceMemory._append", KeyboardInterrupt):

@@ -193,7 +193,7 @@ def taken(points: Any, places: np.ndarray) -> Any:
 
 @pytest.mark.parametrize("kind", ["words", "euclidean", "angular"])
 @pytest.mark.parametrize("leaf_size", [1, 5])
-def test_trees_find_what_comparing_with_all_finds(kind: str, leaf_size: int, rng: np.random.Generator):
+def test_trees_find_the_exact_neighbours(kind: str, leaf_size: int, rng: np.random.Generator):
     metric = of_costs(costs_of(3)) if kind == "words" else kind
     points, asked = points_of(kind, rng, 150), points_of(kind, rng, 12)
     tree = VPTree(metric, leaf_size=leaf_size, random_state=0)
@@ -229,7 +229,7 @@ def test_trees_find_what_comparing_with_all_finds(kind: str, leaf_size: int, rng
     check(1)
 
 
-def test_of_equally_near_points_the_first_comes_first():
+def test_ties_go_to_the_first_point():
     tree = VPTree(EditDistance(LETTERS), leaf_size=1, random_state=0)
     tree.insert(["ab", "ac", "ad", "ab", "bb"])
     found = tree.query(["aa", "ab"], 4)
@@ -259,7 +259,7 @@ def test_a_tree_keeps_its_costs_until_it_is_rebuilt():
     assert tree.query(["aa"]).distances.tolist() == [[0.5]]
 
 
-def test_an_insertion_that_is_broken_off(rng: np.random.Generator):
+def test_an_interrupted_insertion(rng: np.random.Generator):
     points = rng.normal(size=(80, 3))
     tree = VPTree(random_state=0)
     tree.insert(points[:50])
@@ -387,7 +387,7 @@ def test_long_sequences():
     assert distance.pairwise(["a" * 100_000], ["", "ab"]).tolist() == [[100_000.0, 99_999.0]]
 
 
-def test_trees_that_cannot_be_made_or_asked():
+def test_invalid_trees_and_queries():
     for options, message in [
         ({"metric": "cosine"}, "metric must be an EditDistance, 'euclidean' or 'angular'"),
         ({"metric": EditDistance(LETTERS, symmetric=False)}, "metric must be symmetric"),

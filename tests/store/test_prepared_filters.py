@@ -75,7 +75,7 @@ def test_a_list_of_keys_that_was_changed_is_read_again():
         ({"color": {"contains": "red"}}, "'color' holds no lists, but text"),
     ],
 )
-def test_filters_that_look_mistaken_are_warned_of(where: dict, words: str):
+def test_suspicious_filters_warn(where: dict, words: str):
     store = filled()
     with pytest.warns(UserWarning, match=words):
         store.query(drawn(1), 1, where=where)
@@ -83,7 +83,7 @@ def test_filters_that_look_mistaken_are_warned_of(where: dict, words: str):
         store.filter(where)
 
 
-def test_filters_that_find_nothing_for_good_reasons_are_not_warned_of():
+def test_valid_empty_filters_do_not_warn():
     store = filled()
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -105,7 +105,7 @@ def test_answers_are_filled_up_or_say_what_is_missing(store: MemoryStore):
 
 @given(st.integers(1, 80), st.integers(0, 60), st.integers(1, 5), st.booleans())
 @settings(max_examples=15)
-def test_as_many_are_found_as_are_wanted_and_there(k: int, n_chosen: int, n_probes: int, of_all: bool):
+def test_queries_return_as_many_as_exist(k: int, n_chosen: int, n_probes: int, of_all: bool):
     store = common()
     where = None if of_all else {"n": {"lt": n_chosen}}
     found = store.query(vectors(2, k), k, where=where, n_probes=n_probes).keys
@@ -299,7 +299,7 @@ def test_queries_keep_what_they_return():
 @pytest.mark.parametrize("error", [MemoryError, KeyboardInterrupt])
 @pytest.mark.parametrize("late", [False, True])
 @pytest.mark.parametrize("method", ["insert_rows", "replace_rows", "remove_ids"])
-def test_a_failure_leaves_a_whole_store(
+def test_a_failure_leaves_a_valid_store(
     monkeypatch: pytest.MonkeyPatch, method: str, late: bool, error: type[BaseException]
 ):
     store = filled(metric="inner_product")
@@ -607,7 +607,7 @@ def test_a_filter_whose_memories_were_all_deleted_before_the_search():
     assert (found.ids == -1).all()
 
 
-def test_memories_added_before_the_search_take_no_place_of_others(monkeypatch: pytest.MonkeyPatch):
+def test_memories_added_before_the_search_displace_no_others(monkeypatch: pytest.MonkeyPatch):
     X = np.random.default_rng(0).normal(size=(20, 8)).astype(np.float32)
     store = MemoryStore(random_state=0)
     store.add(range(10), X[:10])
@@ -653,7 +653,7 @@ def test_how_many_trees_a_new_store_has(options: dict[str, Any], n_trees: int):
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, 0.0])
-def test_a_vector_without_a_length_changes_nothing(bad: float):
+def test_an_unusable_vector_changes_nothing(bad: float):
     store = MemoryStore(random_state=0)
     store.add(["a", "b"], np.eye(2))
     with pytest.raises(ValueError, match="row 1"):
@@ -662,7 +662,7 @@ def test_a_vector_without_a_length_changes_nothing(bad: float):
     np.testing.assert_array_equal(store.get(["a"]).vectors, [[1.0, 0.0]])
 
 
-def test_keys_of_another_type_are_refused_beside_those_that_are_there():
+def test_keys_of_another_type_are_refused():
     store = MemoryStore(random_state=0)
     store.add(["a", "b"], np.eye(2))
     with pytest.raises(TypeError, match="keys must be strings like those in the store"):
@@ -672,7 +672,7 @@ def test_keys_of_another_type_are_refused_beside_those_that_are_there():
     assert list(store) == [1]
 
 
-def test_a_new_store_in_memory_looks_no_keys_up_in_its_database(monkeypatch: pytest.MonkeyPatch):
+def test_a_new_store_in_memory_does_not_query_its_database(monkeypatch: pytest.MonkeyPatch):
     def fail(*_: Any) -> None:
         raise AssertionError
 

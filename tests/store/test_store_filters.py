@@ -150,7 +150,7 @@ def test_filters_select_what_plain_python_selects(payloads: list[Any], where: di
         ({f"f{i}": i for i in range(600)}, ValueError, "at most 500"),
     ],
 )
-def test_what_is_no_filter_is_refused(where: Any, error: type[Exception], words: str):
+def test_invalid_filters_are_refused(where: Any, error: type[Exception], words: str):
     with pytest.raises(error, match=words):
         condition_of(where)
 
@@ -212,7 +212,7 @@ def test_indexes_are_used(wanted: Any):
         (["\ud800"], ValueError, "Unicode"),
     ],
 )
-def test_what_is_no_key_is_refused(keys: Any, error: type[Exception], words: str):
+def test_invalid_keys_are_refused(keys: Any, error: type[Exception], words: str):
     with pytest.raises(error, match=words):
         check_keys(keys)
 
@@ -258,7 +258,7 @@ def test_keys_are_read_in_parts(monkeypatch: pytest.MonkeyPatch):
         ([{"a": "\ud800"}, {}], ValueError, "position 0"),
     ],
 )
-def test_what_is_no_payload_is_refused(payloads: Any, error: type[Exception], words: str):
+def test_invalid_payloads_are_refused(payloads: Any, error: type[Exception], words: str):
     with pytest.raises(error, match=words):
         check_payloads(payloads, 2)
 

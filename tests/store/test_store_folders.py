@@ -64,7 +64,7 @@ def go_through_everything(store: MemoryStore) -> Iterator[str]:
 
 @pytest.mark.parametrize("metric", METRICS)
 @pytest.mark.parametrize("snapshots", [{}, {"snapshot_bytes": 0, "snapshot_seconds": 0.0}], ids=["few", "many"])
-def test_a_store_is_what_it_was_after_a_crash(metric: str, snapshots: dict[str, Any], folder: Path):
+def test_a_store_is_restored_after_a_crash(metric: str, snapshots: dict[str, Any], folder: Path):
     options: dict[str, Any] = {"random_state": 0, "n_trees": 2, "max_items": 36}
     plain = MemoryStore(metric=metric, **options)
     with MemoryStore(folder, metric, **options, **snapshots) as store:
@@ -214,7 +214,7 @@ def test_a_failure_half_way_changes_nothing(store: MemoryStore, monkeypatch: pyt
         assert contents(again) == contents(store)
 
 
-def test_an_opened_store_reads_no_keys_before_it_pays(store: MemoryStore, folder: Path):
+def test_opening_a_store_does_not_read_all_keys(store: MemoryStore, folder: Path):
     n_before = len(store)
     store.add([f"more{i}" for i in range(200)], vectors(200, 6))
     store.delete("k3")
@@ -238,7 +238,7 @@ def test_an_opened_store_reads_no_keys_before_it_pays(store: MemoryStore, folder
         assert records.named(np.array([5, n_before + 200])).are_there.tolist() == [False, True]
 
 
-def test_a_check_of_everything_finds_what_opening_does_not_read(store: MemoryStore, folder: Path):
+def test_check_invariants_finds_damage_that_opening_does_not_read(store: MemoryStore, folder: Path):
     store.check_invariants()
     store.close()
     journal = folder / "journal.sqlite"

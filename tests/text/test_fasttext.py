@@ -127,7 +127,7 @@ def test_kernels_learn_as_plain_python_does(loss: str, rng: np.random.Generator)
     np.testing.assert_allclose(outputs, expected[1], rtol=1e-4, atol=1e-5)
 
 
-def test_drawn_classes_are_learned_to_be_wrong():
+def test_sampled_classes_are_learned_as_wrong():
     classes = Classes(*huffman_tree(np.array([1, 1])), *alias_table(np.array([1.0, 1.0])))
     vectors = FeatureVectors(np.ones((1, 2), np.float32), np.zeros((2, 2), np.float32))
     labelled = Labelled(np.array([0, 1]), np.zeros(1, np.int32), np.ones(1, np.float32), np.array([1]))
@@ -284,7 +284,7 @@ def test_each_text_may_be_a_class_of_its_own():
 
 
 @needs_jit
-def test_vectors_that_were_learned_before_are_where_it_starts():
+def test_training_starts_from_given_vectors():
     corpus = [f"{a} {b}" for topic in TOPICS.values() for a in topic.split() for b in topic.split()] * 4
     vectors = SubwordVectors(16, min_count=1, subsample=0.0, n_epochs=20, random_state=0).fit(corpus)
     before = vectors.word_vectors(["rain"])
@@ -301,7 +301,7 @@ def test_vectors_that_were_learned_before_are_where_it_starts():
 
 
 @needs_jit
-def test_keys_serve_classes_that_come_later():
+def test_keys_are_useful_for_later_classes():
     texts, y = requests()
     classifier = make_pipeline(FastTextClassifier(**OPTIONS), CMTClassifier(random_state=0)).fit(texts, y)
     assert classifier.score(*requests(40, seed=1)) > 0.95

@@ -127,7 +127,7 @@ def test_a_corpus_keeps_texts_apart():
 
 @needs_jit
 @pytest.mark.parametrize("method", ["skipgram", "cbow"])
-def test_words_of_the_same_texts_come_near_each_other(method: str):
+def test_words_of_the_same_texts_have_similar_vectors(method: str):
     vectors = SubwordVectors(16, method=method, min_count=1, subsample=0.0, n_epochs=20, random_state=0)
     vectors.fit(sentences())
     fruit, tools = vectors.word_vectors(FRUIT), vectors.word_vectors(TOOLS)
@@ -172,7 +172,7 @@ def test_smooth_inverse_frequency_removes_what_is_common(learned: SubwordVectors
 
 
 @needs_jit
-def test_analogies_leave_out_what_is_asked_for(learned: SubwordVectors):
+def test_analogies_exclude_the_given_words(learned: SubwordVectors):
     found = learned.analogies("apple", "sweet", "saw", 3)
     assert len(found) == 3
     assert not {"apple", "sweet", "saw"} & {word for word, _ in found}

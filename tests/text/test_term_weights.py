@@ -100,7 +100,7 @@ def test_the_gradient_is_that_of_the_loss(rng: np.random.Generator):
         assert gradient[i] == pytest.approx((above - below) / 2e-5, abs=1e-5)
 
 
-def test_what_tells_nothing_leaves_the_weights():
+def test_uninformative_rewards_leave_the_weights():
     products = scipy.sparse.csr_array(np.zeros((2, 3)))
     there, rewards = np.ones((1, 2), np.bool_), np.array([[1.0, 0.0]])
     comparisons = comparisons_of(products[:1], products, np.array([[0, 1]]), rewards)

@@ -108,7 +108,7 @@ def test_forms_of_input(what: str):
 
 
 @pytest.mark.parametrize("form", ["csr", "coo"])
-def test_duplicates_add_up_beyond_their_type(form: str):
+def test_duplicates_are_summed_without_overflow(form: str):
     """100 + 100 overflows int8, the type in which SciPy would add."""
     parts = np.array([100, 100, 100], np.int8)
     places = np.array([0, 0, 0]), np.array([1, 1, 2])

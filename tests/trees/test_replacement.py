@@ -48,7 +48,7 @@ def test_one_memory(dense_keys: np.ndarray):
     [
         ([1, 400], 2, KeyError, "no 400"),
         ([1, 1], 2, ValueError, "1 occurs twice"),
-        ([1, 2, 3], 2, ValueError, "one for each of the 2 rows"),
+        ([1, 2, 3], 2, ValueError, "one entry for each of the 2 rows"),
         ([1.0, 2.0], 2, TypeError, "ids must be integers"),
     ],
 )
@@ -73,7 +73,7 @@ def test_unusable_keys_replace_none(dense_keys: np.ndarray):
     assert_holds(tree, np.arange(100), dense_keys[:100])
 
 
-def test_compact_trees_do_not_answer_with_codes_of_old_keys(keys: Any):
+def test_compact_trees_update_codes_of_replaced_keys(keys: Any):
     tree = ContextualMemoryTree(3, leaf_multiplier=1.0, n_reroutes=0, random_state=0)
     ids = tree.insert(keys[:200])
     tree.compact()
@@ -119,7 +119,7 @@ def replace_over_and_over(tree: ContextualMemoryTree, ids: np.ndarray, keys: Any
 @needs_jit
 @pytest.mark.parametrize("n_trees", [1, 2])
 @pytest.mark.parametrize(("n", "error"), FAILURES)
-def test_a_failure_part_way_loses_no_memory(n: int, error: type[BaseException], n_trees: int):
+def test_a_failed_replacement_loses_no_memory(n: int, error: type[BaseException], n_trees: int):
     """All memories are stored with their new keys, and replacing them again completes the change."""
     keys = text_like(2000, 2000, 12, seed=3)
     tree = ContextualMemoryTree(n_trees, leaf_multiplier=1.0, n_reroutes=2, n_threads=2, random_state=0)
@@ -132,7 +132,7 @@ def test_a_failure_part_way_loses_no_memory(n: int, error: type[BaseException], 
 
 
 @needs_jit
-def test_no_room_for_the_new_keys(sparse_keys: Any):
+def test_a_replacement_without_memory_changes_nothing(sparse_keys: Any):
     tree = ContextualMemoryTree(random_state=0)
     ids = tree.insert(sparse_keys[:100])
     with failing("_engine.reorganise.with_room_for_keys"):
@@ -201,7 +201,7 @@ def test_other_vectors_for_keys_searched_by_value(dense_keys: np.ndarray, sparse
     retriever.forest_.check_invariants()
 
 
-def test_what_the_retriever_refuses(dense_keys: np.ndarray):
+def test_the_retriever_refuses_invalid_replacements(dense_keys: np.ndarray):
     by_value = CMTRetriever(random_state=0).fit(dense_keys[:20], dense_keys[20:40])
     by_key = CMTRetriever(random_state=0).fit(dense_keys[:20], colours(20))
     with pytest.raises(ValueError, match="keys are not stored"):

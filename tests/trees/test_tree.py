@@ -278,7 +278,7 @@ def test_queries_keep_no_arrays_that_have_grown():
     assert np.abs(tree.query(X[:20], 3, n_probes=EVERY_LEAF).scores - before.scores).max() > 0.0
 
 
-def test_what_searches_read_is_described_anew_only_when_arrays_grow(dense_keys: np.ndarray):
+def test_search_views_are_renewed_only_when_arrays_grow(dense_keys: np.ndarray):
     tree = ContextualMemoryTree(random_state=0)
     tree.insert(dense_keys)
     tree.insert(dense_keys[:1])  # may need more room

@@ -347,7 +347,7 @@ def test_hits_are_checked_before_they_are_journaled(queries: np.ndarray, what: s
 
 
 @pytest.mark.parametrize("name", ["tree", "node", "generation", "side", "probability"])
-def test_records_that_are_no_numbers(tree: ContextualMemoryTree, queries: np.ndarray, hits: Hits, name: str):
+def test_non_numeric_records(tree: ContextualMemoryTree, queries: np.ndarray, hits: Hits, name: str):
     record = hits.exploration._replace(**{name: np.full(5, "0")})
     with nothing_changes(tree), pytest.raises(TypeError, match=rf"hits\.exploration\.{name} must be"):
         tree.update(queries, hits._replace(exploration=record), np.ones(5))
@@ -381,7 +381,7 @@ def test_hits_of_another_forest(tree: ContextualMemoryTree):
     ("name", "value"),
     [("node", -5), ("node", 10**6), ("tree", 2), ("side", 7), ("probability", 0.0), ("probability", np.nan)],
 )
-def test_records_never_made(name: str, value: float):
+def test_unknown_records(name: str, value: float):
     """A record that no query can make is refused, since it would make kernels access wrong memory."""
     tree = grown_tree(sparse=False)
     queries = np.random.default_rng(7).normal(size=(100, WIDTH))

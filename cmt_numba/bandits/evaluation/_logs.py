@@ -107,7 +107,7 @@ class Log:
         return int(self.actions.size)
 
     def numbers_of(self, actions: Any) -> np.ndarray:
-        """Return the numbers of actions that are given by number or by name.
+        """Convert actions, given by number or by name, to numbers.
 
         Raises
         ------
