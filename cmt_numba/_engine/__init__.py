@@ -1,4 +1,4 @@
-"""Operations of a forest on validated rows and ids: what the public tree, stores and estimators call.
+"""Operations on forests, which the public tree, stores and estimators call with validated rows and ids.
 
 A :class:`Forest` owns the state; every operation is a function that takes the forest first.
 """
