@@ -12,9 +12,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import t
 from shared.bandit_players import TASKS, Task, players_of
-from shared.labelled_sets import read_lines
 from shared.made_logs import SETS_OF_LOGS, World, logging_policies, rows_of_classes, world_of
-from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.svm import LinearSVC
 from tabulate import tabulate
 
@@ -22,7 +20,6 @@ from cmt_numba import CMTClassifier
 from cmt_numba.bandits import (
     UCB1,
     ArgmaxRegressor,
-    CMTBandit,
     EpsilonGreedy,
     HybridLinUCB,
     LinUCB,
@@ -49,8 +46,8 @@ def mabwiser(options: argparse.Namespace, n_rows: int = 2000, n_single: int = 30
         pairs = [f"{ours:.1f} ({ratio:.1f}x)" for ours, ratio in zip(micros, ratios, strict=True)]
         table.append([n_actions, n_features, f"{same:.1%}", *pairs])
         print(table[-1], flush=True)
-    headers = ["arms", "features", "same choices", "choose one row", "learn one row", "choose a batch", "learn a batch"]
-    print(f"us of CPU time for a row, and how many times as long MABWiser takes; batches of {n_rows}")
+    headers = ["arms", "features", "same choices", "choose, row", "learn, row", "choose, batch", "learn, batch"]
+    print(f"CPU time per row in us (MABWiser: multiple of our time); batches of {n_rows}")
     print(tabulate(table, headers=headers, disable_numparse=True, tablefmt="github"))
 
 
@@ -113,7 +110,9 @@ def play(task: Task, player: Any, rng: np.random.Generator) -> tuple[np.ndarray,
     DATA,
     argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS), metavar="TASK", help=", ".join(TASKS)),
     argument("--seeds", type=int, default=3, metavar="N"),
-    argument("--skip", nargs="+", default=[], metavar="NAME", help="beginnings of players to leave out"),
+    argument(
+        "--skip", nargs="+", default=[], metavar="NAME", help="leave out players whose names start with one of these"
+    ),
 )
 def compare(options: argparse.Namespace) -> None:
     """Compare ``CMTBandit`` with simple bandits and other libraries: few actions, actions with keys, and two spaces.
@@ -146,59 +145,8 @@ def compare(options: argparse.Namespace) -> None:
             cost = min(micros for _, micros in runs)
             table.append([name, player, f"{means.mean():.3f} ± {error:.3f}", spans, f"{cost:.0f}"])
             print(table[-1], flush=True)
-    headers = ["task", "", "mean reward", "by fifths; of keys, those of the first pass, and the second", "us/round"]
+    headers = ["task", "policy", "mean reward", "mean reward per fifth (with keys: per pass)", "us/round"]
     print(tabulate(table, headers=headers, disable_numparse=True, tablefmt="github"))
-
-
-SIZES = (1000, 31_102, 300_000)
-
-
-def read_packages(data: Path, n: int, n_rounds: int, rng: np.random.Generator) -> tuple[Any, Any, Any, list[str], list]:
-    """Return keys of packages, contexts, the package of each context, the summaries, and the words of contexts."""
-    summaries = [line["summary"] for line in read_lines(data / "packages" / "summaries.jsonl.gz")[:n]]
-    words = TfidfVectorizer(sublinear_tf=True)
-    keys = words.fit_transform(summaries)
-    wanted = rng.integers(0, n, n_rounds)
-    halves = [" ".join(rng.permutation(summaries[i].split())[::2]) for i in wanted]
-    return keys, words.transform(halves), wanted, summaries, halves
-
-
-OF_PACKAGES = (
-    DATA,
-    argument("--sizes", type=int, nargs="+", default=list(SIZES), metavar="N", help="numbers of actions"),
-)
-
-
-@commands.add(*OF_PACKAGES)
-def scale(options: argparse.Namespace, n_rounds: int = 5000, batch: int = 100) -> None:
-    """Measure the cost of a decision among 1,000, 31,102 and 300,000 actions.
-
-    Actions are software packages (``packages/summaries.jsonl.gz``, with one JSON object per line whose ``summary`` has
-    about ten words). Keys are tf-idf vectors of the summaries. A context is half of the words of one summary, and the
-    reward is 1 for its package. Prints microseconds of CPU time per decision and per reward, in batches of 100 and one
-    at a time, and the mean reward of the last half of the rounds.
-    """
-    table = []
-    for n in options.sizes:
-        keys, X, wanted, _, _ = read_packages(options.data, n, n_rounds, np.random.default_rng(0))
-        bandit = CMTBandit(random_state=0).add_actions(np.arange(n), keys)
-        rewards, times, single = np.zeros(n_rounds), np.zeros(2), []
-        for first in range(0, n_rounds, batch):
-            span, start = slice(first, first + batch), time.process_time()
-            decisions = bandit.act(X[span])
-            acted = time.process_time()
-            rewards[span] = decisions.actions == wanted[span]
-            bandit.reward(decisions.ids, rewards[span])
-            if first > 0:  # not the first round, which compiles kernels
-                times += acted - start, time.process_time() - acted
-        for i in range(min(1000, n_rounds)):
-            x, start = X[i : i + 1], time.perf_counter()
-            bandit.act(x)
-            single.append(time.perf_counter() - start)
-        micros = [*(times / (n_rounds - batch) * 1e6), np.percentile(single, 5) * 1e6]
-        table.append([f"{n:,}", *micros, f"{rewards[n_rounds // 2 :].mean():.3f}"])
-    headers = ["actions", "us to act", "us to learn", "us to act, one row (5th percentile)", "mean reward"]
-    print(tabulate(table, headers=headers, floatfmt=".0f", disable_numparse=[0, 4]))
 
 
 CAMPAIGNS = ("all", "men", "women")
@@ -344,7 +292,7 @@ def logs(options: argparse.Namespace) -> None:
             cells = [f"{v.mean():.3f} ± {v.std() / np.sqrt(v.size):.3f}" for v in columns.values()]
             table.append([name, policy, *cells, f"{seconds:.1f}"])
             print(table[-1], flush=True)
-    print(tabulate(table, headers=["set", "log", *columns, "s"], disable_numparse=True, tablefmt="github"))
+    print(tabulate(table, headers=["set", "log", *columns, "fit, s"], disable_numparse=True, tablefmt="github"))
 
 
 KINDS_OF_LOGS = (*SETS_OF_LOGS, "many actions")
@@ -482,7 +430,7 @@ def mean_with_interval(values: np.ndarray) -> str:
 
 
 @commands.add(
-    argument("--events", type=int, default=40_000, metavar="N", help="of a log"),
+    argument("--events", type=int, default=40_000, metavar="N", help="events per log"),
     argument("--logs", type=int, default=4, metavar="N"),
     argument("--shares", type=float, nargs="+", default=[1.0, 0.3, 0.2, 0.1, 0.05, 0.01], metavar="S"),
 )

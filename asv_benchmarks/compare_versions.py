@@ -292,15 +292,17 @@ def checked_out(version: str, folder: Path) -> Iterator[Path]:
 def main() -> int:
     """Run the command line; return the exit status."""
     parser = argparse.ArgumentParser(description="Compare the benchmarks of two versions, in turns.")
-    parser.add_argument("before", help="a commit, or a folder with a checkout")
-    parser.add_argument("after", nargs="?", default=str(ROOT), help="likewise; by default the working tree")
+    parser.add_argument("before", help="commit, or folder with a checkout")
+    parser.add_argument("after", nargs="?", default=str(ROOT), help="commit or folder; default: the working tree")
     parser.add_argument(
-        "--bench", default="", help="a regular expression that cases must match, such as 'Insert.time_'"
+        "--bench", default="", help="run only cases that match this regular expression, such as 'Insert.time_'"
     )
-    parser.add_argument("--rounds", type=int, default=5, help="turns of each version with each time; the least counts")
-    parser.add_argument("--clock", choices=CLOCKS, default="wall", help="cpu counts all threads, and less noise")
-    parser.add_argument("--most", type=float, default=1.03, help="the highest ratio that is not marked")
-    parser.add_argument("--benchmarks", type=Path, default=ROOT / "asv_benchmarks" / "benchmarks", help="their folder")
+    parser.add_argument("--rounds", type=int, default=5, help="rounds; the minimum counts")
+    parser.add_argument("--clock", choices=CLOCKS, default="wall", help="cpu: CPU time of all threads, less noisy")
+    parser.add_argument("--most", type=float, default=1.03, help="mark higher ratios than this")
+    parser.add_argument(
+        "--benchmarks", type=Path, default=ROOT / "asv_benchmarks" / "benchmarks", help="folder of benchmarks"
+    )
     options = parser.parse_args()
     options.benchmarks = options.benchmarks.resolve()
     names = [Path(name).name if Path(name).is_dir() else name for name in (options.before, options.after)]

@@ -162,14 +162,16 @@ def engines(
 @commands.add(
     DATA,
     argument("--sets", nargs="+", choices=SETS, default=list(SETS)),
-    argument("--engines", help="part of the names of engines"),
-    argument("--epochs", type=int, default=25, help="of fastText"),
-    argument("--rate", type=float, default=0.5, help="of fastText"),
-    argument("--max-n", type=int, default=5, help="of fastText"),
-    argument("--weights", type=float, nargs="*", default=[0.1, 0.3, 0.5], help="of the dense part"),
+    argument("--engines", help="run only engines whose names contain this"),
+    argument("--epochs", type=int, default=25, help="epochs of fastText"),
+    argument("--rate", type=float, default=0.5, help="learning rate of fastText"),
+    argument("--max-n", type=int, default=5, help="longest character n-gram of fastText"),
+    argument("--weights", type=float, nargs="*", default=[0.1, 0.3, 0.5], help="weights of the dense part of the keys"),
     argument("--corpus", type=Path),
     argument("--fasttext", metavar="PYTHON"),
-    argument("--classes", type=int, nargs="*", default=[], help="measure costs with so many classes instead"),
+    argument(
+        "--classes", type=int, nargs="*", default=[], help="measure the cost with these numbers of classes instead"
+    ),
 )
 def classes(options: argparse.Namespace) -> None:
     """Compare classifiers of texts: learned keys, words as keys, the library fastText, and a linear model.
@@ -191,7 +193,7 @@ def classes(options: argparse.Namespace) -> None:
             for loss in LOSSES
             if (loss != "softmax" or n <= MOST_SOFTMAX) and re.search(options.engines or "", loss)
         ]
-        print(tabulate(rows, ["classes", "loss", "learn a text, us", "query, us"], "github", floatfmt=".4g"))
+        print(tabulate(rows, ["classes", "loss", "learn, us/text", "query, us"], "github", floatfmt=".4g"))
         return
     vectors = None
     if options.corpus is not None:
@@ -204,7 +206,7 @@ def classes(options: argparse.Namespace) -> None:
             if options.engines is None or re.search(options.engines, engine):
                 rows.append([engine, *measure(texts)])
         print(f"\n{name}\n")
-        print(tabulate(rows, ["", "error", "learn, s", "query, us"], "github", floatfmt=".4g"), flush=True)
+        print(tabulate(rows, ["engine", "error", "learn, s", "query, us"], "github", floatfmt=".4g"), flush=True)
 
 
 WORD_PAIRS = "EN-WS-353-ALL", "EN-RW-STANFORD", "EN-MEN-TR-3k", "EN-SIMLEX-999"
@@ -237,7 +239,7 @@ class Learned(Protocol):
         """Return the vectors of words."""
 
     def analogies(self, a: str, b: str, c: str, k: int, *, method: str) -> list[tuple[str, float]]:
-        """Return the words that are to ``c`` as ``b`` is to ``a``."""
+        """Return the words that relate to ``c`` as ``b`` relates to ``a``."""
 
 
 class ByFastText(NamedTuple):
@@ -306,23 +308,23 @@ def analogies(vectors: Learned, questions: list[dict[str, Any]]) -> list[list[An
 def show(name: str, vectors: Learned, seconds: tuple[float, float], n_words: int, pairs: Any, questions: Any) -> None:
     """Print the tables of one engine."""
     by_clock, of_processor = (n_words / each for each in seconds)
-    print(f"\n{name}: {by_clock:,.0f} words a second, {of_processor:,.0f} a second of processor time\n")
+    print(f"\n{name}: {by_clock:,.0f} words/s by wall time, {of_processor:,.0f} words/s of CPU time\n")
     rows = [[name, *likeness(vectors, [pair for pair in pairs if pair["set"] == name])] for name in SETS]
-    headers = ["", "all", "pairs", "learned", "pairs", "unseen", "pairs"]
+    headers = ["set", "all", "pairs", "known words", "pairs", "unknown words", "pairs"]
     print(tabulate(rows, headers, "github", floatfmt=".3f"), flush=True)
-    headers = ["analogies", "questions", "by sums", "by products"]
+    headers = ["analogies", "questions", "sums", "products"]
     print(f"\n{tabulate(analogies(vectors, questions), headers, 'github', floatfmt='.3f')}", flush=True)
 
 
 @commands.add(
     DATA,
     argument("--corpus", default="wikitext2", help="wikitext2, novels_en or a file"),
-    argument("--words", type=int, help="learn from the first of the corpus only"),
+    argument("--words", type=int, help="learn only from this many words at the start of the corpus"),
     argument("--epochs", type=int, default=5),
     argument("--threads", type=int, default=1),
-    argument("--analogies", type=int, default=1000, help="questions asked, drawn at random"),
+    argument("--analogies", type=int, default=1000, help="number of questions, drawn at random"),
     argument("--fasttext", metavar="PYTHON"),
-    argument("--save", type=Path, help="file to write the vectors to"),
+    argument("--save", type=Path, help="write the vectors to this file"),
 )
 def words(options: argparse.Namespace) -> None:
     """Compare word vectors with human judgements of similarity, and on analogies.

@@ -160,8 +160,8 @@ def summary(everything: dict[str, list[list[Any]]]) -> str:
     DATA,
     argument("--sets", nargs="+", default=QUICK, help="only sets whose names start with one of these"),
     argument("--ways", nargs="+", choices=list(WAYS), default=list(WAYS)),
-    argument("--keys", choices=["tfidf", "bm25"], default="tfidf", help="keys of texts"),
-    argument("--wider", type=int, default=5, help="times as many candidates; 0 for none"),
+    argument("--keys", choices=["tfidf", "bm25"], default="tfidf", help="kind of text keys"),
+    argument("--wider", type=int, default=5, help="factor for an additional row with more candidates; 0: no such row"),
 )
 def candidates(options: argparse.Namespace) -> None:
     """Compare sources of candidate labels: the inverted index alone, trees alone, both, and all labels.
@@ -195,7 +195,7 @@ def candidates(options: argparse.Namespace) -> None:
         if not several and options.keys == "bm25":
             data = with_bm25_keys(data) or data
         headers = ["candidates", *([f"P@{k}" for k in RANKS] if several else ["error"])]
-        headers += ["scored", "met", "us a query", "s to fit"]
+        headers += ["labels scored", "labels met", "us/query", "fit, s"]
         print(f"\n{name}: {data.X.shape[0]} examples")
         formats = ("", *([".4f"] * (len(headers) - 5)), ".0f", ".0f", ".1f", ".1f")
         everything[name] = list(outcomes(data, options.ways, options.wider))
@@ -272,8 +272,8 @@ def ways(data: LabelledSet, lists: bool) -> Iterator[tuple[str, float, Way]]:
     classifier = CMTClassifier(random_state=0).fit(data.X, data.y)
     fitted, after_fit = time.process_time() - began, peak_gigabytes()
     classifier.predict(data.queries[:1])
-    print(f"fit {fitted:.1f} s; peak memory {before:.2f} GB before, {after_fit:.2f} after it", end="")
-    print(f", {peak_gigabytes():.2f} when ready to answer")
+    print(f"fit: {fitted:.1f} s; peak memory: {before:.2f} GB before, {after_fit:.2f} GB after", end="")
+    print(f", {peak_gigabytes():.2f} GB when ready for queries")
     yield "CMTClassifier", time.process_time() - began, classifier.predict
     classes, positions = np.unique(data.y, return_inverse=True)
     means = np.zeros((classes.size, data.X.shape[1]), np.float32)
@@ -327,15 +327,21 @@ def asked_of(name: str, queries: np.ndarray, product_queries: int) -> int:
 
 
 @commands.add(
-    argument("--data", type=Path, help="folder of data; without it, only synthetic sets"),
-    argument("--classes", type=int, nargs="*", default=[1000, 5000, 10_000, 50_000], help="of synthetic sets"),
-    argument("--shots", type=int, default=5, help="of each class of synthetic sets"),
+    argument("--data", type=Path, help="folder of data; default: only synthetic sets"),
+    argument(
+        "--classes",
+        type=int,
+        nargs="*",
+        default=[1000, 5000, 10_000, 50_000],
+        help="numbers of classes of the synthetic sets",
+    ),
+    argument("--shots", type=int, default=5, help="examples per class of the synthetic sets"),
     argument("--repeats", type=int, default=5),
     argument(
         "--product-queries",
         type=int,
         default=4000,
-        help="most that products with all classes answer, and that errors are of",
+        help="maximum number of queries for matrix products and for errors",
     ),
     argument("--no-lists", action="store_true", help="leave out the inverted files"),
 )
@@ -359,7 +365,7 @@ def plans(options: argparse.Namespace) -> None:
     for name, read in sets.items():
         data = read()
         print(f"\n{name}: {data.X.shape[0]} examples of {np.unique(data.y).size} classes, {data.X.shape[1]} features")
-        headers = ["way", "error", "ready s", "us, batch of 1", "batch of 1,000", f"batch of {len(data.answers):,}"]
+        headers = ["method", "error", "ready, s", "us/row: batch of 1", "1,000", f"{len(data.answers):,}"]
         print(
             tabulate(
                 compare(data, options.repeats, options.product_queries, not options.no_lists),
@@ -510,8 +516,10 @@ LEARNERS: dict[str, Callable[[MultilabelSet, argparse.Namespace], Iterator[Multi
     DATA,
     argument("--sets", nargs="+", default=["bibtex", "delicious", "debtags", "debian_depends"]),
     argument("--learners", nargs="+", choices=list(LEARNERS), default=list(LEARNERS)),
-    argument("--most-labels", type=int, default=1000, help="of a set that all learners are trained on"),
-    argument("--sample-labels", type=int, default=0, help="to time one against all by, where there are more"),
+    argument(
+        "--most-labels", type=int, default=1000, help="train one against all only on sets with at most this many labels"
+    ),
+    argument("--sample-labels", type=int, default=0, help="time one against all on this many labels of larger sets"),
 )
 def multilabel(options: argparse.Namespace) -> None:
     """Compare multi-label classifiers: ours, linear one against all, and Vowpal Wabbit's memory tree, on one thread.
@@ -528,7 +536,7 @@ def multilabel(options: argparse.Namespace) -> None:
     query. Needs scikit-learn, tabulate and, for Vowpal Wabbit, the package vowpalwabbit.
     """
     headers = ["learner", "wrong labels", *(f"P@{k}" for k in RANKS), *(f"nDCG@{k}" for k in RANKS)]
-    headers += ["share", "train s", "us a query"]
+    headers += ["share scored", "train, s", "us/query"]
     formats = ("", ".4f", *(6 * [".4f"]), ".3f", ".2f", ".1f")
     for name in options.sets:
         data = read_multilabel(options.data / name)
@@ -538,7 +546,7 @@ def multilabel(options: argparse.Namespace) -> None:
             for o in LEARNERS[learner](data, options)
         ]
         n_asked = data.answers.nnz / data.answers.shape[0]
-        print(f"\n{name}: {data.X.shape[0]} examples, {data.Y.shape[1]} labels, {n_asked:.2f} a query")
+        print(f"\n{name}: {data.X.shape[0]} examples, {data.Y.shape[1]} labels, {n_asked:.2f} per query")
         print(tabulate(rows, headers, floatfmt=formats), flush=True)
 
 
@@ -546,7 +554,7 @@ def multilabel(options: argparse.Namespace) -> None:
     DATA,
     argument("--sets", nargs="+", default=["bibtex", "delicious", "debtags", "debian_depends"]),
     argument("--learners", nargs="+", choices=list(EXTREME_LEARNERS), default=list(EXTREME_LEARNERS)),
-    argument("--python", nargs="*", default=[], metavar="LEARNER=PATH", help="interpreters of learners"),
+    argument("--python", nargs="*", default=[], metavar="LEARNER=PATH", help="interpreter for a learner"),
 )
 def extreme(options: argparse.Namespace) -> None:
     """Compare multi-label classifiers with very many labels: ours, napkinXC's PLT and PECOS's XR-Linear, on one thread.
@@ -562,7 +570,7 @@ def extreme(options: argparse.Namespace) -> None:
     interpreters = dict.fromkeys(options.learners, sys.executable) | dict(pair.split("=", 1) for pair in options.python)
     learners = [name for name in options.learners if is_installed(name, interpreters[name])]
     headers = ["learner", *(f"P@{k}" for k in RANKS), *(f"nDCG@{k}" for k in RANKS), "PSP@5"]
-    headers += ["train s", "us a query", "peak GB", "model GB"]
+    headers += ["train, s", "us/query", "peak GB", "model GB"]
     for name in options.sets:
         labels, answers = (read_part(options.data / name, part) for part in ("Y_train", "Y_test"))
         table = []
@@ -635,7 +643,7 @@ def thresholds(options: argparse.Namespace) -> None:
             for learner, found in answers
         ]
         wanted = scipy.sparse.csr_array(data.answers).nnz / data.queries.shape[0]
-        print(f"{name}: {wanted:.2f} labels a query")
+        print(f"{name}: {wanted:.2f} labels per query")
         print(tabulate(lines, ["learner, threshold", "mean F1", "labels predicted"], floatfmt=".3f"), flush=True)
 
 

@@ -158,11 +158,11 @@ def measure(kind: str, form: str, repeats: int) -> list[dict[str, Any]]:
 
 def main() -> None:
     """Run the command line."""
-    parser = argparse.ArgumentParser(description="Measure what it takes to start.")
+    parser = argparse.ArgumentParser(description="Measure the time to import the package and to run first calls.")
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS), help="what to measure")
     parser.add_argument("--forms", nargs="+", choices=FORMS, default=list(FORMS), help="forms of rows")
-    parser.add_argument("--repeats", type=int, default=3, help="number of runs; figures are medians")
-    parser.add_argument("--json", type=Path, help="file to write the figures to")
+    parser.add_argument("--repeats", type=int, default=3, help="number of runs; medians are printed")
+    parser.add_argument("--json", type=Path, help="write the figures to this file")
     parser.add_argument("--process", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.process is not None:
@@ -170,7 +170,7 @@ def main() -> None:
         return
 
     figures: list[dict[str, Any]] = []
-    print(f"{'':40s}{'cold: cpu':>10s}{'wall':>8s}{'warm: cpu':>12s}{'wall':>8s}   seconds")
+    print(f"{'':40s}{'cold: CPU':>10s}{'wall':>8s}{'warm: CPU':>12s}{'wall':>8s}   seconds")
     for kind in options.kinds:
         for form in options.forms if kind != "imports" else options.forms[:1]:
             for row in measure(kind, form, options.repeats):

@@ -21,7 +21,7 @@ from shared.labelled_sets import SETS, LabelledSet, coil, omniglot, synthetic, t
 from sklearn.linear_model import Perceptron, SGDClassifier
 from tabulate import tabulate
 
-from cmt_numba import CMTClassifier, CMTRetriever, ContextualMemoryTree
+from cmt_numba import CMTClassifier, ContextualMemoryTree
 from cmt_numba.evaluation import ProgressiveResult, growing_batches, progressive_validation
 from cmt_numba.rewards import LabelEquality
 
@@ -87,7 +87,7 @@ def cost_table(results: dict[str, ProgressiveResult]) -> str:
         [name, result.metrics["error"], result.us_per_query, 1e6 * result.seconds["learn"] / result.n_examples]
         for name, result in results.items()
     ]
-    return tabulate(rows, ["learner", "error", "us to predict", "us to learn"], floatfmt=(".3f", ".3f", ".0f", ".0f"))
+    return tabulate(rows, ["learner", "error", "predict, us", "learn, us"], floatfmt=(".3f", ".3f", ".0f", ".0f"))
 
 
 @commands.add(
@@ -95,7 +95,7 @@ def cost_table(results: dict[str, ProgressiveResult]) -> str:
     argument("--sets", nargs="+", default=["synthetic, 100 shots", "wikipara1k, 3 shots"], choices=SETS),
     argument("--learners", nargs="+", default=list(LEARNERS), choices=LEARNERS),
     argument("--most-rows", type=int),
-    argument("--json", type=Path, help="a file for all results"),
+    argument("--json", type=Path, help="write all results to this file"),
 )
 def progressive(options: argparse.Namespace) -> None:
     """Compare online learning, example by example: the classifier and linear one-against-all models, on one thread.
@@ -124,7 +124,6 @@ def progressive(options: argparse.Namespace) -> None:
 
 BATCHES = (100, 1000)
 BATCHES_OF_NEW, DIVISIONS = 10, 3
-STORED, FEW = (10_000, 100_000, 1_000_000), {1: 40, 100: 12}  # rows per batch, and the number of batches that are timed
 
 
 def learned(batches: list[np.ndarray], examples: LabelledSet, store: bool) -> tuple[CMTClassifier, float]:
@@ -185,47 +184,9 @@ def fading_rows(name: str, examples: LabelledSet) -> Iterator[list[Any]]:
         yield [name, store, before_all, after_all, fitted_all, fitted_all - after_all]
 
 
-def milliseconds(estimator: Any, X: Any, y: np.ndarray, n: int) -> list[float]:
-    """Return the median milliseconds of CPU time to learn a batch of each size when ``n`` rows are already stored.
-
-    The batches are too small for the estimator to refit on all rows.
-    """
-    estimator.fit(X[:n], y[:n])
-    at, medians = n, []
-    for size, n_batches in FEW.items():
-        times = []
-        for _ in range(1 + n_batches):
-            start = process_time()
-            estimator.partial_fit(X[at : at + size], y[at : at + size])
-            times.append(process_time() - start)
-            at += size
-        medians.append(1e3 * float(np.median(times[1:])))  # the first batch may compile
-    return medians
-
-
-def work_row(n: int) -> list[Any]:
-    """Return a row of the third table: learning when ``n`` rows are already stored."""
-    rng, few = np.random.default_rng(0), {"n_head_passes": 1, "n_router_passes": 1, "random_state": 0}
-    n_all = n + sum(size * (1 + n_batches) for size, n_batches in FEW.items())
-    y = rng.integers(1000, size=n_all)
-    X = rng.normal(size=(1000, 16)).astype(np.float32)[y] + 0.7 * rng.normal(size=(n_all, 16)).astype(np.float32)
-    own = np.where(np.arange(n_all) < n, np.arange(n_all), rng.integers(n, size=n_all))
-    words = rng.integers(20_000, size=(1000, 20))[y[:, None], rng.integers(20, size=(n_all, 5))]
-    words = np.hstack([words, rng.integers(20_000, size=(n_all, 3))])
-    texts = scipy.sparse.csr_array((np.ones(words.size, np.float32), words.ravel(), np.arange(0, words.size + 1, 8)))
-    texts.sum_duplicates()
-    return [
-        n,
-        *milliseconds(CMTClassifier(n_trees=1, **few), X, y, n),
-        *milliseconds(CMTClassifier(**few), texts, y, n),
-        *milliseconds(CMTClassifier(n_trees=1, **few), X, own, n),
-        *milliseconds(CMTRetriever("key", n_trees=1, n_reward_passes=0, random_state=0), X, y, n),
-    ]
-
-
 @commands.add(
     DATA,
-    argument("--parts", nargs="+", choices=("online", "fading", "work"), default=["online", "fading"]),
+    argument("--parts", nargs="+", choices=("online", "fading"), default=["online", "fading"]),
 )
 def batches(options: argparse.Namespace) -> None:
     """Compare learning in batches with a single fit, and measure forgetting of classes without new examples.
@@ -240,18 +201,12 @@ def batches(options: argparse.Namespace) -> None:
     tenth of these at a time, by ``partial_fit`` alone. It is a mean over several divisions of the classes. More classes
     lower the accuracy of any classifier, so the table also has the accuracy of one fit on all examples, and the
     additional loss of ``partial_fit``. Each is measured with and without stored examples; without them no old example
-    can be learned again.
-
-    The third table has the time of a ``partial_fit`` of a few rows when more and more rows are stored. Needs tabulate.
+    can be learned again. Needs tabulate.
     """
     folder = options.data
     if "online" in options.parts:
-        headers = ["", "examples stored", "error", "seconds"]
+        headers = ["learner", "examples stored", "error", "seconds"]
         print(tabulate(online_rows(synthetic(1000, 10)), headers, "github", floatfmt=".4g"), flush=True)
-    if "work" in options.parts:
-        kinds = ("1,000 dense classes", "1,000 sparse classes", "a dense class each", "retriever")
-        headers = ["stored", *(f"{kind}: {size}" for kind in kinds for size in FEW)]
-        print(f"\n{tabulate(map(work_row, STORED), headers, 'github', floatfmt='.3g')}", flush=True)
     if "fading" not in options.parts:
         return
     sets: dict[str, Callable[[], LabelledSet]] = {
@@ -267,7 +222,7 @@ def batches(options: argparse.Namespace) -> None:
         for line in fading_rows(name, read()):
             lines.append(line)
             print(*line, file=sys.stderr, flush=True)
-    headers = ["set", "examples stored", "old classes alone", "after new ones", "one fit on all", "lost beyond it"]
+    headers = ["set", "examples stored", "old classes only", "after new classes", "one fit on all", "additional error"]
     print(f"\n{tabulate(lines, headers, 'github', floatfmt='.4f')}")
 
 
@@ -311,7 +266,7 @@ def rewards(options: argparse.Namespace) -> None:
     training and after each pass, the error of an exact search before training, and seconds of CPU time per pass. Needs
     tabulate.
     """
-    headers = ["set", "trees", "exact", *range(options.passes + 1), "lower by", "seconds a pass"]
+    headers = ["set", "trees", "exact", *range(options.passes + 1), "improvement", "s/pass"]
     for name in options.sets:
         examples = ALL[name](options.data)
         rows = [reward_row(name, examples, n_trees, options.passes) for n_trees in options.trees]
@@ -376,7 +331,7 @@ def forgetting(options: argparse.Namespace) -> None:
         for share in (0.0, 0.1, 0.3):
             lines.append([name, share, *forgetting_row(labelled, share)])
             print(lines[-1], flush=True)
-    header = ["set", "examples removed", "error", "error of the rest", "agreement", "answers gone", "s to remove"]
+    header = ["set", "examples removed", "error", "error without them", "agreement", "removed classes", "remove, s"]
     print(tabulate(lines, header, floatfmt=("", ".1f", ".4f", ".4f", ".4f", ".0f", ".3f"), tablefmt="github"))
 
 
@@ -436,7 +391,7 @@ def calibration(options: argparse.Namespace) -> None:
         best = errors_of(classifier.calibrate(labelled.queries, labelled.answers), labelled)[1]
         lines.append([name, error, by_default, learned, best, fitted, took])
         print(lines[-1], flush=True)
-    header = ["set, examples a class", "error", "default", "learned", "best", "s to fit", "s to calibrate"]
+    header = ["set, examples per class", "error", "default", "learned", "best", "fit, s", "calibrate, s"]
     print(tabulate(lines, header, floatfmt=("", ".4f", ".3f", ".3f", ".3f", ".2f", ".2f"), tablefmt="github"))
 
 
@@ -471,11 +426,11 @@ def figures_of_rows(options: argparse.Namespace) -> dict[str, Any]:
 
 @commands.add(
     DATA,
-    argument("--before", help="a checkout of another version of the package"),
+    argument("--before", help="checkout of another version of the package"),
     argument("--calls", nargs="+", default=list(single_rows.OURS), choices=single_rows.OURS),
-    argument("--n", type=int, default=3000, help="most calls of each"),
-    argument("--seconds", type=float, default=3.0, help="most time for each, alone and next to busy threads"),
-    argument("--stalls", type=int, default=20_000, help="rows that are learned one by one; 0 for none"),
+    argument("--n", type=int, default=3000, help="maximum number of calls"),
+    argument("--seconds", type=float, default=3.0, help="maximum time per call and setting, in seconds"),
+    argument("--stalls", type=int, default=20_000, help="rows to learn one by one; 0: none"),
     argument("--worker", action="store_true", help=argparse.SUPPRESS),
     argument("--rivals", action="store_true", help=argparse.SUPPRESS),
 )
@@ -507,10 +462,10 @@ def rows(options: argparse.Namespace) -> None:
             of_row = found[version][form]
             learned.append([form, version, *(of_row[key] for key in ("50", "99", "100", "mean"))])
             learned[-1].append(of_row["mean"] / of_row["50"])
-    print(tabulate(costs, ["us of processor time", *versions, "rival is"], "github", floatfmt=".0f"), "\n")
-    head = ["us by the clock", "", "50 %, alone", "busy", "ratio", "99 %, alone", "busy"]
+    print(tabulate(costs, ["CPU time, us", *versions, "rival"], "github", floatfmt=".0f"), "\n")
+    head = ["wall time, us", "version", "median alone", "busy", "ratio", "99 % alone", "busy"]
     print(tabulate(waits, head, "github", floatfmt=("", "", ".0f", ".0f", ".1f", ".0f", ".0f")), "\n")
-    head = ["ms for each row learned", "", "50 %", "99 %", "100 %", "mean", "mean / median"]
+    head = ["ms/row learned", "version", "median", "99 %", "maximum", "mean", "mean / median"]
     print(tabulate(learned, head, "github", floatfmt=".2f"))
 
 

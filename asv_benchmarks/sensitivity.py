@@ -192,7 +192,7 @@ def _error(outcome: dict[str, Any]) -> float:
 def _row(constant: Constant, results: dict[str, dict[str, Any]]) -> list[str]:
     """Return a row of the table: means over the sets that were run with all factors."""
     value = getattr(importlib.import_module(f"cmt_numba.{constant.module}"), constant.name)
-    row = [f"`{constant.module.split('.')[-1]}.{constant.name}`", f"{value:.4g}", constant.trades]
+    row = [f"`{constant.module.split('.')[-1]}.{constant.name}`", f"{value:.4g}", constant.meaning]
     factors = (0.5, 1.0, 2.0, *constant.extremes)
     found = {factor: _outcomes(constant, factor, results) for factor in factors}
     cases = [case for case in constant.cases if all(case in found[factor] for factor in (0.5, 1.0, 2.0))]
@@ -219,8 +219,8 @@ def _row(constant: Constant, results: dict[str, dict[str, Any]]) -> list[str]:
 
 def describe(estimator: str, results: dict[str, dict[str, Any]]) -> str:
     """Return the table of an estimator's constants."""
-    headers = ["constant", "value", "what it trades", "error: half / as it is / double", "largest change on one set"]
-    headers += ["labels looked at", "train s", "us a query"]
+    headers = ["constant", "value", "meaning", "error: half / default / double", "largest change on one set"]
+    headers += ["labels scored", "train, s", "us/query"]
     rows = [_row(constant, results) for constant in CONSTANTS[estimator]]
     return tabulate(rows, headers, tablefmt="pipe", disable_numparse=True)
 
@@ -231,17 +231,24 @@ def describe_noise(results: dict[str, dict[str, Any]]) -> str:
         [case, f"{np.mean(outcome['errors']):.4f}", f"{np.std(outcome['errors'], ddof=1) / len(SEEDS) ** 0.5:.4f}"]
         for case, outcome in results.get("as it is", {}).items()
     ]
-    return tabulate(rows, ["set", "error", "standard error of a mean of two"], tablefmt="pipe", disable_numparse=True)
+    return tabulate(
+        rows, ["set", "error", "standard error of a mean over two seeds"], tablefmt="pipe", disable_numparse=True
+    )
 
 
 def main() -> None:
     """Run the command line."""
-    parser = argparse.ArgumentParser(description="Measure how much depends on each constant.")
+    parser = argparse.ArgumentParser(description="Measure how much error and time depend on each constant.")
     parser.add_argument("--data", type=Path, help="folder of public data")
-    parser.add_argument("--results", type=Path, default=Path("sensitivity.jsonl"), help="file to read and to add to")
+    parser.add_argument(
+        "--results",
+        type=Path,
+        default=Path("sensitivity.jsonl"),
+        help="results are read from and appended to this file",
+    )
     parser.add_argument("--only", nargs="+", choices=list(CONSTANTS), default=list(CONSTANTS))
-    parser.add_argument("--print", action="store_true", help="print what there is, and run nothing")
-    parser.add_argument("--slow", action="store_true", help="the sets too that take minutes")
+    parser.add_argument("--print", action="store_true", help="only print the results in the file")
+    parser.add_argument("--slow", action="store_true", help="also run the sets that take minutes")
     parser.add_argument("--work", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.work:

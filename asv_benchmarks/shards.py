@@ -88,7 +88,7 @@ def microseconds(store: Any, Q: np.ndarray, batch: int, repeats: int) -> float:
     argument("--shards", type=int, nargs="+", default=[1, 2, 4]),
     argument("--batches", type=int, nargs="+", default=[1, 100, 10_000]),
     argument("--repeats", type=int, default=3),
-    argument("--data", help="a file of JSON lines, compressed by gzip, with the field summary"),
+    argument("--data", help="gzip-compressed file of JSON lines with the field summary"),
 )
 def stores(options: argparse.Namespace) -> None:
     """Measure the cost of shards: a store in memory against the same memories in 1, 2 and 4 shards on this machine.
@@ -121,9 +121,15 @@ def stores(options: argparse.Namespace) -> None:
         found = stores[row[0]].query(Q[:_CHECKED], 10).scores
         row.append(np.mean(found > exact.scores[:, -1:] - _TIE))  # memories with equal scores are as good
         row += [microseconds(stores[row[0]], Q, batch, options.repeats) for batch in options.batches]
-    headers = ["", "adds a second", "MB empty", "recall", *(f"us, batches of {batch:,}" for batch in options.batches)]
+    headers = [
+        "store",
+        "adds/s",
+        "MB when empty",
+        "recall",
+        *(f"us/query, batches of {batch:,}" for batch in options.batches),
+    ]
     print(f"{X.shape[0]:,} vectors of {X.shape[1]:,} features")
-    print(f"the same answers to {clear.sum()} of {clear.size} queries when all is compared; the rest have equal scores")
+    print(f"exact search: same answers to {clear.sum()} of {clear.size} queries; the others have tied scores")
     print(tabulate(rows, headers, floatfmt=("", ",.0f", ".0f", ".3f", ",.0f", ",.0f", ",.0f")))
     for store in list(stores.values())[1:]:
         store.close()
@@ -207,13 +213,14 @@ def classifiers(options: argparse.Namespace) -> None:
                 held = sum(sharded._ask_all("n_examples")) / data.y.size
                 largest = max(fact.classes.size for fact in facts)
                 rows.append([f"{n_shards} shards", *measured, largest, held, without_exchange(sharded, data)])
-        headers = ["", "error", "error online", "s to fit", "us a query", "most classes", "held", "no exchange"]
+        headers = ["shards", "error", "error online", "fit, s", "us/query"]
+        headers += ["most classes", "examples held", "without exchange"]
         print(f"\n{name}: {data.y.size:,} examples, {np.unique(data.y).size:,} classes")
         print(tabulate(rows, headers, floatfmt=("", ".4f", ".4f", ".1f", ".0f", ".0f", ".2f", ".4f")), flush=True)
 
 
 @commands.add(
-    argument("--settings", type=float, nargs="+", default=[0.3, 1.0, 3.0, 10.0], help="of aggressiveness"),
+    argument("--settings", type=float, nargs="+", default=[0.3, 1.0, 3.0, 10.0], help="values of aggressiveness"),
     argument("--seeds", type=int, default=3),
     argument("--classes", type=int, default=1000),
     argument("--shots", type=int, default=20),
@@ -237,7 +244,7 @@ def evaluation(options: argparse.Namespace) -> None:
     )
     on_ray, seconds_on_ray = timed(lambda: evaluate(settings, data.X, data.y, **how))
     rows = [[name, *alone[name].metrics["error"], on_ray[name].per_seed == alone[name].per_seed] for name in settings]
-    print(tabulate(rows, ["setting", "error", "deviation", "same on Ray"], floatfmt=".4f"))
+    print(tabulate(rows, ["setting", "error", "standard deviation", "same on Ray"], floatfmt=".4f"))
     print(f"{len(settings) * options.seeds} runs: {seconds_alone:.1f} s in one process, {seconds_on_ray:.1f} s on Ray")
 
 
@@ -411,19 +418,19 @@ def pairs(text: str) -> tuple[int, float]:
 @commands.add(
     argument("--memories", type=float, default=1e9),
     argument("--machines", type=int, default=100),
-    argument("--clients", type=int, help="by default as many as machines"),
+    argument("--clients", type=int, help="default: the number of machines"),
     argument("--features", type=int, default=64),
-    argument("--payload-bytes", type=float, default=0.0, help="of a memory"),
+    argument("--payload-bytes", type=float, default=0.0, help="payload bytes per memory"),
     argument("--megabytes-of-process", type=float, default=93.0),
     argument("--measured", type=pairs, nargs="+", default=[(1, 4474.0), (100, 151.0), (10_000, 42.0)]),
     argument("--two-shards", type=float, default=6055.0),
-    argument("--n-measured", type=float, default=20_000, help="memories that this was measured with"),
-    argument("--network", type=float, default=50.0, help="microseconds there and back"),
+    argument("--n-measured", type=float, default=20_000, help="number of memories of these measurements"),
+    argument("--network", type=float, default=50.0, help="round-trip time in microseconds"),
     argument("--stragglers", type=float, default=0.01),
     argument("--batches", type=int, nargs="+", default=[1, 100]),
-    argument("--n", type=int, default=20_000, help="batches that are simulated"),
+    argument("--n", type=int, default=20_000, help="number of simulated batches"),
     argument("--sizes", type=float, nargs="+", default=[1e6, 1e7, 1e8, 1e9]),
-    argument("--gigabytes", type=float, nargs="+", default=[16.0, 64.0], help="of a machine"),
+    argument("--gigabytes", type=float, nargs="+", default=[16.0, 64.0], help="memory per machine"),
 )
 def simulate(options: argparse.Namespace) -> None:
     """Simulate a sharded store on many machines: memory, queries per second, and response times.
@@ -444,16 +451,17 @@ def simulate(options: argparse.Namespace) -> None:
     """
     options.measured = dict(options.measured)
     print(f"{options.memories:,.0f} memories on {options.machines} machines, {options.stragglers:.0%} stragglers")
-    headers = ["batch", "shards", "copies", "which", "asked", "GB each", "queries a second", "p50 ms", "p99 ms"]
+    headers = ["batch", "shards", "copies", "copy used", "shards queried"]
+    headers += ["GB/machine", "queries/s", "p50 ms", "p99 ms"]
     print(tabulate(simulated_rows(options), headers, floatfmt=("", "", "", "", "", ".1f", ",.0f", ",.1f", ",.1f")))
     n_asked = [1, 2, 5, 10, 20, options.machines]
     found = [["clear", *recalls(n_asked, options.machines, 20_000, 0.7)]]
     found.append(["blurred", *recalls(n_asked, options.machines, 20_000, 2.0)])
     found.append(["by hashes", *(asked / options.machines for asked in n_asked)])
-    print(f"\nRecall of the ten nearest of 20,000 vectors in {options.machines} shards, if only some are asked")
+    print(f"\nRecall at 10, 20,000 vectors in {options.machines} shards, by number of shards queried")
     print(tabulate(found, ["clusters", *n_asked], floatfmt=".3f"))
-    print(f"\nThe fewest machines; all shards are asked, in batches of {max(options.batches)}")
-    headers = ["memories", "GB of a machine", "machines", "GB used", "queries a second", "p99 ms"]
+    print(f"\nMinimum number of machines; all shards are queried, in batches of {max(options.batches)}")
+    headers = ["memories", "GB/machine", "machines", "GB used", "queries/s", "p99 ms"]
     print(tabulate(sizing_rows(options), headers, floatfmt=("", ".0f", "", ".1f", ",.0f", ",.0f")))
 
 

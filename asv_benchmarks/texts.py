@@ -1,4 +1,4 @@
-"""Compare text searches and classifiers: BM25, trees, learned term weights, and re-ranking."""
+"""Compare text searches and classifiers: BM25, trees, and re-ranking."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ from time import process_time
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy.sparse
 from shared.labelled_sets import MOST_QUERIES, read_lines
 from shared.products import best_by_product
 from shared.texts import TEXT_SETS, TOKEN, Texts, bible, packages
@@ -29,7 +28,7 @@ from sklearn.feature_extraction.text import HashingVectorizer, TfidfTransformer,
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.metrics import roc_auc_score
 from sklearn.pipeline import make_pipeline, make_union
-from sklearn.preprocessing import FunctionTransformer, StandardScaler, normalize
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.svm import LinearSVC
 from tabulate import tabulate
 
@@ -136,7 +135,7 @@ def search(options: argparse.Namespace) -> None:
         for engine in options.engines:
             rows[engine] = by_keys(texts, engine, norm=options.norm)
         print(f"\n{name}\n")
-        headers = ["", "error", "vectorise, s", "store, s", "vectorise a query, us", "query, us"]
+        headers = ["engine", "error", "vectorise, s", "store, s", "vectorise, us/query", "answer, us/query"]
         print(tabulate([[engine, *row] for engine, row in rows.items()], headers, "github", floatfmt=".4g"), flush=True)
 
 
@@ -177,11 +176,11 @@ def self_consistency(tree: ContextualMemoryTree, X: Any) -> float:
 
 @commands.add(
     argument("path", type=Path, help="file of JSON lines"),
-    argument("--keys", required=True, help="version to store"),
-    argument("--queries", required=True, help="version to ask with"),
+    argument("--keys", required=True, help="version of the texts to store"),
+    argument("--queries", required=True, help="version of the texts to query with"),
     argument("--hashed", action="store_true", help="hash words into 2**20 features"),
     argument("--trees", type=int, nargs="+", default=[1, 4, 8, 16], help="numbers of trees to try"),
-    argument("--repeats", type=int, default=3, help="number of interleaved runs; times are medians"),
+    argument("--repeats", type=int, default=3, help="number of interleaved runs; medians are printed"),
     argument("--seed", type=int, default=0),
 )
 def trees(options: argparse.Namespace) -> None:
@@ -238,78 +237,14 @@ def trees(options: argparse.Namespace) -> None:
             )
             of_tree = [""] * len(of_tree)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    print(f"{len(texts):,} keys of {X.shape[1]:,} features, {X.nnz / X.shape[0]:.1f} of them present in each;")
+    print(f"{len(texts):,} keys of {X.shape[1]:,} features, {X.nnz / X.shape[0]:.1f} non-zero per key;")
     exact = np.mean(best_by_product(queries, X, 1)[:, 0] != answers)
     print(f"{len(questions):,} queries, error of exact search {exact:.4f};")
-    print(f"making the keys out of text took {vectorizer_seconds:.2f} seconds.\n")
-    headers = ["trees", "leaves", "error", "us per\nquery", "insert\nseconds", "of making\nkeys"]
-    headers += [f"of {options.trees[0]}\ntrees", "self-\nconsistency", "MB", "depth"]
+    print(f"vectorising took {vectorizer_seconds:.2f} s.\n")
+    headers = ["trees", "leaves", "error", "us/query", "insert, s", "relative to\nvectorising"]
+    headers += [f"relative to\n{options.trees[0]} tree(s)", "self-\nconsistency", "MB", "depth"]
     print(tabulate(table, headers, disable_numparse=True))
     print(f"\nPeak resident memory: {peak / 1024:.0f} MB ({before_trees / 1024:.0f} MB before the first tree).")
-
-
-N_REWARDED = (0, 20, 100, 500, 2000)
-N_ASKED, N_SHOWN = 2000, 10
-STORED, ASKED = ("KJV", "YLT", "Darby"), ("ASV", "BBE")
-
-
-def from_rewards(folder: Path, n_stored: int) -> Iterator[list[Any]]:
-    """Yield the number of rewarded queries, the error of other queries, and the seconds to learn."""
-    texts = packages(folder, n_stored, n_queries=2 * N_ASKED)
-    vectorizer = BM25Vectorizer()
-    keys = vectorizer.fit_transform(texts.stored)
-    shown = best_by_product(vectorizer.transform(texts.queries[N_ASKED:]), keys, N_SHOWN)
-    rewards = shown == texts.answers[N_ASKED:, None]
-    for n in N_REWARDED:
-        vectorizer.term_weights_ = None
-        start = process_time()
-        if n > 0:
-            vectorizer.learn_weights(texts.queries[N_ASKED : N_ASKED + n], keys, shown[:n], rewards[:n])
-        seconds = process_time() - start
-        best = best_by_product(vectorizer.transform(texts.queries[:N_ASKED]), keys, 1)[:, 0]
-        yield [n, np.mean(best != texts.answers[:N_ASKED]), seconds]
-
-
-def from_examples(folder: Path, asked: str) -> list[Any]:
-    """Return the errors of BM25 and of classifiers that have learned from the same texts."""
-    verses = [line["text"] for line in read_lines(folder / "bible/verses.jsonl.gz")]
-    there = [i for i, verse in enumerate(verses) if verse.get(asked)]
-    answers = np.random.RandomState(0).permutation(there)[:MOST_QUERIES]
-    of_verse = np.array([i for name in STORED for i, verse in enumerate(verses) if verse.get(name)])
-    vectorizer = BM25Vectorizer()
-    keys = vectorizer.fit_transform([verse[name] for name in STORED for verse in verses if verse.get(name)])
-    queries = vectorizer.transform([verses[i][asked] for i in answers])
-    errors = [np.mean(of_verse[best_by_product(queries, keys, 1)[:, 0]] != answers)]
-    for n_passes in (0, 5):
-        classifier = CMTClassifier(n_head_passes=n_passes, store_examples=False, random_state=0).fit(keys, of_verse)
-        errors.append(1.0 - classifier.score(queries, answers))
-    return [asked, *errors]
-
-
-@commands.add(
-    DATA,
-    argument("--packages", type=int, default=30_000, help="number of packages stored"),
-    argument("--asked", nargs="*", choices=ASKED, default=ASKED, help="translations asked"),
-)
-def term_weights(options: argparse.Namespace) -> None:
-    """Compare BM25 with learned term weights, from rewards and from further examples.
-
-    Expects the files that ``shared/texts.py`` describes.
-
-    - Packages: BM25 answers 2,000 queries with ten packages each. The right package gets the reward 1, the others 0.
-      ``BM25Vectorizer.learn_weights`` learns term weights from the rewards of some of these queries; the table has
-      their number. The error is measured on 2,000 other queries.
-    - Bible: three translations of each verse are stored, and those of a fourth are queries. BM25 answers with the verse
-      of the best text. ``CMTClassifier`` learns from the texts as examples.
-
-    All searches but the classifier's are exact. Needs tabulate.
-    """
-    rows = from_rewards(options.data, options.packages)
-    print(tabulate(rows, ["rewarded queries", "error", "seconds to learn"], "github", floatfmt=".4f"), flush=True)
-    if options.asked:
-        rows = (from_examples(options.data, asked) for asked in options.asked)
-        headers = ["asked in", "BM25", "CMTClassifier, means", "CMTClassifier"]
-        print(f"\n{tabulate(rows, headers, 'github', floatfmt='.4f')}")
 
 
 N_QUERIES, N_FOUND, N_LEAVES = 2000, 20, 64
@@ -370,7 +305,6 @@ TASKS: dict[str, Callable[[Path], Task]] = {
 def models() -> dict[str, Any]:
     """Return the models that re-rank."""
     found: dict[str, Any] = {"linear": make_pipeline(StandardScaler(), Ridge()), "boosted": None, "validated": None}
-    found["margins"] = None
     if find_spec("xgboost"):
         from xgboost import XGBRanker, XGBRegressor
 
@@ -378,37 +312,6 @@ def models() -> dict[str, Any]:
         found["XGBoost, squared"] = XGBRegressor(**options)
         found["XGBoost, pairwise"] = XGBRanker(objective="rank:pairwise", **options)
     return found
-
-
-def margins(tree: ContextualMemoryTree, keys: Any, ids: np.ndarray) -> np.ndarray:
-    """Return by how much routers miss their margin on the paths to the leaves of memories, in the shape of ``ids``.
-
-    This is the priority of a leaf in a search, and the minimum over all trees. Keys are sparse, and ids are those of
-    the tree.
-    """
-    state, keys = tree._forest.allocated(), normalize(keys)
-    slots = np.searchsorted(state.keys.ids[: len(tree)], np.maximum(ids, 0))  # ids are in order, as nothing was removed
-    least = np.full(ids.shape, np.inf, np.float32)
-    for nodes, leaves, table, leaf_of in zip(
-        state.nodes, state.leaves, state.routers.table, state.leaf_of, strict=True
-    ):
-        starts, sizes = nodes["table_start"].astype(np.int64) << 4, np.where(nodes["table_bits"] > 0, 1, 0)
-        sizes <<= nodes["table_bits"]
-        cells = np.repeat(starts - np.cumsum(sizes) + sizes, sizes) + np.arange(sizes.sum())
-        owners, used = np.repeat(np.arange(nodes.size), sizes), table["feature"][cells] >= 0
-        routers = scipy.sparse.csr_array(
-            (table["weight"][cells][used], (table["feature"][cells][used], owners[used])), (keys.shape[1], nodes.size)
-        )
-        of_nodes = (keys @ routers).toarray() + nodes["bias"]
-        leaf, short = leaf_of[slots].astype(np.int64), np.zeros(ids.shape, np.float32)
-        place, node = ~leaf, leaves["parent"][leaf].astype(np.int64)
-        while (node >= 0).any():
-            right = nodes["child"][node][..., 1] == place
-            margin = np.where(right, 1.0, -1.0) * np.take_along_axis(of_nodes, np.maximum(node, 0), 1)
-            short += np.where(node >= 0, np.maximum(0.0, state.parameters.sure_margin - margin), 0.0)
-            place, node = node, np.where(node >= 0, nodes["parent"][node], -1)
-        least = np.minimum(least, short)
-    return least
 
 
 def rows_of_task(task: Task, n_rewarded: list[int]) -> Iterator[list[Any]]:
@@ -425,13 +328,6 @@ def rows_of_task(task: Task, n_rewarded: list[int]) -> Iterator[list[Any]]:
     right &= hits.ids >= 0
     asked, n = hits.between(0, task.n_asked), task.n_asked
     queries, answers = task.queries[:n], task.answers[:n]
-    short = margins(retriever.forest_, asked_keys, hits.ids)
-    of_pair = {
-        (query, task.stored[i]): value
-        for query, found, values in zip(task.queries, hits.ids, short, strict=True)
-        for i, value in zip(found, values, strict=True)
-    }
-    feature = lambda queries, documents: [of_pair[pair] for pair in zip(queries, documents, strict=True)]  # noqa: E731
     first_right = lambda ids: np.mean(task.values[ids[:, 0]] == answers)  # noqa: E731
     plain = BM25Vectorizer(norm=None).fit(task.stored)
     for n_learned in n_rewarded:
@@ -443,8 +339,6 @@ def rows_of_task(task: Task, n_rewarded: list[int]) -> Iterator[list[Any]]:
         for name, model in models().items():
             start = process_time()
             reranker = Reranker(model, vectorizer=plain, validate=name == "validated", random_state=0)
-            if name == "margins":
-                reranker.set_params(features=[*reranker.features, feature])
             reranker.fit(task.queries[log], task.stored, shown, right[log].astype(float))
             learned = process_time()
             found = reranker.rerank(queries, task.stored, asked, 1)
@@ -471,12 +365,11 @@ def rerankers(options: argparse.Namespace) -> None:
     A ``CMTRetriever`` on BM25 keys finds 20 texts for each query. For the rewarded queries, right texts get the reward
     1 and others 0. Prints the accuracy of the first result on other queries: by the search alone, after
     ``CMTRetriever.feedback``, and re-ranked by models that have learned from the same rewards. "validated" is the
-    boosted model with ``validate=True``. "margins" is the boosted model with a further feature: by how much the routers
-    miss their margin on the path to the document's leaf. Then prints the share of queries with a right text among the
-    20, and microseconds of CPU time per query on one thread, for the search with its keys and for re-ranking by each
-    model. Needs tabulate. Columns of xgboost are left out unless it is installed.
+    boosted model with ``validate=True``. Then prints the share of queries with a right text among the 20, and
+    microseconds of CPU time per query on one thread, for the search with its keys and for re-ranking by each model.
+    Needs tabulate. Columns of xgboost are left out unless it is installed.
     """
-    headers = ["set", "rewarded", "search", "feedback", *models(), f"in {N_FOUND}", "search, us"]
+    headers = ["set", "rewarded queries", "search", "feedback", *models(), f"recall at {N_FOUND}", "search, us"]
     headers += [f"{name}, us" for name in models()]
     rows = []
     for name in options.sets:
@@ -578,12 +471,12 @@ def live_error(learner: Callable[[], Any], data: Taught, n_later: int) -> list[f
 
 
 @commands.add(
-    argument("folders", type=Path, nargs="+", help="each with train.jsonl.gz and test.jsonl.gz"),
-    argument("--shots", nargs="+", default=["5", "20", "all"], help="texts of each class"),
+    argument("folders", type=Path, nargs="+", help="folders with train.jsonl.gz and test.jsonl.gz"),
+    argument("--shots", nargs="+", default=["5", "20", "all"], help="texts per class"),
     argument("--seeds", type=int, default=3),
     argument("--encoder", choices=["use"]),
-    argument("--alone", action="store_true", help="leave rivals out"),
-    argument("--later", type=int, help="classes that come later; by default a fifth"),
+    argument("--alone", action="store_true", help="leave out the other libraries"),
+    argument("--later", type=int, help="number of classes to add later; default: a fifth"),
 )
 def classifier(options: argparse.Namespace) -> None:
     """Compare ``TextClassifier`` with linear models and ``FastTextClassifier``, on words and with characters.
@@ -617,7 +510,9 @@ def classifier(options: argparse.Namespace) -> None:
                     further.append([name, shots, *np.mean([facts(one, data) for one, _ in fitted], axis=0)])
             rows.append([*row, 1e6 * seconds_of_each(fitted[0][0].predict, [[text] for text in data.queries])])
         headers = [h for shots in options.shots for h in (f"{shots} shots", "fit, s")]
-        print(f"\n{folder.name}\n", tabulate(rows, ["", *headers, "one, us"], "github", floatfmt=".3f"), sep="\n")
+        print(
+            f"\n{folder.name}\n", tabulate(rows, ["", *headers, "classify one, us"], "github", floatfmt=".3f"), sep="\n"
+        )
         names = ["", "shots", "calibration error", "out of scope", "file, MB", "learn one, us", "longest, ms"]
         print("\n", tabulate(further, names, "github", floatfmt=".3f"), sep="", flush=True)
         few = data.shots(int(options.shots[0]), 0)

@@ -213,6 +213,35 @@ class Vowpal:
         self.vw.learn([self.shared, *lines])
 
 
+class VowpalCbify:
+    """Vowpal Wabbit's simulation of a bandit by a classifier. It receives the right action and reveals no more itself.
+
+    Predicting and learning are one call, which ``choose`` makes.
+    """
+
+    def __init__(self, task: Task, seed: int, *, losses: tuple[float, float]) -> None:
+        import vowpalwabbit
+
+        right, wrong = losses
+        options = f"--cbify {task.n_actions} --epsilon {EPSILON} --loss0 {right} --loss1 {wrong} -b 24"
+        self.vw = vowpalwabbit.Workspace(f"{options} --quiet --random_seed {seed}")
+        self.X, self.wanted = task.X, task.wanted
+
+    def choose(self, span: slice) -> np.ndarray:
+        """Return the action of one round."""
+        assert self.wanted is not None
+        row = self.X[span]
+        pairs = zip(row.indices.tolist(), row.data.tolist(), strict=True)
+        example = self.vw.parse(f"{self.wanted[span.start] + 1} |s " + " ".join(f"{i}:{x:.4f}" for i, x in pairs))
+        self.vw.learn(example)
+        action = example.get_prediction() - 1
+        self.vw.finish_example(example)
+        return np.array([action])
+
+    def learn(self, rewards: np.ndarray) -> None:
+        """Learn nothing more."""
+
+
 def players_of(task: Task) -> dict[str, Callable[[Task, int], Any]]:
     """Return the players that can play a task."""
     players: dict[str, Callable[[Task, int], Any]] = {"CMTBandit": Ours}
@@ -222,6 +251,7 @@ def players_of(task: Task) -> dict[str, Callable[[Task, int], Any]]:
         players["LinUCB"] = LinearUCB
     if task.keys is None:
         players |= {"diagonal UCB, NumPy": DiagonalUCB, "CMTClassifier, epsilon": EpsilonClassifier}
-        for costs in ((0.0, -1.0), (1.0, 0.0)):
-            players[f"VW, costs {costs[0]:g} and {costs[1]:g}"] = partial(Vowpal, costs=costs)
+        for wrong, right in ((0.0, -1.0), (1.0, 0.0), (10.0, 9.0)):
+            players[f"VW adf, costs {wrong:g} and {right:g}"] = partial(Vowpal, costs=(wrong, right))
+            players[f"VW cbify, costs {wrong:g} and {right:g}"] = partial(VowpalCbify, losses=(right, wrong))
     return players

@@ -44,17 +44,30 @@ class Outcome(NamedTuple):
 Case = Callable[[int], Outcome]
 
 
-def _timed(train: Callable[[], Any], answer: Callable[[Any], Any], n: int) -> tuple[Any, Any, float, float]:
-    """Return the trained model, its answers, seconds to train, and microseconds per query (the faster of two runs)."""
-    start = time.process_time()
-    learner = train()
-    trained = time.process_time()
-    took = []
-    for _ in range(2):
-        begun = time.process_time()
-        answers = answer(learner)
-        took.append(time.process_time() - begun)
-    return learner, answers, trained - start, min(took) / n * 1e6
+def _case(
+    train: Callable[[int], Any],
+    answer: Callable[[Any], Any],
+    error: Callable[[Any], Any],
+    count: Callable[[Any], Any] | None = None,
+) -> Case:
+    """Return a case: train with a seed, answer all queries twice, and score the answers; the faster run counts.
+
+    ``count`` returns the number of labels that a trained model scores for each query.
+    """
+
+    def run(seed: int) -> Outcome:
+        start = time.process_time()
+        learner = train(seed)
+        trained = time.process_time() - start
+        took = []
+        for _ in range(2):
+            begun = time.process_time()
+            answers = answer(learner)
+            took.append(time.process_time() - begun)
+        candidates = float("nan") if count is None else float(np.mean(count(learner)))
+        return Outcome(float(error(answers)), trained, min(took) / len(answers) * 1e6, candidates)
+
+    return run
 
 
 def _fewer(data: LabelledSet) -> LabelledSet:
@@ -81,28 +94,26 @@ def _classified(data: LabelledSet, n_batches: int = 1, **options: Any) -> Case:
             learner.partial_fit(data.X[part], data.y[part])
         return learner
 
-    def run(seed: int) -> Outcome:
-        learner, answers, *times = _timed(
-            lambda: train(seed), lambda learner: learner.predict(data.queries), data.answers.size
-        )
-        n_candidates = float(learner.count_candidates(data.queries).mean())
-        return Outcome(float(np.mean(answers != data.answers)), *times, n_candidates)
+    return _case(
+        train,
+        lambda learner: learner.predict(data.queries),
+        lambda answers: np.mean(answers != data.answers),
+        lambda learner: learner.count_candidates(data.queries),
+    )
 
-    return run
+
+def _wrong_label(data: LabelledSet) -> Callable[[np.ndarray], Any]:
+    """Return a function that gives the share of queries whose found examples have another label."""
+    return lambda ids: np.mean(data.y[ids] != data.answers)
 
 
 def _first_neighbours(data: LabelledSet) -> Case:
     data = _fewer(data)
-
-    def run(seed: int) -> Outcome:
-        _, ids, *times = _timed(
-            lambda: CMTClassifier(random_state=seed).fit(data.X, data.y),
-            lambda learner: learner.kneighbors(data.queries, 1, return_distance=False)[:, 0],
-            data.answers.size,
-        )
-        return Outcome(float(np.mean(data.y[ids] != data.answers)), *times)
-
-    return run
+    return _case(
+        lambda seed: CMTClassifier(random_state=seed).fit(data.X, data.y),
+        lambda learner: learner.kneighbors(data.queries, 1, return_distance=False)[:, 0],
+        _wrong_label(data),
+    )
 
 
 def _labelled(data: MultilabelSet, n_rows: int) -> Case:
@@ -111,16 +122,12 @@ def _labelled(data: MultilabelSet, n_rows: int) -> Case:
     X, Y = data.X[rows], data.Y.tocsr()[rows]
     known = np.flatnonzero(np.asarray(Y.sum(axis=0)).ravel())
     Y, queries, answers = Y[:, known].astype(np.int8), data.queries[asked], data.answers[asked][:, known].tocsr()
-
-    def run(seed: int) -> Outcome:
-        learner, best, *times = _timed(
-            lambda: CMTMultilabelClassifier(random_state=seed).fit(X, Y),
-            lambda learner: learner.top_labels(queries, 5)[0],
-            queries.shape[0],
-        )
-        return Outcome(1.0 - ndcg_at(answers, best, RANKS[-1]), *times, float(learner.count_candidates(queries).mean()))
-
-    return run
+    return _case(
+        lambda seed: CMTMultilabelClassifier(random_state=seed).fit(X, Y),
+        lambda learner: learner.top_labels(queries, 5)[0],
+        lambda best: 1.0 - ndcg_at(answers, best, RANKS[-1]),
+        lambda learner: learner.count_candidates(queries),
+    )
 
 
 def _captions(folder: Path, n_images: int) -> tuple[Any, Any, Any, Any]:
@@ -138,16 +145,11 @@ def _captions(folder: Path, n_images: int) -> tuple[Any, Any, Any, Any]:
 
 def _retrieved(folder: Path, search: str) -> Case:
     X, images, queries, meant = _captions(folder, 1500)
-
-    def run(seed: int) -> Outcome:
-        _, ids, *times = _timed(
-            lambda: CMTRetriever(search, random_state=seed).fit(X, images),
-            lambda learner: learner.kneighbors(queries, 1, return_distance=False)[:, 0],
-            queries.shape[0],
-        )
-        return Outcome(1.0 - float(np.mean(np.sum(images[ids] * meant, axis=1))), *times)
-
-    return run
+    return _case(
+        lambda seed: CMTRetriever(search, random_state=seed).fit(X, images),
+        lambda learner: learner.kneighbors(queries, 1, return_distance=False)[:, 0],
+        lambda ids: 1.0 - np.mean(np.sum(images[ids] * meant, axis=1)),
+    )
 
 
 def _fed_back(folder: Path) -> Case:
@@ -163,89 +165,69 @@ def _fed_back(folder: Path) -> Case:
             learner.feedback(X[first + nth], ids, np.where(ids >= 0, np.clip(cosines, 0.0, 1.0) ** 2, 0.0))
         return learner
 
-    def run(seed: int) -> Outcome:
-        asked = np.concatenate([first + 3, first + 4])
-        _, ids, *times = _timed(
-            lambda: train(seed),
-            lambda learner: learner.kneighbors(X[asked], 1, return_distance=False)[:, 0],
-            asked.size,
-        )
-        return Outcome(float(np.mean(ids != of_image[asked])), *times)
-
-    return run
+    asked = np.concatenate([first + 3, first + 4])
+    return _case(
+        train,
+        lambda learner: learner.kneighbors(X[asked], 1, return_distance=False)[:, 0],
+        lambda ids: np.mean(ids != of_image[asked]),
+    )
 
 
-def _found(data: LabelledSet, **options: Any) -> Case:
+def _grown(data: LabelledSet, seed: int, **options: Any) -> tuple[ContextualMemoryTree, np.ndarray]:
+    """Return a forest of four trees with all examples, and their ids."""
+    tree = ContextualMemoryTree(4, n_threads=1, random_state=seed, **options)
+    return tree, tree.insert(data.X)
+
+
+def _best_rows(queries: Any, X: Any) -> np.ndarray:
+    """Return the row with the largest product for each query."""
+    products = [queries[i : i + 200] @ X.T for i in range(0, queries.shape[0], 200)]
+    return np.concatenate([np.asarray((p.toarray() if scipy.sparse.issparse(p) else p).argmax(1)) for p in products])
+
+
+def _found(data: LabelledSet) -> Case:
     """Query a tree for the key that is most similar to each query."""
     data = _fewer(data)
-    products = [data.queries[i : i + 200] @ data.X.T for i in range(0, data.answers.size, 200)]
-    best = np.concatenate([np.asarray((p.toarray() if scipy.sparse.issparse(p) else p).argmax(1)) for p in products])
-
-    def grown(seed: int) -> ContextualMemoryTree:
-        tree = ContextualMemoryTree(4, n_threads=1, random_state=seed, **options)
-        tree.insert(data.X)
-        return tree
-
-    def run(seed: int) -> Outcome:
-        _, ids, *times = _timed(
-            lambda: grown(seed), lambda tree: tree.query(data.queries, n_probes=16).ids[:, 0], data.answers.size
-        )
-        return Outcome(float(np.mean(ids != best)), *times)
-
-    return run
+    best = _best_rows(data.queries, data.X)
+    return _case(
+        lambda seed: _grown(data, seed)[0],
+        lambda tree: tree.query(data.queries, n_probes=16).ids[:, 0],
+        lambda ids: np.mean(ids != best),
+    )
 
 
 def _bounded(data: LabelledSet) -> Case:
     """Query a tree that may hold only half of the keys for the class of each query."""
     data = _fewer(data)
-
-    def grown(seed: int) -> ContextualMemoryTree:
-        tree = ContextualMemoryTree(4, n_threads=1, random_state=seed, max_memories=data.y.size // 2, eviction="oldest")
-        tree.insert(data.X)
-        return tree
-
-    def run(seed: int) -> Outcome:
-        _, ids, *times = _timed(lambda: grown(seed), lambda tree: tree.query(data.queries).ids[:, 0], data.answers.size)
-        return Outcome(float(np.mean(data.y[ids] != data.answers)), *times)
-
-    return run
+    return _case(
+        lambda seed: _grown(data, seed, max_memories=data.y.size // 2, eviction="oldest")[0],
+        lambda tree: tree.query(data.queries).ids[:, 0],
+        _wrong_label(data),
+    )
 
 
 def _among(data: LabelledSet) -> Case:
     """Query a tree for the best of a tenth of its memories."""
     data = _fewer(data)
     some = np.random.RandomState(0).permutation(data.y.size)[: data.y.size // 10]
-    best = some[(data.queries @ data.X[some].T).argmax(axis=1)]
-
-    def grown(seed: int) -> ContextualMemoryTree:
-        tree = ContextualMemoryTree(4, n_threads=1, random_state=seed)
-        tree.insert(data.X)
-        return tree
-
-    def run(seed: int) -> Outcome:
-        _, ids, *times = _timed(
-            lambda: grown(seed), lambda tree: tree.query(data.queries, among=some).ids[:, 0], data.answers.size
-        )
-        return Outcome(float(np.mean(ids != best)), *times)
-
-    return run
+    best = some[_best_rows(data.queries, data.X[some])]
+    return _case(
+        lambda seed: _grown(data, seed)[0],
+        lambda tree: tree.query(data.queries, among=some).ids[:, 0],
+        lambda ids: np.mean(ids != best),
+    )
 
 
 def _taught(data: LabelledSet, loss: str) -> Case:
     """Train a tree on which memories have the class of a query."""
     data = _fewer(data)
 
-    def grown(seed: int) -> ContextualMemoryTree:
-        tree = ContextualMemoryTree(4, scorer_loss=loss, n_threads=1, random_state=seed)
-        ids = tree.insert(data.X)
+    def train(seed: int) -> ContextualMemoryTree:
+        tree, ids = _grown(data, seed, scorer_loss=loss)
         tree.learn(data.X, LabelEquality(data.y, data.y), own_ids=ids, k=5, n_passes=3)
         return tree
 
-    def run(seed: int) -> Outcome:
-        _, ids, *times = _timed(lambda: grown(seed), lambda tree: tree.query(data.queries).ids[:, 0], data.answers.size)
-        return Outcome(float(np.mean(data.y[ids] != data.answers)), *times)
-
-    return run
+    return _case(train, lambda tree: tree.query(data.queries).ids[:, 0], _wrong_label(data))
 
 
 def _articles(folder: Path) -> LabelledSet:

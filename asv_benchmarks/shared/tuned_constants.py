@@ -1,4 +1,4 @@
-"""The constants that control learning and search, the trade-off of each, and the sets that it is measured on.
+"""The constants that control learning and search, their meanings, and the sets that they are measured on.
 
 ``sensitivity.py`` runs every set of ``sensitivity_cases.py`` that a constant names, with the constant unchanged, halved
 and doubled, and prints the tables of ``docs/measurements/tuning.md``.
@@ -12,7 +12,7 @@ class Constant(NamedTuple):
 
     module: str  # within the package
     name: str
-    trades: str
+    meaning: str
     cases: tuple[str, ...]  # names of the sets that it is measured on
     extremes: tuple[float, ...] = ()  # further factors
 
@@ -35,134 +35,135 @@ _MULTILABEL, _BINARY = "estimators._multilabel_model", "_heads.binary_svm"
 _RETRIEVER, _RANKING = "estimators._retrieval_model", "_forest.ranking"
 
 CLASSIFIER = (
-    Constant(_FOREST, "_SHARE_OF_LABELS", "share of the classes looked at: error against time", CLASSES),
-    Constant(_SVM, "_GAPS_IN_A_MARGIN", "margin asked for: fit to examples against error on others", CLASSES),
-    Constant(_SVM, "_HARDNESS", "C: fit to examples against error on others", CLASSES),
-    Constant(_SVM, "_LEAST_HARDNESS", "C for a class of very many examples: the same", (*DENSE, "clinc150, 30 shots")),
-    Constant(_SVM, "_MANY_EXAMPLES", "from how many on the start counts for less", (*DENSE, "clinc150, 30 shots"), FAR),
-    Constant(_SVM, "_PRIOR_EXAMPLES", "how much softer the margin is for classes of few examples", CLASSES, FAR),
+    Constant(_FOREST, "_SHARE_OF_LABELS", "share of the classes that are scored", CLASSES),
+    Constant(_SVM, "_GAPS_IN_A_MARGIN", "required margin: fit to the training examples", CLASSES),
+    Constant(_SVM, "_HARDNESS", "C: fit to the training examples", CLASSES),
+    Constant(_SVM, "_LEAST_HARDNESS", "C of a class with very many examples", (*DENSE, "clinc150, 30 shots")),
     Constant(
-        _FOREST, "_CELLS_ROUTED", "cells of a sparse row that routers see: time and memory against finding", SPARSE
+        _SVM,
+        "_MANY_EXAMPLES",
+        "examples from which the initial scorer counts less",
+        (*DENSE, "clinc150, 30 shots"),
+        FAR,
     ),
-    Constant(_FOREST, "_DENSE_TREES", "trees: error against time and memory", DENSE),
-    Constant(_FOREST, "_SPARSE_TREES", "trees beside the index: error against time and memory", SPARSE),
-    Constant(_FOREST, "_DENSE_LEAVES", "leaves searched for each tree: error against time", DENSE),
-    Constant(_FOREST, "_SPARSE_LEAVES", "leaves searched for each tree: error against time", SPARSE),
-    Constant(_FOREST, "_SHARE_OF_A_LEAF", "size of leaves of few classes: error against time", CLASSES),
-    Constant(_FOREST, "_DENSE_MULTIPLIER", "size of leaves of many classes: error against time", DENSE),
-    Constant(_FOREST, "_SPARSE_MULTIPLIER", "size of leaves of many classes: error against time", SPARSE),
-    Constant(_FOREST, "_SURE_MARGIN", "from which margin on the other side is not looked at", CLASSES),
-    Constant(_FOREST, "_WIDER_IN_TRAINING", "competitors met in training: error against time to train", CLASSES),
-    Constant(_FOREST, "_FEWEST_LISTED", "classes of the index scored in full: error against time", SPARSE),
-    Constant(_FOREST, "_SHARE_LISTED", "the same, of those looked at, with 5,120 classes or more", ("bible",)),
+    Constant(_SVM, "_PRIOR_EXAMPLES", "how much softer the margin is for classes with few examples", CLASSES, FAR),
+    Constant(_FOREST, "_CELLS_ROUTED", "features of a sparse row that routers use", SPARSE),
+    Constant(_FOREST, "_DENSE_TREES", "number of trees", DENSE),
+    Constant(_FOREST, "_SPARSE_TREES", "number of trees in addition to the index", SPARSE),
+    Constant(_FOREST, "_DENSE_LEAVES", "leaves searched per tree", DENSE),
+    Constant(_FOREST, "_SPARSE_LEAVES", "leaves searched per tree", SPARSE),
+    Constant(_FOREST, "_SHARE_OF_A_LEAF", "leaf size with few classes", CLASSES),
+    Constant(_FOREST, "_DENSE_MULTIPLIER", "leaf size with many classes", DENSE),
+    Constant(_FOREST, "_SPARSE_MULTIPLIER", "leaf size with many classes", SPARSE),
+    Constant(_FOREST, "_SURE_MARGIN", "margin above which the other side is not searched", CLASSES),
+    Constant(_FOREST, "_WIDER_IN_TRAINING", "competitors found in training", CLASSES),
+    Constant(_FOREST, "_FEWEST_LISTED", "classes from the index that are scored with all weights", SPARSE),
     Constant(
-        _FOREST, "_LABELS_PER_LEVEL", "classes looked at where there are 26,000 or more: error against time", ("bible",)
+        _FOREST, "_SHARE_LISTED", "the same as a share of the classes found, with 5,120 classes or more", ("bible",)
     ),
-    Constant(_FOREST, "_MORE_TREES", "trees of classes of many examples", ("synthetic", "coil100, 18 views")),
-    Constant(_FOREST, "_MANY_EXAMPLES", "from when on there are more trees", ("synthetic", "coil100, 18 views"), FAR),
+    Constant(_FOREST, "_LABELS_PER_LEVEL", "classes scored per tree level, with 26,000 classes or more", ("bible",)),
+    Constant(_FOREST, "_MORE_TREES", "trees for classes with many examples", ("synthetic", "coil100, 18 views")),
     Constant(
-        _FOREST, "_LABELS_BEFORE_MORE_LEAVES", "from when on more leaves are searched", ("omniglot, all classes",)
+        _FOREST,
+        "_MANY_EXAMPLES",
+        "examples per class from which there are more trees",
+        ("synthetic", "coil100, 18 views"),
+        FAR,
     ),
-    Constant(_FOREST, "_FEWEST_CANDIDATES", "classes looked at where there are fewer than 80", FEW_CLASSES, FAR),
-    Constant(_FOREST, "_MANY_CLASSES", "from when on leaves hold a share of the classes", FEW_CLASSES, FAR),
-    Constant(_FOREST, "_GROWTH_LISTED", "how old the index may be in training: error against time", ONLINE),
-    Constant(_FOREST, "_LABELS_LISTED_A_ROW", "how often small batches renew index and digest", ONLINE, FAR),
-    Constant("_heads.inverted_index", "_MOST_LISTS", "lists gone through for a row: error against time", SPARSE, FAR),
-    Constant("_heads.shortlists", "_LENGTH", "competitors met in further passes: error against time to train", CLASSES),
-    Constant(_SVM, "_SWEEPS", "steps for one example at a time: fewer passes against time", CLASSES),
-    Constant(_SVM, "_CLOSE_ENOUGH", "smallest step taken: exactness against time to train", CLASSES, FAR),
-    Constant(_SVM, "_GAPS_MEASURED", "examples that the margin is set by", CLASSES, FAR),
-    Constant(_SVM, "N_COMPETITORS", "competitors held apart at once: exactness against memory", CLASSES, FAR),
-    Constant(_SCORERS, "NEGLIGIBLE", "weights forgotten: memory and time against error", SPARSE, (0.125, 4.0)),
+    Constant(
+        _FOREST, "_LABELS_BEFORE_MORE_LEAVES", "classes from which more leaves are searched", ("omniglot, all classes",)
+    ),
+    Constant(_FOREST, "_FEWEST_CANDIDATES", "classes scored, with fewer than 80 classes", FEW_CLASSES, FAR),
+    Constant(_FOREST, "_MANY_CLASSES", "classes from which the leaf size is a share of them", FEW_CLASSES, FAR),
+    Constant(_FOREST, "_GROWTH_LISTED", "growth after which training renews the index", ONLINE),
+    Constant(_FOREST, "_LABELS_LISTED_A_ROW", "how often small batches renew the index and the digest", ONLINE, FAR),
+    Constant("_heads.inverted_index", "_MOST_LISTS", "posting lists read per row", SPARSE, FAR),
+    Constant("_heads.shortlists", "_LENGTH", "competitors kept for later passes", CLASSES),
+    Constant(_SVM, "_SWEEPS", "consecutive steps per example", CLASSES),
+    Constant(_SVM, "_CLOSE_ENOUGH", "smallest step", CLASSES, FAR),
+    Constant(_SVM, "_GAPS_MEASURED", "examples that determine the margin", CLASSES, FAR),
+    Constant(_SVM, "N_COMPETITORS", "competitors per example", CLASSES, FAR),
+    Constant(_SCORERS, "NEGLIGIBLE", "weights that are dropped", SPARSE, (0.125, 4.0)),
     Constant(
         "estimators._classification_model",
         "_LABELS_SCANNED",
-        "classes whose examples may be neighbours: quality of neighbours against time",
+        "classes whose examples are compared",
         ("coil100, neighbours", "wikipara1k, neighbours"),
     ),
-    Constant("_heads.softmax", "_STEEPNESS", "softmax: logits of a margin", SOFTMAX),
-    Constant("_heads.softmax", "_NEGLIGIBLE", "softmax: slopes not learned from, memory against error", SOFTMAX),
-    Constant(
-        _SCORERS, "_CELLS_IN_A_LOOKUP", "time only: when a label's table is looked up in place of gone through", SPARSE
-    ),
+    Constant("_heads.softmax", "_STEEPNESS", "softmax: logits per unit of margin", SOFTMAX),
+    Constant("_heads.softmax", "_NEGLIGIBLE", "softmax: gradients that are ignored", SOFTMAX),
+    Constant(_SCORERS, "_CELLS_IN_A_LOOKUP", "time only: whether a label's table is looked up or scanned", SPARSE),
 )
 
 MULTILABEL = (
-    Constant(_MULTILABEL, "_MOST_COMMON", "labels that learn from all rows: error against time", RARE_LABELS),
-    Constant(_MULTILABEL, "_SHARE_OF_ROWS", "from which frequency on they do", RARE_LABELS),
-    Constant(_FOREST, "_LABELS_PER_LEVEL_OF_SETS", "rarer labels looked at: error against time", RARE_LABELS),
-    Constant(_FOREST, "_FEWEST_LISTED_OF_SETS", "labels of the index scored in full: error against time", RARE_LABELS),
-    Constant(_FOREST, "_LISTED_FOR_A_LABEL", "the same, where rows have five labels or more", RARE_LABELS),
-    Constant(
-        _FOREST, "_WIDER_LISTS_IN_TRAINING", "rows that a rare label learns from: error against time", RARE_LABELS
-    ),
-    Constant(_MULTILABEL, "_SWEEPS", "sweeps over the rows of a rare label in a pass", RARE_LABELS),
-    Constant(_MULTILABEL, "_SWEEPS_AT_ONCE", "most sweeps over the rows of a common label", COMMON_LABELS),
-    Constant(_BINARY, "_SOFTNESS", "1 / 2C: fit to examples against error on others", COMMON_LABELS + RARE_LABELS),
-    Constant(_BINARY, "_FARTHEST", "step at which sweeps end: exactness against time", COMMON_LABELS),
-    Constant(_BINARY, "_CLOSE_ENOUGH", "smallest step taken: exactness against time", COMMON_LABELS, FAR),
-    Constant(
-        _BINARY, "_SWEEPS_TO_CHECK", "how often all rows are looked at: exactness against time", COMMON_LABELS, (8.0,)
-    ),
-    Constant(_MULTILABEL, "_NEGLIGIBLE_IN_COMMON", "weights forgotten: memory against error", COMMON_LABELS, FAR),
+    Constant(_MULTILABEL, "_MOST_COMMON", "labels that learn from all rows", RARE_LABELS),
+    Constant(_MULTILABEL, "_SHARE_OF_ROWS", "frequency from which labels learn from all rows", RARE_LABELS),
+    Constant(_FOREST, "_LABELS_PER_LEVEL_OF_SETS", "rarer labels scored per tree level", RARE_LABELS),
+    Constant(_FOREST, "_FEWEST_LISTED_OF_SETS", "labels from the index that are scored with all weights", RARE_LABELS),
+    Constant(_FOREST, "_LISTED_FOR_A_LABEL", "the same, with five labels per row or more", RARE_LABELS),
+    Constant(_FOREST, "_WIDER_LISTS_IN_TRAINING", "rows that a rare label learns from", RARE_LABELS),
+    Constant(_MULTILABEL, "_SWEEPS", "sweeps over the rows of a rare label per pass", RARE_LABELS),
+    Constant(_MULTILABEL, "_SWEEPS_AT_ONCE", "maximum number of sweeps over the rows of a common label", COMMON_LABELS),
+    Constant(_BINARY, "_SOFTNESS", "1 / 2C: fit to the training examples", COMMON_LABELS + RARE_LABELS),
+    Constant(_BINARY, "_FARTHEST", "step size at which sweeps end", COMMON_LABELS),
+    Constant(_BINARY, "_CLOSE_ENOUGH", "smallest step", COMMON_LABELS, FAR),
+    Constant(_BINARY, "_SWEEPS_TO_CHECK", "how often all rows are checked", COMMON_LABELS, (8.0,)),
+    Constant(_MULTILABEL, "_NEGLIGIBLE_IN_COMMON", "weights that are dropped", COMMON_LABELS, FAR),
 )
 
 RETRIEVER = (
-    Constant(_RETRIEVER, "_VALUE_TREES", "trees over values: error against time", ("flickr8k",)),
-    Constant(_RETRIEVER, "_VALUE_LEAVES", "leaves searched for each: error against time", ("flickr8k",)),
-    Constant(_RETRIEVER, "_SURE_MARGIN", "from which margin on the other side is not looked at", ("flickr8k",)),
-    Constant("estimators._values", "_VALUES_LOOKED_AT", "values that the basis is made of", ("flickr8k",), (0.125,)),
-    Constant(_RETRIEVER, "_KEY_TREES", "trees over keys: error against time", ("flickr8k, by key",)),
-    Constant(_RETRIEVER, "WORTH_KEEPING", "reward from which on a query is stored", ("flickr8k, feedback",)),
-    Constant(_RETRIEVER, "_SPARE_ANSWERS", "keys asked for beyond those wanted", ("flickr8k, feedback",), FAR),
+    Constant(_RETRIEVER, "_VALUE_TREES", "trees over values", ("flickr8k",)),
+    Constant(_RETRIEVER, "_VALUE_LEAVES", "leaves searched per tree", ("flickr8k",)),
+    Constant(_RETRIEVER, "_SURE_MARGIN", "margin above which the other side is not searched", ("flickr8k",)),
+    Constant(
+        "estimators._values", "_VALUES_LOOKED_AT", "values from which the basis is computed", ("flickr8k",), (0.125,)
+    ),
+    Constant(_RETRIEVER, "_KEY_TREES", "trees over keys", ("flickr8k, by key",)),
+    Constant(_RETRIEVER, "WORTH_KEEPING", "smallest reward for which a query is stored", ("flickr8k, feedback",)),
+    Constant(_RETRIEVER, "_SPARE_ANSWERS", "additional keys searched for", ("flickr8k, feedback",), FAR),
 )
 
 TREE = (
-    Constant("_forest.insert_remove", "_SPLIT_PASSES", "time to split a leaf against how well it parts", TREES),
+    Constant("_forest.insert_remove", "_SPLIT_PASSES", "passes per split", TREES),
+    Constant("_forest.routers", "_CLOSE_ENOUGH", "errors that routers learn from", (*TREES, "wikipara1k")),
+    Constant(_RANKING, "_STEEPNESS", "logits per unit of score difference", ("tree, ranking",)),
+    Constant(_RANKING, "_MARGIN", "MIRA: required score difference", ("tree, mira",)),
+    Constant(_RANKING, "_AGGRESSIVENESS", "MIRA: maximum step", ("tree, mira",)),
     Constant(
-        "_forest.routers", "_CLOSE_ENOUGH", "errors that routers learn from: error against time", (*TREES, "wikipara1k")
+        _RANKING, "_LEAST_WEIGHT", "smallest weight of a feature", ("tree, ranking", "tree, mira"), (0.125, 1000.0)
     ),
-    Constant(_RANKING, "_STEEPNESS", "logits of a gap between scores", ("tree, ranking",)),
-    Constant(_RANKING, "_MARGIN", "MIRA: gap asked for", ("tree, mira",)),
-    Constant(_RANKING, "_AGGRESSIVENESS", "MIRA: cap on a step", ("tree, mira",)),
-    Constant(
-        _RANKING,
-        "_LEAST_WEIGHT",
-        "how far a feature may count against",
-        ("tree, ranking", "tree, mira"),
-        (0.125, 1000.0),
-    ),
-    Constant("_forest.moved_keys", "_STEEPNESS", "learn: how far ahead a right memory stops moving", LEARNING),
-    Constant(
-        "_engine.supervise", "_ROWS_IN_A_BLOCK", "learn: rows that see the same tree, freshness against time", LEARNING
-    ),
-    Constant("tree", "_LEAVES_OF_EACH", "learn: leaves searched, what is met and joined against time", LEARNING),
+    Constant("_forest.moved_keys", "_STEEPNESS", "learn: lead at which a right memory stops moving", LEARNING),
+    Constant("_engine.supervise", "_ROWS_IN_A_BLOCK", "learn: rows per update of the tree", LEARNING),
+    Constant("tree", "_LEAVES_OF_EACH", "learn: leaves searched", LEARNING),
     Constant(
         "_engine.supervise",
         "_WORTH_REBUILDING",
-        "learn: share of memories joined before trees are rebuilt",
+        "learn: share of memories in groups from which trees are rebuilt",
         LEARNING,
         FAR,
     ),
-    Constant("_forest.partition", "_PASSES", "rebuild: time against how well routers part halves", LEARNING),
-    Constant("_forest.partition", "_ROUNDS", "rebuild: time against how near halves are in themselves", LEARNING),
-    Constant("_forest.partition", "_LEAST_SHARE", "rebuild: when groups and not routers place memories", LEARNING),
+    Constant("_forest.partition", "_PASSES", "rebuild: passes of a router", LEARNING),
+    Constant("_forest.partition", "_ROUNDS", "rebuild: rounds of 2-means", LEARNING),
     Constant(
-        "_engine.insert", "_INSERTS_TO_FILL", "bounded trees: what routers keep against time", ("tree, bounded",), FAR
+        "_forest.partition", "_LEAST_SHARE", "rebuild: smallest share of a side that a router may leave", LEARNING
     ),
     Constant(
-        "_forest.filtering",
-        "WORTH_A_LEAF",
-        "among: how many are all scored, error against time",
-        ("tree, among",),
+        "_engine.insert",
+        "_INSERTS_TO_FILL",
+        "bounded trees: parts in which memories are replaced",
+        ("tree, bounded",),
         FAR,
     ),
+    Constant("_forest.filtering", "WORTH_A_LEAF", "among: how many memories are all scored", ("tree, among",), FAR),
     Constant(
-        "_forest.linear_model", "_CELLS_IN_A_LOOKUP", "time only: tables looked up or gone through", ("tree, sparse",)
+        "_forest.linear_model",
+        "_CELLS_IN_A_LOOKUP",
+        "time only: whether tables are looked up or scanned",
+        ("tree, sparse",),
     ),
 )
 
-FURTHER = (Constant(_SVM, "_GAPS_IN_A_MARGIN", "margin asked for, on sets that nothing was chosen on", UNSEEN),)
+FURTHER = (Constant(_SVM, "_GAPS_IN_A_MARGIN", "required margin, on sets that no constant was chosen on", UNSEEN),)
 
 CONSTANTS = {
     "CMTClassifier": CLASSIFIER,

@@ -8,7 +8,6 @@ from .allocation import (
     SPARE,
     keys_with_room,
     most_cells_in_use,
-    resized,
     slot_table_size,
     trimmed,
     with_ids,
@@ -19,6 +18,7 @@ from .allocation import (
     with_spare_room,
     with_tables,
 )
+from .columns import GrowingColumns, resized, with_room
 from .compaction import compacted
 from .eviction import EVICTIONS, Eviction, new_eviction
 from .exploration import explore_rows
@@ -71,7 +71,7 @@ from .invariants import (
     levels,
     require,
 )
-from .key_store import append_keys, enter_slot, erase_id, find_slots, store_keys, stored_rows
+from .key_store import append_keys, enter_slot, erase_id, find_slots, key_of, store_keys, stored_rows
 from .leaf_scan import answer, new_best, offer
 from .linear_model import (
     adagrad_step,
@@ -97,17 +97,21 @@ from .replacement import overwrite_keys, reinsert_slots
 from .rng import draw_word, mix, next_word, random_below, unit_of
 from .routers import RouterLoss
 from .rows import (
+    INVALID_CELLS,
+    SORTED_CELLS,
     UNSCALED,
     Row,
     Rows,
     as_matrix,
+    check_cells,
     dot,
-    is_canonical,
     keep_heaviest,
     longest_row,
+    measure_rows,
     normalize_rows,
     rescaled,
     row_of,
+    sort_cells,
     squared_length,
 )
 from .scorer import (
@@ -177,4 +181,5 @@ from .state import (
 )
 from .structures import arrays_of, kind_of, numbers_of, put_together, writeable
 from .teaching import RouterLesson, forget_routes, teach_trees
+from .top_k import keep_best, sort_best_first, top_k
 from .update import update_scorer, update_trees

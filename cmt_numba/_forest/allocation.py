@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from .._jit import by_reference, kernel
+from .columns import GROWTH, SMALLEST, larger_capacity, resized
 from .key_store import enter_slot
 from .sparse_weights import table_start
 from .state import (
@@ -34,9 +35,6 @@ from .state import (
     linear_models,
 )
 
-_SMALLEST = 16
-_GENTLE = 1.25  # the smallest growth factor; copying per row is still constant
-
 SPARE = 1.1
 """Largest ratio of the size of an array after a large insert to the size that it was expected to need."""
 
@@ -46,28 +44,18 @@ WORTH_GROWING_BEFORE = 1 << 22
 _SPARE_CELLS = 1 / 20  # share of the tables; with fewer free cells they grow
 
 MOST_CELLS = 2 ** (31 + SMALLEST_TABLE_BITS)
-"""Of the tables of one tree, whose starts are int32; see ``sparse_weights.py``."""
-
-
-def resized(array: np.ndarray, size: int, axis: int) -> np.ndarray:
-    """Return a copy of ``array`` with ``size`` entries along ``axis``, the new ones undefined."""
-    shape = list(array.shape)
-    kept = (slice(None),) * axis + (slice(min(shape[axis], size)),)
-    shape[axis] = size
-    grown = np.empty(shape, array.dtype)
-    grown[kept] = array[kept]
-    return grown
+"""Largest number of cells in the tables of one tree, whose starts are int32; see ``sparse_weights.py``."""
 
 
 def larger(state: State, capacity: int, needed: int, n_memories: int) -> int:
     """Return a larger capacity for an array of the trees, which will soon hold ``n_memories``."""
     n_placed = max(1, int(state.counters[:, COUNT].min()))
     expected = SPARE * capacity * n_memories / n_placed
-    return max(_SMALLEST, needed, int(_GENTLE * capacity), int(min(2 * capacity, expected)))
+    return max(larger_capacity(capacity, needed), int(min(2 * capacity, expected)))
 
 
 def with_room_for_keys(state: State, n_rows: int, n_cells: int) -> State:
-    """Return a state that can take ``n_rows`` more memories, whose sparse keys have ``n_cells`` cells in all.
+    """Return a state with room for ``n_rows`` more memories, whose sparse keys have ``n_cells`` cells in total.
 
     If there is room, it is the same object.
     """
@@ -77,8 +65,8 @@ def with_room_for_keys(state: State, n_rows: int, n_cells: int) -> State:
     if capacity > leaf_of.shape[1]:
         leaf_of = resized(leaf_of, capacity, 1)
         if not state.parameters.sparse:
-            values = resized(codes.values, capacity * state.parameters.n_features, 0)
-            codes = Codes(values, resized(codes.marks, capacity, 0))
+            values = resized(codes.values, capacity * state.parameters.n_features)
+            codes = Codes(values, resized(codes.marks, capacity))
     width = leaf_limit(state.parameters.leaf_multiplier, int(keys.totals[N_MEMORIES]) + n_rows)
     if width > members.shape[2]:
         members = resized(members, leaf_limit(state.parameters.leaf_multiplier, capacity), 2)
@@ -88,16 +76,16 @@ def with_room_for_keys(state: State, n_rows: int, n_cells: int) -> State:
 
 
 def keys_with_room(parameters: Any, keys: KeyArrays, n_rows: int, n_cells: int, *, coded: bool = False) -> KeyArrays:
-    """Return a key store that can take ``n_rows`` more keys, which have ``n_cells`` cells in all if they are sparse."""
+    """Return a key store that can take ``n_rows`` more keys, with ``n_cells`` cells in total if they are sparse."""
     needed = int(keys.totals[N_MEMORIES]) + n_rows
     capacity = keys.ids.size
     if needed > capacity:
-        capacity = max(_SMALLEST, needed, int(_GENTLE * capacity))
-        keys = keys._replace(ids=resized(keys.ids, capacity, 0))
+        capacity = larger_capacity(capacity, needed)
+        keys = keys._replace(ids=resized(keys.ids, capacity))
         if parameters.sparse:
-            keys = keys._replace(spans=resized(keys.spans, capacity, 0))
+            keys = keys._replace(spans=resized(keys.spans, capacity))
         elif not coded:
-            keys = keys._replace(values=resized(keys.values, capacity * parameters.n_features, 0))
+            keys = keys._replace(values=resized(keys.values, capacity * parameters.n_features))
     if 5 * needed > 4 * keys.slot_table.size:
         keys = keys._replace(slot_table=_rebuilt_slot_table(keys.ids[: keys.totals[N_MEMORIES]], needed))
     if parameters.sparse and keys.totals[VALUES_END] + n_cells > keys.values.size:
@@ -138,7 +126,7 @@ def fill_slot_table(table, ids):
 def with_room_for_cells(keys: KeyArrays, n_cells: int) -> KeyArrays:
     """Return keys whose cells are contiguous in slot order, with room for ``n_cells`` more and some growth."""
     n, live = int(keys.totals[N_MEMORIES]), int(keys.totals[VALUES_LIVE])
-    return with_cells(keys, np.arange(n), max(live + n_cells, int(_GENTLE * live)))
+    return with_cells(keys, np.arange(n), max(live + n_cells, int(GROWTH * live)))
 
 
 def with_cells(keys: KeyArrays, slots: np.ndarray, size: int) -> KeyArrays:
@@ -174,7 +162,8 @@ def with_more(state: State, status: int, n_memories: int) -> State:
     """Return a state with a larger array in place of the full one that ``status`` names, for ``n_memories``."""
     if status in (NODES_FULL, LEAVES_FULL):
         size = max(state.nodes.shape[1], state.leaves.shape[1] - 1)
-        return _with_places(state, larger(state, size, size + 1, n_memories))
+        size = larger(state, size, size + 1, n_memories)
+        return with_places(state, size, size + 1)
     assert status == TABLES_FULL, status
     cells, wanted = most_cells_in_use(state), int(state.counters[:, CELLS_WANTED].max())
     size = larger(state, cells, cells + wanted, n_memories)
@@ -182,7 +171,7 @@ def with_more(state: State, status: int, n_memories: int) -> State:
 
 
 def with_spare_room(state: State, n_rows: int, n_memories: int) -> State:
-    """Return a state whose large arrays have room for a change of ``n_rows`` memories, most likely.
+    """Return a state whose large arrays will usually have room for a change of ``n_rows`` memories.
 
     The forest will soon hold ``n_memories``.
     """
@@ -195,7 +184,8 @@ def with_spare_room(state: State, n_rows: int, n_memories: int) -> State:
     nodes_end, tables_end = most.item(NODES_END), most.item(TABLES_END)
     n_nodes, n_cells = state.nodes.shape[1], state.routers.table.shape[1]
     if n_nodes < nodes_end + n_moved and of_places >= WORTH_GROWING_BEFORE:
-        state = _with_places(state, larger(state, n_nodes, nodes_end + n_moved, n_memories))
+        size = larger(state, n_nodes, nodes_end + n_moved, n_memories)
+        state = with_places(state, size, size + 1)
     if n_cells < (1.0 + _SPARE_CELLS) * tables_end and of_tables >= WORTH_GROWING_BEFORE:
         cells = most_cells_in_use(state)
         size = larger(state, cells, cells, n_memories)
@@ -210,32 +200,27 @@ def trimmed(state: State) -> State:
     as is needed.
     """
     nodes_end = int(state.counters[:, NODES_END].max())
-    if state.nodes.shape[1] > SPARE * nodes_end + _SMALLEST:
-        state = _with_places(state, int(SPARE * nodes_end))
+    if state.nodes.shape[1] > SPARE * nodes_end + SMALLEST:
+        size = int(SPARE * nodes_end)
+        state = with_places(state, size, size + 1)
     cells = most_cells_in_use(state)
-    if state.routers.table.shape[1] > SPARE * cells + _SMALLEST:
+    if state.routers.table.shape[1] > SPARE * cells + SMALLEST:
         state = with_tables(state, int(SPARE * cells))
     return state
 
 
 def with_nodes(state: Any, size: int) -> Any:
     """Return a forest, or a head, with room for ``size`` nodes, or labels."""
-    old = state.nodes.shape[1]
-    nodes, routers = resized(state.nodes, size, 1), state.routers
-    nodes[:, old:] = 0  # every field, so generation 0 and no table
+    nodes, routers = resized(state.nodes, size, 1, fill=0), state.routers  # generation 0 and no table
     if not state.parameters.sparse:
         routers = routers._replace(weights=resized(routers.weights, size * 2 * state.parameters.n_features, 1))
     return state._replace(nodes=nodes, routers=routers)
 
 
-def _with_places(state: State, size: int) -> State:
-    """Return a forest with room for ``size`` nodes in each tree, and for the leaves below them."""
-    return with_leaves(with_nodes(state, size), size + 1)
-
-
-def with_leaves(state: State, size: int) -> State:
-    """Return a forest with room for ``size`` leaves in each tree."""
-    return state._replace(leaves=resized(state.leaves, size, 1), members=resized(state.members, size, 1))
+def with_places(state: State, n_nodes: int, n_leaves: int) -> State:
+    """Return a forest with room for these numbers of nodes and leaves in each tree."""
+    leaves, members = resized(state.leaves, n_leaves, 1), resized(state.members, n_leaves, 1)
+    return with_nodes(state._replace(leaves=leaves, members=members), n_nodes)
 
 
 def most_cells_in_use(state: Any) -> int:
@@ -253,7 +238,7 @@ def with_tables(state: Any, size: int) -> Any:
         If so many cells cannot be addressed.
     """
     if size > MOST_CELLS:
-        raise MemoryError(f"a tree's routers cannot have more than {MOST_CELLS} cells in all, but {size} are wanted")
+        raise MemoryError(f"a tree's routers cannot have more than {MOST_CELLS} cells in all, but {size} are needed")
     table = np.empty((state.nodes.shape[0], size), state.routers.table.dtype)
     moved = state._replace(
         nodes=state.nodes.copy(),

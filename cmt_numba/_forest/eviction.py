@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .allocation import resized
+from .columns import resized
 from .invariants.lru_list import check_order, check_recency
 from .key_store import find_slots
 from .lru_list import LENGTH, NOT_LISTED, Recency, list_first, new_recency, put_last, take_out
@@ -19,7 +19,7 @@ _ORDER = "eviction.order"  # in files
 
 
 class Eviction:
-    """Evicts the memories that were inserted first. This is also the policy of forests without a bound.
+    """Evicts the memories that were inserted first. Forests without a bound have this policy, too.
 
     Ids ascend, so a pointer that only moves up finds the oldest memory in amortised constant time.
     """
@@ -60,7 +60,7 @@ class Eviction:
         """Forget the memories in slots ``first`` and above, whose insert failed."""
 
     def moved(self, old: State, new: State) -> Eviction:
-        """Return a policy for ``new``, which holds the memories of ``old`` in other slots. Leave this one unchanged."""
+        """Return a policy for ``new``, which has the memories of ``old`` in other slots. This one is unchanged."""
         return self
 
     def check(self, state: State) -> None:
@@ -148,10 +148,8 @@ class LeastRecentlyReturned(Eviction):
     def _with_room(self, state: State) -> Recency:
         """Return the list with room for all memories of the forest."""
         recency, capacity = self.recency, state.keys.ids.size
-        old = recency.before.size
-        if old < capacity:
-            before, after = resized(recency.before, capacity, 0), resized(recency.after, capacity, 0)
-            before[old:], after[old:] = NOT_LISTED, NOT_LISTED
+        if recency.before.size < capacity:
+            before, after = (resized(array, capacity, fill=NOT_LISTED) for array in (recency.before, recency.after))
             self.recency = recency = recency._replace(before=before, after=after)
         return recency
 

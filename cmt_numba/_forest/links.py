@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from .allocation import resized
+from .columns import resized
 from .invariants.errors import require
 from .invariants.links import check_link_frame, check_links
 from .key_store import find_slots
@@ -50,11 +50,9 @@ class Linkage:
 
     def make_room(self, state: State) -> None:
         """Make room for the links of all memories that the forest has room for."""
-        old, capacity = self.near.shape[0], state.keys.ids.size
-        if self.near.shape[1] > 0 and not state.parameters.sparse and old < capacity:
-            near = resized(self.near, capacity, 0)
-            near[old:] = NONE
-            self.near = near
+        capacity = state.keys.ids.size
+        if self.near.shape[1] > 0 and not state.parameters.sparse and self.near.shape[0] < capacity:
+            self.near = resized(self.near, capacity, fill=NONE)
 
     def link(self, view: Any, slots: np.ndarray) -> None:
         """Link memories: new ones in the order of their slots, or those whose keys have changed."""
@@ -84,7 +82,7 @@ class Linkage:
             slots = np.full(n + 1, NONE, np.int32)
             slots[before] = np.arange(n, dtype=np.int32)
             linkage.make_room(new)
-            linkage.near[:n] = slots[self.near[before]]  # the last entry stands for NONE
+            linkage.near[:n] = slots[self.near[before]]  # the last entry represents NONE
         return linkage
 
     def check(self, state: State) -> None:
@@ -94,7 +92,7 @@ class Linkage:
 
     def _check_frame(self, state: State) -> None:
         enough = self.near.shape[0] >= int(state.keys.totals[N_MEMORIES])
-        require(enough or self.near.shape[1] == 0 or state.parameters.sparse, "memories must have links each")
+        require(enough or self.near.shape[1] == 0 or state.parameters.sparse, "every memory must have links")
 
     def contents(self, state: State) -> dict[str, np.ndarray]:
         """Return the arrays for a file."""
@@ -111,7 +109,7 @@ class Linkage:
             If the arrays are invalid.
         """
         if self.near.shape[1] == 0 or state.parameters.sparse:
-            require(_NEAR not in arrays, "there are links, but there must be none")
+            require(_NEAR not in arrays, "there must be no links")
             return
         near = arrays.get(_NEAR)
         wanted = state.keys.ids.size, self.near.shape[1]

@@ -21,8 +21,9 @@ from .._forest import (
     as_matrix,
     find_cell,
     row_of,
+    top_k,
 )
-from .._jit import TILE, by_reference, first_of, inner, kernel, marks_of
+from .._jit import by_reference, inner, kernel
 from .label_scorers import Head, is_in_lists, with_digest
 
 _SCORES_AT_ONCE = 1 << 22  # scores of a block, 16 MB: smaller products spend much of their time packing the scorers
@@ -203,67 +204,6 @@ def _rounding(rows: Rows, scores: Any, lengths: Any = 1.0) -> Any:
     return np.maximum(np.abs(scores), lengths) * np.float32(terms * _ROUNDING)
 
 
-@kernel
-def best_two(scores, best, largest, second):
-    """Write the first position of the largest score of each row, and the two largest scores.
-
-    Most scores are below the two largest so far, and one vector comparison checks 32 of them. So this takes a third of
-    the time of two passes. ``second`` is minus infinity if there is only one score.
-    """
-    n_labels = scores.shape[1]
-    n_in_tiles = n_labels - n_labels % TILE
-    for i in range(scores.shape[0]):
-        of_row, at, most, next_most = scores[i], 0, -np.float32(np.inf), -np.float32(np.inf)
-        for first in range(0, n_in_tiles, TILE):
-            marks = marks_of(of_row, first, next_most)
-            while marks != 0:
-                j = first + first_of(marks)
-                marks &= marks - 1
-                if of_row[j] > most:
-                    at, most, next_most = j, of_row[j], most
-                else:
-                    next_most = max(next_most, of_row[j])
-        for j in range(n_in_tiles, n_labels):
-            if of_row[j] > most:
-                at, most, next_most = j, of_row[j], most
-            else:
-                next_most = max(next_most, of_row[j])
-        best[i], largest[i], second[i] = at, most, next_most
-
-
-@kernel
-def best_few(scores, labels, values):
-    """Write the best labels of each row and their scores, the best first. Ties go to the lowest label.
-
-    ``labels`` has a column for each label wanted, and at most as many columns as ``scores``.
-    """
-    n_labels, k = scores.shape[1], labels.shape[1]
-    n_in_tiles = n_labels - n_labels % TILE
-    for i in range(scores.shape[0]):
-        of_row, found, best = scores[i], labels[i], values[i]
-        best[:] = -np.float32(np.inf)
-        found[:] = 0
-        n_found, first = 0, 0
-        while first < n_labels:
-            marks, last = np.int64(0), min(first + TILE, n_labels)
-            if first < n_in_tiles:
-                marks = marks_of(of_row, first, best[k - 1])
-            for j in range(first, last):
-                if first < n_in_tiles:
-                    if marks == 0:
-                        break
-                    j = first + first_of(marks)
-                    marks &= marks - 1
-                if n_found < k or of_row[j] > best[k - 1]:
-                    at = min(n_found, k - 1)
-                    while at > 0 and best[at - 1] < of_row[j]:
-                        best[at], found[at] = best[at - 1], found[at - 1]
-                        at -= 1
-                    best[at], found[at] = of_row[j], j
-                    n_found = min(n_found + 1, k)
-            first += TILE
-
-
 def best_of_all(scorers: AllScorers, rows: Rows, lengths: np.ndarray | None = None) -> np.ndarray:
     """Return the best label of each row: int64. Ties go to the first. ``lengths`` are the lengths of unscaled rows."""
     labels = np.empty(rows.n_rows, np.int64)
@@ -277,10 +217,10 @@ def best_of_all(scorers: AllScorers, rows: Rows, lengths: np.ndarray | None = No
         if scorers.sparse:
             scores.argmax(axis=1, out=best)
             continue
-        largest, second = np.empty((2, best.size), np.float32)
-        best_two(scores, best, largest, second)
+        two, values = top_k(scores, 2)
+        best[:], largest = two[:, 0], values[:, 0]
         least = largest - _rounding(rows, largest, 1.0 if lengths is None else lengths[first : first + best.size])
-        tied = np.flatnonzero(second >= least)
+        tied = np.flatnonzero(values[:, 1] >= least)
         n_rows = scorers.rows_at_once
         for start in range(0, tied.size, n_rows):
             some = tied[start : start + n_rows]
@@ -311,10 +251,9 @@ def top_of_all(scorers: AllScorers, rows: Rows, k: int) -> tuple[np.ndarray, np.
     """
     labels, found = np.empty((rows.n_rows, k), np.int64), np.empty((rows.n_rows, k), np.float32)
     for first, scores in blocks_of_scores(scorers, rows):
-        n_labels = scores.shape[1]
         for start in range(0, scores.shape[0], scorers.rows_at_once):
             some = scores[start : start + scorers.rows_at_once]
-            worst = some.max(axis=1) if k == 1 else np.partition(some, n_labels - k, axis=1)[:, n_labels - k]
+            worst = top_k(some, k)[1][:, -1]
             row, near = np.nonzero(some >= (worst - _rounding(rows, worst))[:, None])
             span = slice(first + start, first + start + some.shape[0])
             exact = some[row, near] if rows.sparse else _scores_of_pairs(scorers, rows, span.start + row, near)

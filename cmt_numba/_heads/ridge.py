@@ -62,8 +62,7 @@ def enter_rows(expectation: Expectation, rows: Rows) -> Expectation:
     needed, capacity = used + features.size, expectation.weights.shape[0]
     if needed > capacity:
         capacity = max(needed, 2 * capacity)
-        weights, places = resized(expectation.weights, capacity, 0), resized(expectation.features, capacity, 0)
-        weights[used:] = 0.0
+        weights, places = resized(expectation.weights, capacity, fill=0.0), resized(expectation.features, capacity)
         bits = _SMALLEST_BITS
         while 1 << bits < 2 * capacity:
             bits += 1

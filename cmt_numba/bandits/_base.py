@@ -140,7 +140,7 @@ class Policy(Lockable, Saved, ABC):
         new = check_distinct_actions(actions)
         known = new[self._slots_of(new) != NONE]
         if known.size > 0:
-            raise ValueError(f"actions must be new, got {known[0]}, which is known")
+            raise ValueError(f"actions must be new, but {known[0]} was added before")
         return new
 
     @changes_in_one_step
@@ -168,7 +168,7 @@ class Policy(Lockable, Saved, ABC):
         gone = check_distinct_actions(actions)
         slots = self._slots_of(gone)
         if np.any(slots == NONE):
-            raise KeyError(f"actions must be known, got {gone[slots == NONE][0]}")
+            raise KeyError(f"actions must be known, got {gone[slots == NONE][0]}: add it with add_actions")
         self._forget(gone, slots)
         return self
 
@@ -237,16 +237,17 @@ class Policy(Lockable, Saved, ABC):
         return self._act(contexts, actions)
 
     def _act(self, contexts: Any, actions: Any) -> Chosen:
-        rows, choices = self._asked(contexts, actions)
-        n = choices.offsets.size - 1
+        rows, choices, slots = self._asked(contexts, actions)
+        n = rows.shape[0]
         chosen = Chosen(np.empty(n, np.int64), np.empty(n))
         uniforms = self._generator.random(n)
         with keeping_interpreter(int(choices.offsets[-1]), _MICROSECONDS_OF_A_PAIR):
             for first, stop in blocks(choices.offsets):
                 offsets, pairs = choices.between(first, stop)
-                probabilities = self._of_choices(rows[first:stop], choices.actions[pairs], offsets)
+                own = choices.actions[pairs]
+                probabilities = self._of_choices(rows[first:stop], own, slots[pairs], offsets)
                 drawn = draw(probabilities, offsets, uniforms[first:stop])
-                chosen.actions[first:stop] = choices.actions[pairs][drawn]
+                chosen.actions[first:stop] = own[drawn]
                 chosen.propensities[first:stop] = probabilities[drawn]
         return chosen
 
@@ -273,22 +274,24 @@ class Policy(Lockable, Saved, ABC):
         return self._probabilities(contexts, actions)
 
     def _probabilities(self, contexts: Any, actions: Any) -> np.ndarray:
-        rows, choices = self._asked(contexts, actions)
+        rows, choices, slots = self._asked(contexts, actions)
         answer = np.zeros(choices.shape)
         for first, stop in blocks(choices.offsets):
             offsets, pairs = choices.between(first, stop)
-            probabilities = self._of_choices(rows[first:stop], choices.actions[pairs], offsets)
+            probabilities = self._of_choices(rows[first:stop], choices.actions[pairs], slots[pairs], offsets)
             answer.reshape(-1)[choices.places[pairs]] = probabilities
         return answer
 
-    def _asked(self, contexts: Any, actions: Any) -> tuple[np.ndarray, Choices]:
-        """Return validated contexts and choices."""
+    def _asked(self, contexts: Any, actions: Any) -> tuple[np.ndarray, Choices, np.ndarray]:
+        """Return validated contexts, choices, and the slots of their actions."""
         rows = self._checked(contexts)
+        n = rows.shape[0]
         if actions is None:
             if self._ids.size == 0:
                 raise ValueError("no actions are known: pass actions, or n_actions to the constructor")
-            return rows, all_of(self._ordered, rows.shape[0])
-        return rows, check_choices(actions, rows.shape[0])
+            return rows, all_of(self._ordered, n), self._order if n == 1 else np.tile(self._order, n)
+        choices = check_choices(actions, n)
+        return rows, choices, self._slots_of(choices.actions)
 
     def _checked(self, contexts: Any, n_rows: int = 1) -> np.ndarray:
         """Return validated contexts, or ``n_rows`` rows without features if the policy ignores contexts."""
@@ -296,16 +299,15 @@ class Policy(Lockable, Saved, ABC):
             return check_contexts(contexts, self.n_features)
         return np.empty((n_rows if contexts is None else count_rows(contexts), 0))
 
-    def _of_choices(self, rows: np.ndarray, actions: np.ndarray, offsets: np.ndarray) -> np.ndarray:
+    def _of_choices(self, rows: np.ndarray, actions: np.ndarray, slots: np.ndarray, offsets: np.ndarray) -> np.ndarray:
         """Return the probability of each pair."""
-        return self._rule(self._estimates(rows, rows_of(offsets), actions), offsets)
+        return self._rule(self._estimates(rows, rows_of(offsets), actions, slots), offsets)
 
-    def _estimates(self, rows: np.ndarray, of_pairs: np.ndarray, actions: np.ndarray) -> Estimates:
-        slots = self._slots_of(actions)
+    def _estimates(self, rows: np.ndarray, of_pairs: np.ndarray, actions: np.ndarray, slots: np.ndarray) -> Estimates:
         shared = self._shared(rows, of_pairs, actions, slots)
         if self._model is None:
-            return self._new_model(rows.shape[1]).estimate(ActionPairs(rows, of_pairs, np.zeros_like(slots), shared))
-        slots = np.where(slots == NONE, self._ids.size, slots)  # the slot that has no rewards
+            slots = np.full_like(slots, NONE)
+            return self._new_model(rows.shape[1]).estimate(ActionPairs(rows, of_pairs, slots, shared))
         return self._model.estimate(ActionPairs(rows, of_pairs, slots, shared))
 
     @abstractmethod
@@ -410,7 +412,7 @@ class Policy(Lockable, Saved, ABC):
         OF_ALL["n_actions"].check("n_actions", policy._options["n_actions"])
         policy._generator = read_generator("the generator", fields.get("generator"))
         ids = arrays.get("ids")
-        require(ids is not None and ids.ndim == 1 and ids.dtype == np.int64, "there must be an array of ids")
+        require(ids is not None and ids.ndim == 1 and ids.dtype == np.int64, "the array of ids is missing")
         assert ids is not None
         require(bool(np.all((ids >= 0) & (ids <= MOST_ACTIONS))), f"actions must be between 0 and {MOST_ACTIONS}")
         require(np.unique(ids).size == ids.size, "actions must be distinct")

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .._forest import clear_probe, dot, probe_at
+from .._forest import clear_probe, dot, keep_best, probe_at
 from .._jit import by_reference, by_value, empty, inner, inner_called, kernel, release, zeros
 from ._reward_kernels import (
     OF_MAP,
@@ -49,7 +49,7 @@ class OfferedActions(NamedTuple):
 
 
 class ProposedActions(NamedTuple):
-    """Ids proposed by a memory, and the actions that they stand for."""
+    """Ids proposed by a memory, and their actions."""
 
     ids: np.ndarray  # int64 (keys,), ascending
     actions: np.ndarray  # int64 (keys,)
@@ -57,7 +57,7 @@ class ProposedActions(NamedTuple):
 
 
 class RewardModel(NamedTuple):
-    """What a bandit knows of its actions."""
+    """The known actions of a bandit and their statistics."""
 
     learned: RewardState
     keys: ActionKeyTable
@@ -65,7 +65,7 @@ class RewardModel(NamedTuple):
 
 
 class CandidateSources(NamedTuple):
-    """Where the candidates of rows come from. A row has at most ``most`` candidates."""
+    """The sources of the candidates of rows. A row has at most ``most`` candidates."""
 
     offered: OfferedActions
     by_key: ProposedActions
@@ -228,24 +228,6 @@ def learn_rewards(model, rows, chosen, rewards, sources, probe_room):
     release((probes, room, found))
 
 
-@inner
-def _sink(scores, places, n):
-    """Restore a heap whose root may be out of place. The worst score is at the root; ties go to the later place."""
-    i = 0
-    while True:
-        worst = i
-        for child in (2 * i + 1, 2 * i + 2):
-            if child < n and (
-                scores[child] < scores[worst] or (scores[child] == scores[worst] and places[child] > places[worst])
-            ):
-                worst = child
-        if worst == i:
-            return
-        scores[i], scores[worst] = scores[worst], scores[i]
-        places[i], places[worst] = places[worst], places[i]
-        i = worst
-
-
 @kernel
 def scan_keys(learned, keys, rows, first_key, hits):
     """Write the best keys for each row, by similarity and by the map, among all keys from ``first_key`` on.
@@ -279,9 +261,7 @@ def scan_keys(learned, keys, rows, first_key, hits):
                     score += rows_of_keys.values[place] * query[rows_of_keys.indices[place]]
             else:
                 score = dot(rows_of_keys.values, a, query, 0, d)
-            if score > scores[0]:
-                scores[0], hits[row, 0] = score, key
-                _sink(scores, hits[row], k)
+            keep_best(scores, hits[row], score, key)
     release((room, query, scores))
 
 

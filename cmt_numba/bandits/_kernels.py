@@ -12,6 +12,9 @@ contexts of the action, its formulas become
 - mean ``= h_a . x + beta . u``,
 - variance ``= x^T A_a^-1 x + u^T A0^-1 u``.
 
+Symmetric matrices are packed: the rows of their lower triangles, one after the other. So ``x^T A_a^-1 x`` is the dot
+product of one array with the products of all pairs of features of ``x``, which all actions share.
+
 Each reward adds one row to each regression. With ``s = 1 + x^T A_a^-1 x`` and ``e = reward - h_a . x``, the updates of
 ``A0`` combine to a single one of rank one, ``A0 += u u^T / s`` and ``b0 += u e / s``. The formula of Sherman and
 Morrison updates all inverses.
@@ -27,14 +30,14 @@ from .._jit import by_reference, empty, inner, inner_called, inner_fastmath, ker
 class Linear(NamedTuple):
     """The models of all actions by slot, for ``d`` context features and ``k`` shared features; float64."""
 
-    matrices: np.ndarray  # (slots, d, d)
-    inverses: np.ndarray  # (slots, d, d)
+    matrices: np.ndarray  # (slots, d (d + 1) / 2), packed
+    inverses: np.ndarray  # (slots, d (d + 1) / 2), packed
     crossed: np.ndarray  # (slots, d, k)
     regressed: np.ndarray  # (slots, d, k)
     targets: np.ndarray  # (slots, d)
     offsets: np.ndarray  # (slots, d)
-    shared_matrix: np.ndarray  # (k, k)
-    shared_inverse: np.ndarray  # (k, k)
+    shared_matrix: np.ndarray  # (k (k + 1) / 2,), packed
+    shared_inverse: np.ndarray  # (k (k + 1) / 2,), packed
     shared_target: np.ndarray  # (k,)
     shared: np.ndarray  # (k,)
     counts: np.ndarray  # int64 (slots,), rewards learned
@@ -45,7 +48,7 @@ class ActionPairs(NamedTuple):
 
     contexts: np.ndarray  # float64 (rows, d)
     rows: np.ndarray  # int64 (pairs,), of contexts
-    slots: np.ndarray  # int64 (pairs,)
+    slots: np.ndarray  # int64 (pairs,), NONE for unknown actions
     shared: np.ndarray  # float64 (pairs, k)
 
 
@@ -55,15 +58,6 @@ def _add(y, x, factor):
     if factor != 0.0:
         for i in range(x.size):
             y[i] += factor * x[i]
-
-
-@inner_called
-def _multiply(matrix, x, product):
-    """Write the product of a symmetric matrix and a vector."""
-    for j in range(product.size):
-        product[j] = 0.0
-    for i in range(x.size):
-        _add(product, matrix[i], x[i])
 
 
 @inner_fastmath
@@ -76,12 +70,44 @@ def _dot(x, y):
 
 
 @inner_called
-def _quadratic(matrix, x):
-    """Return ``x^T matrix x``, reading half of the symmetric matrix."""
-    total = 0.0
+def _multiply(packed, x, product):
+    """Write the product of a symmetric matrix and a vector."""
+    first = 0
     for i in range(x.size):
-        total += x[i] * (2.0 * _dot(matrix[i, :i], x[:i]) + matrix[i, i] * x[i])
+        row = packed[first : first + i]
+        product[i] = _dot(row, x[:i]) + packed[first + i] * x[i]
+        _add(product, row, x[i])
+        first += i + 1
+
+
+@inner_called
+def _add_square(packed, x, factor):
+    """Add ``factor * x x^T`` to a symmetric matrix."""
+    first = 0
+    for i in range(x.size):
+        _add(packed[first : first + i + 1], x[: i + 1], factor * x[i])
+        first += i + 1
+
+
+@inner_called
+def _quadratic(packed, x):
+    """Return ``x^T matrix x`` for a symmetric matrix."""
+    total, first = 0.0, 0
+    for i in range(x.size):
+        total += x[i] * (2.0 * _dot(packed[first : first + i], x[:i]) + packed[first + i] * x[i])
+        first += i + 1
     return total
+
+
+@inner_called
+def _write_products(x, products):
+    """Write the products of all pairs of features, whose dot product with a packed matrix is ``x^T matrix x``."""
+    first = 0
+    for i in range(x.size):
+        for j in range(i):
+            products[first + j] = 2.0 * x[i] * x[j]
+        products[first + i] = x[i] * x[i]
+        first += i + 1
 
 
 @inner_called
@@ -116,14 +142,20 @@ def score_pairs(linear, pairs, means, variances):
     """Write the expected reward of each pair, and its variance in units of the variance of a reward."""
     linear = by_reference(linear)
     pairs = by_reference(pairs)
-    k = linear.shared.size
-    u = empty(k, np.float64)
+    k, row = linear.shared.size, np.int64(-1)
+    u, products = empty(k, np.float64), empty(linear.inverses.shape[1], np.float64)
     for i in range(pairs.slots.size):
         x, slot = pairs.contexts[pairs.rows[i]], pairs.slots[i]
-        _unexplained(linear.regressed[slot], x, pairs.shared[i], u)
-        means[i] = _dot(linear.offsets[slot], x) + _dot(linear.shared, u)
-        variances[i] = max(_quadratic(linear.inverses[slot], x) + _quadratic(linear.shared_inverse, u), 0.0)
-    release(u)
+        if pairs.rows[i] != row:
+            row = pairs.rows[i]
+            _write_products(x, products)
+        mean, variance = _dot(linear.offsets[slot], x), _dot(linear.inverses[slot], products)
+        if k > 0:
+            _unexplained(linear.regressed[slot], x, pairs.shared[i], u)
+            mean += _dot(linear.shared, u)
+            variance += _quadratic(linear.shared_inverse, u)
+        means[i], variances[i] = mean, max(variance, 0.0)
+    release((u, products))
 
 
 @kernel
@@ -154,19 +186,19 @@ def learn_pairs(linear, pairs, rewards, first, tolerance, anyway):
         shared_scale = scale + max(_dot(shared_gain, u), 0.0)
         residual = rewards[i] - _dot(linear.offsets[slot], x)
         shared_residual = residual - _dot(linear.shared, u)
-        _add_outer(linear.matrices[slot], x, x, 1.0)
+        _add_square(linear.matrices[slot], x, 1.0)
         _add_outer(linear.crossed[slot], x, z, 1.0)
         _add(linear.targets[slot], x, rewards[i])
-        _add_outer(linear.shared_matrix, u, u, 1.0 / scale)
+        _add_square(linear.shared_matrix, u, 1.0 / scale)
         _add(linear.shared_target, u, residual / scale)
         linear.counts[slot] += 1
         n_learned += 1
         if not exact:
             break
-        _add_outer(linear.inverses[slot], gain, gain, -1.0 / scale)
+        _add_square(linear.inverses[slot], gain, -1.0 / scale)
         _add_outer(linear.regressed[slot], gain, u, 1.0 / scale)
         _add(linear.offsets[slot], gain, residual / scale)
-        _add_outer(linear.shared_inverse, shared_gain, shared_gain, -1.0 / shared_scale)
+        _add_square(linear.shared_inverse, shared_gain, -1.0 / shared_scale)
         _add(linear.shared, shared_gain, shared_residual / shared_scale)
     release((gain, product, u, shared_gain, shared_product))
     return first + n_learned

@@ -21,9 +21,9 @@ from .evaluation._estimators import importance_weights
 from .evaluation._logs import Log, check_log_contexts
 
 SUPPORTS = ("contexts", "actions", "all")
-METHODS = ("classification", "product", "sum", "regression")
+METHODS = ("classification", "product", "regression")
 
-_NOT_FITTED = "there is no policy yet: call fit with a log first"
+_NOT_FITTED = "the policy is not fitted: call fit with a log first"
 _OPTIONS: dict[str, type] = {"support": str, "regularization": float, "method": str}  # in files
 
 _CELLS_AT_ONCE = 1 << 21
@@ -31,6 +31,8 @@ _OTHERWISE = -1e300  # the expected reward of an action without support
 _TAUS = (1.0, 0.05)  # values to try: no weights, and weights up to 20
 _FOLDS, _FEWEST_ROWS = 4, 40
 _LEAST_REWARD = 1e-3  # minimum expected reward in products
+_LEAST_PROPENSITY = 0.03  # of held-out rows: larger weights would add more variance than they remove bias
+_MARGIN, _MARGIN_OF_REGRESSION = 1.5, 4.0  # standard errors by which a method must be better than those before it
 
 
 class LogModel(NamedTuple):
@@ -50,8 +52,9 @@ class LogModel(NamedTuple):
 
 def combine(method: str, rewards: np.ndarray, shares: np.ndarray) -> np.ndarray:
     """Return the scores of actions by a method."""
-    scores: dict[str, np.ndarray] = {"classification": shares, "regression": rewards, "sum": rewards + shares}
-    return scores[method] if method in scores else np.maximum(rewards, _LEAST_REWARD) * shares
+    if method == "product":
+        return np.maximum(rewards, _LEAST_REWARD) * shares
+    return shares if method == "classification" else rewards
 
 
 class ArgmaxRegressor(Saved):
@@ -68,13 +71,13 @@ class ArgmaxRegressor(Saved):
     regressor : scikit-learn regressor, optional
         Learns rewards with ``sample_weight``, from contexts and an indicator of the action, or from
         ``pair_features``. By default there is a ridge regression for each action, or one on ``pair_features``.
-    method : {"auto", "classification", "product", "sum", "regression"}, default "auto"
+    method : {"auto", "classification", "product", "regression"}, default "auto"
         - "classification": a :class:`~cmt_numba.CMTClassifier` of the actions in the rewarded rows, weighted by
           rewards, which must not be negative. Best if the logged actions are good.
         - "regression": the expected rewards of each action.
-        - "product", "sum": of both scores.
-        - "auto": the best of these by held-out value. Rewards below 0, a ``regressor`` and ``pair_features`` imply
-          "regression".
+        - "product": the product of both scores.
+        - "auto": the first of these, or a later one that is clearly better on held-out rows. Rewards below 0, a
+          ``regressor`` and ``pair_features`` imply "regression".
     tau : float in [0, 1], optional
         The regression weights rewards by ``1 / max(propensity, tau)``. By default 1, which means no weights, or 0.05,
         whichever is better by held-out value.
@@ -98,8 +101,9 @@ class ArgmaxRegressor(Saved):
     tau_ : float
         The ``tau`` that was chosen.
     values_ : dict of (str, float) to float
-        The held-out value of each method and ``tau`` that were compared: the sum of weighted rewards, divided by the
-        sum of weights or, if larger, by the number of rows. Choices that are not in the log count as 0.
+        The held-out score of each method and ``tau`` that were compared, from 0 to 1 if rewards are: the weighted
+        rewards of rows whose action it chose, divided by the mean of the sum of their weights and the sum of the
+        weighted rewards of all rows.
 
     Examples
     --------
@@ -156,16 +160,19 @@ class ArgmaxRegressor(Saved):
         """
         given = log.propensities if propensities is None else numbers("propensities", propensities, 1)
         if log.contexts is None or given is None:
-            raise ValueError("the log must have contexts and propensities: see estimate_propensities")
+            raise ValueError(
+                "the log must have contexts and propensities: estimate_propensities computes missing propensities"
+            )
         importance_weights(given, np.ones(len(log)), 0.5 if self.tau is None else self.tau)  # checks them
         known, chosen = np.unique(log.actions, return_inverse=True)
         ways, values = self._ways(log, chosen, given), {}
         if len(ways) > 1:
             values = self._held_out_values(log, known, chosen, given, ways)
             best = ways[0]
-            for way in ways[1:]:  # another one must be better by a standard error
+            for way in ways[1:]:
                 better = values[way] - values[best]
-                if better.mean() > better.std() / np.sqrt(len(log)):
+                margin = _MARGIN_OF_REGRESSION if way[0] == "regression" != best[0] else _MARGIN
+                if better.mean() > margin * better.std() / np.sqrt(len(log)):
                     best = way
             ways = [best]
         method, tau = ways[0]
@@ -190,7 +197,7 @@ class ArgmaxRegressor(Saved):
         classifies = not own and rewarded > 1 and float(log.rewards.min()) >= 0.0
         if self.method not in ("auto", "regression") and not classifies:
             raise ValueError(
-                f"method={self.method!r} needs rewards that are not negative and two rewarded actions, and neither "
+                f"method={self.method!r} needs rewards of at least 0, two rewarded actions, and neither "
                 'regressor nor pair_features: use method="regression"'
             )
         methods: tuple[str, ...] = (self.method,) if self.method != "auto" else METHODS if classifies else METHODS[-1:]
@@ -203,10 +210,13 @@ class ArgmaxRegressor(Saved):
     def _held_out_values(
         self, log: Log, known: np.ndarray, chosen: np.ndarray, propensities: np.ndarray, ways: list[tuple[str, float]]
     ) -> dict[tuple[str, float], np.ndarray]:
-        """Return terms whose mean is the held-out value of each pair of a method and a ``tau``."""
+        """Return terms whose mean is the held-out score of each pair of a method and a ``tau``.
+
+        Terms are linearized, so that the standard deviation of a difference is that of the scores.
+        """
         n, choices = len(log), log.choices()
         folds = generator_of(0, "folds").permutation(n) % _FOLDS
-        weights = {way: np.zeros(n) for way in ways}
+        chances = {way: np.zeros(n) for way in ways}  # of choosing the logged action
         for fold in range(_FOLDS):
             rows, held = np.flatnonzero(folds != fold), np.flatnonzero(folds == fold)
             if np.unique(chosen[rows][log.rewards[rows] > 0.0]).size < 2 and ways[0][0] != "regression":
@@ -220,11 +230,15 @@ class ArgmaxRegressor(Saved):
                 logged = part.actions == log.actions[held][rows_of(part.offsets)]
                 for method in methods:
                     own = scores[method] if supported is None else np.where(supported, scores[method], _OTHERWISE)
-                    weights[method, tau][held] = greedy(own, part.offsets)[logged]
-        terms = {}
-        for way in ways:
-            weighted = weights[way] / np.maximum(propensities, 1e-6)
-            terms[way] = weighted * log.rewards / max(float(weighted.mean()), 1.0)
+                    chances[method, tau][held] = greedy(own, part.offsets)[logged]
+        terms, weights = {}, 1.0 / np.maximum(propensities, _LEAST_PROPENSITY)
+        rewards = log.rewards - min(0.0, float(log.rewards.min()))
+        for way, chance in chances.items():
+            earned = weights * chance * rewards
+            most = weights * (chance + rewards) / 2.0
+            scale = float(most.mean()) or 1.0
+            score = float(earned.mean()) / scale
+            terms[way] = score + (earned - score * most) / scale
         return terms
 
     def _learned(
@@ -293,7 +307,7 @@ class ArgmaxRegressor(Saved):
             raise ValueError(_NOT_FITTED)
         if not isinstance(self._model.regression, ActionRidges):
             raise TypeError(
-                "a policy with a regressor or pair_features of its own cannot be saved, because files hold no code: "
+                "a policy with a custom regressor or pair_features cannot be saved, because files hold no code: "
                 "pickle it"
             )
         rows = [np.frombuffer(row, np.float64) for row in self._seen]
@@ -440,7 +454,7 @@ class ArgmaxRegressor(Saved):
             raise ValueError(_NOT_FITTED)
         rows = check_log_contexts(contexts)
         if rows.shape[1] != self._width:
-            raise ValueError(f"contexts must have {self._width} features like those of the log, not {rows.shape[1]}")
+            raise ValueError(f"contexts must have {self._width} features like those of the log, got {rows.shape[1]}")
         sparse = isinstance(self._model.regression, ActionRidges) and scipy.sparse.issparse(
             self._model.regression.weights
         )

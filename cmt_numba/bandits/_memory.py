@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .._engine import insert_rows
-from .._forest import NO_ROOM, NONE, UNRESTRICTED, Query, Rows, query_rows, require, resized, stored_rows
+from .._forest import NO_ROOM, NONE, UNRESTRICTED, GrowingColumns, Query, Rows, query_rows, require, stored_rows
 from .._heads import Digest, LabelAnswers, all_of, label_bounds, list_by_feature, rank_listed
 from ..persistence import as_part, of_part, read_array
 from ..tree import ContextualMemoryTree
@@ -188,16 +188,15 @@ class ContextMemory:
 
     def _set(self, ids: np.ndarray, actions: np.ndarray) -> None:
         """Set the ascending ids of memories and their actions. A bounded tree may have evicted some."""
-        self._n = ids.size
-        self._of_ids, self._of_actions = ids, actions
+        self._columns = GrowingColumns(ids, actions)
 
     @property
     def _ids(self) -> np.ndarray:
-        return self._of_ids[: self._n]
+        return self._columns.columns[0]
 
     @property
     def _actions(self) -> np.ndarray:
-        return self._of_actions[: self._n]
+        return self._columns.columns[1]
 
     def store(self, rows: Rows, actions: np.ndarray) -> None:
         """Store contexts in which actions were rewarded."""
@@ -213,12 +212,9 @@ class ContextMemory:
         parts = [rows for rows, _ in self._waiting]
         rows = joined_rows(parts, parts[0].n_features, parts[0].sparse)
         actions = np.concatenate([of_part for _, of_part in self._waiting])
-        n = self._n + rows.n_rows
-        if n > self._of_ids.size:
-            self._of_ids, self._of_actions = (resized(array, 2 * n, 0) for array in (self._of_ids, self._of_actions))
-        self._of_ids[self._n : n], self._of_actions[self._n : n] = insert_rows(self.tree._forest, rows), actions
-        self._n, self._waiting, self._n_waiting = n, [], 0
-        if n > 2 * self.tree.n_memories:
+        self._columns = self._columns.appended(insert_rows(self.tree._forest, rows), actions)
+        self._waiting, self._n_waiting = [], 0
+        if len(self._columns) > 2 * self.tree.n_memories:
             self._keep(np.isin(self._ids, self.tree.ids))
 
     def propose(
@@ -240,9 +236,9 @@ class ContextMemory:
 
     def actions_of(self, ids: np.ndarray) -> np.ndarray:
         """Return the action of each memory, and NONE for NONE."""
-        if self._n == 0:
+        if len(self._columns) == 0:
             return np.full(ids.shape, NONE, np.int64)
-        places = np.minimum(np.searchsorted(self._ids, ids), self._n - 1)
+        places = np.minimum(np.searchsorted(self._ids, ids), len(self._columns) - 1)
         return np.where(ids != NONE, self._actions[places], NONE)
 
     def forget(self, actions: np.ndarray) -> None:

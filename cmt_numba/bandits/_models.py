@@ -1,6 +1,7 @@
 """Models of the rewards of actions: means and linear models, indexed by slots.
 
-Arrays have at least one unused slot. It has no rewards and represents all unknown actions.
+The last slot of the arrays is always unused. It has no rewards and represents all unknown actions, whose slot is
+``NONE``, -1: an index of -1 selects it.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from .._forest import InvariantError, require, resized
+from .._forest import InvariantError, require, resized, with_room
+from .._jit import held
 from ._kernels import ActionPairs, Linear, learn_pairs, score_pairs
 
 Arrays = dict[str, np.ndarray]
@@ -18,6 +20,7 @@ _PAIRS_AT_ONCE = 4096  # limits the memory for the shared features of pairs
 _TOLERANCE = 1e-9  # relative error of an inverse, beyond which it is recomputed
 
 _OF_ACTIONS = ("matrices", "inverses", "crossed", "regressed", "targets", "offsets", "counts")
+_SYMMETRIC = ("matrices", "inverses", "shared_matrix", "shared_inverse")
 _OF_ALL = ("shared_matrix", "shared_inverse", "shared_target", "shared")
 
 # Largest absolute values in files. Contexts and rewards up to 1e30 stay far below them, and no product overflows.
@@ -42,12 +45,8 @@ class Means:
 
     def reserve(self, n_slots: int) -> None:
         """Allocate room for this number of actions."""
-        capacity = self.counts.size
-        if n_slots >= capacity:
-            grown = [resized(array, 2 * n_slots, 0) for array in (self.counts, self.sums)]
-            for array in grown:
-                array[capacity:] = 0
-            self.counts, self.sums = grown
+        n = self.counts.size
+        self.counts, self.sums = (with_room(array, n, n_slots + 1 - n, fill=0) for array in (self.counts, self.sums))
 
     def move(self, source: int, target: int) -> None:
         """Move an action to another slot and clear its old slot."""
@@ -95,10 +94,11 @@ class RewardModels:
     def __init__(self, n_features: int, n_shared: int, regularization: float) -> None:
         d, k = n_features, n_shared
         self.regularization = regularization
+        n_packed, one = d * (d + 1) // 2, np.eye(k)
         self.linear = Linear(
-            *(np.zeros((0, d, d)), np.zeros((0, d, d)), np.zeros((0, d, k)), np.zeros((0, d, k))),
+            *(np.zeros((0, n_packed)), np.zeros((0, n_packed)), np.zeros((0, d, k)), np.zeros((0, d, k))),
             *(np.zeros((0, d)), np.zeros((0, d))),
-            *(np.eye(k) * regularization, np.eye(k) / regularization, np.zeros(k), np.zeros(k)),
+            *(_packed(one * regularization), _packed(one / regularization), np.zeros(k), np.zeros(k)),
             np.zeros(0, np.int64),
         )
         self.reserve(0)
@@ -124,9 +124,9 @@ class RewardModels:
         if n_slots < capacity:
             return
         size = max(2 * n_slots, 1)
-        linear = self.linear._replace(**{name: resized(getattr(self.linear, name), size, 0) for name in _OF_ACTIONS})
+        linear = self.linear._replace(**{name: resized(getattr(self.linear, name), size) for name in _OF_ACTIONS})
         _clear(linear, slice(capacity, size), self.regularization)
-        self.linear = linear
+        self.linear, self._held = linear, held(linear)
 
     def move(self, source: int, target: int) -> None:
         """Move an action to another slot and clear its old slot."""
@@ -138,15 +138,15 @@ class RewardModels:
     def estimate(self, pairs: ActionPairs) -> Estimates:
         """Estimate the rewards of pairs."""
         means, variances = np.empty(pairs.slots.size), np.empty(pairs.slots.size)
-        score_pairs(self.linear, pairs, means, variances)
+        score_pairs(self._held, pairs, means, variances)
         return Estimates(means, variances)
 
     def learn(self, pairs: ActionPairs, rewards: np.ndarray) -> None:
         """Learn the rewards of pairs, one after the other."""
-        first = learn_pairs(self.linear, pairs, rewards, 0, _TOLERANCE, False)
+        first = learn_pairs(self._held, pairs, rewards, 0, _TOLERANCE, False)
         while first < rewards.size:
             self._refresh(pairs.slots[first])
-            stop = learn_pairs(self.linear, pairs, rewards, first, _TOLERANCE, True)
+            stop = learn_pairs(self._held, pairs, rewards, first, _TOLERANCE, True)
             if stop == first + 1:
                 self._refresh(pairs.slots[first])
             first = stop
@@ -154,18 +154,19 @@ class RewardModels:
     def _refresh(self, slot: int) -> None:
         """Recompute the inverse of an action, the shared inverse, and the weights that depend on them."""
         linear = self.linear
-        inverse = _inverse(linear.matrices[slot], self.regularization)
-        shared_inverse = _inverse(linear.shared_matrix, self.regularization)
-        linear.inverses[slot] = inverse
+        inverse = _inverse(_unpacked(linear.matrices[slot]), self.regularization)
+        shared_inverse = _inverse(_unpacked(linear.shared_matrix), self.regularization)
+        linear.inverses[slot] = _packed(inverse)
         linear.regressed[slot] = inverse @ linear.crossed[slot]
         linear.offsets[slot] = inverse @ linear.targets[slot]
-        linear.shared_inverse[:] = shared_inverse
+        linear.shared_inverse[:] = _packed(shared_inverse)
         linear.shared[:] = shared_inverse @ linear.shared_target
 
     def arrays(self, n_slots: int) -> Arrays:
         """Return the arrays to be saved."""
-        of_actions = {name: getattr(self.linear, name)[:n_slots] for name in _OF_ACTIONS}
-        return of_actions | {name: getattr(self.linear, name) for name in _OF_ALL}
+        arrays = {name: getattr(self.linear, name)[:n_slots] for name in _OF_ACTIONS}
+        arrays |= {name: getattr(self.linear, name) for name in _OF_ALL}
+        return arrays | {name: _unpacked(arrays[name]) for name in _SYMMETRIC}
 
     @classmethod
     def read(cls, arrays: Arrays, n_slots: int, n_features: int, n_shared: int, regularization: float) -> Self:
@@ -192,7 +193,8 @@ class RewardModels:
         models.reserve(n_slots)
         for name in shapes:
             own = getattr(models.linear, name)
-            own[: n_slots if name in _OF_ACTIONS else None] = arrays[name]
+            saved = _packed(arrays[name]) if name in _SYMMETRIC else arrays[name]
+            own[: n_slots if name in _OF_ACTIONS else None] = saved
         return models
 
 
@@ -200,9 +202,23 @@ def _clear(linear: Linear, slots: slice, regularization: float) -> None:
     """Reset slots to the state of actions without rewards."""
     for name in _OF_ACTIONS:
         getattr(linear, name)[slots] = 0
-    diagonal = np.arange(linear.targets.shape[1])
-    linear.matrices[slots, diagonal, diagonal] = regularization
-    linear.inverses[slots, diagonal, diagonal] = 1.0 / regularization
+    diagonal = np.cumsum(np.arange(linear.targets.shape[1]) + 1) - 1
+    linear.matrices[slots, diagonal] = regularization
+    linear.inverses[slots, diagonal] = 1.0 / regularization
+
+
+def _packed(matrices: np.ndarray) -> np.ndarray:
+    """Return the lower triangles of symmetric matrices, row by row."""
+    packed: np.ndarray = matrices[..., *np.tril_indices(matrices.shape[-1])]
+    return packed
+
+
+def _unpacked(packed: np.ndarray) -> np.ndarray:
+    """Return the symmetric matrices with these lower triangles."""
+    d = round(np.sqrt(2 * packed.shape[-1] + 0.25) - 0.5)
+    matrices, (rows, columns) = np.empty((*packed.shape[:-1], d, d)), np.tril_indices(d)
+    matrices[..., rows, columns] = matrices[..., columns, rows] = packed
+    return matrices
 
 
 def _inverse(matrix: np.ndarray, least: float) -> np.ndarray:
@@ -239,7 +255,7 @@ def checked(
 ) -> np.ndarray:
     """Return a saved array. Raise InvariantError if its shape, dtype or values are invalid."""
     array = arrays.get(name)
-    require(array is not None, f"there is no array {name}")
+    require(array is not None, f"the array {name} is missing")
     assert array is not None
     require(array.dtype == dtype and array.shape == shape, f"{name} must be of {dtype} and of shape {shape}")
     sound = array.size == 0 or (array.max() <= largest and array.min() >= -largest)  # NaN compares false
@@ -250,6 +266,8 @@ def checked(
 def blocks(offsets: np.ndarray) -> list[tuple[int, int]]:
     """Split rows into spans with few pairs in total, but at least one row each."""
     spans, first, n_rows = [], 0, offsets.size - 1
+    if offsets[-1] <= _PAIRS_AT_ONCE:
+        return [(0, n_rows)]
     while first < n_rows:
         stop = int(np.searchsorted(offsets, offsets[first] + _PAIRS_AT_ONCE, side="right")) - 1
         stop = min(max(stop, first + 1), n_rows)

@@ -265,7 +265,7 @@ class HybridLinUCB(_LinearPolicy):
         if action_features is not None:
             features = numbers("action_features", action_features, 2)
             if n_actions is not None and features.shape[0] != n_actions:
-                raise ValueError(f"action_features must have {n_actions} rows, not {features.shape[0]}")
+                raise ValueError(f"action_features must have {n_actions} rows, got {features.shape[0]}")
             self._set_ids(np.empty(0, np.int64))  # which have no features yet
             self._enter(np.arange(features.shape[0]), features)
 
@@ -297,14 +297,16 @@ class HybridLinUCB(_LinearPolicy):
         new = self._new(actions)
         if features is None:
             if self._n_action_features is not None:
-                raise ValueError(f"features must be given: other actions have {self._n_action_features} each")
+                raise ValueError(
+                    f"features must be given: the other actions have {self._n_action_features} features each"
+                )
             self._enter(new, None)
             return self
         array = numbers("features", features, 2)
         if array.shape[0] != new.size or array.shape[1] == 0:
             raise ValueError(f"features must have one row for each of the {new.size} actions, got shape {array.shape}")
         if self._n_action_features is None and (self._ids.size > 0 or self._model is not None):
-            raise ValueError("features must be None: other actions have none")
+            raise ValueError("features must be None: the other actions have no features")
         if self._n_action_features not in (None, array.shape[1]):
             raise ValueError(f"features must have {self._n_action_features} columns, got {array.shape[1]}")
         self._enter(new, array)
@@ -320,7 +322,7 @@ class HybridLinUCB(_LinearPolicy):
         )
         if largest > _LARGEST_SHARED:
             raise ValueError(
-                f"products of contexts and action features must be at most {_LARGEST_SHARED:g}, got {largest:g}: "
+                f"products of context and action features must be at most {_LARGEST_SHARED:g}, got {largest:g}: "
                 "scale contexts"
             )
         return rows
@@ -336,7 +338,7 @@ class HybridLinUCB(_LinearPolicy):
     def _check_featured(self, actions: np.ndarray, slots: np.ndarray) -> None:
         if np.any(slots == NONE):
             unknown = actions[slots == NONE][0]
-            raise ValueError(f"actions must have features: call add_actions with those of {unknown}")
+            raise ValueError(f"actions must have features: call add_actions with the features of {unknown}")
 
     def _check_learnable(self, actions: np.ndarray) -> None:
         if self._n_action_features is not None:
@@ -488,7 +490,7 @@ class _Warm(Policy):
         if log.actions.max() >= features.shape[0] or np.any(self._ids >= features.shape[0]):
             raise ValueError(f"action_features must have a row for each action, got {features.shape[0]}")
         if np.unique(log.rewards).tolist() != [0.0, 1.0]:
-            raise ValueError("log must have rewards of 0 and of 1, and no others")
+            raise ValueError("rewards of the log must be 0 or 1, and both must occur")
         contexts = check_contexts(log.contexts, None)
         x, f = _with_one(contexts), _with_one(features[log.actions])
         products = (x[:, :, None] * f[:, None, :]).reshape(len(log), -1)
@@ -530,20 +532,20 @@ class _Warm(Policy):
             return self
         array = numbers("features", features, 2)
         if array.shape != (new.size, self._weights.shape[1] - 1):
-            raise ValueError(f"features must have shape {(new.size, self._weights.shape[1] - 1)}, not {array.shape}")
+            raise ValueError(f"features must have shape {(new.size, self._weights.shape[1] - 1)}, got {array.shape}")
         self._enter(new, array)
         return self
 
     def _check_learnable(self, actions: np.ndarray) -> None:
         if self._weights.size and np.any(self._slots_of(actions) == NONE):
-            raise ValueError("actions must have features: call add_actions with them")
+            raise ValueError("actions must have features: call add_actions with the actions and their features")
 
-    def _estimates(self, rows: np.ndarray, of_pairs: np.ndarray, actions: np.ndarray) -> Estimates:
+    def _estimates(self, rows: np.ndarray, of_pairs: np.ndarray, actions: np.ndarray, slots: np.ndarray) -> Estimates:
         self._check_learnable(actions)
-        found = super()._estimates(rows, of_pairs, actions)
+        found = super()._estimates(rows, of_pairs, actions, slots)
         if self._weights.size == 0:
             return found
-        slots, at = np.unique(self._slots_of(actions), return_inverse=True)
+        slots, at = np.unique(slots, return_inverse=True)
         of_actions = _with_one(self._features[slots]) @ self._weights.T  # weights of contexts, for each action
         usual = expit(_with_one(self._kept) @ of_actions.T).mean(axis=0)
         expected = expit(np.einsum("pd,pd->p", _with_one(rows)[of_pairs], of_actions[at]))

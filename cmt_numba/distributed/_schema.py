@@ -50,11 +50,11 @@ class Schema(NamedTuple):
         """Raise TypeError or ValueError if memories of another schema cannot be added."""
         if self.n_features not in (None, other.n_features):
             raise ValueError(
-                f"X must have {self.n_features} features like the vectors in the store, not {other.n_features}"
+                f"X must have {self.n_features} features like the vectors in the store, got {other.n_features}"
             )
         if self.key_type not in (None, other.key_type):
             mine, others = (_KEY_TYPES[str(one.key_type)] for one in (self, other))
-            raise TypeError(f"keys must be {mine} like those in the store, not {others}")
+            raise TypeError(f"keys must be {mine} like those in the store, got {others}")
 
     def to_form(self, X: Any) -> Any:
         """Return vectors as sparse or dense, as the schema says."""

@@ -11,7 +11,6 @@ from ._files import estimator_contents, estimator_of
 from ._input import warn_of_scales
 from ._label_index import means_of
 from ._labels import check_classes, check_targets, check_unmixed, in_one_type
-from ._memories import GrowingColumns, appended
 from ._multilabel import CMTMultilabelClassifier
 from ._retriever import CMTRetriever
 from ._tuning import tune

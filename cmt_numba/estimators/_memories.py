@@ -14,62 +14,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .._engine import Filter
-from .._forest import NONE, resized
+from .._forest import NONE, GrowingColumns
 from ._values import ValueStore
 
 OWN, FURTHER = 0, 1
 
 _FEW = 16  # unused values that may always stay in the store
-_GROWTH = 1.25  # growth factor of the capacity, so that each entry is copied a constant number of times
 
 _FIRST = np.array([6.0, -3.0])  # prior means of slope and intercept, the same for own and further keys
 _VARIANCES = np.array([4.0, 4.0])
 _KEPT = 0.999  # decay of earlier evidence per observation, because the number of further keys grows
 _FLATTEST = 0.5  # lower limit of the slope
-
-
-class GrowingColumns:
-    """Arrays of equal capacity for columns that grow.
-
-    Tables that share the arrays see only the entries that were in use when the tables were made.
-
-    Parameters
-    ----------
-    columns : tuple of ndarray
-        The initial entries, which are copied.
-    capacity : int
-        The number of entries that each column can hold.
-    """
-
-    def __init__(self, columns: tuple[np.ndarray, ...], capacity: int) -> None:
-        self._columns = [resized(column, capacity, 0) for column in columns]
-        self._n_used = len(columns[0])
-
-    def takes(self, n: int, n_more: int) -> bool:
-        """Return whether exactly ``n`` entries are in use, and ``n_more`` further entries fit behind them."""
-        return n == self._n_used and n + n_more <= len(self._columns[0])
-
-    def append(self, further: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...]:
-        """Append entries to each column, and return views of all entries in use."""
-        first, stop = self._n_used, self._n_used + len(further[0])
-        for column, more in zip(self._columns, further, strict=True):
-            column[first:stop] = more
-        self._n_used = stop
-        return tuple(column[:stop] for column in self._columns)
-
-
-def appended(
-    room: GrowingColumns | None, columns: tuple[np.ndarray, ...], further: tuple[np.ndarray, ...]
-) -> tuple[GrowingColumns, tuple[np.ndarray, ...]]:
-    """Append entries to columns; return the arrays that hold the result, and views of the new columns.
-
-    ``room`` holds the columns, or is None. If it is full, or others have appended to it, the columns are copied to a
-    new one. The columns passed in are not changed.
-    """
-    n, n_more = len(columns[0]), len(further[0])
-    if room is None or not room.takes(n, n_more):
-        room = GrowingColumns(columns, max(n + n_more, int(_GROWTH * n)))
-    return room, room.append(further)
 
 
 @dataclass(frozen=True)
@@ -78,45 +33,77 @@ class Memories:
 
     Attributes
     ----------
-    ids : ndarray of int64, shape (n_memories,)
-        Ids, in ascending order.
-    places : ndarray of int64, shape (n_memories,)
-        The place of each memory's value in the store.
-    entries : ndarray of int64, shape (n_memories,)
-        The id in the forest of each memory's key or, in a search by value, of its value, which memories may share.
-    keys : ndarray of int64, shape (n_keys,)
-        All ids in the forest, in ascending order: the entries of all memories, and their further keys.
-    owners : ndarray of int64, shape (n_keys,)
-        The id of the memory that each key leads to.
+    memories : GrowingColumns
+        ``ids``, ``places`` and ``entries``.
+    in_forest : GrowingColumns
+        ``keys`` and ``owners``.
     next_id : int
         The id of the next memory. Ids are not reused.
     values : ValueStore
         The values.
-    room_of_memories, room_of_keys : GrowingColumns, optional
-        The arrays that hold the columns of memories and of keys; None if the columns have no spare capacity.
     """
 
-    ids: np.ndarray
-    places: np.ndarray
-    entries: np.ndarray
-    keys: np.ndarray
-    owners: np.ndarray
+    memories: GrowingColumns
+    in_forest: GrowingColumns
     next_id: int
     values: ValueStore
-    room_of_memories: GrowingColumns | None = None
-    room_of_keys: GrowingColumns | None = None
+
+    @classmethod
+    def of(
+        cls,
+        ids: np.ndarray,
+        places: np.ndarray,
+        entries: np.ndarray,
+        keys: np.ndarray,
+        owners: np.ndarray,
+        next_id: int,
+        values: ValueStore,
+    ) -> Memories:
+        """Return tables with these columns."""
+        return cls(GrowingColumns(ids, places, entries), GrowingColumns(keys, owners), next_id, values)
 
     @classmethod
     def none(cls, values: ValueStore) -> Memories:
         """Return empty tables for values of the same form as those of a store."""
         empty = np.empty(0, np.int64)
-        return cls(empty, empty, empty, empty, empty, 0, values)
+        return cls.of(empty, empty, empty, empty, empty, 0, values)
+
+    @property
+    def ids(self) -> np.ndarray:
+        """Ids, in ascending order: int64, shape (n_memories,)."""
+        return self.memories.columns[0]
+
+    @property
+    def places(self) -> np.ndarray:
+        """The place of each memory's value in the store: int64, shape (n_memories,)."""
+        return self.memories.columns[1]
+
+    @property
+    def entries(self) -> np.ndarray:
+        """The id in the forest of each memory's key: int64, shape (n_memories,).
+
+        In a search by value, it is the id of the memory's value, which memories may share.
+        """
+        return self.memories.columns[2]
+
+    @property
+    def keys(self) -> np.ndarray:
+        """All ids in the forest, in ascending order: int64, shape (n_keys,).
+
+        These are the entries of all memories, and their further keys.
+        """
+        return self.in_forest.columns[0]
+
+    @property
+    def owners(self) -> np.ndarray:
+        """The id of the memory that each key leads to: int64, shape (n_keys,)."""
+        return self.in_forest.columns[1]
 
     def __deepcopy__(self, memo: Any) -> Memories:
         # Copies go to other processes and to files, which must not receive removed values.
         packed = self.packed()
         arrays = {name: getattr(packed, name).copy() for name in ("ids", "places", "entries", "keys", "owners")}
-        return Memories(next_id=packed.next_id, values=packed.values.copied(memo), **arrays)
+        return Memories.of(next_id=packed.next_id, values=packed.values.copied(memo), **arrays)
 
     def rows_of(self, ids: np.ndarray) -> np.ndarray:
         """Return the positions of memories in the tables.
@@ -152,15 +139,11 @@ class Memories:
         """Return tables with further memories. New entries lead to them."""
         ids = np.arange(self.next_id, self.next_id + entries.size)
         places = np.arange(self.values.n_values, self.values.n_values + entries.size)
-        room, columns = appended(self.room_of_memories, (self.ids, self.places, self.entries), (ids, places, entries))
         more = replace(
             self,
-            ids=columns[0],
-            places=columns[1],
-            entries=columns[2],
+            memories=self.memories.appended(ids, places, entries),
             next_id=self.next_id + entries.size,
             values=self.values.with_more(values),
-            room_of_memories=room,
         )
         return more.with_keys(entries, ids)
 
@@ -174,8 +157,7 @@ class Memories:
         if self.keys.size > 0 and keys[0] < self.keys[-1]:
             places = np.searchsorted(self.keys, keys)
             return self._with(keys=np.insert(self.keys, places, keys), owners=np.insert(self.owners, places, owners))
-        room, columns = appended(self.room_of_keys, (self.keys, self.owners), (keys, owners))
-        return replace(self, keys=columns[0], owners=columns[1], room_of_keys=room)
+        return replace(self, in_forest=self.in_forest.appended(keys, owners))
 
     def without(self, ids: np.ndarray, *, shared: bool) -> Memories:
         """Return tables without some memories, and without keys that lead only to them.
@@ -208,8 +190,9 @@ class Memories:
         return self._with(places=np.arange(self.ids.size), values=self.values.only(self.places))
 
     def _with(self, **changed: Any) -> Memories:
-        """Return tables with other columns, which have no spare capacity."""
-        return replace(self, room_of_memories=None, room_of_keys=None, **changed)
+        """Return tables with other columns or values."""
+        names = ("ids", "places", "entries", "keys", "owners", "values")
+        return Memories.of(next_id=self.next_id, **{name: getattr(self, name) for name in names} | changed)
 
     def _led_to_by_entries(self) -> Memories:
         """Return tables whose keys are the entries of memories only, each owned by a memory that has the entry."""
@@ -231,7 +214,7 @@ class Memories:
 
 
 def _positions(ids: np.ndarray, asked: np.ndarray) -> np.ndarray:
-    """Return the positions of the ids ``asked`` in ``ids``, which is sorted; NONE for ids that are not in it."""
+    """Return the positions of the ids ``asked`` in the sorted ``ids``; NONE for missing ids."""
     if ids.size == 0:
         return np.full(np.shape(asked), NONE, np.int64)
     rows = np.minimum(np.searchsorted(ids, asked), ids.size - 1)
@@ -244,7 +227,7 @@ def _looked_up(table: np.ndarray, rows: np.ndarray) -> np.ndarray:
 
 
 class FurtherKeyWorth(NamedTuple):
-    """The probability that the nearest key is right, for own and for further keys: logistic in its similarity.
+    """The probability that the nearest key is correct, for own and for further keys: logistic in its similarity.
 
     Further keys are rewarded queries. Queries may be more similar to each other than to the keys, so the nearest
     further key is weaker evidence than the nearest own key. How much weaker depends on the data. The similarity to a

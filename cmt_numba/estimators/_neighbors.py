@@ -11,15 +11,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._forest import NONE, Rows, as_matrix
-from .._heads import best_few
+from .._forest import NONE, Rows, as_matrix, measure_rows, top_k
 
 METRICS = ("euclidean", "cosine")
 
 _SCORES_AT_ONCE = 1 << 21  # in a block of rows, 8 MB
 _VALUES_AT_ONCE = 1 << 20  # in a block of pairs that are compared in float64
-_FURTHER = 8  # examples selected beyond those wanted
-_MOST_PICKED = 128  # by the kernel, which keeps them sorted; partitioning is faster for more
+_FURTHER = 8  # additional examples selected
 _ROUNDING = 2.0**-20  # relative to the squared lengths of two rows: squared distances closer than this are equal
 
 
@@ -35,11 +33,11 @@ class NeighborTable(NamedTuple):
 
 def row_lengths(X: Any) -> np.ndarray:
     """Return the Euclidean length of each row of a dense or CSR matrix as float32, and 1 for rows of zeros."""
-    if isinstance(X, np.ndarray):
-        squares = np.einsum("ij,ij->i", X, X, dtype=np.float64)
-    else:
-        n_rows, values = X.shape[0], X.data.astype(np.float64)
-        squares = np.bincount(np.repeat(np.arange(n_rows), np.diff(X.indptr)), values * values, n_rows)
+    if not isinstance(X, np.ndarray):
+        lengths = np.empty(X.shape[0], np.float32)
+        measure_rows(X.data.astype(np.float32, copy=False), X.indptr.astype(np.int64), lengths)
+        return lengths
+    squares = np.einsum("ij,ij->i", X, X, dtype=np.float64)
     return np.sqrt(np.where(squares > 0.0, squares, 1.0)).astype(np.float32)
 
 
@@ -90,7 +88,7 @@ def nearest(table: NeighborTable, rows: Rows, lengths: np.ndarray, k: int) -> tu
     n_picked = min(n_found + _FURTHER, table.squares.size)
     for first, scores in _blocks(table, queries):
         span = slice(first, first + scores.shape[0])
-        picked, values = _pick(scores, n_picked)
+        picked, values = top_k(scores, n_picked)
         apart, rounding = _squared_distances(table, queries[span], picked, values)
         order = np.lexsort((picked, np.round(apart / rounding)), axis=1)[:, :n_found]
         found = np.take_along_axis(apart, order, axis=1)
@@ -116,16 +114,6 @@ def _blocks(table: NeighborTable, queries: Any) -> Iterator[tuple[int, np.ndarra
         if table.metric == "euclidean":
             scores -= 0.5 * table.squares
         yield first, np.ascontiguousarray(scores)
-
-
-def _pick(scores: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the positions of the ``n`` largest scores of each row, and these scores."""
-    if n > _MOST_PICKED:
-        picked = np.argpartition(scores, scores.shape[1] - n, axis=1)[:, scores.shape[1] - n :]
-        return picked, np.take_along_axis(scores, picked, axis=1)
-    picked, values = np.empty((scores.shape[0], n), np.int64), np.empty((scores.shape[0], n), np.float32)
-    best_few(scores, picked, values)
-    return picked, values
 
 
 def _squared_distances(

@@ -12,7 +12,7 @@ import scipy.sparse
 from sklearn.preprocessing import normalize
 from sklearn.utils.extmath import randomized_svd
 
-from .._forest import Rows, resized
+from .._forest import GrowingColumns, Rows
 from .._validation import unmasked
 from ._labels import are_kept, exactly
 
@@ -31,9 +31,9 @@ def as_values(y: Any, n_rows: int, *, objects: bool = False) -> Any:
     values = scipy.sparse.csr_array(y) if scipy.sparse.issparse(y) else _as_array(y, objects)
     if values.shape[:1] != (n_rows,):
         n_values = values.shape[0] if values.ndim else 1
-        raise ValueError(f"y must hold one value for each of the {n_rows} rows of X, not {n_values}")
+        raise ValueError(f"y must have one entry for each of the {n_rows} rows of X, got {n_values}")
     if values.ndim == 2 and not np.all(np.isfinite(values.data if scipy.sparse.issparse(values) else values)):
-        raise ValueError("y must be finite: it holds NaN or infinity")
+        raise ValueError("y must be finite, but contains NaN or infinity")
     return values
 
 
@@ -47,7 +47,7 @@ def _as_array(y: Any, objects: bool) -> np.ndarray:
     if values is not None and (values.ndim == 1 or (values.ndim == 2 and values.dtype.kind in "fiub" and not objects)):
         return values
     if not isinstance(y, Sequence | np.ndarray):
-        raise ValueError(f"y must be a matrix of numbers or a sequence of objects, not {type(y).__name__}")
+        raise ValueError(f"y must be a matrix of numbers or a sequence of objects, got {type(y).__name__}")
     kept = np.empty(len(y), object)
     for i, value in enumerate(y):  # a single assignment would turn sequences of equal length into a matrix
         kept[i] = value
@@ -61,13 +61,17 @@ class ValueStore:
     ----------
     values : ndarray or sparse matrix
         The values.
-    n_values : int, optional
-        Number of values in use, by default all.
     """
 
-    def __init__(self, values: Any, n_values: int | None = None) -> None:
-        self._parts = [values]  # sparse vectors are joined when they are first read
-        self.n_values = int(values.shape[0] if n_values is None else n_values)
+    def __init__(self, values: Any) -> None:
+        self._dense = None if scipy.sparse.issparse(values) else GrowingColumns(values)
+        self._sparse = [values] if self._dense is None else []  # joined when they are first read
+        self.n_values = int(values.shape[0])
+
+    @property
+    def _some(self) -> Any:
+        """Values of the form and width of all."""
+        return self._sparse[0] if self._dense is None else self._dense.columns[0]
 
     def copied(self, memo: Any) -> ValueStore:
         """Return a deep copy of this store."""
@@ -76,7 +80,7 @@ class ValueStore:
     @property
     def are_vectors(self) -> bool:
         """Whether values are vectors."""
-        return bool(self._parts[0].ndim == 2)
+        return bool(self._some.ndim == 2)
 
     def accept(self, y: Any, n_rows: int) -> Any:
         """Check further values, one for each of ``n_rows`` rows, and return them as :func:`as_values` does.
@@ -87,52 +91,51 @@ class ValueStore:
             If their kind or width differs from that of the stored values.
         """
         more = as_values(y, n_rows, objects=not self.are_vectors and not hasattr(y, "ndim"))
-        if self._parts[0].ndim != more.ndim or self._parts[0].shape[1:] != more.shape[1:]:
+        if self._some.ndim != more.ndim or self._some.shape[1:] != more.shape[1:]:
             known = f"vectors of {self.width} numbers" if self.are_vectors else "objects"
-            raise ValueError(f"y must hold {known} like the values before, not an array of shape {more.shape}")
+            raise ValueError(f"y must contain {known} like the values before, got an array of shape {more.shape}")
         return more
 
     def with_more(self, more: Any) -> ValueStore:
         """Return a store with further values at the next places. It may share memory with this one."""
-        needed = self.n_values + more.shape[0]
-        if scipy.sparse.issparse(self._parts[0]):
-            store = ValueStore(self._parts[0], needed)
-            store._parts = [*self._parts, scipy.sparse.csr_array(more)]
+        store = copy.copy(self)
+        store.n_values += more.shape[0]
+        if self._dense is None:
+            store._sparse = [*self._sparse, scipy.sparse.csr_array(more)]
             return store
         values, more = self._in_one_type(more.toarray() if scipy.sparse.issparse(more) else more)
-        if needed > values.shape[0]:
-            values = resized(values, max(needed, 2 * self.n_values), 0)
-        values[self.n_values : needed] = more
-        return ValueStore(values, needed)
+        dense = self._dense if values is self._some else GrowingColumns(values)
+        store._dense = dense.appended(more)
+        return store
 
     def only(self, places: np.ndarray) -> ValueStore:
         """Return a store of the values at ``places``, in this order."""
         return ValueStore(self.take(places))
 
     def _in_one_type(self, more: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return stored and further values in one type: objects if no other type keeps all values exactly."""
-        values: np.ndarray = self._parts[0]
+        """Return stored and further values in one type: objects if no other type represents all values exactly."""
+        values: np.ndarray = self._some
         if values.dtype == more.dtype:
             return values, more
         if self.are_vectors:
             dtype = np.result_type(values, more)
         else:
             of_one_kind = values.dtype.kind == more.dtype.kind or {values.dtype.kind, more.dtype.kind} <= set("iuf")
-            converted = exactly(values[: self.n_values], more) if of_one_kind else None
+            converted = exactly(values, more) if of_one_kind else None
             dtype = np.dtype(object) if converted is None else converted[0].dtype
         return values.astype(dtype, copy=False), more.astype(dtype, copy=False)
 
     @property
     def width(self) -> int:
         """Length of the vectors."""
-        return int(self._parts[0].shape[1])
+        return int(self._some.shape[1])
 
     def all(self) -> Any:
         """Return all values: an array, or a sparse matrix."""
-        parts = self._parts
+        parts = self._sparse
         if len(parts) > 1:  # safe in several threads at once: all get the same result
-            parts = self._parts = [scipy.sparse.csr_array(scipy.sparse.vstack(parts))]
-        return parts[0][: self.n_values]
+            self._sparse = [scipy.sparse.csr_array(scipy.sparse.vstack(parts))]
+        return self._some
 
     def take(self, places: np.ndarray) -> Any:
         """Return the values at ``places``: an array, or a sparse matrix."""
@@ -224,12 +227,12 @@ class DistinctVectors:
             If two vectors have the same number, or one vector has two numbers.
         """
         if digests.shape != (numbers.size, _DIGEST_SIZE):
-            raise ValueError(f"vectors must have digests of {_DIGEST_SIZE} bytes each")
+            raise ValueError(f"each vector must have a hash of {_DIGEST_SIZE} bytes")
         distinct = cls()
         distinct._digests = dict(zip(numbers.tolist(), map(bytes, digests), strict=True))
         distinct._numbers = {digest: number for number, digest in distinct._digests.items()}
         if len(distinct._numbers) < numbers.size:
-            raise ValueError("vectors must be distinct, and have distinct numbers")
+            raise ValueError("vectors and their numbers must be distinct")
         return distinct
 
     def copied(self) -> DistinctVectors:

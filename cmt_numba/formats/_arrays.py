@@ -53,7 +53,9 @@ class ArraysSource(Source):
             if not scipy.sparse.issparse(X):
                 X = np.asarray(X)
             if X.ndim != 2 or X.dtype.kind not in "fiub" or X.shape[1] == 0:
-                raise FormatError(self.path, f"X must be numbers of shape (rows, features), not {X.dtype} of {X.shape}")
+                raise FormatError(
+                    self.path, f"X must be numbers of shape (rows, features), got {X.dtype} of shape {X.shape}"
+                )
             width = self.options.n_features
             if scipy.sparse.issparse(X):
                 X = scipy.sparse.csr_array(X, dtype=np.float32)
@@ -63,7 +65,7 @@ class ArraysSource(Source):
                 with np.errstate(over="ignore"):
                     X = X.astype(np.float32)
             if width is not None and X.shape[1] != width:
-                raise FormatError(self.path, f"X must have {width} features, not {X.shape[1]}")
+                raise FormatError(self.path, f"X must have {width} features, got {X.shape[1]}")
             self._check_finite(X)
             self._loaded = X, self._checked_labels(y, X.shape[0])
             self.extent = X.shape[0]
@@ -85,7 +87,7 @@ class ArraysSource(Source):
             raise FormatError(self.path, "has no array of labels y or Y; add one, or name a file of labels")
         if y.ndim not in (1, 2) or y.shape[0] != n_rows or y.dtype.kind not in "fiubU":
             reason = (
-                f"labels must be one for each of the {n_rows} rows, or a matrix (rows, labels), not shape {y.shape}"
+                f"labels must be one for each of the {n_rows} rows, or a matrix (rows, labels), got shape {y.shape}"
             )
             raise FormatError(self.path, reason)
         if y.ndim == 2:
@@ -108,7 +110,9 @@ class ArraysSource(Source):
             X, y = arrays, None
         elif isinstance(arrays, dict):
             if "X" not in arrays:
-                raise FormatError(self.path, f"must have an array X, but has only {', '.join(arrays) or 'no arrays'}")
+                raise FormatError(
+                    self.path, f"must contain an array X, but contains {', '.join(arrays) or 'no arrays'}"
+                )
             X, y = arrays["X"], arrays.get("y", arrays.get("Y"))
         else:
             X, y = arrays, None

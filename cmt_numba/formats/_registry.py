@@ -74,19 +74,21 @@ def open_data(path: str | PathLike[str], options: ReadOptions | None = None, **c
     path = Path(path)
     options = replace(options or ReadOptions(), **changes)
     if options.format is not None and options.format not in FORMATS:
-        raise ValueError(f"format must be one of {', '.join(FORMATS)}, not {options.format!r}")
+        raise ValueError(f"format must be one of {', '.join(FORMATS)}, got {options.format!r}")
     if options.task is not None and options.task not in TASKS:
-        raise ValueError(f"task must be one of {', '.join(TASKS)}, not {options.task!r}")
+        raise ValueError(f"task must be one of {', '.join(TASKS)}, got {options.task!r}")
     if not 1 <= options.n_bits <= 30:
-        raise ValueError(f"n_bits must be between 1 and 30, not {options.n_bits}")
+        raise ValueError(f"n_bits must be between 1 and 30, got {options.n_bits}")
     if options.n_features is not None and not 1 <= options.n_features < 2**31:
-        raise ValueError(f"n_features must be between 1 and {2**31 - 1}, not {options.n_features}")
+        raise ValueError(f"n_features must be between 1 and {2**31 - 1}, got {options.n_features}")
     files = parquet_files(path) if options.format in (None, ParquetSource.format) else [path]
     for file in files or [path]:
         check_file(file)
     source = FORMATS[options.format or format_of(path)](path, options)
     if options.as_text and (not isinstance(source, TableSource) or not options.text):
-        raise ValueError(f"texts are read from columns of tables: name them with text, or read {path} without as_text")
+        raise ValueError(
+            f"texts can be read only from columns of tables: name the columns with text, or read {path} without as_text"
+        )
     if options.kinds and not isinstance(source, TableSource):
         raise ValueError(f"only columns of tables have kinds, and {path} is {source.format}; leave out kinds")
     if options.labels_file is not None and options.with_labels and source.format != ArraysSource.format:

@@ -6,6 +6,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
+from .._forest import GrowingColumns
 from .._jit import keeps_interpreter
 from .._validation import (
     Constraint,
@@ -20,7 +21,6 @@ from .._validation import (
     check_seed,
     check_wanted,
 )
-from ..estimators import GrowingColumns, appended
 from ..persistence import Contents, Saved, generator_fields, read_array, read_generator, take
 from ._lists import Lists, Part, assigned, held, search, trained, with_rows, without
 from ._measures import METRICS, Measure, fits
@@ -37,24 +37,11 @@ class Found(NamedTuple):
     n_computed: np.ndarray  # int64 (n,): number of similarities or distances computed
 
 
-class _Assignment(NamedTuple):
-    """The list of each row, including some rows that have been removed."""
-
-    ids: np.ndarray = np.empty(0, np.int64)  # ascending
-    list_of: np.ndarray = np.empty(0, np.int32)
-    room: GrowingColumns | None = None  # the columns of these arrays, if more can be appended
-
-    def followed_by(self, ids: np.ndarray, list_of: np.ndarray) -> _Assignment:
-        """Return these rows followed by others with higher ids."""
-        room, columns = appended(self.room, (self.ids, self.list_of), (ids, list_of))
-        return _Assignment(columns[0], columns[1], room)
-
-
 class _State(NamedTuple):
     """All mutable state, replaced as a whole."""
 
     lists: Lists
-    assignment: _Assignment
+    assignment: GrowingColumns  # ascending ids of rows, some of them removed, and the list of each: int64, int32
     n_trained: int  # number of rows when landmarks were trained
     bandwidth: float
 
@@ -192,19 +179,19 @@ class LandmarkIndex(Saved):
         else:
             which = assigned(state.lists, rows)
             lists = with_rows(self._measure, state.lists, rows, ids, which)
-            state = state._replace(lists=lists, assignment=state.assignment.followed_by(ids, which))
+            state = state._replace(lists=lists, assignment=state.assignment.appended(ids, which))
         self._next_id += ids.size  # if the insertion fails from here on, its ids are skipped
         self._state = state
         return ids
 
     @keeps_interpreter
     def remove(self, ids: Any) -> None:
-        """Remove rows. Their ids are not used again.
+        """Remove rows. Their ids are never reused.
 
         Parameters
         ----------
         ids : int or array-like of int, shape (n,)
-            Ids of stored rows, each named once.
+            Distinct ids of stored rows.
 
         Raises
         ------
@@ -218,7 +205,7 @@ class LandmarkIndex(Saved):
         check_known(ids, which)
         assert self._state is not None
         state = self._state._replace(lists=without(self._state.lists, ids, which))
-        if state.assignment.ids.size > 2 * state.lists.n + 1000:
+        if len(state.assignment) > 2 * state.lists.n + 1000:
             state = state._replace(assignment=_assignment_of(state.lists))
         self._state = state
 
@@ -228,7 +215,7 @@ class LandmarkIndex(Saved):
             self._state = self._made(*self._state.lists.all_rows())
 
     def _made(self, rows: np.ndarray, ids: np.ndarray) -> _State:
-        """Return new lists of rows with rising ids."""
+        """Return new lists of rows with ascending ids."""
         self._measure.check_spread(rows)
         n = rows.shape[0]
         n_lists = min(n, self.n_lists or max(1, round(_LISTS * np.sqrt(n))))
@@ -236,18 +223,18 @@ class LandmarkIndex(Saved):
         which = assigned(lists, rows)
         bandwidth = self.bandwidth or self._measure.bandwidth_of(rows, self._random)
         lists = with_rows(self._measure, lists, rows, ids, which)
-        return _State(lists, _Assignment().followed_by(ids, which), n, bandwidth)
+        return _State(lists, GrowingColumns(ids, which.astype(np.int32)), n, bandwidth)
 
     def _lists_of(self, ids: np.ndarray) -> np.ndarray:
         """Return the list of each row, -1 for unknown ids."""
         if self._state is None:
             return np.full(ids.size, -1)
-        assignment = self._state.assignment
-        places = np.searchsorted(assignment.ids, ids)
+        known_ids, list_of = self._state.assignment.columns
+        places = np.searchsorted(known_ids, ids)
         which = np.full(ids.size, -1)
-        inside = np.flatnonzero(places < assignment.ids.size)
-        known = inside[assignment.ids[places[inside]] == ids[inside]]
-        which[known] = assignment.list_of[places[known]]
+        inside = np.flatnonzero(places < known_ids.size)
+        known = inside[known_ids[places[inside]] == ids[inside]]
+        which[known] = list_of[places[known]]
         return np.where(held(self._state.lists, ids, which), which, -1)
 
     # Answers
@@ -333,27 +320,27 @@ def _lists_from(
     """Return the lists of a file, after checking its arrays."""
     n_lists, n_features = landmarks.shape
     if n_lists == 0 or n_features == 0 or sizes.size != n_lists or origin.size != n_features:
-        raise ValueError("landmarks, sizes and origin must fit together")
+        raise ValueError("landmarks, sizes and origin have inconsistent shapes")
     if rows.shape != (ids.size, n_features) or sizes.min() < 0 or sizes.max() > ids.size or sizes.sum() != ids.size:
-        raise ValueError("rows, ids and sizes must fit together")
+        raise ValueError("rows, ids and sizes have inconsistent shapes")
     if not all(map(fits, (origin, landmarks, rows))):
-        raise ValueError("origin, landmarks and rows must be finite and not too large")
+        raise ValueError("origin, landmarks and rows must be finite and moderate")
     if measure.metric == "cosine" and (np.abs(np.einsum("ij,ij->i", rows, rows) - 1.0) > 1e-3).any():
         raise ValueError("rows must have length 1")
     stops = np.cumsum(sizes)
     rises = np.diff(ids, prepend=-1) > 0
     rises[(stops - sizes)[sizes > 0]] = True
     if not rises.all():
-        raise ValueError("the ids of each list must rise")
+        raise ValueError("the ids of each list must be in ascending order")
     halves = measure.halves(rows)
     spans = [slice(stop - size, stop) for stop, size in zip(stops.tolist(), sizes.tolist(), strict=True)]
-    parts = (Part(rows[span].copy(), halves[span].copy(), ids[span].copy()) for span in spans)
+    parts = (Part(GrowingColumns(rows[span].copy(), halves[span].copy(), ids[span].copy())) for span in spans)
     return Lists(origin, landmarks, measure.halves(landmarks), tuple(parts), ids.size)
 
 
-def _assignment_of(lists: Lists) -> _Assignment:
+def _assignment_of(lists: Lists) -> GrowingColumns:
     """Return the lists of the rows that are stored."""
     ids = np.concatenate([part.ids for part in lists.parts])
     which = np.repeat(np.arange(len(lists.parts)), [part.n for part in lists.parts])
     order = np.argsort(ids)
-    return _Assignment().followed_by(ids[order], which[order])
+    return GrowingColumns(ids[order], which[order].astype(np.int32))

@@ -16,7 +16,7 @@ from sklearn.cluster import MiniBatchKMeans
 from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits
 
-from ..estimators import GrowingColumns, appended
+from .._forest import GrowingColumns, top_k
 from ._measures import Measure
 
 _ROWS_OF_A_LIST = 64  # rows per list in the sample for k-means
@@ -28,15 +28,27 @@ _SCORES_AT_ONCE = 1 << 24  # maximum number of scores of a list for these querie
 class Part(NamedTuple):
     """The rows of one list."""
 
-    rows: np.ndarray  # float32 (n, n_features)
-    halves: np.ndarray  # float32 (n,)
-    ids: np.ndarray  # int64 (n,), ascending
-    room: GrowingColumns | None = None  # the columns of these arrays, if more can be appended
+    columns: GrowingColumns
+
+    @property
+    def rows(self) -> np.ndarray:
+        """The rows: float32, shape (n, n_features)."""
+        return self.columns.columns[0]
+
+    @property
+    def halves(self) -> np.ndarray:
+        """Half the squared length of each row, if the measure needs it: float32, shape (n,)."""
+        return self.columns.columns[1]
+
+    @property
+    def ids(self) -> np.ndarray:
+        """The ids of the rows, ascending: int64, shape (n,)."""
+        return self.columns.columns[2]
 
     @property
     def n(self) -> int:
         """The number of rows."""
-        return self.ids.size
+        return len(self.columns)
 
 
 class Lists(NamedTuple):
@@ -73,8 +85,8 @@ def trained(measure: Measure, rows: np.ndarray, n_lists: int, seed: int) -> List
     landmarks = np.unique(np.ascontiguousarray(landmarks, np.float32), axis=0)
     if measure.metric == "cosine":
         landmarks /= np.maximum(np.linalg.norm(landmarks, axis=1, keepdims=True), np.float32(1e-30))
-    empty = Part(np.empty((0, n_features), np.float32), np.empty(0, np.float32), np.empty(0, np.int64))
-    return Lists(origin, landmarks, measure.halves(landmarks), (empty,) * landmarks.shape[0], 0)
+    empty = GrowingColumns(np.empty((0, n_features), np.float32), np.empty(0, np.float32), np.empty(0, np.int64))
+    return Lists(origin, landmarks, measure.halves(landmarks), (Part(empty),) * landmarks.shape[0], 0)
 
 
 def assigned(lists: Lists, rows: np.ndarray) -> np.ndarray:
@@ -94,8 +106,7 @@ def with_rows(measure: Measure, lists: Lists, rows: np.ndarray, ids: np.ndarray,
     order = np.argsort(which, kind="stable")
     for j, places in _grouped(which[order], order):
         centred = rows[places] - lists.origin
-        room, columns = appended(parts[j].room, parts[j][:3], (centred, measure.halves(centred), ids[places]))
-        parts[j] = Part(columns[0], columns[1], columns[2], room)
+        parts[j] = Part(parts[j].columns.appended(centred, measure.halves(centred), ids[places]))
     return lists._replace(parts=tuple(parts), n=lists.n + ids.size)
 
 
@@ -105,7 +116,7 @@ def without(lists: Lists, ids: np.ndarray, which: np.ndarray) -> Lists:
     order = np.argsort(which, kind="stable")
     for j, places in _grouped(which[order], order):
         kept = ~np.isin(parts[j].ids, ids[places])
-        parts[j] = Part(parts[j].rows[kept], parts[j].halves[kept], parts[j].ids[kept])
+        parts[j] = Part(GrowingColumns(*(column[kept] for column in parts[j].columns.columns)))
     return lists._replace(parts=tuple(parts), n=lists.n - ids.size)
 
 
@@ -162,7 +173,7 @@ def search(
         near = measure.scores(asked, lists.landmarks, lists.halves)
         near[:, sizes == 0] = -np.inf
         if n_probes < sizes.size:
-            probed = np.argpartition(near, -n_probes, axis=1)[:, -n_probes:]
+            probed = top_k(near, n_probes)[0]
         else:
             probed = np.broadcast_to(np.arange(sizes.size), near.shape)
         nearest = near.argmax(axis=1)[:, None]
@@ -185,7 +196,7 @@ def _scan(
     worst: np.ndarray,
     pool: Pool,
 ) -> None:
-    """Add the best rows of a list for each query to the pool, and set ``worst``, the least score of interest.
+    """Add the best rows of a list for each query to the pool, and set ``worst``, the least score that can still enter.
 
     ``worst`` comes from a query's first list with more than ``k`` rows.
     """

@@ -65,7 +65,7 @@ def column(name: str, values: np.ndarray) -> tuple[str, Arrays]:
         return "bytes", {name: np.ascontiguousarray(native).view(np.uint8).reshape(len(native), -1)}
     if native.dtype not in NUMBERS.values():
         raise TypeError(
-            f"{what} must be numbers, text or values that JSON can express, not {values.dtype}, to be saved"
+            f"{what} must be numbers, text or values that JSON can express, got {values.dtype}, to be saved"
         )
     return "numbers", {name: native}
 
@@ -111,7 +111,7 @@ def sparse_matrix(name: str, matrix: scipy.sparse.csr_array) -> tuple[list[int],
     """Return the shape of a sparse matrix and its plain arrays."""
     parts = {"data": matrix.data, "indices": matrix.indices, "indptr": matrix.indptr}
     if matrix.data.dtype not in NUMBERS.values():
-        raise TypeError(f"{name} must be numbers to be saved, not {matrix.data.dtype}")
+        raise TypeError(f"{name} must be numbers to be saved, got {matrix.data.dtype}")
     return list(matrix.shape), {f"{name}.{part}": array for part, array in parts.items()}
 
 
@@ -124,13 +124,13 @@ def read_sparse_matrix(shape: Any, name: str, arrays: Arrays, *, thorough: bool)
         If an array is missing or invalid. Indices are validated only if ``thorough``.
     """
     if type(shape) is not list or len(shape) != 2 or any(type(n) is not int or not 0 <= n < 2**48 for n in shape):
-        raise ValueError(f"the shape of {name} must be two lengths")
+        raise ValueError(f"the shape of {name} must be two numbers")
     data = read_column("numbers", f"{name}.data", arrays)
     indices, indptr = (_array(arrays, f"{name}.{part}", 1, np.int32, np.int64) for part in ("indices", "indptr"))
     if data.ndim != 1 or indices.size != data.size or indptr.size != shape[0] + 1 or indices.dtype != indptr.dtype:
-        raise ValueError(f"the parts of {name} do not fit together")
+        raise ValueError(f"the parts of {name} are inconsistent")
     if indptr[0] != 0 or indptr[-1] != data.size:
-        raise ValueError(f"{name} is cut off")
+        raise ValueError(f"{name} is truncated")
     if thorough:
         if np.any(indptr[1:] < indptr[:-1]):
             raise ValueError(f"the rows of {name} overlap")
@@ -170,4 +170,4 @@ def _check_json(value: Any, what: str) -> None:
             _check_json(entry, what)
     else:
         kinds = "None, a bool, an int, a float, a str, or a list or dict of these"
-        raise TypeError(f"{what} must be {kinds} to be saved, not {type(value).__name__} {value!r:.50}")
+        raise TypeError(f"{what} must be {kinds} to be saved, got {type(value).__name__} {value!r:.50}")

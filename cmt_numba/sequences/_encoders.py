@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .._validation import check_integer
+from .._validation import check_entries, check_integer
 
 _WIDEST = 13  # semitones; wider intervals are clipped
 _RATIO_EDGES = (0.7, 1.4, 2.8)  # between shorter, about equal, about double and longer durations
@@ -17,7 +17,7 @@ NOTE_SYMBOLS = tuple((interval, ratio) for interval in range(-_WIDEST, _WIDEST +
 
 
 def encode_text(text: str, alphabet: str, unknown: str = "") -> str:
-    """Return a text in the letters of an alphabet, without accents and capitals that the alphabet lacks.
+    """Return a text with only the letters of an alphabet; accents and capitals that it lacks are removed.
 
     Parameters
     ----------
@@ -44,10 +44,10 @@ def encode_text(text: str, alphabet: str, unknown: str = "") -> str:
     """
     for name, value in (("text", text), ("alphabet", alphabet), ("unknown", unknown)):
         if not isinstance(value, str):
-            raise TypeError(f"{name} must be a string, not {type(value).__name__}")
+            raise TypeError(f"{name} must be a string, got {type(value).__name__}")
     known = set(alphabet)
     if unknown and unknown not in known:
-        raise ValueError(f"unknown must be a letter of the alphabet or empty, not {unknown!r:.40}")
+        raise ValueError(f"unknown must be a letter of the alphabet or empty, got {unknown!r:.40}")
     kept = []
     for letter in unicodedata.normalize("NFC", text):
         plain = "".join(part for part in unicodedata.normalize("NFKD", letter) if not unicodedata.combining(part))
@@ -89,8 +89,7 @@ def encode_notes(pitches: Any, durations: Any) -> list[tuple[int, int]]:
     [(2, 1), (2, 2), (-4, 0)]
     """
     pitches, durations = _numbers("pitches", pitches, 1), _numbers("durations", durations, 1)
-    if pitches.size != durations.size:
-        raise ValueError(f"durations must be one for each of the {pitches.size} pitches, not {durations.size}")
+    check_entries("durations", durations.size, pitches.size, "pitches")
     if (durations <= 0.0).any():
         raise ValueError("durations must be above 0")
     intervals = np.clip(np.rint(np.diff(pitches)), -_WIDEST, _WIDEST).astype(int)
@@ -128,7 +127,7 @@ def encode_frames(frames: Any, n_bins: int, low: float, high: float) -> list[int
     n_bins, values = check_integer("n_bins", n_bins, 2), _numbers("frames", frames, 1, 2)
     bounds = _numbers("low and high", [low, high], 1)
     if not bounds[0] < bounds[1]:
-        raise ValueError(f"low must be less than high; they are {low} and {high}")
+        raise ValueError(f"low must be less than high, got {low} and {high}")
     width = (bounds[1] - bounds[0]) / n_bins
     bins = np.clip(np.floor((values - bounds[0]) / width), 0, n_bins - 1).astype(int).tolist()
     return [tuple(row) for row in bins] if values.ndim == 2 else bins
@@ -141,9 +140,9 @@ def _numbers(name: str, values: Any, *n_axes: int) -> np.ndarray:
     except ValueError as error:
         raise ValueError(f"{name} must be an array of numbers: {error}") from error
     if array.dtype.kind not in "biuf" and array.size > 0:
-        raise TypeError(f"{name} must be numbers, not {array.dtype}")
+        raise TypeError(f"{name} must be numbers, got {array.dtype}")
     if array.ndim not in n_axes:
-        raise ValueError(f"{name} must have {' or '.join(map(str, n_axes))} axes, not {array.ndim}")
+        raise ValueError(f"{name} must have {' or '.join(map(str, n_axes))} axes, got {array.ndim}")
     if not np.isfinite(array.astype(float)).all():
         raise ValueError(f"{name} must be finite")
     return array.astype(float)

@@ -41,9 +41,6 @@ class Sequences(NamedTuple):
         return Sequences(np.concatenate([self.symbols, others.symbols]), offsets)
 
 
-NO_SEQUENCES = Sequences(np.empty(0, np.int32), np.zeros(1, np.int64))
-
-
 def check_sequences(name: str, sequences: Any) -> list[Symbols]:
     """Return sequences as a list.
 
@@ -59,7 +56,7 @@ def check_sequences(name: str, sequences: Any) -> list[Symbols]:
         if isinstance(sequence, np.ndarray) and sequence.ndim == 1:
             listed[i] = sequence.tolist()
         elif not isinstance(sequence, Sequence) or isinstance(sequence, bytes):
-            raise TypeError(f"{name}[{i}] must be a string or a sequence of symbols, not {type(sequence).__name__}")
+            raise TypeError(f"{name}[{i}] must be a string or a sequence of symbols, got {type(sequence).__name__}")
     return listed
 
 
@@ -67,7 +64,7 @@ def as_list(name: str, sequences: Any) -> list[Any]:
     """Return a list without checking its entries. Raises as ``check_sequences`` does."""
     if isinstance(sequences, str | bytes) or not isinstance(sequences, Iterable):
         raise TypeError(
-            f"{name} must be a list of sequences, not {type(sequences).__name__}; put a single one in a list"
+            f"{name} must be a list of sequences, got {type(sequences).__name__}; put a single one in a list"
         )
     listed = list(sequences)
     if not listed:
@@ -87,7 +84,7 @@ class Alphabet:
         if len(self.codes) < len(self.symbols):
             raise ValueError("alphabet must name each symbol once")
         if not 0 < len(self.symbols) <= MOST_SYMBOLS:
-            raise ValueError(f"alphabet must hold 1 to {MOST_SYMBOLS} symbols, not {len(self.symbols)}")
+            raise ValueError(f"alphabet must hold 1 to {MOST_SYMBOLS} symbols, got {len(self.symbols)}")
         self._characters: np.ndarray | None = None  # codes by code point, -1 for others and at the end
 
     @classmethod

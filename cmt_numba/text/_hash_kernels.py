@@ -50,7 +50,7 @@ def _column(hashed, kind):
 
 @inner
 def _hash_grams(codes, first, stop, columns, n):
-    """Write the columns of the n-grams of characters of a word; return where the next column goes."""
+    """Write the columns of the n-grams of characters of a word; return the position of the next column."""
     for begin in range(first - 1, stop - 1):
         hashed = _SEEDS[1]
         for at in range(begin, min(begin + _MOST, stop + 1)):

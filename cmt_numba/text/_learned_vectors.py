@@ -97,7 +97,7 @@ class LearnedVectors:
         return scores
 
     def with_classes(self, places: np.ndarray, n_classes: int) -> LearnedVectors:
-        """Return vectors for another set of classes; ``places`` is the new position of each class, or -1."""
+        """Return vectors for another set of classes; ``places`` has the new position of each class, or -1."""
         outputs = np.zeros((n_classes, self.vectors.inputs.shape[1]), np.float32)
         outputs[places[places >= 0]] = self.vectors.outputs[places >= 0]
         return LearnedVectors(self.vectors._replace(outputs=outputs))

@@ -8,7 +8,7 @@ from scipy.optimize import minimize, minimize_scalar
 from ._class_model import log_softmax
 
 FIRST_WEIGHTS = {"sums": 12.0, "vectors": 1.0, "dense": 4.0}
-"""Weights before anything is learned: what a unit of each score is worth as a logit."""
+"""Initial weights: the logit of one unit of each score."""
 
 _RATIOS = 2.0 ** np.arange(-6, 7)  # tried, of two weights, relative to these
 _CAUTION = 0.05  # added to the error for each doubling of a ratio, over the root of the number of texts
@@ -21,9 +21,9 @@ NO_CONFIDENCE = np.array([-30.0, 1.0, 0.0])
 
 
 def folds_of(labels: np.ndarray, generator: np.random.Generator) -> list[np.ndarray]:
-    """Return sets of texts to hold out. Every class keeps a text to learn from.
+    """Return sets of texts to hold out.
 
-    Of few texts all are held out in turn, in five folds; of many, a fifth is.
+    Every class keeps a training text. Few texts are all held out in turn, in five folds; of many, a fifth.
     """
     order = generator.permutation(labels.size)
     order = order[np.argsort(labels[order], kind="stable")]
@@ -63,9 +63,9 @@ def learn_weights_of_scores(scores: list[np.ndarray], labels: np.ndarray, first:
 
 
 def _scale(logits: np.ndarray, labels: np.ndarray) -> float:
-    """Return the factor with which the highest probability best predicts whether the answer is right.
+    """Return the factor with which the highest probability best predicts whether the answer is correct.
 
-    The likelihood of the right class would be dominated by the few texts whose class is far behind.
+    The likelihood of the correct class would be dominated by the few texts whose class has a very low score.
     """
     is_right = logits.argmax(axis=1) == labels
     behind = logits - logits.max(axis=1, keepdims=True)

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from .._forest import require
-from ..estimators import appended
+from .._forest import GrowingColumns, require
+from .._validation import check_entries
 from ..persistence import document, read_array, read_document
 from ._hashing import HashedTexts, features_of
 
@@ -23,14 +23,6 @@ class StoredTexts:
         The texts.
     ids : list of str or int
         The ids that the user gave them.
-    slots : ndarray of int64
-        Their numbers: ascending, and never reused.
-    labels : ndarray of int64
-        The positions of their classes among all classes.
-    hashed : HashedTexts
-        Their features.
-    encoded : ndarray of float32, shape (n, d), or None
-        Their vectors from an encoder.
     next_slot : int
         The next number.
     """
@@ -39,11 +31,34 @@ class StoredTexts:
         self.texts: list[str] = []
         self.ids: list[Any] = []
         self.slot_of: dict[Any, int] = {}
-        self.slots = self.labels = np.empty(0, np.int64)
-        self.hashed = HashedTexts(np.zeros(1, np.int64), np.empty(0, np.int32), np.empty(0, np.float32))
-        self.encoded: np.ndarray | None = None
         self.next_slot = 0
-        self._rooms: dict[str, Any] = {}
+        none = HashedTexts(np.zeros(1, np.int64), np.empty(0, np.int32), np.empty(0, np.float32))
+        self._set(np.empty(0, np.int64), np.empty(0, np.int64), none, None)
+
+    def _set(self, slots: np.ndarray, labels: np.ndarray, hashed: HashedTexts, encoded: np.ndarray | None) -> None:
+        self._rows = GrowingColumns(slots, labels)
+        self._starts, self._features = GrowingColumns(hashed.starts), GrowingColumns(*hashed[1:])
+        self._encoded = None if encoded is None else GrowingColumns(encoded)
+
+    @property
+    def slots(self) -> np.ndarray:
+        """The number of each text: int64, ascending, never reused."""
+        return self._rows.columns[0]
+
+    @property
+    def labels(self) -> np.ndarray:
+        """The position of the class of each text among all classes: int64. It may be modified in place."""
+        return self._rows.columns[1]
+
+    @property
+    def hashed(self) -> HashedTexts:
+        """The features of the texts."""
+        return HashedTexts(*self._starts.columns, *self._features.columns)
+
+    @property
+    def encoded(self) -> np.ndarray | None:
+        """The vectors from an encoder, float32 (n, d), or None."""
+        return None if self._encoded is None else self._encoded.columns[0]
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -61,12 +76,11 @@ class StoredTexts:
         if ids is None:
             ids = list(range(self.next_slot, self.next_slot + n))
         listed = check_ids(ids)
-        if len(listed) != n:
-            raise ValueError(f"ids must be one for each of the {n} texts, not {len(listed)}")
+        check_entries("ids", len(listed), n, "texts")
         seen: set[Any] = set()
         for one in listed:
             if one in self.slot_of or one in seen:
-                raise ValueError(f"ids must be new, but {one!r:.50} is in use: remove it first")
+                raise ValueError(f"ids must be new, but {one!r:.50} is already stored: remove it first")
             seen.add(one)
         return listed
 
@@ -75,22 +89,19 @@ class StoredTexts:
     ) -> np.ndarray:
         """Add texts; return their slots."""
         slots = np.arange(self.next_slot, self.next_slot + len(texts))
-        rows = self._appended("rows", (self.slots, self.labels), (slots, labels))
-        (starts,) = self._appended("starts", (self.hashed.starts,), (hashed.starts[1:] + self.hashed.starts[-1],))
-        features = self._appended("features", self.hashed[1:], hashed[1:])
+        rows, starts = (
+            self._rows.appended(slots, labels),
+            self._starts.appended(hashed.starts[1:] + self.hashed.starts[-1]),
+        )
+        features = self._features.appended(*hashed[1:])
         if encoded is not None:
-            former = np.empty((0, encoded.shape[1]), np.float32) if self.encoded is None else self.encoded
-            self.encoded = np.concatenate([former, encoded])
-        (self.slots, self.labels), self.hashed = rows, HashedTexts(starts, *features)
+            self._encoded = GrowingColumns(encoded) if self._encoded is None else self._encoded.appended(encoded)
+        self._rows, self._starts, self._features = rows, starts, features
         self.texts.extend(texts)
         self.ids.extend(ids)
         self.slot_of.update(zip(ids, slots.tolist(), strict=True))
         self.next_slot += len(texts)
         return slots
-
-    def _appended(self, name: str, columns: tuple[np.ndarray, ...], further: tuple[np.ndarray, ...]) -> Any:
-        self._rooms[name], made = appended(self._rooms.get(name), columns, further)
-        return made
 
     def positions_of(self, ids: Any) -> np.ndarray:
         """Return the positions of stored texts.
@@ -105,9 +116,9 @@ class StoredTexts:
         listed = check_ids([ids] if isinstance(ids, str | int | np.integer) else ids)
         for one in listed:
             if one not in self.slot_of:
-                raise KeyError(f"there is no text with the id {one!r:.50}")
+                raise KeyError(f"ids must be ids of stored texts: there is no {one!r:.50}")
         if len(set(listed)) < len(listed):
-            raise ValueError("ids must be given once each")
+            raise ValueError("ids must be distinct")
         return np.searchsorted(self.slots, np.array([self.slot_of[one] for one in listed], np.int64))
 
     def features_at(self, positions: np.ndarray) -> HashedTexts:
@@ -121,9 +132,9 @@ class StoredTexts:
         """Return the texts at some positions, under other labels."""
         made = StoredTexts()
         made.texts, made.ids = ([kept[i] for i in positions] for kept in (self.texts, self.ids))
-        made.slots, made.labels, made.hashed = self.slots[positions], labels.copy(), self.features_at(positions)
+        encoded = None if self.encoded is None else self.encoded[positions]
+        made._set(self.slots[positions], labels.copy(), self.features_at(positions), encoded)
         made.slot_of = dict(zip(made.ids, made.slots.tolist(), strict=True))
-        made.encoded = None if self.encoded is None else self.encoded[positions]
         made.next_slot = self.next_slot
         return made
 
@@ -142,17 +153,18 @@ class StoredTexts:
         require(type(texts) is list and all(type(text) is str for text in texts), "texts must be strings")
         n = len(texts)
         made.texts, made.ids = texts, check_ids(ids)
-        made.slots, made.labels = read_array("slots", arrays, np.int64), read_array("labels", arrays, np.int64)
-        require(made.slots.shape == made.labels.shape == (n,) == (len(ids),), "there must be an id for each text")
-        require(bool(np.all(np.diff(made.slots) > 0)) and 0 <= next_slot < MOST_IDS, "slots must be ascending")
-        require(n == 0 or 0 <= made.slots[0] <= made.slots[-1] < next_slot, "slots must have been used")
-        require(bool(np.all((made.labels >= 0) & (made.labels < n_classes))), "labels must be classes")
-        made.slot_of = dict(zip(ids, made.slots.tolist(), strict=True))
+        slots, labels = read_array("slots", arrays, np.int64), read_array("labels", arrays, np.int64)
+        require(slots.shape == labels.shape == (n,) == (len(ids),), "every text must have an id")
+        require(bool(np.all(np.diff(slots) > 0)) and 0 <= next_slot < MOST_IDS, "slots must be ascending")
+        require(n == 0 or 0 <= slots[0] <= slots[-1] < next_slot, "slots must have been used")
+        require(bool(np.all((labels >= 0) & (labels < n_classes))), "labels must be classes")
+        made.slot_of = dict(zip(ids, slots.tolist(), strict=True))
         require(len(made.slot_of) == n, "ids must be distinct")
-        if "encoded" in arrays:
-            made.encoded = read_array("encoded", arrays, np.float32, n_axes=2)
-            require(len(made.encoded) == n and bool(np.isfinite(made.encoded).all()), "each text must have a vector")
-        made.hashed, made.next_slot = features_of(texts), next_slot
+        encoded = read_array("encoded", arrays, np.float32, n_axes=2) if "encoded" in arrays else None
+        if encoded is not None:
+            require(len(encoded) == n and bool(np.isfinite(encoded).all()), "each text must have a vector")
+        made._set(slots, labels, features_of(texts), encoded)
+        made.next_slot = next_slot
         return made
 
 
@@ -161,7 +173,7 @@ def check_ids(ids: Any) -> list[Any]:
     listed = [one.item() if isinstance(one, np.generic) else one for one in ids]
     for one in listed:
         if type(one) not in (str, int):
-            raise TypeError(f"ids must be strings or integers, not {one!r:.50}")
+            raise TypeError(f"ids must be strings or integers, got {one!r:.50}")
         if type(one) is int and abs(one) > MOST_IDS:
-            raise ValueError(f"ids must be at most 2**53, not {one}")
+            raise ValueError(f"ids must be at most 2**53, got {one}")
     return listed

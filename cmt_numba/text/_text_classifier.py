@@ -13,7 +13,16 @@ from sklearn.utils import column_or_1d
 from sklearn.utils.validation import check_is_fitted
 
 from .._change import Lockable, changes, reads
-from .._validation import Checked, Constraint, check_integer, check_parameters, check_real, check_seed, label_array
+from .._validation import (
+    Checked,
+    Constraint,
+    check_entries,
+    check_integer,
+    check_parameters,
+    check_real,
+    check_seed,
+    label_array,
+)
 from ..estimators import check_targets, check_unmixed, in_one_type
 from ..journal import Durability
 from ..persistence import DTYPES, Contents, pack_contents, take, unpack_contents
@@ -175,8 +184,7 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
         ):  # scikit-learn's checks take longer than to learn a text
             check_targets(y)
             labels = column_or_1d(labels)
-        if labels.size != n_texts:
-            raise ValueError(f"y must have a class for each text: there are {n_texts} texts and {labels.size} classes")
+        check_entries("y", labels.size, n_texts, "texts")
         return labels
 
     def _change(self, name: str, arguments: dict[str, Any]) -> Self:
@@ -203,13 +211,13 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
             self._fit(texts, labels, ids, vectors, seed)
             return
         if (vectors is None) != (model.dense is None):
-            raise ValueError("encoder must be the one that the first texts were learned with")
+            raise ValueError("encoder must be the encoder that the first texts were learned with")
         if (
             vectors is not None
             and model.stored.encoded is not None
             and vectors.shape[1] != model.stored.encoded.shape[1]
         ):
-            raise ValueError(f"encoder must return vectors of {model.stored.encoded.shape[1]} numbers as before")
+            raise ValueError(f"encoder must return vectors of {model.stored.encoded.shape[1]} numbers like before")
         names, labels = in_one_type("y", model.names, labels)
         listed = texts.tolist()
         checked, hashed = model.stored.check_new(ids, len(listed)), features_of(listed)
@@ -242,7 +250,7 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
         KeyError
             If there is no such text; nothing has changed then.
         TypeError, ValueError
-            If an id is given twice, or if no text would be left.
+            If ids are not distinct, or if no text would be left.
         """
         check_is_fitted(self, "classes_")
         return self._change("remove", {"ids": _objects([ids] if isinstance(ids, str | int) else list(ids))})
@@ -256,7 +264,7 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
         if positions.size == 0:
             return
         if positions.size == len(model.stored):
-            raise ValueError("at least one text must be left: call fit to learn others")
+            raise ValueError("the last text cannot be removed: call fit to start anew")
         if not model.has_lost_many(positions.size):
             self._swap_in(model.without(np.sort(positions)))
             return
@@ -290,7 +298,9 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
         classes, labels = in_one_type("labels", model.classes, labels)
         unknown = np.setdiff1d(labels, classes)
         if unknown.size:
-            raise ValueError(f"labels must be known classes, and {unknown.tolist()[0]!r} is none of the {classes.size}")
+            raise ValueError(
+                f"labels must be among the {classes.size} known classes, but {unknown.tolist()[0]!r} is not"
+            )
         self._forget(np.flatnonzero(np.isin(model.names.astype(classes.dtype)[model.stored.labels], labels)))
 
     def calibrate(self, texts: Iterable[str] | None = None, y: Any = None) -> Self:
@@ -333,7 +343,7 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
             return
         classes, y = in_one_type("y", model.classes, labels)
         if not np.isin(y, classes).all():
-            raise ValueError("y must be known classes: pass texts of classes that have been learned")
+            raise ValueError("y must contain only known classes: pass texts of classes that have been learned")
         scores = model.scores(features_of(texts.tolist()), vectors)
         self._lock.step(partial(model.calibrate, scores, model.order[np.searchsorted(classes, y)]))
 
@@ -374,7 +384,7 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
             reject_label = "" if model.classes.dtype.kind in "UO" else -1
         classes, rejected = in_one_type("reject_label", model.classes, label_array("reject_label", [reject_label]))
         if np.isin(rejected, classes).any():
-            raise ValueError(f"reject_label must be no class, but {reject_label!r} is one: choose another")
+            raise ValueError(f"reject_label must not be a class, but {reject_label!r} is one")
         best, chances = self._best(texts, 1)
         answers = np.concatenate([classes, rejected])[np.where(chances[:, 0] < lowest, classes.size, best[:, 0])]
         return answers
@@ -486,7 +496,7 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
         if self.encoder is None:
             if self._model is not None and self._model.dense is not None:
                 raise ValueError(
-                    "this classifier was trained with an encoder: pass it again by set_params(encoder=...)"
+                    "this classifier was trained with an encoder: pass the encoder again with set_params(encoder=...)"
                 )
             return None
         known = self.__dict__.get("_encoder")
@@ -501,7 +511,7 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
     def classes_(self) -> np.ndarray:
         """The classes, sorted."""
         if self._model is None:
-            raise AttributeError("classes_ is known after fit")
+            raise AttributeError("classes_ is available after fit")
         return self._model.classes
 
     @property
@@ -522,7 +532,7 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
 
     # Files and folders
 
-    @changes  # changes nothing, but other changes must wait
+    @changes  # read-only, but excludes other changes
     def _contents(self) -> Contents:
         seed = self.random_state if isinstance(self.random_state, int) else None
         parameters = {"encoder": self.encoder if isinstance(self.encoder, str) else None, "random_state": seed}
@@ -622,7 +632,7 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
         return classifier
 
     def checkpoint(self) -> None:
-        """Replace the journal by a snapshot, so that the folder opens faster. That happens by itself, too.
+        """Replace the journal by a snapshot, so that the folder opens faster. This also happens automatically.
 
         Raises
         ------
@@ -632,11 +642,11 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
             If it is not in a folder.
         """
         if self._folder is None:
-            raise ValueError("there is no folder: make the classifier by TextClassifier.open, or call save")
+            raise ValueError("the classifier is not in a folder: create it with TextClassifier.open, or call save")
         self._folder.journal.snapshot()
 
     def close(self) -> None:
-        """Write all changes to disk and close the folder, if there is one. Then it still answers, but cannot change."""
+        """Write all changes to disk and close the folder, if there is one. Queries still work; changes do not."""
         if self._folder is not None:
             self._folder.journal.close()
 

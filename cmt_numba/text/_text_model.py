@@ -161,10 +161,10 @@ class TextModel:
         slots = np.arange(stored.next_slot, stored.next_slot + n)
         if self.dense is not None:
             self.dense.partial_fit(encoded, y, example_ids=slots)
-        before = self.names, self.vectors, self.weights, self.sums.stored, self.sums.totals
+        before = self.names, self.vectors, self.weights, self.sums.weights, self.sums.totals
 
         def undo() -> None:
-            names, self.vectors, self.weights, self.sums.stored, self.sums.totals = before
+            names, self.vectors, self.weights, self.sums.weights, self.sums.totals = before
             self._name(names)
             if self.dense is not None:
                 self.dense.remove(slots)

@@ -146,7 +146,7 @@ class ConvolutionalKeys(ClassifierMixin, TransformerMixin, BaseEstimator):
     def fit(self, texts: list[str], y: Any, validation: tuple[list[str], Any] | None = None) -> Self:
         """Learn from texts and their classes. Without ``validation``, a tenth of the texts decides when to stop."""
         if self.form not in FORMS:
-            raise ValueError(f"form must be one of {', '.join(FORMS)}, not {self.form!r}")
+            raise ValueError(f"form must be one of {', '.join(FORMS)}, got {self.form!r}")
         if (self.vectors is None) != (self.form == "rand"):
             raise ValueError('vectors must be given unless form="rand", and only then')
         self.classes_, labels = np.unique(y, return_inverse=True)

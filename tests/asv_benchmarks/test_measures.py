@@ -5,6 +5,7 @@ import importlib
 import json
 import random
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -15,14 +16,19 @@ from conftest import ROOT, load_script, needs_jit
 pytestmark = needs_jit
 
 
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str, *arguments: str) -> str:
-    """Run a script with arguments, the first of which may be a subcommand, and return what it prints."""
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """Return a function that runs a script with arguments, such as a subcommand, and returns what it prints."""
     for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"):
         monkeypatch.setenv(variable, "1")  # as scripts do for good
     monkeypatch.syspath_prepend(str(ROOT / "asv_benchmarks"))
-    monkeypatch.setattr(sys, "argv", [name, *arguments])
-    load_script(f"asv_benchmarks/{name}.py").main()
-    return capsys.readouterr().out
+
+    def run_script(name: str, *arguments: str) -> str:
+        monkeypatch.setattr(sys, "argv", [name, *arguments])
+        load_script(f"asv_benchmarks/{name}.py").main()
+        return capsys.readouterr().out
+
+    return run_script
 
 
 def test_every_subcommand_has_help(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
@@ -56,9 +62,9 @@ def verses(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("hashed", [[], ["--hashed"]])
-def test_text(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], verses: Path, hashed: list[str]):
+def test_text(run: Callable[..., str], verses: Path, hashed: list[str]):
     arguments = ["--keys", "old", "--queries", "new", "--trees", "1", "4", "--repeats", "1", *hashed]
-    printed = run(monkeypatch, capsys, "texts", "trees", str(verses), *arguments)
+    printed = run("texts", "trees", str(verses), *arguments)
     assert "300 keys of " in printed
     assert "294 queries, error of exact search 0.0000" in printed
     table = [line.split() for line in printed.splitlines() if line[:1] in ("1", "4")]
@@ -67,47 +73,31 @@ def test_text(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str
     assert "Peak resident memory: " in printed
 
 
-def test_scale(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
-    printed = run(monkeypatch, capsys, "scale", "growth", "--sizes", "100", "1000", "--features", "4", "--repeats", "1")
+def test_scale(run: Callable[..., str]):
+    printed = run("scale", "growth", "--sizes", "100", "1000", "--features", "4", "--repeats", "1")
     for title in ("insert, mean over the tree's life: ", "next insert: ", "query: "):
         lines = printed.split(title)[1].split("\n\n")[0].splitlines()[1:]
         table = [line.split() for line in lines if line.startswith("1")]
         assert [row[0] for row in table] == ["100", "1,000"]
-        assert [row[5] for row in table] == ["1.00", "1.50"]  # log 1000 is half as large again as log 100
+        assert [row[5] for row in table] == ["1.00", "1.50"]  # log 1000 is 1.5 times log 100
     assert "The invariants held at every size." in printed
 
 
-@pytest.mark.parametrize("sparse", [[], ["--sparse"]])
-def test_churn(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], sparse: list[str]):
-    printed = run(monkeypatch, capsys, "scale", "turnover", "--memories", "200", "--steps", "1000", *sparse)
-    assert "1,200 different ids for 1,200 inserts; the invariants hold." in printed
-    last = next(line for line in printed.splitlines() if "1,000 steps" in line)
-    assert float(last.split("steps: ")[1].split(" ")[0]) < 2.5  # so few memories fill few tables
+def test_churn(run: Callable[..., str]):
+    printed = run("scale", "churn", "--memories", "200", "--steps", "400", "--only", "tree")
+    assert [line.split(":")[0] for line in printed.splitlines()] == [
+        "tree",
+        "sparse tree",
+        "bounded tree",
+        "bounded sparse tree",
+    ]
+    assert all(line.count("kB") >= 3 for line in printed.splitlines())
 
 
-def test_memory(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path):
-    rng = random.Random(0)
-    texts = [" ".join(rng.choices([f"word{i}" for i in range(200)], k=12)) for _ in range(400)]
-    for name in ("bible/verses", "clinc150/train", "wikipara1k/train"):
-        path = tmp_path / f"{name}.jsonl.gz"
-        path.parent.mkdir()
-        lines = [{"text": {"KJV": text} if "bible" in name else text} for text in texts]
-        path.write_bytes(gzip.compress("\n".join(map(json.dumps, lines)).encode()))
-    printed = run(monkeypatch, capsys, "scale", "memory", "--most-memories", "1000", "--data", str(tmp_path))
-    rows = [line.split() for line in printed.splitlines() if "%" in line]
-    table = rows[len(rows) // 2 :]
-    assert len(table) == 9
-    assert [row[0] for row in table[:3]] == ["dense", "dense", "uniform"]
-    with_leaves = [row for row in table if row[5] != "10.0"]  # the others have a handful of them
-    assert len(with_leaves) == 7
-    assert all(abs(float(row[8].rstrip("%"))) <= 10 for row in with_leaves)
-    assert all(0.9 <= float(row[10]) <= 1.25 for row in with_leaves)
-
-
-def test_start(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path):
+def test_start(run: Callable[..., str], tmp_path: Path):
     written = tmp_path / "figures.json"
     arguments = ["--kinds", "imports", "--repeats", "1", "--json", str(written)]
-    printed = run(monkeypatch, capsys, "measure_start", *arguments)
+    printed = run("measure_start", *arguments)
     figures = json.loads(written.read_text())
     assert [figure["call"] for figure in figures] == ["dependencies", "package", "estimators"]
     for figure in figures:
@@ -144,7 +134,7 @@ def stand_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("stand_in")
-def test_comparison(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path):
+def test_comparison(run: Callable[..., str], tmp_path: Path):
     (tmp_path / "clinc150").mkdir()
     for part, ways in (("train", 6), ("test", 2)):
         lines = []
@@ -152,25 +142,11 @@ def test_comparison(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixtu
             lines += [{"text": f"intent{i} of all{way * ' please'}", "label": str(i)} for way in range(ways)]
         with gzip.open(tmp_path / f"clinc150/{part}.jsonl.gz", "wt") as file:
             file.write("\n".join(map(json.dumps, lines)))
-    arguments = [
-        "--sets",
-        "clinc150, 5",
-        "--learners",
-        "exact",
-        "means",
-        "linear",
-        "plt",
-        "xr_linear",
-        "ours",
-        "--keys",
-        "tfidf",
-        "bm25",
-    ]
+    names = ("exact", "means", "linear", "plt", "xr_linear", "ours")
+    arguments = ["--sets", "clinc150, 5", "--learners", *names, "--keys", "tfidf", "bm25"]
     arguments += ["--python", "xr_linear=false"]  # a command that fails
     written = tmp_path / "outcomes.json"
-    printed = run(
-        monkeypatch, capsys, "classifiers", "compare", "--data", str(tmp_path), *arguments, "--json", str(written)
-    )
+    printed = run("classifiers", "compare", "--data", str(tmp_path), *arguments, "--json", str(written))
     assert "clinc150, 5 shots: 150 examples of 30 classes" in printed
     assert "xr_linear is left out: false cannot import pecos" in printed
     lines = [line.split("|")[1:-1] for line in printed.splitlines() if line.startswith("| clinc150")]
@@ -193,12 +169,10 @@ def write_labels(folder: Path, rng: np.random.Generator) -> None:
         scipy.sparse.save_npz(folder / f"Y_{part}.npz", scipy.sparse.csr_array(Y[rows].astype(float)))
 
 
-def test_multilabel_comparison(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, rng: np.random.Generator
-):
+def test_multilabel_comparison(run: Callable[..., str], tmp_path: Path, rng: np.random.Generator):
     write_labels(tmp_path / "few", rng)
     arguments = ["--data", str(tmp_path), "--sets", "few", "--learners", "ours", "one_against_all"]
-    printed = run(monkeypatch, capsys, "labels", "multilabel", *arguments)
+    printed = run("labels", "multilabel", *arguments)
     lines = [line.split() for line in printed.splitlines() if line.startswith(("CMT", "LinearSVC"))]
     assert len(lines) == 2
     for line in lines:
@@ -206,17 +180,15 @@ def test_multilabel_comparison(
         assert wrong < 0.5
         assert first == gain > 0.8
         assert share == 1.0
-    sampled = run(monkeypatch, capsys, "labels", "multilabel", *arguments, "--most-labels", "3", "--sample-labels", "2")
+    sampled = run("labels", "multilabel", *arguments, "--most-labels", "3", "--sample-labels", "2")
     (line,) = (line.split() for line in sampled.splitlines() if line.startswith("LinearSVC"))
     assert line[-10] == "nan"
     assert float(line[-2]) > 0
 
 
-def test_candidates_comparison(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, rng: np.random.Generator
-):
+def test_candidates_comparison(run: Callable[..., str], tmp_path: Path, rng: np.random.Generator):
     write_labels(tmp_path / "bibtex", rng)
-    printed = run(monkeypatch, capsys, "labels", "candidates", "--data", str(tmp_path), "--sets", "bibtex")
+    printed = run("labels", "candidates", "--data", str(tmp_path), "--sets", "bibtex")
     lines = {line[:12].strip(): line[12:].split() for line in printed.splitlines() if line[:1] != "|"}
     assert "| bibtex | " in " ".join(printed.split())
     assert {"default", "all labels", "index only", "trees only", "both"} <= set(lines)
@@ -226,12 +198,10 @@ def test_candidates_comparison(
 
 
 @pytest.mark.usefixtures("stand_in")
-def test_extreme_comparison(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, rng: np.random.Generator
-):
+def test_extreme_comparison(run: Callable[..., str], tmp_path: Path, rng: np.random.Generator):
     write_labels(tmp_path / "few", rng)
     arguments = ["--data", str(tmp_path), "--sets", "few", "--learners", "plt", "xr_linear", "--python"]
-    printed = run(monkeypatch, capsys, "labels", "extreme", *arguments, "xr_linear=false")
+    printed = run("labels", "extreme", *arguments, "xr_linear=false")
     assert "xr_linear is left out: false cannot import pecos" in printed
     (line,) = (line.split() for line in printed.splitlines() if line.startswith("plt"))
     assert float(line[1]) == float(line[4]) > 0.8  # precision and nDCG at 1

@@ -60,7 +60,8 @@ def test_the_correction_is_that_of_a_bilinear_logistic_model():
     expected = expit(np.column_stack([x, one(4)]) @ W @ np.column_stack([FEATURES, one(K)]).T)
     usual = expit(np.column_stack([log.contexts, one(200)]) @ W @ np.column_stack([FEATURES, one(K)]).T).mean(axis=0)
     policy.learn(x[:2], [3, 3], [1.0, 0.0])
-    found = policy._estimates(x, np.repeat(np.arange(4), K), np.tile(np.arange(K), 4)).means.reshape(4, K)
+    actions = np.tile(np.arange(K), 4)
+    found = policy._estimates(x, np.repeat(np.arange(4), K), actions, policy._slots_of(actions)).means.reshape(4, K)
     np.testing.assert_allclose(found, expected - usual + 0.5 * (np.arange(K) == 3), atol=1e-12)
 
 
@@ -165,7 +166,7 @@ def test_the_way_to_learn_is_chosen_by_held_out_value(good: bool):
     assert right["auto"] >= max(right.values()) - 0.04
     assert right["auto"] > log.rewards.mean() + 0.05
     auto = ArgmaxRegressor(random_state=0).fit(log)
-    assert len(auto.values_) == 5
+    assert len(auto.values_) == 4
     assert (auto.method_, auto.tau_) in auto.values_
 
 

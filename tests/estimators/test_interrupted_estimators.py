@@ -1,82 +1,176 @@
-"""Interrupted changes of estimators. ``interrupt_estimators.py`` runs the same cases any number of times."""
+"""Interrupted and failing changes of estimators."""
 
 import pickle
-import signal
-from operator import attrgetter
-from typing import Any
+from collections.abc import Callable
+from functools import cache, partial
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+import scipy.sparse
 from conftest import needs_jit
-from interrupt_estimators import at_line, by_signals, cases, check, duration, lines_of
+from failures import failing
+from interruptions import Lines
 from sklearn.exceptions import NotFittedError
 
-from cmt_numba import CMTClassifier, CMTRetriever, estimators
-from cmt_numba.estimators._classification_model import ClassificationModel
-
-CHANGES = cases() if hasattr(signal, "setitimer") else {}
+from cmt_numba import CMTClassifier, CMTMultilabelClassifier, CMTRetriever
 
 pytestmark = needs_jit
 
+FEW: dict[str, Any] = {"n_trees": 2, "n_router_passes": 1, "random_state": 0}
+
+Change = Callable[[Any], Any]
+
+
+class Case(NamedTuple):
+    """A change to interrupt."""
+
+    fitted: Callable[[], Any]  # returns the estimator to change
+    change: Change
+    learn: Change  # must work afterwards
+    rows: Any  # to query it with
+    may_be_unfitted: bool = False
+
+
+def data(sparse: bool) -> tuple[Any, np.ndarray]:
+    random = np.random.default_rng(3)
+    rows = random.normal(size=(80, 20)) * (random.random((80, 20)) < 0.4 if sparse else 1.0)
+    rows[:, 0] += 0.1
+    return (scipy.sparse.csr_array(rows) if sparse else rows), random.integers(0, 12, 80)
+
+
+def cases() -> dict[str, Case]:
+    """Return the changes of all kinds of estimators by name. Each estimator is fitted on first use."""
+    found: dict[str, Case] = {}
+    for sparse in (False, True):
+        X, y = data(sparse)
+        form = "sparse" if sparse else "dense"
+        Y = np.eye(14, dtype=int)[y] | np.eye(14, dtype=int)[(y + 1) % 14]
+        vectors = np.random.default_rng(4).normal(size=(80, 7)).round(1)
+        classifiers = {
+            "classifier": (CMTClassifier(n_head_passes=2, **FEW), y, y + 5),
+            "multilabel": (CMTMultilabelClassifier(n_head_passes=2, **FEW), Y[:, :8], Y),
+        }
+        for kind, (estimator, some, more) in classifiers.items():
+            learn = learning(X, more)
+            found[f"{form} {kind}: first fit"] = Case(partial(copied, estimator), fitting(X, some), learn, X, True)
+            fitted = cache(partial(fit_copy, estimator, X[:50], some[:50]))
+            found[f"{form} {kind}: fit"] = Case(fitted, fitting(X, some), learn, X)
+            found[f"{form} {kind}: partial_fit"] = Case(fitted, learn, learn, X)
+        retrievers = {"by key": ("key", [f"value {i}" for i in range(80)]), "by value": ("value", vectors[:80] * 1.0)}
+        for kind, (search, values) in retrievers.items():
+            estimator = CMTRetriever(search, n_trees=2, n_components=4, random_state=0)
+            learn = learning(X[60:], values[60:])
+            fitted = cache(partial(fitted_with_feedback, estimator, X, values))
+            name = f"{form} retriever {kind}"
+            found[f"{name}: first fit"] = Case(partial(copied, estimator), fitting(X, values), learn, X, True)
+            found[f"{name}: fit"] = Case(fitted, fitting(X, values), learn, X)
+            found[f"{name}: partial_fit"] = Case(fitted, learn, learn, X)
+            found[f"{name}: feedback"] = Case(fitted, rewarding(X), learn, X)
+            found[f"{name}: remove"] = Case(fitted, lambda e: e.remove(np.arange(5, 45)), learn, X)
+            found[f"{name}: set_values"] = Case(fitted, setting(values), learn, X)
+            if search == "key":
+                found[f"{name}: replace"] = Case(fitted, replacing(X), learn, X)
+    return found
+
+
+def fit_copy(estimator: Any, X: Any, y: Any) -> Any:
+    return copied(estimator).fit(X, y)
+
+
+def fitted_with_feedback(estimator: Any, X: Any, values: Any) -> Any:
+    fitted = fit_copy(estimator, X[:60], values[:60])
+    fitted.feedback(X[60:], np.arange(20), np.ones(20))
+    return fitted
+
+
+def fitting(X: Any, y: Any) -> Change:
+    return lambda estimator: estimator.fit(X, y)
+
+
+def learning(X: Any, y: Any) -> Change:
+    return lambda estimator: estimator.partial_fit(X, y)
+
+
+def rewarding(X: Any) -> Change:
+    ids = np.arange(80).reshape(40, 2) % 60
+    return lambda estimator: estimator.feedback(X[:40], ids, np.tile([1.0, 0.2], (40, 1)))
+
+
+def setting(values: Any) -> Change:
+    return lambda estimator: estimator.set_values(np.arange(10, 30), values[60:80])
+
+
+def replacing(X: Any) -> Change:
+    return lambda estimator: estimator.replace(np.arange(10, 30), X[60:80])
+
+
+def copied(estimator: Any) -> Any:
+    return pickle.loads(pickle.dumps(estimator))
+
+
+def check(case: Case, estimator: Any, path: Path) -> None:
+    """Use an estimator after an interrupted change."""
+    try:
+        answers = estimator.predict(case.rows)
+    except NotFittedError:
+        assert case.may_be_unfitted, "what had been fitted is not any more"
+        case.change(estimator)
+        estimator.check_invariants()
+        return
+    assert answers.shape[0] == case.rows.shape[0]
+    estimator.check_invariants()
+    estimator.save(path)
+    loaded = type(estimator).load(path)
+    loaded.check_invariants()
+    for each in (estimator, loaded, copied(estimator)):
+        case.learn(each)
+        each.check_invariants()
+        each.predict(case.rows)
+
+
+CHANGES = cases()
+
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_interrupted_at_a_line(name: str):
+def test_interrupted_at_a_line(name: str, tmp_path: Path):
+    """The estimator predicts, saves, loads and learns afterwards, or says that it is not fitted."""
     case, random = CHANGES[name], np.random.default_rng(len(name))
-    n_lines = min(lines_of(case) for _ in range(3))  # loading kernels and admitting readers runs additional lines
-    lines = random.choice(np.arange(1, n_lines + 1), 3, replace=False)
-    assert {at_line(case, int(line)) for line in lines} <= {"works", "unfitted"}
-
-
-@pytest.mark.parametrize("name", [name for name in CHANGES if name.startswith("sparse") and "first" not in name])
-def test_interrupted_by_signals(name: str):
-    case, random = CHANGES[name], np.random.default_rng(len(name))
-    seconds = duration(case)
-    outcomes = {by_signals(case, float(share * seconds), 2, 1e-4) for share in random.random(2)}
-    assert outcomes <= {"works", "too late"}
+    n_lines = []
+    for _ in range(3):  # loading kernels and admitting readers runs additional lines
+        lines = Lines()
+        lines.run(partial(case.change, copied(case.fitted())))
+        n_lines.append(lines.n)
+    for stop in random.choice(np.arange(1, min(n_lines) + 1), 3, replace=False):
+        estimator = copied(case.fitted())
+        with pytest.raises(KeyboardInterrupt):
+            Lines(int(stop)).run(partial(case.change, estimator))
+        check(case, estimator, tmp_path / "estimator")
 
 
 @pytest.mark.parametrize(
-    ("name", "failing"),
+    ("name", "place"),
     [
         ("dense classifier: partial_fit", "_label_index.teach_rows"),
         ("dense retriever by value: remove", "_retrieval_model.remove_ids"),
     ],
 )
-def test_a_change_that_fails_part_way_leaves_a_valid_estimator(
-    name: str, failing: str, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_change_that_fails_part_way_leaves_a_valid_estimator(name: str, place: str, tmp_path: Path):
     case = CHANGES[name]
-    estimator = pickle.loads(pickle.dumps(case.estimator))
+    estimator = copied(case.fitted())
     answers = estimator.predict(case.rows)
-    left = 1
-
-    def fail_once(*arguments: Any, **named: Any) -> Any:
-        nonlocal left
-        left -= 1
-        if left == 0:
-            raise MemoryError
-        return working(*arguments, **named)
-
-    with monkeypatch.context() as patch:
-        working = attrgetter(failing)(estimators)
-        patch.setattr(f"cmt_numba.estimators.{failing}", fail_once)
-        with pytest.raises(MemoryError):
-            case.change(estimator)
+    with failing(f"estimators.{place}", call=1):
+        case.change(estimator)
     assert estimator.predict(case.rows).shape == answers.shape
-    assert check(case, estimator) == "works"
+    check(case, estimator, tmp_path / "estimator")
 
 
-def test_a_broken_first_fit_leaves_nothing_fitted(monkeypatch: pytest.MonkeyPatch):
+def test_a_failed_first_fit_leaves_nothing_fitted():
     case = CHANGES["dense classifier: first fit"]
-    estimator = pickle.loads(pickle.dumps(case.estimator))
-
-    def fail(*_: Any) -> None:
-        raise MemoryError
-
-    with monkeypatch.context() as patch:
-        patch.setattr(ClassificationModel, "_train_head", fail)
-        with pytest.raises(MemoryError):
-            case.change(estimator)
+    estimator = copied(case.fitted())
+    with failing("estimators._classification_model.ClassificationModel._train_head"):
+        case.change(estimator)
     for use in (lambda: estimator.predict(case.rows), estimator.check_invariants):
         with pytest.raises(NotFittedError):
             use()
@@ -89,7 +183,7 @@ def test_a_refused_fit_keeps_what_was_learned():
     retriever = CMTRetriever(random_state=0).fit(X, list("abcd"))
     with pytest.raises(ValueError, match="sample"):
         classifier.fit(np.eye(7), [1])
-    with pytest.raises(ValueError, match="one value for each"):
+    with pytest.raises(ValueError, match="one entry for each"):
         retriever.fit(np.eye(7), ["a"])
     with pytest.raises(ValueError, match="loss"):
         classifier.set_params(loss="none").fit(np.eye(7), np.arange(7))

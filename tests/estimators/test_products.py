@@ -10,7 +10,7 @@ import scipy.sparse
 from cmt_numba import CMTClassifier, CMTMultilabelClassifier
 from cmt_numba._heads import products
 from cmt_numba._heads.label_scorers import Head, HeadLoss, HeadParameters, new_head, with_labels
-from cmt_numba._heads.products import AllScorers, all_scorers, best_two
+from cmt_numba._heads.products import AllScorers, all_scorers
 from cmt_numba._validation import check_rows
 
 
@@ -181,16 +181,3 @@ def test_a_multilabel_classifier_scores_common_labels_by_products(sparse: bool):
     labels, scores = classifier.top_labels(X, 3)
     np.testing.assert_array_equal(labels, np.argsort(-by_product, axis=1, kind="stable")[:, :3])
     np.testing.assert_allclose(scores, -np.sort(-by_product, axis=1)[:, :3], atol=1e-5)
-
-
-@pytest.mark.parametrize("n_labels", [1, 2, 31, 32, 33, 64, 100])
-def test_the_two_largest_scores(n_labels: int):
-    rng = np.random.default_rng(n_labels)
-    some = rng.normal(size=(20, n_labels)).astype(np.float32)
-    for scores in (some, np.round(some), np.sort(some, axis=1), np.zeros_like(some)):
-        best, (largest, second) = np.full(20, -1), np.empty((2, 20), np.float32)
-        best_two(scores, best, largest, second)
-        np.testing.assert_array_equal(best, scores.argmax(axis=1))
-        ordered = np.sort(np.concatenate([np.full((20, 1), -np.inf, np.float32), scores], axis=1), axis=1)
-        np.testing.assert_array_equal(largest, ordered[:, -1])
-        np.testing.assert_array_equal(second, ordered[:, -2])

@@ -127,28 +127,6 @@ def test_copies_answer_alike(estimator: Any, sparse: bool):
 
 
 @pytest.mark.parametrize(
-    "names",
-    [
-        np.array(["b", "a", "zz", "d", "e", "f"]),
-        np.array(["b", "a", "zz", "d", "e", "f"], dtype=object),
-        np.array([-7, 3, 0, -1, 10**12, 5]),
-        np.array([-7.0, 3.0, 0.0, -1.0, 2.0, 5.0]),
-        np.array([True, False]),
-    ],
-    ids=["str", "object", "int", "whole floats", "bool"],
-)
-def test_classes_of_any_type(names: np.ndarray):
-    X, y = views()
-    X, y = X[y < names.size], y[y < names.size]
-    early = np.flatnonzero(y < 4)[:15]
-    classifier = CMTClassifier(**FEW).partial_fit(X[early], names[y[early]]).partial_fit(X, names[y])
-    np.testing.assert_array_equal(classifier.classes_, np.unique(names))
-    predicted = classifier.predict(X)
-    assert predicted.dtype == classifier.classes_.dtype == names.dtype
-    assert np.mean(predicted == names[y]) > 0.9
-
-
-@pytest.mark.parametrize(
     "form", [scipy.sparse.csr_array, scipy.sparse.csr_matrix, scipy.sparse.csc_array, scipy.sparse.coo_array]
 )
 def test_sparse_labels_of_any_form(form: Any):
@@ -205,7 +183,7 @@ def test_a_vector_of_two_classes_is_a_single_label():
     assert online.partial_fit(X, named).score(X, named) > 0.9
     with pytest.raises(ValueError, match="Y must hold only the classes"):
         online.partial_fit(X, np.full(60, "middle"))
-    with pytest.raises(ValueError, match="Y must be a matrix of labels, lists of names or a vector"):
+    with pytest.raises(ValueError, match="a matrix of labels, lists of names or a vector"):
         online.partial_fit(X, (y < 3)[:, None])
     with pytest.raises(ValueError, match="vector of two classes"):
         CMTMultilabelClassifier().fit(X, y)

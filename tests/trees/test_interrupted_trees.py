@@ -2,16 +2,14 @@
 
 import pickle
 import signal
-import sys
 from collections.abc import Callable
-from linecache import getline
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import numpy as np
 import pytest
-from conftest import EVERY_LEAF, ROOT, needs_jit
+from conftest import EVERY_LEAF, needs_jit
+from interruptions import Lines
 
 from cmt_numba import ContextualMemoryTree
 from cmt_numba._engine import forest
@@ -19,38 +17,6 @@ from cmt_numba._forest.eviction import EVICTIONS
 from cmt_numba.rewards import LabelEquality
 
 N = 24
-PACKAGE = str(ROOT / "cmt_numba")
-# No interrupt comes between the lines that take locks: they call nothing.
-LOCKING = str(ROOT / "cmt_numba" / "_change/lock.py")
-
-
-class Lines:
-    """Record each executed line of the library, or interrupt before line number ``stop``."""
-
-    def __init__(self, stop: int | None = None) -> None:
-        self.stop, self.n = stop, 0
-        self.places: dict[tuple[str, int], list[int]] = {}
-
-    def _trace(self, frame: FrameType, event: str, argument: Any) -> Any:
-        if not frame.f_code.co_filename.startswith(PACKAGE) or frame.f_code.co_filename == LOCKING:
-            return None
-        # Python executes the line of a with statement again before it releases the lock; no interrupt comes in between.
-        if event == "line" and not getline(frame.f_code.co_filename, frame.f_lineno).lstrip().startswith("with "):
-            self.n += 1
-            self.places.setdefault((frame.f_code.co_filename, frame.f_lineno), []).append(self.n)
-            if self.n == self.stop:
-                sys.settrace(None)
-                signal.raise_signal(signal.SIGINT)
-                return None
-        return self._trace
-
-    def run(self, work: Callable[[], Any]) -> None:
-        before = sys.gettrace()
-        sys.settrace(self._trace)
-        try:
-            work()
-        finally:
-            sys.settrace(before)
 
 
 def rows(first: int, stop: int) -> np.ndarray:

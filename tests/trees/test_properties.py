@@ -163,27 +163,6 @@ def test_seeds_and_threads(kind: str):
 
 
 @pytest.mark.parametrize("kind", ["dense", "sparse"])
-def test_rows_do_not_depend_on_their_batch(kind: str):
-    X, queries = rows_of(kind, 1500), rows_of(kind, 100, seed=9)
-    tree = grown(X, n_trees=2, n_reroutes=1)
-    batch = tree.query(queries, k=4, n_probes=5)
-    for row in range(100):
-        single = tree.query(queries[row : row + 1], k=4, n_probes=5)
-        np.testing.assert_array_equal(single.ids[0], batch.ids[row])
-        np.testing.assert_array_equal(single.scores[0], batch.scores[row])
-
-
-@pytest.mark.parametrize("kind", ["dense", "sparse"])
-def test_one_insert_equals_many(kind: str):
-    X = rows_of(kind, 1500)
-    whole = grown(X, n_trees=2, n_reroutes=2)
-    parts = ContextualMemoryTree(n_trees=2, n_reroutes=2, random_state=0)
-    for first, stop in ((0, 1), (1, 2), (2, 300), (300, 1499), (1499, 1500)):
-        np.testing.assert_array_equal(parts.insert(X[first:stop]), np.arange(first, stop))
-    assert arrays_of(whole) == arrays_of(parts)
-
-
-@pytest.mark.parametrize("kind", ["dense", "sparse"])
 @pytest.mark.parametrize("n_trees", [1, 3])
 def test_more_probes_find_more(kind: str, n_trees: int):
     X, queries = rows_of(kind, 4000), rows_of(kind, 300, seed=9)
@@ -277,7 +256,7 @@ def test_leaf_draws_are_uniform():
     assert np.all(np.abs(counts - 1500) < 5 * math.sqrt(1500 * 0.75))
 
 
-def test_stale_records_are_passed_over():
+def test_stale_records_are_ignored():
     X, queries = dense_rows(1000), dense_rows(200, seed=9)
     tree = grown(X, n_reroutes=0)
     hits = tree.query(queries, epsilon=1.0)
@@ -361,9 +340,9 @@ def test_rewards_raise_the_right_memory(scorer_loss: str, kind: Any):
         assert ranks[some].mean() < 0.7 * cosine_ranks[some].mean()
 
 
-@pytest.mark.filterwarnings("ignore:this update teaches nothing")
+@pytest.mark.filterwarnings("ignore:this update changes nothing")
 @pytest.mark.parametrize("scorer_loss", ["ranking", "mira"])
-def test_rewards_that_compare_nothing(scorer_loss: str):
+def test_rewards_without_a_comparison(scorer_loss: str):
     """The reward of a single memory, or equal rewards, compare nothing and so teach nothing."""
     X, queries = dense_rows(300), dense_rows(20, seed=9)
     tree = grown(X, scorer_loss=scorer_loss)
@@ -376,7 +355,7 @@ def test_rewards_that_compare_nothing(scorer_loss: str):
 
 
 @pytest.mark.parametrize("kind", [np.asarray, scipy.sparse.csr_array])
-def test_mira_puts_a_pair_in_order_at_once(kind: Any):
+def test_mira_orders_a_pair_in_one_step(kind: Any):
     """An uncapped step of MIRA makes the gap between the scores exactly as wide as required."""
     tree = grown(kind([[1.0, 0.0, 0.1], [0.0, 1.0, 0.0]]), n_reroutes=0, scorer_loss="mira", scorer_learning_rate=10)
     query = kind([[1.0, 1.05, 0.0]])
@@ -391,7 +370,7 @@ def test_mira_puts_a_pair_in_order_at_once(kind: Any):
     np.testing.assert_allclose(tree._forest.state.scorer.theta, theta, atol=1e-5)
 
 
-def test_rewards_only_where_they_belong():
+def test_scorer_and_routers_learn_from_separate_rewards():
     """Rewards of rows that explored a node do not change the scorer, and other rewards do not change routers."""
     X, queries = dense_rows(1000), dense_rows(300, seed=9)
     tree = grown(X, n_reroutes=0, scorer_loss="regression")
@@ -451,20 +430,3 @@ def on_side(tree: ContextualMemoryTree, root: int, side: int) -> np.ndarray:
         else:
             result[state.members[0, ~place, : state.leaves["size"][0, ~place]]] = True
     return result
-
-
-# Equal keys
-
-
-@pytest.mark.parametrize("kind", [np.asarray, scipy.sparse.csr_array])
-def test_identical_keys(kind: Any):
-    """No router can separate a key from its copies, but the tree must stay balanced."""
-    row = np.array([[0.0, 1.0, -2.0, 0.5]])
-    tree = grown(kind(np.repeat(row, 20_000, axis=0)), n_reroutes=1)
-    tree.check_invariants()
-    assert len(tree) == 20_000
-    assert tree.depth <= math.log2(20_000)
-    np.testing.assert_allclose(tree.query(kind(row), k=10, n_probes=5).scores, 1.0, rtol=1e-6)
-    tree.remove(np.arange(19_990))
-    tree.check_invariants()
-    assert set(tree.query(kind(row), k=10, n_probes=EVERY_LEAF).ids[0].tolist()) == set(range(19_990, 20_000))

@@ -78,35 +78,35 @@ BAD_ROWS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "too large for float32": (lambda: with_value(1e39), ValueError, "X must be finite in float32: row 1 .*too large"),
     "sparse nan": (lambda: scipy.sparse.csr_array(with_value(np.nan)), ValueError, "X must be finite.*row 1"),
     "sparse too large": (lambda: scipy.sparse.csr_array(with_value(-1e300)), ValueError, "X must be finite.*row 1"),
-    "too narrow": (lambda: np.ones((2, WIDTH - 1)), ValueError, f"X must have {WIDTH} features .*not {WIDTH - 1}"),
-    "too wide": (lambda: np.ones((2, WIDTH + 1)), ValueError, f"X must have {WIDTH} features .*not {WIDTH + 1}"),
+    "too narrow": (lambda: np.ones((2, WIDTH - 1)), ValueError, f"X must have {WIDTH} features .*got {WIDTH - 1}"),
+    "too wide": (lambda: np.ones((2, WIDTH + 1)), ValueError, f"X must have {WIDTH} features .*got {WIDTH + 1}"),
     "sparse too wide": (
         lambda: scipy.sparse.csr_array(np.ones((2, WIDTH + 1))),
         ValueError,
-        f"X must have {WIDTH} features .*not {WIDTH + 1}",
+        f"X must have {WIDTH} features .*got {WIDTH + 1}",
     ),
-    "one dimension": (lambda: np.ones(WIDTH), ValueError, r"X must have two dimensions .*not 1; write X.reshape"),
-    "three dimensions": (lambda: np.ones((2, WIDTH, 1)), ValueError, "X must have two dimensions .*not 3"),
-    "scalar": (lambda: 1.0, ValueError, "X must have two dimensions .*not 0"),
-    "none": (lambda: None, ValueError, "X must have two dimensions .*not 0"),
+    "one dimension": (lambda: np.ones(WIDTH), ValueError, r"X must have two dimensions .*got 1; write X.reshape"),
+    "three dimensions": (lambda: np.ones((2, WIDTH, 1)), ValueError, "X must have two dimensions .*got 3"),
+    "scalar": (lambda: 1.0, ValueError, "X must have two dimensions .*got 0"),
+    "none": (lambda: None, ValueError, "X must have two dimensions .*got 0"),
     "sparse, one dimension": (
         lambda: scipy.sparse.coo_array(np.ones(WIDTH)),
         ValueError,
-        "X must have two dimensions .*not 1",
+        "X must have two dimensions .*got 1",
     ),
     "no rows": (lambda: np.empty((0, WIDTH)), ValueError, "X must have at least one row and one feature"),
     "no features": (lambda: np.empty((3, 0)), ValueError, "X must have at least one row and one feature"),
     "sparse, no rows": (lambda: scipy.sparse.csr_array((0, WIDTH)), ValueError, "X must have at least one row"),
     "empty list": (list, ValueError, "X must have two dimensions"),
     "ragged list": (lambda: [[1.0] * WIDTH, [1.0]], TypeError, "X must be an array of real numbers"),
-    "objects": (lambda: np.full((2, WIDTH), 1.0, object), TypeError, "X must hold real numbers, not object"),
-    "strings": (lambda: np.full((2, WIDTH), "1"), TypeError, "X must hold real numbers, not <U1"),
-    "complex": (lambda: np.full((2, WIDTH), 1j), TypeError, "X must hold real numbers, not complex128"),
-    "dates": (lambda: np.zeros((2, WIDTH), "M8[s]"), TypeError, "X must hold real numbers, not datetime64"),
+    "objects": (lambda: np.full((2, WIDTH), 1.0, object), TypeError, "X must hold real numbers, got object"),
+    "strings": (lambda: np.full((2, WIDTH), "1"), TypeError, "X must hold real numbers, got <U1"),
+    "complex": (lambda: np.full((2, WIDTH), 1j), TypeError, "X must hold real numbers, got complex128"),
+    "dates": (lambda: np.zeros((2, WIDTH), "M8[s]"), TypeError, "X must hold real numbers, got datetime64"),
     "sparse complex": (
         lambda: scipy.sparse.csr_array(np.full((2, WIDTH), 1j)),
         TypeError,
-        "X must hold real numbers, not complex128",
+        "X must hold real numbers, got complex128",
     ),
 }
 
@@ -141,49 +141,9 @@ def test_too_many_memories(tree: ContextualMemoryTree):
     totals = tree._forest.allocated().keys.totals
     with nothing_changes(tree):
         held, totals[N_MEMORIES] = totals[N_MEMORIES], MOST_MEMORIES - 2
-        with pytest.raises(ValueError, match="X must have at most 2 rows, not 3"):
+        with pytest.raises(ValueError, match="X must have at most 2 rows, got 3"):
             tree.insert(np.ones((3, WIDTH)))
         totals[N_MEMORIES] = held
-
-
-def malformed(indptr: list[int] | None = None, indices: list[int] | None = None) -> scipy.sparse.csr_array:
-    """Return a matrix of two rows of three cells, with some arrays replaced, which SciPy does not check again."""
-    matrix = scipy.sparse.csr_array((np.ones(6), [0, 1, 2, 0, 1, 2], [0, 3, 6]), shape=(2, WIDTH))
-    if indptr is not None:
-        matrix.indptr[:] = indptr
-    if indices is not None:
-        matrix.indices[:] = indices
-    return matrix
-
-
-MALFORMED = {
-    "column too high": {"indices": [0, 1, WIDTH, 0, 1, 2]},
-    "column negative": {"indices": [0, 1, 2, -1, 1, 2]},
-    "pointers fall": {"indptr": [0, 5, 3]},
-    "first pointer": {"indptr": [1, 3, 6]},
-    "last pointer": {"indptr": [0, 3, 7]},
-}
-
-
-@pytest.mark.parametrize("what", MALFORMED)
-@pytest.mark.parametrize("sparse", [False, True])
-@pytest.mark.parametrize("method", ["insert", "query"])
-def test_malformed_csr(method: str, sparse: bool, what: str):
-    tree = grown_tree(sparse)
-    with nothing_changes(tree), pytest.raises(ValueError, match="X must be a valid sparse matrix: "):
-        getattr(tree, method)(malformed(**MALFORMED[what]))
-
-
-@pytest.mark.parametrize("sparse", [False, True])
-@pytest.mark.parametrize("form", ["csc", "bsr", "coo"])
-def test_malformed_others(form: str, sparse: bool):
-    """Broken indices that SciPy would use when it converts the matrix to CSR."""
-    matrix = scipy.sparse.random_array((20, WIDTH), density=0.5, format=form, random_state=np.random.default_rng(0))
-    indices = matrix.coords[1] if form == "coo" else matrix.indices
-    indices[-1] = 10**6
-    tree = grown_tree(sparse)
-    with nothing_changes(tree), pytest.raises(ValueError, match="X must be a valid sparse matrix: "):
-        tree.insert(matrix)
 
 
 @pytest.mark.parametrize("sparse", [False, True])
@@ -211,14 +171,14 @@ BAD_IDS: dict[str, tuple[Any, type[Exception], str]] = {
         KeyError,
         f"ids must be ids of stored memories: there is no {2**63 + 1}",
     ),
-    "repeated": ([3, 1, 3], ValueError, "ids must be distinct: 3 is named twice"),
-    "floats": ([1.0, 2.0], TypeError, "ids must be integers, not float64"),
-    "booleans": ([True, False], TypeError, "ids must be integers, not bool"),
-    "strings": (["1"], TypeError, "ids must be integers, not <U1"),
-    "none": (None, TypeError, "ids must be integers, not object"),
-    "beyond uint64": ([2**70], TypeError, "ids must be integers, not object"),
-    "two dimensions": ([[1, 2]], ValueError, "ids must have one dimension, not 2"),
-    "none at all": ([], ValueError, "ids must name at least one memory"),
+    "repeated": ([3, 1, 3], ValueError, "ids must be distinct: 3 occurs twice"),
+    "floats": ([1.0, 2.0], TypeError, "ids must be integers, got float64"),
+    "booleans": ([True, False], TypeError, "ids must be integers, got bool"),
+    "strings": (["1"], TypeError, "ids must be integers, got <U1"),
+    "none": (None, TypeError, "ids must be integers, got object"),
+    "beyond uint64": ([2**70], TypeError, "ids must be integers, got object"),
+    "two dimensions": ([[1, 2]], ValueError, "ids must have one dimension, got 2"),
+    "none at all": ([], ValueError, "ids must contain at least one id"),
 }
 
 
@@ -259,10 +219,10 @@ INTEGERS = {
     "zero": (0, ValueError, "between 1 and"),
     "negative": (-3, ValueError, "between 1 and"),
     "too large": (2**40, ValueError, "between 1 and"),
-    "float": (2.0, TypeError, "an integer, not 2.0"),
-    "boolean": (True, TypeError, "an integer, not True"),
-    "string": ("2", TypeError, "an integer, not '2'"),
-    "array": (np.array([2]), TypeError, "an integer, not"),
+    "float": (2.0, TypeError, "an integer, got 2.0"),
+    "boolean": (True, TypeError, "an integer, got True"),
+    "string": ("2", TypeError, "an integer, got '2'"),
+    "array": (np.array([2]), TypeError, "an integer, got"),
 }
 
 
@@ -275,19 +235,19 @@ def test_bad_query_integers(tree: ContextualMemoryTree, queries: np.ndarray, nam
 
 
 def test_bad_k(tree: ContextualMemoryTree, queries: np.ndarray):
-    with nothing_changes(tree), pytest.raises(TypeError, match="k must be an integer, not None"):
+    with nothing_changes(tree), pytest.raises(TypeError, match="k must be an integer, got None"):
         tree.query(queries, k=None)
 
 
 REALS = {
-    "nan": (np.nan, ValueError, "between 0.0 and 1.0, not nan"),
-    "infinity": (np.inf, ValueError, "between 0.0 and 1.0, not inf"),
-    "negative": (-0.1, ValueError, "between 0.0 and 1.0, not -0.1"),
-    "too large": (1.1, ValueError, "between 0.0 and 1.0, not 1.1"),
-    "string": ("0.5", TypeError, "a real number, not '0.5'"),
-    "boolean": (True, TypeError, "a real number, not True"),
-    "none": (None, TypeError, "a real number, not None"),
-    "complex": (0.5j, TypeError, "a real number, not 0.5j"),
+    "nan": (np.nan, ValueError, "between 0.0 and 1.0, got nan"),
+    "infinity": (np.inf, ValueError, "between 0.0 and 1.0, got inf"),
+    "negative": (-0.1, ValueError, "between 0.0 and 1.0, got -0.1"),
+    "too large": (1.1, ValueError, "between 0.0 and 1.0, got 1.1"),
+    "string": ("0.5", TypeError, "a real number, got '0.5'"),
+    "boolean": (True, TypeError, "a real number, got True"),
+    "none": (None, TypeError, "a real number, got None"),
+    "complex": (0.5j, TypeError, "a real number, got 0.5j"),
 }
 
 
@@ -305,17 +265,17 @@ def test_bad_reroute(tree: ContextualMemoryTree, n: Any, error: type[Exception])
 
 
 BAD_REWARDS: dict[str, tuple[Any, type[Exception], str]] = {
-    "nan": ([0, 0, np.nan, 0, 0], ValueError, r"rewards must lie in \[0, 1\]"),
-    "infinite": ([0, 0, np.inf, 0, 0], ValueError, r"rewards must lie in \[0, 1\]"),
-    "above 1": ([0, 0, 0, 0, 1.001], ValueError, r"rewards must lie in \[0, 1\]"),
-    "below 0": ([-0.001, 0, 0, 0, 0], ValueError, r"rewards must lie in \[0, 1\]"),
-    "too few": ([1.0] * 4, ValueError, r"rewards must have shape \(5,\) or \(5, 2\) like the hits, not \(4,\)"),
-    "too many": (np.ones((5, 3)), ValueError, r"rewards must have shape .*not \(5, 3\)"),
-    "one column": (np.ones((5, 1)), ValueError, r"rewards must have shape .*not \(5, 1\)"),
-    "scalar": (1.0, ValueError, r"rewards must have shape .*not \(\)"),
-    "strings": (["1"] * 5, TypeError, "rewards must be real numbers, not <U1"),
-    "complex": ([1j] * 5, TypeError, "rewards must be real numbers, not complex128"),
-    "none": (None, TypeError, "rewards must be real numbers, not object"),
+    "nan": ([0, 0, np.nan, 0, 0], ValueError, r"rewards must be between 0 and 1"),
+    "infinite": ([0, 0, np.inf, 0, 0], ValueError, r"rewards must be between 0 and 1"),
+    "above 1": ([0, 0, 0, 0, 1.001], ValueError, r"rewards must be between 0 and 1"),
+    "below 0": ([-0.001, 0, 0, 0, 0], ValueError, r"rewards must be between 0 and 1"),
+    "too few": ([1.0] * 4, ValueError, r"rewards must have shape \(5,\) or \(5, 2\) like the hits, got \(4,\)"),
+    "too many": (np.ones((5, 3)), ValueError, r"rewards must have shape .*got \(5, 3\)"),
+    "one column": (np.ones((5, 1)), ValueError, r"rewards must have shape .*got \(5, 1\)"),
+    "scalar": (1.0, ValueError, r"rewards must have shape .*got \(\)"),
+    "strings": (["1"] * 5, TypeError, "rewards must be real numbers, got <U1"),
+    "complex": ([1j] * 5, TypeError, "rewards must be real numbers, got complex128"),
+    "none": (None, TypeError, "rewards must be real numbers, got object"),
     "ragged": ([[1, 2], [1]], TypeError, "rewards must be an array of real numbers"),
 }
 
@@ -342,7 +302,7 @@ def test_bad_hits(tree: ContextualMemoryTree, queries: np.ndarray, hits: Hits):
             tree.update(queries, wrong, rewards)
     with nothing_changes(tree), pytest.raises(ValueError, match="hits must have one row for each of the 4 rows of X"):
         tree.update(queries[:4], hits, rewards)
-    with nothing_changes(tree), pytest.raises(ValueError, match=r"hits must have one row .*not shape \(5,\)"):
+    with nothing_changes(tree), pytest.raises(ValueError, match=r"hits must have one row .*got shape \(5,\)"):
         tree.update(queries, hits._replace(ids=hits.ids[:, 0]), rewards)
     for name in hits.exploration._fields:
         shorter = hits._replace(exploration=hits.exploration._replace(**{name: getattr(hits.exploration, name)[:4]}))
@@ -387,7 +347,7 @@ def test_hits_are_checked_before_they_are_journaled(queries: np.ndarray, what: s
 
 
 @pytest.mark.parametrize("name", ["tree", "node", "generation", "side", "probability"])
-def test_records_that_are_no_numbers(tree: ContextualMemoryTree, queries: np.ndarray, hits: Hits, name: str):
+def test_non_numeric_records(tree: ContextualMemoryTree, queries: np.ndarray, hits: Hits, name: str):
     record = hits.exploration._replace(**{name: np.full(5, "0")})
     with nothing_changes(tree), pytest.raises(TypeError, match=rf"hits\.exploration\.{name} must be"):
         tree.update(queries, hits._replace(exploration=record), np.ones(5))
@@ -421,7 +381,7 @@ def test_hits_of_another_forest(tree: ContextualMemoryTree):
     ("name", "value"),
     [("node", -5), ("node", 10**6), ("tree", 2), ("side", 7), ("probability", 0.0), ("probability", np.nan)],
 )
-def test_records_never_made(name: str, value: float):
+def test_unknown_records(name: str, value: float):
     """A record that no query can make is refused, since it would make kernels access wrong memory."""
     tree = grown_tree(sparse=False)
     queries = np.random.default_rng(7).normal(size=(100, WIDTH))
@@ -474,76 +434,7 @@ def test_accepted_options():
     tree.check_invariants()
 
 
-WHOLE = np.random.default_rng(9).integers(0, 4, (40, WIDTH))
-READ_ONLY = WHOLE.astype(np.float32)
-READ_ONLY.flags.writeable = False
-
-
-def with_wide_indices(matrix: scipy.sparse.csr_array) -> scipy.sparse.csr_array:
-    matrix.indices, matrix.indptr = matrix.indices.astype(np.int64), matrix.indptr.astype(np.int64)
-    return matrix
-
-
-FORMS: dict[str, Callable[[], Any]] = {
-    "list": WHOLE.tolist,
-    "float16": lambda: WHOLE.astype(np.float16),
-    "float32": lambda: WHOLE.astype(np.float32),
-    "float64": lambda: WHOLE.astype(np.float64),
-    "longdouble": lambda: WHOLE.astype(np.longdouble),
-    "int64": lambda: WHOLE,
-    "uint8": lambda: WHOLE.astype(np.uint8),
-    "fortran": lambda: np.asfortranarray(WHOLE, np.float32),
-    "strided": lambda: np.repeat(np.repeat(WHOLE.astype(np.float32), 2, 0), 3, 1)[::2, ::3],
-    "reversed": lambda: WHOLE[::-1, ::-1].astype(np.float32)[::-1, ::-1],
-    "read-only": lambda: READ_ONLY,
-    "big-endian": lambda: WHOLE.astype(">f4"),
-    "big-endian float64": lambda: WHOLE.astype(">f8"),
-    "csr_array": lambda: scipy.sparse.csr_array(WHOLE.astype(np.float32)),
-    "csr_matrix": lambda: scipy.sparse.csr_matrix(WHOLE.astype(np.float64)),
-    "csr_array of int64": lambda: scipy.sparse.csr_array(WHOLE),
-    "csr_array of uint8": lambda: scipy.sparse.csr_array(WHOLE.astype(np.uint8)),
-    "csc_array": lambda: scipy.sparse.csc_array(WHOLE.astype(np.float32)),
-    "csc_matrix": lambda: scipy.sparse.csc_matrix(WHOLE.astype(np.float32)),
-    "coo_array": lambda: scipy.sparse.coo_array(WHOLE.astype(np.float32)),
-    "lil_matrix": lambda: scipy.sparse.lil_matrix(WHOLE.astype(np.float32)),
-    "wide indices": lambda: with_wide_indices(scipy.sparse.csr_array(WHOLE.astype(np.float32))),
-    "sliced csr_array": lambda: scipy.sparse.csr_array(np.repeat(WHOLE, 2, 0).astype(np.float32))[::2],
-}
-
-
-@pytest.mark.parametrize("sparse", [False, True], ids=["into dense", "into sparse"])
-@pytest.mark.parametrize("what", FORMS)
-def test_accepted_forms(what: str, sparse: bool):
-    """The same numbers in another form give the same tree and the same answers."""
-    first = WHOLE[:10].astype(np.float32)
-    first = scipy.sparse.csr_array(first) if sparse else first
-    results = []
-    for form in ("csr_array" if sparse else "float32", what):
-        tree = ContextualMemoryTree(leaf_multiplier=1.0, scorer_loss="regression", random_state=0)
-        tree.insert(first)
-        X = FORMS[form]()
-        tree.insert(X)
-        tree.check_invariants()
-        hits = tree.query(X, k=2)
-        tree.update(X, hits, np.ones(40))
-        results.append((hits.ids, hits.scores, tree.query(X).scores))
-    for expected, got in zip(*results, strict=True):
-        np.testing.assert_array_equal(expected, got)
-
-
 def test_booleans():
     tree = ContextualMemoryTree(random_state=0)
     tree.insert(np.eye(5, dtype=bool))
     assert tree.query(scipy.sparse.csr_array(np.eye(5, dtype=bool))).ids[:, 0].tolist() == [0, 1, 2, 3, 4]
-
-
-@pytest.mark.parametrize("form", [np.asarray, scipy.sparse.csr_array])
-@pytest.mark.parametrize("scale", [1e30, 3e38, 1e-30, 1e-44])
-def test_extreme_values(form: Callable[[Any], Any], scale: float):
-    """Only the direction of a key counts, from denormal numbers to the largest float32."""
-    tree = ContextualMemoryTree(random_state=0)
-    tree.insert(form(np.diag(np.full(4, scale))))
-    hits = tree.query(form((np.eye(4) * scale).astype(np.float32)))
-    assert hits.ids[:, 0].tolist() == [0, 1, 2, 3]
-    np.testing.assert_allclose(hits.scores, 1.0, rtol=1e-6)
-    tree.check_invariants()

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from ..._validation import check_choice, check_integer, check_real
+from ..._validation import check_choice, check_entries, check_integer, check_real
 from .._checks import check_rewards, generator_of, numbers
 from . import _intervals
 from ._intervals import METHODS
@@ -44,9 +44,9 @@ class Estimate:
     reward_range: tuple[float, float] | None = None
     _parts: tuple[np.ndarray, np.ndarray] | None = None  # numerators and denominators of a ratio of means
     _offsets: np.ndarray | None = None  # terms whose mean is added to the ratio
-    _sides: tuple[np.ndarray, np.ndarray] | None = (
-        None  # nonnegative terms of the shares of the range below and above the value
-    )
+    # Nonnegative terms of the shares of the range below and above the value.
+    _sides: tuple[np.ndarray, np.ndarray] | None = None
+    _corrected: Estimate | None = None  # of a biased estimate: the same estimate with all corrections of the model
 
     @property
     def effective_sample_size(self) -> float:
@@ -78,6 +78,9 @@ class Estimate:
             For estimates without a model the first two bound the value from below by weighted rewards, and from above
             by the weighted differences to the largest reward. They hold for weights of any size, and with ``tau``. An
             interval as wide as ``reward_range`` says nothing: use more rows, or a policy closer to that of the log.
+
+            :func:`switch`, and ``dm`` of :func:`evaluate`, leave out corrections of the model and are biased. Their
+            interval is that of the doubly robust estimate, extended to contain their own value.
         confidence : float between 0 and 1, default 0.95
             Probability that the interval contains the value.
         n_resamples : int, default 1000
@@ -97,13 +100,15 @@ class Estimate:
         check_choice("method", method, METHODS)
         confidence = check_real("confidence", confidence, 0.0, 1.0, above=True)
         if confidence == 1.0:
-            raise ValueError("confidence must be below 1: no interval is certain to hold the value")
+            raise ValueError("confidence must be below 1, got {confidence}")
         n_resamples = check_integer("n_resamples", n_resamples, 1)
         if self.terms.size < 2:
             raise ValueError("an interval needs at least two rows")
-        low, high = sorted(
-            self._unclipped(method, confidence, n_resamples, random_state)
-        )  # the bounds cross if the weights are wrong
+        judge = self if self._corrected is None else self._corrected
+        # The bounds cross if the weights are wrong.
+        low, high = sorted(judge._unclipped(method, confidence, n_resamples, random_state))
+        if judge is not self:
+            low, high = min(low, self.value), max(high, self.value)
         least, most = (-np.inf, np.inf) if self.reward_range is None else self.reward_range
         return float(np.clip(low, least, most)), float(np.clip(high, least, most))
 
@@ -135,7 +140,7 @@ class Estimate:
         """
         error = (1.0 - check_real("confidence", confidence, 0.0, 1.0, above=True)) / 2.0
         if error == 0.0:
-            raise ValueError("confidence must be below 1: no interval is certain to hold the value")
+            raise ValueError("confidence must be below 1, got {confidence}")
         below, above = self._checked_sides("betting")
         assert self.reward_range is not None
         low, high = self.reward_range
@@ -192,7 +197,7 @@ def importance_weights(propensities: Any, target: Any, tau: float = 0.0) -> np.n
     propensities, target = numbers("propensities", propensities, 1), numbers("target", target, 1)
     if target.size != propensities.size or target.size == 0:
         raise ValueError(
-            f"propensities and target must have the same length, not {propensities.size} and {target.size}"
+            f"propensities and target must have the same length, got {propensities.size} and {target.size}"
         )
     for name, array in (("propensities", propensities), ("target", target)):
         if not np.all((array >= 0.0) & (array <= 1.0 + 1e-9)):
@@ -338,7 +343,7 @@ def doubly_robust(
     """
     rewards, weights, errors, base = _corrections(rewards, propensities, target, expected, expected_of_target, tau)
     bounds = _corrected_bounds(reward_range, rewards, errors, base, _largest_weight(propensities, tau))
-    return _corrected("doubly robust", base + weights * errors, weights, rewards, bounds, reward_range)
+    return _from_corrections("doubly robust", base + weights * errors, weights, rewards, bounds, reward_range)
 
 
 def self_normalized_doubly_robust(
@@ -395,7 +400,7 @@ def switch(
         As of :func:`doubly_robust`.
     threshold : float, optional
         The largest weight to use. By default, the threshold with the least estimated mean squared error (Wang, Agarwal
-        and Dudik, 2017). A smaller threshold has less variance and more bias. No interval shows this bias.
+        and Dudik, 2017). A smaller threshold has less variance and more bias.
 
     Returns
     -------
@@ -412,8 +417,11 @@ def switch(
     if threshold is None:
         threshold = tuned_threshold(weights, errors, base)
     kept = np.where(weights <= threshold, weights, 0.0)
+    bounds = _corrected_bounds(reward_range, rewards, errors, base, _largest_weight(propensities, _LEAST))
+    robust = _from_corrections("doubly robust", base + weights * errors, weights, rewards, bounds, reward_range)
     bounds = _corrected_bounds(reward_range, rewards, errors, base, min(threshold, float(weights.max())))
-    return _corrected("switch", base + kept * errors, kept, rewards, bounds, reward_range)
+    switched = _from_corrections("switch", base + kept * errors, kept, rewards, bounds, reward_range)
+    return replace(switched, _corrected=robust)
 
 
 def tuned_threshold(weights: np.ndarray, errors: np.ndarray, base: np.ndarray) -> float:
@@ -431,7 +439,7 @@ def tuned_threshold(weights: np.ndarray, errors: np.ndarray, base: np.ndarray) -
     return thresholds[int(np.argmin(squares))]
 
 
-def _corrected(
+def _from_corrections(
     name: str,
     terms: np.ndarray,
     weights: np.ndarray,
@@ -467,8 +475,7 @@ def _corrections(
     model = []
     for name, values in (("expected", expected), ("expected_of_target", expected_of_target)):
         array = numbers(name, values, 1)
-        if array.size != weights.size:
-            raise ValueError(f"{name} must have {weights.size} entries, one for each row, not {array.size}")
+        check_entries(name, array.size, weights.size, "rows")
         model.append(array)
     return rewards, weights, rewards - model[0], model[1]
 
@@ -486,10 +493,10 @@ def _corrected_bounds(
 
 def _checked_range(reward_range: Any, rewards: np.ndarray) -> tuple[float, float]:
     if not isinstance(reward_range, tuple | list) or len(reward_range) != 2:
-        raise TypeError(f"reward_range must be a pair of numbers, not {reward_range!r}")
+        raise TypeError(f"reward_range must be a pair of numbers, got {reward_range!r}")
     low, high = (check_real("reward_range", value, -1e18, 1e18) for value in reward_range)
     if not low < high:
-        raise ValueError(f"reward_range must be a lower and a higher number, not {low} and {high}")
+        raise ValueError(f"reward_range must be a lower and a higher number, got {low} and {high}")
     if rewards.size and not (low <= rewards.min() and rewards.max() <= high):
         raise ValueError(
             f"rewards must lie in reward_range, [{low}, {high}], not in [{rewards.min()}, {rewards.max()}]: pass "

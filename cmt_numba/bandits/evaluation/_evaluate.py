@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Any
 
@@ -200,7 +200,7 @@ def target_probabilities(policy: Any, log: Log) -> np.ndarray:
             elif part.shape != (stop - first, choices.shape[1]):
                 raise ValueError(
                     "policy must return an action for each context, or probabilities of shape "
-                    f"{(stop - first, choices.shape[1])}, not {part.shape}"
+                    f"{(stop - first, choices.shape[1])}, got {part.shape}"
                 )
         answer[first:stop, : part.shape[1]] = part
     return answer
@@ -209,11 +209,11 @@ def target_probabilities(policy: Any, log: Log) -> np.ndarray:
 def _of_chosen(actions: np.ndarray, choices: Choices) -> np.ndarray:
     """Return probabilities of 1 for the actions chosen in each row."""
     if actions.size != choices.shape[0]:
-        raise ValueError(f"policy must return {choices.shape[0]} actions, one for each context, not {actions.size}")
+        raise ValueError(f"policy must return {choices.shape[0]} actions, one for each context, got {actions.size}")
     rows = np.repeat(np.arange(actions.size), choices.sizes)
     same = choices.actions == actions[rows]
     if np.unique(rows[same]).size < actions.size:
-        raise ValueError("policy must return actions that are allowed")
+        raise ValueError("policy must return allowed actions")
     probabilities = np.zeros(choices.shape)
     probabilities.reshape(-1)[choices.places[same] - choices.places.min() // choices.shape[1] * choices.shape[1]] = 1.0
     return probabilities
@@ -261,19 +261,19 @@ def evaluate(
     """
     if isinstance(policy, dict):
         if not policy:
-            raise ValueError("policy must name at least one policy")
+            raise ValueError("policy must contain at least one policy")
         options: dict[str, Any] = {"propensities": propensities, "expected": expected, "tau": tau}
         options |= {"threshold": threshold, "reward_range": reward_range}
         return PolicyComparison({str(name): evaluate(one, log, **options) for name, one in policy.items()})
     tau = check_real("tau", tau, 0.0, 1.0)
     given = log.propensities if propensities is None else numbers("propensities", propensities, 1)
     if given is None:
-        raise ValueError("propensities must be part of the log, or given: see estimate_propensities")
+        raise ValueError("propensities must be in the log or passed: estimate_propensities computes them")
     choices = log.choices()
     acts = hasattr(policy, "probabilities") or callable(policy)
     probabilities = target_probabilities(policy, log) if acts else numbers("policy", policy, 2)
     if probabilities.shape != choices.shape:
-        raise ValueError(f"policy must have probabilities of shape {choices.shape}, not {probabilities.shape}")
+        raise ValueError(f"policy must have probabilities of shape {choices.shape}, got {probabilities.shape}")
     rows = np.repeat(np.arange(len(log)), np.diff(choices.offsets))
     at = choices.places[choices.actions == log.actions[rows]]  # position of the logged action of each row
     target = probabilities.reshape(-1)[at]
@@ -285,11 +285,12 @@ def evaluate(
     if expected is not None:
         model = numbers("expected", expected, 2)
         if model.shape != choices.shape:
-            raise ValueError(f"expected must be of shape {choices.shape}, not {model.shape}")
+            raise ValueError(f"expected must have shape {choices.shape}, got {model.shape}")
         logged, of_target = model.reshape(-1)[at], (probabilities * model).sum(axis=1)
         columns = (log.rewards, given, target, logged, of_target)
         estimates["dm"] = direct_method(of_target, reward_range=reward_range)
         estimates["dr"] = doubly_robust(*columns, **common)
+        estimates["dm"] = replace(estimates["dm"], _corrected=estimates["dr"])
         estimates["sndr"] = self_normalized_doubly_robust(*columns, **common)
         if np.all(given > 0.0):
             estimates["switch"] = switch(*columns, threshold=threshold, reward_range=reward_range)
@@ -316,8 +317,7 @@ def _advice_of_model(estimates: dict[str, Estimate]) -> list[str]:
         return []
     return [
         f"dm is {value:.3f}, but {estimates['sndr'].value:.3f} when corrected by the errors of the model (sndr): the "
-        "model is biased, and intervals of dm do not show that; use sndr or snips, or pass another regressor to "
-        "estimate_rewards"
+        "model is biased; use sndr or snips, or pass another regressor to estimate_rewards"
     ]
 
 

@@ -84,7 +84,7 @@ class Log:
             columns["contexts"] = check_log_contexts(self.contexts)
             if columns["contexts"].shape[0] != n:
                 raise ValueError(
-                    f"contexts must have {n} rows, one for each action, not {columns['contexts'].shape[0]}"
+                    f"contexts must have {n} rows, one for each action, got {columns['contexts'].shape[0]}"
                 )
         if self.propensities is not None:
             columns["propensities"] = check_propensities(self.propensities, n)
@@ -107,7 +107,7 @@ class Log:
         return int(self.actions.size)
 
     def numbers_of(self, actions: Any) -> np.ndarray:
-        """Return the numbers of actions that are given by number or by name.
+        """Convert actions, given by number or by name, to numbers.
 
         Raises
         ------
@@ -119,7 +119,7 @@ class Log:
         places = {str(name): i for i, name in enumerate(self.arms or ())}
         unknown = [name for name in np.ravel(actions) if str(name) not in places]
         if unknown:
-            raise ValueError(f"actions must be numbers, or names in arms, which {unknown[0]!r:.40} is not")
+            raise ValueError(f"actions must be numbers or names in arms, got {unknown[0]!r:.40}")
         return np.array([places[str(name)] for name in np.ravel(actions)], np.int64)
 
     def choices(self) -> Choices:
@@ -220,7 +220,7 @@ def check_log_contexts(contexts: Any) -> Any:
     rows = scipy.sparse.csr_array(contexts)
     numbers("contexts", rows.data, 1)
     if rows.shape[0] == 0 or rows.shape[1] == 0:
-        raise ValueError(f"contexts must have at least one row and one feature, not shape {rows.shape}")
+        raise ValueError(f"contexts must have at least one row and one feature, got shape {rows.shape}")
     rows = scipy.sparse.csr_array((rows.data.astype(np.float64), rows.indices, rows.indptr), rows.shape)
     rows.sum_duplicates()
     return rows
