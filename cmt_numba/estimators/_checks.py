@@ -93,6 +93,9 @@ def _check_classes(model: ClassificationModel, d: int, thorough: bool) -> None:
         if thorough and model.example_names is not None:
             names = model.shown_ids(model.example_ids())
             require("" not in names and np.unique(names).size == n_examples, "examples must have different names")
+        if thorough and model.example_names is not None:
+            names = model.shown_ids(model.example_ids())
+            require("" not in names and np.unique(names).size == n_examples, "examples must have different names")
         if model.duals is not None:
             check_duals(model.duals, n_examples, n_labels, thorough=thorough)
     if thorough:

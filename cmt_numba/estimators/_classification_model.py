@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import copy
 import logging
+import math
 import warnings
 from functools import partial
 from typing import Any, NamedTuple, Protocol
@@ -315,7 +316,7 @@ class ClassificationModel:
             counted = rows if known.all() else rows.take(known)
             counted = weighted(rescaled(counted), taken(weights, known))
             index.head = count_in_means(index.head, counted, labels[known])
-        if not listed:
+        if not (listed or index.scores_all):
             index.teach_routers(index.questions(rows).routed, labels, options, afresh=afresh)
         n_swept = 0
         if index.examples is not None and n_passes > 0 and self.n_relearned > 0:
@@ -748,7 +749,7 @@ def is_due(n_examples: int, n_learned: int) -> bool:
 
 def _n_times_grown(n_examples: int) -> int:
     """Return how many times the number of examples has grown by a quarter."""
-    return int(np.log(max(1, n_examples)) / np.log(1.0 + _GROWTH))
+    return int(math.log(max(1, n_examples)) / math.log(1.0 + _GROWTH))
 
 
 def replayed(

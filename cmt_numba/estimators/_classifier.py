@@ -48,7 +48,7 @@ from ._input import (
     warn_of_scales,
     with_class_weights,
 )
-from ._labels import check_classes, in_one_type
+from ._labels import check_classes, in_one_type, positions_of
 from ._neighbors import METRICS, row_lengths
 from ._votes import VOTES
 
@@ -782,24 +782,3 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         tags.input_tags.sparse = True
         tags.classifier_tags.poor_score = True
         return tags
-
-
-def positions_of(labels: Any, classes: np.ndarray) -> np.ndarray:
-    """Return the positions of labels among all classes, sorted.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If a label is unknown, or if no class would be left.
-    """
-    labels = np.ravel(label_array("labels", labels))
-    if labels.size == 0:
-        return np.empty(0, np.int64)
-    in_common, labels = in_one_type("labels", classes, labels)
-    unknown = np.setdiff1d(labels, in_common)
-    if unknown.size > 0:
-        raise ValueError(f"labels must be among the {classes.size} known classes, but {unknown.tolist()[0]!r} is not")
-    positions = np.searchsorted(in_common, np.unique(labels))
-    if positions.size == classes.size:
-        raise ValueError("labels must not name all classes: call fit to start anew")
-    return positions

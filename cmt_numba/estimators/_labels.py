@@ -182,3 +182,24 @@ def check_expected(y: np.ndarray, expected: np.ndarray) -> None:
     """Raise ValueError unless all classes are among the expected ones, which are sorted."""
     if not np.all(are_among(expected, y)):
         raise ValueError("y must contain only classes that are listed in classes: add the others, or pass classes=None")
+
+
+def positions_of(labels: Any, classes: np.ndarray) -> np.ndarray:
+    """Return the positions of labels among all classes, sorted.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If a label is unknown, or if no class would be left.
+    """
+    labels = np.ravel(label_array("labels", labels))
+    if labels.size == 0:
+        return np.empty(0, np.int64)
+    in_common, labels = in_one_type("labels", classes, labels)
+    unknown = np.setdiff1d(labels, in_common)
+    if unknown.size > 0:
+        raise ValueError(f"labels must be among the {classes.size} known classes, but {unknown.tolist()[0]!r} is not")
+    positions = np.searchsorted(in_common, np.unique(labels))
+    if positions.size == classes.size:
+        raise ValueError("labels must not name all classes: call fit to start anew")
+    return positions

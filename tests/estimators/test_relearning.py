@@ -8,7 +8,7 @@ import scipy.sparse
 from conftest import needs_jit
 
 from cmt_numba import CMTClassifier
-from cmt_numba._heads.examples import all_examples
+from cmt_numba._heads.examples import all_examples, some_examples
 from cmt_numba.estimators._classification_model import ClassificationModel, is_due, replayed
 from cmt_numba.estimators._label_index import means_of
 
@@ -57,18 +57,18 @@ def test_examples_are_given_back(form: Any, rng: np.random.Generator):
     assert means.n_rows == 5
 
     none = np.empty(0, np.int64)
-    some, some_labels, _ = replayed(classifier.examples_, 10, none, np.random.default_rng(0))
+    slots, _ = replayed(classifier.examples_, 10, none, np.random.default_rng(0))
+    some, some_labels = some_examples(classifier.examples_, slots)
     assert some_labels[-10:].tolist() == labels[-10:].tolist()
     newest = rows.between(50, 60)
     first = some.offsets[-11]
     np.testing.assert_array_equal(some.values[first:], newest.values)
     np.testing.assert_array_equal(some.offsets[-11:] - first, newest.offsets)
     assert 10 < some.n_rows <= 60
-    all_of_it, _, _ = replayed(classifier.examples_, 60, none, np.random.default_rng(0))
-    assert all_of_it.n_rows == 60
-    competing = np.array([2])
-    _, drawn, _ = replayed(classifier.examples_, 2, competing, np.random.default_rng(0))
-    assert np.mean(drawn[:-2] == 2) > 0.3  # a competing label, which a fifth of the examples have
+    assert np.unique(slots).size == slots.size
+    assert replayed(classifier.examples_, 60, none, np.random.default_rng(0))[0].tolist() == list(range(60))
+    slots, _ = replayed(classifier.examples_, 2, np.array([2]), np.random.default_rng(0))
+    assert np.mean(labels[slots[:-2]] == 2) > 0.3  # a competing label, which a fifth of the examples have
 
 
 @needs_jit
