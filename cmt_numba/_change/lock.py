@@ -97,7 +97,7 @@ class ReadWriteLock:
             _locks.add(self)
 
     def _renew(self) -> None:
-        """Forget all other threads."""
+        """Start again without the threads of a parent process."""
         self._queueing, self._registering, self.instant = Lock(), Lock(), Lock()
         self._last = _Turn()
         if self._changer != get_ident():

@@ -39,7 +39,7 @@ from .._validation import check_known, check_rows, unit_rows
 from .filters import ArrayCache, Filter
 from .options import ROUTER_LOSSES, SCORER_LOSSES
 
-_FIRST_ROWS, _FIRST_INSERTS = 16, 128  # of a first step; an insert into one tree takes about 20 us
+_FIRST_ROWS, _FIRST_INSERTS = 16, 128  # in a first step: rows, or inserts into single trees of about 20 us each
 _ROWS_WORTH_A_THREAD = 64  # below this, starting a thread costs more than it saves
 
 
@@ -234,7 +234,7 @@ class Forest:
             self._view = None  # it refers to the arrays of the former state
 
     def view(self, state: State | None = None) -> Any:
-        """Return the forest in the form that kernels take, cached for each state."""
+        """Return the forest in the form that kernels take. The last one is cached."""
         state = state or self.state
         known = self._view
         if known is None or known[0] is not state:

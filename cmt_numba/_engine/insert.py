@@ -23,7 +23,7 @@ from .cluster_lists import list_slots, withdraw_last
 from .forest import Forest
 from .reorganise import link_slots, remove_ids
 
-_INSERTS_TO_FILL = 8  # parts in which a full forest is replaced: removing all memories at once would erase the routers
+_INSERTS_TO_FILL = 8  # parts of a batch that replaces all memories: removing all at once would erase the routers
 _REMOVALS_IN_A_STEP = 1000
 _NO_IDS = np.empty(0, np.int64)
 

@@ -32,7 +32,7 @@ from .forest import Forest
 from .query import Reach, search
 from .reorganise import link_slots
 
-_ROWS_AT_ONCE = 16  # that move keys; later rows see the moved keys
+_ROWS_AT_ONCE = 16  # rows that move keys together; later rows see the moved keys
 
 
 @changes
@@ -78,7 +78,7 @@ def warn_if_in_vain(forest: Forest, hits: Hits, rewards: np.ndarray) -> None:
         'the tree with scorer_loss="contrast", or pass a reward for each of k=2 or more memories, or query with an '
         "epsilon above 0"
     )
-    warnings.warn(message, UserWarning, stacklevel=5)
+    warnings.warn(message, UserWarning, stacklevel=7)
 
 
 @changes

@@ -44,7 +44,7 @@ WORTH_GROWING_BEFORE = 1 << 22
 _SPARE_CELLS = 1 / 20  # share of the tables; with fewer free cells they grow
 
 MOST_CELLS = 2 ** (31 + SMALLEST_TABLE_BITS)
-"""Of the tables of one tree, whose starts are int32; see ``sparse_weights.py``."""
+"""Largest number of cells in the tables of one tree, whose starts are int32; see ``sparse_weights.py``."""
 
 
 def larger(state: State, capacity: int, needed: int, n_memories: int) -> int:

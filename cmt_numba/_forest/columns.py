@@ -26,7 +26,7 @@ def resized(array: np.ndarray, size: int, axis: int = 0, fill: Any = None) -> np
 
 
 def larger_capacity(n: int, needed: int) -> int:
-    """Return the capacity for ``needed`` entries of an array that has ``n``."""
+    """Return the new capacity of an array of ``n`` entries that must hold ``needed``."""
     return max(SMALLEST, needed, int(GROWTH * n))
 
 

@@ -19,7 +19,7 @@ _ORDER = "eviction.order"  # in files
 
 
 class Eviction:
-    """Evicts the memories that were inserted first. This is also the policy of forests without a bound.
+    """Evicts the memories that were inserted first. Forests without a bound have this policy, too.
 
     Ids ascend, so a pointer that only moves up finds the oldest memory in amortised constant time.
     """

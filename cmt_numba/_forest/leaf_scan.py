@@ -83,7 +83,11 @@ def new_best(k, width):
 
 @inner
 def offer(best, value, tie, slot):
-    """Insert a memory among the best if its score is high enough."""
+    """Insert a memory among the best if its score is high enough.
+
+    Unlike the heap of ``top_k.py`` the best are sorted at any time: a search for a single memory, or a few, then needs
+    no further pass. Three arrays are moved because ties are broken by a hash.
+    """
     scores, ties, slots = best.scores, best.ties, best.slots
     i = best.n_found[0]
     if i < scores.size:

@@ -38,8 +38,10 @@ from .teaching import RouterLesson, teach_trees
 
 _PASSES = 5  # passes of a router over the memories of its node
 _ROUNDS = 10  # maximum number of rounds of 2-means
-_LEAST_SHARE = 0.25  # share of a node's memories; if its router sends fewer to a side, the groups decide
-_TINY = np.float32(1e-20)  # in place of a length of 0
+_LEAST_SHARE = (
+    0.25  # smallest share of a node's memories that its router may send to a side; otherwise the groups decide
+)
+_TINY = np.float32(1e-20)  # replaces a length of 0
 _ROWS_AT_ONCE = 4096  # between checks for interrupts
 
 _leaf_limit = as_python(leaf_limit)

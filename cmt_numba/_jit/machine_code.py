@@ -57,7 +57,7 @@ def stamp_of(path: str | os.PathLike[str]) -> str:
 
 
 class _NoFolder:
-    """The cache folder of a kernel where no folder can be written."""
+    """The cache of a kernel if no folder can be written."""
 
     def __init__(self, function: Any) -> None:
         self._line = function.__code__.co_firstlineno

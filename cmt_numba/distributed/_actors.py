@@ -69,7 +69,7 @@ class Peer:
     def __init__(self, handle: Any) -> None:
         self.handle = handle
         self.pending: list[Any] = []
-        self.changing = threading.Lock()  # the owner of this list
+        self.changing = threading.Lock()  # held while ``pending`` changes
 
     def n_pending(self) -> int:
         """Return the number of pending calls."""

@@ -54,7 +54,7 @@ class Reply(NamedTuple):
     """The answer to a question."""
 
     value: Any
-    progress: MoveProgress  # received: before the answer; given: after it
+    progress: MoveProgress  # ``received`` is read before the answer, ``given`` after it
 
 
 class OtherTopology(NamedTuple):

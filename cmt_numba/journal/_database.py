@@ -58,7 +58,7 @@ SchemaRow = tuple[object, ...]
 class ExtraTables(NamedTuple):
     """Further tables of the database, which change in the same transactions as the entries."""
 
-    statements: tuple[str, ...]  # that create the tables
+    statements: tuple[str, ...]  # statements that create the tables
     allows: Callable[[list[SchemaRow]], bool]  # whether rows of SQLite's schema (type, name, table, SQL) describe them
 
 

@@ -475,7 +475,7 @@ class DurableTree(ContextualMemoryTree):
         self._form.change("remove", {"ids": ids})
 
     def replace(self, ids: Any, X: Any, *, progress: bool = False) -> None:
-        """Give memories other keys; see :meth:`ContextualMemoryTree.replace`."""
+        """Replace the keys of memories; see :meth:`ContextualMemoryTree.replace`."""
         self._form.change("replace", {"ids": ids, "X": X}, progress=progress)
 
     def reroute(self, n: int, *, progress: bool = False) -> None:

@@ -44,7 +44,7 @@ class Operation(NamedTuple):
     method: str | Callable[..., Any]
     parameters: Mapping[str, str]  # parameter of the method by argument name in entries
     defaults: Mapping[str, Any] = MappingProxyType({})  # defaults of arguments that an entry may omit
-    notes_returned: bool = True  # whether it may change which memories were returned last
+    notes_returned: bool = True  # whether it notes memories as returned
 
     def stored(self, arguments: Arguments) -> Arguments:
         """Return arguments under their names in entries."""

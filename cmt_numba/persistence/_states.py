@@ -1,7 +1,7 @@
 """Forests and heads in files: the arrays of a state under their names, without spare capacity.
 
 Spare capacity is dropped and unused entries are zeroed. Files are therefore as small as possible, equal states give
-equal files, and removed memories leave no trace. The future behaviour of a state does not change.
+equal files, and removed memories leave no trace. A loaded state behaves exactly as the saved one.
 """
 
 from __future__ import annotations

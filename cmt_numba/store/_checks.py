@@ -34,10 +34,9 @@ def check_keys(keys: Any, *, distinct: bool = True) -> list[Key]:
     ValueError
         If an integer has more than 64 bits, a string cannot be stored, there are no keys, or one is repeated.
     """
-    if type(keys) is int or (type(keys) is list and len(keys) == 1 and type(keys[0]) is int):
-        one = keys if type(keys) is int else keys[0]  # in a fraction of the time
-        if _LEAST <= one <= _MOST:
-            return [one]
+    one = keys[0] if type(keys) is list and len(keys) == 1 else keys
+    if type(one) is int and _LEAST <= one <= _MOST:
+        return [one]  # in a fraction of the time
     unmasked("keys", keys)
     if isinstance(keys, np.ndarray):
         if keys.ndim > 1:

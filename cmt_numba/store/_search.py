@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse
 
-from .._engine import Filter, Reach, has_lists, scan_dense, search_among
+from .._engine import MOST_GATHERED, Filter, Reach, has_lists, scan_dense, search_among
 from .._engine import search as search_trees
 from .._forest import NONE, WORTH_A_CANDIDATE, WORTH_A_LEAF, Rows, State, as_matrix, stored_rows, unexplored
 from ..tree import ContextualMemoryTree
@@ -25,10 +25,8 @@ _MOST_CELLS_COMPARED = 6 << 20  # cells of candidates
 _MORE = 8  # extra candidates, because keys rank slightly differently from vectors
 _MORE_BY_COSINE = 2  # extra candidates where keys rank differently only if cosines are nearly equal
 _WIDER = 16  # factor for a second attempt with more candidates
-_SCAN_ERROR, _SEARCH_ERROR = (
-    2.0**-19,
-    2.0**-22,
-)  # errors of products of unit vectors: four and two times the measured errors
+_SCAN_ERROR = 2.0**-19  # error of matrix products of unit vectors, four times the largest measured one
+_SEARCH_ERROR = 2.0**-22  # the same for products computed by kernels, twice the largest measured one
 _TOLERATED = 1e-4  # relative error of scores that are computed from keys
 _PAIRS_AT_ONCE = 1 << 22  # pairs of queries and vectors
 _NO_ROWS = np.empty(0, np.int64)
@@ -130,11 +128,8 @@ class StoreSearch:
 
     def __init__(self, tree: ContextualMemoryTree, records: Records, space: KeySpace) -> None:
         self.tree, self.records, self.space = tree, records, space
-        self._compared_with_all: tuple[int, int, Filter | None] = (
-            -1,
-            0,
-            None,
-        )  # steps, rows since, memories
+        # The steps of the tree, the rows compared with all memories since then, and a filter with all memories.
+        self._compared_with_all: tuple[int, int, Filter | None] = (-1, 0, None)
         self._all: tuple[int, GivenVectors] | None = None  # steps of the tree, and all vectors
 
     def prepared(self, X: Any) -> tuple[Any, Rows]:
@@ -285,7 +280,7 @@ class StoreSearch:
     def are_few(self, n_candidates: int, share: float = 0.0) -> bool:
         """Return whether comparing the candidates of a filter is faster than a search along links.
 
-        The larger the ``share`` of the memories that are candidates, the faster a search along links.
+        A search along links is faster the larger the ``share`` of candidates among the memories.
         """
         state = self.tree._forest.state
         if state is None or state.parameters.sparse or state.parameters.coded:
@@ -402,16 +397,15 @@ class StoreSearch:
 
     def _scan(self, rows: Rows, k: int, among: Filter | None) -> tuple[NearestMemories, float]:
         """Return the best ``k`` of all candidates by keys, and the error of their scores."""
-        tree = self.tree
+        tree, n = self.tree, self.tree._forest.n_memories
         if not rows.sparse:
-            if among is None and self.are_few(tree._forest.n_memories):
+            if among is None and n > MOST_GATHERED and self.are_few(n):
                 among = self._every_candidate(rows.offsets.size - 1)
             found = NearestMemories(*scan_dense(tree._forest, rows, k, among, ties_matter=False)[:2])
             return found, _SCAN_ERROR if among is None or not among.is_coded else _SEARCH_ERROR
         hits = unexplored(rows.n_rows, k)
-        n_leaves = (
-            tree.n_memories if among is None else among.ids.size
-        ) // WORTH_A_LEAF + 1  # enough leaves to score all candidates
+        # Enough leaves to score all candidates.
+        n_leaves = (n if among is None else among.ids.size) // WORTH_A_LEAF + 1
         every = Filter(tree.ids) if among is None else among
         tree._lock.read(partial(search_among, tree._forest, rows, Reach(n_leaves), every, hits))
         return NearestMemories(hits.ids, hits.scores), _SCAN_ERROR

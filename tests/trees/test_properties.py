@@ -340,7 +340,7 @@ def test_rewards_raise_the_right_memory(scorer_loss: str, kind: Any):
         assert ranks[some].mean() < 0.7 * cosine_ranks[some].mean()
 
 
-@pytest.mark.filterwarnings("ignore:this update teaches nothing")
+@pytest.mark.filterwarnings("ignore:this update changes nothing")
 @pytest.mark.parametrize("scorer_loss", ["ranking", "mira"])
 def test_rewards_without_a_comparison(scorer_loss: str):
     """The reward of a single memory, or equal rewards, compare nothing and so teach nothing."""
