@@ -247,7 +247,7 @@ def players_of(task: Task) -> dict[str, Callable[[Task, int], Any]]:
     players: dict[str, Callable[[Task, int], Any]] = {"CMTBandit": Ours}
     if task.searchable:
         players["static search"] = StaticSearch
-    if task.n_actions <= 1000:
+    if task.n_actions <= 1000 or isinstance(task.X, np.ndarray):
         players["LinUCB"] = LinearUCB
     if task.keys is None:
         players |= {"diagonal UCB, NumPy": DiagonalUCB, "CMTClassifier, epsilon": EpsilonClassifier}

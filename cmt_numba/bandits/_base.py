@@ -28,6 +28,7 @@ from ._checks import (
     check_rewards,
     count_rows,
     generator_of,
+    numbers,
 )
 from ._kernels import ActionPairs
 from ._models import Estimates, Means, RewardModels, blocks, checked
@@ -116,13 +117,15 @@ class Policy(Lockable, Saved, ABC):
         return self._model.n_features if isinstance(self._model, RewardModels) else None
 
     @changes_in_one_step
-    def add_actions(self, actions: Any) -> Self:
+    def add_actions(self, actions: Any, features: Any = None) -> Self:
         """Add actions, from which ``act`` chooses by default.
 
         Parameters
         ----------
         actions : int or array-like of int, shape (k,)
             Distinct new actions: integers from 0 on.
+        features : array-like, shape (k, n_action_features), optional
+            Features of each action, for policies whose actions have features. Either all actions have them, or none.
 
         Returns
         -------
@@ -131,10 +134,32 @@ class Policy(Lockable, Saved, ABC):
         Raises
         ------
         TypeError, ValueError
-            If they are not new, distinct actions. The policy is unchanged in this case.
+            If they are not new, distinct actions, or features are missing, refused or have the wrong shape. The policy
+            is unchanged in this case.
         """
-        self._enter(self._new(actions), None)
+        new = self._new(actions)
+        self._enter(new, self._checked_features(features, new.size))
         return self
+
+    def _checked_features(self, features: Any, n_actions: int) -> np.ndarray | None:
+        width = self._features.shape[1]
+        if features is None:
+            if width > 0:
+                raise ValueError(f"features must be given: other actions have {width} each")
+            return None
+        if width == 0 and not self._may_start_features():
+            raise ValueError("features must not be given: other actions have none")
+        array = numbers("features", features, 2)
+        if array.shape[0] != n_actions or array.shape[1] == 0 or width not in (0, array.shape[1]):
+            columns = f"{width} columns" if width > 0 else "columns"
+            raise ValueError(
+                f"features must have {n_actions} rows, one for each action, and {columns}, got shape {array.shape}"
+            )
+        return array
+
+    def _may_start_features(self) -> bool:
+        """Return whether actions may have features although no action has had any."""
+        return False
 
     def _new(self, actions: Any) -> np.ndarray:
         new = check_distinct_actions(actions)

@@ -35,6 +35,9 @@ STACK_RIDGE = 50.0
 MAP_WIDTH = 256
 """Number of features of contexts and of keys that have their own weights in the map. Further features share them."""
 
+KEYS_OF_A_BLOCK = 256
+"""Number of dense keys that are compared with a context at a time."""
+
 OF_SIMILARITY, OF_MAP = range(2)
 FIRST_SCALES = np.array([8.0, 4.0])
 """Logits of a similarity of 1 and of a mapped reward of 1, before any reward."""
@@ -75,6 +78,7 @@ class ActionKeyTable(NamedTuple):
     rows: Rows
     ordered: np.ndarray  # int64 (keys,), the actions in ascending order
     places: np.ndarray  # int64 (keys,): the row of each
+    blocks: np.ndarray  # float32 (blocks, features, KEYS_OF_A_BLOCK): dense keys, read feature by feature; else empty
     comparable: bool  # whether keys and contexts have the same features
 
 
