@@ -263,8 +263,8 @@ class Policy(Lockable, Saved, ABC):
 
     def _act(self, contexts: Any, actions: Any) -> Chosen:
         rows, choices, slots = self._asked(contexts, actions)
-        n = rows.shape[0]
-        chosen = Chosen(np.empty(n, np.int64), np.empty(n))
+        n = len(rows)
+        drawn_actions, propensities = np.empty(n, np.int64), np.empty(n)
         uniforms = self._generator.random(n)
         with keeping_interpreter(int(choices.offsets[-1]), _MICROSECONDS_OF_A_PAIR):
             for first, stop in blocks(choices.offsets):
@@ -272,9 +272,9 @@ class Policy(Lockable, Saved, ABC):
                 own = choices.actions[pairs]
                 probabilities = self._of_choices(rows[first:stop], own, slots[pairs], offsets)
                 drawn = draw(probabilities, offsets, uniforms[first:stop])
-                chosen.actions[first:stop] = own[drawn]
-                chosen.propensities[first:stop] = probabilities[drawn]
-        return chosen
+                drawn_actions[first:stop] = own[drawn]
+                propensities[first:stop] = probabilities[drawn]
+        return Chosen(drawn_actions, propensities)
 
     @reads
     def probabilities(self, contexts: Any = None, actions: Any = None) -> np.ndarray:

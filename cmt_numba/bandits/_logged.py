@@ -52,9 +52,8 @@ class LogModel(NamedTuple):
 
 def combine(method: str, rewards: np.ndarray, shares: np.ndarray) -> np.ndarray:
     """Return the scores of actions by a method."""
-    if method == "product":
-        return np.maximum(rewards, _LEAST_REWARD) * shares
-    return shares if method == "classification" else rewards
+    products: np.ndarray = np.maximum(rewards, _LEAST_REWARD) * shares
+    return {"classification": shares, "product": products, "regression": rewards}[method]
 
 
 class ArgmaxRegressor(Saved):
