@@ -54,7 +54,7 @@ class Log:
     Raises
     ------
     TypeError, ValueError
-        If a column cannot be used, columns have different lengths, or an action was not allowed.
+        If a column is invalid, columns have different lengths, or an action was not allowed.
     """
 
     actions: Any
@@ -186,7 +186,7 @@ class Log:
         KeyError
             If there is no such column.
         TypeError, ValueError
-            If a column cannot be used.
+            If a column is invalid.
         """
         named = [action, reward, propensity, allowed, time, *([context] if isinstance(context, str) else context or [])]
         for name in named:
@@ -274,9 +274,9 @@ def read_log(path: Any, **columns: Any) -> Log:
     Raises
     ------
     ImportError
-        If pandas or pyarrow is missing, of the extra "cli".
+        If pandas or pyarrow is missing. The extra "cli" installs them.
     KeyError, TypeError, ValueError
-        If a column is missing or cannot be used, or the suffix is unknown.
+        If a column is missing or invalid, or the suffix is unknown.
     OSError
         If the file cannot be read.
     """
@@ -293,7 +293,7 @@ def read_log_in_batches(path: str | os.PathLike[str], batch_size: int = 10_000, 
     Parameters
     ----------
     path, **columns
-        As of :func:`read_log`.
+        As in :func:`read_log`.
     batch_size : int, default 10,000
         The largest number of rows in a part.
 
@@ -304,7 +304,7 @@ def read_log_in_batches(path: str | os.PathLike[str], batch_size: int = 10_000, 
     Raises
     ------
     ImportError, KeyError, TypeError, ValueError, OSError
-        As :func:`read_log` does.
+        As in :func:`read_log`.
     """
     for frame in _frames(path, check_integer("batch_size", batch_size, 1)):
         yield Log.from_frame(frame, **columns)

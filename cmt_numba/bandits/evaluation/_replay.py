@@ -56,12 +56,12 @@ def replay(policy: Any, log: Log, *, learn: bool = True, n_rewards: int | None =
     Parameters
     ----------
     policy : object
-        With ``act(contexts, actions)`` and ``learn(contexts, actions, rewards, propensities)``, as the policies of
-        :mod:`cmt_numba.bandits` have them. It is changed: pass a new one, or a copy.
+        An object with ``act(contexts, actions)`` and ``learn(contexts, actions, rewards, propensities)``, such as a
+        policy of :mod:`cmt_numba.bandits`. It is changed, so pass a new one or a copy.
     log : Log
         The log. Without propensities its actions must have been uniform over those allowed.
     learn : bool, default True
-        Whether the policy learns from the rows kept.
+        Whether the policy learns from the rows that are kept.
     n_rewards : int, optional
         Stop after this number of kept rows.
     random_state : int or numpy.random.SeedSequence, default 0
@@ -74,7 +74,7 @@ def replay(policy: Any, log: Log, *, learn: bool = True, n_rewards: int | None =
     Raises
     ------
     TypeError, ValueError
-        If an argument cannot be used.
+        If an argument is invalid.
     """
     wanted = len(log) if n_rewards is None else check_integer("n_rewards", n_rewards, 1)
     usable = _usable(log, generator_of(random_state, "replay"))
@@ -98,7 +98,7 @@ def replay(policy: Any, log: Log, *, learn: bool = True, n_rewards: int | None =
 
 
 def _usable(log: Log, rng: np.random.Generator) -> np.ndarray:
-    """Return which rows may be kept, so that all actions have the same frequency, as in a uniform log."""
+    """Return a mask of the rows that may be kept, in which all actions are equally frequent, as in a uniform log."""
     if log.propensities is None or np.ptp(log.propensities) <= 1e-12:
         return np.ones(len(log), np.bool_)
     usable: np.ndarray = rng.random(len(log)) * log.propensities < log.propensities.min()
