@@ -290,11 +290,6 @@ class Policy(Lockable, Saved, ABC):
         ndarray of float64, shape (n, k)
             Columns correspond to ``actions``, by default the known actions in ascending order. Rows sum to 1; actions
             that are not allowed have probability 0.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If an argument is invalid.
         """
         return self._probabilities(contexts, actions)
 

@@ -232,15 +232,6 @@ def inverse_propensity(
         are not negative.
     reward_range : tuple of float, default (0.0, 1.0)
         The least and the largest possible reward, for intervals.
-
-    Returns
-    -------
-    Estimate
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is invalid.
     """
     weights = importance_weights(propensities, target, tau)
     rewards = check_rewards(rewards, weights.size)
@@ -262,15 +253,6 @@ def self_normalized(
         As in :func:`inverse_propensity`.
     reward_range : tuple of float, optional
         The least and the largest possible reward, for intervals that hold for any number of rows.
-
-    Returns
-    -------
-    Estimate
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is invalid.
     """
     weights = importance_weights(propensities, target, tau)
     rewards = check_rewards(rewards, weights.size)
@@ -293,15 +275,6 @@ def direct_method(expected_of_target: Any, *, reward_range: tuple[float, float] 
         The expected reward in each row: the sum over actions of the probability times the expected reward.
     reward_range : tuple of float, default (0.0, 1.0)
         The least and the largest possible reward, for intervals. They do not show the error of the model.
-
-    Returns
-    -------
-    Estimate
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is invalid.
     """
     terms = numbers("expected_of_target", expected_of_target, 1)
     if terms.size == 0:
@@ -331,15 +304,6 @@ def doubly_robust(
         The expected reward of each logged action by a model.
     expected_of_target : array-like, shape (n,)
         The expected reward of the policy in each row by the model.
-
-    Returns
-    -------
-    Estimate
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is invalid.
     """
     rewards, weights, errors, base = _corrections(rewards, propensities, target, expected, expected_of_target, tau)
     bounds = _corrected_bounds(reward_range, rewards, errors, base, _largest_weight(propensities, tau))
@@ -364,15 +328,6 @@ def self_normalized_doubly_robust(
         As in :func:`doubly_robust`.
     reward_range : tuple of float, optional
         The least and the largest possible reward, to which intervals are clipped.
-
-    Returns
-    -------
-    Estimate
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is invalid.
     """
     rewards, weights, errors, base = _corrections(rewards, propensities, target, expected, expected_of_target, tau)
     its_range = None if reward_range is None else _checked_range(reward_range, rewards)
@@ -401,15 +356,6 @@ def switch(
     threshold : float, optional
         The largest weight to use. By default, the threshold with the least estimated mean squared error (Wang, Agarwal
         and Dudik, 2017). A smaller threshold has less variance and more bias.
-
-    Returns
-    -------
-    Estimate
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is invalid.
     """
     if threshold is not None:
         threshold = check_real("threshold", threshold, 0.0, 1e18)

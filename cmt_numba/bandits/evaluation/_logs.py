@@ -127,12 +127,7 @@ class Log:
         return check_choices(self.allowed, len(self))
 
     def take(self, rows: Any) -> Log:
-        """Return the log of some rows, selected by a slice, a mask or positions.
-
-        Returns
-        -------
-        Log
-        """
+        """Return the log of some rows, selected by a slice, a mask or positions."""
         for_all = not self._is_by_row()
         parts = {name: getattr(self, name) for name in ("contexts", "propensities", "times")}
         parts = {name: None if part is None else part[rows] for name, part in parts.items()}
@@ -176,10 +171,6 @@ class Log:
             The columns of the contexts: several of numbers, or one of lists of numbers.
         allowed : str, optional
             A column of lists of actions.
-
-        Returns
-        -------
-        Log
 
         Raises
         ------
@@ -266,10 +257,6 @@ def read_log(path: Any, **columns: Any) -> Log:
         frame, see :meth:`Log.from_frame`.
     **columns
         The names of the columns, see :meth:`Log.from_frame`.
-
-    Returns
-    -------
-    Log
 
     Raises
     ------

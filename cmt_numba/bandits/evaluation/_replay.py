@@ -66,15 +66,6 @@ def replay(policy: Any, log: Log, *, learn: bool = True, n_rewards: int | None =
         Stop after this number of kept rows.
     random_state : int or numpy.random.SeedSequence, default 0
         Seed of the rows that are dropped.
-
-    Returns
-    -------
-    Replay
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is invalid.
     """
     wanted = len(log) if n_rewards is None else check_integer("n_rewards", n_rewards, 1)
     usable = _usable(log, generator_of(random_state, "replay"))
