@@ -12,9 +12,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import t
 from shared.bandit_players import TASKS, Task, players_of
-from shared.labelled_sets import read_lines
 from shared.made_logs import SETS_OF_LOGS, World, logging_policies, rows_of_classes, world_of
-from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.svm import LinearSVC
 from tabulate import tabulate
 
@@ -22,7 +20,6 @@ from cmt_numba import CMTClassifier
 from cmt_numba.bandits import (
     UCB1,
     ArgmaxRegressor,
-    CMTBandit,
     EpsilonGreedy,
     HybridLinUCB,
     LinUCB,
@@ -150,57 +147,6 @@ def compare(options: argparse.Namespace) -> None:
             print(table[-1], flush=True)
     headers = ["task", "policy", "mean reward", "mean reward per fifth (with keys: per pass)", "us/round"]
     print(tabulate(table, headers=headers, disable_numparse=True, tablefmt="github"))
-
-
-SIZES = (1000, 31_102, 300_000)
-
-
-def read_packages(data: Path, n: int, n_rounds: int, rng: np.random.Generator) -> tuple[Any, Any, Any, list[str], list]:
-    """Return keys of packages, contexts, the package of each context, the summaries, and the words of contexts."""
-    summaries = [line["summary"] for line in read_lines(data / "packages" / "summaries.jsonl.gz")[:n]]
-    words = TfidfVectorizer(sublinear_tf=True)
-    keys = words.fit_transform(summaries)
-    wanted = rng.integers(0, n, n_rounds)
-    halves = [" ".join(rng.permutation(summaries[i].split())[::2]) for i in wanted]
-    return keys, words.transform(halves), wanted, summaries, halves
-
-
-OF_PACKAGES = (
-    DATA,
-    argument("--sizes", type=int, nargs="+", default=list(SIZES), metavar="N", help="numbers of actions"),
-)
-
-
-@commands.add(*OF_PACKAGES)
-def scale(options: argparse.Namespace, n_rounds: int = 5000, batch: int = 100) -> None:
-    """Measure the cost of a decision among 1,000, 31,102 and 300,000 actions.
-
-    Actions are software packages (``packages/summaries.jsonl.gz``, with one JSON object per line whose ``summary`` has
-    about ten words). Keys are tf-idf vectors of the summaries. A context is half of the words of one summary, and the
-    reward is 1 for its package. Prints microseconds of CPU time per decision and per reward, in batches of 100 and one
-    at a time, and the mean reward of the last half of the rounds.
-    """
-    table = []
-    for n in options.sizes:
-        keys, X, wanted, _, _ = read_packages(options.data, n, n_rounds, np.random.default_rng(0))
-        bandit = CMTBandit(random_state=0).add_actions(np.arange(n), keys)
-        rewards, times, single = np.zeros(n_rounds), np.zeros(2), []
-        for first in range(0, n_rounds, batch):
-            span, start = slice(first, first + batch), time.process_time()
-            decisions = bandit.act(X[span])
-            acted = time.process_time()
-            rewards[span] = decisions.actions == wanted[span]
-            bandit.reward(decisions.ids, rewards[span])
-            if first > 0:  # not the first round, which compiles kernels
-                times += acted - start, time.process_time() - acted
-        for i in range(min(1000, n_rounds)):
-            x, start = X[i : i + 1], time.perf_counter()
-            bandit.act(x)
-            single.append(time.perf_counter() - start)
-        micros = [*(times / (n_rounds - batch) * 1e6), np.percentile(single, 5) * 1e6]
-        table.append([f"{n:,}", *micros, f"{rewards[n_rounds // 2 :].mean():.3f}"])
-    headers = ["actions", "act, us", "learn, us", "act on one row, us (5th percentile)", "mean reward"]
-    print(tabulate(table, headers=headers, floatfmt=".0f", disable_numparse=[0, 4]))
 
 
 CAMPAIGNS = ("all", "men", "women")

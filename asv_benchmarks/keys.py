@@ -239,7 +239,7 @@ class Learned(Protocol):
         """Return the vectors of words."""
 
     def analogies(self, a: str, b: str, c: str, k: int, *, method: str) -> list[tuple[str, float]]:
-        """Return the words that are to ``c`` as ``b`` is to ``a``."""
+        """Return the words that relate to ``c`` as ``b`` relates to ``a``."""
 
 
 class ByFastText(NamedTuple):

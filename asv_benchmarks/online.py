@@ -21,7 +21,7 @@ from shared.labelled_sets import SETS, LabelledSet, coil, omniglot, synthetic, t
 from sklearn.linear_model import Perceptron, SGDClassifier
 from tabulate import tabulate
 
-from cmt_numba import CMTClassifier, CMTRetriever, ContextualMemoryTree
+from cmt_numba import CMTClassifier, ContextualMemoryTree
 from cmt_numba.evaluation import ProgressiveResult, growing_batches, progressive_validation
 from cmt_numba.rewards import LabelEquality
 
@@ -124,7 +124,6 @@ def progressive(options: argparse.Namespace) -> None:
 
 BATCHES = (100, 1000)
 BATCHES_OF_NEW, DIVISIONS = 10, 3
-STORED, FEW = (10_000, 100_000, 1_000_000), {1: 40, 100: 12}  # rows per batch, and the number of batches that are timed
 
 
 def learned(batches: list[np.ndarray], examples: LabelledSet, store: bool) -> tuple[CMTClassifier, float]:
@@ -185,47 +184,9 @@ def fading_rows(name: str, examples: LabelledSet) -> Iterator[list[Any]]:
         yield [name, store, before_all, after_all, fitted_all, fitted_all - after_all]
 
 
-def milliseconds(estimator: Any, X: Any, y: np.ndarray, n: int) -> list[float]:
-    """Return the median milliseconds of CPU time to learn a batch of each size when ``n`` rows are already stored.
-
-    The batches are too small for the estimator to refit on all rows.
-    """
-    estimator.fit(X[:n], y[:n])
-    at, medians = n, []
-    for size, n_batches in FEW.items():
-        times = []
-        for _ in range(1 + n_batches):
-            start = process_time()
-            estimator.partial_fit(X[at : at + size], y[at : at + size])
-            times.append(process_time() - start)
-            at += size
-        medians.append(1e3 * float(np.median(times[1:])))  # the first batch may compile
-    return medians
-
-
-def work_row(n: int) -> list[Any]:
-    """Return a row of the third table: learning when ``n`` rows are already stored."""
-    rng, few = np.random.default_rng(0), {"n_head_passes": 1, "n_router_passes": 1, "random_state": 0}
-    n_all = n + sum(size * (1 + n_batches) for size, n_batches in FEW.items())
-    y = rng.integers(1000, size=n_all)
-    X = rng.normal(size=(1000, 16)).astype(np.float32)[y] + 0.7 * rng.normal(size=(n_all, 16)).astype(np.float32)
-    own = np.where(np.arange(n_all) < n, np.arange(n_all), rng.integers(n, size=n_all))
-    words = rng.integers(20_000, size=(1000, 20))[y[:, None], rng.integers(20, size=(n_all, 5))]
-    words = np.hstack([words, rng.integers(20_000, size=(n_all, 3))])
-    texts = scipy.sparse.csr_array((np.ones(words.size, np.float32), words.ravel(), np.arange(0, words.size + 1, 8)))
-    texts.sum_duplicates()
-    return [
-        n,
-        *milliseconds(CMTClassifier(n_trees=1, **few), X, y, n),
-        *milliseconds(CMTClassifier(**few), texts, y, n),
-        *milliseconds(CMTClassifier(n_trees=1, **few), X, own, n),
-        *milliseconds(CMTRetriever("key", n_trees=1, n_reward_passes=0, random_state=0), X, y, n),
-    ]
-
-
 @commands.add(
     DATA,
-    argument("--parts", nargs="+", choices=("online", "fading", "work"), default=["online", "fading"]),
+    argument("--parts", nargs="+", choices=("online", "fading"), default=["online", "fading"]),
 )
 def batches(options: argparse.Namespace) -> None:
     """Compare learning in batches with a single fit, and measure forgetting of classes without new examples.
@@ -240,18 +201,12 @@ def batches(options: argparse.Namespace) -> None:
     tenth of these at a time, by ``partial_fit`` alone. It is a mean over several divisions of the classes. More classes
     lower the accuracy of any classifier, so the table also has the accuracy of one fit on all examples, and the
     additional loss of ``partial_fit``. Each is measured with and without stored examples; without them no old example
-    can be learned again.
-
-    The third table has the time of a ``partial_fit`` of a few rows when more and more rows are stored. Needs tabulate.
+    can be learned again. Needs tabulate.
     """
     folder = options.data
     if "online" in options.parts:
         headers = ["learner", "examples stored", "error", "seconds"]
         print(tabulate(online_rows(synthetic(1000, 10)), headers, "github", floatfmt=".4g"), flush=True)
-    if "work" in options.parts:
-        kinds = ("1,000 dense classes", "1,000 sparse classes", "one dense class per row", "retriever")
-        headers = ["rows stored", *(f"{kind}: {size}" for kind in kinds for size in FEW)]
-        print(f"\n{tabulate(map(work_row, STORED), headers, 'github', floatfmt='.3g')}", flush=True)
     if "fading" not in options.parts:
         return
     sets: dict[str, Callable[[], LabelledSet]] = {

@@ -7,7 +7,7 @@ import argparse
 import shutil
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,7 +18,22 @@ import numpy as np
 from shared.labelled_sets import read_lines
 from shared.products import best_by_product
 from shared.texts import packages
-from shared.vectors import FEATURES, N_ASKED, K, Vectors, bytes_of, clustered, features, file_of, graph_of, recall, unit
+from shared.vector_rivals import rivals_of
+from shared.vectors import (
+    FEATURES,
+    N_ASKED,
+    K,
+    Vectors,
+    bytes_of,
+    clustered,
+    features,
+    file_of,
+    graph_of,
+    low_rank,
+    recall,
+    summaries,
+    unit,
+)
 from sklearn.decomposition import TruncatedSVD
 from tabulate import tabulate
 
@@ -31,12 +46,11 @@ N_REWARDED = 2000
 TARGETS, EFFORTS = (0.9, 0.95, 0.98, 0.995), (10, 20, 30, 50, 100, 200)
 PROBED = 4, 16, 64  # probes of faiss's inverted file
 N_CHANGED = 500
-SHARES = (0.5, 0.1, 0.05, 0.01, 0.001)
-PARTS = "recall", "filters", "codes", "changes", "single", *FEATURES, "sparse", "rewards"
+PARTS = "recall", "codes", "changes", "single", *FEATURES, "sparse", "rewards"
 
 
-def compare_searches(name: str, data: Vectors, parts: list[str]) -> None:
-    """Print recall and times of searches with and without filters."""
+def compare_searches(name: str, data: Vectors) -> None:
+    """Print recall and times of searches."""
     n, stored = len(data.stored), MemoryStore(random_state=0)
     warm = MemoryStore(random_state=0)
     warm.add(range(300), data.stored[:300])  # compile all kernels
@@ -53,14 +67,8 @@ def compare_searches(name: str, data: Vectors, parts: list[str]) -> None:
         lists, seconds = file_of(data.stored)
         print(f"faiss IVF: built in {seconds:.1f} s")
     print()
-    if "recall" in parts:
-        rows = [list(row) for row in searches(stored, graph, lists, data)]
-        print(tabulate(rows, ["search", "recall", "us/query", "us, single row"], floatfmt=".3f"))
-    if "filters" in parts:
-        names = [
-            f"{name} {what}" for name in ("store", "NumPy", "faiss") for what in ("recall", "us", "us, single row")
-        ]
-        print(tabulate(list(filtered(stored, lists, data)), ["filter", *names], floatfmt=".3f"))
+    rows = [list(row) for row in searches(stored, graph, lists, data)]
+    print(tabulate(rows, ["search", "recall", "us/query", "us, single row"], floatfmt=".3f"))
 
 
 def searches(store: MemoryStore, graph: Any, lists: Any, data: Vectors) -> Iterator[tuple[str, float, float, float]]:
@@ -263,38 +271,6 @@ def compare_single_changes(n: int, n_features: int) -> None:
     print(tabulate(rows, ["index", "upsert", "add", "delete"], floatfmt=".0f"))
 
 
-def filtered(store: MemoryStore, lists: Any, data: Vectors) -> Iterator[list[Any]]:
-    """Yield the share of the memories that each filter selects, and times in a batch and alone: store, NumPy, faiss."""
-    rng, some = np.random.default_rng(1), data.asked[:200]
-    for share in SHARES:
-        chosen = np.sort(rng.choice(len(data.stored), max(K, int(share * len(data.stored))), replace=False))
-        prepared = store.filter(keys=chosen)
-        store.calibrate(K, prepared)
-        searches: list[Callable[[np.ndarray], np.ndarray]] = [
-            lambda asked: store.query(asked, K, where=prepared).keys,  # noqa: B023
-            lambda asked: best_of_gathered(asked, data.stored, chosen),  # noqa: B023
-        ]
-        if lists is not None:
-            import faiss
-
-            how = faiss.SearchParametersIVF(sel=faiss.IDSelectorBatch(chosen), nprobe=16)
-            searches.append(lambda asked: lists.search(asked, K, params=how)[1])  # noqa: B023
-        true, row = searches[1](some), [share]
-        for search in searches:
-            found, seconds = timed(lambda: search(some))  # noqa: B023
-            _, single = timed(lambda: [search(one[None]) for one in some[:20]])  # noqa: B023
-            row += [recall(found, true), 1e6 * seconds / len(some), 1e6 * single / 20]
-        yield row
-
-
-def best_of_gathered(asked: np.ndarray, stored: np.ndarray, chosen: np.ndarray) -> np.ndarray:
-    """Return the positions of the best of some rows for each query, by a product with a copy of these rows."""
-    scores = asked @ stored[chosen].T
-    best = np.argpartition(-scores, K - 1, axis=1)[:, :K]
-    order = np.argsort(-np.take_along_axis(scores, best, axis=1), axis=1, kind="stable")
-    return np.asarray(chosen[np.take_along_axis(best, order, axis=1)])
-
-
 def rewarded(folder: Path, n: int) -> Iterator[tuple[str, Any, np.ndarray, Any, np.ndarray]]:
     """Yield names, vectors to store with their values, and queries with the values that they should find."""
     texts = packages(folder, n, n_queries=N_REWARDED + N_ASKED)
@@ -360,13 +336,13 @@ def compare_rewards(folder: Path, n: int, rate: float | None) -> None:
     argument("--parts", nargs="+", choices=PARTS),
 )
 def compare(options: argparse.Namespace) -> None:
-    """Compare ``MemoryStore`` with hnswlib, faiss and NumPy: recall at 10 and time, filters, changes and rewards.
+    """Compare ``MemoryStore`` with hnswlib and faiss: recall at 10 and time, changes and rewards.
 
     Expects ``omniglot_background/hog.npz`` as in ``shared/labelled_sets.py``, ``packages/summaries.jsonl.gz`` as in
     ``shared/texts.py``, ``flickr8k/images.jsonl.gz`` as in ``texts.py rerankers``, and ``coil100/mobilenet.npz`` and
     ``flickr8k/mobilenet.npz`` with features ``X``.
 
-    - Recall and filters: clustered vectors, and features of pictures, every tenth of which is a query.
+    - Recall: clustered vectors, and features of pictures, every tenth of which is a query.
     - Sparse: package summaries as BM25 vectors, compared with nmslib's graph and a sparse product.
     - Codes: clustered vectors stored in full, and as 8-bit codes only.
     - Changes: recall after every vector has been replaced and half of them have been deleted.
@@ -377,8 +353,8 @@ def compare(options: argparse.Namespace) -> None:
     are left out unless these are installed.
     """
     parts = options.parts or list(PARTS)
-    if "recall" in parts or "filters" in parts:
-        compare_searches("clustered", clustered(options.n, options.features), parts)
+    if "recall" in parts:
+        compare_searches("clustered", clustered(options.n, options.features))
     if "codes" in parts:
         compare_codes(options.n, options.features)
     if "changes" in parts:
@@ -387,7 +363,7 @@ def compare(options: argparse.Namespace) -> None:
         compare_single_changes(options.n, options.features)
     for name in FEATURES:
         if name in parts:
-            compare_searches(name, features(options.data, name), ["recall", "filters"])
+            compare_searches(name, features(options.data, name))
     if "sparse" in parts:
         compare_sparse(options.data, options.packages)
     if "rewards" in parts:
@@ -596,6 +572,158 @@ def first(options: argparse.Namespace) -> None:
     headers = ["store", "first query", "target 0.995", "filter, 1/2", "filter, 1/7", "longest", "median"]
     print(f"CPU time in ms, {options.features} features; the first rows include compilation\n")
     print(tabulate(table, headers, floatfmt=".2f"))
+
+
+@commands.add(
+    DATA,
+    argument("--n", type=int, default=50_000, help="vectors of each set, if there are as many"),
+    argument("--features", type=int, default=256, help="features of clusters, vectors of low rank and texts"),
+    argument("--sets", nargs="+", default=["clusters", "low rank", "pictures", "texts"]),
+)
+def rivals(options: argparse.Namespace) -> None:
+    """Compare the time that a recall takes with the product in NumPy, faiss, hnswlib, ScaNN and SVS, on one thread.
+
+    Of each library the fastest setting that was tried is shown, for a batch of 1,000 rows and for single rows.
+    """
+    n, d = options.n, options.features
+    sets = {
+        "clusters": lambda: clustered(n, d),
+        "low rank": lambda: low_rank(n, d),
+        "pictures": lambda: features(options.data, "flickr8k"),
+        "texts": lambda: summaries(options.data, n, d),
+    }
+    for name in options.sets:
+        data = sets[name]()
+        print(f"\n{name}: {data.stored.shape[0]} x {data.stored.shape[1]}\n", flush=True)
+        headers = [
+            "",
+            "built in s",
+            *(f"{what} {target}" for target in (0.95, 0.99) for what in ("batch", "single row")),
+        ]
+        print(tabulate(list(compared(data)), headers), flush=True)
+
+
+def compared(data: Vectors) -> Iterator[list[Any]]:
+    """Yield the time to build each index, and its recall and times for two targets."""
+    stored, asked = data
+    product = lambda some: np.argpartition(some @ stored.T, -K, axis=1)[:, -K:]  # noqa: E731
+    true, table = product(asked), {0.95: "", 0.99: ""}
+
+    def cells(measured: list[tuple[float, float, str]]) -> list[str]:
+        """Return the fastest searches that reach each target, in a batch and alone."""
+        shown = []
+        for target in table:
+            for column in (1, 2):
+                reached = [row for row in measured if row[0] >= target]
+                best = min(reached, key=lambda row: row[column], default=None)
+                shown.append("" if best is None else f"{best[0]:.3f}, {best[column]:.0f} us")
+        return shown
+
+    def measured(search: Callable[[np.ndarray], Any]) -> tuple[float, float, float]:
+        search(asked[:1])
+        found = search(asked)
+        batch = min(timed(lambda: search(asked))[1] for _ in range(3)) / len(asked)
+        ones = np.split(asked[:200], 200)
+        single = min(timed(lambda: [search(one) for one in ones])[1] for _ in range(3)) / len(ones)
+        return recall(np.asarray(found), true), 1e6 * batch, 1e6 * single
+
+    store = MemoryStore(random_state=0, n_threads=1)
+    _, seconds = timed(lambda: store.add(range(len(stored)), stored))
+    row = ["store", f"{seconds:.1f}"]
+    for target in table:
+        store.calibrate(K, target_recall=target)
+        share, batch, single = measured(lambda some: store.query(some, K, target_recall=target).keys)  # noqa: B023
+        row += [f"{share:.3f}, {batch:.0f} us", f"{share:.3f}, {single:.0f} us"]
+    yield row
+    for rival in rivals_of(stored):
+        results: list[Any] = []
+        for _, search in rival.searches:
+            if recall(np.asarray(search(asked)), true) >= min(table):
+                results.append(measured(search))
+            if results and results[-1][0] >= max(table) and len(results) > 1:
+                break
+        yield [rival.name, f"{rival.seconds:.1f}", *cells(results)]
+    yield ["product", "0.0", *cells([measured(product)])]
+
+
+SHARES = (0.5, 0.1, 0.05, 0.01, 0.005, 0.001)
+N_TIMED, N_REPEATED = 200, 20  # queries of a batch, and repetitions
+
+
+@commands.add(
+    argument("--n", type=int, default=60_000, help="clustered vectors"),
+    argument("--features", type=int, default=384),
+)
+def filters(options: argparse.Namespace) -> None:
+    """Compare filtered queries with NumPy and with faiss's ID selectors: recall at 10, in a batch and single.
+
+    NumPy copies the candidates and multiplies them; "at hand" multiplies a copy made before. faiss scans 16 lists of an
+    IVF index, or all vectors, with ``IDSelectorBitmap``. Times are microseconds of CPU time per query, the first
+    quartile of repetitions in turns. Rows of faiss are left out unless it is installed.
+    """
+    data, rng = clustered(options.n, options.features), np.random.default_rng(1)
+    store, rows, indexes = MemoryStore(random_state=0, n_threads=1), list[list[Any]](), dict[str, Any]()
+    store.add(range(options.n), data.stored)
+    if find_spec("faiss"):
+        indexes = {f"faiss {kind}": file_of(data.stored, lists=kind == "IVF")[0] for kind in ("IVF", "Flat")}
+    for share in SHARES:
+        chosen = np.sort(rng.choice(options.n, max(K, int(share * options.n)), replace=False))
+        prepared, at_hand = store.filter(keys=chosen), data.stored[chosen]
+        store.calibrate(K, prepared)
+        searches: dict[str, Callable[[np.ndarray], Any]] = {
+            "store": partial(store.query, k=K, where=prepared),
+            "NumPy": lambda asked: best_of_gathered(asked, data.stored, chosen),  # noqa: B023
+            "at hand": lambda asked: chosen[best_of_gathered(asked, at_hand, slice(None))],  # noqa: B023
+        }
+        searches |= {name: selected(index, chosen, options.n) for name, index in indexes.items()}
+        some, true = data.asked[:N_TIMED], searches["NumPy"](data.asked[:N_TIMED])
+        singles = {name: partial(one_by_one, search, some[:50]) for name, search in searches.items()}
+        batches = {name: partial(search, some) for name, search in searches.items()}
+        times = quartiles(batches, N_TIMED), quartiles(singles, 50)
+        for name, search in searches.items():
+            found = search(some)
+            recalled = recall(getattr(found, "keys", found), true)
+            rows.append([f"{100 * share:g} %", name, recalled, times[0][name], times[1][name]])
+    print(f"\nfilters, {options.n} x {options.features}\n")
+    print(tabulate(rows, ["candidates", "search", "recall", "us/query", "us, single row"], floatfmt=".3f"))
+
+
+def selected(index: Any, chosen: np.ndarray, n: int) -> Callable[[np.ndarray], Any]:
+    """Return a search of faiss among some vectors."""
+    import faiss
+
+    bits = np.packbits(np.isin(np.arange(n), chosen), bitorder="little")
+    selector = faiss.IDSelectorBitmap(bits)
+    how = faiss.SearchParameters(sel=selector)
+    if hasattr(index, "nlist"):
+        how = faiss.SearchParametersIVF(sel=selector, nprobe=16)
+    return lambda asked: index.search(asked, K, params=how)[1]
+
+
+def one_by_one(search: Callable[[np.ndarray], Any], asked: np.ndarray) -> None:
+    """Search for each row alone."""
+    for i in range(len(asked)):
+        search(asked[i : i + 1])
+
+
+def quartiles(works: Mapping[str, Callable[[], Any]], n: int) -> dict[str, float]:
+    """Return the first quartile of the microseconds of each function for one of ``n`` queries, run in turns."""
+    times: dict[str, list[float]] = {name: [] for name in works}
+    for i in range(N_REPEATED + 2):
+        for name, work in works.items():
+            seconds = timed(work)[1]
+            if i >= 2:  # the first compile
+                times[name].append(seconds)
+    return {name: 1e6 * float(np.quantile(spent, 0.25)) / n for name, spent in times.items()}
+
+
+def best_of_gathered(asked: np.ndarray, stored: np.ndarray, chosen: Any) -> Any:
+    """Return the positions of the best of some rows for each query, by a product with a copy of these rows."""
+    scores = asked @ stored[chosen].T
+    best = np.argpartition(-scores, K - 1, axis=1)[:, :K]
+    order = np.argsort(-np.take_along_axis(scores, best, axis=1), axis=1, kind="stable")
+    positions = np.take_along_axis(best, order, axis=1)
+    return positions if isinstance(chosen, slice) else chosen[positions]
 
 
 main = commands.main

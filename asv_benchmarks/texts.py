@@ -1,4 +1,4 @@
-"""Compare text searches and classifiers: BM25, trees, learned term weights, and re-ranking."""
+"""Compare text searches and classifiers: BM25, trees, and re-ranking."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ from time import process_time
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy.sparse
 from shared.labelled_sets import MOST_QUERIES, read_lines
 from shared.products import best_by_product
 from shared.texts import TEXT_SETS, TOKEN, Texts, bible, packages
@@ -29,13 +28,14 @@ from sklearn.feature_extraction.text import HashingVectorizer, TfidfTransformer,
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.metrics import roc_auc_score
 from sklearn.pipeline import make_pipeline, make_union
-from sklearn.preprocessing import StandardScaler, normalize
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.svm import LinearSVC
 from tabulate import tabulate
 
 from cmt_numba import CMTClassifier, CMTRetriever, ContextualMemoryTree
 from cmt_numba.reranking import Reranker
 from cmt_numba.text import BM25Vectorizer, FastTextClassifier, TextClassifier
+from cmt_numba.text._encoders import Encoder
 
 commands = Commands(__doc__)
 
@@ -247,70 +247,6 @@ def trees(options: argparse.Namespace) -> None:
     print(f"\nPeak resident memory: {peak / 1024:.0f} MB ({before_trees / 1024:.0f} MB before the first tree).")
 
 
-N_REWARDED = (0, 20, 100, 500, 2000)
-N_ASKED, N_SHOWN = 2000, 10
-STORED, ASKED = ("KJV", "YLT", "Darby"), ("ASV", "BBE")
-
-
-def from_rewards(folder: Path, n_stored: int) -> Iterator[list[Any]]:
-    """Yield the number of rewarded queries, the error of other queries, and the seconds to learn."""
-    texts = packages(folder, n_stored, n_queries=2 * N_ASKED)
-    vectorizer = BM25Vectorizer()
-    keys = vectorizer.fit_transform(texts.stored)
-    shown = best_by_product(vectorizer.transform(texts.queries[N_ASKED:]), keys, N_SHOWN)
-    rewards = shown == texts.answers[N_ASKED:, None]
-    for n in N_REWARDED:
-        vectorizer.term_weights_ = None
-        start = process_time()
-        if n > 0:
-            vectorizer.learn_weights(texts.queries[N_ASKED : N_ASKED + n], keys, shown[:n], rewards[:n])
-        seconds = process_time() - start
-        best = best_by_product(vectorizer.transform(texts.queries[:N_ASKED]), keys, 1)[:, 0]
-        yield [n, np.mean(best != texts.answers[:N_ASKED]), seconds]
-
-
-def from_examples(folder: Path, asked: str) -> list[Any]:
-    """Return the errors of BM25 and of classifiers that have learned from the same texts."""
-    verses = [line["text"] for line in read_lines(folder / "bible/verses.jsonl.gz")]
-    there = [i for i, verse in enumerate(verses) if verse.get(asked)]
-    answers = np.random.RandomState(0).permutation(there)[:MOST_QUERIES]
-    of_verse = np.array([i for name in STORED for i, verse in enumerate(verses) if verse.get(name)])
-    vectorizer = BM25Vectorizer()
-    keys = vectorizer.fit_transform([verse[name] for name in STORED for verse in verses if verse.get(name)])
-    queries = vectorizer.transform([verses[i][asked] for i in answers])
-    errors = [np.mean(of_verse[best_by_product(queries, keys, 1)[:, 0]] != answers)]
-    for n_passes in (0, 5):
-        classifier = CMTClassifier(n_head_passes=n_passes, store_examples=False, random_state=0).fit(keys, of_verse)
-        errors.append(1.0 - classifier.score(queries, answers))
-    return [asked, *errors]
-
-
-@commands.add(
-    DATA,
-    argument("--packages", type=int, default=30_000, help="number of packages stored"),
-    argument("--asked", nargs="*", choices=ASKED, default=ASKED, help="translations to query with"),
-)
-def term_weights(options: argparse.Namespace) -> None:
-    """Compare BM25 with learned term weights, from rewards and from further examples.
-
-    Expects the files that ``shared/texts.py`` describes.
-
-    - Packages: BM25 answers 2,000 queries with ten packages each. The right package gets the reward 1, the others 0.
-      ``BM25Vectorizer.learn_weights`` learns term weights from the rewards of some of these queries; the table has
-      their number. The error is measured on 2,000 other queries.
-    - Bible: three translations of each verse are stored, and those of a fourth are queries. BM25 answers with the verse
-      of the best text. ``CMTClassifier`` learns from the texts as examples.
-
-    All searches but the classifier's are exact. Needs tabulate.
-    """
-    rows = from_rewards(options.data, options.packages)
-    print(tabulate(rows, ["rewarded queries", "error", "learn, s"], "github", floatfmt=".4f"), flush=True)
-    if options.asked:
-        rows = (from_examples(options.data, asked) for asked in options.asked)
-        headers = ["queries", "BM25", "CMTClassifier, means", "CMTClassifier"]
-        print(f"\n{tabulate(rows, headers, 'github', floatfmt='.4f')}")
-
-
 N_QUERIES, N_FOUND, N_LEAVES = 2000, 20, 64
 
 
@@ -369,7 +305,6 @@ TASKS: dict[str, Callable[[Path], Task]] = {
 def models() -> dict[str, Any]:
     """Return the models that re-rank."""
     found: dict[str, Any] = {"linear": make_pipeline(StandardScaler(), Ridge()), "boosted": None, "validated": None}
-    found["margins"] = None
     if find_spec("xgboost"):
         from xgboost import XGBRanker, XGBRegressor
 
@@ -377,37 +312,6 @@ def models() -> dict[str, Any]:
         found["XGBoost, squared"] = XGBRegressor(**options)
         found["XGBoost, pairwise"] = XGBRanker(objective="rank:pairwise", **options)
     return found
-
-
-def margins(tree: ContextualMemoryTree, keys: Any, ids: np.ndarray) -> np.ndarray:
-    """Return by how much routers miss their margin on the paths to the leaves of memories, in the shape of ``ids``.
-
-    This is the priority of a leaf in a search, and the minimum over all trees. Keys are sparse, and ids are those of
-    the tree.
-    """
-    state, keys = tree._forest.allocated(), normalize(keys)
-    slots = np.searchsorted(state.keys.ids[: len(tree)], np.maximum(ids, 0))  # ids are in order, as nothing was removed
-    least = np.full(ids.shape, np.inf, np.float32)
-    for nodes, leaves, table, leaf_of in zip(
-        state.nodes, state.leaves, state.routers.table, state.leaf_of, strict=True
-    ):
-        starts, sizes = nodes["table_start"].astype(np.int64) << 4, np.where(nodes["table_bits"] > 0, 1, 0)
-        sizes <<= nodes["table_bits"]
-        cells = np.repeat(starts - np.cumsum(sizes) + sizes, sizes) + np.arange(sizes.sum())
-        owners, used = np.repeat(np.arange(nodes.size), sizes), table["feature"][cells] >= 0
-        routers = scipy.sparse.csr_array(
-            (table["weight"][cells][used], (table["feature"][cells][used], owners[used])), (keys.shape[1], nodes.size)
-        )
-        of_nodes = (keys @ routers).toarray() + nodes["bias"]
-        leaf, short = leaf_of[slots].astype(np.int64), np.zeros(ids.shape, np.float32)
-        place, node = ~leaf, leaves["parent"][leaf].astype(np.int64)
-        while (node >= 0).any():
-            right = nodes["child"][node][..., 1] == place
-            margin = np.where(right, 1.0, -1.0) * np.take_along_axis(of_nodes, np.maximum(node, 0), 1)
-            short += np.where(node >= 0, np.maximum(0.0, state.parameters.sure_margin - margin), 0.0)
-            place, node = node, np.where(node >= 0, nodes["parent"][node], -1)
-        least = np.minimum(least, short)
-    return least
 
 
 def rows_of_task(task: Task, n_rewarded: list[int]) -> Iterator[list[Any]]:
@@ -424,13 +328,6 @@ def rows_of_task(task: Task, n_rewarded: list[int]) -> Iterator[list[Any]]:
     right &= hits.ids >= 0
     asked, n = hits.between(0, task.n_asked), task.n_asked
     queries, answers = task.queries[:n], task.answers[:n]
-    short = margins(retriever.forest_, asked_keys, hits.ids)
-    of_pair = {
-        (query, task.stored[i]): value
-        for query, found, values in zip(task.queries, hits.ids, short, strict=True)
-        for i, value in zip(found, values, strict=True)
-    }
-    feature = lambda queries, documents: [of_pair[pair] for pair in zip(queries, documents, strict=True)]  # noqa: E731
     first_right = lambda ids: np.mean(task.values[ids[:, 0]] == answers)  # noqa: E731
     plain = BM25Vectorizer(norm=None).fit(task.stored)
     for n_learned in n_rewarded:
@@ -442,8 +339,6 @@ def rows_of_task(task: Task, n_rewarded: list[int]) -> Iterator[list[Any]]:
         for name, model in models().items():
             start = process_time()
             reranker = Reranker(model, vectorizer=plain, validate=name == "validated", random_state=0)
-            if name == "margins":
-                reranker.set_params(features=[*reranker.features, feature])
             reranker.fit(task.queries[log], task.stored, shown, right[log].astype(float))
             learned = process_time()
             found = reranker.rerank(queries, task.stored, asked, 1)
@@ -470,10 +365,9 @@ def rerankers(options: argparse.Namespace) -> None:
     A ``CMTRetriever`` on BM25 keys finds 20 texts for each query. For the rewarded queries, right texts get the reward
     1 and others 0. Prints the accuracy of the first result on other queries: by the search alone, after
     ``CMTRetriever.feedback``, and re-ranked by models that have learned from the same rewards. "validated" is the
-    boosted model with ``validate=True``. "margins" is the boosted model with a further feature: by how much the routers
-    miss their margin on the path to the document's leaf. Then prints the share of queries with a right text among the
-    20, and microseconds of CPU time per query on one thread, for the search with its keys and for re-ranking by each
-    model. Needs tabulate. Columns of xgboost are left out unless it is installed.
+    boosted model with ``validate=True``. Then prints the share of queries with a right text among the 20, and
+    microseconds of CPU time per query on one thread, for the search with its keys and for re-ranking by each model.
+    Needs tabulate. Columns of xgboost are left out unless it is installed.
     """
     headers = ["set", "rewarded queries", "search", "feedback", *models(), f"recall at {N_FOUND}", "search, us"]
     headers += [f"{name}, us" for name in models()]
@@ -539,6 +433,15 @@ def rival_classifiers() -> dict[str, Callable[[], Any]]:
     }
 
 
+def encoder_rivals(encoder: str) -> dict[str, Callable[[], Any]]:
+    """Return classifiers on the vectors of an encoder alone. Each text is encoded once."""
+    encode = FunctionTransformer(Encoder(encoder, most_remembered=10**6).encode)
+    return {
+        f"logistic, {encoder}": lambda: make_pipeline(encode, LogisticRegression(C=10.0)),
+        f"CMTClassifier, {encoder}": lambda: make_pipeline(encode, CMTClassifier(random_state=0)),
+    }
+
+
 def calibration_error(classifier: Any, texts: list[str], answers: np.ndarray) -> float:
     """Return the expected calibration error, with ten bins of the highest probability."""
     proba = classifier.predict_proba(texts)
@@ -581,14 +484,17 @@ def classifier(options: argparse.Namespace) -> None:
     The folders have lines ``{"text": ..., "label": ...}`` and may have out-of-scope questions in ``oos.jsonl.gz``.
 
     Prints errors (the mean over seeds), seconds to fit and microseconds to classify one text: CPU time on one thread.
-    For ``TextClassifier``, also prints the calibration error, microseconds to learn one text, megabytes of the file,
-    the area under the curve for out-of-scope questions and, with the fewest shots, errors on classes that are added
-    later text by text, compared with a classifier that has learned all classes at once. Needs tabulate.
+    For ``TextClassifier``, also prints the calibration error, the area under the curve for out-of-scope questions,
+    megabytes of the file, the mean time and the longest time to learn one text and, with the fewest shots, errors on
+    classes that are added later text by text, compared with a classifier that has learned all classes at once. With
+    ``--encoder``, also compares classifiers on the vectors of the encoder alone. Needs tabulate.
     """
     ours = {"TextClassifier": lambda: TextClassifier(random_state=0)}
     if options.encoder:
         ours[f"TextClassifier, {options.encoder}"] = lambda: TextClassifier(options.encoder, random_state=0)
     learners = ours if options.alone else ours | rival_classifiers()
+    if options.encoder and not options.alone:
+        learners |= encoder_rivals(options.encoder)
     for folder in options.folders:
         data, rows, further = taught(folder), [], []
         n_later = options.later or np.unique(data.labels).size // 5
@@ -601,13 +507,13 @@ def classifier(options: argparse.Namespace) -> None:
                 row.append(np.mean([np.mean(one.predict(data.queries) != data.answers) for one, _ in fitted]))
                 row.append(np.mean([seconds for _, seconds in fitted]))
                 if name in ours:
-                    further.append([name, shots, *facts(fitted[0][0], data)])
+                    further.append([name, shots, *np.mean([facts(one, data) for one, _ in fitted], axis=0)])
             rows.append([*row, 1e6 * seconds_of_each(fitted[0][0].predict, [[text] for text in data.queries])])
         headers = [h for shots in options.shots for h in (f"{shots} shots", "fit, s")]
         print(
             f"\n{folder.name}\n", tabulate(rows, ["", *headers, "classify one, us"], "github", floatfmt=".3f"), sep="\n"
         )
-        names = ["", "shots", "calibration error", "out of scope", "file, MB", "learn one, us"]
+        names = ["", "shots", "calibration error", "out of scope", "file, MB", "learn one, us", "longest, ms"]
         print("\n", tabulate(further, names, "github", floatfmt=".3f"), sep="", flush=True)
         few = data.shots(int(options.shots[0]), 0)
         live = [[name, *live_error(learner, few, n_later)] for name, learner in ours.items()]
@@ -627,14 +533,34 @@ def seconds_of_each(work: Callable[..., Any], *arguments: list[Any]) -> float:
 
 
 def facts(classifier: Any, data: Taught) -> list[float]:
-    """Return the calibration error, out-of-scope detection, file size and learning time of a fitted classifier."""
+    """Return the calibration error, out-of-scope detection, file size and learning times of a fitted classifier."""
     auc = out_of_scope(classifier, data) if data.others else np.nan
     with tempfile.NamedTemporaryFile() as file:
         classifier.save(file.name)
         size = Path(file.name).stat().st_size
     error = calibration_error(classifier, data.queries, data.answers)
-    learned = seconds_of_each(classifier.partial_fit, [[text] for text in data.queries], data.answers[:, None].tolist())
-    return [error, auc, size / 1e6, 1e6 * learned]
+    pairs = list(zip(data.queries, data.answers, strict=True))[:N_WARMING]
+    learned = [timed(lambda pair=pair: classifier.partial_fit([pair[0]], [pair[1]]))[1] for pair in pairs]
+    return [error, auc, size / 1e6, 1e6 * np.mean(learned[1:]), 1e3 * max(learned[1:])]
+
+
+FOREIGN = {
+    "wie ist das Wetter morgen": "weather",
+    "réserve un vol pour Paris": "book_flight",
+    "¿cuál es el saldo de mi cuenta?": "balance",
+    "我的信用卡丢了": "report_lost_card",
+    "qual è la capitale della Francia": "no intent",
+}
+
+
+@commands.add(argument("folder", type=Path, help="clinc150"), argument("--shots", type=int, default=5))
+def languages(options: argparse.Namespace) -> None:
+    """Classify texts in other languages than the one that was taught, with ``encoder="use"``. Needs tabulate."""
+    data = taught(options.folder).shots(options.shots, 0)
+    fitted = TextClassifier("use", random_state=0).fit(data.texts, data.labels)
+    best, chances = fitted.top_classes(list(FOREIGN), 1)
+    rows = zip(FOREIGN, FOREIGN.values(), fitted.classes_[best[:, 0]], chances[:, 0], strict=True)
+    print(tabulate(rows, ["text", "meaning", "answer", "probability"], "github", floatfmt=".2f"))
 
 
 main = commands.main

@@ -4,24 +4,29 @@ Kernels have no bounds checks, so every array passes through these functions fir
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, NoReturn, Protocol
 
 import numpy as np
 import scipy.sparse
 
-from ._change import share_rows
+from ._arrays import label_array as label_array
+from ._arrays import unmasked
+from ._change import map_threads, spans
 from ._forest import (
+    INVALID_CELLS,
     LEFT,
     MOST_FEATURES,
     NODES_END,
     NONE,
     RIGHT,
+    SORTED_CELLS,
     Exploration,
     Hits,
     Rows,
     State,
-    is_canonical,
+    check_cells,
     normalize_rows,
+    sort_cells,
 )
 
 MOST_WANTED = 1_000_000
@@ -38,7 +43,7 @@ _FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
 _CSR = (scipy.sparse.csr_array, scipy.sparse.csr_matrix)
 
 _DTYPES_OF_HITS = tuple(map(np.dtype, ("i8", "f4", "i4", "i4", "i4", "i1", "f4")))
-_FOREIGN_EXPLORATION = "hits.exploration must come from this forest: pass hits as query has returned them"
+_FOREIGN_EXPLORATION = "hits.exploration must come from this forest: pass the hits that query returned, unchanged"
 
 _EMPTY_INDICES = np.empty(0, np.int32)
 _INTEGERS = (int, np.integer)
@@ -69,39 +74,50 @@ def check_rows(X: Any, *, sparse: bool | None = None, n_features: int | None = N
         If ``X`` does not have two dimensions, is empty, has the wrong width, holds NaN, infinity or a value too large
         for float32, or is a sparse matrix with invalid indices.
     """
-    if is_plain(X, n_features):
-        if type(X) is np.ndarray and not sparse:
-            return _dense_rows(X if X.dtype == np.float32 else _as_float32(X), n_threads)
-        if type(X) is not np.ndarray and sparse is not False:
-            return _sparse_rows(_as_float32(X.data), X.indices, X.indptr, X.shape[1], n_threads)
+    form = _form_of(X, n_features)
+    if form != INVALID_CELLS:
+        if type(X) is np.ndarray:
+            if not sparse:
+                return _dense_rows(X if X.dtype == np.float32 else _as_float32(X), n_threads)
+        elif sparse is not False:
+            values, indices, offsets = _as_float32(X.data), X.indices, X.indptr
+            if form != SORTED_CELLS:
+                values, indices = values.copy(), indices.copy()
+            if form == SORTED_CELLS or sort_cells(values, indices, offsets):
+                return _sparse_rows(values, indices, offsets, X.shape[1], n_threads)
     return unit_rows(check_matrix(X, n_features=n_features), sparse=sparse, n_threads=n_threads)
 
 
 def is_plain(X: Any, n_features: int | None = None) -> bool:
-    """Return whether rows need no conversion, so that only NaN and infinity remain to be checked.
+    """Return whether rows need no conversion by NumPy or SciPy, so that :func:`check_rows` suffices.
 
     It takes about a microsecond. Rows for which it returns False may be valid: the full checks convert or refuse them.
 
     Parameters
     ----------
     X : Any
-        Plain are C-contiguous arrays and canonical CSR matrices with int32 indices, of float32 or float64, with at
-        least one row.
+        Plain are C-contiguous arrays and valid CSR matrices with int32 indices, of float32 or float64, with at least
+        one row.
     n_features : int, optional
         The required width.
     """
+    return _form_of(X, n_features) != INVALID_CELLS
+
+
+def _form_of(X: Any, n_features: int | None) -> int:
+    """Return the form of plain rows as :func:`check_cells` does, or ``INVALID_CELLS`` for other rows."""
     kind = type(X)
     if kind is not np.ndarray and kind not in _CSR:
-        return False
+        return INVALID_CELLS
     shape = X.shape
     if len(shape) != 2 or shape[0] == 0 or not 0 < shape[1] <= MOST_FEATURES or n_features not in (None, shape[1]):
-        return False
+        return INVALID_CELLS
     if kind is np.ndarray:
-        return X.dtype in _FLOATS and X.flags.carray
+        return SORTED_CELLS if X.dtype in _FLOATS and X.flags.carray else INVALID_CELLS
     values, indices, offsets = X.data, X.indices, X.indptr
     if not type(values) is type(indices) is type(offsets) is np.ndarray:
-        return False
-    return (
+        return INVALID_CELLS
+    is_plain = (
         values.flags.carray
         and indices.flags.carray
         and offsets.flags.carray
@@ -110,8 +126,8 @@ def is_plain(X: Any, n_features: int | None = None) -> bool:
         and indices.dtype == offsets.dtype == np.int32
         and values.size == indices.size
         and offsets.size == shape[0] + 1
-        and is_canonical(indices, offsets, shape[1])
     )
+    return check_cells(indices, offsets, shape[1]) if is_plain else INVALID_CELLS
 
 
 def unit_rows(X: Any, *, sparse: bool | None = None, n_threads: int = 1) -> Rows:
@@ -174,23 +190,10 @@ def sound(X: Any) -> Any:
     return _as_csr(X) if scipy.sparse.issparse(X) else X
 
 
-def unmasked(name: str, value: Any) -> Any:
-    """Return an array-like unchanged if it has no masked entries.
-
-    Raises
-    ------
-    ValueError
-        If it has masked entries: the values below the mask would be taken for real.
-    """
-    if type(value) is not np.ndarray and np.ma.is_masked(value):
-        raise ValueError(f"{name} must have no masked entries: fill them in or leave them out")
-    return value
-
-
 def _dense_rows(X: np.ndarray, n_threads: int) -> Rows:
     n_rows, width = X.shape
     offsets = np.arange(0, (n_rows + 1) * width, width, dtype=np.int64)
-    return Rows(_normalized(X.reshape(-1), offsets, n_threads), _EMPTY_INDICES, offsets, width, False)
+    return Rows(_normalized(X.reshape(-1), _EMPTY_INDICES, offsets, n_threads), _EMPTY_INDICES, offsets, width, False)
 
 
 def _sparse_rows(values: np.ndarray, indices: np.ndarray, offsets: np.ndarray, width: int, n_threads: int) -> Rows:
@@ -199,7 +202,7 @@ def _sparse_rows(values: np.ndarray, indices: np.ndarray, offsets: np.ndarray, w
         X.eliminate_zeros()
         values, indices, offsets = X.data, X.indices, X.indptr
     offsets = offsets.astype(np.int64)
-    return Rows(_normalized(values, offsets, n_threads), indices.astype(np.int32), offsets, width, True)
+    return Rows(_normalized(values, indices, offsets, n_threads), indices.astype(np.int32), offsets, width, True)
 
 
 def _as_csr(X: Any) -> scipy.sparse.csr_array:
@@ -219,7 +222,7 @@ def _as_csr(X: Any) -> scipy.sparse.csr_array:
         elif X.format == "dia":
             X = scipy.sparse.dia_array((X.data, X.offsets), X.shape)  # checks
         elif X.format == "lil" and list(map(len, X.rows)) != list(map(len, X.data)):
-            raise ValueError("its rows must have as many values as indices")
+            raise ValueError("each row must have as many values as indices")
         if X.format != "lil" and X.dtype.kind in "iub":
             X = X.astype(np.float64)  # SciPy sums duplicates in their own type, which may overflow
         X = scipy.sparse.csr_array(X)
@@ -243,21 +246,32 @@ def _for_kernels(array: Any, dtype: type) -> np.ndarray:
     return ready if ready.flags.writeable else ready.copy()
 
 
-def _normalized(values: np.ndarray, offsets: np.ndarray, n_threads: int) -> np.ndarray:
-    unit = np.empty(values.size, np.float32)
-
-    def normalize(first: int, stop: int) -> None:
-        bad_row = normalize_rows(values, offsets, first, stop, unit)
-        if bad_row >= 0:
-            raise ValueError(f"X must be finite in float32: row {bad_row} holds NaN, infinity or a value too large")
-
-    n_rows = offsets.size - 1
-    n_threads = min(n_threads, n_rows // _SCALED_ROWS_WORTH_A_THREAD)
-    if n_threads > 1:
-        share_rows(normalize, n_rows, n_threads)
+def _normalized(values: np.ndarray, indices: np.ndarray, offsets: np.ndarray, n_threads: int) -> np.ndarray:
+    """Return the values of rows scaled to unit length."""
+    unit, n_rows = np.empty(values.size, np.float32), offsets.size - 1
+    length = max(_SCALED_ROWS_WORTH_A_THREAD, -(-n_rows // n_threads))
+    if n_rows <= length:
+        bad_rows = [normalize_rows(values, offsets, 0, n_rows, unit)]
     else:
-        normalize(0, n_rows)
+        parts = spans(n_rows, length)
+        bad_rows = map_threads(lambda part: normalize_rows(values, offsets, *part, unit), parts, n_threads)
+    for bad_row in bad_rows:
+        if bad_row >= 0:
+            cells = slice(offsets[bad_row], offsets[bad_row + 1])
+            _refuse_row(bad_row, values[cells], indices[cells])
     return unit
+
+
+def _refuse_row(row: int, values: np.ndarray, indices: np.ndarray) -> NoReturn:
+    """Raise ValueError for a row whose values are not finite. ``indices`` are empty if it is dense."""
+    missing = np.flatnonzero(np.isnan(values))
+    if missing.size > 0:
+        column = missing[0] if indices.size == 0 else indices[missing[0]]
+        raise ValueError(
+            f"X must be finite in float32: row {row} holds NaN, first in column {column}; fill in missing values, "
+            "for example with sklearn.impute.SimpleImputer"
+        )
+    raise ValueError(f"X must be finite in float32: row {row} holds infinity or a value too large")
 
 
 def check_ids(ids: Any) -> np.ndarray:
@@ -274,22 +288,27 @@ def check_ids(ids: Any) -> np.ndarray:
     if given.size > 1:
         unique, counts = np.unique(given, return_counts=True)
         if unique.size < given.size:
-            raise ValueError(f"ids must be distinct: {unique[counts > 1][0]} is named twice")
+            raise ValueError(f"ids must be distinct: {unique[counts > 1][0]} occurs twice")
     return given
 
 
 def check_memory_ids(ids: Any, n_rows: int) -> np.ndarray:
     """Return one memory id for each of ``n_rows`` rows, as int64. Raises TypeError or ValueError for other ids."""
     given = _as_ids(ids)
-    if given.size != n_rows:
-        raise ValueError(f"ids must be one for each of the {n_rows} rows of X, got {given.size}")
+    check_entries("ids", given.size, n_rows)
     return given
+
+
+def check_entries(name: str, n_found: int, n_rows: int, of: str = "rows of X") -> None:
+    """Raise ValueError unless an argument has one entry for each row."""
+    if n_found != n_rows:
+        raise ValueError(f"{name} must have one entry for each of the {n_rows} {of}, got {n_found}")
 
 
 def check_groups(groups: Any, n: int) -> np.ndarray:
     """Return one group number for each of ``n`` ids, as int64. Raises TypeError or ValueError for other groups."""
-    if (given := _as_ids(groups, "groups")).size != n:
-        raise ValueError(f"groups must be one for each of the {n} ids, got {given.size}")
+    given = _as_ids(groups, "groups")
+    check_entries("groups", given.size, n, "ids")
     return given
 
 
@@ -300,7 +319,7 @@ def _as_ids(ids: Any, name: str = "ids") -> np.ndarray:
     except ValueError as error:
         raise ValueError(f"{name} must have one dimension: {error}") from error
     if given.size == 0:
-        raise ValueError(f"{name} must name at least one memory")
+        raise ValueError(f"{name} must contain at least one id")
     if given.dtype.kind not in "iu":
         raise TypeError(f"{name} must be integers, got {given.dtype}")
     if given.ndim != 1:
@@ -359,7 +378,7 @@ def check_rewards(rewards: Any, ids: np.ndarray) -> np.ndarray:
     if rewards.shape not in ((ids.shape[0],), ids.shape):
         raise ValueError(f"rewards must have shape {(ids.shape[0],)} or {ids.shape} like the hits, got {rewards.shape}")
     if not np.all((rewards >= 0) & (rewards <= 1)):  # NaN compares false
-        raise ValueError("rewards must lie in [0, 1]")
+        raise ValueError("rewards must be between 0 and 1")
     return np.ascontiguousarray(rewards.reshape(ids.shape[0], -1), dtype=np.float32)
 
 
@@ -371,7 +390,7 @@ def check_hits(hits: Any, n_rows: int, state: State | None) -> Hits:
     TypeError
         If they are not ``Hits``.
     ValueError
-        If they are for another number of rows, or hold an exploration record that no query of the forest could make.
+        If they have another number of rows, or an exploration that no query of the forest could return.
     """
     if not isinstance(hits, Hits) or not isinstance(hits.exploration, Exploration):
         raise TypeError(f"hits must be the return value of query, got {type(hits).__name__}")
@@ -399,22 +418,18 @@ def check_hits(hits: Any, n_rows: int, state: State | None) -> Hits:
 
 def _are_as_returned(hits: Hits, n_rows: int) -> bool:
     """Return whether all arrays have the form of a query's result for ``n_rows`` rows and need no conversion."""
-    arrays = hits.ids, hits.scores, *hits.exploration
-    if not all(type(array) is np.ndarray and array.flags.carray for array in arrays):
+    ids, shape = hits.ids, (n_rows,)
+    if type(ids) is not np.ndarray or ids.ndim != 2 or ids.shape[0] != n_rows or ids.shape[1] == 0:
         return False
-    shape = hits.ids.shape
-    return (
-        tuple(array.dtype for array in arrays) == _DTYPES_OF_HITS
-        and len(shape) == 2
-        and shape[0] == n_rows
-        and shape[1] > 0
-        and hits.scores.shape == shape
-        and all(column.shape == (n_rows,) for column in hits.exploration)
-    )
+    shapes = (ids.shape, ids.shape, shape, shape, shape, shape, shape)
+    for array, dtype, expected in zip((ids, hits.scores, *hits.exploration), _DTYPES_OF_HITS, shapes, strict=True):
+        if type(array) is not np.ndarray or array.dtype != dtype or array.shape != expected or not array.flags.carray:
+            return False
+    return True
 
 
 def _as_integers(name: str, values: Any, dtype: type) -> np.ndarray:
-    """Return an array of integers of a type. Whole floats are accepted: tables with missing entries hold them."""
+    """Return an array of integers of a type. Whole floats are accepted: tables with gaps contain them."""
     given = _as_array(name, values)
     if given.dtype == dtype:
         return _for_kernels(given, dtype)
@@ -471,7 +486,7 @@ def check_integer(name: str, value: Any, least: int, most: int = 2**31 - 1) -> i
 
 
 def check_wanted(name: str, value: Any, n_stored: int) -> int:
-    """Return the number of memories or labels wanted for each row."""
+    """Return the requested number of memories or labels per row."""
     return check_integer(name, value, 1, max(MOST_WANTED, n_stored))
 
 
@@ -566,7 +581,7 @@ class Flag(NamedTuple):
 
 
 class Optional(NamedTuple):
-    """None, and the values that another constraint allows."""
+    """None, or a value that another constraint allows."""
 
     other: Constraint
 
@@ -598,20 +613,6 @@ def check_jobs(n_jobs: Any) -> int | None:
     if n_jobs is None:
         return 1
     return None if n_jobs == -1 else check_integer("n_jobs", n_jobs, 1)
-
-
-def label_array(name: str, labels: Any) -> np.ndarray:
-    """Return labels as an array without changing any.
-
-    NumPy's string arrays drop trailing NUL characters, so lists with such strings become arrays of objects.
-    """
-    array = np.asarray(unmasked(name, labels))
-    if array.dtype.kind == "U" and not hasattr(labels, "dtype"):
-        objects = np.asarray(labels, object)
-        ends_in_nul = (isinstance(label, str) and label.endswith("\0") for label in objects.flat)
-        if objects.shape == array.shape and any(ends_in_nul):
-            return objects
-    return array
 
 
 def check_seed(random_state: Any) -> np.random.SeedSequence:

@@ -19,7 +19,7 @@ _PACKAGE_FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
 def warmup(kinds: Iterable[str] = KINDS, *, n_jobs: int | None = None, progress: bool | None = None) -> None:
-    """Compile kernels now, so that no later process waits for it.
+    """Compile kernels now, so that later processes need not wait.
 
     The first call of each method compiles what it needs and keeps it on disk, in the folder that the environment
     variable ``NUMBA_CACHE_DIR`` names, by default beside the package or, if this cannot be written, in the user's
@@ -54,13 +54,13 @@ def warmup(kinds: Iterable[str] = KINDS, *, n_jobs: int | None = None, progress:
     wanted = [kinds] if isinstance(kinds, str) else list(dict.fromkeys(kinds))
     for kind in wanted:
         if kind not in KINDS:
-            raise ValueError(f"kinds must be of {', '.join(KINDS)}, got {kind!r}")
+            raise ValueError(f"kinds must be among {', '.join(KINDS)}, got {kind!r}")
     n_jobs = (os.cpu_count() or 1) if n_jobs is None else n_jobs
     if n_jobs < 1:
         raise ValueError(f"n_jobs must be at least 1, got {n_jobs}")
     for name, value in (("CMT_NUMBA_CACHE", "0"), ("NUMBA_DISABLE_JIT", "1")):
         if os.environ.get(name) == value:
-            raise ValueError(f"compiled code is not kept with {name}={value}: unset it")
+            raise ValueError(f"compiled code cannot be cached with {name}={value}: unset {name}")
     if wanted:
         _run(["insert", *wanted], n_jobs, progress)
 
@@ -86,7 +86,7 @@ def _run(parts: list[str], n_jobs: int, progress: bool | None) -> None:
 
 
 def _run_part(part: str) -> None:
-    """Make the calls of a part in a process of its own."""
+    """Make the calls of a part in a separate process."""
     path = os.pathsep.join(filter(None, (_PACKAGE_FOLDER, os.environ.get("PYTHONPATH"))))
     done = subprocess.run(
         [sys.executable, "-m", f"{__package__}._warmup", part],

@@ -12,7 +12,7 @@ import numpy as np
 import scipy.sparse
 
 from ._forest import NONE
-from ._validation import check_choice, check_real, check_wanted, label_array, unmasked
+from ._validation import check_choice, check_entries, check_real, check_wanted, label_array, unmasked
 
 F1_AVERAGES = ("micro", "samples")
 
@@ -65,7 +65,7 @@ def constant_accuracy(y: Any) -> float:
     """
     y = label_array("y", y)
     if y.ndim != 1 or y.size == 0:
-        raise ValueError(f"y must be one class for each of at least one row, got shape {y.shape}")
+        raise ValueError(f"y must have one class per row and at least one row, got shape {y.shape}")
     return float(np.unique(y, return_counts=True)[1].max() / y.size)
 
 
@@ -228,7 +228,7 @@ def recall_at(found: Any, exact: Any, k: int) -> float:
         )
     n_there = np.count_nonzero(exact != NONE)
     if n_there == 0:
-        raise ValueError("exact must hold at least one id")
+        raise ValueError("exact must contain at least one id")
     n_found = sum(np.count_nonzero((found == column[:, None]).any(axis=1) & (column != NONE)) for column in exact.T)
     return float(n_found / n_there)
 
@@ -261,14 +261,14 @@ def indicators(name: str, Y: Any) -> scipy.sparse.csr_array:
 def _same_shape(Y: Any, predicted: Any) -> tuple[scipy.sparse.csr_array, scipy.sparse.csr_array]:
     Y, predicted = indicators("Y", Y), indicators("predicted", predicted)
     if Y.shape != predicted.shape:
-        raise ValueError(f"predicted must have the shape {Y.shape} of Y, got {predicted.shape}")
+        raise ValueError(f"predicted must have shape {Y.shape} like Y, got {predicted.shape}")
     return Y, predicted
 
 
 def _first_columns(name: str, ids: Any, k: int) -> np.ndarray:
     ids = np.asarray(unmasked(name, ids))
     if ids.dtype.kind not in "iu":
-        raise TypeError(f"{name} must hold integers, got {ids.dtype}")
+        raise TypeError(f"{name} must be integers, got {ids.dtype}")
     if ids.ndim != 2 or ids.shape[1] < k:
         raise ValueError(f"{name} must have two dimensions and at least {k} columns, got shape {ids.shape}")
     first: np.ndarray = ids[:, :k]
@@ -282,10 +282,9 @@ def _gain_at(Y: Any, ranked: Any, discounts: np.ndarray, worths: Any, *, by_row:
     ``by_row``, and otherwise that of as many labels as there are discounts.
     """
     Y, ranked = indicators("Y", Y), _first_columns("ranked", ranked, discounts.size)
-    if ranked.shape[0] != Y.shape[0]:
-        raise ValueError(f"ranked must have one row for each of the {Y.shape[0]} rows of Y, got {ranked.shape[0]}")
+    check_entries("ranked", ranked.shape[0], Y.shape[0], "rows of Y")
     if ranked.size and not NONE <= ranked.min() <= ranked.max() < Y.shape[1]:
-        raise ValueError(f"ranked must hold columns of Y, 0 to {Y.shape[1] - 1}, and -1 for none")
+        raise ValueError(f"ranked must contain columns of Y, 0 to {Y.shape[1] - 1}, or -1 for none")
     worth_of = np.ones(Y.shape[1]) if worths is None else _worths(worths, Y.shape[1])
     if Y.shape[1] == 0:
         return 0.0  # there are no labels
@@ -302,7 +301,7 @@ def _gain_at(Y: Any, ranked: Any, discounts: np.ndarray, worths: Any, *, by_row:
 def _worths(worths: Any, n_labels: int) -> np.ndarray:
     values = np.asarray(unmasked("inverse_propensities", worths), dtype=np.float64)
     if values.shape != (n_labels,) or not np.all(values >= 0.0):
-        raise ValueError(f"inverse_propensities must be one number of at least 0 for each of the {n_labels} labels")
+        raise ValueError(f"inverse_propensities must have one entry of at least 0 for each of the {n_labels} labels")
     return values
 
 

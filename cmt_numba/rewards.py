@@ -39,7 +39,7 @@ class LabelEquality:
         self.of_memories = label_array("of_memories", of_memories)
         self.of_rows = label_array("of_rows", of_rows)
         if self.of_memories.ndim != 1 or self.of_rows.ndim != 1:
-            raise ValueError("of_memories and of_rows must have one dimension: a label for each memory and each row")
+            raise ValueError("of_memories and of_rows must have one dimension, with a label for each memory or row")
 
     def __call__(self, rows: np.ndarray, ids: np.ndarray) -> np.ndarray:
         """Return the rewards of the memories ``ids``, shape (n, k), for the rows at these positions, shape (n,)."""
@@ -129,7 +129,7 @@ def _check_reach(rows: np.ndarray, ids: np.ndarray, n_rows: int, n_ids: int) -> 
     if rows.size and rows.min() < 0:
         raise ValueError(f"rows must be positions of at least 0, got {rows.min()}")
     if ids.size and ids.min() < NONE:
-        raise ValueError(f"ids must be those of memories, or {NONE} for none, got {ids.min()}")
+        raise ValueError(f"ids must be ids of memories, or {NONE} for none, got {ids.min()}")
     if rows.size and rows.max() >= n_rows:
         raise ValueError(f"of_rows must have an entry for row {rows.max()}, but has {n_rows}")
     if ids.size and ids.max() >= n_ids:

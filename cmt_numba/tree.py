@@ -247,7 +247,7 @@ class ContextualMemoryTree:
         """
         return plot_forest(self._forest)
 
-    @changes  # changes nothing, but other changes must wait
+    @changes  # read-only, but excludes other changes
     def check_invariants(self) -> None:
         """Check all invariants of the trees, the key store, the links and the eviction policy.
 
@@ -353,9 +353,11 @@ class ContextualMemoryTree:
         if breadth is not None:
             breadth = check_integer("breadth", breadth, 1, MOST_WANTED)
             if forest.options["n_links"] == 0:
-                raise ValueError("breadth needs links: create the tree with n_links=24, or leave breadth out")
+                raise ValueError("breadth needs links: create the tree with n_links=24, or omit breadth")
             if epsilon > 0.0:
-                raise ValueError("breadth must be left out with an epsilon above 0: exploration follows no links")
+                raise ValueError(
+                    "breadth needs epsilon=0.0, since exploration follows no links: omit breadth or epsilon"
+                )
         if among is not None and epsilon > 0.0:
             raise ValueError("epsilon must be 0 with among, since exploration ignores filters: pass epsilon=0.0")
         candidates = None
@@ -516,7 +518,7 @@ class ContextualMemoryTree:
         how = Supervision(
             reward,
             None if own_ids is None else check_memory_ids(own_ids, rows.n_rows),
-            check_integer("k", k, 1, MOST_WANTED - 1),  # one more than wanted, for the row's own memory
+            check_integer("k", k, 1, MOST_WANTED - 1),  # one more than requested, for the row's own memory
             max(8, _LEAVES_OF_EACH * self._forest.n_trees) if n_probes is None else n_probes,
             epsilon,
             check_real("key_learning_rate", key_learning_rate, 0.0, 1.0),
@@ -530,7 +532,6 @@ class ContextualMemoryTree:
         return learn_in_passes(self, rows, how, orders, progress)
 
     @keeps_interpreter
-    @changes
     def remove(self, ids: Any) -> None:
         """Remove memories (REMOVE, Algorithm 6). Their space is reused, their ids are not.
 
@@ -578,7 +579,6 @@ class ContextualMemoryTree:
         replace_rows(self._forest, ids, rows, progress)
         enter_returned(self._forest, ids[:, None])
 
-    @changes
     def reroute(self, n: int, *, progress: bool = False) -> None:
         """Reroute ``n`` memories of each tree, each drawn uniformly (REROUTE, Algorithm 7).
 
@@ -591,7 +591,6 @@ class ContextualMemoryTree:
         """
         reroute_memories(self._forest, check_integer("n", n, 0), progress)
 
-    @changes
     def rebuild(self, ids: Any, groups: Any, *, progress: bool = False) -> None:
         """Rebuild the trees from the root down, so that groups of memories stay together.
 
@@ -625,7 +624,6 @@ class ContextualMemoryTree:
         ids = check_ids(ids)
         rebuild_trees(self._forest, ids, check_groups(groups, ids.size), progress)
 
-    @changes
     def compact(self, *, copies: bool = True) -> None:
         """Store memories in the order in which searches read them, for faster queries. Answers do not change.
 
@@ -646,7 +644,7 @@ class ContextualMemoryTree:
 
     # Files, pickles and copies
 
-    @changes  # changes nothing, but other changes must wait
+    @changes  # read-only, but excludes other changes
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the trees, their memories and everything learned to a file.
 
@@ -713,7 +711,7 @@ class ContextualMemoryTree:
     def _contents(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         return contents_of(self._forest)
 
-    @changes  # changes nothing, but other changes must wait
+    @changes  # read-only, but excludes other changes
     def __getstate__(self) -> dict[str, Any]:
         fields, arrays = self._contents()
         return {"fields": fields, "arrays": {name: array.copy() for name, array in arrays.items()}}
@@ -722,7 +720,7 @@ class ContextualMemoryTree:
         self._set_up(state["fields"])
         restore_pickled(self._forest, state["fields"], state["arrays"])
 
-    @changes  # changes nothing, but other changes must wait
+    @changes  # read-only, but excludes other changes
     def _twin(self) -> ContextualMemoryTree:
         """Return an independent copy, which continues exactly as this tree would."""
         twin = ContextualMemoryTree.__new__(ContextualMemoryTree)

@@ -311,13 +311,13 @@ def plot(result: Run, path: Path) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> Run:
     """Run the command line; return what was earned."""
-    parser = argparse.ArgumentParser(description="A search that gets better as its users mark what it finds.")
+    parser = argparse.ArgumentParser(description="Search that improves as users rate its results.")
     parser.add_argument("--data", type=Path, help="folder of data, to search for Bible verses")
     parser.add_argument("--output", type=Path, default=Path(), help="folder for the plot (default: the current one)")
-    parser.add_argument("--popular", type=int, default=400, help="things that are looked for (default: 400)")
-    parser.add_argument("--queries", type=int, default=6000, help="in the stream (default: 6000)")
-    parser.add_argument("--held-out", type=int, default=3000, help="drawn in the end (default: 3000)")
-    parser.add_argument("--seed", type=int, default=0, help="seed of everything random (default: 0)")
+    parser.add_argument("--popular", type=int, default=400, help="number of targets (default: 400)")
+    parser.add_argument("--queries", type=int, default=6000, help="number of queries in the stream (default: 6000)")
+    parser.add_argument("--held-out", type=int, default=3000, help="number of test queries (default: 3000)")
+    parser.add_argument("--seed", type=int, default=0, help="random seed (default: 0)")
     options = parser.parse_args(arguments)
     for name in ("popular", "queries", "held_out"):
         if getattr(options, name) < 1:

@@ -180,12 +180,12 @@ def plot(query: Song, song: Song, distance: EditDistance, path: Path) -> None:
 def main() -> None:
     """Run the command line."""
     parser = argparse.ArgumentParser(description="Find a song by humming it.")
-    parser.add_argument("--song", type=int, default=0, help="the song that is sung")
-    parser.add_argument("--singer", type=int, default=0, help="seed of the singer")
-    parser.add_argument("--plot", type=Path, help="file of the plot of the alignment")
-    parser.add_argument("--songs", type=int, default=2000, help="songs that are stored, drawn at random")
-    parser.add_argument("--examples", type=int, default=300, help="simulated singers to learn from")
-    parser.add_argument("--queries", type=int, default=200, help="singers for --evaluate")
+    parser.add_argument("--song", type=int, default=0, help="song to hum")
+    parser.add_argument("--singer", type=int, default=0, help="random seed of the singer")
+    parser.add_argument("--plot", type=Path, help="file for a plot of the alignment")
+    parser.add_argument("--songs", type=int, default=2000, help="number of songs to store, drawn at random")
+    parser.add_argument("--examples", type=int, default=300, help="number of simulated singers to learn from")
+    parser.add_argument("--queries", type=int, default=200, help="number of singers for --evaluate")
     parser.add_argument("--evaluate", action="store_true")
     options = parser.parse_args()
     songs = all_songs()

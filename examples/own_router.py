@@ -76,7 +76,7 @@ def compare(n_rows: int) -> dict[str, tuple[float, float]]:
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", type=int, default=600, help="digits to store")
+    parser.add_argument("--rows", type=int, default=600, help="number of digits to store")
     rows = [(name, *figures) for name, figures in compare(parser.parse_args().rows).items()]
     print(tabulate(rows, ["", "self-consistency", "accuracy"], floatfmt=".3f"))
 

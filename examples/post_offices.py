@@ -172,10 +172,10 @@ def main() -> None:
     """Run the command line."""
     parser = argparse.ArgumentParser(description="Find the nearest post offices.")
     parser.add_argument("--near", type=float, nargs=2, default=(40.71, -74.01), metavar=("LATITUDE", "LONGITUDE"))
-    parser.add_argument("--plot", type=Path, help="file of the map")
+    parser.add_argument("--plot", type=Path, help="file for the map")
     parser.add_argument("--evaluate", action="store_true")
     parser.add_argument("--queries", type=int, default=5000)
-    parser.add_argument("--rounds", type=int, default=3, help="whose median times are printed")
+    parser.add_argument("--rounds", type=int, default=3, help="number of runs; median times are printed")
     options = parser.parse_args()
     offices = all_offices("STANDARD")
     print(f"{len(offices.names)} post offices", flush=True)

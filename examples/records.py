@@ -299,16 +299,18 @@ def show(records: Records, share: float, k: int, seed: int, n: int) -> None:
 
 def main() -> None:
     """Run the command line."""
-    parser = argparse.ArgumentParser(description="Find records that mean the same.")
+    parser = argparse.ArgumentParser(description="Find records of the same entity.")
     parser.add_argument("--set", default="febrl4", choices=[f"febrl{i}" for i in (1, 2, 3, 4)])
     parser.add_argument("--tables", type=Path, nargs="+", help="one or two CSV files, instead of --set")
     parser.add_argument("--matches", type=Path, nargs="+", help="CSV files of pairs of ids")
-    parser.add_argument("--block", nargs="+", help="fields by which recordlinkage blocks")
-    parser.add_argument("--learn", type=float, default=0.2, help="share of the entities that are learned from")
-    parser.add_argument("--candidates", type=int, default=5, help="for each record")
-    parser.add_argument("--seed", type=int, default=0, help="of the first division")
+    parser.add_argument("--block", nargs="+", help="fields that recordlinkage uses for blocking")
+    parser.add_argument("--learn", type=float, default=0.2, help="fraction of the entities to learn from")
+    parser.add_argument("--candidates", type=int, default=5, help="number of candidates per record")
+    parser.add_argument("--seed", type=int, default=0, help="random seed of the first division")
     parser.add_argument("--show", type=int, default=0, metavar="PAIRS")
-    parser.add_argument("--divisions", type=int, default=1, help="of the entities, whose means are printed")
+    parser.add_argument(
+        "--divisions", type=int, default=1, help="number of divisions of the entities; means are printed"
+    )
     options = parser.parse_args()
     if options.tables:
         if not options.matches:

@@ -47,10 +47,10 @@ def fill(store: MemoryStore, packages: list[dict[str, str]], vectors: SubwordVec
 def main() -> None:
     """Run the command line."""
     parser = argparse.ArgumentParser(description="Search software packages by what they do.")
-    parser.add_argument("file", type=Path, help="packages, as gzipped lines of JSON")
+    parser.add_argument("file", type=Path, help="gzip-compressed file of JSON lines with packages")
     parser.add_argument("query")
-    parser.add_argument("--prefix", help="only packages whose name begins with this word and a hyphen, or is this word")
-    parser.add_argument("--right", help="the name of the package that you were looking for: the search learns it")
+    parser.add_argument("--prefix", help="only packages with this name or prefix")
+    parser.add_argument("--right", help="name of the package that you were looking for; the search learns it")
     parser.add_argument("--limit", type=int, default=300_000)
     given = parser.parse_args()
 

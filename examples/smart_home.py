@@ -321,8 +321,8 @@ def compare(seed: int = 0) -> list[dict[str, Any]]:
 def main(arguments: list[str] | None = None) -> None:
     """Answer a request, teach a meaning, or compare classifiers."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("request", nargs="*", help="what somebody says")
-    parser.add_argument("--means", metavar="INTENT", help="teach that this is what the request means")
+    parser.add_argument("request", nargs="*", help="a request to the smart home")
+    parser.add_argument("--means", metavar="INTENT", help="the intent of the request, to learn")
     parser.add_argument("--folder", type=Path, default=user_cache_path("cmt_numba") / "smart_home")
     parser.add_argument("--compare", action="store_true", help="compare with other classifiers")
     given = parser.parse_args(arguments)

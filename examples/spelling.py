@@ -1,4 +1,4 @@
-r"""Correct misspelt words, and learn from being corrected.
+r"""Correct misspelt words, and learn from corrections.
 
 The package codespell lists misspellings with the words that they mean. This script learns from them what edits people
 make, stores the words in a memory of sequences, and keeps the memory in a file::
@@ -87,10 +87,10 @@ def evaluate(pairs: list[tuple[str, str]], n_queries: int, n_examples: int, n_ro
 
 def main() -> None:
     """Run the command line."""
-    parser = argparse.ArgumentParser(description="Correct misspelt words, and learn from being corrected.")
+    parser = argparse.ArgumentParser(description="Correct misspelt words, and learn from corrections.")
     parser.add_argument("words", nargs="*", help="words to correct")
-    parser.add_argument("--memory", type=Path, default=Path("words.cmt"), help="file of the memory")
-    parser.add_argument("--correct", nargs=2, metavar=("WRONG", "RIGHT"), help="say what a word means")
+    parser.add_argument("--memory", type=Path, default=Path("words.cmt"), help="file that stores the memory")
+    parser.add_argument("--correct", nargs=2, metavar=("WRONG", "RIGHT"), help="the intended word, to learn")
     parser.add_argument("--examples", type=int, default=6000)
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--evaluate", action="store_true")

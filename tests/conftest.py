@@ -103,6 +103,12 @@ def sparse_keys() -> scipy.sparse.csr_array:
     return text_like(300, 500, 15, seed=2)
 
 
+@pytest.fixture(params=["dense", "sparse"])
+def keys(request: pytest.FixtureRequest, dense_keys: np.ndarray, sparse_keys: Any) -> Any:
+    """Return the dense keys, then the sparse keys."""
+    return dense_keys if request.param == "dense" else sparse_keys
+
+
 @pytest.fixture(scope="session")
 def things() -> dict[str, Any]:
     """Return a small object of each kind that can be saved. Tests leave them as they are."""

@@ -3,7 +3,7 @@
 from structure import MODULES, PACKAGE, imports_of, known, name_of, parsed, room_of, violations, without_types
 
 FLOORS = (
-    ("_display", "_version", "_change"),
+    ("_arrays", "_display", "_version", "_change"),
     ("_jit",),
     ("_forest",),
     ("_heads",),

@@ -5,8 +5,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from sklearn.decomposition import TruncatedSVD
+from sklearn.feature_extraction.text import TfidfVectorizer
 
 from .commands import timed
+from .labelled_sets import read_lines
 
 K, N_ASKED = 10, 1000
 FEATURES = {
@@ -36,6 +39,25 @@ def clustered(n: int, n_features: int, seed: int = 0) -> Vectors:
     rows = centres[rng.integers(0, len(centres), n + N_ASKED)]
     rows = unit(rows + 0.7 * rng.normal(size=rows.shape))
     return Vectors(rows[:n], rows[n:])
+
+
+def low_rank(n: int, n_features: int, rank: int = 20) -> Vectors:
+    """Return vectors that depend on ``rank`` numbers, apart from noise, nonlinearly."""
+    rng = np.random.default_rng(0)
+    hidden = rng.normal(size=(n + N_ASKED, rank)).astype(np.float32)
+    rows = np.tanh(hidden @ rng.normal(size=(rank, n_features)).astype(np.float32) / 3.0)
+    rows = unit(rows + 0.05 * rng.normal(size=rows.shape))
+    return Vectors(rows[:n], rows[n:])
+
+
+def summaries(folder: Path, n: int, n_features: int) -> Vectors:
+    """Return singular components of the words of package summaries, some of which are queries."""
+    lines = read_lines(folder / "packages/summaries.jsonl.gz")
+    order = np.random.default_rng(0).permutation(len(lines))[: n + N_ASKED]
+    words = TfidfVectorizer(sublinear_tf=True, min_df=2).fit_transform([lines[i]["summary"] for i in order])
+    rows = unit(TruncatedSVD(n_features, n_iter=2, random_state=0).fit_transform(words))
+    rows = rows[rows.any(axis=1)]
+    return Vectors(rows[:-N_ASKED], rows[-N_ASKED:])
 
 
 def features(folder: Path, name: str) -> Vectors:

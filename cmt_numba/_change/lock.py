@@ -37,7 +37,7 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 _LONGEST_HOLD = 0.02  # seconds, once no thread reads
 _LONGEST_DRAIN = 0.1  # seconds to wait for readers before that
-_LONGEST_WORK = 0.01  # seconds of a change, after which its next step first lets waiting readers in
+_LONGEST_WORK = 0.01  # seconds of a change after which waiting readers run before the next step
 _PAUSE_RATIO = 2.0  # length of a pause relative to the hold before it
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.001, 0.1
 _LEAST_PATIENCE = 0.01  # seconds to wait for threads that still read when the gate closes
@@ -97,13 +97,13 @@ class ReadWriteLock:
             _locks.add(self)
 
     def _renew(self) -> None:
-        """Forget all other threads."""
+        """Start again without the threads of a parent process."""
         self._queueing, self._registering, self.instant = Lock(), Lock(), Lock()
         self._last = _Turn()
         if self._changer != get_ident():
-            self._changer, self._turn = None, self._last  # the change under way, or the last one
+            self._changer, self._turn = None, self._last  # the current change, or the last one
             self._gate: Lock | None = None  # locked during a step
-            self._hold: Lock | None = None  # locked while readers hold back
+            self._hold: Lock | None = None  # locked while readers must wait
             self._kept_waiting = False  # whether a reader has waited since the hold began
         self._local = local()
         self._readers: list[ref[Lock]] = []  # the locks of all threads that have read
@@ -159,20 +159,16 @@ class ReadWriteLock:
         with turn.lock:
             with self._queueing:
                 turn.before, self._last = self._last, turn
-            turn.before.wait()
+            if not turn.before.is_over():
+                turn.before.wait()
             turn.before = None
             self._turn, self._changer = turn, get_ident()
             try:
-                return defer_interrupts(partial(self._make_change, work))
+                self._hold_readers()
+                return defer_interrupts(work)
             finally:
+                self.let_in()
                 self._changer = None
-
-    def _make_change(self, work: Callable[[], T]) -> T:
-        try:
-            self._hold_readers()
-            return work()
-        finally:
-            self.let_in()
 
     def is_changing(self) -> bool:
         """Return whether the calling thread is making the current change."""
@@ -184,7 +180,7 @@ class ReadWriteLock:
         return any(reading not in (None, own) for reading in (known() for known in self._readers))
 
     def _hold_readers(self) -> None:
-        """Make readers hold back once they have had their turn, and wait for current readers."""
+        """Stop readers from starting again, and wait for current readers."""
         now = time.perf_counter()
         if now < self._open_until:
             time.sleep(self._open_until - now)
@@ -237,7 +233,11 @@ class ReadWriteLock:
 
     def _wait_for_readers(self) -> bool:
         """Wait until no thread reads. Return False if patience runs out first."""
-        reading = [lock for known in self._readers if (lock := known()) is not None and lock.locked()]
+        reading = []
+        for known in self._readers:
+            lock = known()
+            if lock is not None and lock.locked():
+                reading.append(lock)
         n_left, latest = len(reading) + 1, 0.0
         while reading:
             self._kept_waiting = True

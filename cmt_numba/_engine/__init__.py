@@ -1,12 +1,13 @@
-"""Operations of a forest on validated rows and ids: what the public tree, stores and estimators call.
+"""Operations on forests, which the public tree, stores and estimators call with validated rows and ids.
 
 A :class:`Forest` owns the state; every operation is a function that takes the forest first.
 """
 
+from .cluster_lists import count_in_lists, gaps_of, has_lists, make_lists
 from .figure import plot_forest
 from .files import contents_of, restore, restore_pickled
-from .filters import ArrayCache, Filter
-from .forest import Forest, changes
+from .filters import MOST_GATHERED, ArrayCache, Filter
+from .forest import Forest
 from .insert import insert_rows, roll_back
 from .learn import set_scorer, teach_rows, update_rows, warn_if_in_vain
 from .options import OPTIONS

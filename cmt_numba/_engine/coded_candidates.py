@@ -1,4 +1,4 @@
-"""The candidates of a filter as 8-bit codes, laid out so that several are compared at once."""
+"""Searches of 8-bit codes that are laid out so that several are compared at once."""
 
 from __future__ import annotations
 
@@ -8,19 +8,21 @@ from typing import NamedTuple
 import numpy as np
 
 from .._forest import NONE, Hits, Rows, State
-from .._heads import CodedLists, Landmarks, Scorers, coded_lists, search_lists
+from .._heads import CodedLists, Landmarks, Scorers, chained, coded_lists, search_lists
 from .._jit import FEATURES_OF_A_WORD, TILE, Tiles
 
-_ZERO = 64  # the code of 0 in a query, whose codes have 7 bits and no sign
+ZERO = 64
+"""The code of 0 in a query, whose codes have 7 bits and no sign."""
+
 _TILES_AT_ONCE = 1 << 7  # a copy of this many tiles stays in a cache
 _NO_BIASES = np.empty(0, np.float32)
 
 
 class CodedCandidates(NamedTuple):
-    """The codes of some memories, in one list of tiles."""
+    """The codes of some memories, in one list or in several lists of tiles."""
 
     landmarks: Landmarks
-    sizes: np.ndarray  # int64 (1,)
+    sizes: np.ndarray  # int64 (n_lists,): memories in each list
 
 
 def coded_candidates(state: State, slots: np.ndarray) -> CodedCandidates:
@@ -39,20 +41,20 @@ def coded_candidates(state: State, slots: np.ndarray) -> CodedCandidates:
         some = slots[tile * TILE : (tile + _TILES_AT_ONCE) * TILE]
         padded[: some.size, :d] = all_codes[some]
         padded[some.size :] = 0
-        starts[tile * TILE : tile * TILE + some.size] = -_ZERO * padded[: some.size].sum(axis=1, dtype=np.int32)
+        starts[tile * TILE : tile * TILE + some.size] = -ZERO * padded[: some.size].sum(axis=1, dtype=np.int32)
         words = padded.view(np.int32).reshape(-1, TILE, n_groups)
         target = codes[tile : tile + _TILES_AT_ONCE].view(np.int32)[..., 0]
         target[:] = words[: len(target)].transpose(0, 2, 1)
     tiles = Tiles(codes.reshape(-1), starts, scales, errors)
     longest = 1.0 + float(marks["error"][slots].max(initial=0.0))
-    lists = CodedLists(np.array([0, n_tiles]), labels, tiles, longest, _ZERO)
+    lists = CodedLists(*chained(np.array([0, n_tiles])), labels, tiles, longest, ZERO)
     return CodedCandidates(Landmarks(_everywhere(d), lists, np.inf), np.array([slots.size]))
 
 
 @lru_cache(maxsize=16)
 def _everywhere(n_features: int) -> CodedLists:
     """Return a landmark that all rows reach."""
-    return coded_lists(np.zeros((1, n_features), np.float32), None, np.zeros(1, np.int64), 1, _ZERO)
+    return coded_lists(np.zeros((1, n_features), np.float32), None, np.zeros(1, np.int64), 1, ZERO)
 
 
 class _Found(NamedTuple):
@@ -64,8 +66,11 @@ class _Found(NamedTuple):
     n_met: np.ndarray  # int64 (rows,), which is not written
 
 
-def search_coded(state: State, candidates: CodedCandidates, rows: Rows, hits: Hits) -> None:
-    """Write the best candidates for rows into ``hits``. Call it while the forest is read."""
+def search_coded(state: State, candidates: CodedCandidates, rows: Rows, hits: Hits) -> np.ndarray:
+    """Write the best candidates for rows into ``hits``; return how many candidates were compared with each row.
+
+    Call it while the forest is read.
+    """
     n, k = hits.ids.shape
     d, theta, lengths = rows.n_features, state.scorer.theta, None
     values, offsets = rows.values[rows.offsets[0] : rows.offsets[-1]], rows.offsets - rows.offsets[0]
@@ -76,7 +81,9 @@ def search_coded(state: State, candidates: CodedCandidates, rows: Rows, hits: Hi
     asked = Rows(values, rows.indices, offsets, d, False)
     found = _Found(np.empty((n, k), np.int64), hits.scores, np.empty(n, np.int64), np.empty(n, np.int64))
     search_lists(candidates.landmarks, candidates.sizes, Scorers(state.keys.values, d, _NO_BIASES), asked, 0, n, found)
-    there = found.labels != NONE
-    hits.ids[:] = np.where(there, state.keys.ids[np.where(there, found.labels, 0)], NONE)
+    state.keys.ids.take(found.labels, out=hits.ids, mode="wrap")
+    if candidates.sizes.size > 1 or k > candidates.sizes.item(0):  # otherwise all are found
+        hits.ids[found.labels == NONE] = NONE
     if lengths is not None:
         hits.scores[:] *= lengths
+    return found.n_scored

@@ -11,7 +11,7 @@ from ..persistence import check_state, state_of, tree_contents
 from .forest import Forest, kernel_parameters
 
 _FORMER = {"n_links": 0, "keep": "all"}
-"""Options that are omitted from files at these values, which were implied before the options existed."""
+"""Options that files omit if they have these values, which older versions implied."""
 
 
 def contents_of(forest: Forest) -> tuple[dict[str, Any], dict[str, np.ndarray]]:

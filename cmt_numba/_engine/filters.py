@@ -8,15 +8,16 @@ from weakref import ref
 
 import numpy as np
 
-from .._forest import NONE, Restriction, State, restriction_to
+from .._forest import NONE, Restriction, State, as_matrix, restriction_to, stored_rows
 from .._validation import check_known
 from .coded_candidates import CodedCandidates, coded_candidates
 
 T = TypeVar("T")
 
 _MOST_REMEMBERED = 8
-_ROWS_WORTH_CODES, _MANY_CANDIDATES = 2, 1024  # rows to compare, or candidates, that are worth preparing codes
-_MANY_ROWS = 16
+MOST_GATHERED = 1024
+"""Up to this many candidates, a product with a copy of their keys is faster than comparing codes."""
+
 _SPARSE = 64  # with fewer marks per slot, sorting is faster than scanning the marks
 
 
@@ -40,7 +41,7 @@ class Filter:
         self._marked: tuple[np.ndarray, Restriction] | None = None  # the slots, and the filter for kernels
         self._mask: tuple[np.ndarray, np.ndarray] | None = None  # the slots, and a mask of them
         self._coded: tuple[np.ndarray, CodedCandidates] | None = None  # the slots, and their codes
-        self._n_asked = 0  # rows that were compared with all candidates
+        self._gathered: tuple[np.ndarray, np.ndarray] | None = None  # the slots, and their keys
 
     def slots(self, find: Callable[[np.ndarray], np.ndarray], n_steps: int) -> np.ndarray:
         """Return the slots in ascending order.
@@ -81,24 +82,28 @@ class Filter:
         """Whether codes of the candidates were prepared."""
         return self._coded is not None
 
-    def coded(self, state: State, n_rows: int) -> CodedCandidates | None:
-        """Return the codes of the candidates for comparing ``n_rows`` rows; None if it is faster without codes.
+    def coded(self, state: State) -> CodedCandidates | None:
+        """Return the codes of the candidates; None if it is faster to compare their keys.
 
         Call :meth:`slots` first, in the same read.
         """
         assert self._found is not None
         slots, coded = self._found[1], self._coded
-        if coded is not None and coded[0] is slots and (n_rows < _MANY_ROWS or slots.size > _MANY_CANDIDATES):
+        if coded is not None and coded[0] is slots:
             return coded[1]
-        self._n_asked += n_rows
-        worth_it = self._n_asked >= _ROWS_WORTH_CODES or slots.size >= _MANY_CANDIDATES
-        if n_rows >= _MANY_ROWS and slots.size <= _MANY_CANDIDATES:  # a matrix product takes less
-            worth_it = False
-        if state.parameters.sparse or state.parameters.coded or slots.size == 0 or not worth_it:
+        if slots.size <= MOST_GATHERED or state.parameters.sparse or state.parameters.coded:
             return None
         made = coded_candidates(state, slots)
         self._coded = slots, made
         return made
+
+    def gathered(self, state: State) -> np.ndarray:
+        """Return a copy of the dense keys of a few candidates. Call :meth:`slots` first, in the same read."""
+        assert self._found is not None
+        slots, gathered = self._found[1], self._gathered
+        if gathered is None or gathered[0] is not slots:
+            gathered = self._gathered = slots, as_matrix(stored_rows(state, slots))
+        return gathered[1]
 
     def restriction(self, state: State) -> Restriction:
         """Return the filter for kernels. Call :meth:`slots` first, in the same read."""

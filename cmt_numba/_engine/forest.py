@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from functools import partial, wraps
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+from functools import partial
+from typing import Any, Protocol
 
 import numba
 import numpy as np
@@ -34,14 +34,12 @@ from .._forest import (
     with_more,
     with_spare_room,
 )
+from .._heads import VectorLists
 from .._validation import check_known, check_rows, unit_rows
 from .filters import ArrayCache, Filter
 from .options import ROUTER_LOSSES, SCORER_LOSSES
 
-P = ParamSpec("P")
-T = TypeVar("T")
-
-_FIRST_ROWS, _FIRST_INSERTS = 16, 128  # of a first step; an insert into one tree takes about 20 us
+_FIRST_ROWS, _FIRST_INSERTS = 16, 128  # in a first step: rows, or inserts into single trees of about 20 us each
 _ROWS_WORTH_A_THREAD = 64  # below this, starting a thread costs more than it saves
 
 
@@ -53,10 +51,6 @@ class QueryJournal(Protocol):
 
     def note_returned(self, ids: np.ndarray) -> None:
         """Journal which memories a query has returned."""
-
-
-TreeWork = Callable[[Any, TreeRange], int]
-"""Work on some trees of a view. It returns DONE, or the array that is full; it can then be called again."""
 
 
 class Forest:
@@ -83,6 +77,8 @@ class Forest:
         All arrays; None before the first insert, which sets the form and the width of keys. See :meth:`put`.
     eviction, links
         The eviction policy and the links between memories.
+    lists : VectorLists or None
+        Cluster lists of the memories, if searches have asked for them.
     filters : ArrayCache
         Filters of recent queries.
     pace : Pace
@@ -98,7 +94,7 @@ class Forest:
     def __init__(self, options: dict[str, Any], n_threads: int | None, streams: np.ndarray) -> None:
         self.options, self.n_threads, self.streams = options, n_threads, streams
         self.n_trees = int(options["n_trees"])
-        self.lock = ReadWriteLock()
+        self.lock = self._lock = ReadWriteLock()
         self.filters: ArrayCache[Filter] = ArrayCache()
         self.pace = Pace(max(_FIRST_ROWS, _FIRST_INSERTS // self.n_trees))
         self.has_warned = False  # whether it has warned of updates without effect
@@ -114,8 +110,9 @@ class Forest:
         self._finisher: Any = None
         self.eviction = new_eviction(self.options["eviction"], bounded=self.options["max_memories"] is not None)
         self.links = Linkage(self.options["n_links"])
+        self.lists: VectorLists | None = None
 
-    # What it holds
+    # Contents
 
     @property
     def n_memories(self) -> int:
@@ -133,7 +130,10 @@ class Forest:
     def nbytes(self) -> int:
         """Bytes of all arrays."""
         state = self.state
-        return 0 if state is None else count_bytes(state) + self.eviction.nbytes + self.links.nbytes
+        if state is None:
+            return 0
+        of_lists = 0 if self.lists is None else self.lists.nbytes
+        return count_bytes(state) + self.eviction.nbytes + self.links.nbytes + of_lists
 
     def ids(self) -> np.ndarray:
         """Return the ids of all memories by slot."""
@@ -174,6 +174,8 @@ class Forest:
             with self.lock.instant:
                 self.eviction.check(self.state)
             self.links.check(self.state)
+            if self.lists is not None:
+                self.lists.check(self.n_memories)
             self.check_bound()
 
     def check_bound(self) -> None:
@@ -218,14 +220,21 @@ class Forest:
         """Return an empty state for keys of the form and width of these rows."""
         return new_state(kernel_parameters(self.options, rows.n_features, rows.sparse), self.streams)
 
-    def put(self, state: State, eviction: Eviction | None = None, links: Linkage | None = None) -> None:
-        """Replace the state, and with it the policy and the links if memories have moved to other slots."""
+    def put(
+        self,
+        state: State,
+        eviction: Eviction | None = None,
+        links: Linkage | None = None,
+        lists: VectorLists | None = None,
+    ) -> None:
+        """Replace the state, and with it the policy, links and lists if memories have moved to other slots."""
         if state is not self.state:
             self.state, self.eviction, self.links = state, eviction or self.eviction, links or self.links
+            self.lists = lists or self.lists
             self._view = None  # it refers to the arrays of the former state
 
     def view(self, state: State | None = None) -> Any:
-        """Return the forest in the form that kernels take, cached for each state."""
+        """Return the forest in the form that kernels take. The last one is cached."""
         state = state or self.state
         known = self._view
         if known is None or known[0] is not state:
@@ -247,6 +256,7 @@ class Forest:
         with self.lock.instant:  # queries may draw random numbers meanwhile
             twin = Forest(self.options, self.n_threads, self.streams.copy())
             twin.state, twin.eviction, twin.links = copy.deepcopy((self.state, self.eviction, self.links))
+            twin.lists = None if self.lists is None else self.lists.copy()
         twin.pace, twin.has_warned = self.pace, self.has_warned
         return twin
 
@@ -296,17 +306,27 @@ class Forest:
                 self.lock.step(partial(steps.take, work, start, stop))
                 report(stop - start)
 
-    def on_each_tree(self, work: TreeWork, run: Workers, n_memories: int | None = None) -> None:
-        """Do ``work`` on every tree, and allocate larger arrays when they are full.
+    def on_each_tree(
+        self, run: Workers, kernel: Callable[..., int], *arguments: Any, n_memories: int | None = None
+    ) -> None:
+        """Call ``kernel(view, trees, *arguments)`` for all trees, and allocate larger arrays when they are full.
 
-        Each tree writes only to its own memory, so trees run in parallel; a single thread takes all of them in one
-        call. Arrays grow while no tree runs, for ``n_memories`` if given. If this fails, memories that were being moved
-        are put back, so that readers find all of them.
+        The kernel returns DONE, or which array is full; it can then be called again. Each tree writes only to its own
+        memory, so trees run in parallel; a single thread takes all of them in one call. Arrays grow while no tree runs,
+        for ``n_memories`` if given. If this fails, memories that were being moved are put back, so that readers find
+        all of them.
         """
         n_trees = self.n_trees
         waiting = [TreeRange(0, n_trees)] if run is in_own_thread else [TreeRange(t, t + 1) for t in range(n_trees)]
         try:
-            while any(statuses := run(partial(work, self.view()), waiting)):
+            while True:
+                view = self.view()
+                if run is in_own_thread:
+                    statuses = [kernel(view, waiting[0], *arguments)]
+                else:
+                    statuses = run(lambda trees: kernel(view, trees, *arguments), waiting)  # noqa: B023
+                if not any(statuses):
+                    return
                 waiting = [trees for trees, status in zip(waiting, statuses, strict=True) if status != DONE]
                 for status in sorted(set(statuses) - {DONE}):
                     self.put(with_more(self.allocated(), status, n_memories or self.n_memories))
@@ -317,16 +337,6 @@ class Forest:
     def undo_moves(self) -> None:
         """Put back memories that were being moved when a failure occurred."""
         undo_moves(self.view())
-
-
-def changes(function: Callable[Concatenate[Forest, P], T]) -> Callable[Concatenate[Forest, P], T]:
-    """Run a function as a change of the forest that is its first argument."""
-
-    @wraps(function)
-    def changing(forest: Forest, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return forest.lock.change(partial(function, forest, *args, **kwargs))
-
-    return changing
 
 
 def kernel_parameters(options: dict[str, Any], n_features: int, sparse: bool) -> Parameters:

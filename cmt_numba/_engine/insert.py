@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 import numpy as np
 
-from .._change import Workers, progress_bar, spans, undone_by
+from .._change import Workers, changes, progress_bar, spans, undone_by
 from .._forest import (
     COUNT,
     MOST_MEMORIES,
     Rows,
-    TreeRange,
     as_matrix,
     insert_slots,
     store_keys,
@@ -21,10 +19,11 @@ from .._forest import (
     withdraw_slots,
 )
 from .._validation import check_ids
-from .forest import Forest, changes
+from .cluster_lists import list_slots, withdraw_last
+from .forest import Forest
 from .reorganise import link_slots, remove_ids
 
-_INSERTS_TO_FILL = 8  # parts in which a full forest is replaced: removing all memories at once would erase the routers
+_INSERTS_TO_FILL = 8  # parts of a batch that replaces all memories: removing all at once would erase the routers
 _REMOVALS_IN_A_STEP = 1000
 _NO_IDS = np.empty(0, np.int64)
 
@@ -52,7 +51,9 @@ def insert_rows(
     was_empty, first_id, most = forest.state is None, forest.next_id, forest.options["max_memories"]
     n, n_rows, forest.last_evicted = forest.n_memories, rows.n_rows, _NO_IDS
     if most is None and n + n_rows > MOST_MEMORIES:
-        raise ValueError(f"X must have at most {MOST_MEMORIES - n} rows, got {n_rows}: the forest is full")
+        raise ValueError(
+            f"X must have at most {MOST_MEMORIES - n} rows, got {n_rows}: a tree holds at most {MOST_MEMORIES} memories"
+        )
     if not was_empty and forest.fitting_state(rows) is None:  # another thread has made the first insert since
         rows = forest.check_rows(as_matrix(rows))
     with undone_by(forest.clear if was_empty else partial(_take_back_ids, forest, first_id)):
@@ -77,7 +78,7 @@ def _evict(forest: Forest, n: int) -> None:
         chosen = forest.eviction.choose(forest.allocated(), n)
     if forest.evicts is not None:
         if forest.evicts.size < n:
-            raise ValueError("it does not list the evicted memories")
+            raise ValueError("the list of evicted memories is missing")
         chosen, forest.evicts = check_ids(forest.evicts[:n]), forest.evicts[n:]
     remove_ids(forest, chosen)
     forest.last_evicted = np.concatenate([forest.last_evicted, chosen])
@@ -95,16 +96,14 @@ def _append_rows(forest: Forest, rows: Rows, progress: bool, n_reroutes: int | N
     finisher = forest.finisher()
 
     def insert(run: Workers, start: int, stop: int) -> None:
-        def send_down(view: Any, trees: TreeRange) -> int:
-            return int(insert_slots(view, trees, first + stop, n_reroutes, finisher))
-
         store_keys(forest.view(), rows, start, stop)
-        forest.on_each_tree(send_down, run, first + n_rows)
+        forest.on_each_tree(run, insert_slots, first + stop, n_reroutes, finisher, n_memories=first + n_rows)
         forest.eviction.inserted(forest.allocated(), first + start)
 
     forest.in_steps(n_rows, "insert", progress, insert, n_rows)
     if is_linked:
         link_slots(forest, np.arange(first, first + n_rows), progress)
+    list_slots(forest, np.arange(first, first + n_rows), progress)
     if n_rows > first:  # so rarely that the cost of copying is negligible
         forest.put(trimmed(forest.allocated()))
 
@@ -123,7 +122,7 @@ def _take_back_ids(forest: Forest, first_id: int) -> None:
 def roll_back(forest: Forest, first: int | None = None) -> None:
     """Remove the memories in slots from ``first`` on, which were inserted last, and those that are not in every tree.
 
-    Their ids are reused. Routers keep what they have learned from them.
+    Their ids are reused. Routers are not reset.
     """
     if forest.state is None:
         return
@@ -134,5 +133,6 @@ def roll_back(forest: Forest, first: int | None = None) -> None:
         return
     forest.lock.step(partial(forest.eviction.taken_back, first))
     forest.lock.step(partial(forest.links.taken_back, first))
+    forest.lock.step(partial(withdraw_last, forest, first))
     for slot in reversed(range(first, forest.n_memories, _REMOVALS_IN_A_STEP)):
         forest.lock.step(partial(withdraw_slots, forest.view(), slot))

@@ -1,14 +1,13 @@
-"""Learn from rewards (UPDATE, Algorithm 3), and from known right memories."""
+"""Learn from rewards (UPDATE, Algorithm 3) and from known correct memories."""
 
 from __future__ import annotations
 
 import warnings
 from functools import partial
-from typing import Any
 
 import numpy as np
 
-from .._change import Workers, spans
+from .._change import Workers, changes, spans
 from .._forest import (
     NONE,
     WORTH_FINDING,
@@ -18,7 +17,6 @@ from .._forest import (
     Rows,
     Scorer,
     ScorerLoss,
-    TreeRange,
     Turn,
     forget_routes,
     moved_keys,
@@ -29,11 +27,12 @@ from .._forest import (
     update_trees,
     with_runners_up,
 )
-from .forest import Forest, changes
+from .cluster_lists import list_slots
+from .forest import Forest
 from .query import Reach, search
 from .reorganise import link_slots
 
-_ROWS_AT_ONCE = 16  # that move keys; later rows see the moved keys
+_ROWS_AT_ONCE = 16  # rows that move keys together; later rows see the moved keys
 
 
 @changes
@@ -59,11 +58,12 @@ def update_rows(
     _learn_rewards(forest, rows, pairs, compared, progress)
     _move_keys(forest, rows, pairs, compared, key_learning_rate)
     shown = np.ascontiguousarray(pairs.ids[:, 0])
-    right = np.flatnonzero((rewards[:, 0] >= WORTH_FINDING) & (forest.slots_of(shown) != NONE))
-    if right.size == rows.n_rows:
-        teach_rows(forest, rows, shown)
-    elif right.size > 0:
-        teach_rows(forest, rows.take(right), shown[right])
+    worth = rewards[:, 0] >= WORTH_FINDING
+    if worth.any():
+        slots = forest.slots_of(shown)
+        right = np.flatnonzero(worth & (slots != NONE))
+        if right.size > 0:
+            _teach(forest, rows if right.size == rows.n_rows else rows.take(right), slots[right], 1, False)
 
 
 def warn_if_in_vain(forest: Forest, hits: Hits, rewards: np.ndarray) -> None:
@@ -74,11 +74,11 @@ def warn_if_in_vain(forest: Forest, hits: Hits, rewards: np.ndarray) -> None:
         return
     forest.has_warned = True
     message = (
-        f"this update teaches nothing: scorer_loss={loss!r} compares the rewards of several memories of a row. Create "
+        f"this update changes nothing: scorer_loss={loss!r} compares the rewards of several memories of a row. Create "
         'the tree with scorer_loss="contrast", or pass a reward for each of k=2 or more memories, or query with an '
         "epsilon above 0"
     )
-    warnings.warn(message, UserWarning, stacklevel=5)
+    warnings.warn(message, UserWarning, stacklevel=7)
 
 
 @changes
@@ -88,15 +88,17 @@ def set_scorer(forest: Forest, weights: np.ndarray, squares: np.ndarray) -> None
     Raises
     ------
     ValueError
-        If the arrays are not one finite number for each feature, or there are no memories; nothing has changed then.
+        If the arrays do not have one finite number per feature, or there are no memories; nothing has changed then.
     """
     state = forest.state
     if state is None:
-        raise ValueError("a scorer needs memories, which say how many features there are")
+        raise ValueError("the scorer needs the number of features: insert memories first")
     scorer = Scorer(np.array(weights, np.float32), np.array(squares, np.float32))
     for array in scorer:
         if array.shape != (state.parameters.n_features,) or not np.isfinite(array).all():
-            raise ValueError(f"a scorer of {state.parameters.n_features} features needs as many finite numbers")
+            raise ValueError(
+                f"the scorer's arrays must hold {state.parameters.n_features} finite numbers, one per feature"
+            )
     forest.lock.step(partial(forest.put, state._replace(scorer=scorer)))
 
 
@@ -110,14 +112,11 @@ def _learn_rewards(forest: Forest, rows: Rows, hits: Hits, rewards: np.ndarray, 
     finisher = forest.finisher()
 
     def learn(run: Workers, start: int, stop: int) -> None:
-        def train_routers(view: Any, trees: TreeRange) -> int:
-            return int(update_trees(view, Turn(trees, at, stop, finisher), feedback))
-
         of_rows = feedback
         if stop - start < rows.n_rows:
             of_rows = Feedback(rows.between(start, stop), hits.between(start, stop), rewards[start:stop])
         update_scorer(forest.view(), parameters.scorer_loss, of_rows)
-        forest.on_each_tree(train_routers, run)
+        forest.on_each_tree(run, update_trees, Turn(at, stop, finisher), feedback)
 
     forest.in_steps(rows.n_rows, "update", progress, learn)
 
@@ -132,8 +131,10 @@ def _move_keys(forest: Forest, rows: Rows, hits: Hits, rewards: np.ndarray, rate
         state = forest.allocated()
         moved, keys = moved_keys(state, rows.between(first, stop), slots[first:stop], rewards[first:stop], rate)
         forest.lock.step(partial(overwrite_keys, forest.view(), moved, keys))
+    changed = np.setdiff1d(slots, NONE)
     if forest.links.are_there:
-        link_slots(forest, np.setdiff1d(slots, NONE))
+        link_slots(forest, changed)
+    list_slots(forest, changed)
 
 
 @changes
@@ -145,6 +146,11 @@ def teach_rows(
     if afresh:
         for t in range(forest.n_trees):
             forest.lock.step(partial(forget_routes, forest.view(), t))
+    _teach(forest, rows, slots, n_passes, progress)
+
+
+def _teach(forest: Forest, rows: Rows, slots: np.ndarray, n_passes: int, progress: bool) -> None:
+    """Teach routers which slot each row belongs to."""
     seed = forest.draw_word()
     orders = np.random.Generator(np.random.PCG64(seed)) if rows.n_rows > 1 else None  # creating a generator takes 30 us
     for _ in range(n_passes):
@@ -154,6 +160,6 @@ def teach_rows(
         at[:, 1] = NONE
 
         def teach(run: Workers, _start: int, stop: int) -> None:
-            forest.on_each_tree(lambda view, trees: int(teach_trees(view, trees, lesson, at, stop)), run)  # noqa: B023
+            forest.on_each_tree(run, teach_trees, lesson, at, stop)  # noqa: B023
 
         forest.in_steps(rows.n_rows, "teach", progress, teach)

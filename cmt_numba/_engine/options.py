@@ -9,7 +9,7 @@ ROUTER_LOSSES = tuple(loss.name.lower() for loss in RouterLoss)
 SCORER_LOSSES = tuple(loss.name.lower() for loss in ScorerLoss)
 
 KEEP = "all", "codes"
-"""What is stored of dense keys: the keys, or only their codes."""
+"""Storage of dense keys: the keys with their codes, or only the codes."""
 
 OPTIONS: dict[str, Constraint] = {
     "n_trees": Integer(1, 2**15),

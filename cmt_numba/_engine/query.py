@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._change import TimedSteps, map_threads, progress_bar, spans
+from .._change import Pace, TimedSteps, map_threads, progress_bar, spans
 from .._forest import (
     ALL,
     N_MEMORIES,
@@ -19,6 +19,7 @@ from .._forest import (
     Query,
     Rows,
     ShownHits,
+    State,
     add_explored,
     are_among,
     are_few,
@@ -35,12 +36,14 @@ from .._forest import (
     unexplored,
 )
 from .._jit import keeping_interpreter
+from .cluster_lists import listed_candidates
 from .coded_candidates import search_coded
-from .filters import Filter
+from .filters import MOST_GATHERED, Filter
 from .forest import Forest
 
 _ROWS_AT_ONCE = 64  # rows answered in one step by one thread
-_FEW_MEMORIES, _ROWS_IN_A_LARGE_BLOCK = 1024, 512
+_PACE_OF_LISTS = Pace(1024, 0.02)  # rows of a step share the lists that they reach, so steps are longer
+_ROWS_IN_A_LARGE_BLOCK = 512  # with few candidates
 _ROWS_IN_A_BLOCK, _MEMORIES_IN_A_BLOCK = 64, 8192  # sizes of a matrix product; changes wait for a block
 
 
@@ -55,11 +58,15 @@ class Reach(NamedTuple):
         Candidates to keep while following links. With 0, or without links, none are followed.
     left_out : ndarray of int64, shape (n_rows,), optional
         The id of a memory that each row's search along links does not visit.
+    gap : float, optional
+        Search the cluster lists whose centers are at most this much farther from a row than the nearest one. Without
+        cluster lists this has no effect.
     """
 
     n_leaves: int
     breadth: int = 0
     left_out: np.ndarray | None = None
+    gap: float | None = None
 
 
 def query_forest(
@@ -131,6 +138,9 @@ def search(
         state = forest.fitting_state(rows)
         if state is None:
             return
+        if reach.gap is not None and (lists := listed_candidates(forest, reach.gap)) is not None:
+            search_coded(state, lists, rows.between(first, stop), hits.between(first, stop))
+            return
         view = forest.view(state)
         if reach.breadth > 0 and forest.links.are_there:
             _follow_links(forest, view, rows, first, stop, reach, 0, ALL, hits)
@@ -142,15 +152,15 @@ def search(
 
     n_rows = rows.n_rows
     if n_rows <= _ROWS_AT_ONCE and not progress:
-        with keeping_interpreter(n_rows):
-            forest.lock.read(partial(answer, 0, n_rows))
+        forest.lock.read(partial(answer, 0, n_rows))
         return
     n_threads = forest.threads_for(n_rows)
     forest.lock.let_in()  # the threads below must not wait for a change of this thread
     with keeping_interpreter(n_rows), progress_bar(n_rows, "query", progress) as report:
 
         def answer_in_steps(span: tuple[int, int]) -> None:
-            steps = TimedSteps(*span, forest.pace)
+            pace = forest.pace if reach.gap is None else _PACE_OF_LISTS
+            steps = TimedSteps(*span, pace)
             for first, stop in steps:
                 forest.lock.read(partial(steps.take, answer, first, stop))
                 report(stop - first)
@@ -163,7 +173,7 @@ def search_among(
 ) -> None:
     """Write the best of the memories in ``among`` into ``hits``. Call this within a read of the forest.
 
-    Rows for which links find fewer candidates than a random search would are left unanswered.
+    Rows are left unanswered if links find fewer candidates for them than a random search would.
     """
     state = forest.fitting_state(rows)
     chosen = among.slots(forest.slots_of, forest.lock.n_steps)
@@ -234,7 +244,7 @@ def _propensities(
     def find(first: int, stop: int) -> None:
         state = forest.fitting_state(rows)
         if state is None or forest.lock.n_steps != n_steps:
-            raise RuntimeError("the trees have changed since the query: read propensities before they change")
+            raise RuntimeError("the trees have changed since the query: read propensities before changing them")
         view = forest.view(state)
         query, best = Query(rows, first, stop, n_leaves, 0.0, np.uint64(0)), no_hits(*ids.shape)
         query_rows(view, query, UNRESTRICTED, best.ids, best.scores)
@@ -262,7 +272,7 @@ def scan_dense(forest: Forest, rows: Rows, k: int, among: Filter | None, *, ties
         forest.lock.read(partial(_scan_block, forest, rows, among, hits, by_codes))
         return hits
     n_at_once = _ROWS_IN_A_BLOCK
-    if among is not None and among.ids.size <= _FEW_MEMORIES:
+    if among is not None and among.ids.size <= MOST_GATHERED:
         n_at_once = _ROWS_IN_A_LARGE_BLOCK
     for first, stop in spans(n_rows, n_at_once):
         block = rows.between(first, stop), among, hits.between(first, stop), by_codes
@@ -275,33 +285,43 @@ def _scan_block(forest: Forest, rows: Rows, among: Filter | None, hits: Hits, by
     state = forest.fitting_state(rows)
     if state is None:
         return
-    n = int(state.keys.totals[N_MEMORIES])
-    slots = None if among is None else among.slots(forest.slots_of, forest.lock.n_steps)
-    n = n if slots is None else slots.size
-    if among is not None and by_codes and (coded := among.coded(state, rows.n_rows)) is not None:
-        search_coded(state, coded, rows, hits)
+    n, slots = state.keys.totals.item(N_MEMORIES), None
+    if among is not None:
+        slots = among.slots(forest.slots_of, forest.lock.n_steps)
+        n = slots.size
+        if by_codes and (coded := among.coded(state)) is not None:
+            search_coded(state, coded, rows, hits)
+            return
+    if n == 0:
         return
-    asked = rows.values[rows.offsets[0] : rows.offsets[-1]].reshape(rows.n_rows, -1)
-    theta, k = state.scorer.theta, hits.ids.shape[1]
+    asked = rows.values[rows.offsets.item(0) : rows.offsets.item(-1)].reshape(hits.ids.shape[0], -1)
+    theta = state.scorer.theta
     if theta.size > 0:
         asked = asked * (np.float32(1.0) + theta)
-    best_slots, best_scores = np.empty((rows.n_rows, 0), np.int64), np.empty((rows.n_rows, 0), np.float32)
+    if among is not None and n <= MOST_GATHERED:
+        best = top_k(asked @ among.gathered(state).T, min(n, hits.ids.shape[1]))
+    else:
+        best = _best_in_blocks(state, asked, slots, n, hits.ids.shape[1])
+    width = best[0].shape[1]
+    hits.ids[:, :width] = state.keys.ids.take(best[0] if slots is None else slots.take(best[0]))
+    hits.scores[:, :width] = best[1]
+
+
+def _best_in_blocks(
+    state: State, asked: np.ndarray, slots: np.ndarray | None, n: int, k: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the positions and the scores of the best of ``n`` candidates, (n_rows, k): all memories, or some slots."""
+    places, scores = np.empty((len(asked), 0), np.int64), np.empty((len(asked), 0), np.float32)
     for start in range(0, n, _MEMORIES_IN_A_BLOCK):
-        stop = min(start + _MEMORIES_IN_A_BLOCK, n)
-        here = np.arange(start, stop) if slots is None else slots[start:stop]
-        scores = asked @ as_matrix(stored_rows(state, slice(start, stop) if slots is None else here)).T
-        if best_scores.shape[1] == k:
-            better = np.flatnonzero((scores > best_scores[:, -1:]).any(axis=0))  # usually few
-            if better.size == 0:
-                continue
-            scores, here = scores[:, better], here[better]
-        columns, scores = top_k(scores, min(k, here.size))
-        some = here[columns]
-        if best_scores.size > 0:
-            scores, some = np.concatenate([best_scores, scores], axis=1), np.concatenate([best_slots, some], axis=1)
-            columns, scores = top_k(scores, min(k, scores.shape[1]))
-            some = np.take_along_axis(some, columns, axis=1)
-        best_scores, best_slots = scores, some
-    if best_scores.size > 0:
-        hits.ids[:, : best_slots.shape[1]] = state.keys.ids[best_slots]
-        hits.scores[:, : best_slots.shape[1]] = best_scores
+        here = slice(start, min(start + _MEMORIES_IN_A_BLOCK, n))
+        of_block = asked @ as_matrix(stored_rows(state, here if slots is None else slots[here])).T
+        n_before = scores.shape[1]
+        if n_before > 0:
+            of_block = np.concatenate([scores, of_block], axis=1)
+        columns, scores = top_k(of_block, min(k, of_block.shape[1]))
+        others = columns - (n_before - start)
+        if n_before > 0:
+            before = np.take_along_axis(places, np.minimum(columns, n_before - 1), axis=1)
+            others = np.where(columns < n_before, before, others)
+        places = others
+    return places, scores

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 import numpy as np
 
-from .._change import TimedSteps, Workers, progress_bar
+from .._change import TimedSteps, Workers, changes, progress_bar
 from .._forest import (
-    COUNT,
     Rows,
-    TreeRange,
     Turn,
     begin_reroutes,
     compacted,
@@ -25,7 +22,8 @@ from .._forest import (
     with_tree,
     without_trees,
 )
-from .forest import Forest, changes
+from .cluster_lists import enter_changed, list_slots, moved_lists, withdraw_last
+from .forest import Forest
 
 
 @changes
@@ -34,8 +32,11 @@ def remove_ids(forest: Forest, ids: np.ndarray) -> None:
     forest.known_slots(ids)
 
     def remove(start: int, stop: int) -> None:
-        forest.links.unlink(forest.view(), forest.slots_of(ids[start:stop]))
+        slots, left = forest.slots_of(ids[start:stop]), forest.n_memories - (stop - start)
+        forest.links.unlink(forest.view(), slots)
+        withdraw_last(forest, left)
         remove_memories(forest.view(), forest.eviction.recency, forest.links.near, ids[start:stop])
+        enter_changed(forest, slots[slots < left])  # the last memories have moved there
 
     steps = TimedSteps(0, ids.size, forest.pace)
     for start, stop in steps:
@@ -58,20 +59,21 @@ def replace_rows(forest: Forest, ids: np.ndarray, rows: Rows, progress: bool = F
         overwrite_keys(forest.view(), slots, rows)
 
     def reinsert(run: Workers, start: int, stop: int) -> None:
-        def send_down(view: Any, trees: TreeRange) -> int:
-            return int(reinsert_slots(view, Turn(trees, at, stop, finisher), slots))
-
         if in_one_step:
             overwrite()
-        forest.on_each_tree(send_down, run)
+        forest.on_each_tree(run, reinsert_slots, Turn(at, stop, finisher), slots)
         if in_one_step and forest.links.are_there:
             forest.links.link(forest.view(), slots)
+        if in_one_step:
+            enter_changed(forest, slots)
 
     if not in_one_step:
         forest.lock.step(overwrite)
     forest.in_steps(rows.n_rows, "replace", progress, reinsert)
     if not in_one_step and forest.links.are_there:
         link_slots(forest, slots, progress)
+    if not in_one_step:
+        list_slots(forest, slots, progress)
 
 
 def link_slots(forest: Forest, slots: np.ndarray, progress: bool = False) -> None:
@@ -88,16 +90,11 @@ def reroute_memories(forest: Forest, n: int, progress: bool = False) -> None:
     """Reroute ``n`` memories of each tree (REROUTE, Algorithm 7)."""
     if forest.n_memories == 0:
         return
-    finisher, at = forest.finisher(), np.zeros(forest.n_trees, np.int64)
+    finisher, n_memories = forest.finisher(), forest.n_memories
 
-    def reroute(run: Workers, _start: int, stop: int) -> None:
-        def move_memories(view: Any, trees: TreeRange) -> int:
-            counters = forest.allocated().counters
-            begin_reroutes(counters, Turn(trees, at, stop, finisher))
-            # All slots are inserted already, so this only makes the reroutes that are due.
-            return int(insert_slots(view, trees, counters[trees.first, COUNT], 0, finisher))
-
-        forest.on_each_tree(move_memories, run)
+    def reroute(run: Workers, start: int, stop: int) -> None:
+        begin_reroutes(forest.allocated().counters, stop - start)
+        forest.on_each_tree(run, insert_slots, n_memories, 0, finisher)  # all are inserted already
 
     forest.in_steps(n, "reroute", progress, reroute)
 
@@ -106,7 +103,7 @@ def reroute_memories(forest: Forest, n: int, progress: bool = False) -> None:
 def rebuild_trees(forest: Forest, ids: np.ndarray, groups: np.ndarray, progress: bool = False) -> None:
     """Rebuild the trees and keep groups of memories together. Raises KeyError if an id is not stored.
 
-    Other memories are groups of their own. The new trees are swapped in when all are complete.
+    Every other memory is a separate group. The new trees are swapped in when all are complete.
     """
     slots, before = forest.known_slots(ids), forest.allocated()
     group = np.arange(forest.n_memories)
@@ -129,9 +126,9 @@ def compact_memories(forest: Forest, copies: bool) -> None:
     state = compacted(before, copies=copies)
 
     def swap_in() -> None:
-        # One assignment swaps all in: the policy and the links refer to memories by slot.
+        # One call swaps all in: the policy, the links and the lists refer to memories by slot.
         moved = forest.eviction.moved(before, state), forest.links.moved(before, state)
-        forest.put(state, *moved)
+        forest.put(state, *moved, moved_lists(forest, state))
 
     forest.lock.step(swap_in)
 

@@ -12,7 +12,7 @@ from .._change import progress_bar, spans
 from .._forest import NONE, Rows, as_matrix, joined, rewarded_memories, rewarded_pairs, without_own
 from .._validation import check_rewards
 
-_ROWS_IN_A_BLOCK = 256  # answered by the same trees
+_ROWS_IN_A_BLOCK = 256  # rows answered by the same trees
 _WORTH_REBUILDING = 1 / 3  # share of memories that rewards must have joined into groups
 
 
@@ -26,9 +26,9 @@ class Supervision(NamedTuple):
     own_ids : ndarray of int64, shape (n_rows,), or None
         The ids of the rows' own memories, which are left out of the answers; -1 for none.
     k, n_probes, epsilon
-        Of each query.
+        The parameters of each query.
     key_learning_rate : float
-        Of each update.
+        The parameter of each update.
     n_passes : int
         The number of passes over the rows.
     """
@@ -76,7 +76,7 @@ def learn_in_passes(tree: Any, rows: Rows, how: Supervision, orders: np.random.G
 def _rebuild_if_worthwhile(tree: Any, ids: np.ndarray, groups: np.ndarray) -> None:
     """Rebuild the trees if rewards have joined enough memories into groups.
 
-    A group of more than half of the memories says too little, and does not count.
+    A group of more than half of the memories is ignored, because it separates too little.
     """
     stored = np.isin(ids, tree.ids)
     ids, groups = ids[stored], groups[stored]

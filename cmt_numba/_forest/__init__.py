@@ -71,7 +71,7 @@ from .invariants import (
     levels,
     require,
 )
-from .key_store import append_keys, enter_slot, erase_id, find_slots, store_keys, stored_rows
+from .key_store import append_keys, enter_slot, erase_id, find_slots, key_of, store_keys, stored_rows
 from .leaf_scan import answer, new_best, offer
 from .linear_model import (
     adagrad_step,
@@ -97,17 +97,21 @@ from .replacement import overwrite_keys, reinsert_slots
 from .rng import draw_word, mix, next_word, random_below, unit_of
 from .routers import RouterLoss
 from .rows import (
+    INVALID_CELLS,
+    SORTED_CELLS,
     UNSCALED,
     Row,
     Rows,
     as_matrix,
+    check_cells,
     dot,
-    is_canonical,
     keep_heaviest,
     longest_row,
+    measure_rows,
     normalize_rows,
     rescaled,
     row_of,
+    sort_cells,
     squared_length,
 )
 from .scorer import (

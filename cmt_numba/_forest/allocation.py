@@ -44,7 +44,7 @@ WORTH_GROWING_BEFORE = 1 << 22
 _SPARE_CELLS = 1 / 20  # share of the tables; with fewer free cells they grow
 
 MOST_CELLS = 2 ** (31 + SMALLEST_TABLE_BITS)
-"""Of the tables of one tree, whose starts are int32; see ``sparse_weights.py``."""
+"""Largest number of cells in the tables of one tree, whose starts are int32; see ``sparse_weights.py``."""
 
 
 def larger(state: State, capacity: int, needed: int, n_memories: int) -> int:
@@ -55,7 +55,7 @@ def larger(state: State, capacity: int, needed: int, n_memories: int) -> int:
 
 
 def with_room_for_keys(state: State, n_rows: int, n_cells: int) -> State:
-    """Return a state that can take ``n_rows`` more memories, whose sparse keys have ``n_cells`` cells in all.
+    """Return a state with room for ``n_rows`` more memories, whose sparse keys have ``n_cells`` cells in total.
 
     If there is room, it is the same object.
     """
@@ -76,7 +76,7 @@ def with_room_for_keys(state: State, n_rows: int, n_cells: int) -> State:
 
 
 def keys_with_room(parameters: Any, keys: KeyArrays, n_rows: int, n_cells: int, *, coded: bool = False) -> KeyArrays:
-    """Return a key store that can take ``n_rows`` more keys, which have ``n_cells`` cells in all if they are sparse."""
+    """Return a key store that can take ``n_rows`` more keys, with ``n_cells`` cells in total if they are sparse."""
     needed = int(keys.totals[N_MEMORIES]) + n_rows
     capacity = keys.ids.size
     if needed > capacity:
@@ -162,7 +162,8 @@ def with_more(state: State, status: int, n_memories: int) -> State:
     """Return a state with a larger array in place of the full one that ``status`` names, for ``n_memories``."""
     if status in (NODES_FULL, LEAVES_FULL):
         size = max(state.nodes.shape[1], state.leaves.shape[1] - 1)
-        return _with_places(state, larger(state, size, size + 1, n_memories))
+        size = larger(state, size, size + 1, n_memories)
+        return with_places(state, size, size + 1)
     assert status == TABLES_FULL, status
     cells, wanted = most_cells_in_use(state), int(state.counters[:, CELLS_WANTED].max())
     size = larger(state, cells, cells + wanted, n_memories)
@@ -170,7 +171,7 @@ def with_more(state: State, status: int, n_memories: int) -> State:
 
 
 def with_spare_room(state: State, n_rows: int, n_memories: int) -> State:
-    """Return a state whose large arrays have room for a change of ``n_rows`` memories, most likely.
+    """Return a state whose large arrays will usually have room for a change of ``n_rows`` memories.
 
     The forest will soon hold ``n_memories``.
     """
@@ -183,7 +184,8 @@ def with_spare_room(state: State, n_rows: int, n_memories: int) -> State:
     nodes_end, tables_end = most.item(NODES_END), most.item(TABLES_END)
     n_nodes, n_cells = state.nodes.shape[1], state.routers.table.shape[1]
     if n_nodes < nodes_end + n_moved and of_places >= WORTH_GROWING_BEFORE:
-        state = _with_places(state, larger(state, n_nodes, nodes_end + n_moved, n_memories))
+        size = larger(state, n_nodes, nodes_end + n_moved, n_memories)
+        state = with_places(state, size, size + 1)
     if n_cells < (1.0 + _SPARE_CELLS) * tables_end and of_tables >= WORTH_GROWING_BEFORE:
         cells = most_cells_in_use(state)
         size = larger(state, cells, cells, n_memories)
@@ -199,7 +201,8 @@ def trimmed(state: State) -> State:
     """
     nodes_end = int(state.counters[:, NODES_END].max())
     if state.nodes.shape[1] > SPARE * nodes_end + SMALLEST:
-        state = _with_places(state, int(SPARE * nodes_end))
+        size = int(SPARE * nodes_end)
+        state = with_places(state, size, size + 1)
     cells = most_cells_in_use(state)
     if state.routers.table.shape[1] > SPARE * cells + SMALLEST:
         state = with_tables(state, int(SPARE * cells))
@@ -208,22 +211,16 @@ def trimmed(state: State) -> State:
 
 def with_nodes(state: Any, size: int) -> Any:
     """Return a forest, or a head, with room for ``size`` nodes, or labels."""
-    old = state.nodes.shape[1]
-    nodes, routers = resized(state.nodes, size, 1), state.routers
-    nodes[:, old:] = 0  # every field, so generation 0 and no table
+    nodes, routers = resized(state.nodes, size, 1, fill=0), state.routers  # generation 0 and no table
     if not state.parameters.sparse:
         routers = routers._replace(weights=resized(routers.weights, size * 2 * state.parameters.n_features, 1))
     return state._replace(nodes=nodes, routers=routers)
 
 
-def _with_places(state: State, size: int) -> State:
-    """Return a forest with room for ``size`` nodes in each tree, and for the leaves below them."""
-    return with_leaves(with_nodes(state, size), size + 1)
-
-
-def with_leaves(state: State, size: int) -> State:
-    """Return a forest with room for ``size`` leaves in each tree."""
-    return state._replace(leaves=resized(state.leaves, size, 1), members=resized(state.members, size, 1))
+def with_places(state: State, n_nodes: int, n_leaves: int) -> State:
+    """Return a forest with room for these numbers of nodes and leaves in each tree."""
+    leaves, members = resized(state.leaves, n_leaves, 1), resized(state.members, n_leaves, 1)
+    return with_nodes(state._replace(leaves=leaves, members=members), n_nodes)
 
 
 def most_cells_in_use(state: Any) -> int:
@@ -241,7 +238,7 @@ def with_tables(state: Any, size: int) -> Any:
         If so many cells cannot be addressed.
     """
     if size > MOST_CELLS:
-        raise MemoryError(f"a tree's routers cannot have more than {MOST_CELLS} cells in all, but {size} are wanted")
+        raise MemoryError(f"a tree's routers cannot have more than {MOST_CELLS} cells in all, but {size} are needed")
     table = np.empty((state.nodes.shape[0], size), state.routers.table.dtype)
     moved = state._replace(
         nodes=state.nodes.copy(),

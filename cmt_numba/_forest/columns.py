@@ -26,12 +26,12 @@ def resized(array: np.ndarray, size: int, axis: int = 0, fill: Any = None) -> np
 
 
 def larger_capacity(n: int, needed: int) -> int:
-    """Return the capacity for ``needed`` entries of an array that has ``n``."""
+    """Return the new capacity of an array of ``n`` entries that must hold ``needed``."""
     return max(SMALLEST, needed, int(GROWTH * n))
 
 
 def with_room(array: np.ndarray, n: int, n_more: int, fill: Any = None) -> np.ndarray:
-    """Return an array with the first ``n`` entries of ``array`` and room for ``n_more`` behind them.
+    """Return an array with the first ``n`` entries of ``array`` and room for ``n_more`` after them.
 
     It is the same array if there is room, otherwise as :func:`resized` returns it.
     """

@@ -19,7 +19,7 @@ _ORDER = "eviction.order"  # in files
 
 
 class Eviction:
-    """Evicts the memories that were inserted first. This is also the policy of forests without a bound.
+    """Evicts the memories that were inserted first. Forests without a bound have this policy, too.
 
     Ids ascend, so a pointer that only moves up finds the oldest memory in amortised constant time.
     """
@@ -60,7 +60,7 @@ class Eviction:
         """Forget the memories in slots ``first`` and above, whose insert failed."""
 
     def moved(self, old: State, new: State) -> Eviction:
-        """Return a policy for ``new``, which holds the memories of ``old`` in other slots. Leave this one unchanged."""
+        """Return a policy for ``new``, which has the memories of ``old`` in other slots. This one is unchanged."""
         return self
 
     def check(self, state: State) -> None:

@@ -48,7 +48,7 @@ def are_few(slots: np.ndarray, n_leaves: int, breadth: int) -> bool:
 def least_left(breadth: int, share: float) -> int:
     """Return the least number of candidates that pass a filter if it is independent of the distance to the row.
 
-    If fewer pass, the memories that pass lie farther away than the search has gone. ``share`` is the share of all
+    If fewer pass, the memories that pass are farther away than the search has reached. ``share`` is the share of all
     memories that pass.
     """
     return int(share * breadth - _DEVIATIONS * math.sqrt(share * (1.0 - share) * breadth))

@@ -21,10 +21,10 @@ _MEMBERS_IN_A_LINE = 16  # a line of a cache has 64 bytes
 
 HERE = np.dtype(
     [
-        ("first", np.int64),  # the heap is the entries from here ...
-        ("end", np.int64),  # ... to here
+        ("first", np.int64),  # the heap begins at this entry ...
+        ("end", np.int64),  # ... and ends before this one
         ("n_reached", np.int64),  # paths started so far
-        ("patience", np.int64),  # routers until the path is followed to its end
+        ("patience", np.int64),  # routers to pass before the path is followed to its end
         ("tree", np.int64),  # the end of the current path
         ("place", np.int64),
         ("cost", np.float32),  # of the current path

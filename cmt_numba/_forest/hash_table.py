@@ -31,7 +31,7 @@ def hash_number(number, size):
 
 @inner
 def find_feature(cells, start, bits, feature):
-    """Return the cell of a feature or, complemented, the empty cell where it would go; NONE is no feature.
+    """Return the cell of a feature or, complemented, the empty cell where it would go; NONE is not a feature.
 
     The table is the ``2 ** bits`` records of ``cells`` from ``start`` on, each with a ``feature``.
     """

@@ -15,7 +15,7 @@ WORTH_KEEPING = 0.5  # the least reward for which a query is stored as a further
 WORTH_FINDING = 1.0  # the least reward for which routers learn the path to a memory; lower rewards are rarely the best
 
 NO_ROOM = np.empty((0, 0), np.float32)
-"""Stands for no scratch space for a probe."""
+"""Placeholder for the scratch space of a probe."""
 
 _PUBLIC_MODULE = "cmt_numba"
 """The module under which pickles find the classes."""
@@ -182,7 +182,7 @@ class ShownHits(Hits):
             If the trees have changed since the query, or these are not the answers as the query has returned them.
         """
         if self._found is None:
-            raise RuntimeError("propensities are known of what a query has returned: read them before changing it")
+            raise RuntimeError("propensities must be read before the hits are changed")
         if callable(self._found):
             self._found = self._found()
         return self._found
@@ -196,7 +196,7 @@ ShownHits.__module__ = _PUBLIC_MODULE
 
 
 UNEXPLORED = Exploration(*(np.empty(0, dtype) for dtype in (np.int32, np.int32, np.int32, np.int8, np.float32)))
-"""Stands for a record of exploration in kernels that do not use it."""
+"""Placeholder for a record of exploration in kernels that do not use it."""
 
 
 class Feedback(NamedTuple):
@@ -209,33 +209,21 @@ class Feedback(NamedTuple):
 
 def no_hits(n: int, k: int) -> Hits:
     """Return the answers to ``n`` queries that found nothing and did not explore."""
-    none = int(NONE)
-    exploration = Exploration(
-        tree=_filled(n, none, np.int32),
-        node=_filled(n, none, np.int32),
-        generation=np.zeros(n, np.int32),
-        side=_filled(n, none, np.int8),
-        probability=_filled(n, np.nan, np.float32),
-    )
-    return unexplored(n, k)._replace(exploration=exploration)
+    tree, node, generation = np.empty(n, np.int32), np.empty(n, np.int32), np.zeros(n, np.int32)
+    side, probability = np.empty(n, np.int8), np.empty(n, np.float32)
+    for column in (tree, node, side):
+        column.fill(-1)
+    probability.fill(np.nan)
+    ids, scores, _ = unexplored(n, k)
+    return Hits(ids, scores, Exploration(tree, node, generation, side, probability))
 
 
 def unexplored(n: int, k: int) -> Hits:
     """Return arrays for the answers to ``n`` queries, without a record of exploration."""
-    ids, scores = (
-        np.empty((n, k), np.int64),
-        np.empty((n, k), np.float32),
-    )  # np.full takes three times as long for a single row
+    ids, scores = np.empty((n, k), np.int64), np.empty((n, k), np.float32)  # faster than np.full for a single row
     ids.fill(-1)  # NONE as an int, which is faster
     scores.fill(-np.inf)
     return Hits(ids, scores, UNEXPLORED)
-
-
-def _filled(shape: int, value: float, dtype: type) -> np.ndarray:
-    """Return a filled array like np.full, in a third of the time for a single row."""
-    array: np.ndarray = np.empty(shape, dtype)
-    array.fill(value)
-    return array
 
 
 def certain(ids: np.ndarray) -> np.ndarray:
@@ -275,7 +263,7 @@ def without_own(hits: Hits, own_ids: np.ndarray, k: int) -> Hits:
 
 
 def with_runners_up(hits: Hits, others: Hits) -> Hits:
-    """Return the first memory of each row, and the better of the two ``others`` that is another one.
+    """Return the first memory of each row, and the better of the two ``others`` that differs from it.
 
     Rows without a memory and rows that explored a node have no other, since their rewards are not compared.
     """

@@ -55,7 +55,6 @@ from .state import (
     ROOT,
     TABLES_FULL,
     Parameters,
-    TreeRange,
     leaf_limit,
 )
 from .topology import (
@@ -105,7 +104,7 @@ def _teach(parameters, trees, routers, t, node, x, work):
 def _split(view, t, leaf, work):
     """Turn a full leaf into an internal node above two leaves (Algorithm 5, lines 3 to 7).
 
-    Returns which array is full if there is no room, and changes nothing then.
+    If there is no room, returns which array is full and changes nothing.
     """
     forest = by_reference(view)
     trees, routers, keys = forest.trees, forest.routers, forest.keys
@@ -222,7 +221,7 @@ def _insert_from(view, forest, t, slot, place, n, work):
 def begin_move(trees, keys, t, slot, moved_from):
     """Start moving a memory from the root. Its former leaf, if any, stays until the memory has arrived."""
     counters = trees.counters
-    following = peek_below(trees.streams, t, counters[t, COUNT])  # the most likely draw of the next reroute
+    following = peek_below(trees.streams, t, counters[t, COUNT])  # the likeliest draw of the next reroute
     prefetch(trees.leaf_of[t], following)
     prefetch_key(keys, following)
     counters[t, MOVING_SLOT] = slot
@@ -334,19 +333,16 @@ def insert_slots(view, some, stop, n_reroutes, finisher):
 
 
 class Turn(NamedTuple):
-    """The next rows that some trees learn from."""
+    """The next rows that trees learn from."""
 
-    some: TreeRange
     at: np.ndarray  # int64 (trees,): the next row of each tree; kernels advance it
     stop: int  # the row to stop at
     finisher: Any  # see :func:`finisher_of`
 
 
-def begin_reroutes(counters: np.ndarray, turn: Turn) -> None:
-    """Make one reroute due for each row of a turn. The next call of :func:`insert_slots` makes them."""
-    some = slice(turn.some.first, turn.some.stop)
-    counters[some, REROUTES_LEFT] += turn.stop - turn.at[some]
-    turn.at[some] = turn.stop
+def begin_reroutes(counters: np.ndarray, n: int) -> None:
+    """Make ``n`` further reroutes due in every tree. The next call of :func:`insert_slots` makes them."""
+    counters[:, REROUTES_LEFT] += n
 
 
 @kernel

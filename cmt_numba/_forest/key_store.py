@@ -15,7 +15,7 @@ _CODES_IN_A_LINE = 64
 
 
 def stored_rows(state: State, slots: Any) -> Rows:
-    """Return the keys in some slots, an array or a slice. A slice of dense keys is a view, all else copies."""
+    """Return the keys in some slots, an array or a slice. A slice of dense keys is a view; other results are copies."""
     keys, d = state.keys, state.parameters.n_features
     if state.parameters.sparse:
         spans = keys.spans[slots]

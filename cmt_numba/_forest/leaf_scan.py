@@ -26,7 +26,7 @@ class Best(NamedTuple):
     """
 
     scores: np.ndarray  # float32 (k,)
-    ties: np.ndarray  # uint64 (k,): decides between equal scores
+    ties: np.ndarray  # uint64 (k,): breaks ties between equal scores
     slots: np.ndarray  # int64 (k,)
     n_found: np.ndarray  # int64 (1,): number of entries
     waiting: np.ndarray  # int64 (width of a leaf,): slots of the leaf's memories that are still to be scored
@@ -83,7 +83,11 @@ def new_best(k, width):
 
 @inner
 def offer(best, value, tie, slot):
-    """Insert a memory among the best if its score is high enough."""
+    """Insert a memory among the best if its score is high enough.
+
+    Unlike the heap of ``top_k.py`` the best are sorted at any time: a search for a single memory, or a few, then needs
+    no further pass. Three arrays are moved because ties are broken by a hash.
+    """
     scores, ties, slots = best.scores, best.ties, best.slots
     i = best.n_found[0]
     if i < scores.size:

@@ -38,7 +38,7 @@ ALL = np.empty(0, np.bool_)
 """No filter: all memories may be returned."""
 
 NO_SLOTS = np.empty(0, np.int64)
-"""No memory is left out of a search."""
+"""No memory is excluded from a search."""
 
 
 class Walk(NamedTuple):

@@ -60,7 +60,7 @@ def _link(near, slot, other):
 
 @inner
 def _closeness(codes, slot, other):
-    """Return the closeness of ``other`` to a slot, comparable among memories for the same slot."""
+    """Return how close ``other`` is to a slot. Values for the same slot are comparable."""
     d = codes.n_features
     return product_of_codes(codes.values, slot * d, codes.values, other * d, d) * codes.marks[other]["scale"]
 
@@ -73,7 +73,10 @@ def _linked_or(near, slot, i, new):
 
 @inner
 def _is_covered(codes, near, walk, slot, at, new):
-    """Return whether the link ``at``, or ``new``, is nearer to a link that is nearer to the slot than to the slot."""
+    """Return whether some link that is nearer to the slot covers link ``at``: it is nearer to it than the slot is.
+
+    The link ``new`` comes after the last one.
+    """
     other = _linked_or(near, slot, at, new)
     value = walk.values[0, at]
     own = value / codes.marks[other]["scale"] * codes.marks[slot]["scale"]
@@ -85,7 +88,7 @@ def _is_covered(codes, near, walk, slot, at, new):
 
 @inner
 def _make_room(codes, near, walk, slot, new):
-    """Drop a link of a slot without room, to make room for ``new``. Return whether one was dropped.
+    """Drop a link of a full slot to make room for ``new``. Return whether one was dropped.
 
     It is the farthest link that is covered by another, or else the farthest. This may be ``new`` itself.
     """

@@ -82,7 +82,7 @@ class Linkage:
             slots = np.full(n + 1, NONE, np.int32)
             slots[before] = np.arange(n, dtype=np.int32)
             linkage.make_room(new)
-            linkage.near[:n] = slots[self.near[before]]  # the last entry stands for NONE
+            linkage.near[:n] = slots[self.near[before]]  # the last entry represents NONE
         return linkage
 
     def check(self, state: State) -> None:
@@ -92,7 +92,7 @@ class Linkage:
 
     def _check_frame(self, state: State) -> None:
         enough = self.near.shape[0] >= int(state.keys.totals[N_MEMORIES])
-        require(enough or self.near.shape[1] == 0 or state.parameters.sparse, "memories must have links each")
+        require(enough or self.near.shape[1] == 0 or state.parameters.sparse, "every memory must have links")
 
     def contents(self, state: State) -> dict[str, np.ndarray]:
         """Return the arrays for a file."""
@@ -109,7 +109,7 @@ class Linkage:
             If the arrays are invalid.
         """
         if self.near.shape[1] == 0 or state.parameters.sparse:
-            require(_NEAR not in arrays, "there are links, but there must be none")
+            require(_NEAR not in arrays, "there must be no links")
             return
         near = arrays.get(_NEAR)
         wanted = state.keys.ids.size, self.near.shape[1]

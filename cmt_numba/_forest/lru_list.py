@@ -48,7 +48,7 @@ def new_recency(order: np.ndarray, capacity: int) -> Recency:
 
 @inner
 def _let_follow(recency, slot, following):
-    """Make slot ``following`` the successor of ``slot``. NONE stands for either end of the list."""
+    """Make slot ``following`` the successor of ``slot``. NONE represents either end of the list."""
     if slot == NONE:
         recency.totals[FIRST] = following
     else:

@@ -1,9 +1,9 @@
 """Rebuild trees around groups of memories that belong together.
 
-An online tree receives one memory after another and cannot know which will belong together. When rewards have shown
-it, the tree can be built from the root down like a label tree (Parabel, Prabhu et al., 2018; XR-Linear, Yu et al.,
-2022): balanced 2-means over the mean keys of the groups halves each node, its router is trained to separate the halves,
-and each memory follows the router, so that its own key finds it.
+An online tree receives one memory after another and cannot know which will belong together. Once rewards have shown it,
+the tree can be built from the root down like a label tree (Parabel, Prabhu et al., 2018; XR-Linear, Yu et al., 2022):
+balanced 2-means over the mean keys of the groups halves each node, its router is trained to separate the halves, and
+each memory follows the router, so that its own key finds it.
 
 New trees are complete before they replace the old ones, so an interrupt or running out of memory changes nothing. Sums
 are computed by loops of NumPy and SciPy that do not depend on threads.
@@ -15,7 +15,7 @@ import numpy as np
 import scipy.sparse
 
 from .._jit import as_python
-from .allocation import with_leaves, with_more, with_nodes
+from .allocation import with_more, with_places
 from .rows import Rows, as_matrix
 from .state import (
     DONE,
@@ -38,8 +38,10 @@ from .teaching import RouterLesson, teach_trees
 
 _PASSES = 5  # passes of a router over the memories of its node
 _ROUNDS = 10  # maximum number of rounds of 2-means
-_LEAST_SHARE = 0.25  # share of a node's memories; if its router sends fewer to a side, the groups decide
-_TINY = np.float32(1e-20)  # in place of a length of 0
+_LEAST_SHARE = (
+    0.25  # smallest share of a node's memories that its router may send to a side; otherwise the groups decide
+)
+_TINY = np.float32(1e-20)  # replaces a length of 0
 _ROWS_AT_ONCE = 4096  # between checks for interrupts
 
 _leaf_limit = as_python(leaf_limit)
@@ -123,10 +125,8 @@ def _with_room(state: State, t: int, n_nodes: int, n_leaves: int) -> State:
     """Return a state with room for more nodes with two leaves each, and for further leaves."""
     nodes_end = _next_node(state, t) + n_nodes
     leaves_end = int(state.counters[t, LEAVES_END]) + n_leaves + 2 * n_nodes
-    if state.nodes.shape[1] < nodes_end:
-        state = with_nodes(state, nodes_end)
-    if state.leaves.shape[1] < leaves_end:
-        state = with_leaves(state, leaves_end)
+    if state.nodes.shape[1] < nodes_end or state.leaves.shape[1] < leaves_end:
+        state = with_places(state, max(nodes_end, state.nodes.shape[1]), max(leaves_end, state.leaves.shape[1]))
     return state
 
 
@@ -139,7 +139,7 @@ def _hang(state: State, t: int, place: int, part: _Part) -> None:
 
 
 def _hang_leaf(state: State, t: int, part: _Part) -> None:
-    """Put a part into a leaf of its own."""
+    """Put a part into its own leaf."""
     leaf = int(state.counters[t, LEAVES_END])
     state.counters[t, LEAVES_END] += 1
     state.leaves[t, leaf] = np.array((part.slots.size, part.parent, NONE), LEAF)

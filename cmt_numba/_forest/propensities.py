@@ -18,7 +18,7 @@ from .topology import child_of, parent_of, side_of
 
 @inner
 def _add_shown(trees, keys, codes, best, probe, t, leaf, chance, ids, shown):
-    """Add the probability of an outcome to the memories that it shows, the best of a leaf."""
+    """Add the probability of an outcome to the memories that it returns, which are the best of a leaf."""
     best.n_found[0] = 0
     scan_leaf(trees, keys, codes, best, probe, t, leaf)
     for i in range(ids.size):

@@ -116,7 +116,7 @@ def _coded_dot(values, codes):
 
 @inner
 def coded_score(values, marks, at, probe, d):
-    """Return the score of code number ``at``, and a bound of its difference from the score of the key."""
+    """Return the score of code number ``at``, and a bound on its difference from the score of the key."""
     mark = marks[at]
     value = mark["scale"] * _coded_dot(probe.values, values[at * d : (at + 1) * d])
     return value, mark["error"] * probe.length[0]

@@ -70,7 +70,7 @@ def _find_right(comparison, rewards, row):
 
 @inner
 def _find_wrong(comparison, rewards, row, right):
-    """Return the memory with the highest score of those with a lower reward than the right one, or NONE."""
+    """Return the memory with the highest score of those with a lower reward than the correct memory, or NONE."""
     wrong = NONE
     for i in range(comparison.slots.size):
         if comparison.slots[i] == NONE or rewards[row, i] >= rewards[row, right]:

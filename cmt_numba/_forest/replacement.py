@@ -34,8 +34,8 @@ def overwrite_keys(view, slots, rows):
 
 
 @kernel
-def reinsert_slots(view, turn, slots):
-    """REMOVE and INSERT memories in the trees of a turn, and reroute after each.
+def reinsert_slots(view, some, turn, slots):
+    """REMOVE and INSERT memories in ``some`` trees, and reroute after each.
 
     Advances ``turn.at``. Reads the keys; writes these trees and their routers. Returns DONE, or which array is full; it
     can then be called again.
@@ -44,7 +44,7 @@ def reinsert_slots(view, turn, slots):
     trees, routers, keys = forest.trees, forest.routers, forest.keys
     counters, at, status = trees.counters, turn.at, DONE
     work = new_workspace(longest_key(keys))
-    for t in range(turn.some.first, turn.some.stop):
+    for t in range(some.first, some.stop):
         while True:
             status = finish_step(turn.finisher, view, t, work)
             if status != DONE or at[t] == turn.stop:

@@ -27,7 +27,7 @@ _CLOSE_ENOUGH = 0.1  # a router makes no step for a smaller error
 def forget_absent(trees, routers, keys, t, node):
     """Remove from a node's router the features that no memory below it has any more.
 
-    So the size of sparse routers is bounded while memories are inserted and removed for ever. Dense routers do the
+    So the size of sparse routers is bounded however many memories are inserted and removed. Dense routers do the
     same, since answers must not depend on the form of keys.
     """
     if keys.sparse:

@@ -94,29 +94,63 @@ def normalize_rows(values, offsets, first, stop, unit):
     return -1
 
 
-@kernel
-def is_canonical(indices, offsets, width):
-    """Return whether CSR rows are canonical: ascending offsets, and ascending indices below ``width`` in each row.
+INVALID_CELLS, UNSORTED_CELLS, SORTED_CELLS = range(3)
+"""The results of :func:`check_cells`."""
 
-    ``offsets`` must not be empty.
+
+@kernel
+def check_cells(indices, offsets, width):
+    """Return whether CSR rows are valid and whether the indices of each row ascend.
+
+    Unsorted rows may have an index twice. ``offsets`` must not be empty.
     """
-    end = np.int64(0)
+    end, form = np.int64(0), SORTED_CELLS
     if offsets[0] != 0 or offsets[offsets.size - 1] != indices.size:
-        return False
+        return INVALID_CELLS
     for row in range(offsets.size - 1):
         stop = np.int64(offsets[row + 1])
         if stop < end or stop > indices.size:
-            return False
+            return INVALID_CELLS
         last = np.int64(-1)
         for i in range(end, stop):
             index = np.int64(indices[i])
+            if index < 0 or index >= width:
+                return INVALID_CELLS
             if index <= last:
-                return False
+                form = UNSORTED_CELLS
             last = index
-        if last >= width:
-            return False
         end = stop
+    return form
+
+
+@kernel
+def sort_cells(values, indices, offsets):
+    """Sort the cells of each row by index, in place; return False if an index occurs twice in a row."""
+    for row in range(offsets.size - 1):
+        first, n = np.int64(offsets[row]), np.int64(offsets[row + 1]) - offsets[row]
+        gap = np.int64(1)
+        while gap < n // 3:
+            gap = 3 * gap + 1
+        while gap > 0:  # Shell's sort needs no memory
+            for i in range(first + gap, first + n):
+                index, value, j = indices[i], values[i], i
+                while j >= first + gap and indices[j - gap] > index:
+                    indices[j], values[j] = indices[j - gap], values[j - gap]
+                    j -= gap
+                indices[j], values[j] = index, value
+            gap //= 3
+        for i in range(first + 1, first + n):
+            if indices[i] == indices[i - 1]:
+                return False
     return True
+
+
+@kernel
+def measure_rows(values, offsets, lengths):
+    """Write the Euclidean length of each row, and 1 for rows of zeros, to ``lengths``."""
+    for row in range(lengths.size):
+        total = _squared_length(values[offsets[row] : offsets[row + 1]])
+        lengths[row] = np.sqrt(total) if total > 0.0 else 1.0
 
 
 def rescaled(rows: Rows) -> Rows:

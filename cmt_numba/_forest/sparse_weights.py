@@ -28,7 +28,7 @@ def table_bits(n_features):
 
 @inner
 def request_cells(models, t, wanted):
-    """Return DONE if ``wanted`` cells are free. Otherwise note the number and return TABLES_FULL."""
+    """Return DONE if ``wanted`` cells are free. Otherwise record the number and return TABLES_FULL."""
     if models.counters[t, TABLES_END] + wanted <= models.table.shape[1]:
         return DONE
     models.counters[t, CELLS_WANTED] = wanted

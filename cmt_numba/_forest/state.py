@@ -279,7 +279,7 @@ class State(NamedTuple):
         parameters, codes = self.parameters, self.codes
         keys = key_store(parameters, self.keys, codes if parameters.coded else None)
         code_store = CodeStore(parameters.n_features, *codes, *self.packed)
-        return held(ForestView(parameters, self.trees, linear_models(self), keys, code_store, self.scorer))
+        return held(ForestView(parameters, self.trees, self.models, keys, code_store, self.scorer))
 
 
 def key_store(parameters: Any, keys: KeyArrays, codes: Codes | None = None) -> KeyStore:

@@ -79,7 +79,7 @@ def put_together(
         elif path in arrays:
             values[name] = arrays[path]
         else:
-            raise ValueError(f"there is no array {path!r}")
+            raise ValueError(f"the array {path!r} is missing")
     return kind(**values)
 
 
@@ -97,7 +97,7 @@ def _number(kind: type, value: Any, path: str) -> Any:
     if kind is float and type(value) is int:
         value = float(value)
     if type(value) is not kind:
-        raise ValueError(f"{path} must be of type {kind.__name__}, not {value!r}")
+        raise ValueError(f"{path} must be of type {kind.__name__}, got {value!r}")
     return value
 
 

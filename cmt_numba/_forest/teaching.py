@@ -29,7 +29,7 @@ class RouterLesson(NamedTuple):
 def _teach_row(parameters, trees, routers, t, lesson, row, at, work):
     """Teach the routers above a row's memory to route the row to it, from the place ``at[t, 1]`` upwards.
 
-    A router with a margin of 1 or more for the right side learns nothing. Returns DONE or TABLES_FULL.
+    A router with a margin of at least 1 on the correct side learns nothing. Returns DONE or TABLES_FULL.
     """
     x, place = row_of(lesson.rows, row), at[t, 1]
     if place == NONE:

@@ -97,8 +97,8 @@ def _explored(trees, t, row, exploration):
 
 
 @kernel
-def update_trees(view, turn, feedback):
-    """UPDATE the trees of a turn: train explored routers, and reroute after each row.
+def update_trees(view, some, turn, feedback):
+    """UPDATE ``some`` trees: train explored routers, and reroute after each row.
 
     Advances ``turn.at``. Records of removed nodes are skipped. Reads the keys; writes the shape and the routers of
     these trees. Returns DONE, or which array is full; it can then be called again.
@@ -107,7 +107,7 @@ def update_trees(view, turn, feedback):
     parameters, trees, routers, keys = forest.parameters, forest.trees, forest.routers, forest.keys
     counters, at, status = trees.counters, turn.at, DONE
     work = new_workspace(max(longest_key(keys), longest_row(feedback.rows, 0, feedback.rows.offsets.size - 1)))
-    for t in range(turn.some.first, turn.some.stop):
+    for t in range(some.first, some.stop):
         while True:
             status = finish_step(turn.finisher, view, t, work)
             row = at[t]

@@ -8,14 +8,14 @@ from .candidates import (
     list_labels,
     score_labels,
 )
-from .coded_lists import CodedLists, coded_lists
+from .coded_lists import CodedLists, chained, coded_lists
 from .examples import (
     ExampleParameters,
     StoredExamples,
     all_examples,
     all_slots,
     append_examples,
-    draw_of_labels,
+    draw_replayed,
     give_ids,
     new_examples,
     rows_of_labels,
@@ -64,10 +64,28 @@ from .label_scorers import (
     without_negligible_weights,
     without_tables,
 )
-from .landmarks import ROWS_ASKED, ScorerLists, best_listed, dense_scorers, listed, scaled, vectors_of
-from .lessons import CandidateSearch, HeadLesson, find_shortlists
+from .landmarks import (
+    MEMBERS_SAMPLED,
+    ROWS_ASKED,
+    ScorerLists,
+    best_listed,
+    dense_scorers,
+    find_centers,
+    listed,
+    scaled,
+    vectors_of,
+)
+from .lessons import CandidateSearch, HeadLesson
 from .list_search import Landmarks, Scorers, search_lists
-from .multiclass_svm import N_COMPETITORS, lacks_gaps, learn_labels, margin_wanted, measure_gaps, new_duals
+from .multiclass_svm import (
+    N_COMPETITORS,
+    lacks_gaps,
+    learn_labels,
+    learn_shortlists,
+    margin_wanted,
+    measure_gaps,
+    new_duals,
+)
 from .products import (
     AllScorers,
     all_above,
@@ -87,6 +105,7 @@ from .ridge import (
     new_expectation,
 )
 from .search import FoundLabels, Questions, SearchEffort, all_of
-from .shortlists import new_shortlists
+from .shortlists import new_shortlists, shortlist_rows
 from .solved_labels import Training, learn_afresh, learn_memberships
 from .stored_duals import N_STORED, StoredDuals, duals_of_slots, no_stored_duals, resume, trim_duals, with_duals
+from .vector_lists import VectorLists

@@ -42,7 +42,7 @@ class Duties(NamedTuple):
     """Parameters and dual variables that all tasks share."""
 
     softness: float  # slack for each unit of the dual variable of a row of weight 1
-    n_known: int  # labels that have learned before; scorers of later ones are sums of the current rows
+    n_known: int  # labels learned before; the scorers of later labels are sums of the current rows
     weights: np.ndarray  # float32 (rows,): weights of the current rows
     totals: np.ndarray  # float64 (labels,): total weight of all rows, including those without features
     of_others: np.ndarray  # float32 (labels,): the dual variable of the rows without features

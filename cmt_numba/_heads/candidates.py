@@ -38,7 +38,7 @@ class LabelCandidates(NamedTuple):
 
 @inner_allocating
 def new_candidates(rows, most, n_right):
-    """Return buffers for ``most`` candidates of a row, and ``n_right`` right labels that may not be among them."""
+    """Return buffers for ``most`` candidates of a row, including ``n_right`` correct labels that may be added."""
     return LabelCandidates(
         empty(most + n_right, np.int64),
         empty(most + n_right, np.float32),

@@ -19,19 +19,14 @@ _LEAST = 1e-30  # least error of a score
 
 
 class CodedLists(NamedTuple):
-    """Vectors in tiles of 32: list ``j`` has the tiles ``starts[j] .. starts[j + 1]``, the last one padded."""
+    """Vectors in tiles of 32. The tiles of a list are chained, and one of them may be padded."""
 
-    starts: np.ndarray  # int64 (n_lists + 1,)
-    labels: np.ndarray  # int64 (32 * n_tiles,): rising in each list, NONE for padding
+    heads: np.ndarray  # int64 (n_lists,): the first tile of each list, NONE if it is empty
+    nexts: np.ndarray  # int64 (n_tiles,): the tile after each tile, NONE after the last of a list
+    labels: np.ndarray  # int64 (32 * n_tiles,): NONE for padding
     tiles: Tiles  # with error terms that turn scores into upper bounds; minus infinity for padding
     longest: float  # greatest length of the decoded vectors
-    zero: int  # the code that stands for 0 in a row
-
-    @property
-    def sizes(self) -> np.ndarray:
-        """The number of vectors in each list: int64, shape (n_lists,)."""
-        ends = np.concatenate([[0], np.cumsum(self.labels != NONE)])[self.starts * TILE]
-        return np.diff(ends)
+    zero: int  # the code for 0 in a row
 
 
 def zero_for(rows: np.ndarray) -> int:
@@ -90,4 +85,12 @@ def coded_lists(
         scales[some][taken] = scale
         most[some][taken] = error
         longest = max(longest, float(lengths.max(initial=0.0)))
-    return CodedLists(starts, labels, Tiles(codes.reshape(-1), begun, scales, most), longest, zero)
+    tiles = Tiles(codes.reshape(-1), begun, scales, most)
+    return CodedLists(*chained(starts), labels, tiles, longest, zero)
+
+
+def chained(starts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return ``heads`` and ``nexts`` of lists; list ``j`` has the tiles ``starts[j] .. starts[j + 1]``."""
+    nexts, some = np.arange(1, starts[-1] + 1), np.diff(starts) > 0
+    nexts[starts[1:][some] - 1] = NONE
+    return np.where(some, starts[:-1], NONE), nexts

@@ -20,6 +20,7 @@ from .._forest import (
     enter_slot,
     erase_id,
     find_slots,
+    key_of,
     key_store,
     keys_with_room,
     kind_of,
@@ -31,12 +32,12 @@ from .._forest import (
     score,
     with_ids,
 )
-from .._jit import inner, kernel, release
+from .._jit import empty, inner, kernel, release, zeros
 from .candidates import LabelAnswers, best_of, drop_candidate, new_candidates, take_candidates
 from .search import FoundLabels
 
 MOST_DRAWN_FROM = 256
-"""The newest examples of a label that :func:`draw_of_labels` draws from: walking past more takes too long."""
+"""The newest examples of a label that :func:`draw_replayed` draws from: walking past more takes too long."""
 
 
 class ExampleParameters(NamedTuple):
@@ -102,21 +103,6 @@ def all_examples(examples: StoredExamples) -> tuple[Rows, np.ndarray]:
     return rows, examples.label_of[:n].astype(np.int64)
 
 
-def some_examples(examples: StoredExamples, slots: np.ndarray) -> Rows:
-    """Return copies of the examples in some slots, in this order.
-
-    Unlike :func:`all_examples`, it takes no time for the offsets of all sparse examples.
-    """
-    keys, d = examples.keys, examples.parameters.n_features
-    if not examples.parameters.sparse:
-        values = keys.values[: keys.ids.size * d].reshape(-1, d)[slots].reshape(-1)
-        return Rows(values, keys.indices, np.arange(0, values.size + 1, d, dtype=np.int64), d, False)
-    starts, lengths = keys.spans[slots, 0], np.diff(keys.spans[slots], axis=1)[:, 0]
-    offsets = np.concatenate([[0], np.cumsum(lengths)])
-    cells = np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], lengths)
-    return Rows(keys.values[cells], keys.indices[cells], offsets, d, True)
-
-
 def all_slots(examples: StoredExamples) -> np.ndarray:
     """Return the slots of all examples: int64."""
     return np.arange(int(examples.keys.totals[N_MEMORIES]))
@@ -177,14 +163,11 @@ def give_ids(examples, ids, next_id):
     keys.totals[NEXT_ID] = next_id
 
 
-@kernel
-def draw_of_labels(examples, labels, numbers, n_old, newest, slots):
-    """Draw examples from slots before ``n_old``, each of a label drawn from the sorted ``labels``.
+@inner
+def _group_labels(examples, labels, n_old, newest):
+    """Move the labels with examples before slot ``n_old`` to the front of the sorted ``labels``; return their number.
 
-    The ``numbers``, in [0, 1), decide which label and which of its examples is drawn. Only the newest examples of a
-    label are drawn from, so that labels with very many take no longer.
-
-    Writes ``slots``, NONE if there is no example, and uses ``labels`` and ``newest``, of equal size, as buffers.
+    Writes the newest such example of each to ``newest``.
     """
     n_labels, last, slot = 0, NONE, NONE
     for i in range(labels.size):
@@ -197,17 +180,94 @@ def draw_of_labels(examples, labels, numbers, n_old, newest, slots):
         if slot != NONE:
             labels[n_labels], newest[n_labels] = label, slot
             n_labels += 1
+    return n_labels
+
+
+@inner
+def _draw_near(examples, first, number):
+    """Draw among the newest examples of a label, from the example ``first`` on."""
+    n, slot = 0, first
+    while slot != NONE and n < MOST_DRAWN_FROM:
+        n += 1
+        slot = np.int64(examples.next_of[slot])
+    slot = first
+    for _ in range(np.int64(number * n)):
+        slot = np.int64(examples.next_of[slot])
+    return slot
+
+
+@kernel
+def draw_replayed(examples, competing, numbers, swept, n_new, slots, ends):
+    """Draw distinct stored examples to learn together with the newest ``n_new``, and write all their slots.
+
+    Each row of ``numbers``, which are in [0, 1), draws one of all earlier examples, and one of the earlier examples of
+    a label drawn from the sorted ``competing``. Only the newest examples of a label are drawn from, so that labels with
+    very many take no longer. Each of the numbers ``swept`` draws one more of all.
+
+    Drawn examples come first, the newest ones next, and swept ones last. Writes ``slots``, which must have room, and
+    ``ends``: the numbers of slots before the first swept one, and in all. Overwrites ``competing``.
+    """
+    n_old, n = examples.keys.totals[N_MEMORIES] - n_new, 0
+    newest, drawn = empty(competing.size, np.int64), zeros(max(n_old, 1), np.bool_)
+    n_labels = _group_labels(examples, competing, n_old, newest)
+    for draw in range(2 * numbers.shape[0] if n_old > 0 else 0):
+        i = draw // 2
+        if draw % 2 == 0:
+            slot = np.int64(numbers[i, 2] * n_old)
+        elif n_labels > 0:
+            slot = _draw_near(examples, newest[np.int64(numbers[i, 0] * n_labels)], numbers[i, 1])
+        else:
+            slot = np.int64(numbers[i, 0] * n_old)
+        if not drawn[slot]:
+            drawn[slot], slots[n] = True, slot
+            n += 1
+    for i in range(n_new):
+        slots[n] = n_old + i
+        n += 1
+    ends[0] = n
+    for i in range(swept.size if n_old > 0 else 0):
+        slot = np.int64(swept[i] * n_old)
+        if not drawn[slot]:
+            drawn[slot], slots[n] = True, slot
+            n += 1
+    ends[1] = n
+    release((newest, drawn))
+
+
+@kernel
+def count_cells(examples, slots):
+    """Return the number of cells of the examples in some slots."""
+    n = np.int64(0)
     for i in range(slots.size):
-        slots[i] = NONE
-        if n_labels > 0:
-            first = newest[np.int64(numbers[i, 0] * n_labels)]
-            n, slot = 0, first
-            while slot != NONE and n < MOST_DRAWN_FROM:
-                n += 1
-                slot = np.int64(examples.next_of[slot])
-            slots[i] = first
-            for _ in range(np.int64(numbers[i, 1] * n)):
-                slots[i] = examples.next_of[slots[i]]
+        key = key_of(examples.keys, slots[i])
+        n += key.b - key.a
+    return n
+
+
+@kernel
+def copy_examples(examples, slots, values, indices, offsets, labels):
+    """Copy the rows and labels of the examples in some slots. ``indices`` are empty for dense rows."""
+    end = np.int64(0)
+    for i in range(slots.size):
+        key = key_of(examples.keys, slots[i])
+        offsets[i] = end
+        for cell in range(key.a, key.b):
+            values[end] = key.values[cell]
+            if indices.size > 0:
+                indices[end] = key.indices[cell]
+            end += 1
+        labels[i] = examples.label_of[slots[i]]
+    offsets[slots.size] = end
+
+
+def some_examples(examples: StoredExamples, slots: np.ndarray) -> tuple[Rows, np.ndarray]:
+    """Return copies of the examples in some slots, in this order, and their labels as int64."""
+    lists, d, sparse = examples.lists, examples.parameters.n_features, examples.parameters.sparse
+    n_cells = count_cells(lists, slots) if sparse else slots.size * d
+    values, indices = np.empty(n_cells, np.float32), np.empty(n_cells if sparse else 0, np.int32)
+    offsets, labels = np.empty(slots.size + 1, np.int64), np.empty(slots.size, np.int64)
+    copy_examples(lists, slots, values, indices, offsets, labels)
+    return Rows(values, indices, offsets, d, sparse), labels
 
 
 @inner

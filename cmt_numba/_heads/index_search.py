@@ -19,7 +19,7 @@ from .._jit import by_reference, empty, inner, inner_allocating, inner_merged, k
 from .inverted_index import Postings, add_to_met, keep_best_labels, next_list
 
 _MOST_LISTS = 64  # read for a row
-_RUN = 128  # entries read before checking whether to go on
+_RUN = 128  # entries read before checking whether to continue
 _SHARE_MET = 0.5  # before reading a list longer than this share of the labels found, score the best of them
 _ENTRIES_IN_A_LABEL = 24  # entries read in the time that it takes to look up the weights of a label
 _ROUNDING = np.float32(1e-5)  # relative to the sum of all bounds
@@ -62,7 +62,7 @@ class _IndexRoom(NamedTuple):
     sums: np.ndarray  # float32 (labels,): partial score of each label found; 0 for others
     labels: np.ndarray  # int64 (labels + _RUN,): labels found
     kept: np.ndarray  # int64 (labels + _RUN,): labels found that may be among the best
-    scores: np.ndarray  # float32 (labels + _RUN,): scores of the kept labels that are scored in full, which come first
+    scores: np.ndarray  # float32 (labels + _RUN,): scores of the kept labels that are scored in full, which are first
     probe: Probe  # probe for the current row
     n_scored: np.ndarray  # int64 (1,): labels scored in full for the row
 

@@ -42,6 +42,9 @@ class Digest(NamedTuple):
         return self.offsets.size - 1
 
 
+_EMPTY = Digest(np.zeros(1, np.int64), np.empty(0, np.int32), np.empty(0, np.float32), np.empty((0, 0), np.uint16))
+
+
 def offsets_of(counts: np.ndarray) -> np.ndarray:
     """Return the offsets of consecutive lists with these numbers of entries, and the end of the last."""
     return np.concatenate([np.zeros(1, np.int64), np.cumsum(counts, dtype=np.int64)])
@@ -71,7 +74,7 @@ class Common(NamedTuple):
     """
 
     labels: Annotated[np.ndarray, kind_of(np.int64, "common labels")]
-    # one entry if the scorers are not laid out
+    # one entry if there are no lists
     offsets: Annotated[np.ndarray, kind_of(np.int64, "offsets of common labels")]
     # position of an entry's label in ``labels``
     places: Annotated[np.ndarray, kind_of(np.int32, "entries of common labels")]
@@ -91,8 +94,8 @@ def laid_out(common: Common, digest: Digest, n_features: int) -> Common:
 
 
 def no_digest() -> Digest:
-    """Return an empty digest."""
-    return new_digest(np.empty(0, np.int64))
+    """Return an empty digest, which shares its arrays with others."""
+    return Digest(*_EMPTY)
 
 
 @kernel

@@ -168,7 +168,7 @@ def with_labels(head: Head, rows: Rows, lengths: np.ndarray | None = None) -> He
 
 
 def with_more_cells(head: Head) -> Head:
-    """Return a head with twice as many cells for sparse scorers, or more if more are wanted."""
+    """Return a head with twice as many cells for sparse scorers, or more if needed."""
     used, wanted = int(head.counters[0, TABLES_END]), int(head.counters[0, CELLS_WANTED])
     return with_tables(head, max(2 * used, used + wanted))
 
@@ -318,7 +318,8 @@ def without_digest(head: Head) -> Head:
             routers=head.routers._replace(table=np.empty((1, size), WEIGHT_CELL)),
         )
         enter_lists(head.models, head.digest)
-    return head._replace(digest=no_digest(), common=common_labels(head.common.labels))
+    common = head.common if head.common.offsets.size == 1 else common_labels(head.common.labels)
+    return head._replace(digest=no_digest(), common=common)
 
 
 def with_digest(head: Head) -> Head:

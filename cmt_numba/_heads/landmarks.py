@@ -5,7 +5,7 @@ nearest one (``list_search.py``). The lists come from spherical k-means. How muc
 nearly all should find the label with the best score apart from their own.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,11 +18,13 @@ from .label_scorers import Head
 from .list_search import Landmarks, Scorers, search_lists
 
 _LISTS = 4.0  # lists: this times the square root of the number of labels
-_LABELS_OF_A_LIST = 40  # labels per list in the sample for k-means
 _ROUNDS = 6  # iterations of k-means
 _SHARE_FOUND = 0.996
 _COPIED_AT_ONCE = 1 << 23  # values copied at once
 _SHORTEST = np.float32(1e-30)
+
+MEMBERS_SAMPLED = 40
+"""Members of each list in the sample for k-means."""
 
 ROWS_ASKED = 8192
 """Sample rows for the calibration."""
@@ -37,6 +39,33 @@ class ScorerLists(NamedTuple):
     landmarks: Landmarks
     sizes: np.ndarray  # int64 (n_lists,): labels in each list
     biases: np.ndarray  # float32, one for each label, or empty
+
+
+class Centers:
+    """Centers of clusters of vectors of unit length.
+
+    Parameters
+    ----------
+    vectors : ndarray of float32, shape (n, n_features)
+        The centers.
+    zero : int
+        The code for 0 in the rows to compare with them.
+    """
+
+    def __init__(self, vectors: np.ndarray, zero: int) -> None:
+        self.vectors, self.coded = vectors, in_one_list(vectors, zero)
+        every = Landmarks(in_one_list(vectors[:1], zero), self.coded, np.inf)
+        self._list = ScorerLists(every, np.full(1, len(vectors)), np.empty(0, np.float32))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the centers and their codes."""
+        return self.vectors.nbytes + self.coded.tiles.codes.nbytes
+
+    def nearest(self, units: np.ndarray) -> np.ndarray:
+        """Return the position of the center nearest to each vector."""
+        scorers = Scorers(self.vectors.reshape(-1), units.shape[1], self._list.biases)
+        return _best_for(self._list, scorers, units, 1)[:, 0]
 
 
 def dense_scorers(head: Head, biases: np.ndarray | None = None) -> Scorers:
@@ -68,26 +97,47 @@ def listed(scorers: Scorers, asked: np.ndarray, own: np.ndarray) -> ScorerLists:
     n_labels = vectors.shape[0]
     n_lists = max(1, min(n_labels, int(_LISTS * np.sqrt(n_labels))))
     order = np.random.default_rng(0).permutation(n_labels)
-    sample = scaled(vectors[np.sort(order[: _LABELS_OF_A_LIST * n_lists])])
-    centers = scaled(vectors[np.sort(order[:n_lists])])
-    for _ in range(_ROUNDS):
-        sums = _membership(_nearest(centers, sample), n_lists) @ sample
-        centers = np.where((sums != 0.0).any(axis=1)[:, None], scaled(sums), centers)
+    sample = scaled(vectors[np.sort(order[: MEMBERS_SAMPLED * n_lists])])
+    near = finished(find_centers(scaled(vectors[np.sort(order[:n_lists])]), sample, len(sample)))
     nearest = np.empty(n_labels, np.int64)
     length = max(1, _COPIED_AT_ONCE // vectors.shape[1])
     for first in range(0, n_labels, length):
-        nearest[first : first + length] = _nearest(centers, scaled(vectors[first : first + length]))
+        nearest[first : first + length] = near.nearest(scaled(vectors[first : first + length]))
     used, list_of = np.unique(nearest, return_inverse=True)
-    centers = centers[used]
+    centers = near.vectors[used]
     zero = zero_for(asked)
     lists = coded_lists(vectors, scorers.biases if scorers.biases.size > 0 else None, list_of, used.size, zero)
-    every = Landmarks(_in_one_list(centers, zero), lists, np.inf)
-    made = ScorerLists(every, lists.sizes, scorers.biases)
+    every = Landmarks(in_one_list(centers, zero), lists, np.inf)
+    made = ScorerLists(every, np.bincount(list_of, minlength=used.size), scorers.biases)
     gap = _gap_that_finds(made, centers, list_of, scorers, asked, own)
     return made._replace(landmarks=every._replace(gap=gap))
 
 
-def _in_one_list(vectors: np.ndarray, zero: int) -> CodedLists:
+def find_centers(centers: np.ndarray, sample: np.ndarray, n_rows: int) -> Generator[None, None, Centers]:
+    """Return centers of clusters by spherical k-means from initial ones, in parts of ``n_rows`` sample rows."""
+    zero = zero_for(sample)
+    for _ in range(_ROUNDS):
+        known, sums = Centers(centers, zero), np.zeros_like(centers)
+        for first in range(0, len(sample), n_rows):
+            some = sample[first : first + n_rows]
+            sums += _membership(known.nearest(some), len(centers)) @ some
+            yield
+        centers = np.where((sums != 0.0).any(axis=1)[:, None], scaled(sums), centers)
+    return Centers(centers, zero)
+
+
+def finished(work: Generator[None, None, Centers]) -> Centers:
+    """Do all parts of some work, and return its result."""
+    while True:
+        try:
+            next(work)
+        except StopIteration as done:
+            centers: Centers = done.value
+            return centers
+
+
+def in_one_list(vectors: np.ndarray, zero: int) -> CodedLists:
+    """Return vectors in a single list."""
     return coded_lists(vectors, None, np.zeros(vectors.shape[0], np.int64), 1, zero)
 
 
@@ -101,13 +151,6 @@ def scaled(vectors: np.ndarray) -> np.ndarray:
 def _membership(nearest: np.ndarray, n_lists: int) -> scipy.sparse.csr_array:
     members = np.arange(nearest.size)
     return scipy.sparse.csr_array((np.ones(nearest.size, np.float32), (nearest, members)), (n_lists, nearest.size))
-
-
-def _nearest(centers: np.ndarray, units: np.ndarray) -> np.ndarray:
-    """Return the landmark nearest to each vector of unit length."""
-    scorers, zero = Scorers(centers.reshape(-1), units.shape[1], np.empty(0, np.float32)), zero_for(units)
-    every = Landmarks(_in_one_list(centers[:1], zero), _in_one_list(centers, zero), np.inf)
-    return _best_for(ScorerLists(every, np.full(1, len(centers)), scorers.biases), scorers, units, 1)[:, 0]
 
 
 def _best_for(lists: ScorerLists, scorers: Scorers, units: np.ndarray, k: int) -> np.ndarray:

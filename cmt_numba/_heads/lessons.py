@@ -14,7 +14,6 @@ from .search import FoundLabels, Questions, candidates_of, entries_of
 from .shortlists import shorten, shortlist_best, shortlisted
 
 _ROWS_AT_ONCE = 1024
-_WORTH_A_LAYOUT = 64  # rows: for fewer, laying out sparse scorers takes longer than looking up weights
 
 
 class CandidateSearch(NamedTuple):
@@ -61,7 +60,7 @@ def find_shortlists(
 
 def _find_best_of_all(head: Head, lesson: HeadLesson, order: np.ndarray) -> None:
     """Write the shortlists of some rows from the scores of all labels."""
-    scorers, rows = all_scorers(head, in_tables=order.size < _WORTH_A_LAYOUT), lesson.questions.rows
+    scorers, rows = all_scorers(head), lesson.questions.rows
     assert scorers is not None  # tables exist while a head learns
     if order.size == rows.n_rows:
         order = np.arange(rows.n_rows)

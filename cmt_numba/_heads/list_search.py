@@ -31,7 +31,7 @@ from .._jit import (
 from .coded_lists import CodedLists
 
 _REACHED_AT_ONCE = 1 << 22  # maximum number of lists reached by all rows of a block together
-_KEPT_AT_ONCE = 1 << 20  # maximum number of rows of a block times labels wanted
+_KEPT_AT_ONCE = 1 << 20  # maximum number of rows of a block times labels per row
 _MOST_ROWS = 4096
 _LONGEST = np.float32(1 << 23)  # times the square root of the number of features: no sum of products exceeds an int32
 _SLACK = np.float32(1e-6)
@@ -160,8 +160,8 @@ def _find_reached(landmarks, rows, first, reached, n_rows):
 
     ``first`` is the first row of the block, which has at most ``n_rows`` rows.
     """
-    near, n_lists, d = landmarks.near, landmarks.lists.starts.size - 1, rows.n_features
-    width, n_groups, end = near.starts[1] * TILE, _n_groups(d), np.int64(0)
+    near, n_lists, d = landmarks.near, landmarks.lists.heads.size, rows.n_features
+    width, n_groups, end = near.nexts.size * TILE, _n_groups(d), np.int64(0)
     for begin in range(0, n_rows, ROWS_OF_A_TILE):
         n = min(ROWS_OF_A_TILE, n_rows - begin)
         if end + n * n_lists > reached.lists.size:
@@ -171,7 +171,7 @@ def _find_reached(landmarks, rows, first, reached, n_rows):
         for i in range(ROWS_OF_A_TILE):
             _take_at_hand(reached, i, begin + min(i, n - 1), n_groups)
             reached.asked.bars[i] = np.inf
-        for tile in range(near.starts[1]):
+        for tile in range(near.nexts.size):
             _score(near, tile, reached, 0, n, n_groups, tile * TILE, width)
         for i in range(n):
             scores = reached.scores[i * width : (i + 1) * width]
@@ -252,25 +252,27 @@ def _look_through(lists, scorers, rows, first, tile, begin, reached, n_waiting, 
 
 
 @inner_called
-def _search_list(lists, scorers, rows, first, j, reached, answers):
-    """Compare a list with the rows of a block that reach it."""
+def _search_list(lists, scorers, rows, first, j, following, reached, answers):
+    """Compare a list with the rows of a block that reach it, and prefetch the list ``following`` it."""
     n_groups, bars = _n_groups(rows.n_features), reached.asked.bars
     begin = reached.stops[j - 1] if j > 0 else np.int64(0)
     n_rows = reached.stops[j] - begin
-    if n_rows == 0:
-        return
     for i in range(-(-n_rows // ROWS_OF_A_TILE) * ROWS_OF_A_TILE):
         row = np.int64(reached.by_list[begin + min(i, n_rows - 1)])
         _take_at_hand(reached, i, row, n_groups)
         bars[i] = _bar_of(lists, reached, row, answers.scores[first + row]) if i < n_rows else np.inf
     n_bytes, n_calls = n_groups * FEATURES_OF_A_WORD * TILE, -(-n_rows // ROWS_OF_A_TILE)
     n_ahead = -(-n_bytes // (_LINE * n_calls)) * _LINE  # of the next tile, which is prefetched in parts
-    for tile in range(lists.starts[j], lists.starts[j + 1]):
-        n_waiting, ahead = 0, (tile + 1) * n_bytes
+    coming = lists.heads[j]
+    while coming != NONE:
+        tile, coming, n_waiting = coming, lists.nexts[coming], 0
+        after = lists.heads[following] if coming == NONE and following < lists.heads.size else coming
+        ahead = after * n_bytes
+        end = ahead + n_bytes if after != NONE else ahead
         for i in range(0, TILE, _LINE // 8):
             prefetch(lists.labels, tile * TILE + i)
         for group in range(0, n_rows, ROWS_OF_A_TILE):
-            until = min(ahead + n_ahead, (tile + 2) * n_bytes)
+            until = min(ahead + n_ahead, end)
             for i in range(ahead, until, _LINE):
                 prefetch(lists.tiles.codes, i)
             ahead = until
@@ -284,6 +286,16 @@ def _search_list(lists, scorers, rows, first, j, reached, answers):
                     n_waiting = 0
         if n_waiting > 0:
             _look_through(lists, scorers, rows, first, tile, begin, reached, n_waiting, answers)
+
+
+@inner
+def _next_reached(reached, j, n_lists):
+    """Return the first list after ``j`` that a row reaches, or ``n_lists`` if there is none."""
+    begin = reached.stops[j] if j >= 0 else np.int64(0)
+    j += 1
+    while j < n_lists and reached.stops[j] == begin:
+        j += 1
+    return j
 
 
 @inner_called
@@ -300,8 +312,11 @@ def _search_block(landmarks, sizes, scorers, rows, first, n_rows, reached, answe
         answers.labels[first + i, :] = NONE
         answers.scores[first + i, :] = -np.inf
     _group_by_list(reached, n_rows)
-    for j in range(sizes.size):
-        _search_list(landmarks.lists, scorers, rows, first, j, reached, answers)
+    j = _next_reached(reached, -1, sizes.size)
+    while j < sizes.size:
+        following = _next_reached(reached, j, sizes.size)
+        _search_list(landmarks.lists, scorers, rows, first, j, following, reached, answers)
+        j = following
     for i in range(n_rows):
         sort_best_first(answers.scores[first + i], answers.labels[first + i])
     return n_rows

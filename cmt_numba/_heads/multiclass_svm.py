@@ -19,6 +19,7 @@ from .._forest import (
     NONE,
     ONLY_TREE,
     TABLES_FULL,
+    Rows,
     add_row,
     aim_probe,
     locate_or_insert,
@@ -32,7 +33,7 @@ from .._forest import (
 from .._jit import by_reference, empty, inner, inner_allocating, kernel, release, zeros
 from .candidates import LabelCandidates, best_of, new_candidates, score_with_right
 from .dual_ascent import dual_step
-from .label_scorers import Head, HeadLoss
+from .label_scorers import Head, HeadLoss, with_more_cells
 from .label_updates import PairsByLabel, scores_of, sorted_by_label, with_rows_added
 from .lessons import CandidateSearch, HeadLesson, find_shortlists, learn_in_turn
 from .search import FoundLabels
@@ -313,7 +314,7 @@ def _plan_row(candidates, x, right, row, duals, margin, plan):
 
 @kernel
 def plan_steps(rows, found, duals, margin, steps):
-    """Plan the steps of rows in turn; the first candidate of each is its right label.
+    """Plan the steps of rows in turn; the first candidate of each is its correct label.
 
     The scores of ``found`` do not include the steps of earlier rows of the block, so these are added. The result is as
     if each row were learned before the next.
@@ -339,7 +340,7 @@ def plan_steps(rows, found, duals, margin, steps):
 def _scored(search: CandidateSearch, head: Head, lesson: HeadLesson, block: np.ndarray, run: Workers) -> FoundLabels:
     """Return the shortlists of some rows with scores. If ``lesson.searching`` is set, search for them first."""
     known = find_shortlists(search, head, lesson, block, run) if lesson.searching else None
-    found = shortlisted(lesson.shortlists, block, known)
+    found = shortlisted(lesson.shortlists, block) if known is None else shortlisted(lesson.shortlists, block, known)
     unknown = np.arange(found.labels.size) if known is None else np.flatnonzero(np.isnan(found.scores))
     of_rows = np.repeat(block, found.n_met)[unknown]
     asked = found.labels[unknown]
@@ -395,6 +396,20 @@ def learn_labels(search: CandidateSearch, head: Head, lesson: HeadLesson, duals:
         return int(ascend_on(head.scorers, lesson.questions.rows, lesson.labels, found, duals, margin, at))
 
     return learn_in_turn(search, head, lesson, learn)
+
+
+def learn_shortlists(
+    head: Head, rows: Rows, labels: np.ndarray, shortlists: np.ndarray, order: np.ndarray, duals: Duals
+) -> Head:
+    """Train a head with MIRA on rows in this order, from their shortlists; return the head, a new one if it grew.
+
+    For a few rows, which may be repeated in ``order`` for several passes. Writes the models and the ``duals``.
+    """
+    margin, at = margin_wanted(head), np.zeros(1, np.int64)
+    found = shortlisted(shortlists, order)
+    while ascend_on(head.scorers, rows, labels, found, duals, margin, at) != DONE:
+        head, found = with_more_cells(head), shortlisted(shortlists, order[at[0] :])
+    return head
 
 
 def ascend_in_blocks(

@@ -39,7 +39,7 @@ class Questions(NamedTuple):
 
 
 def all_of(routed: Rows, rows: Rows) -> Questions:
-    """Return questions for all rows."""
+    """Return the queries for all rows."""
     return Questions(routed, rows, 0, rows.n_rows)
 
 

@@ -6,10 +6,11 @@ So after the first pass only the right label and the best candidates are kept.
 
 import numpy as np
 
-from .._forest import NONE, keep_best, top_k
-from .._jit import empty, kernel, release
+from .._forest import NODES_END, NONE, ONLY_TREE, keep_best, margin_of, row_of, top_k
+from .._jit import by_reference, empty, inner, kernel, release
 from .search import FoundLabels
 
+_UNSCORED = np.empty((0, 0), np.float32)
 _LENGTH = 16  # candidates kept for a row: twice its maximum number of competitors
 
 
@@ -50,37 +51,75 @@ def shorten(found: FoundLabels, shortlists: np.ndarray) -> np.ndarray:
     return best_scores
 
 
+@inner
+def _write_best(scores, shortlist, best):
+    """Write the labels with the highest scores to a shortlist, sorted, so that rounding does not change their order.
+
+    ``best`` is a buffer for their scores.
+    """
+    right, labels = shortlist[0], shortlist[1:]
+    labels[:] = NONE
+    best[:] = -np.float32(np.inf)
+    for label in range(scores.size):
+        if label != right:
+            keep_best(best, labels, scores[label], label)
+    for end in range(1, labels.size):
+        label, place = labels[end], end
+        while place > 0 and np.uint32(labels[place - 1]) > np.uint32(label):  # NONE is the largest
+            labels[place] = labels[place - 1]
+            place -= 1
+        labels[place] = label
+
+
 @kernel
 def shortlist_best(scores, rows, shortlists):
-    """Write the labels with the highest scores of each row to its shortlist.
-
-    The labels are sorted, so that rounding errors do not change their order.
-    """
+    """Write the labels with the highest scores of each row to its shortlist."""
     best = empty(shortlists.shape[1] - 1, np.float32)
     for i in range(rows.size):
-        right, labels = shortlists[rows[i], 0], shortlists[rows[i], 1:]
-        labels[:] = NONE
-        best[:] = -np.float32(np.inf)
-        for label in range(scores.shape[1]):
-            if label != right:
-                keep_best(best, labels, scores[i, label], label)
-        for end in range(1, labels.size):
-            label, place = labels[end], end
-            while place > 0 and np.uint32(labels[place - 1]) > np.uint32(label):  # NONE is the largest
-                labels[place] = labels[place - 1]
-                place -= 1
-            labels[place] = label
+        _write_best(scores[i], shortlists[rows[i]], best)
     release(best)
 
 
-def shortlisted(shortlists: np.ndarray, rows: np.ndarray, scores: np.ndarray | None = None) -> FoundLabels:
+@kernel
+def shortlist_rows(models, rows, n_rows, shortlists):
+    """Score all labels for the first ``n_rows`` rows, and write the best to their shortlists.
+
+    For a few rows this is faster than :func:`shortlist_best` after a matrix product.
+    """
+    models = by_reference(models)
+    best, scores = empty(shortlists.shape[1] - 1, np.float32), empty(models.counters[0, NODES_END], np.float32)
+    for i in range(n_rows):
+        x = row_of(rows, i)
+        for label in range(scores.size):
+            scores[label] = margin_of(models, ONLY_TREE, label, x)
+        _write_best(scores, shortlists[i], best)
+    release((best, scores))
+
+
+@kernel
+def list_shortlists(shortlists, scores, rows, ends, n_each, labels, of_labels):
+    """Concatenate the shortlists of some rows, and their scores unless ``scores`` is empty; return the last end."""
+    end = 0
+    for i in range(rows.size):
+        n_each[i] = 0
+        for j in range(shortlists.shape[1]):
+            if shortlists[rows[i], j] != NONE:
+                labels[end + n_each[i]] = shortlists[rows[i], j]
+                if scores.size > 0:
+                    of_labels[end + n_each[i]] = scores[i, j]
+                n_each[i] += 1
+        end += n_each[i]
+        ends[i] = end
+    return end
+
+
+def shortlisted(shortlists: np.ndarray, rows: np.ndarray, scores: np.ndarray = _UNSCORED) -> FoundLabels:
     """Return the shortlists of some rows as candidates, the right label first.
 
     ``scores`` have the shape of these shortlists. Without them, the scores of the result are uninitialised.
     """
-    labels = shortlists[rows]
-    kept = labels != NONE
-    n_each = kept.sum(axis=1)
-    found = labels[kept].astype(np.int64)
-    of_found = np.empty(found.size, np.float32) if scores is None else scores[kept]
-    return FoundLabels(rows, np.cumsum(n_each), n_each, found, of_found, 0, shortlists.shape[1])
+    most = rows.size * shortlists.shape[1]
+    ends, n_each, labels = np.empty(rows.size, np.int64), np.empty(rows.size, np.int64), np.empty(most, np.int64)
+    of_labels = np.empty(most, np.float32)
+    n = list_shortlists(shortlists, scores, rows, ends, n_each, labels, of_labels)
+    return FoundLabels(rows, ends, n_each, labels[:n], of_labels[:n], 0, shortlists.shape[1])

@@ -25,7 +25,7 @@ _NEGLIGIBLE = 0.01  # labels with smaller slopes learn nothing, to save memory
 
 @inner
 def _find_slopes(head, candidates, right, margin, slopes):
-    """Write the derivative of the loss by each candidate's score."""
+    """Write the derivative of the loss with respect to each candidate's score."""
     loss, n, scores = head.loss, candidates.n_found[0], candidates.scores
     steepness = np.float32(_STEEPNESS / margin)
     if loss == HeadLoss.SOFTMAX:
@@ -44,7 +44,7 @@ def _find_slopes(head, candidates, right, margin, slopes):
 
 @inner
 def _descend(head, candidates, x, right, margin, importance, slopes, work):
-    """Take an AdaGrad step for every candidate whose slope counts.
+    """Take an AdaGrad step for every candidate whose slope is not negligible.
 
     Returns DONE, or TABLES_FULL, with nothing learned, if tables lack room.
     """

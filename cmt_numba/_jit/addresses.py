@@ -28,7 +28,7 @@ def address_of(function: Any, *arguments: Any) -> Any:
     kinds = tuple(typeof(argument) for argument in arguments)
     compiled = function.overloads[kinds]
     if compiled.signature.return_type != types.int64:
-        raise TypeError(f"{function.py_func.__name__} must return an int64, not {compiled.signature.return_type}")
+        raise TypeError(f"{function.py_func.__name__} must return an int64, got {compiled.signature.return_type}")
     address = np.int64(compiled.library.get_pointer_to_function(compiled.fndesc.llvm_func_name))
     if address == 0:
         raise RuntimeError(f"Numba returned no address for {function.py_func.__name__}")
@@ -40,7 +40,7 @@ def address_of(function: Any, *arguments: Any) -> Any:
 def _call(_context: Any, address: Any, arguments: Any) -> Any:
     kinds = tuple(arguments)
     if kinds not in _known:  # machine code would misread them
-        raise TypingError(f"call address_of with arguments of the types {kinds} first")
+        raise TypingError(f"the types {kinds} have not been compiled: call address_of with such arguments first")
 
     def lower(context: Any, builder: Any, _signature: Any, values: Any) -> Any:
         convention = context.call_conv

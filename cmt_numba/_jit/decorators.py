@@ -93,7 +93,7 @@ class _OnlyInKernels(CPUDispatcher):  # type: ignore[misc]
 
     def __call__(self, *_: Any, **__: Any) -> Any:
         name = self.py_func.__name__
-        raise TypeError(f"{name} is compiled into kernels only; as_python({name}) is what Python can call")
+        raise TypeError(f"{name} can be called only by kernels: call as_python({name}) from Python")
 
 
 def _called_by_kernels(decorate: Callable[[Any], Any]) -> Callable[[Any], Any]:

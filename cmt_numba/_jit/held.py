@@ -1,8 +1,8 @@
 """Named tuples of arrays that are passed to kernels many times.
 
 A kernel that is called from Python unpacks a named tuple array by array and checks the type of each. For a forest this
-takes some eight microseconds, where a search for a single row may take thirty. So the words that describe the arrays
-are written once, and kernels receive their address.
+takes about eight microseconds, and a search for a single row may take only thirty. So the words that describe the
+arrays are written once, and kernels receive their address.
 """
 
 from typing import Any
@@ -20,11 +20,15 @@ _known: dict[Any, tuple[HeldType, int]] = {}
 """Types and sizes in bytes by the forms of tuples. Numba takes milliseconds to find the type of a forest."""
 
 
-def _form_of(value: Any) -> Any:
-    """Return what determines the type of a value."""
-    if isinstance(value, np.ndarray):
-        return value.dtype, value.ndim, value.flags.num
-    return (type(value), *map(_form_of, value)) if isinstance(value, tuple) else type(value)
+def _form_of(target: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return what determines the type of a tuple."""
+    form: list[Any] = [type(target)]
+    for value in target:
+        if isinstance(value, np.ndarray):
+            form += value.dtype, value.ndim, value.flags.num
+        else:
+            form.append(_form_of(value) if isinstance(value, tuple) else type(value))
+    return tuple(form)
 
 
 class Held:

@@ -40,7 +40,7 @@ _ALLOCATES = "NopythonRewrites"
 """The pass that turns array expressions into loops, whose results would need new arrays."""
 
 _ONCE = "DeadBranchPrune"
-"""A pass that Numba runs three times. Once is enough: after inlining, and before variables are split."""
+"""A pass that Numba runs three times. Here it runs once, after inlining and before variables are split."""
 
 _DIVIDES = "ReconstructSSA"
 """The pass that splits variables. A branch removed after it could leave an undefined assignment behind."""

@@ -20,6 +20,8 @@ from numba.core.callwrapper import PyCallWrapper
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
+_EACH = 100.0  # microseconds that kernels take for a row, unless known better
+
 _LONGEST = 1000.0
 """Microseconds of work for which the lock may be kept."""
 
@@ -45,7 +47,7 @@ _keeping = _Keeping()
 _unchanged: AbstractContextManager[None] = nullcontext()
 
 
-def keeping_interpreter(n_rows: int, microseconds: float = 100.0) -> AbstractContextManager[None]:
+def keeping_interpreter(n_rows: int, microseconds: float = _EACH) -> AbstractContextManager[None]:
     """Return a context in which kernels keep the interpreter lock if their work takes at most a millisecond.
 
     Parameters
@@ -67,21 +69,26 @@ def keeps_interpreter(method: Method) -> Method:
 
     @wraps(method)
     def keeping(self: Any, *args: Any, **kwargs: Any) -> Any:
-        with keeping_interpreter(_n_rows(args[0] if args else next(iter(kwargs.values()), None))):
+        rows = args[0] if args else next(iter(kwargs.values()), None)
+        shape = getattr(rows, "shape", None)
+        if shape is None:
+            n_rows = len(rows) if hasattr(rows, "__len__") and not isinstance(rows, str | bytes) else 1
+        else:
+            n_rows = shape[0] if shape else 1
+        if n_rows * _EACH > _LONGEST or _keeper.value == get_ident():
+            with keeping_interpreter(n_rows):
+                return method(self, *args, **kwargs)
+        _keeper.value = get_ident()
+        try:
             return method(self, *args, **kwargs)
+        finally:
+            _keeper.value = 0
 
     return cast(Method, keeping)
 
 
-def _n_rows(rows: Any) -> int:
-    shape = getattr(rows, "shape", None)
-    if shape is None:
-        return len(rows) if hasattr(rows, "__len__") and not isinstance(rows, str | bytes) else 1
-    return shape[0] if shape else 1
-
-
 class KernelWrapper(PyCallWrapper):  # type: ignore[misc]
-    """What Python calls: it releases the interpreter lock unless the calling thread keeps it."""
+    """The entry for Python, which releases the interpreter lock unless the calling thread keeps it."""
 
     def build_wrapper(self, api: Any, builder: Any, *arguments: Any) -> None:
         """Write the code of the wrapper."""

@@ -57,7 +57,7 @@ def stamp_of(path: str | os.PathLike[str]) -> str:
 
 
 class _NoFolder:
-    """The cache folder of a kernel where no folder can be written."""
+    """The cache of a kernel if no folder can be written."""
 
     def __init__(self, function: Any) -> None:
         self._line = function.__code__.co_firstlineno
@@ -148,7 +148,7 @@ class KernelCache(FunctionCache):  # type: ignore[misc]
 
 
 def _can_run(target: tuple[str, str, str], compiled: tuple[str, str, str]) -> bool:
-    """Return whether a processor can run code that was compiled for another one, both described as in Numba's cache."""
+    """Return whether a processor can run code compiled for another processor, both described as in Numba's cache."""
     return target[0] == compiled[0] and _features(compiled[2]) <= _features(target[2])
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 _PATIENCE = 1.0
-"""Seconds."""
+"""Seconds of compilation before the notice."""
 
 _MESSAGE = "compiling kernels for first use, about 15 s; see cmt_numba.warmup"
 
@@ -21,7 +21,7 @@ class Notice:
     message : str
         The message.
     patience : float
-        Seconds to wait before the message is logged.
+        Seconds before the message is logged.
     """
 
     def __init__(self, message: str, patience: float) -> None:

@@ -52,7 +52,7 @@ def _types_of(state: Any, value: Any, met: set[str]) -> set[Any]:
 
 
 def _truth_of(state: Any, value: Any) -> Any:
-    """Return whether a field is true, or None if its type does not tell."""
+    """Return whether a field is true, or None if its type does not determine it."""
     if not isinstance(value, ir.Expr) or value.op != "getattr":
         return None
     found = _types_of(state, value, set())

@@ -98,7 +98,7 @@ def _score(n_rows: int, tiles: Any, tile: Any, asked: Any, first: Any, n_groups:
 
 
 def marks_of(scores: Any, at: Any, least: Any) -> Any:
-    """Return an int64 whose bits tell which of the 32 scores from ``at`` on are at least ``least``."""
+    """Return an int64 whose bits mark which of the 32 scores from ``at`` on are at least ``least``."""
     return sum(1 << int(i) for i in np.flatnonzero(scores[at : at + TILE] >= least))
 
 

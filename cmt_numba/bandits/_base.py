@@ -165,7 +165,7 @@ class Policy(Lockable, Saved, ABC):
         new = check_distinct_actions(actions)
         known = new[self._slots_of(new) != NONE]
         if known.size > 0:
-            raise ValueError(f"actions must be new, got {known[0]}, which is known")
+            raise ValueError(f"actions must be new, but {known[0]} was added before")
         return new
 
     @changes_in_one_step
@@ -193,7 +193,7 @@ class Policy(Lockable, Saved, ABC):
         gone = check_distinct_actions(actions)
         slots = self._slots_of(gone)
         if np.any(slots == NONE):
-            raise KeyError(f"actions must be known, got {gone[slots == NONE][0]}")
+            raise KeyError(f"actions must be known, got {gone[slots == NONE][0]}: add it with add_actions")
         self._forget(gone, slots)
         return self
 
@@ -432,7 +432,7 @@ class Policy(Lockable, Saved, ABC):
         OF_ALL["n_actions"].check("n_actions", policy._options["n_actions"])
         policy._generator = read_generator("the generator", fields.get("generator"))
         ids = arrays.get("ids")
-        require(ids is not None and ids.ndim == 1 and ids.dtype == np.int64, "there must be an array of ids")
+        require(ids is not None and ids.ndim == 1 and ids.dtype == np.int64, "the array of ids is missing")
         assert ids is not None
         require(bool(np.all((ids >= 0) & (ids <= MOST_ACTIONS))), f"actions must be between 0 and {MOST_ACTIONS}")
         require(np.unique(ids).size == ids.size, "actions must be distinct")

@@ -49,7 +49,7 @@ class OfferedActions(NamedTuple):
 
 
 class ProposedActions(NamedTuple):
-    """Ids proposed by a memory, and the actions that they stand for."""
+    """Ids proposed by a memory, and their actions."""
 
     ids: np.ndarray  # int64 (keys,), ascending
     actions: np.ndarray  # int64 (keys,)
@@ -57,7 +57,7 @@ class ProposedActions(NamedTuple):
 
 
 class RewardModel(NamedTuple):
-    """What a bandit knows of its actions."""
+    """The known actions of a bandit and their statistics."""
 
     learned: RewardState
     keys: ActionKeyTable
@@ -65,7 +65,7 @@ class RewardModel(NamedTuple):
 
 
 class CandidateSources(NamedTuple):
-    """Where the candidates of rows come from. A row has at most ``most`` candidates."""
+    """The sources of the candidates of rows. A row has at most ``most`` candidates."""
 
     offered: OfferedActions
     by_key: ProposedActions

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse
 
-from .._validation import check_seed, unmasked
+from .._validation import check_entries, check_seed, unmasked
 
 LARGEST = 1e30
 """Largest absolute value of contexts, features and rewards, whose squares must be finite."""
@@ -104,7 +104,7 @@ def check_contexts(contexts: Any, n_features: int | None) -> np.ndarray:
     if array.shape[0] == 0 or array.shape[1] == 0:
         raise ValueError(f"contexts must have at least one row and one feature, got shape {array.shape}")
     if n_features is not None and array.shape[1] != n_features:
-        raise ValueError(f"contexts must have {n_features} features, as before, got {array.shape[1]}")
+        raise ValueError(f"contexts must have {n_features} features like those before, got {array.shape[1]}")
     return array
 
 
@@ -130,13 +130,13 @@ def check_actions(actions: Any, n_rows: int | None = None, *, name: str = "actio
     TypeError
         If they are not integers.
     ValueError
-        If there are no actions, not one for each row, or one is negative or too large.
+        If there are no actions, their number is wrong, or one is negative or too large.
     """
     array = _integers(name, actions)
     if array.ndim != 1:
         raise ValueError(f"{name} must have one dimension, got {array.ndim}")
     if array.size == 0 or (n_rows is not None and array.size != n_rows):
-        wanted = "name at least one action" if n_rows is None else f"be one for each of the {n_rows} rows"
+        wanted = "contain at least one action" if n_rows is None else f"have one entry for each of the {n_rows} rows"
         raise ValueError(f"{name} must {wanted}, got {array.size}")
     if array.min() < 0 or array.max() > MOST_ACTIONS:
         raise ValueError(f"{name} must be between 0 and {MOST_ACTIONS}")
@@ -194,7 +194,7 @@ def check_choices(actions: Any, n_rows: int) -> Choices:
         raise ValueError(f"actions must be between 0 and {MOST_ACTIONS}, or -1 for none")
     sizes = allowed.sum(axis=1)
     if not np.all(sizes > 0):
-        raise ValueError(f"actions must allow at least one action in each row: row {np.argmin(sizes)} has none")
+        raise ValueError(f"actions must contain at least one action in each row, but row {np.argmin(sizes)} has none")
     ordered = np.sort(array, axis=1)
     if np.any((ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] >= 0)):
         raise ValueError("actions must be distinct in each row")
@@ -210,8 +210,7 @@ def check_rewards(rewards: Any, n_rows: int) -> np.ndarray:
         If they are not finite real numbers, one for each row.
     """
     array = numbers("rewards", rewards, 1)
-    if array.size != n_rows:
-        raise ValueError(f"rewards must be one for each of the {n_rows} rows, got {array.size}")
+    check_entries("rewards", array.size, n_rows, "rows")
     return array
 
 
@@ -224,8 +223,7 @@ def check_propensities(propensities: Any, n_rows: int, *, name: str = "propensit
         If they are not real numbers above 0 and at most 1, one for each row.
     """
     array = numbers(name, propensities, 1)
-    if array.size != n_rows:
-        raise ValueError(f"{name} must be one for each of the {n_rows} rows, got {array.size}")
+    check_entries(name, array.size, n_rows, "rows")
     if not np.all((array > 0.0) & (array <= 1.0)):
         raise ValueError(f"{name} must be above 0 and at most 1")
     return array

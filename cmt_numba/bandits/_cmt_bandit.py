@@ -9,7 +9,7 @@ import numpy as np
 from .._change import changes_in_one_step
 from .._forest import MOST_FEATURES, NO_ROOM, NONE, WORTH_KEEPING, Rows, require, room_for_probe
 from .._jit import keeps_interpreter
-from .._validation import Constraint, Integer, OneOf, Optional, Real, check_rows
+from .._validation import Constraint, Integer, OneOf, Optional, Real, check_entries, check_rows
 from ..persistence import Contents, as_part, take
 from ..tree import OPTIONS, ContextualMemoryTree
 from ._base import OF_ALL, Chosen, Policy, distinct
@@ -232,8 +232,7 @@ class CMTBandit(Policy):
         new = self._new(actions)
         if keys is not None:
             rows = self._rows_of_keys(keys)
-            if rows.n_rows != new.size:
-                raise ValueError(f"keys must be one for each of the {new.size} actions, got {rows.n_rows}")
+            check_entries("keys", rows.n_rows, new.size, "actions")
             self._keys.store(rows, new)
         self._enter(new, None)
         return self
@@ -495,7 +494,7 @@ class CMTBandit(Policy):
         values = _unit_rewards(np.atleast_1d(rewards), given.size)
         unknown = self._pending.unknown(given)
         if unknown:
-            raise KeyError(f"ids must be of decisions without a reward, got {unknown[0]}")
+            raise KeyError(f"ids must be of decisions that await a reward, got {unknown[0]}")
         assert self._width is not None
         rows, actions = self._pending.take(given, self._width, self._sparse)
         self._learn(rows, actions, values)
@@ -686,5 +685,5 @@ def codes_of(rows: np.ndarray, actions: np.ndarray) -> np.ndarray:
 def _unit_rewards(rewards: Any, n_rows: int) -> np.ndarray:
     values = check_rewards(rewards, n_rows)
     if not np.all((values >= 0.0) & (values <= 1.0)):
-        raise ValueError("rewards must lie in [0, 1]")
+        raise ValueError("rewards must be between 0 and 1")
     return values

@@ -23,7 +23,7 @@ from .evaluation._logs import Log, check_log_contexts
 SUPPORTS = ("contexts", "actions", "all")
 METHODS = ("classification", "product", "regression")
 
-_NOT_FITTED = "there is no policy yet: call fit with a log first"
+_NOT_FITTED = "the policy is not fitted: call fit with a log first"
 _OPTIONS: dict[str, type] = {"support": str, "regularization": float, "method": str}  # in files
 
 _CELLS_AT_ONCE = 1 << 21
@@ -159,7 +159,9 @@ class ArgmaxRegressor(Saved):
         """
         given = log.propensities if propensities is None else numbers("propensities", propensities, 1)
         if log.contexts is None or given is None:
-            raise ValueError("the log must have contexts and propensities: see estimate_propensities")
+            raise ValueError(
+                "the log must have contexts and propensities: estimate_propensities computes missing propensities"
+            )
         importance_weights(given, np.ones(len(log)), 0.5 if self.tau is None else self.tau)  # checks them
         known, chosen = np.unique(log.actions, return_inverse=True)
         ways, values = self._ways(log, chosen, given), {}
@@ -194,7 +196,7 @@ class ArgmaxRegressor(Saved):
         classifies = not own and rewarded > 1 and float(log.rewards.min()) >= 0.0
         if self.method not in ("auto", "regression") and not classifies:
             raise ValueError(
-                f"method={self.method!r} needs rewards that are not negative and two rewarded actions, and neither "
+                f"method={self.method!r} needs rewards of at least 0, two rewarded actions, and neither "
                 'regressor nor pair_features: use method="regression"'
             )
         methods: tuple[str, ...] = (self.method,) if self.method != "auto" else METHODS if classifies else METHODS[-1:]
@@ -304,7 +306,7 @@ class ArgmaxRegressor(Saved):
             raise ValueError(_NOT_FITTED)
         if not isinstance(self._model.regression, ActionRidges):
             raise TypeError(
-                "a policy with a regressor or pair_features of its own cannot be saved, because files hold no code: "
+                "a policy with a custom regressor or pair_features cannot be saved, because files hold no code: "
                 "pickle it"
             )
         rows = [np.frombuffer(row, np.float64) for row in self._seen]

@@ -255,7 +255,7 @@ def checked(
 ) -> np.ndarray:
     """Return a saved array. Raise InvariantError if its shape, dtype or values are invalid."""
     array = arrays.get(name)
-    require(array is not None, f"there is no array {name}")
+    require(array is not None, f"the array {name} is missing")
     assert array is not None
     require(array.dtype == dtype and array.shape == shape, f"{name} must be of {dtype} and of shape {shape}")
     sound = array.size == 0 or (array.max() <= largest and array.min() >= -largest)  # NaN compares false

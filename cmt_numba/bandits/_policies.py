@@ -282,7 +282,7 @@ class HybridLinUCB(_LinearPolicy):
             largest *= np.abs(self._features).max(initial=0.0)
         if largest > _LARGEST_SHARED:
             raise ValueError(
-                f"products of contexts and action features must be at most {_LARGEST_SHARED:g}, got {largest:g}: "
+                f"products of context and action features must be at most {_LARGEST_SHARED:g}, got {largest:g}: "
                 "scale contexts"
             )
         return rows
@@ -298,7 +298,7 @@ class HybridLinUCB(_LinearPolicy):
     def _check_featured(self, actions: np.ndarray, slots: np.ndarray) -> None:
         if np.any(slots == NONE):
             unknown = actions[slots == NONE][0]
-            raise ValueError(f"actions must have features: call add_actions with those of {unknown}")
+            raise ValueError(f"actions must have features: call add_actions with the features of {unknown}")
 
     def _check_learnable(self, actions: np.ndarray) -> None:
         if self._features.shape[1] > 0:
@@ -450,7 +450,7 @@ class _Warm(Policy):
         if log.actions.max() >= features.shape[0] or np.any(self._ids >= features.shape[0]):
             raise ValueError(f"action_features must have a row for each action, got {features.shape[0]}")
         if np.unique(log.rewards).tolist() != [0.0, 1.0]:
-            raise ValueError("log must have rewards of 0 and of 1, and no others")
+            raise ValueError("rewards of the log must be 0 or 1, and both must occur")
         contexts = check_contexts(log.contexts, None)
         x, f = _with_one(contexts), _with_one(features[log.actions])
         products = (x[:, :, None] * f[:, None, :]).reshape(len(log), -1)
@@ -465,7 +465,7 @@ class _Warm(Policy):
 
     def _check_learnable(self, actions: np.ndarray) -> None:
         if self._weights.size and np.any(self._slots_of(actions) == NONE):
-            raise ValueError("actions must have features: call add_actions with them")
+            raise ValueError("actions must have features: call add_actions with the actions and their features")
 
     def _estimates(self, rows: np.ndarray, of_pairs: np.ndarray, actions: np.ndarray, slots: np.ndarray) -> Estimates:
         self._check_learnable(actions)

@@ -2,7 +2,8 @@
 
 The expected reward of an action in a context is a sum of predictions:
 
-- the *choice probability*: a softmax over the candidates, which assumes that one of them is right. Its logits are the
+- the *choice probability*: a softmax over the candidates, which assumes that exactly one of them is correct. Its logits
+are the
   similarity of context and key, and a linear model of the context for each action.
 - the *value*: a linear model of the rewards of each action, for actions that are right in many contexts.
 - the *map*: a bilinear form of context and key, which lets actions with similar keys learn from one another.
@@ -367,7 +368,7 @@ def _learn_choice(state, rows, row, action, gradient, curvature, ridge):
 
 @inner
 def _learn_choices(state, keys, rows, row, actions, chosen, reward, probe, room):
-    """Learn that the chosen action was right, with the weight of its reward, and else that another one was."""
+    """Train the softmax on the chosen action, weighted by the reward, and on the others with the remaining weight."""
     own = room.predictions[chosen, PROBABILITY]
     of_others = own / max(1.0 - own, _LEAST_DOUBT)
     of_similarity = of_map = 0.0
@@ -389,7 +390,7 @@ def _learn_choices(state, keys, rows, row, actions, chosen, reward, probe, room)
 
 @inner
 def learn_reward(state, keys, known, rows, row, actions, chosen, reward, probe, room):
-    """Learn the reward of one of the actions in a context, whose predictions are in ``room``."""
+    """Learn the reward of an action in a context; its predictions are in ``room``."""
     left, weights = reward - expected(room, chosen), room.weights
     value, mapped = room.predictions[chosen, EXPECTED_VALUE], room.predictions[chosen, MAPPED]
     _learn_stack(state, room, chosen, reward)

@@ -20,7 +20,7 @@ from .._version import __version__
 from . import _options as given
 from ._bandit import app as bandit_commands
 from ._options import WarmupKind, new_estimator, read_options
-from ._outputs import check_files, open_output, printable, to_json_text
+from ._outputs import check_files, is_model_file, open_output, printable, to_json_text
 
 if TYPE_CHECKING:
     from .. import evaluation
@@ -45,6 +45,8 @@ class _Commands(TyperGroup):
             if ctx.params.get("traceback") or hasattr(error, "exit_code"):  # Typer handles its own exceptions
                 raise
             reason = "not enough memory" if isinstance(error, MemoryError) and not str(error) else str(error)
+            if isinstance(error, OSError) and error.filename and error.strerror:
+                reason = f"{error.filename}: {error.strerror}"  # without the number of the error
             is_expected = isinstance(error, _EXPECTED)
             if not is_expected:
                 reason = f"unexpected {type(error).__name__}: {reason}; cmt-numba --traceback ... shows where"
@@ -122,7 +124,7 @@ def fit(
             metavar="SHARE",
             min=0.0,
             max=0.5,
-            help="Fraction of rows on which a first model, trained on the others, is tested; 0 skips the test.",
+            help="Fraction of rows held out to test a first model; the saved model learns all rows. 0 skips the test.",
         ),
     ] = 0.1,
     progress: given.Progress = None,
@@ -148,7 +150,7 @@ def fit(
     check_files(inputs=(data, labels), outputs=(model,))
     file_to_write(model)
     if keys is not None and streaming:
-        raise ValueError("--keys learns from all texts at once; leave out --keys or --streaming")
+        raise ValueError("--keys needs all texts at once; omit --keys or --streaming")
     given_options = read_options(
         data_format, task, features, bits, label, text, ignore, labels, keys, kinds, with_kinds=not streaming
     )
@@ -196,15 +198,19 @@ def evaluate(
         bool,
         typer.Option(
             "--progressive/--batch",
-            help="Predict each row before learning it, reading the file once, in batches; or train on one part of the "
-            "rows and test on the other.",
+            help="Predict each row before learning it, in one pass over the file; "
+            "or train on some rows and test on the others.",
         ),
     ] = False,
-    seeds: Annotated[int, typer.Option("--seeds", metavar="N", min=1, help="Runs of --batch.")] = 3,
+    seeds: Annotated[
+        int, typer.Option("--seeds", metavar="N", min=1, help="Number of runs of --batch with different seeds.")
+    ] = 3,
     ray: Annotated[
         str | None,
         typer.Option(
-            "--ray", metavar="ADDRESS|local", help="Run the seeds of --batch as tasks of a Ray cluster, or here: local."
+            "--ray",
+            metavar="ADDRESS|local",
+            help="Run the seeds of --batch on Ray: the address of a cluster, or local.",
         ),
     ] = None,
     holdout: Annotated[
@@ -278,11 +284,11 @@ def evaluate(
     result: evaluation.ProgressiveResult | evaluation.BatchResult
     if progressive:
         if ray is not None:
-            raise ValueError(
-                "--ray cannot be used with --progressive, which learns one row after another; leave it out"
-            )
+            raise ValueError("--ray cannot be combined with --progressive, which learns row by row; omit one of them")
         if test is not None:
-            raise ValueError("--test cannot be used with --progressive, which tests on the rows of DATA; leave it out")
+            raise ValueError(
+                "--test cannot be combined with --progressive, which tests on the rows of DATA; omit one of them"
+            )
         sizes = partial(evaluation.next_batch_size, most=batch_size)
         with stream(source, sizes, "asking and learning", progress) as batches:
             result = evaluation.progressive_validation(estimator, batches.pairs(), callback=batches.note)
@@ -332,8 +338,10 @@ def query(
             help="Number of labels to return; by default one class, or all predicted labels.",
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Write a JSON object for each row.")] = False,
-    as_csv: Annotated[bool, typer.Option("--csv", help="Write a table: row, rank, label, score.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Write one JSON object per row.")] = False,
+    as_csv: Annotated[
+        bool, typer.Option("--csv", help="Write a CSV table with the columns row, rank, label and score.")
+    ] = False,
     output: given.Output = Path("-"),
     data_format: given.FormatOption = None,
     batch_size: given.BatchRows = 1000,
@@ -383,7 +391,7 @@ def predict(
 @app.command()
 def info(
     path: Annotated[Path, typer.Argument(metavar="MODEL|DATA", help="A model, or a data file.")],
-    as_json: Annotated[bool, typer.Option("--json", help="Write JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     data_format: given.FormatOption = None,
     task: given.TaskOption = None,
     features: given.Features = None,
@@ -405,17 +413,20 @@ def info(
     from rich.console import Console
 
     from ..formats import open_data
-    from ..persistence import starts_like_ours
     from ._streams import look_through, stream
     from ._tables import describe_data, listed_kinds, show_pairs
 
     described: dict[str, dict[str, Any]]
-    if starts_like_ours(path):
+    if is_model_file(path):
         from ..evaluation import to_json
         from ._model_files import load_model
-        from ._show import describe_model
+        from ._show import describe_model, show_model
 
-        described = to_json(describe_model(load_model(path)))
+        model = load_model(path)
+        if not as_json:
+            show_model(Console(), str(path), model)
+            return
+        described = to_json(describe_model(model))
     else:
         options = read_options(
             data_format, task, features, bits, label, text, ignore, labels, kinds=kinds, with_kinds=True
@@ -439,7 +450,8 @@ def warmup(
         typer.Argument(metavar="[KIND]...", help=f"{', '.join(WarmupKind)}; by default all of them."),
     ] = None,
     jobs: Annotated[
-        int | None, typer.Option("--jobs", metavar="N", min=1, help="Processes; by default one for each processor.")
+        int | None,
+        typer.Option("--jobs", metavar="N", min=1, help="Number of processes; by default one per processor."),
     ] = None,
     progress: given.Progress = None,
 ) -> None:

@@ -144,7 +144,7 @@ def columns_of(contents: Contents) -> Any:
         names = _names(fields, "categories")
         values = read_document(arrays, "categories")
         sound = type(values) is list and len(values) == len(names) and all(map(_are_distinct, values))
-        require(sound, "there must be distinct categories for each column")
+        require(sound, "every column must have distinct categories")
         known = [np.array(column, object) for column in values]
         parts.append(("category", OneHotEncoder(categories=known, handle_unknown="ignore", dtype=np.float32), names))
         row |= {name: [column[0]] for name, column in zip(names, values, strict=True)}
@@ -152,7 +152,7 @@ def columns_of(contents: Contents) -> Any:
         vectorizer = vectorizer_of(of_prefix(f"text{place}", described, arrays), {})
         parts.append((f"text {name}", FrozenEstimator(vectorizer), name))
         row[name] = [""]
-    require(bool(parts), "there must be columns")
+    require(bool(parts), "the columns are missing")
     made = ColumnTransformer(parts, sparse_threshold=1.0 if take(fields, "sparse", bool) else 0.0)
     return made.fit(import_module("pandas").DataFrame(row))
 
@@ -166,7 +166,7 @@ def _scaler(names: list[str], arrays: dict[str, np.ndarray]) -> Any:
     scaler = StandardScaler()
     mean, scale = (read_array(name, arrays, np.float64) for name in ("mean", "scale"))
     sound = mean.shape == scale.shape == (len(names),) and bool(np.all(np.isfinite(scale) | np.isnan(mean)))
-    require(sound, "there must be a mean and a scale for each column of numbers")
+    require(sound, "every column of numbers must have a mean and a scale")
     scaler.mean_, scaler.scale_ = mean, scale
     scaler.n_features_in_, scaler.feature_names_in_ = len(names), np.array(names, object)
     return scaler

@@ -16,10 +16,10 @@ from ._streams import Stream
 
 _FEWEST_HELD_OUT = 10
 _SHOWN = {
-    "error": "error",
-    "constant_accuracy": "accuracy of always predicting the most frequent class",
-    "precision@1": "precision@1",
-    "f1_samples": "mean F1 of rows",
+    "error": "error on these rows",
+    "constant_accuracy": "error of always predicting the most frequent class",
+    "precision@1": "precision of the best label on these rows",
+    "f1_samples": "mean F1 of these rows",
 }
 
 
@@ -40,7 +40,7 @@ def learn(
         X = vectorizer.fit_transform(rows.X, rows.y)
     else:
         X, vectorizer = keys_of_rows(rows.X, options)
-    verbose = estimator.verbose  # what is saved does not depend on the terminal
+    verbose = estimator.verbose  # the saved model must not depend on the terminal
     estimator.set_params(verbose=verbose or progress).fit(X, rows.y).set_params(verbose=verbose)
     return Model(estimator, options, vectorizer=vectorizer)
 
@@ -63,8 +63,10 @@ def held_out_pairs(learn_rows: Callable[[Batch], Model], rows: Batch, share: flo
     found = held_out_metrics(
         model.options.task or "multiclass", model.estimator, X_held, y_held, model.estimator.predict(X_held), y
     )
+    if "constant_accuracy" in found:
+        found["constant_accuracy"] = 1.0 - found["constant_accuracy"]  # an error, to compare with the model's
     names = [name for name in _SHOWN if name in found]
     return [
-        ("rows held out to measure this", y_held.shape[0]),
+        ("rows held out for a test", y_held.shape[0]),
         *((_SHOWN[name], f"{found[name]:.4f}") for name in names),
     ]

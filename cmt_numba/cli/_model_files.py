@@ -132,7 +132,7 @@ def _options_of(given: Any) -> ReadOptions:
     types = {field.name: _TYPES[str(field.type)] for field in fields(ReadOptions)}
     for name, value in given.items():
         if name not in types or type(value) not in types[name]:
-            raise ValueError(f"{_OPTIONS} cannot have {name!r:.50} of {value!r:.50}")
+            raise ValueError(f"{_OPTIONS} has an invalid {name!r:.50}: {value!r:.50}")
         if type(value) is list and any(type(entry) is not str for entry in value):
             raise ValueError(f"{name} of {_OPTIONS} must be text")
     known: dict[str, Any] = {name: tuple(value) if type(value) is list else value for name, value in given.items()}

@@ -14,6 +14,8 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any, TextIO
 
+from .._version import MAGIC
+
 _STANDARD_OUTPUT = Path("-")
 _ESCAPED = {"Cc", "Cs", "Zl", "Zp"}  # categories: control characters, surrogates, and line separators
 
@@ -86,3 +88,11 @@ def _with_escapes(text: str, escape: Callable[[str], str]) -> str:
     if text.isprintable():
         return text
     return "".join(escape(one) if unicodedata.category(one) in _ESCAPED else one for one in text)
+
+
+def is_model_file(path: Path) -> bool:
+    """Return whether a file starts like the files of this library. Nothing here imports Numba."""
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return file.read(len(MAGIC)) == MAGIC

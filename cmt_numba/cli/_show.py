@@ -1,4 +1,4 @@
-"""Descriptions of models and results, as tables on the terminal."""
+"""Show models and results as tables on the terminal."""
 
 from __future__ import annotations
 
@@ -11,7 +11,18 @@ from rich.text import Text
 from .._display import format_value
 from ..estimators import trees_of
 from ..evaluation import BatchResult, ProgressiveResult, TreeProfile, profile
-from ..report import confused_rows, metric_pairs, profile_pairs, result_pairs, rival_rows, shown_profile
+from ..report import (
+    COMPARISON,
+    LEAVES,
+    MISTAKES,
+    confused_rows,
+    metric_pairs,
+    probe_columns,
+    profile_pairs,
+    result_pairs,
+    rival_rows,
+    shown_profile,
+)
 from ._model_files import Model
 from ._outputs import printable
 from ._tables import print_table, show_pairs
@@ -28,16 +39,16 @@ def show_table(console: Console, title: str, rows: list[dict[str, Any]]) -> None
 def show_result(console: Console, result: ProgressiveResult | BatchResult, shape: TreeProfile | None) -> None:
     """Print the tables of an evaluation."""
     show_pairs(console, "Quality", metric_pairs(result))
-    show_pairs(console, "Work", result_pairs(result))
+    show_pairs(console, "Size and time", result_pairs(result))
     if isinstance(result, BatchResult):
-        for title, rows in (("Rivals", rival_rows(result)), ("Most confused", confused_rows(result))):
+        for title, rows in ((COMPARISON, rival_rows(result)), (MISTAKES, confused_rows(result))):
             if rows:
                 show_table(console, title, rows)
-    if isinstance(result, BatchResult) and result.by_probes:
-        table = Table(*result.by_probes)
-        for row in zip(*result.by_probes.values(), strict=True):
-            table.add_row(*map(format_value, row))
-        print_table(console, "By number of leaves searched", table)
+        if columns := probe_columns(result):
+            table = Table(*columns)
+            for row in zip(*columns.values(), strict=True):
+                table.add_row(*map(format_value, row))
+            print_table(console, LEAVES, table)
     if isinstance(result, ProgressiveResult):
         _show_curve(console, result)
     if (shown := shown_profile(shape)) is not None:
@@ -46,12 +57,25 @@ def show_result(console: Console, result: ProgressiveResult | BatchResult, shape
 
 def _show_curve(console: Console, result: ProgressiveResult) -> None:
     name = next(iter(result.metrics))
-    table = Table("examples", f"{name} so far", f"{name} recent")
+    table = Table("examples", f"{name} so far", f"recent {name}")
     points = list(zip(result.curve["n_examples"], result.curve[name], result.curve[f"{name}_recent"], strict=True))
     step = max(1, len(points) // 8)
     for n, so_far, recent in points[::-1][::step][::-1]:
         table.add_row(f"{n:,}", f"{so_far:.4f}", f"{recent:.4f}")
     print_table(console, "Learning curve", table)
+
+
+def show_model(console: Console, name: str, model: Model) -> None:
+    """Print the facts about a model, its parameters other than the defaults, and the shape of large trees."""
+    described = describe_model(model)
+    show_pairs(console, f"{name}: model", described["model"].items())
+    usual = type(model.estimator)().get_params()
+    changed = {name: value for name, value in described["parameters"].items() if value != usual.get(name)}
+    if changed:
+        show_pairs(console, "Parameters other than the defaults", changed.items())
+    shape = shown_profile(None if trees_of(model.estimator) is None else profile(model.estimator))
+    if shape is not None:
+        show_pairs(console, "Trees", profile_pairs(shape))
 
 
 def describe_model(model: Model) -> dict[str, dict[str, Any]]:

@@ -36,7 +36,7 @@ def print_table(console: Console, title: str, table: Table) -> None:
 def show_kinds(options: ReadOptions, console: Console) -> None:
     """Print the kinds of the columns of a table, if they have some."""
     if options.kinds:
-        text = f"Columns: {listed_kinds(options)}. --kind COLUMN=KIND chooses another kind."
+        text = f"Columns: {listed_kinds(options)}. Use --kind COLUMN=KIND to change a kind."
         console.print(printable(text), highlight=False, markup=False, soft_wrap=True)
 
 
@@ -57,21 +57,22 @@ def describe_data(batches: Stream, task: str | None) -> dict[str, Any]:
         n_empty += _count_labels(batch, counts)
     n_labelled = sum(counts.values())
     most = max(counts, key=lambda label: counts[label]) if counts else None
+    one = "label" if task == "multilabel" else "class"
     described = {
         "task": task,
         "rows": batches.n_rows,
         "features": n_features,
         "sparse": sparse,
-        "features a row": n_cells / batches.n_rows,
+        "features per row": n_cells / batches.n_rows,
         "density": n_cells / (batches.n_rows * n_features),
         "labels" if task == "multilabel" else "classes": len(counts),
-        "examples of each, mean": n_labelled / len(counts) if counts else None,
-        "examples of each, median": float(np.median(list(counts.values()))) if counts else None,
-        "most frequent": None if most is None else str(most),
-        "examples of the most frequent": None if most is None else counts[most],
+        f"examples per {one}, mean": n_labelled / len(counts) if counts else None,
+        f"examples per {one}, median": float(np.median(list(counts.values()))) if counts else None,
+        f"most frequent {one}": None if most is None else str(most),
+        f"examples of that {one}": None if most is None else counts[most],
     }
     if task == "multilabel":
-        described |= {"labels a row": n_labelled / batches.n_rows, "rows without labels": n_empty}
+        described |= {"labels per row": n_labelled / batches.n_rows, "rows without labels": n_empty}
     return described
 
 

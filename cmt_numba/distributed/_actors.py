@@ -69,7 +69,7 @@ class Peer:
     def __init__(self, handle: Any) -> None:
         self.handle = handle
         self.pending: list[Any] = []
-        self.changing = threading.Lock()  # who may change this list
+        self.changing = threading.Lock()  # held while ``pending`` changes
 
     def n_pending(self) -> int:
         """Return the number of pending calls."""
@@ -185,7 +185,7 @@ class Actors:
         return True
 
     def gather(self, sent: SentCalls) -> Replies:
-        """Wait for answers until the deadline. A call that is slow or fails is repeated at another actor of its shard.
+        """Wait for answers until the deadline. A slow or failed call is repeated with another actor of its shard.
 
         Raises
         ------

@@ -1,19 +1,20 @@
-"""Questions and changes that clients send to shards and replicas, and the answers."""
+"""Calls of clients to shards and replicas: questions, which only read, and changes; and the answers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from .._validation import MOST_WANTED
-from ..store import Effort, Items, Key, MemoryStore, Results
+from ..store import Key, MemoryStore, Results
 from ._exchange import learned_weights, take_part
 from ._moves import Moves
 from ._schema import Schema
-from ._store_access import alone, ids_of, keys_after, schema_of
+from ._store_access import alone, ids_of, keys_after, keys_where, schema_of
 from ._topology import MoveProgress, Topology
 
 Position = tuple[int, int]
@@ -53,7 +54,7 @@ class Reply(NamedTuple):
     """The answer to a question."""
 
     value: Any
-    progress: MoveProgress  # received: as of before the answer; given: as of after it
+    progress: MoveProgress  # ``received`` is read before the answer, ``given`` after it
 
 
 class OtherTopology(NamedTuple):
@@ -84,26 +85,22 @@ def _query(
     return store.query(X, min(k, max(MOST_WANTED, len(store))), where, target_recall, n_probes=n_probes)
 
 
-def _get(store: MemoryStore, keys: list[Key]) -> Items:
-    return store.get(keys)
-
-
 def _next_keys(store: MemoryStore, last: int) -> tuple[list[Key], int]:
     keys, ids = keys_after(store, last)
     return keys, ids[-1] if ids else last
-
-
-def _recall(store: MemoryStore) -> tuple[Effort, ...]:
-    return store.recall
 
 
 _QUESTIONS: dict[str, Callable[..., Any]] = {
     "facts": _count,
     "are_stored": _are_stored,
     "query": _query,
-    "get": _get,
+    "get": lambda store, keys: store.get(keys),
     "keys_after": _next_keys,
-    "recall": _recall,
+    "keys_where": keys_where,
+    "recall": attrgetter("recall"),
+    "max_items": attrgetter("max_items"),
+    "calibrate": MemoryStore.calibrate,
+    "check_invariants": MemoryStore.check_invariants,
     "learned": learned_weights,
     "sync": MemoryStore.sync,
 }
@@ -112,7 +109,7 @@ _QUESTIONS: dict[str, Callable[..., Any]] = {
 def answer(
     store: MemoryStore, moves: Moves, version: int, name: str, arguments: tuple[Any, ...]
 ) -> Reply | OtherTopology:
-    """Answer a question of a client whose topology has a version."""
+    """Answer a question from a client with a version of the topology."""
     find = partial(_answer, store, moves, version, name, arguments)
     return alone(store, find) if name == "facts" else find()
 

@@ -47,9 +47,9 @@ class ExampleShare(NamedTuple):
 class ClassifierShard:
     """The classifier of a shard. An actor of this class answers several calls at a time.
 
-    The classifier learns the shard's own classes, and those examples of other shards' classes that are hard to tell
-    from its own. Example number ``n`` has the id ``2 * n``, or ``2 * n + 1`` if its class belongs to another shard. So
-    the stored ids show which classes are the shard's own and which examples have been learned.
+    The classifier learns the shard's own classes, and the examples of other shards' classes that are hard to
+    distinguish from its own. Example number ``n`` has the id ``2 * n``, or ``2 * n + 1`` if its class belongs to
+    another shard. So the stored ids show which classes are the shard's own and which examples have been learned.
     """
 
     def __init__(self, plan: ClassPlan) -> None:
@@ -86,7 +86,7 @@ class ClassifierShard:
             model.partial_fit(X[given.rows], y[given.rows], example_ids=ids)
 
     def rivals_of_means(self, X: Any, y: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        """Return the similarity of each example to the nearest other class, by the means of the examples at ``rows``.
+        """Return the similarity of each example to the nearest other class mean, from the examples at ``rows``.
 
         Float32, shape (n,); minus infinity where there is no other class.
         """

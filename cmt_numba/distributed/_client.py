@@ -1,4 +1,4 @@
-"""Clients of a sharded store: questions and changes for its shards, even while memories move."""
+"""Clients of a sharded store: they send questions and changes to shards, even while memories move."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from ._exchange import combine_weights
 from ._schema import Schema, common_schema
 from ._topology import Topology, count_duplicates, pick, shards_behind
 
-BLOCKS_AHEAD = 2  # number of blocks sent before the answer of an earlier one is awaited
-_OWN = ("learned", "recall", "sync")  # questions for shards, but not for replicas
+BLOCKS_AHEAD = 2  # number of blocks sent before waiting for an earlier answer
+_OWN = ("learned", "recall", "calibrate", "check_invariants", "sync")  # questions for shards, but not for replicas
 _KEYS_AT_ONCE = 1 << 14  # maximum number of keys in one call that moves memories
 _BYTES_AT_ONCE = 1 << 25  # maximum size of the vectors in one call
 _ROWS_AT_ONCE = 1 << 14
@@ -31,7 +31,7 @@ Arguments = Callable[[np.ndarray], Iterator[tuple[np.ndarray, tuple[Any, ...]]]]
 
 
 class Question(NamedTuple):
-    """A question for shards."""
+    """A read-only call for shards."""
 
     name: str
     calls: Callable[[Topology], Mapping[str, tuple[Any, ...]]]  # returns the arguments for each shard
@@ -40,7 +40,7 @@ class Question(NamedTuple):
 
 
 class SentQuestion(NamedTuple):
-    """A question that waits for answers."""
+    """A question with pending answers."""
 
     question: Question
     topology: Topology
@@ -68,7 +68,7 @@ class Survey(NamedTuple):
         Raises
         ------
         ShardConflictError
-            If shards hold memories that cannot be in one store.
+            If the memories of shards cannot be in one store.
         """
         return common_schema({name: facts.schema for name, facts in self.facts.items()})
 
@@ -112,7 +112,7 @@ class Client:
         return True
 
     def _later_topologies(self, topology: Topology, gone: list[str]) -> dict[str, Topology]:
-        """Return later topologies by shard. All shards of the given topology may have left."""
+        """Return later topologies by shard, even if all shards of the given topology have left."""
         asked = set(gone)
         while names := set(shards_running(self.actors.cluster)) - asked:
             found = self.actors.ask("topology", dict.fromkeys(sorted(names), ())).values
@@ -196,14 +196,14 @@ class Client:
         return SentQuestion(question, topology, sent)
 
     def _reads(self, question: Question, topology: Topology) -> dict[str, tuple[Any, ...]]:
-        """Return the arguments of the calls for a question. A replica must have made this client's changes."""
+        """Return the arguments of the calls for a question. A replica must have applied this client's changes."""
         return {
             name: (topology.version, self._positions.get(name, (0, 0)), question.name, *arguments)
             for name, arguments in question.calls(topology).items()
         }
 
     def gather(self, asked: SentQuestion) -> tuple[Topology, Replies]:
-        """Wait for answers, each a :class:`Reply`, and repeat the question where memories have moved meanwhile."""
+        """Wait for answers, each a :class:`Reply`, and repeat the question if memories have moved meanwhile."""
         while True:
             question, topology, sent = asked
             answers = self.actors.gather(sent)
@@ -233,7 +233,7 @@ class Client:
         return list(values.values())
 
     def ask_owners(self, name: str, keys: list[Key]) -> list[tuple[np.ndarray, Any]]:
-        """Ask the owners of keys, and return for each the positions of its keys and its answer."""
+        """Send a question to the owners of keys; return the positions of the keys and the answer of each owner."""
         parts: dict[str, np.ndarray] = {}
 
         def calls(topology: Topology) -> dict[str, tuple[Any, ...]]:
@@ -251,7 +251,7 @@ class Client:
         """Return the values of all called shards in order, or raise the error of one."""
         values = answers.all_values()
         if answers.missing:
-            raise NoAnswerError(answers.missing, "ask again, or give the store a larger timeout")
+            raise NoAnswerError(answers.missing, "try again, or open the store with a larger timeout")
         return {name: values[name] for name in sorted(values)}
 
     def survey(self) -> Survey:
@@ -268,14 +268,14 @@ class Client:
     def change(
         self, name: str, keys: list[Key], arguments: Arguments, kind: tuple[Any, ...] = (), new: Schema | None = None
     ) -> None:
-        """Have the owners of keys make a change.
+        """Send a change to the owners of keys.
 
         Calls to one shard are made in order. ``new`` is the schema of new memories.
 
         Raises
         ------
         NoAnswerError
-            If no shard answered in time, and no part of the change is known to be made.
+            If no shard answered in time, and it is unknown whether the change was made.
         PartialChangeError
             If only a part of the change was made.
         Exception
@@ -301,7 +301,7 @@ class Client:
     def _make(
         self, topology: Topology, name: str, changes: list[ShardChange], kind: tuple[Any, ...], outcome: _Outcome
     ) -> np.ndarray:
-        """Have shards make changes; return the positions of keys whose shards have another topology."""
+        """Send changes to shards; return the positions of keys whose shards have another topology."""
         actors, rounds = self.actors, _in_rounds(changes)
         refused = [np.empty(0, np.int64)]
 
@@ -347,7 +347,7 @@ class Client:
                 return
 
     def exchange(self) -> bool:
-        """Have shards exchange what they have learned from rewards; return False if some cannot do so now."""
+        """Make shards exchange what they have learned from rewards; return False if some cannot do so now."""
         with suppress(NoAnswerError, ClusterError):
             found = self.ask(Question("learned", lambda topology: dict.fromkeys(topology.names, ())))
             known = {name: own for name, own in found.items() if own is not None}
@@ -380,7 +380,7 @@ class _Outcome:
         if not self.made and not self.unknown:
             raise next(iter(self.reasons.values()))
         if not self.made and not self.not_made:
-            message = "the change may still be made; upsert and delete may be asked for again"
+            message = "the change may still take effect; upsert and delete can safely be repeated"
             raise NoAnswerError(list(self.reasons), message)
         made, not_made, unknown = (
             [key for positions in parts for key in pick(keys, positions)]

@@ -37,7 +37,7 @@ def running() -> Any:
     """
     module = ray()
     if not module.is_initialized():
-        raise ClusterError("Ray is not running in this process any more; start it, and open the store again")
+        raise ClusterError("Ray is no longer running in this process; start it and open the store again")
     return module
 
 

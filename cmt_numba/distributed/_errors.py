@@ -9,7 +9,7 @@ from ..store import Key
 
 
 class ClusterError(RuntimeError):
-    """The cluster is gone, or a shard with its memories or classes."""
+    """The cluster, or a shard with its memories or classes, has been lost."""
 
 
 class NoAnswerError(TimeoutError):

@@ -170,7 +170,9 @@ def evaluate_files(
         raise ValueError("seeds must hold at least one seed")
     options = _options_for(estimators, path, block_rows, reading)
     if options.task != "multiclass":
-        raise ValueError("rows of several labels are evaluated by validate_files, or by evaluate if they fit in memory")
+        raise ValueError(
+            "rows with several labels cannot be evaluated here: use validate_files, or evaluate if they fit in memory"
+        )
     start(address)
     calls = {
         (name, seed): (estimator, str(path), options, block_rows, holdout, seed)
@@ -272,7 +274,7 @@ def _run_on_blocks(
                 right.append(y)
             seconds[learning] += time.perf_counter() - started
     if not right or n_train == 0:
-        raise ValueError(f"holdout must leave rows to learn and to test; there are too few for {holdout}")
+        raise ValueError(f"holdout={holdout} leaves no rows to learn or to test: pass more rows or another holdout")
     n_test = sum(y.size for y in right)
     metrics = held_out_metrics("multiclass", estimator, None, np.concatenate(right), np.concatenate(answers), None)
     shape = None if trees_of(estimator) is None else profile(estimator)

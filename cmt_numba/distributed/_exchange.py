@@ -1,4 +1,4 @@
-"""Exchange of what shards have learned from rewards: the weights of their scorers.
+"""Exchange of the weights of scorers, which shards learn from rewards.
 
 All shards begin with the same weights, the *base*. In an exchange each shard contributes its *gain*, the difference of
 its weights from the base, and the new base is the old one plus the gains of all. So the scorer learns as much as in

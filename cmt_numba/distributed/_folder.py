@@ -76,11 +76,12 @@ class ShardList(NamedTuple):
     Attributes
     ----------
     topology : Topology
-        The shards. They may have a later topology, which is then the valid one.
+        The shards. If they have a later topology, that one is valid.
     n_parts : int
         The number of shards when the folder was created, among which ``max_items`` was divided.
     n_made : int
-        The number of shards ever made. Names are not reused, because clients may remember the actors of old shards.
+        The number of shards created so far, including removed ones. Names are not reused, because clients may remember
+        the actors of old shards.
     complete : bool
         Whether all shards have been opened.
     spare : tuple of str
@@ -138,12 +139,12 @@ def write_list(folder: Path, shards: ShardList) -> None:
 
 def _checked_names(names: Sequence[str]) -> tuple[str, ...]:
     if not names or not all(_SHARD_NAME.fullmatch(name) for name in names) or len(set(names)) < len(names):
-        raise ValueError(f"the names of shards must be distinct and like {shard_name(0)}, got {names!r:.100}")
+        raise ValueError(f"the names of shards must be distinct and of the form {shard_name(0)}, got {names!r:.100}")
     return tuple(names)
 
 
 def read_classifier_list(folder: Path) -> tuple[int, bool] | None:
-    """Return the number of shards of a classifier, and whether all have been created; None if there is no folder."""
+    """Return the number of shards of a classifier and whether all have been created, or None if there is no folder."""
     found = _CLASSIFIER_FILE.read(folder)
     if found is None:
         return None

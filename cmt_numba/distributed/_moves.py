@@ -83,12 +83,12 @@ class Moves:
     # Giving
 
     def give(self, move: int, keys: list[Key] | None) -> bool | None:
-        """Give memories to the shards to which they belong.
+        """Send memories to the shards to which they belong.
 
         Parameters
         ----------
         move : int
-            The move, as the caller knows it.
+            The move of which the caller knows.
         keys : list of keys or None
             The memories to give; None for the next batch.
 

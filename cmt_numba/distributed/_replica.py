@@ -73,7 +73,7 @@ class Followers:
 class Replica:
     """A copy of a shard's store in memory, which repeats the changes of the shard. ``actor`` is its own name.
 
-    The copy is made from the shard at the start, and again when it has missed a change. Until the copy is complete, the
+    The shard is copied at the start, and again if the copy has missed a change. Until the copy is complete, the
     replica answers no queries.
     """
 
@@ -125,7 +125,7 @@ class Replica:
                 return True
             try:
                 if position != (self._position[0], self._position[1] + 1):
-                    raise ValueError(f"changes between {self._position} and {position} are missing")
+                    raise ValueError(f"changes from {self._position} to {position} are missing")
                 self._repeat(*self._copy, name, arguments)
             except Exception:
                 self._join()
@@ -165,4 +165,4 @@ class Replica:
 
 
 def _do_nothing(*_: Any) -> None:
-    """Do nothing, because replicas give no memories away and have no replicas."""
+    """Do nothing, because replicas send no memories and have no replicas."""

@@ -62,7 +62,7 @@ class Cluster:
         try:
             client.topology = latest = client.tell(listed, listed.names)
             for name in latest.names:
-                if name not in handles:  # it was added, but the process ended before listing it
+                if name not in handles:  # it was added, but the process ended before it was listed
                     actors.add(name, new_actors(self.plan(name, True), self.actor_options))
             client.tell(latest, latest.names)
             self._agree_on_schema()
@@ -73,7 +73,7 @@ class Cluster:
         return client
 
     def _agree_on_schema(self) -> None:
-        """Have the shards agree on a schema unless they have; warn if they hold incompatible memories."""
+        """Make the shards agree on a schema if they have not; warn if they hold incompatible memories."""
         survey = self.client.survey()
         topology = survey.topology
         try:
@@ -157,7 +157,7 @@ def undo_move(cluster: Cluster) -> None:
     with cluster.resizing:
         topology = client.survey().topology
         if topology.is_moving:
-            client.actors.ask("give", dict.fromkeys(topology.before, (topology.move, [])))  # batches under way
+            client.actors.ask("give", dict.fromkeys(topology.before, (topology.move, [])))  # batches in transit
             client.go_over(lambda latest: latest.reversed() if latest.move == topology.move else None)
             cluster.write_list()
             _finish(cluster)

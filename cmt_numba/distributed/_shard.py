@@ -97,7 +97,7 @@ class Shard:
         return ChangeReceipt(followers.position)
 
     def read(self, version: int, at_least: Position, name: str, *arguments: Any) -> Reply | OtherTopology:
-        """Answer a question. ``at_least`` is for replicas: the position that they must have reached."""
+        """Answer a question. Replicas must have reached the position ``at_least``."""
         store, _, moves, _ = self._open()
         return answer(store, moves, version, name, arguments)
 
@@ -143,7 +143,7 @@ class Shard:
     def _send(
         self, topology: Topology, to: str, giver: str, number: int, keys: list[Key], X: Any, payloads: list[Any]
     ) -> None:
-        """Send a batch to another shard, and wait until that shard has it."""
+        """Send a batch to another shard, and wait until that shard has stored it."""
         module, other = running(), actor_of(self._plan.cluster, to)
         try:
             while not module.get(other.receive.remote(topology.move, giver, number, keys, X, payloads)):
@@ -174,9 +174,8 @@ class Shard:
 class Requests:
     """The last requests for changes of a store.
 
-    The name of a request is written in the transaction of its change. So a client can repeat a request if the process
-    of the store was killed before it answered. At least ``least_kept`` requests are remembered, and at most twice as
-    many.
+    The name of a request is written in the transaction of its change, so a client can repeat a request if the store's
+    process was killed before it answered. At least ``least_kept`` requests are remembered, and at most twice as many.
     """
 
     def __init__(self, store: MemoryStore, least_kept: int = 4096) -> None:
@@ -226,6 +225,6 @@ def open_when_free(open_it: Callable[[], T], seconds: float) -> T:
 def _admit(schema: Schema, keys: list[Key], X: Any, payloads: Any) -> tuple[Any, ...]:
     """Return new memories in the form of the schema. The client may have had an incomplete schema."""
     if not schema.is_complete:
-        raise RuntimeError(f"memories cannot be added before the shards agree on the schema, which is {schema}")
+        raise RuntimeError(f"memories can only be added after the shards have agreed on a schema; it is {schema}")
     schema.check(Schema.of(keys, X))
     return keys, schema.to_form(X), payloads

@@ -12,7 +12,16 @@ import numpy as np
 from sklearn.exceptions import NotFittedError
 
 from .._forest import as_matrix
-from .._validation import check_integer, check_matrix, check_real, check_rows, check_wanted, label_array, unmasked
+from .._validation import (
+    check_entries,
+    check_integer,
+    check_matrix,
+    check_real,
+    check_rows,
+    check_wanted,
+    label_array,
+    unmasked,
+)
 from ..estimators import CMTClassifier, check_classes, check_targets, in_one_type, means_of, warn_of_scales
 from ..journal import JournalError
 from ._actors import Actors, Replies
@@ -158,7 +167,7 @@ class ShardedClassifier:
         answers = self._ask(actors, method, dict.fromkeys(self._handles, arguments), kind)
         values = answers.all_values()
         if answers.missing:
-            raise NoAnswerError(answers.missing, "ask again, or give the classifier a larger timeout")
+            raise NoAnswerError(answers.missing, "try again, or open the classifier with a larger timeout")
         return [values[name] for name in self._handles]
 
     def _learn_facts(self) -> list[ClassFacts]:
@@ -172,7 +181,7 @@ class ShardedClassifier:
         if self._known is None:
             self._learn_facts()
         if self._classes is None:
-            raise NotFittedError("this ShardedClassifier has learned nothing yet; call fit or partial_fit first")
+            raise NotFittedError("this ShardedClassifier is not fitted: call fit or partial_fit first")
         return self._classes
 
     @property
@@ -193,18 +202,9 @@ class ShardedClassifier:
     # Learning
 
     def fit(self, X: Any, y: Any) -> Self:
-        """Learn from examples, forgetting earlier ones.
+        """Learn from examples, forgetting earlier ones; see :meth:`cmt_numba.CMTClassifier.fit`.
 
-        Parameters
-        ----------
-        X : array-like or sparse matrix, shape (n, n_features)
-            Examples. They are put into Ray's object store once, for all shards.
-        y : array-like, shape (n,)
-            Their classes: at least one for each shard.
-
-        Returns
-        -------
-        self
+        There must be a class for each shard. The examples are put into Ray's object store once, for all shards.
 
         Raises
         ------
@@ -218,19 +218,7 @@ class ShardedClassifier:
         return self._teach(X, y, afresh=True)
 
     def partial_fit(self, X: Any, y: Any) -> Self:
-        """Learn from further examples, of known classes or new ones.
-
-        Parameters
-        ----------
-        X : array-like or sparse matrix, shape (n, n_features)
-            Examples.
-        y : array-like, shape (n,)
-            Their classes, of the same type as earlier ones.
-
-        Returns
-        -------
-        self
-        """
+        """Learn from further examples; see :meth:`cmt_numba.CMTClassifier.partial_fit`."""
         return self._teach(X, y, afresh=False)
 
     def _teach(self, X: Any, y: Any, *, afresh: bool) -> Self:
@@ -244,7 +232,9 @@ class ShardedClassifier:
                 known, y = in_one_type("y", known, y)
             classes, codes = np.unique(y, return_inverse=True)
             if afresh and classes.size < len(facts):
-                raise ValueError(f"y must hold a class for each of the {len(facts)} shards, got {classes.size}")
+                raise ValueError(
+                    f"y must contain at least {len(facts)} classes, one for each shard, got {classes.size}"
+                )
             owners = self._owners(X, classes, codes, [] if known.size == 0 else facts)
             home = owners[codes]
             shared = running().put(X), running().put(y)
@@ -274,7 +264,9 @@ class ShardedClassifier:
         for shard, fact in enumerate(facts):
             if fact.classes is not None and fact.centre is not None:
                 if fact.centre.size != X.shape[1]:
-                    raise ValueError(f"X must have {fact.centre.size} features like the examples before")
+                    raise ValueError(
+                        f"X must have {fact.centre.size} features like the examples learned before, got {X.shape[1]}"
+                    )
                 owners[np.isin(classes, fact.classes)] = shard
                 sizes[shard], centres[shard] = fact.classes.size, fact.centre
         new = np.flatnonzero(owners < 0)
@@ -308,39 +300,13 @@ class ShardedClassifier:
     # Replies
 
     def predict(self, X: Any) -> np.ndarray:
-        """Return the class of each row.
-
-        Parameters
-        ----------
-        X : array-like or sparse matrix, shape (n, n_features)
-            Queries.
-
-        Returns
-        -------
-        ndarray of shape (n,)
-            One of ``classes_`` for each row.
-        """
+        """Return the class of each row; see :meth:`cmt_numba.CMTClassifier.predict`."""
         classes, scores = self._best(X, 1)
         answers: np.ndarray = classes[np.arange(scores.shape[0]), scores.argmax(axis=1)]
         return answers
 
     def top_classes(self, X: Any, k: int = 5) -> tuple[np.ndarray, np.ndarray]:
-        """Return the ``k`` best classes of each row.
-
-        Parameters
-        ----------
-        X : array-like or sparse matrix, shape (n, n_features)
-            Queries.
-        k : int, default 5
-            Classes wanted.
-
-        Returns
-        -------
-        classes : ndarray of int64, shape (n, k)
-            Positions in ``classes_``, best first; -1 where there are fewer candidates.
-        scores : ndarray of float32, shape (n, k)
-            Their scores; minus infinity where there is no class.
-        """
+        """Return the best classes of each row; see :meth:`cmt_numba.CMTClassifier.top_classes`."""
         k = check_wanted("k", k, self._all_classes().size)
         classes, scores = self._best(X, k)
         if not np.isin(classes, self._all_classes()).all():
@@ -353,23 +319,9 @@ class ShardedClassifier:
         return positions, np.pad(scores, missing, constant_values=-np.inf)
 
     def score(self, X: Any, y: Any) -> float:
-        """Return the share of the rows whose class is predicted.
-
-        Parameters
-        ----------
-        X : array-like or sparse matrix, shape (n, n_features)
-            Queries.
-        y : array-like, shape (n,)
-            Their classes.
-
-        Returns
-        -------
-        float
-            From 0 to 1.
-        """
+        """Return the share of the rows whose class is predicted."""
         answers, y = self.predict(X), np.ravel(label_array("y", y))
-        if y.size != answers.size:
-            raise ValueError(f"y must be one class for each of the {answers.size} rows of X, got {y.size}")
+        check_entries("y", y.size, answers.size)
         return float(np.mean(answers == y))
 
     def _best(self, X: Any, k: int) -> tuple[np.ndarray, np.ndarray]:
@@ -419,7 +371,7 @@ def _checked_examples(X: Any, y: Any) -> tuple[Any, np.ndarray]:
     check_targets(y)
     X = check_matrix(X)
     if y.shape != (X.shape[0],):
-        raise ValueError(f"y must be one class for each of the {X.shape[0]} rows of X, got shape {y.shape}")
+        raise ValueError(f"y must have one entry for each of the {X.shape[0]} rows of X, got shape {y.shape}")
     check_rows(X)  # raises if numbers are not finite
     warn_of_scales(X)
     return X, y
@@ -432,9 +384,9 @@ def _check_options(options: dict[str, Any]) -> None:
         check_integer("random_state", seed, 0, 2**32 - 1)
     CMTClassifier(**options)._check_parameters()
     if options.get("method", "head") != "head":
-        raise ValueError("method must be 'head': votes of neighbors are not compared between shards")
+        raise ValueError("method must be 'head': votes of neighbors cannot be compared between shards")
     if not options.get("store_examples", True):
-        raise ValueError("store_examples must be True: stored examples say which classes a shard answers for")
+        raise ValueError("store_examples must be True: the stored examples determine which classes a shard serves")
 
 
 def _options_of_shard(options: dict[str, Any], number: int, n_shards: int) -> dict[str, Any]:

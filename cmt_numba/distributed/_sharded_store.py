@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
@@ -31,9 +31,11 @@ from ..store import (
     Items,
     Key,
     MemoryStore,
+    PreparedFilter,
     are_none,
     as_rows,
     check_answers,
+    check_filter,
     check_keys,
     check_lengths,
     check_one_for_each_row,
@@ -204,18 +206,10 @@ class ShardedStore:
         *,
         n_probes: int | None = None,
     ) -> ShardedResults:
-        """Return the nearest memories for each row.
+        """Return the nearest memories for each row; see :meth:`cmt_numba.MemoryStore.query`.
 
-        Parameters
-        ----------
-        X, k, where, target_recall, n_probes
-            As for :meth:`cmt_numba.MemoryStore.query`. ``n_probes`` is the number of leaves in each shard. A function
-            in ``where`` is sent to the shards, and must be one that ``pickle`` or Ray can send.
-
-        Returns
-        -------
-        ShardedResults
-            Keys, scores and payloads, and the names of shards that did not answer in time.
+        ``n_probes`` is the number of leaves in each shard. A function in ``where`` is sent to the shards, and must be
+        one that ``pickle`` or Ray can send. The results name the shards that did not answer in time.
         """
         X = self._check_vectors(X)
         k = check_wanted("k", k, len(self) if isinstance(k, int | np.integer) and k > MOST_WANTED else 0)
@@ -231,9 +225,7 @@ class ShardedStore:
             block = self._shared(X[rows])
 
             def calls(topology: Topology, block: Any = block) -> dict[str, tuple[Any, ...]]:
-                filters = dict.fromkeys(topology.names, where)
-                if keys:
-                    filters = {name: pick(keys, part) for name, part in topology.divided(keys).items()}
+                filters = _filters_of_shards(topology, where, keys)
                 return {name: (block, k, own, target_recall, n_probes) for name, own in filters.items()}
 
             under_way.append(self._client.send(Question("query", calls, keys, kind)))
@@ -241,6 +233,35 @@ class ShardedStore:
                 blocks.append(self._merge(under_way.popleft(), k))
         blocks += [self._merge(asked, k) for asked in under_way]
         return stack_results(blocks)
+
+    def calibrate(self, k: int = 10, where: Any = None, target_recall: float | None = None) -> tuple[Effort, ...]:
+        """Measure in every shard how far queries must search for a recall, and return the efforts.
+
+        See :meth:`cmt_numba.MemoryStore.calibrate`. Replicas measure on their own during queries.
+        """
+        k = check_wanted("k", k, len(self))
+        if target_recall is not None:
+            check_real("target_recall", target_recall, 0.0, 1.0, above=True)
+        return tuple(self._ask_filtered("calibrate", where, lambda own: (k, own, target_recall)))
+
+    def filter(self, where: Any = None, *, keys: Any = None) -> PreparedFilter:
+        """Return a filter that is checked once, to pass as ``where`` to many queries.
+
+        See :meth:`cmt_numba.MemoryStore.filter`. The shards look its keys up once, until they change.
+        """
+        prepared = check_filter(where, keys)
+        if prepared.keys:
+            self._check_stored(prepared.keys)
+        return prepared
+
+    def _ask_filtered(self, name: str, where: Any, arguments: Callable[[Any], tuple[Any, ...]]) -> list[Any]:
+        """Return the answers of the shards to a question about the candidates of a filter."""
+        keys = self._filtering_keys(where)
+
+        def calls(topology: Topology) -> dict[str, tuple[Any, ...]]:
+            return {shard: arguments(own) for shard, own in _filters_of_shards(topology, where, keys).items()}
+
+        return list(self._client.ask(Question(name, calls, keys)).values())
 
     def _shared(self, X: Any) -> Any:
         """Return vectors to send. Large blocks are put into the object store once, for all shards."""
@@ -251,6 +272,8 @@ class ShardedStore:
         """Return the keys that a filter lists; an empty list for other filters."""
         if where is None or callable(where):
             return []
+        if isinstance(where, PreparedFilter):
+            return where.keys
         if isinstance(where, dict):
             condition_of(where)
             return []
@@ -262,27 +285,16 @@ class ShardedStore:
         topology, answers = self._client.gather(asked)
         values, missing = answers.all_values(), answers.missing
         if not values:
-            raise NoAnswerError(missing, "ask again, or give the store a larger timeout")
+            raise NoAnswerError(missing, "try again, or open the store with a larger timeout")
         newest_first = sorted(values, key=lambda name: (name not in topology.after, name in topology.before, name))
         results = merge_results([values[name].value for name in newest_first], k, are_distinct=not topology.is_moving)
         results.missing_shards = tuple(missing)
         return results
 
-    # What it holds
+    # Contents
 
     def get(self, keys: Any) -> Items:
-        """Return the vectors and payloads of memories.
-
-        Parameters
-        ----------
-        keys : str, int or list of them, length n
-            Their keys; one key counts as a list of one.
-
-        Returns
-        -------
-        Items
-            Keys, vectors (n, n_features) and payloads.
-        """
+        """Return the vectors and payloads of memories; see :meth:`cmt_numba.MemoryStore.get`."""
         checked = check_keys(keys, distinct=False)
         parts = self._client.ask_owners("get", checked)
         order = np.argsort(np.concatenate([part for part, _ in parts]), kind="stable")
@@ -315,7 +327,7 @@ class ShardedStore:
                 calls = {shard: (last,)}
                 found = self._client.ask(Question("keys_after", lambda _, calls=calls: calls))  # type: ignore[misc]
                 if self._topology.move != topology.move:
-                    raise RuntimeError("the shards of the store have changed during iteration; begin again")
+                    raise RuntimeError("the shards of the store changed during iteration; start again")
                 keys, last = found[shard]
                 if not keys:
                     break
@@ -345,9 +357,19 @@ class ShardedStore:
         return next((width for width in widths if width is not None), None)
 
     @property
+    def max_items(self) -> int | None:
+        """The maximum number of memories of all shards together; None if there is none."""
+        most = self._client.ask_all("max_items")
+        return None if None in most else sum(most)
+
+    @property
     def recall(self) -> tuple[tuple[Effort, ...], ...]:
         """The measured recall and search effort of each shard, for each kind of query so far."""
         return tuple(self._client.ask_all("recall"))
+
+    def check_invariants(self) -> None:
+        """Check every shard; see :meth:`cmt_numba.MemoryStore.check_invariants`."""
+        self._client.ask_all("check_invariants")
 
     # Checks of arguments
 
@@ -374,23 +396,11 @@ class ShardedStore:
     # Changes
 
     def add(self, keys: Any, X: Any, payloads: Any = None) -> None:
-        """Add new memories.
-
-        Parameters
-        ----------
-        keys, X, payloads
-            As for :meth:`cmt_numba.MemoryStore.add`. The keys must be new.
-        """
+        """Add new memories; see :meth:`cmt_numba.MemoryStore.add`."""
         self._write("add", keys, X, payloads)
 
     def upsert(self, keys: Any, X: Any, payloads: Any = None) -> None:
-        """Add memories, and replace the vectors and payloads of those whose keys are in the store.
-
-        Parameters
-        ----------
-        keys, X, payloads
-            As for :meth:`cmt_numba.MemoryStore.upsert`.
-        """
+        """Add or replace memories; see :meth:`cmt_numba.MemoryStore.upsert`."""
         self._write("upsert", keys, X, payloads)
 
     def _write(self, name: str, keys: Any, X: Any, payloads: Any) -> None:
@@ -414,31 +424,29 @@ class ShardedStore:
         if name == "add" and len(self._topology.divided(checked)) > 1:
             stored = np.flatnonzero(self._are_stored(checked))
             if stored.size > 0:
-                message = f"keys must not be in the store: {checked[stored[0]]!r:.100} is; use upsert to replace it"
+                message = (
+                    f"keys must not be in the store yet, but {checked[stored[0]]!r:.100} is; use upsert to replace it"
+                )
                 raise DuplicateKeyError(message)
         self._client.change(name, checked, arguments, (hasattr(X, "indptr"),), new)
 
-    def delete(self, keys: Any) -> None:
-        """Delete memories.
-
-        Parameters
-        ----------
-        keys : str, int or list of them
-            Their keys, each named once.
-        """
-        checked = check_keys(keys)
-        if len(self._topology.divided(checked)) > 1:
-            self._check_stored(checked)
-        self._client.change("delete", checked, lambda part: iter([(part, (pick(checked, part),))]))
+    def delete(self, keys: Any = None, *, where: Any = None) -> int:
+        """Delete memories, and return how many; see :meth:`cmt_numba.MemoryStore.delete`."""
+        if (keys is None) == (where is None):
+            raise TypeError("memories to delete are named by keys or by a filter: give one of keys and where")
+        if where is None:
+            checked = check_keys(keys)
+            if len(self._topology.divided(checked)) > 1:
+                self._check_stored(checked)
+        else:
+            found = self._ask_filtered("keys_where", where, lambda own: (own,))
+            checked = list(dict.fromkeys(key for part in found for key in part))
+        if checked:
+            self._client.change("delete", checked, lambda part: iter([(part, (pick(checked, part),))]))
+        return len(checked)
 
     def update_payload(self, keys: Any, fields: Any) -> None:
-        """Set fields of payloads. Other fields and the vectors stay as they are.
-
-        Parameters
-        ----------
-        keys, fields
-            As for :meth:`cmt_numba.MemoryStore.update_payload`.
-        """
+        """Set fields of payloads; see :meth:`cmt_numba.MemoryStore.update_payload`."""
         checked = check_keys(keys)
         each = [fields] * len(checked) if isinstance(fields, dict) else fields
         check_payloads(each, len(checked))
@@ -448,32 +456,21 @@ class ShardedStore:
         )
 
     def create_index(self, field: Any) -> None:
-        """Create an index on a field of payloads in all shards, so that filters on it do not read all payloads.
-
-        Parameters
-        ----------
-        field : str or tuple of str
-            The field, as in filters.
-        """
+        """Create an index on a field of payloads; see :meth:`cmt_numba.MemoryStore.create_index`."""
         field_path(field)
         self._client.change_all("create_index", field)
 
     def compact(self) -> None:
-        """Store memories in the order in which searches read them, which speeds up queries after many changes."""
+        """Reorder the memories of each shard; see :meth:`cmt_numba.MemoryStore.compact`."""
         self._client.change_all("compact")
 
     # Learning
 
     def feedback(self, X: Any, keys: Any, rewards: Any) -> None:
-        """Learn from rewards of results or of right answers.
+        """Learn from rewards of results or of right answers; see :meth:`cmt_numba.MemoryStore.feedback`.
 
         A shard learns from the rewards of its own memories and compares only these with each other. After
         ``exchange_every`` rewards, shards exchange the weights of their scorers.
-
-        Parameters
-        ----------
-        X, keys, rewards
-            As for :meth:`cmt_numba.MemoryStore.feedback`.
         """
         X = self._check_vectors(X)
         given = check_answers(keys, X.shape[0])
@@ -498,18 +495,7 @@ class ShardedStore:
             self._n_rewards = 0
 
     def learn(self, X: Any, keys: Any, *, n_passes: int = 1) -> float:
-        """Learn from queries with known answers, in blocks and in random order.
-
-        Parameters
-        ----------
-        X, keys, n_passes
-            As for :meth:`cmt_numba.MemoryStore.learn`.
-
-        Returns
-        -------
-        float
-            The share of queries whose first result was right in the last pass, before the store learned from them.
-        """
+        """Learn from queries with known answers; see :meth:`cmt_numba.MemoryStore.learn`."""
         X = self._check_vectors(X)
         checked, n_passes = check_keys(keys, distinct=False), check_passes("n_passes", n_passes, 1)
         check_one_for_each_row(checked, X.shape[0])
@@ -525,11 +511,6 @@ class ShardedStore:
         read or changed by key are moved first. If the process or a shard dies, the move is resumed when the store is
         opened again, or by :meth:`finish_move`. The new shard has the options of the others.
 
-        Returns
-        -------
-        str
-            The name of the new shard.
-
         Raises
         ------
         NoAnswerError
@@ -544,26 +525,14 @@ class ShardedStore:
         return resizing.add_shard(self._own_cluster())
 
     def remove_shard(self, name: str | None = None) -> str:
-        """Move the memories of a shard to the others, and end it; return its name.
+        """Move the memories of a shard, by default the last, to the others, end it, and return its name.
 
-        The store can be used meanwhile, as with :meth:`add_shard`.
-
-        Parameters
-        ----------
-        name : str, optional
-            The name of the shard; the last one by default.
-
-        Returns
-        -------
-        str
-            The name of the shard that was removed.
+        The store can be used meanwhile, as with :meth:`add_shard`, which lists further errors.
 
         Raises
         ------
         ValueError
             If there is no such shard, or no other.
-        NoAnswerError, ClusterError, OSError, RuntimeError
-            As for :meth:`add_shard`.
         """
         return resizing.remove_shard(self._own_cluster(), name)
 
@@ -574,8 +543,6 @@ class ShardedStore:
         ------
         MoveError
             If a shard does not accept memories. :meth:`undo_move` undoes the move.
-        NoAnswerError, ClusterError, OSError, RuntimeError
-            As for :meth:`add_shard`.
         """
         resizing.finish_move(self._own_cluster())
 
@@ -583,11 +550,6 @@ class ShardedStore:
         """Undo the move of memories after a failure of :meth:`add_shard` or :meth:`remove_shard`.
 
         Memories that have moved go back. A shard being added is ended, and one being removed stays.
-
-        Raises
-        ------
-        MoveError, NoAnswerError, ClusterError, OSError, RuntimeError
-            As for :meth:`finish_move`.
         """
         resizing.undo_move(self._own_cluster())
 
@@ -627,7 +589,7 @@ class ShardedStore:
             raise FileExistsError(f"{folder} is not empty; save to a new folder")
         topology = client.survey().topology
         if topology.is_moving:
-            raise RuntimeError("memories move between shards; save the store afterwards")
+            raise RuntimeError("memories are moving between shards; save the store afterwards")
         n_made = 1 + max(map(number_of, topology.names))
         shards = ShardList(topology, len(topology.after), n_made, complete=False)
         write_list(folder, shards)
@@ -651,19 +613,7 @@ class ShardedStore:
     ) -> Self:
         """Load a store into memory from a folder that :meth:`save` has written.
 
-        Parameters
-        ----------
-        path : path-like
-            The folder.
-        target_recall, n_replicas, exchange_every, address, timeout, max_pending, actor_options
-            As for the constructor.
-
-        Raises
-        ------
-        cmt_numba.persistence.FileFormatError
-            If a file is damaged or missing.
-        OSError
-            If a file cannot be read.
+        The options are those of the constructor, and errors those of :meth:`cmt_numba.MemoryStore.load`.
         """
         _check_limits(n_replicas, exchange_every, timeout, max_pending)
         folder = Path(path).absolute()
@@ -709,6 +659,16 @@ class ShardedStore:
         return f"ShardedStore({place}, metric={self.metric!r}) of {len(self.shards)} shards"
 
 
+def _filters_of_shards(topology: Topology, where: Any, keys: list[Key]) -> dict[str, Any]:
+    """Return the filter for each shard that may hold candidates; ``keys`` are those that ``where`` lists."""
+    if not keys:
+        return dict.fromkeys(topology.names, where)
+    parts = {name: pick(keys, part) for name, part in topology.divided(keys).items()}
+    if not isinstance(where, PreparedFilter):
+        return parts
+    return {name: PreparedFilter(None, own, where.name) for name, own in parts.items()}
+
+
 def _check_limits(n_replicas: int, exchange_every: int | None, timeout: float, max_pending: int) -> None:
     check_integer("n_replicas", n_replicas, 0, 100)
     if exchange_every is not None:
@@ -720,14 +680,16 @@ def _check_limits(n_replicas: int, exchange_every: int | None, timeout: float, m
 def _check_eviction(options: dict[str, Any]) -> None:
     """Raise ValueError if replicas with these options would evict other memories than their shards."""
     if options.get("max_items") is not None and options.get("eviction") != "oldest":
-        raise ValueError("n_replicas with max_items needs eviction='oldest': replicas do not know what was returned")
+        raise ValueError(
+            "n_replicas with max_items needs eviction='oldest': replicas do not record which memories were returned"
+        )
 
 
 def _check_options(options: dict[str, Any], metric: str | None) -> None:
     """Raise TypeError or ValueError if these are not valid options of the store of a shard."""
     for name in ("path", "read_only"):
         if name in options:
-            raise TypeError(f"{name} is not an option of the store of a shard")
+            raise TypeError(f"{name} cannot be set for a sharded store")
     MemoryStore(metric=metric, **options)
 
 

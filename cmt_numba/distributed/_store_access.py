@@ -65,6 +65,13 @@ def keys_after(store: MemoryStore, last: int) -> tuple[list[Key], list[int]]:
     return [key for _, key, _ in found], [memory_id for memory_id, _, _ in found]
 
 
+def keys_where(store: MemoryStore, where: Any) -> list[Key]:
+    """Return the keys of the memories that a filter selects."""
+    contents = store._contents
+    among = store._filters.find(where, contents)
+    return [] if among is None else [record.key for record in contents.records.of(among.ids).values()]
+
+
 def schema_of(store: MemoryStore) -> Schema:
     """Return the schema of the memories of a store."""
     state, kind = store._contents.tree._forest.state, store._contents.records.kind()

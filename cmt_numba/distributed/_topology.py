@@ -148,7 +148,7 @@ class MoveProgress(NamedTuple):
 
 
 def shards_behind(progress: Mapping[str, MoveProgress]) -> list[str]:
-    """Return the shards whose answers are older than those of shards that gave them memories.
+    """Return the shards whose answers are older than those of shards that sent them memories.
 
     Memories in such batches may be missing from all answers.
     """
@@ -158,7 +158,7 @@ def shards_behind(progress: Mapping[str, MoveProgress]) -> list[str]:
 
 
 def count_duplicates(progress: Mapping[str, MoveProgress]) -> int:
-    """Return how many memories are counted twice: one shard has received them, another not yet deleted them."""
+    """Return the number of memories counted twice: received by a shard, but not yet deleted by another."""
     return sum(
         size
         for name, own in progress.items()

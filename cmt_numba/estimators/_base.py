@@ -290,23 +290,23 @@ class MemoryEstimator(Lockable, BaseEstimator):
                 some.check_invariants()
         check_model(self, thorough=True)
 
-    @changes  # changes nothing, but other changes must wait
+    @changes  # read-only, but excludes other changes
     def __getstate__(self) -> dict[str, Any]:
         state: Any = super().__getstate__()
         state = {name: value for name, value in state.items() if name not in _NOT_COPIED | LEARNED}
-        # Other threads may go on before the copy is pickled.
+        # Other threads may proceed before the copy is pickled.
         return pickled_attributes(self._kind, copy.deepcopy(state | self._attributes()))
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         state = {name: writeable(value) for name, value in state.items()}
         super().__setstate__(unpickled_attributes(self._kind, state))
 
-    @changes  # changes nothing, but other changes must wait
+    @changes  # read-only, but excludes other changes
     def _contents(self) -> Contents:
         """Return the contents of a file of the estimator."""
         return estimator_contents(self)
 
-    @changes  # changes nothing, but other changes must wait
+    @changes  # read-only, but excludes other changes
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the estimator and all that it has learned to a file.
 
@@ -445,7 +445,9 @@ class MemoryEstimator(Lockable, BaseEstimator):
         """
         folder = folder_of(self)
         if folder is None:
-            raise ValueError(f"there is no folder: make the estimator by {type(self).__name__}.open, or call save")
+            raise ValueError(
+                f"the estimator is not in a folder: create it with {type(self).__name__}.open, or call save"
+            )
         folder.journal.snapshot()
 
     def close(self) -> None:

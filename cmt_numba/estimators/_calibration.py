@@ -73,7 +73,7 @@ def logits_per_margin(scores: np.ndarray, right: np.ndarray, margin: float) -> f
 
 
 def positions_in(found: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """Return the position of the wanted entry in each row of ``found``, NONE if it is missing."""
+    """Return the position of the requested entry in each row of ``found``, NONE if it is missing."""
     there = found == wanted[:, None]
     return np.where(there.any(axis=1), there.argmax(axis=1), NONE)
 

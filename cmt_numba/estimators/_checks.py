@@ -33,19 +33,19 @@ def check_model(estimator: Any, *, thorough: bool) -> None:
     Its trees are checked elsewhere. The contents of large arrays are checked only if ``thorough``.
     """
     names, d = getattr(estimator, "feature_names_in_", None), estimator.n_features_in_
-    require(names is None or names.size == d, "features must have a name each")
+    require(names is None or names.size == d, "every feature must have a name")
     _CHECKS[estimator._kind](estimator._model, d, thorough)
 
 
 def _check_index(index: LabelIndex, n_labels: int, d: int, thorough: bool) -> None:
     forest, head = index.forest, index.head
     n_memories = 0 if index.scores_all else n_labels
-    require(index.tree.n_memories == n_memories, "either every label must have a memory or none")
+    require(index.tree.n_memories == n_memories, "either all labels must have a memory or none")
     require(head.parameters.n_features == d >= 1, "the head must have the width of the examples")
     if forest.state is not None:
         require(index.tree.n_features == d, "the forest must have the width of the examples")
         require(forest.state.parameters.sparse == head.parameters.sparse, "the head must be sparse like the forest")
-        require(forest.state.keys.totals[NEXT_ID] == n_memories, "labels cannot have gone")
+        require(forest.state.keys.totals[NEXT_ID] == n_memories, "labels must not have been removed")
     (check_head if thorough else check_head_frame)(head, n_labels)
     require(index.n_of_label.size <= n_labels, "there are examples of labels that do not exist")
     _check_weights("labels", index.weight_of_label, n_labels)
@@ -53,19 +53,19 @@ def _check_index(index: LabelIndex, n_labels: int, d: int, thorough: bool) -> No
         require(invariants.all_within(index.n_of_label, 1, MOST_ROWS), "a label has no examples")
         if forest.state is not None:
             ids = forest.state.keys.ids[:n_memories]
-            require(np.array_equal(ids, np.arange(n_memories)), "a label has another number than its memory")
+            require(np.array_equal(ids, np.arange(n_memories)), "the number of a label differs from that of its memory")
 
 
 def _check_inverse(there: np.ndarray, back: np.ndarray, what: str) -> None:
-    """Raise InvariantError unless ``back`` is the inverse of ``there``, which may hold NONE as well."""
+    """Raise InvariantError unless ``back`` is the inverse of ``there``, which may contain NONE."""
     exist = invariants.all_within(there, int(NONE), back.size - 1) and invariants.all_within(back, 0, there.size - 1)
     require(exist, f"{what} do not exist")
-    require(np.count_nonzero(there != NONE) == back.size, f"{what} are not of one number")
+    require(np.count_nonzero(there != NONE) == back.size, f"{what} differ in number")
     require(np.array_equal(there[back], np.arange(back.size)), f"{what} do not lead to each other")
 
 
 def _check_weights(what: str, weights: np.ndarray | None, n: int) -> None:
-    require(weights is None or weights.size == n, f"{what} must weigh something each")
+    require(weights is None or weights.size == n, f"{what} must have one weight each")
     require(weights is None or invariants.all_finite(weights), f"the weights of {what} must be finite")
 
 
@@ -73,9 +73,9 @@ def _check_classes(model: ClassificationModel, d: int, thorough: bool) -> None:
     index, n_labels = model.index, model.class_of_label.size
     _check_index(index, n_labels, d, thorough)
     head, examples, classes = index.head, index.examples, model.classes
-    require(index.n_of_label.size == n_labels, "labels must have a number of examples each")
+    require(index.n_of_label.size == n_labels, "every label must have a number of examples")
     require(head.common.labels.size == 0, "a classifier has no common labels")
-    require(model.label_of_class.size == classes.size, "classes must have a label each, or none")
+    require(model.label_of_class.size == classes.size, "every class must have at most one label")
     if index.feature_weights is not None:
         alike = index.feature_weights.counts.size == d and head.parameters.sparse
         require(alike, "each feature of sparse rows must have one weight")
@@ -90,6 +90,12 @@ def _check_classes(model: ClassificationModel, d: int, thorough: bool) -> None:
         _check_weights("examples", None if weights is None else weights[:n_examples], n_examples)
         lengths = model.example_lengths
         _check_weights("lengths of examples", None if lengths is None else lengths[:n_examples], n_examples)
+        if thorough and model.example_names is not None:
+            names = model.shown_ids(model.example_ids())
+            require("" not in names and np.unique(names).size == n_examples, "examples must have different names")
+        if thorough and model.example_names is not None:
+            names = model.shown_ids(model.example_ids())
+            require("" not in names and np.unique(names).size == n_examples, "examples must have different names")
         if model.duals is not None:
             check_duals(model.duals, n_examples, n_labels, thorough=thorough)
     if thorough:
@@ -101,40 +107,40 @@ def _check_label_sets(model: MultilabelModel, d: int, thorough: bool) -> None:
     index = model.index
     _check_index(index, model.column_of_label.size, d, thorough)
     n_columns, pair, names, weight = model.n_columns, model.pair, model.names, index.weight_of_rows
-    require(model.label_of_column.size == n_columns, "columns must have a label each, or none")
-    require(model.classes.size == (n_columns if pair is None else pair.size), "columns must be a class each")
-    require(names is None or np.array_equal(names, model.classes), "names must be those of the columns")
+    require(model.label_of_column.size == n_columns, "every column must have at most one label")
+    require(model.classes.size == (n_columns if pair is None else pair.size), "every column must be a class")
+    require(names is None or np.array_equal(names, model.classes), "the names must be the names of the columns")
     require(names is None or np.unique(names).size == names.size, "labels must have different names")
     require((weight is None) == (index.weight_of_label is None), "labels and all rows must both have weights")
-    require(weight is None or weight >= 0.0, "all rows must weigh something")
-    require(pair is None or (n_columns == 1 and pair.size in (1, 2)), "a vector is of two classes")
+    require(weight is None or weight >= 0.0, "the weight of all rows must not be negative")
+    require(pair is None or (n_columns == 1 and pair.size in (1, 2)), "a vector must be of one or two classes")
     if thorough:
         few = invariants.all_within(index.n_of_label, 1, index.n_rows)
-        require(few, "a label has more examples than there are")
+        require(few, "a label counts too many examples")
         _check_inverse(model.label_of_column, model.column_of_label, "columns and labels")
 
 
 def _check_retrieval(model: RetrievalModel, d: int, thorough: bool) -> None:
     forest, memories = model.forest, model.memories
     require(d >= 1, "keys must have a feature")
-    require(memories.entries.size == memories.ids.size, "memories must be something in the forest each")
-    require(memories.places.size == memories.ids.size, "memories must have a value each")
-    require(memories.values.n_values >= memories.ids.size, "memories must have a value each")
-    require(memories.owners.size == memories.keys.size, "what is in the forest must lead to a memory each")
-    require(memories.keys.size == forest.n_memories, "what is in the forest must lead to a memory each")
+    require(memories.entries.size == memories.ids.size, "every memory must have an entry in the forest")
+    require(memories.places.size == memories.ids.size, "every memory must have a value")
+    require(memories.values.n_values >= memories.ids.size, "every memory must have a value")
+    require(memories.owners.size == memories.keys.size, "every entry of the forest must lead to a memory")
+    require(memories.keys.size == forest.n_memories, "every entry of the forest must lead to a memory")
     if thorough:
         _check_memories(memories, model.tree.ids, shared=model.search == "value")
     if model.search == "value":
         _check_search_by_value(model, d, thorough)
     elif forest.state is not None:
         parameters = forest.state.parameters
-        require(parameters.n_features == d, "the forest must be of the width of the keys")
+        require(parameters.n_features == d, "the forest must have the width of the keys")
         require(parameters.sparse == model.sparse, "the forest must be sparse like the keys")
     if thorough:
         numbers, _ = model.distinct.as_arrays()
         numbers = np.sort(numbers)
         if model.search == "value":
-            require(np.array_equal(numbers, memories.keys), "the forest holds another value")
+            require(np.array_equal(numbers, memories.keys), "the forest contains another value")
         else:
             further = np.setdiff1d(memories.keys, memories.entries)
             require(bool(np.all(np.isin(numbers, further))), "a further key is not in the forest")
@@ -143,13 +149,13 @@ def _check_retrieval(model: RetrievalModel, d: int, thorough: bool) -> None:
 def _check_memories(memories: Memories, in_forest: np.ndarray, *, shared: bool) -> None:
     ids, keys, entries, owners = memories.ids, memories.keys, memories.entries, memories.owners
     require(invariants.all_within(ids, 0, memories.next_id - 1), "an id was never given out")
-    require(bool(np.all(ids[:-1] < ids[1:])), "ids must rise")
-    require(bool(np.all(keys[:-1] < keys[1:])), "what is in the forest must be listed in order")
-    require(np.array_equal(keys, np.sort(in_forest)), "the forest holds something else than is listed")
-    require(bool(np.all(np.isin(entries, keys))), "a memory is nothing in the forest")
-    require(bool(np.all(np.isin(owners, ids))), "what is in the forest leads to no memory")
+    require(bool(np.all(ids[:-1] < ids[1:])), "ids must be in ascending order")
+    require(bool(np.all(keys[:-1] < keys[1:])), "the entries of the forest must be listed in order")
+    require(np.array_equal(keys, np.sort(in_forest)), "the forest differs from the list of its entries")
+    require(bool(np.all(np.isin(entries, keys))), "a memory has no entry in the forest")
+    require(bool(np.all(np.isin(owners, ids))), "an entry of the forest leads to no memory")
     require(invariants.all_within(memories.places, 0, memories.values.n_values - 1), "a memory has no value")
-    require(np.unique(memories.places).size == ids.size, "two memories have one value's place")
+    require(np.unique(memories.places).size == ids.size, "two memories share the place of a value")
     if shared:
         require(np.array_equal(memories.entries_of(owners), keys), "a value leads to a memory that has another")
     else:
@@ -161,16 +167,16 @@ def _check_search_by_value(model: RetrievalModel, d: int, thorough: bool) -> Non
     expectation, components, values = model.by_value.map, model.by_value.components, model.memories.values
     parameters, n_components = expectation.parameters, components.n_components
     (check_expectation if thorough else check_expectation_frame)(expectation)
-    require(parameters.n_features == d, "the expectation must be of the width of the keys")
+    require(parameters.n_features == d, "the expectation must have the width of the keys")
     require(parameters.sparse == model.sparse, "the expectation must be sparse like the keys")
-    require(expectation.bias.size == n_components, "the expectation must be of the width of the components")
-    require(values.are_vectors, "values must be vectors to be searched")
+    require(expectation.bias.size == n_components, "the expectation must have the width of the components")
+    require(values.are_vectors, "values must be vectors to search by value")
     width = n_components if components.basis is None else components.basis.shape[0]
-    require(values.width == width, "the basis must be of the width of the values")
+    require(values.width == width, "the basis must have the width of the values")
     state = model.forest.state
     if state is not None:
         alike = state.parameters.n_features == n_components + 1 and not state.parameters.sparse
-        require(alike, "the forest must be of the width of the components")
+        require(alike, "the forest must have the width of the components")
 
 
 _CHECKS: dict[str, Callable[[Any, int, bool], None]] = {

@@ -102,7 +102,7 @@ def choose(
 
 
 def _splits(labels: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield slots to learn and slots to hold out, of at most 10,000 examples or one of each label."""
+    """Yield the slots to learn and the slots to hold out, of at most 10,000 examples or one per label."""
     needed = np.unique(labels, return_index=True)[1]  # a label needs one example to learn
     order = np.random.default_rng(0).permutation(labels.size)
     some = np.union1d(needed, order[: max(0, _MOST_EXAMPLES - needed.size)])

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import copy
 import logging
+import math
 import warnings
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from .._change import in_own_thread
 from .._engine import remove_ids, renumber
 from .._forest import N_MEMORIES, NEXT_ID, NONE, Hits, Rows, no_hits, rescaled
 from .._heads import (
@@ -30,22 +30,20 @@ from .._heads import (
     HeadLesson,
     HeadLoss,
     LabelAnswers,
-    Questions,
     StoredDuals,
     StoredExamples,
     all_examples,
-    all_of,
     all_slots,
     append_examples,
     as_ready_as,
     count_in_means,
-    draw_of_labels,
+    draw_replayed,
     duals_of_slots,
     exact_scores_of_all,
-    find_shortlists,
     give_ids,
     lacks_gaps,
     learn_labels,
+    learn_shortlists,
     margin_wanted,
     measure_gaps,
     new_duals,
@@ -55,6 +53,7 @@ from .._heads import (
     no_stored_duals,
     resume,
     rows_of_labels,
+    shortlist_rows,
     slots_of_examples,
     some_examples,
     with_duals,
@@ -74,6 +73,7 @@ from ._calibration import (
     positions_in,
 )
 from ._choice import Choice, choose, resolved
+from ._example_names import ExampleNames
 from ._feature_weights import add_counts, count_features, seem_cut_off
 from ._input import ExampleBatch, joined_weights, taken, total_weights, weighted
 from ._label_index import MOST_TRAINED_ALONE_DENSE, LabelIndex, LabelOptions, means_of
@@ -138,6 +138,10 @@ def place_classes(
         The expected classes, if they were given.
     """
     found, of_rows = distinct_classes(y)
+    if found.size == 1 and expected is None and known is not None and found.dtype == known.dtype:
+        place = np.searchsorted(known, found)
+        if place[0] < known.size and known[place[0]] == found[0]:
+            return ClassPlaces(known, np.empty(0, np.int64), place), of_rows
     if known is None:
         known = (found if expected is None else expected)[:0]
     if expected is None:
@@ -181,6 +185,8 @@ class ClassificationModel:
         Lengths of stored examples before scaling, with spare capacity; None if all were 1.
     choice : Choice or None
         The choice for "auto" parameters; None for a file of an earlier version, until it learns.
+    example_names : ExampleNames or None
+        The ids of stored examples if they are strings.
     has_warned : bool
         Whether a warning about lost features has been given.
     """
@@ -197,6 +203,7 @@ class ClassificationModel:
         self.example_lengths: np.ndarray | None = None
         self.choice: Choice | None = None
         self.has_warned = False
+        self.example_names: ExampleNames | None = None
         self._table: tuple[StoredExamples, NeighborTable] | None = None
 
     @classmethod
@@ -220,6 +227,8 @@ class ClassificationModel:
         model.calibration = known.get("_calibration", model.calibration)
         index.feature_weights, model.choice = known.get("_feature_weights"), known.get("_choice")
         model.example_lengths = known.get("_example_lengths")
+        if known.get("_example_names") is not None:
+            model.example_names = ExampleNames(known["_example_names"].tolist(), model.example_ids().tolist())
         return model
 
     def attributes(self) -> dict[str, Any]:
@@ -235,6 +244,7 @@ class ClassificationModel:
             "_feature_weights": self.index.feature_weights,
             "_example_lengths": self.example_lengths,
             "_choice": self.choice,
+            "_example_names": None if self.example_names is None else self.example_names.of_ids(self.example_ids()),
             "_label_of_class": self.label_of_class,
             "_class_of_label": self.class_of_label,
         }
@@ -248,6 +258,7 @@ class ClassificationModel:
         """Return a copy that can learn without changing this model."""
         other = copy.copy(self)
         other.index, other.duals = self.index.copied(), copy.deepcopy(self.duals)
+        other.example_names = None if self.example_names is None else self.example_names.copied()
         return other
 
     def roll_back(self) -> None:
@@ -269,6 +280,14 @@ class ClassificationModel:
         if self.index.examples is None:
             raise ValueError("examples are not stored: pass store_examples=True and fit again")
         return self.index.examples
+
+    def example_ids(self) -> np.ndarray:
+        """Return the ids of the stored examples in the order of their slots: int64."""
+        return self.stored().keys.ids[: self.n_stored]
+
+    def shown_ids(self, ids: np.ndarray) -> np.ndarray:
+        """Return ids of examples as users gave them: int64 and NONE, or strings and empty strings."""
+        return ids if self.example_names is None else self.example_names.of_ids(ids)
 
     # Learning
 
@@ -297,18 +316,18 @@ class ClassificationModel:
             counted = rows if known.all() else rows.take(known)
             counted = weighted(rescaled(counted), taken(weights, known))
             index.head = count_in_means(index.head, counted, labels[known])
-        if not listed:
+        if not (listed or index.scores_all):
             index.teach_routers(index.questions(rows).routed, labels, options, afresh=afresh)
         n_swept = 0
         if index.examples is not None and n_passes > 0 and self.n_relearned > 0:
             competing = self._competing(rows, labels, options)
             n_swept = _SWEPT * n_rows if self._spreads_work(n_rows) else 0
-            given, labels, slots = replayed(index.examples, n_rows, competing, index.orders, n_swept)
-            n_swept = slots.size - 1 - int(slots.argmax())
+            slots, n_swept = replayed(index.examples, n_rows, competing, index.orders, n_swept)
+            given, labels = some_examples(index.examples, slots)
             rows = index.weighed(given)
             n_passes, weights = min(n_passes, PASSES_ONLINE), taken(self.example_weights, slots)
         if n_passes > 0:
-            self._train_head(index.questions(rows), labels, n_passes, weights, slots, options, n_swept)
+            self._train_head(rows, labels, n_passes, weights, slots, options, n_swept)
         if n_swept > 0 and _n_times_grown(self.n_stored) > _n_times_grown(self.n_stored - n_rows):
             self.calibration = np.full(1, np.nan)
             self._count_features_again(options)
@@ -327,13 +346,13 @@ class ClassificationModel:
             self.index.feature_weights = found._replace(is_used=former.is_used)
 
     def _warn_if_cut_off(self, rows: Rows) -> None:
-        """Warn once if rows of new classes seem to come from a vocabulary that was fitted without them."""
+        """Warn once if rows of new classes seem to come from a vectorizer fitted without these classes."""
         if self.index.feature_weights is not None and seem_cut_off(self.index.feature_weights, rows):
             self.has_warned = True
             warnings.warn(
-                f"the {rows.n_rows} rows of new classes have fewer features than rows before, and none that is new: if "
-                "they come from a vectorizer whose vocabulary was fitted without these classes, use HashingVectorizer "
-                "or cmt_numba.text.TextClassifier, which learn new words",
+                "the rows of new classes have fewer features than rows before, and none that is new: if they come from "
+                "a vectorizer whose vocabulary was fitted without these classes, use HashingVectorizer or "
+                "cmt_numba.text.TextClassifier, which learn new words",
                 UserWarning,
                 stacklevel=2,
             )
@@ -392,7 +411,11 @@ class ClassificationModel:
         self.example_weights = joined_weights(self.example_weights, n_stored, weights, rows.n_rows)
         self.example_lengths = joined_weights(self.example_lengths, n_stored, lengths, rows.n_rows)
         append_examples(examples.lists, rows, labels)
-        if ids is not None:
+        if ids is not None and ids.dtype.kind != "i":
+            if self.example_names is None:
+                self.example_names = ExampleNames()
+            self.example_names.add(ids.tolist(), next_id)
+        elif ids is not None:
             give_ids(examples.lists, ids, max(next_id, int(ids.max(initial=-1)) + 1))
         return np.arange(n_stored, n_stored + rows.n_rows)
 
@@ -457,7 +480,7 @@ class ClassificationModel:
         if slots is not None:
             index.teach_routers(index.questions(rows).routed, labels, options, afresh=False)
         if options.n_head_passes > 0:
-            self._train_head(index.questions(rows), labels, options.n_head_passes, weights, slots, options)
+            self._train_head(rows, labels, options.n_head_passes, weights, slots, options)
         index.end_training(rows.n_rows)
 
     def trained_on(
@@ -484,12 +507,11 @@ class ClassificationModel:
         self.choice = choose(self.index.examples, self.example_lengths, self.index.n_labels, options, predict)
 
     def _competing(self, rows: Rows, labels: np.ndarray, options: ClassificationOptions) -> np.ndarray:
-        """Return the labels that compete with the labels of these rows; a label is repeated for each such row."""
+        """Return the labels that compete with the labels of these rows, repeated for each such row."""
         index, shape = self.index, (rows.n_rows, N_COMPETITORS)
         if index.scores_all:
             shortlists = new_shortlists(labels, N_COMPETITORS)
-            lesson = HeadLesson(all_of(rows, rows), np.arange(rows.n_rows), labels, shortlists, True)
-            find_shortlists(index.hard_negatives(rows.n_rows, options), index.head, lesson, lesson.order, in_own_thread)
+            shortlist_rows(index.head.models, rows, labels.size, shortlists)
             return shortlists[:, 1:][shortlists[:, 1:] != NONE].astype(np.int64)
         best, scores = np.full(shape, NONE, np.int64), np.full(shape, -np.inf, np.float32)
         index.search_labels(rows, LabelAnswers(best, scores, *np.zeros((2, rows.n_rows), np.int64)), options)
@@ -497,7 +519,7 @@ class ClassificationModel:
 
     def _train_head(
         self,
-        questions: Questions,
+        rows: Rows,
         labels: np.ndarray,
         n_passes: int,
         weights: np.ndarray | None,
@@ -520,28 +542,27 @@ class ClassificationModel:
         if slots is not None and self.duals is not None:
             resume(self.duals, slots, duals)
         shortlists = new_shortlists(labels)
-        lesson = HeadLesson(questions, index.orders.permutation(n_rows), labels, shortlists, True)
-        search = index.hard_negatives(n_rows, options)
-        if lacks_gaps(index.head):
+        is_short = index.scores_all and self._has_means() and (n_swept > 0 or n_rows <= _FEW_ROWS)
+        if not is_short or lacks_gaps(index.head):
+            questions, search = index.questions(rows), index.hard_negatives(n_rows, options)
+            lesson = HeadLesson(questions, index.orders.permutation(n_rows), labels, shortlists, True)
             measure_gaps(search, index.head, lesson, duals, float(of_labels.mean()))
         if index.is_untrained():
             return
-
-        def learn(n_pass: int, order: np.ndarray) -> Head:
-            return learn_labels(
-                search, index.head, HeadLesson(questions, order, labels, shortlists, n_pass == 0), duals
-            )
-
-        if index.scores_all and (n_swept > 0 or n_rows <= _FEW_ROWS):
-            # Learn all passes in one call, because the overhead of a call exceeds the time of a few rows.
+        if is_short:
             n_sought = n_rows - n_swept
-            sought = questions.rows.between(0, n_sought)
-            lesson = HeadLesson(all_of(sought, sought), np.arange(n_sought), labels, shortlists[:n_sought], True)
-            find_shortlists(search, index.head, lesson, lesson.order, in_own_thread)
+            shortlist_rows(index.head.models, rows, n_sought, shortlists)
             shortlists[n_sought:, 1 : 1 + N_STORED] = duals.competitors[n_sought:, :N_STORED]
-            index.head = learn(1, np.concatenate([index.orders.permutation(n_rows) for _ in range(n_passes)]))
+            order = np.tile(np.arange(n_rows), (n_passes, 1))
+            index.orders.permuted(order, axis=1, out=order)
+            index.head = learn_shortlists(index.head, rows, labels, shortlists, order.ravel(), duals)
             index.prune()
         else:
+
+            def learn(n_pass: int, order: np.ndarray) -> Head:
+                lesson = HeadLesson(questions, order, labels, shortlists, n_pass == 0)
+                return learn_labels(search, index.head, lesson, duals)
+
             index.train_in_passes(n_rows, n_passes, duals.settled, learn, options.verbose)
         if slots is not None and self._has_means():
             self.duals = with_duals(self.duals or no_stored_duals(), slots, duals)
@@ -553,7 +574,7 @@ class ClassificationModel:
         index = self.index
         n_left = index.n_of_label - np.bincount(self.stored().label_of[slots], minlength=index.n_of_label.size)
         if not n_left.any():
-            raise ValueError("ids must not be all examples: call fit to learn others")
+            raise ValueError("ids must not name all examples: call fit to start anew")
         return self.without(np.sort(self.class_of_label[n_left == 0]), slots, options)
 
     def without_oldest(self, options: ClassificationOptions) -> ClassificationModel:
@@ -567,8 +588,8 @@ class ClassificationModel:
     def without(self, classes: np.ndarray, slots: np.ndarray, options: ClassificationOptions) -> ClassificationModel:
         """Return a model without these classes (positions) and stored examples (slots).
 
-        It shares nothing with this model. Labels get new numbers. Time and memory are in proportion to the model,
-        however little is removed. If much is removed, the rest is learned again.
+        It shares nothing with this model. Labels get new numbers. Time and memory are proportional to the size of the
+        model, even if little is removed. If much is removed, the rest is learned again.
         """
         index, labels = self.index, self.label_of_class[classes]
         fewer, tree = copy.copy(index), copy.deepcopy(index.tree)
@@ -622,6 +643,9 @@ class ClassificationModel:
         fewer.example_weights, fewer.example_lengths = taken(weights, stays), taken(self.example_lengths, stays)
         fewer.duals = None if self.duals is None else duals_of_slots(self.duals, stays, number)
         index.examples = with_only_examples(examples, stays, number[label_of[stays]], n_labels)
+        if self.example_names is not None:
+            left = fewer.example_ids()
+            fewer.example_names = ExampleNames(self.example_names.of_ids(left).tolist(), left.tolist())
         return head
 
     # Queries
@@ -718,36 +742,26 @@ class ClassificationModel:
 def is_due(n_examples: int, n_learned: int) -> bool:
     """Return whether all examples must be learned again, because many are new since the last time.
 
-    Nothing is due before the first fit.
+    False before the first fit.
     """
     return n_learned > 0 and n_examples - n_learned >= max(_FEWEST, _GROWTH * n_learned)
 
 
 def _n_times_grown(n_examples: int) -> int:
     """Return how many times the number of examples has grown by a quarter."""
-    return int(np.log(max(1, n_examples)) / np.log(1.0 + _GROWTH))
+    return int(math.log(max(1, n_examples)) / math.log(1.0 + _GROWTH))
 
 
 def replayed(
     examples: StoredExamples, n_new: int, competing: np.ndarray, generator: np.random.Generator, n_swept: int = 0
-) -> tuple[Rows, np.ndarray, np.ndarray]:
-    """Draw stored examples to learn together with the newest ``n_new``; return rows, labels and slots.
+) -> tuple[np.ndarray, int]:
+    """Draw stored examples to learn together with the newest ``n_new``; return their slots and the number to sweep.
 
     Half of them are drawn from all earlier examples. For the other half, first a label is drawn from ``competing``, and
-    then one of its examples. The newest examples follow, and then up to ``n_swept`` others from all. The time depends
-    only on how many are drawn.
+    then one of its examples. The newest examples follow, and then up to ``n_swept`` others from all. The time hardly
+    depends on how many are stored.
     """
-    n = int(examples.keys.totals[N_MEMORIES])
-    n_old, slots = n - n_new, np.arange(n - n_new, n)
-    if n_old > 0:
-        numbers = generator.random((_REPLAYED * n_new // 2, 3))
-        of_all, of_competing = (numbers[:, 2] * n_old).astype(np.int64), np.empty(numbers.shape[0], np.int64)
-        draw_of_labels(
-            examples.lists, np.sort(competing), numbers, n_old, np.empty(competing.size, np.int64), of_competing
-        )
-        if of_competing[0] == NONE:  # no competing label has earlier examples
-            of_competing = (numbers[:, 0] * n_old).astype(np.int64)
-        drawn = np.unique(np.concatenate([of_all, of_competing]))
-        swept = np.unique((generator.random(n_swept) * n_old).astype(np.int64))
-        slots = np.concatenate([drawn, slots, swept[~are_among(drawn, swept)]])
-    return some_examples(examples, slots), examples.label_of[slots].astype(np.int64), slots
+    numbers = generator.random((_REPLAYED * n_new // 2, 3))
+    slots, ends = np.empty(2 * numbers.shape[0] + n_new + n_swept, np.int64), np.empty(2, np.int64)
+    draw_replayed(examples.lists, np.sort(competing), numbers, generator.random(n_swept), n_new, slots, ends)
+    return slots[: ends[1]], int(ends[1] - ends[0])

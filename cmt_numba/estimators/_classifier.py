@@ -24,6 +24,7 @@ from .._validation import (
     OneOf,
     Optional,
     Real,
+    check_entries,
     check_integer,
     check_real,
     check_rows,
@@ -39,13 +40,15 @@ from ._explanations import Explanation, explanations
 from ._feature_weights import FEATURE_WEIGHTS
 from ._input import (
     ExampleBatch,
+    check_class_weight,
     check_example_ids,
     check_sample_weight,
     known_slots,
     present,
     warn_of_scales,
+    with_class_weights,
 )
-from ._labels import check_classes, in_one_type
+from ._labels import check_classes, in_one_type, positions_of
 from ._neighbors import METRICS, row_lengths
 from ._votes import VOTES
 
@@ -114,6 +117,10 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         updated whenever all stored examples are learned again, or with every batch if examples are not stored. "auto"
         means "idf" for keys such as word counts. It means "none" if keys are dense, if more than a tenth of their cells
         are not 0, or if their values show that they are weighted already, as by ``TfidfVectorizer``.
+    class_weight : dict or "balanced", optional
+        Weights of classes, which multiply ``sample_weight``: a dict of classes to numbers from 0 to 1,000,000, in which
+        a missing class has weight 1, or "balanced" to give all classes the same total weight. ``partial_fit`` accepts
+        no "balanced", because it does not see all examples. By default all classes have weight 1.
     loss : {"softmax", "logistic", "mira"}, default "mira"
         Loss that trains the head. "mira" is the multiclass support vector machine of Crammer and Singer (2001) with
         squared slack, solved in the dual one example at a time (Keerthi et al., 2008). AdaGrad (Duchi et al., 2011)
@@ -189,6 +196,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         "feature_weights": OneOf(FEATURE_WEIGHTS),
         "loss": OneOf(tuple(HEAD_LOSSES)),
         "learning_rate": Real(0.0, 1e6, above=True),
+        "class_weight": Checked(check_class_weight, 'dict or "balanced"'),
         "method": OneOf((AUTO, *METHODS)),
         "n_neighbors": Checked(check_n_neighbors, 'int or "auto"'),
         "metric": OneOf((AUTO, *METRICS)),
@@ -218,6 +226,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         n_reroutes: int = 5,
         store_examples: bool = True,
         max_examples: int | None = None,
+        class_weight: Any = None,
         n_jobs: int | None = None,
         random_state: Any = None,
         verbose: bool = False,
@@ -243,6 +252,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         self.metric = metric
         self.weights = weights
         self.max_examples = max_examples
+        self.class_weight = class_weight
 
     # Learning
 
@@ -260,9 +270,10 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
             Weight of each example, from 0 to 1,000,000; by default 1. A weight of 2 has the effect of the same row
             twice, in the means and as a factor of ``C``. A row of weight 0 is ignored. Positive weights below 1e-9
             count as 1e-9. Routers do not depend on weights.
-        example_ids : array-like of int, shape (n,), optional
-            Distinct ids of 0 or more for the examples. :meth:`kneighbors` and :meth:`explain` return them, and
-            :meth:`remove` takes them. By default an id is the example's position among all examples ever given.
+        example_ids : array-like of int or str, shape (n,), optional
+            Distinct ids for the examples, integers of 0 or more or strings. :meth:`kneighbors` and :meth:`explain`
+            return them, and :meth:`remove` takes them. By default an id is the example's position among all examples
+            ever given.
 
         Returns
         -------
@@ -276,16 +287,19 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         return self._learn_anew(X, y, None, sample_weight, example_ids, afresh=True)
 
     def _learn_anew(self, X: Any, y: Any, classes: Any, sample_weight: Any, example_ids: Any, *, afresh: bool) -> Self:
-        """Learn from examples, and forget earlier ones. ``afresh`` means that the call is ``fit``."""
+        """Learn from examples, and forget earlier ones. ``afresh`` is true for ``fit``."""
         fresh = self._unfitted()
         y, expected = check_classes(y, classes)
         X, y = fresh._validated(X, y, reset=True)
         self._check_parameters()
         rows = check_rows(X)
         warn_of_scales(X)
-        weights = check_sample_weight(sample_weight, rows.n_rows)
-        ids = check_example_ids(example_ids, rows.n_rows, None, stored=self.store_examples)
-        batch = present(ExampleBatch(rows, np.asarray(y), ids, weights, self._lengths_to_store(X)))
+        if not afresh:
+            self._check_weights_in_parts()
+        y = np.asarray(y)
+        weights = with_class_weights(self.class_weight, y, check_sample_weight(sample_weight, rows.n_rows))
+        ids = check_example_ids(example_ids, rows.n_rows, None, None, stored=self.store_examples)
+        batch = present(ExampleBatch(rows, y, ids, weights, self._lengths_to_store(X)))
         places, of_rows = place_classes(None, batch.y, expected)
         model = ClassificationModel.new(self, batch.rows, places.classes.size)
         model.learn(batch._replace(y=of_rows), places, self, afresh=afresh)
@@ -309,9 +323,10 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
             Classes to expect. Not needed, because new classes may appear in any call.
         sample_weight : array-like, shape (n,), optional
             As for :meth:`fit`.
-        example_ids : array-like of int, shape (n,), optional
-            Distinct ids of 0 or more for the examples, none of them stored yet. :meth:`kneighbors` and :meth:`explain`
-            return them, and :meth:`remove` takes them. By default they continue from the largest id so far.
+        example_ids : array-like of int or str, shape (n,), optional
+            Distinct ids for the examples, none of them stored yet, of the type of those stored. :meth:`kneighbors` and
+            :meth:`explain` return them, and :meth:`remove` takes them. By default they continue from the largest
+            integer so far.
 
         Returns
         -------
@@ -329,18 +344,26 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         y, expected = check_classes(y, classes)
         X, y = self._validated(X, y)
         self._check_parameters()
-        examples = self._model.index.examples
-        rows = check_rows(X, sparse=self._model.index.is_sparse)
-        weights = check_sample_weight(sample_weight, rows.n_rows)
-        ids = check_example_ids(example_ids, rows.n_rows, examples, stored=examples is not None)
-        batch = present(ExampleBatch(rows, np.asarray(y), ids, weights, self._lengths_to_store(X)))
-        places, of_rows = place_classes(self._model.classes, batch.y, expected)
+        self._check_weights_in_parts()
+        known, y = self._model, np.asarray(y)
+        examples = known.index.examples
+        rows = check_rows(X, sparse=known.index.is_sparse)
+        weights = with_class_weights(self.class_weight, y, check_sample_weight(sample_weight, rows.n_rows))
+        ids = check_example_ids(example_ids, rows.n_rows, examples, known.example_names, stored=examples is not None)
+        batch = present(ExampleBatch(rows, y, ids, weights, self._lengths_to_store(X)))
+        places, of_rows = place_classes(known.classes, batch.y, expected)
 
         def learn(model: ClassificationModel) -> ClassificationModel:
             model.learn(batch._replace(y=of_rows), places, self, afresh=False)
             return model.without_oldest(self)
 
         return self._change_model("partial_fit", rows.n_rows, learn)
+
+    def _check_weights_in_parts(self) -> None:
+        if self.class_weight == "balanced":
+            raise ValueError(
+                "class_weight='balanced' needs all examples at once: call fit, or pass a dict to use partial_fit"
+            )
 
     def _check_combinations(self) -> None:
         if self.method in ("neighbors", "scored_neighbors") and not self.store_examples:
@@ -350,7 +373,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         if self.weights == "score" and self.method in ("neighbors", "auto"):
             raise ValueError("weights='score' needs method='scored_neighbors': the nearest examples have no scores")
         if self.max_examples is not None and not self.store_examples:
-            raise ValueError("max_examples is of stored examples: pass store_examples=True, or max_examples=None")
+            raise ValueError("max_examples needs stored examples: pass store_examples=True, or max_examples=None")
 
     @keeps_interpreter
     @changes_model
@@ -364,7 +387,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
 
         Parameters
         ----------
-        ids : int or array-like of int, shape (n,)
+        ids : int, str, or array-like of them, shape (n,)
             Distinct ids of stored examples: their ``example_ids`` if these were given, otherwise their positions among
             all examples ever given to ``fit`` and ``partial_fit``.
 
@@ -379,7 +402,8 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         KeyError
             If an id is not stored. Nothing has been removed then.
         TypeError, ValueError
-            If ``ids`` are not distinct integers, if no example would be left, or if examples are not stored.
+            If ``ids`` are not distinct or have the wrong type, if no example would be left, or if examples are not
+            stored.
 
         Examples
         --------
@@ -390,7 +414,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         ['a', 'c']
         """
         check_is_fitted(self)
-        slots = known_slots(self._model.stored(), ids)
+        slots = known_slots(self._model.stored(), ids, self._model.example_names)
         return self._change_model(
             "remove", slots.size, lambda model: model.without_examples(slots, self), replaces=True
         )
@@ -431,7 +455,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         if positions.size == 0:
             return self
         if np.isin(self._model.class_of_label, positions).all():
-            raise ValueError("labels must not be all classes with examples: call fit to learn others")
+            raise ValueError("labels must not name all classes with examples: call fit to start anew")
 
         def forget(model: ClassificationModel) -> ClassificationModel:
             return model.without(positions, np.empty(0, np.int64), self)
@@ -484,7 +508,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
             raise ValueError(f"reject_label must be given for classes of type {self.classes_.dtype}")
         classes, rejected = in_one_type("reject_label", self.classes_, label_array("reject_label", [reject_label]))
         if np.isin(rejected, classes).any():
-            raise ValueError(f"reject_label must be no class, but {reject_label!r} is one: choose another")
+            raise ValueError(f"reject_label must not be a class, but {reject_label!r} is one")
         best = np.where(proba.max(axis=1) < lowest, classes.size, proba.argmax(axis=1))
         answers: np.ndarray = np.concatenate([classes, rejected])[best]
         return answers
@@ -627,8 +651,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
             value = self._model.learned_logits(self)
         else:
             rows, y = self._checked(X), np.ravel(label_array("y", y))
-            if y.size != rows.n_rows:
-                raise ValueError(f"y must be one class for each of the {rows.n_rows} rows of X, got {y.size}")
+            check_entries("y", y.size, rows.n_rows)
             known, y = in_one_type("y", self._model.classes, y)
             labels = np.full(y.size, NONE - 1, np.int64)
             is_known = np.isin(y, known)
@@ -698,9 +721,9 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         neigh_dist : ndarray of float64, shape (n, n_neighbors)
             Distances, nearest first: Euclidean, 1 minus the cosine, or 1 minus the score. Infinity if there are fewer
             examples. Only with ``return_distance``.
-        neigh_ind : ndarray of int64, shape (n, n_neighbors)
-            Ids of the examples, -1 for none: their ``example_ids`` if these were given, otherwise their positions
-            among all examples ever given to ``fit`` and ``partial_fit``.
+        neigh_ind : ndarray of int64 or str, shape (n, n_neighbors)
+            Ids of the examples, -1 or an empty string for none: their ``example_ids`` if these were given, otherwise
+            their positions among all examples ever given to ``fit`` and ``partial_fit``.
 
         Raises
         ------
@@ -713,7 +736,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         wanted = self._choice().n_neighbors if n_neighbors is None else n_neighbors
         model, k = self._model, check_wanted("n_neighbors", wanted, 0)
         slots, distances = model.nearest_slots(self._as_rows(X), row_lengths(X), k, self)
-        ids = np.where(slots == NONE, NONE, model.stored().keys.ids[slots])
+        ids = model.shown_ids(np.where(slots == NONE, NONE, model.stored().keys.ids[slots]))
         return (distances, ids) if return_distance else ids
 
     def _choice(self) -> Choice:
@@ -759,24 +782,3 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         tags.input_tags.sparse = True
         tags.classifier_tags.poor_score = True
         return tags
-
-
-def positions_of(labels: Any, classes: np.ndarray) -> np.ndarray:
-    """Return the positions of labels among all classes, sorted.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If a label is unknown, or if no class would be left.
-    """
-    labels = np.ravel(label_array("labels", labels))
-    if labels.size == 0:
-        return np.empty(0, np.int64)
-    in_common, labels = in_one_type("labels", classes, labels)
-    unknown = np.setdiff1d(labels, in_common)
-    if unknown.size > 0:
-        raise ValueError(f"labels must be known classes, and {unknown.tolist()[0]!r} is none of the {classes.size}")
-    positions = np.searchsorted(in_common, np.unique(labels))
-    if positions.size == classes.size:
-        raise ValueError("labels must not be all classes: call fit to learn others")
-    return positions

@@ -25,7 +25,7 @@ import numpy as np
 import scipy.sparse
 
 from .._change import ReadWriteLock
-from .._validation import check_integer, unmasked
+from .._validation import check_integer, label_array, unmasked
 from ..journal import (
     CURRENT,
     Arguments,
@@ -236,7 +236,7 @@ class EstimatorFolder:
             return {}
         model = estimator._model
         if self.kind == "CMTRetriever":
-            found = fingerprint(model.tree, with_draws=False) | _told_by_memories(model)
+            found = fingerprint(model.tree, with_draws=False) | _fingerprint_of_memories(model)
             return found | {"generator": _digest_of(model.orders)}
         index = model.index
         return fingerprint(model.tree) | {
@@ -263,20 +263,20 @@ class EstimatorFolder:
         if entry.name == _CALIBRATION:
             value = arguments.get(_VALUE)
             if not isinstance(value, float) or not 0.0 < value < np.inf or not hasattr(made._model, "calibration"):
-                raise ValueError("it has no valid value")
+                raise ValueError("it has an invalid value")
             made._model.calibration[0] = value
             return
         drawn = arguments.pop(_DRAWN, None)
         if drawn is not None or entry.name == _DRAW:
             if type(drawn) is not int or not 0 <= drawn < 2**64 or _drawn_by(made) is None:
-                raise ValueError("it has no valid random number")
+                raise ValueError("it has an invalid random number")
             streams_of(made.forest_)[-1] = drawn
         if entry.name == _DRAW:
             return
         operation = find_operation(OPERATIONS, entry.name, entry.version, made._kind)
         names, parameters = arguments.pop(_NAMES, None), arguments.pop(_PARAMETERS, None)
         if not isinstance(parameters, str):
-            raise ValueError("it has no parameters")
+            raise ValueError("its parameters are missing")
         made.set_params(**_check_parameters(self._class, parameters))
         kept = vars(made).pop("feature_names_in_", None)  # rows in entries have no feature names
         operation.call(made, operation.called(arguments))
@@ -336,7 +336,7 @@ def _digest_of(generator: np.random.Generator) -> int:
     return zlib.crc32(json.dumps(generator.bit_generator.state, default=int, sort_keys=True).encode())
 
 
-def _told_by_memories(model: Any) -> dict[str, int]:
+def _fingerprint_of_memories(model: Any) -> dict[str, int]:
     """Return the part of a retriever's fingerprint that does not depend on its forest."""
     memories, learned = model.memories, [model.worth.means]
     if model.by_value is not None:
@@ -375,6 +375,10 @@ def _plain_argument(estimator: Any, name: str, value: Any, operation: Operation)
         labels = np.atleast_1d(check_labels(name, value))
         if labels.dtype.kind not in "biuf":
             return labels
+    if name in ("example_ids", "ids"):
+        given = np.atleast_1d(label_array(name, value))
+        if given.dtype.kind in "UO":
+            return given
     if name == "X":
         value = np.asarray(value)
         if value.dtype.kind not in "biuf":

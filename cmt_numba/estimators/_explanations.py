@@ -9,7 +9,7 @@ import scipy.sparse
 
 from .._change import spans
 from .._forest import Rows, as_matrix, rescaled
-from .._heads import StoredExamples, all_examples, weights_of_labels
+from .._heads import all_examples, weights_of_labels
 from ._classification_model import ClassificationModel, ClassificationOptions
 
 _VALUES_AT_ONCE = 1 << 22  # limit on the scores or contributions in memory at once
@@ -88,7 +88,7 @@ def _explained(
     given = _contributions(weights_of_labels(model.index.head, label), x)
     to_second = model.label_of_class[np.where(has_second, second, best)]
     apart = given - _contributions(weights_of_labels(model.index.head, to_second), x)
-    nearest = _nearest_of_labels(model.index.examples, label, as_matrix(rescaled(rows)), n_examples)
+    nearest = _nearest_of_labels(model, label, as_matrix(rescaled(rows)), n_examples)
     return [
         Explanation(
             _named(model.classes, best[i]),
@@ -120,7 +120,7 @@ def _contributions(weights: Any, x: Any) -> Any:
 
 
 def _largest(contributions: Any, i: int, names: np.ndarray | None, n: int) -> list[tuple[Any, float]]:
-    """Return the features with the largest positive contributions to row ``i``, and these, largest first."""
+    """Return the features with the largest positive contributions to row ``i``, largest first, with these."""
     if scipy.sparse.issparse(contributions):
         cells = slice(contributions.indptr[i], contributions.indptr[i + 1])
         features, values = contributions.indices[cells], contributions.data[cells]
@@ -135,9 +135,10 @@ def _largest(contributions: Any, i: int, names: np.ndarray | None, n: int) -> li
 
 
 def _nearest_of_labels(
-    examples: StoredExamples | None, labels: np.ndarray, x: Any, n: int
+    model: ClassificationModel, labels: np.ndarray, x: Any, n: int
 ) -> list[tuple[np.ndarray, np.ndarray]]:
     """Return, for each row, the ids of the most similar stored examples of its label, and their cosines."""
+    examples = model.index.examples
     found = [(np.empty(0, np.int64), np.empty(0, np.float32))] * labels.size
     if examples is None or n == 0:
         return found
@@ -149,5 +150,5 @@ def _nearest_of_labels(
             products = keys @ x[[i]].T
             cosines = np.asarray(products.toarray() if scipy.sparse.issparse(products) else products, np.float32)[:, 0]
             nearest = np.argsort(-cosines, kind="stable")[:n]
-            found[i] = examples.keys.ids[slots[nearest]], cosines[nearest]
+            found[i] = model.shown_ids(examples.keys.ids[slots[nearest]]), cosines[nearest]
     return found

@@ -1,6 +1,6 @@
 """Weights of the features of sparse rows: rare features count more than frequent ones.
 
-In keys that hold counts of words, such as those of ``CountVectorizer`` and ``HashingVectorizer``, the mean of a class
+In keys with counts of words, such as those of ``CountVectorizer`` and ``HashingVectorizer``, the mean of a class
 is dominated by features that all classes share. Training on a few examples per class cannot correct this. So features
 are weighted by their inverse document frequency, unless the keys are already weighted in this way.
 """

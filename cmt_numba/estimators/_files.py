@@ -73,12 +73,12 @@ class _Number:
 
     def get(self, name: str, field: Any, arrays: Arrays, *, thorough: bool) -> int:
         if type(field) is not int or not 0 <= field <= MOST_ROWS:
-            raise ValueError(f"{name} cannot be {field!r:.50}")
+            raise ValueError(f"{name} has the invalid value {field!r:.50}")
         return field
 
 
 class _Choice:
-    """One of some values that JSON can express."""
+    """One of a set of JSON values."""
 
     def __init__(self, *choices: Any) -> None:
         self._choices = choices
@@ -88,7 +88,7 @@ class _Choice:
 
     def get(self, name: str, field: Any, arrays: Arrays, *, thorough: bool) -> Any:
         if field not in self._choices or (isinstance(field, int) and type(field) is not bool):
-            raise ValueError(f"{name} cannot be {field!r:.50}")
+            raise ValueError(f"{name} has the invalid value {field!r:.50}")
         return field
 
 
@@ -117,7 +117,7 @@ class _Real:
 
     def get(self, name: str, field: Any, arrays: Arrays, *, thorough: bool) -> float:
         if type(field) is not float or not np.isfinite(field):
-            raise ValueError(f"{name} cannot be {field!r:.50}")
+            raise ValueError(f"{name} has the invalid value {field!r:.50}")
         return field
 
 
@@ -131,7 +131,7 @@ class _FurtherKeys:
         means = read_array(f"{name}.means", arrays, np.float64, n_axes=2)
         precisions = read_array(f"{name}.precisions", arrays, np.float64, n_axes=2)
         if means.shape != (2, 2) or precisions.shape != (2, 4) or not np.isfinite(means).all():
-            raise ValueError(f"{name} must be two lines")
+            raise ValueError(f"{name} must be two calibration lines")
         precisions = precisions.reshape(2, 2, 2)
         if not np.isfinite(precisions).all() or np.linalg.eigvalsh(precisions).min() <= 0.0:
             raise ValueError(f"{name} must have positive precisions")
@@ -185,7 +185,7 @@ class _Calibration:
 
     def get(self, name: str, field: Any, arrays: Arrays, *, thorough: bool) -> np.ndarray:
         if field is not None and not (type(field) is float and 0.0 < field < np.inf):
-            raise ValueError(f"{name} cannot be {field!r:.50}")
+            raise ValueError(f"{name} has the invalid value {field!r:.50}")
         return np.array([np.nan if field is None else field])
 
 
@@ -203,7 +203,7 @@ class _Labels:
 
 
 class _Optional:
-    """None, or a value for another store."""
+    """None, or a value of another attribute store."""
 
     def __init__(self, store: _Store) -> None:
         self._store = store
@@ -254,7 +254,7 @@ class _Generator:
 
 
 class _Values:
-    """Values of a retriever's memories. Pickles can hold any objects, files only some types."""
+    """Values of a retriever's memories. Pickles may contain any objects, files only some types."""
 
     def __init__(self, *, pickled: bool = False) -> None:
         self._pickled = pickled
@@ -362,6 +362,7 @@ _KINDS: dict[str, dict[str, _Store]] = {
         "_duals": _Optional(_Structure(StoredDuals, trim_duals)),
         "_example_lengths": _Optional(_Array(np.float32, trim_weights)),
         "_choice": _Optional(_Choices()),
+        "_example_names": _Optional(_Labels()),
         "_calibration": _Calibration(),
         "_feature_weights": _Optional(_FeatureWeights()),
         "_label_of_class": _Array(np.int64),
@@ -409,6 +410,7 @@ _NOT_ALWAYS = {
     "_feature_weights",
     "_example_lengths",
     "_choice",
+    "_example_names",
     "threshold_",
     "_names",
     "_worth",
@@ -472,7 +474,9 @@ def estimator_contents(estimator: Any) -> Contents:
 
 
 def current_parameters(kind: str, parameters: dict[str, Any]) -> dict[str, Any]:
-    """Convert parameters from an earlier version to their current equivalents."""
+    """Convert parameters from a file or a journal, and from an earlier version, to their current equivalents."""
+    if isinstance(parameters.get("class_weight"), list):
+        parameters = parameters | {"class_weight": dict(parameters["class_weight"])}
     if kind != "CMTClassifier" or "feature_weights" in parameters:
         return parameters
     method = parameters.get("method", "head")
@@ -483,6 +487,11 @@ def current_parameters(kind: str, parameters: dict[str, Any]) -> dict[str, Any]:
 
 
 def _plain(name: str, value: Any) -> Any:
+    """Return a parameter as JSON has it; a dict becomes a list of pairs, because keys of JSON are strings."""
+    if isinstance(value, dict):
+        value = list(value.items())
+    if isinstance(value, list):
+        return [[_plain(name, part) for part in pair] for pair in value]
     value = value.item() if isinstance(value, np.generic) else value
     if not isinstance(value, bool | int | float | str | None):
         raise TypeError(f"{name} must be a number, text or None to be saved, got {value!r:.50}")

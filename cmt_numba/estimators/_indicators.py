@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse
 from sklearn.utils.multiclass import check_classification_targets
 
-from .._validation import label_array, unmasked
+from .._validation import check_entries, label_array, unmasked
 from ._labels import check_labels, in_one_type
 
 
@@ -37,7 +37,9 @@ def lists_of_names(Y: Any, *, expected: bool = False) -> list[list[str]] | None:
         return lists if expected and not found else None
     others = [name for name in found if not isinstance(name, str)]
     if others:
-        raise TypeError(f"Y must not mix names of labels with {type(others[0]).__name__}, such as {others[0]!r:.50}")
+        raise TypeError(
+            f"Y must not mix strings with values of type {type(others[0]).__name__}, such as {others[0]!r:.50}"
+        )
     return lists
 
 
@@ -110,10 +112,9 @@ def label_lists(Y: Any, n_rows: int) -> scipy.sparse.csr_array:
         raise TypeError(f"Unknown label type: Y must be an indicator matrix of labels: {error}") from error
     if Y.ndim != 2 or lists.dtype.kind not in "fiub":
         raise ValueError(
-            "Unknown label type: Y must be an indicator matrix of labels, of two dimensions, not 0 where a row has one"
+            "Unknown label type: Y must be an indicator matrix with a row for each row of X and a column for each label"
         )
-    if lists.shape[0] != n_rows:
-        raise ValueError(f"Y must have one row for each of the {n_rows} rows of X, got {lists.shape[0]}")
+    check_entries("Y", lists.shape[0], n_rows)
     if not np.isfinite(lists.data).all():
         raise ValueError("Y must be finite")
     lists = lists.copy()
@@ -148,7 +149,9 @@ def further_labels(
     """Return the names of all labels or None, and the indicator matrix of further rows."""
     lists = lists_of_names(Y, expected=names is not None)
     if (lists is None) != (names is None) or (lists is None and is_vector(Y)) != (pair is not None):
-        raise ValueError("Y must be a matrix of labels, lists of names or a vector of classes, as that came first")
+        raise ValueError(
+            "Y must have the form of the first Y: a matrix of labels, lists of names or a vector of classes"
+        )
     if lists is not None and names is not None:
         names, Y = indicator_of(lists, names)
     return names, label_lists(Y if pair is None else is_second(Y, pair), n_rows)

@@ -9,7 +9,9 @@ import numpy as np
 
 from .._forest import NONE, Rows, with_room
 from .._heads import StoredExamples, slots_of_examples
-from .._validation import check_ids, check_known, unmasked
+from .._validation import check_entries, check_ids, check_known, check_real, unmasked
+from ._example_names import ExampleNames
+from ._labels import check_labels
 
 DTYPES = [np.float32, np.float64]
 
@@ -24,7 +26,8 @@ _LIGHTEST = 1e-9  # positive weight, so that products of weights stay in the ran
 def warn_of_scales(X: Any) -> None:
     """Warn if some dense features are much larger than others, because they would dominate rows of unit length.
 
-    The size of a feature is the root mean square of its nonzero entries, so that one-hot columns, tf-idf and images
+    The text is the same for all parts of a table, so that Python shows it once for all folds of a cross-validation. The
+    size of a feature is the root mean square of its nonzero entries, so that one-hot columns, tf-idf and images
     give no warning.
     """
     if not isinstance(X, np.ndarray) or X.shape[1] < 2:
@@ -40,8 +43,8 @@ def warn_of_scales(X: Any) -> None:
     if np.isfinite(sizes).all() and sizes.max() > _UNEQUAL * usual:
         largest = np.flatnonzero(counts)[sizes.argmax()]
         warnings.warn(
-            f"features differ by orders of magnitude: feature {largest} is about {sizes.max() / usual:.0f} times as "
-            "large as others, which will hardly count; scale them, for example with "
+            f"features differ by orders of magnitude: feature {largest} is more than {_UNEQUAL:.0f} times as large as "
+            "the others and dominates them; scale the features, for example with "
             "make_pipeline(StandardScaler(), CMTClassifier())",
             UserWarning,
             stacklevel=2,
@@ -53,7 +56,7 @@ class ExampleBatch(NamedTuple):
 
     rows: Rows
     y: np.ndarray  # the class of each example
-    ids: np.ndarray | None  # ids of the examples; None for the next free ones
+    ids: np.ndarray | None  # ids of the examples, int64 or strings; None for the next free ones
     weights: np.ndarray | None  # float32, above 0
     lengths: np.ndarray | None = None  # float32: lengths of the rows before scaling; None if all are 1
 
@@ -66,7 +69,7 @@ def check_sample_weight(sample_weight: Any, n_rows: int) -> np.ndarray | None:
     Raises
     ------
     TypeError, ValueError
-        If there is not one number from 0 to 1,000,000 for each row, or all are 0.
+        If their number is wrong, one is not between 0 and 1,000,000, or all are 0.
     """
     if sample_weight is None:
         return None
@@ -76,14 +79,43 @@ def check_sample_weight(sample_weight: Any, n_rows: int) -> np.ndarray | None:
     except (TypeError, ValueError) as error:
         raise TypeError(f"sample_weight must be an array of numbers: {error}") from error
     if weights.shape != (n_rows,):
-        raise ValueError(f"sample_weight must be one number for each of the {n_rows} rows of X, got {weights.shape}")
+        raise ValueError(
+            f"sample_weight must have one entry for each of the {n_rows} rows of X, got shape {weights.shape}"
+        )
     if not np.all((weights >= 0.0) & (weights <= _HEAVIEST)):  # NaN compares false
-        raise ValueError(f"sample_weight must be from 0 to {_HEAVIEST:g}")
+        raise ValueError(f"sample_weight must be between 0 and {_HEAVIEST:g}")
     if n_rows > 0 and not weights.any():
         raise ValueError("sample_weight must not be 0 for all rows: all weights are zero")
     if np.all(weights == 1.0):
         return None
     return np.where(weights > 0.0, np.maximum(weights, _LIGHTEST), 0.0).astype(np.float32)
+
+
+def check_class_weight(class_weight: Any) -> None:
+    """Raise TypeError or ValueError unless this is None, "balanced", or a dict of classes to their weights."""
+    if class_weight is None or (isinstance(class_weight, str) and class_weight == "balanced"):
+        return
+    if not isinstance(class_weight, dict):
+        raise ValueError(f"class_weight must be 'balanced', a dict of weights by class, or None, got {class_weight!r}")
+    for label, weight in class_weight.items():
+        check_real(f"class_weight of {label!r}", weight, 0.0, _HEAVIEST)
+
+
+def with_class_weights(class_weight: Any, y: np.ndarray, weights: np.ndarray | None) -> np.ndarray | None:
+    """Return the weights of examples times those of their classes; None if all are 1.
+
+    A class that is missing in a dict has weight 1. "balanced" gives all classes the same total weight, not counting
+    ``weights``.
+    """
+    if class_weight is None:
+        return weights
+    classes, of_rows = np.unique(y, return_inverse=True)
+    if class_weight == "balanced":
+        of_classes = y.size / (classes.size * np.bincount(of_rows))
+    else:
+        of_classes = np.array([class_weight.get(label, 1.0) for label in classes.tolist()], np.float64)
+    product = np.clip(of_classes[of_rows], _LIGHTEST, None) * (of_classes[of_rows] > 0.0) * filled(weights, y.size)
+    return check_sample_weight(product, y.size)
 
 
 def present(batch: ExampleBatch) -> ExampleBatch:
@@ -145,40 +177,84 @@ def filled(weights: np.ndarray | None, n: int) -> np.ndarray:
     return np.ones(n, np.float32) if weights is None else weights[:n]
 
 
-def check_example_ids(ids: Any, n_rows: int, examples: StoredExamples | None, *, stored: bool) -> np.ndarray | None:
-    """Return ids for new examples, or None if none are given.
+def check_example_ids(
+    ids: Any, n_rows: int, examples: StoredExamples | None, names: ExampleNames | None, *, stored: bool
+) -> np.ndarray | None:
+    """Return ids for new examples, int64 or strings, or None if none are given.
+
+    ``names`` are those of the stored ``examples`` if their ids are strings.
 
     Raises
     ------
     TypeError, ValueError
-        If ids are not distinct nonnegative integers, one for each row, or if an id is in use.
+        If ids are neither distinct nonnegative integers nor distinct strings, one for each row, if an id is in use, or
+        if they are of another type than those of the stored examples.
     """
     if ids is None:
+        if names is not None:
+            raise ValueError("example_ids must be given, because those of the stored examples are strings")
         return None
     if not stored:
         raise ValueError("example_ids need stored examples: pass store_examples=True, or omit them")
-    ids = check_ids(ids)
-    if ids.size != n_rows:
-        raise ValueError(f"example_ids must be one for each of the {n_rows} rows, got {ids.size}")
+    given = _checked_names("example_ids", ids)
+    if given is None:
+        given = check_ids(ids)
+    check_entries("example_ids", given.size, n_rows)
+    if examples is not None:
+        _check_kind("example_ids", given, names)
+    if given.dtype.kind != "i":
+        in_use = [] if names is None else given[names.named(given.tolist()) != NONE]
+        if len(in_use) > 0:
+            raise ValueError(f"example_ids must be new, but {in_use[0]!r} is already stored: remove it first")
+        return given
+    ids = given
     if ids.size > 0 and (ids.min() < 0 or ids.max() == np.iinfo(np.int64).max):
-        raise ValueError(f"example_ids must be from 0 to {np.iinfo(np.int64).max - 1}")
+        raise ValueError(f"example_ids must be between 0 and {np.iinfo(np.int64).max - 1}")
     known = np.empty(0, np.int64) if examples is None else ids[slots_of_examples(examples, ids) != NONE]
     if known.size > 0:
-        raise ValueError(f"example_ids must be new, but {known[0]} is stored already: remove it first")
+        raise ValueError(f"example_ids must be new, but {known[0]} is already stored: remove it first")
     return ids
 
 
-def known_slots(examples: StoredExamples, ids: Any) -> np.ndarray:
-    """Return the slots of stored examples, sorted.
+def _checked_names(name: str, ids: Any) -> np.ndarray | None:
+    """Return ids that are distinct strings as an array of objects of one axis, or None if they are not strings."""
+    given = np.atleast_1d(check_labels(name, ids))
+    if given.dtype.kind not in "UO" or given.ndim != 1 or given.size == 0:
+        return None
+    strings = given.astype(object)
+    if not all(isinstance(each, str) for each in strings):
+        raise TypeError(f"{name} must be all integers or all strings")
+    distinct, counts = np.unique(strings, return_counts=True)
+    if distinct.size < strings.size:
+        raise ValueError(f"{name} must be distinct: {distinct[counts > 1][0]!r} is named twice")
+    if "" in distinct:
+        raise ValueError(f"{name} must not be empty strings")
+    return strings
+
+
+def _check_kind(name: str, ids: np.ndarray, names: ExampleNames | None) -> None:
+    """Raise TypeError if ids are strings but those of the stored examples are integers, or the reverse."""
+    kinds = ("integers", "strings")
+    if (ids.dtype.kind != "i") != (names is not None):
+        stored, given = kinds[names is not None], kinds[ids.dtype.kind != "i"]
+        raise TypeError(f"{name} must be {stored} like those of the stored examples, got {given}")
+
+
+def known_slots(examples: StoredExamples, ids: Any, names: ExampleNames | None) -> np.ndarray:
+    """Return the slots of stored examples, sorted. ``names`` are those of the examples if their ids are strings.
 
     Raises
     ------
     KeyError
         If an id is not stored.
     TypeError, ValueError
-        If ``ids`` are not distinct integers.
+        If ``ids`` are not distinct, or of another type than those of the stored examples.
     """
-    ids = check_ids(ids)
-    slots = slots_of_examples(examples, ids)
-    check_known(ids, slots)
+    given = _checked_names("ids", ids)
+    if given is None:
+        given = check_ids(ids)
+    _check_kind("ids", given, names)
+    numbers = given if names is None else names.named(given.tolist())
+    slots = slots_of_examples(examples, numbers)
+    check_known(given, slots)
     return np.sort(slots)

@@ -92,7 +92,7 @@ _LABELS_PER_LEVEL = 400  # most candidates per level of a balanced tree, if ther
 _FEWEST_LISTED = 16  # candidates from the index that are scored with all their weights
 _SHARE_LISTED = 1 / 64  # share of the candidates from the index, if that is more
 _FURTHER_ENTRIES = 2  # entries read for each label found, which only add to its score; none in training
-_MOST_RANKED = 16  # wanted labels, above which trees are searched as well
+_MOST_RANKED = 16  # number of requested labels above which trees are also searched
 _WIDER_IN_TRAINING = 2  # times the leaves and listed labels, for harder negatives
 
 # The same for label sets, beyond the common labels.
@@ -102,7 +102,7 @@ _LISTED_FOR_A_LABEL = 12  # candidates per label that a row has on average, if t
 _WIDER_LISTS_IN_TRAINING = 3
 
 # The inverted index and the digest of a head.
-_LIGHTEST_LISTED_OF_SETS = 0.1  # the many small weights from hard negatives find nothing
+_LIGHTEST_LISTED_OF_SETS = 0.1  # the many small weights from hard negatives do not help to find labels
 _ROWS_WORTH_A_LAYOUT = 64  # laying scorers out takes about as long as scoring this many rows without it
 _GROWTH_LISTED = 1.25  # growth factor of the number of labels after which the index is rebuilt
 _MANY_LABELS = 1000  # reading this many scorers takes a few milliseconds
@@ -116,7 +116,7 @@ _DENSE_TREES = 8
 # Use more trees if classes have at least this many examples on average. Very many labels of one dense example each need
 # only one tree: lists of similar scorers find them, and nothing is trained.
 _MORE_TREES, _MANY_EXAMPLES = 12, 16
-_SPARSE_TREES = 2  # sparse rows have the inverted index, too
+_SPARSE_TREES = 2  # sparse rows also have the inverted index
 _DENSE_LEAVES, _SPARSE_LEAVES = 1.5, 1  # leaves searched for each tree
 _LABELS_BEFORE_MORE_LEAVES = 512  # dense rows search more leaves for each doubling of labels beyond this
 _DENSE_MULTIPLIER, _SPARSE_MULTIPLIER = 2.0, 1.0  # c
@@ -333,7 +333,7 @@ class LabelIndex:
         self.without_trees = self.scores_all = False
 
     def questions(self, rows: Rows) -> Questions:
-        """Return rows as queries for labels."""
+        """Return queries for the labels of rows."""
         return all_of(rows if self.scores_all else routed(rows), rows)
 
     def teach_routers(self, routed_rows: Rows, labels: np.ndarray, options: LabelOptions, *, afresh: bool) -> None:

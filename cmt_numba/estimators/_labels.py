@@ -35,7 +35,9 @@ def check_unmixed(name: str, labels: Any) -> None:
         are_strings = [isinstance(label, str) for label in array.ravel().tolist()]
         if any(are_strings) and not all(are_strings):
             other = array.ravel()[are_strings.index(False)]
-            raise TypeError(f"{name} must not mix strings with {type(other).__name__}, such as {other!r:.50}")
+            raise TypeError(
+                f"{name} must not mix strings with values of type {type(other).__name__}, such as {other!r:.50}"
+            )
     elif not hasattr(labels, "dtype") and not are_kept(labels, array):
         raise TypeError(
             f"{name} must hold labels of one type: an array of {array.dtype} would change some of them; "
@@ -45,6 +47,8 @@ def check_unmixed(name: str, labels: Any) -> None:
 
 def check_classes(y: Any, classes: Any) -> tuple[Any, np.ndarray | None]:
     """Check and return the classes of rows, and an array of the expected classes or None."""
+    if type(y) is np.ndarray and y.ndim == 1 and y.dtype.kind in "biuS" and classes is None:
+        return y, None  # NumPy cannot change these labels
     y = y if y is None or scipy.sparse.issparse(y) else check_labels("y", y)
     return y, None if classes is None else np.ravel(check_labels("classes", classes))
 
@@ -145,7 +149,7 @@ def check_targets(y: Any) -> None:
     if isinstance(y, np.ndarray) and y.ndim == 1 and y.dtype.kind in "biuUS":
         return
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # about few examples per class, the usual case
+        warnings.simplefilter("ignore", UserWarning)  # the warning about few examples per class, which are usual here
         check_classification_targets(y)
 
 
@@ -177,4 +181,25 @@ def are_among(known: np.ndarray, labels: np.ndarray) -> np.ndarray:
 def check_expected(y: np.ndarray, expected: np.ndarray) -> None:
     """Raise ValueError unless all classes are among the expected ones, which are sorted."""
     if not np.all(are_among(expected, y)):
-        raise ValueError("y must hold only classes that are named in classes: add the others, or pass classes=None")
+        raise ValueError("y must contain only classes that are listed in classes: add the others, or pass classes=None")
+
+
+def positions_of(labels: Any, classes: np.ndarray) -> np.ndarray:
+    """Return the positions of labels among all classes, sorted.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If a label is unknown, or if no class would be left.
+    """
+    labels = np.ravel(label_array("labels", labels))
+    if labels.size == 0:
+        return np.empty(0, np.int64)
+    in_common, labels = in_one_type("labels", classes, labels)
+    unknown = np.setdiff1d(labels, in_common)
+    if unknown.size > 0:
+        raise ValueError(f"labels must be among the {classes.size} known classes, but {unknown.tolist()[0]!r} is not")
+    positions = np.searchsorted(in_common, np.unique(labels))
+    if positions.size == classes.size:
+        raise ValueError("labels must not name all classes: call fit to start anew")
+    return positions

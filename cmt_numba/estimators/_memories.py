@@ -214,7 +214,7 @@ class Memories:
 
 
 def _positions(ids: np.ndarray, asked: np.ndarray) -> np.ndarray:
-    """Return the positions of the ids ``asked`` in ``ids``, which is sorted; NONE for ids that are not in it."""
+    """Return the positions of the ids ``asked`` in the sorted ``ids``; NONE for missing ids."""
     if ids.size == 0:
         return np.full(np.shape(asked), NONE, np.int64)
     rows = np.minimum(np.searchsorted(ids, asked), ids.size - 1)
@@ -227,7 +227,7 @@ def _looked_up(table: np.ndarray, rows: np.ndarray) -> np.ndarray:
 
 
 class FurtherKeyWorth(NamedTuple):
-    """The probability that the nearest key is right, for own and for further keys: logistic in its similarity.
+    """The probability that the nearest key is correct, for own and for further keys: logistic in its similarity.
 
     Further keys are rewarded queries. Queries may be more similar to each other than to the keys, so the nearest
     further key is weaker evidence than the nearest own key. How much weaker depends on the data. The similarity to a

@@ -218,7 +218,7 @@ class CMTMultilabelClassifier(ClassifierMixin, MemoryEstimator):
             rows, weights = rows.take(kept), weights[kept]
             names, answers = further_labels(labels_of(Y, kept), known.names, known.pair, kept.size)
         if answers.shape[1] < known.n_columns:
-            raise ValueError(f"Y must have at least the {known.n_columns} columns of before, got {answers.shape[1]}")
+            raise ValueError(f"Y must have at least {known.n_columns} columns like the first Y, got {answers.shape[1]}")
 
         def learn(model: MultilabelModel) -> MultilabelModel:
             model.learn(LabelledRows(rows, answers, weights), names, self, afresh=False)
@@ -259,7 +259,7 @@ class CMTMultilabelClassifier(ClassifierMixin, MemoryEstimator):
         if self.threshold != F1:
             return float(self.threshold)
         if self._model.threshold is None:
-            raise ValueError('threshold="f1" is learned by fit: fit again, or set a number')
+            raise ValueError('threshold="f1" is learned by fit: call fit again, or set a number')
         return self._model.threshold
 
     @keeps_interpreter

@@ -11,13 +11,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._forest import NONE, Rows, as_matrix, top_k
+from .._forest import NONE, Rows, as_matrix, measure_rows, top_k
 
 METRICS = ("euclidean", "cosine")
 
 _SCORES_AT_ONCE = 1 << 21  # in a block of rows, 8 MB
 _VALUES_AT_ONCE = 1 << 20  # in a block of pairs that are compared in float64
-_FURTHER = 8  # examples selected beyond those wanted
+_FURTHER = 8  # additional examples selected
 _ROUNDING = 2.0**-20  # relative to the squared lengths of two rows: squared distances closer than this are equal
 
 
@@ -33,11 +33,11 @@ class NeighborTable(NamedTuple):
 
 def row_lengths(X: Any) -> np.ndarray:
     """Return the Euclidean length of each row of a dense or CSR matrix as float32, and 1 for rows of zeros."""
-    if isinstance(X, np.ndarray):
-        squares = np.einsum("ij,ij->i", X, X, dtype=np.float64)
-    else:
-        n_rows, values = X.shape[0], X.data.astype(np.float64)
-        squares = np.bincount(np.repeat(np.arange(n_rows), np.diff(X.indptr)), values * values, n_rows)
+    if not isinstance(X, np.ndarray):
+        lengths = np.empty(X.shape[0], np.float32)
+        measure_rows(X.data.astype(np.float32, copy=False), X.indptr.astype(np.int64), lengths)
+        return lengths
+    squares = np.einsum("ij,ij->i", X, X, dtype=np.float64)
     return np.sqrt(np.where(squares > 0.0, squares, 1.0)).astype(np.float32)
 
 

@@ -33,7 +33,7 @@ from ._values import Components, DistinctVectors, ValueStore, digests_of, digest
 _KEY_TREES, _VALUE_TREES = 4, 1
 _VALUE_LEAVES = 4  # searched per tree: a predicted value seldom equals a stored one
 _SURE_MARGIN, _SURE_MARGIN_OF_KEYS = 0.2, 0.75  # taught routers decide new rows with smaller margins
-_SPARE_ANSWERS = 8  # hits beyond those wanted, because several keys may lead to one memory
+_SPARE_ANSWERS = 8  # additional hits, because several keys may lead to one memory
 _ROWS_AT_FIRST, _MOST_ROWS = 32, 512  # sizes of the first and the largest block that rewards are learned in
 
 
@@ -192,7 +192,7 @@ class RetrievalModel:
 
     @property
     def forest(self) -> Forest:
-        """The forest of the trees."""
+        """The forest."""
         return self.tree._forest
 
     @property

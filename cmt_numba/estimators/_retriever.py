@@ -187,7 +187,7 @@ class CMTRetriever(MemoryEstimator):
         values = as_values(np.arange(X.shape[0]) if y is None else y, X.shape[0])
         self._check_parameters()
         if self.search == "value" and values.ndim != 2:
-            raise ValueError('y must hold vectors to be searched by value; with other objects use search="key"')
+            raise ValueError('y must contain vectors for search="value": use search="key" for other values')
         rows, weights = check_rows(X), check_sample_weight(sample_weight, X.shape[0])
         rows, values, weights = present_values(rows, values, weights, numbered=y is None)
         model = fresh._model = RetrievalModel.new(self, rows, values)
@@ -265,7 +265,9 @@ class CMTRetriever(MemoryEstimator):
         rows = self._checked(X)
         flat = check_memory_ids(np.ravel(unmasked("ids", ids)), np.size(ids))
         if np.ndim(ids) not in (1, 2) or np.shape(ids)[0] != rows.n_rows:
-            raise ValueError(f"ids must hold one row for each of the {rows.n_rows} rows of X, got {np.shape(ids)}")
+            raise ValueError(
+                f"ids must have one row for each of the {rows.n_rows} rows of X, got shape {np.shape(ids)}"
+            )
         ids = flat.reshape(rows.n_rows, -1)
         rewards = np.asarray(unmasked("rewards", rewards))
         rewards = check_rewards(rewards.reshape(ids.shape) if rewards.size == ids.size else rewards, ids)
@@ -277,7 +279,7 @@ class CMTRetriever(MemoryEstimator):
     def remove(self, ids: Any) -> Self:
         """Remove memories with all their keys and values.
 
-        Their ids are not used again. What was learned from them stays.
+        Their ids are never reused. Weights learned from them stay.
 
         Parameters
         ----------
@@ -336,7 +338,7 @@ class CMTRetriever(MemoryEstimator):
     def set_values(self, ids: Any, y: Any) -> Self:
         """Replace the values of memories.
 
-        Their ids and keys stay, and so does what was learned from the old values.
+        Their ids and keys stay, and so do weights learned from the old values.
 
         Parameters
         ----------

@@ -31,9 +31,9 @@ def as_values(y: Any, n_rows: int, *, objects: bool = False) -> Any:
     values = scipy.sparse.csr_array(y) if scipy.sparse.issparse(y) else _as_array(y, objects)
     if values.shape[:1] != (n_rows,):
         n_values = values.shape[0] if values.ndim else 1
-        raise ValueError(f"y must hold one value for each of the {n_rows} rows of X, got {n_values}")
+        raise ValueError(f"y must have one entry for each of the {n_rows} rows of X, got {n_values}")
     if values.ndim == 2 and not np.all(np.isfinite(values.data if scipy.sparse.issparse(values) else values)):
-        raise ValueError("y must be finite: it holds NaN or infinity")
+        raise ValueError("y must be finite, but contains NaN or infinity")
     return values
 
 
@@ -93,7 +93,7 @@ class ValueStore:
         more = as_values(y, n_rows, objects=not self.are_vectors and not hasattr(y, "ndim"))
         if self._some.ndim != more.ndim or self._some.shape[1:] != more.shape[1:]:
             known = f"vectors of {self.width} numbers" if self.are_vectors else "objects"
-            raise ValueError(f"y must hold {known} like the values before, not an array of shape {more.shape}")
+            raise ValueError(f"y must contain {known} like the values before, got an array of shape {more.shape}")
         return more
 
     def with_more(self, more: Any) -> ValueStore:
@@ -113,7 +113,7 @@ class ValueStore:
         return ValueStore(self.take(places))
 
     def _in_one_type(self, more: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return stored and further values in one type: objects if no other type keeps all values exactly."""
+        """Return stored and further values in one type: objects if no other type represents all values exactly."""
         values: np.ndarray = self._some
         if values.dtype == more.dtype:
             return values, more
@@ -227,12 +227,12 @@ class DistinctVectors:
             If two vectors have the same number, or one vector has two numbers.
         """
         if digests.shape != (numbers.size, _DIGEST_SIZE):
-            raise ValueError(f"vectors must have digests of {_DIGEST_SIZE} bytes each")
+            raise ValueError(f"each vector must have a hash of {_DIGEST_SIZE} bytes")
         distinct = cls()
         distinct._digests = dict(zip(numbers.tolist(), map(bytes, digests), strict=True))
         distinct._numbers = {digest: number for number, digest in distinct._digests.items()}
         if len(distinct._numbers) < numbers.size:
-            raise ValueError("vectors must be distinct, and have distinct numbers")
+            raise ValueError("vectors and their numbers must be distinct")
         return distinct
 
     def copied(self) -> DistinctVectors:

@@ -176,7 +176,7 @@ class Run(NamedTuple):
     us_per_query: float
     by_probes: list[tuple[float, float]]  # the main measure and the microseconds per query for each number of leaves
     profile: TreeProfile | None
-    answers: Any  # predictions of the last run, if its details are wanted
+    answers: Any  # predictions of the last run, if details are requested
     calibration: dict[str, list[float]]
 
 
@@ -202,7 +202,7 @@ def plan_of(
     seeds = [check_integer("seeds", seed, 0, 2**32 - 1) for seed in seeds]
     probes = [check_integer("probes", n_probes, 1) for n_probes in probes]
     if not seeds:
-        raise ValueError("seeds must hold at least one seed")
+        raise ValueError("seeds must contain at least one seed")
     if folds is not None:
         check_integer("folds", folds, 2)
     if n_passes is not None:
@@ -221,14 +221,14 @@ def checked_data(data: Split, plan: Plan) -> Split:
     if (X_test is None) != (y_test is None):
         raise ValueError("X_test and y_test must be given together, or both be omitted")
     if plan.folds is not None and X_test is not None:
-        raise ValueError("folds divide X: leave out folds, or X_test and y_test")
+        raise ValueError("folds and X_test cannot be combined: omit folds, or X_test and y_test")
     if plan.folds is not None and plan.folds > n_rows_of(X):
         raise ValueError(f"folds must be at most the number of examples, {n_rows_of(X)}, got {plan.folds}")
     if (texts_test is None) != (texts is None or X_test is None):
-        raise ValueError("texts_test must be given if there are both texts and X_test, and omitted otherwise")
+        raise ValueError("texts_test must be given if and only if both texts and X_test are given")
     for name, of_texts, rows in (("texts", texts, X), ("texts_test", texts_test, X_test)):
         if of_texts is not None and len(of_texts) != n_rows_of(rows):
-            raise ValueError(f"{name} must hold a text for each of {n_rows_of(rows):,} rows, got {len(of_texts):,}")
+            raise ValueError(f"{name} must have one entry for each of the {n_rows_of(rows)} rows, got {len(of_texts)}")
     X, y = indexable(X, y)
     return data._replace(X=X, y=y)
 

@@ -149,7 +149,9 @@ def _places_of(found: np.ndarray, ids: np.ndarray) -> np.ndarray:
     place = order[np.minimum(np.searchsorted(ids[order], found), ids.size - 1)]
     there = found != NONE
     if not np.array_equal(ids[place][there], found[there]):
-        raise ValueError("keys must be those of all memories stored: the tree has returned another memory")
+        raise ValueError(
+            "keys must contain the keys of all stored memories, but the tree returned a memory that is missing"
+        )
     return np.where(there, place, NONE)
 
 

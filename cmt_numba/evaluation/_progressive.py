@@ -11,7 +11,7 @@ import scipy.sparse
 from sklearn.exceptions import NotFittedError
 
 from .._change import progress_bar
-from .._validation import check_integer, check_real
+from .._validation import check_entries, check_integer, check_real
 from ._json import to_json
 from ._tasks import TALLIES, MulticlassTally, Tally, answer, n_rows_of, slice_rows, task_of
 
@@ -53,8 +53,7 @@ def growing_batches(X: Any, y: Any, *, share: float = 0.01, most: int = 1000) ->
     """
     share, most = check_real("share", share, 0.0, 1.0), check_integer("most", most, 1)
     n = n_rows_of(X)
-    if n_rows_of(y) != n:
-        raise ValueError(f"y must have one row for each of the {n} rows of X, got {n_rows_of(y)}")
+    check_entries("y", n_rows_of(y), n)
     X, y = (part.tocsr() if scipy.sparse.issparse(part) else part for part in (X, y))
     return _batches(X, y, n, share, most)
 
@@ -223,7 +222,7 @@ class _Progressive:
     def result(self) -> ProgressiveResult:
         """Return the result."""
         if self._tally is None:
-            raise ValueError("batches must hold at least one batch")
+            raise ValueError("batches must contain at least one batch")
         if self._sums[0] > self._curve["n_examples"][-1]:
             self._add_point()
         timed = _BATCHES_OF_COMPILING if len(self._n_rows) > _BATCHES_OF_COMPILING else 0

@@ -85,7 +85,7 @@ def check_rivals(names: Sequence[str], task: str, texts: Any) -> list[str]:
         if name not in RIVALS:
             raise ValueError(f"rivals must be among {', '.join(RIVALS)}, got {name!r:.50}")
     if names and task == "retrieval":
-        raise ValueError("rivals are for classes and labels; there are none for retrieval: omit them")
+        raise ValueError("rivals exist for classes and labels, but not for retrieval: omit rivals")
     if "bm25" in names and texts is None:
         raise ValueError("the rival 'bm25' needs texts")
     return list(dict.fromkeys(names))

@@ -53,7 +53,9 @@ class ArraysSource(Source):
             if not scipy.sparse.issparse(X):
                 X = np.asarray(X)
             if X.ndim != 2 or X.dtype.kind not in "fiub" or X.shape[1] == 0:
-                raise FormatError(self.path, f"X must be numbers of shape (rows, features), got {X.dtype} of {X.shape}")
+                raise FormatError(
+                    self.path, f"X must be numbers of shape (rows, features), got {X.dtype} of shape {X.shape}"
+                )
             width = self.options.n_features
             if scipy.sparse.issparse(X):
                 X = scipy.sparse.csr_array(X, dtype=np.float32)
@@ -108,7 +110,9 @@ class ArraysSource(Source):
             X, y = arrays, None
         elif isinstance(arrays, dict):
             if "X" not in arrays:
-                raise FormatError(self.path, f"must have an array X, but has only {', '.join(arrays) or 'no arrays'}")
+                raise FormatError(
+                    self.path, f"must contain an array X, but contains {', '.join(arrays) or 'no arrays'}"
+                )
             X, y = arrays["X"], arrays.get("y", arrays.get("Y"))
         else:
             X, y = arrays, None

@@ -29,7 +29,9 @@ def kinds_of(given: Sequence[str]) -> dict[str, str]:
     for entry in given:
         name, equals, kind = entry.rpartition("=")
         if not equals or kind not in KINDS:
-            raise ValueError(f"kinds of columns must be COLUMN=KIND with a kind of {', '.join(KINDS)}, got {entry!r}")
+            raise ValueError(
+                f"kinds of columns must be COLUMN=KIND, where KIND is one of {', '.join(KINDS)}, got {entry!r}"
+            )
         kinds[name] = kind
     return kinds
 
@@ -37,8 +39,8 @@ def kinds_of(given: Sequence[str]) -> dict[str, str]:
 class KindsOfColumns:
     """The kinds of the columns of a file: those given, and the others by their values.
 
-    A column is of numbers if all its values are. Otherwise it is of categories if, in the rows where that shows first,
-    a value occurs at least twice and has at most five words on average. All other columns are text.
+    A column is of numbers if all its values are. Otherwise it is of categories if, in the first rows that decide it, a
+    value occurs at least twice and has at most five words on average. All other columns are text.
 
     Parameters
     ----------
@@ -61,7 +63,7 @@ class KindsOfColumns:
         for name in self._kinds:
             if name not in columns:
                 shown = ", ".join(map(repr, columns))
-                raise FormatError(path, f"has no column {name!r} of features to give a kind, but {shown}")
+                raise FormatError(path, f"has no feature column {name!r} for the given kind, but {shown}")
         self.unknown = [name for name in columns if name not in self._kinds]
 
     def look_at(self, frame: Any) -> None:

@@ -86,7 +86,9 @@ def open_data(path: str | PathLike[str], options: ReadOptions | None = None, **c
         check_file(file)
     source = FORMATS[options.format or format_of(path)](path, options)
     if options.as_text and (not isinstance(source, TableSource) or not options.text):
-        raise ValueError(f"texts are read from columns of tables: name them with text, or read {path} without as_text")
+        raise ValueError(
+            f"texts can be read only from columns of tables: name the columns with text, or read {path} without as_text"
+        )
     if options.kinds and not isinstance(source, TableSource):
         raise ValueError(f"only columns of tables have kinds, and {path} is {source.format}; leave out kinds")
     if options.labels_file is not None and options.with_labels and source.format != ArraysSource.format:

@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse
 
-from .._forest import MOST_FEATURES
 from ._labels import MOST_LABELS, complaint_about_labels, indicator, label_list
 from ._source import Batch, ReadOptions, Source
 from ._text import FormatError, LineBlock, first_line, read_blocks
 
+_MOST_FEATURES = 2**31 - 1  # most that kernels can index; defined here so that reading a file does not import Numba
 _FLOAT32_MOST = float(np.finfo(np.float32).max)
 
 
@@ -66,7 +66,7 @@ class ExtremeSource(Source):
     def _scanned(self) -> ReadOptions:
         _, n_features, _ = self._header()
         if self.options.task == "multiclass":
-            raise FormatError(self.path, "rows of this format have any number of labels; choose the task multilabel")
+            raise FormatError(self.path, "rows of this format may have several labels; choose the task multilabel")
         if self.options.n_features is not None and self.options.n_features < n_features:
             reason = f"has {n_features} features, more than the given {self.options.n_features}; raise n_features"
             raise FormatError(self.path, reason, line=1)
@@ -76,8 +76,8 @@ class ExtremeSource(Source):
         found = re.fullmatch(rb"\s*(\d+)\s+(\d+)\s+(\d+)\s*", first_line(self.path))
         if found is None or int(found[2]) == 0:
             raise FormatError(self.path, "must be three integers: rows, features, labels", line=1)
-        if max(int(found[2]), int(found[3])) > MOST_FEATURES:
-            raise FormatError(self.path, f"has more than {MOST_FEATURES} features or labels", line=1)
+        if max(int(found[2]), int(found[3])) > _MOST_FEATURES:
+            raise FormatError(self.path, f"has more than {_MOST_FEATURES} features or labels", line=1)
         return int(found[1]), int(found[2]), int(found[3])
 
     def _chunks(self, options: ReadOptions) -> Iterator[Batch]:
@@ -178,8 +178,8 @@ class _Shape(NamedTuple):
             if colon > 0 and index.isdigit():
                 if int(index) >= end:
                     end = int(index) + 1
-                    if end > MOST_FEATURES:
-                        reason = f"feature {int(index)} is too large: there can be {MOST_FEATURES} features at most"
+                    if end > _MOST_FEATURES:
+                        reason = f"feature {int(index)} is too large: there can be {_MOST_FEATURES} features at most"
                         raise FormatError(source.path, reason, line=number)
                 if not several:
                     several = b"," in line or b":" in line.split(None, 1)[0]

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from .._validation import label_array
+from .._arrays import label_array
 from ._kinds import KindsOfColumns, as_numbers, kinds_of
 from ._labels import complaint_about_labels, indicator, is_name, label_list, whole_number
 from ._source import Batch, ReadOptions, Source
@@ -144,7 +144,11 @@ class TableSource(Source):
         numbers = self._floats(column, first_row).astype(np.float32)
         missing = np.flatnonzero(np.isnan(numbers))
         if missing.size > 0:
-            raise FormatError(self.path, f"column {name!r} has no value", row=first_row + int(missing[0]))
+            raise FormatError(
+                self.path,
+                f"column {name!r} has no value; fill it in, or exclude the row",
+                row=first_row + int(missing[0]),
+            )
         return numbers
 
     def _lists_of_numbers(self, column: Any, name: str, first_row: int) -> np.ndarray:
@@ -241,7 +245,7 @@ class ParquetSource(TableSource):
         for path, file in files:
             if set(file.schema_arrow.names) != set(names):
                 raise FormatError(
-                    path, f"has other columns than {files[0][0].name}: {_listed(file.schema_arrow.names)}"
+                    path, f"has different columns from {files[0][0].name}: {_listed(file.schema_arrow.names)}"
                 )
         self.extent = sum(file.metadata.num_rows for _, file in files)
         return list(names)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse
 
-from .._validation import label_array
+from .._arrays import label_array
 from ._labels import complaint_about_labels, indicator, is_name, label_list, whole_number
 from ._source import Batch, ReadOptions, Source
 from ._text import FormatError, LineBlock, read_blocks
@@ -82,7 +82,7 @@ def _parsed_line(line: str, options: ReadOptions) -> _Line:
     """Return the parts of a line; raise ValueError if it is malformed."""
     head, bar, body = line.partition("|")
     if not bar:
-        raise ValueError("has no |, which separates the label from the features")
+        raise ValueError("has no | between the label and the features")
     features: list[tuple[str, float]] = []
     for part in body.split("|"):
         names = part.split()
@@ -104,7 +104,7 @@ def _name_and_number(text: str) -> tuple[str, float]:
     try:
         value = float(number)
     except ValueError:
-        raise ValueError(f"{text!r} is not a name, or a name:number") from None
+        raise ValueError(f"{text!r} is neither a name nor name:number") from None
     if not isfinite(value):
         raise ValueError(f"{text!r} is not finite")
     return name, value
@@ -124,7 +124,7 @@ def _parsed_head(head: str, options: ReadOptions) -> Any:
     if options.task == "multilabel":
         labels = label_list(label)
         if labels is None:
-            raise ValueError(f"labels {label!r} are not integers")
+            raise ValueError(f"labels {label!r} must be integers")
         complaint = complaint_about_labels(labels, None)
         if complaint is not None:
             raise ValueError(complaint)

@@ -58,7 +58,7 @@ SchemaRow = tuple[object, ...]
 class ExtraTables(NamedTuple):
     """Further tables of the database, which change in the same transactions as the entries."""
 
-    statements: tuple[str, ...]  # that create the tables
+    statements: tuple[str, ...]  # statements that create the tables
     allows: Callable[[list[SchemaRow]], bool]  # whether rows of SQLite's schema (type, name, table, SQL) describe them
 
 
@@ -93,7 +93,7 @@ def _leave_to_the_parent() -> None:
     global _opening
     _opening = threading.Lock()
     for connection in _connections:
-        connection.turn = threading.RLock()  # another thread of the parent may have held it
+        connection.turn = threading.RLock()  # another thread of the parent may have held the lock
     for database in _open:
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(database._connection))
 
@@ -229,7 +229,7 @@ class EntryDatabase:
         """Return a connection to a copy of the journal in memory, even while another process changes the journal."""
         contents, log_bytes = self._read_together()
         if _is_blank(self.path, contents):
-            reason = "is empty: nothing has been stored yet; open it without read_only to begin"
+            reason = "is empty; open it without read_only to begin"
             raise FileFormatError(self.path, reason)
         with self._translated_errors():
             options: Any = {"isolation_level": None, "check_same_thread": False}
@@ -253,7 +253,7 @@ class EntryDatabase:
             before, log = log, _read_if_any(log_path)
             if log[: _HEADER.size] == before[: _HEADER.size]:
                 return contents, log
-        raise AlreadyOpenError(f"{self.path.parent} is changing faster than it can be read; try again")
+        raise AlreadyOpenError(f"{self.path.parent} changes faster than it can be read; try again")
 
     def _prepare(self) -> bool:
         """Lock and check the database; return whether it has no entries."""
@@ -306,7 +306,9 @@ class EntryDatabase:
         schema, entries = self._schema(), ("table", "entries", "entries", _SCHEMA)
         others = [row for row in schema if row != entries]
         if entries not in schema or not (self._tables.allows(others) if self._tables else not others):
-            reason = "has other tables than a journal" if self._tables is None else "is not the journal of such a store"
+            reason = (
+                "does not have the tables of a journal" if self._tables is None else "is not the journal of a store"
+            )
             raise FileFormatError(self.path, reason)
         # Checking all tables and indexes would take long; other damage raises when it is read.
         found = self._run("PRAGMA quick_check(1)" if self._tables is None else "PRAGMA quick_check(entries)")

@@ -157,7 +157,7 @@ class _TreeForm:
         evicted = forest.last_evicted if forest.last_evicted.size > 0 else None
         return answer, Entry(name, operation.stored(arguments), fingerprint(tree), evicted, self.journal.identity)
 
-    # What queries change
+    # Changes by queries
 
     def draw_word(self) -> int:
         """Return 64 bits of the random stream for queries. Losing a draw does no harm."""
@@ -253,7 +253,7 @@ class _TreeForm:
             else:
                 operation.call(made, arguments)
             if forest.evicts is not None and forest.evicts.size > 0:
-                raise ValueError("it lists more evicted memories than were evicted")
+                raise ValueError("it lists memories as evicted that were not")
         except (LookupError, TypeError, ValueError):
             # If the trees differ from those before, a node that a query explored may not exist. Such errors are
             # ignored; a missing memory is detected by the number of memories.
@@ -431,7 +431,7 @@ class DurableTree(ContextualMemoryTree):
         return self._journal.folder.database
 
     def _transaction(self, work: Callable[[], T]) -> T:
-        """Make all changes of ``work``, and what it writes to further tables, or nothing of it."""
+        """Make all changes of ``work``, including its writes to further tables, or none of them."""
         return self._journal.transaction(work)
 
     def check_invariants(self) -> None:
@@ -475,7 +475,7 @@ class DurableTree(ContextualMemoryTree):
         self._form.change("remove", {"ids": ids})
 
     def replace(self, ids: Any, X: Any, *, progress: bool = False) -> None:
-        """Give memories other keys; see :meth:`ContextualMemoryTree.replace`."""
+        """Replace the keys of memories; see :meth:`ContextualMemoryTree.replace`."""
         self._form.change("replace", {"ids": ids, "X": X}, progress=progress)
 
     def reroute(self, n: int, *, progress: bool = False) -> None:
@@ -501,7 +501,9 @@ class DurableTree(ContextualMemoryTree):
         TypeError
             Always.
         """
-        raise TypeError("a file is loaded by ContextualMemoryTree.load; a folder is opened by DurableTree(path)")
+        raise TypeError(
+            "DurableTree cannot load a file: use ContextualMemoryTree.load, or DurableTree(path) for a folder"
+        )
 
     def __reduce__(self) -> tuple[Any, ...]:
         return ContextualMemoryTree.__new__, (ContextualMemoryTree,), self.__getstate__()

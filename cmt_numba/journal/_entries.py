@@ -44,7 +44,7 @@ class Operation(NamedTuple):
     method: str | Callable[..., Any]
     parameters: Mapping[str, str]  # parameter of the method by argument name in entries
     defaults: Mapping[str, Any] = MappingProxyType({})  # defaults of arguments that an entry may omit
-    notes_returned: bool = True  # whether it may change which memories were returned last
+    notes_returned: bool = True  # whether it notes memories as returned
 
     def stored(self, arguments: Arguments) -> Arguments:
         """Return arguments under their names in entries."""
@@ -84,7 +84,7 @@ def find_operation(table: Mapping[Any, Operation], name: str, version: int, *of:
     """
     operation = table.get((*of, name, version))
     if operation is None:
-        raise ValueError(f"its operation {name!r:.50} of version {version} is unknown")
+        raise ValueError(f"its operation {name!r:.50}, version {version}, is unknown")
     return operation
 
 
@@ -194,7 +194,7 @@ def unpack_entry(path: str | os.PathLike[str], sequence: int, packed: bytes) -> 
     """
     contents = unpack_contents(path, f"entry {sequence}", packed, NUMBERS)
     if take(contents.fields, "sequence", int) != sequence:
-        raise ValueError(f"it has the number {contents.fields['sequence']}")
+        raise ValueError(f"its number is {contents.fields['sequence']}")
     described = take(contents.fields, "arguments", dict)
     arguments = {name: _read_argument(name, how, contents.arrays) for name, how in described.items()}
     after, version = take(contents.fields, "after", dict), take({"version": 1} | contents.fields, "version", int)

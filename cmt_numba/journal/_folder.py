@@ -85,7 +85,7 @@ class Folder:
             if self.is_new:
                 self._check_that_nothing_is_lost()
                 if read_only:
-                    reason = "is empty: nothing has been stored yet; open it without read_only to begin"
+                    reason = "is empty; open it without read_only to begin"
                     raise FileFormatError(self.journal_path, reason)
             elif self._acknowledged is None:
                 self._acknowledged = Acknowledged(self._acknowledged_path, read_only=read_only)
@@ -125,14 +125,14 @@ class Folder:
             if _MARK in others:
                 self._check_that_nothing_is_lost()
             if not self._is_left_by_a_crash(others):
-                reason = f"has no journal but other files, such as {others[0]!r}; choose an empty folder"
+                reason = f"has no journal but contains other files, such as {others[0]!r}; choose an empty folder"
                 raise FileFormatError(self.path, reason)
         if not self._read_only:
             with suppress(FileExistsError):
                 os.close(open_file(self.journal_path, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
                 bring_to_disk(self.path)
         elif not there_is_one:
-            reason = "has no journal: nothing is stored here; check the path, or open it without read_only to begin"
+            reason = "has no journal; check the path, or open it without read_only to begin"
             raise FileFormatError(self.path, reason)
 
     def _check_that_nothing_is_lost(self) -> None:
@@ -144,7 +144,7 @@ class Folder:
             numbers.append(last.sequence)
             last.close()
         if any(numbers):
-            reason = f"is empty, but there have been {max(numbers)} changes; restore it from a copy"
+            reason = f"is empty, but {max(numbers)} changes were made; restore it from a copy"
             raise FileFormatError(self.journal_path, reason)
 
     def _is_left_by_a_crash(self, names: list[str]) -> bool:
@@ -182,7 +182,7 @@ class Folder:
         self.identity = identity
         assert self._acknowledged is not None
         if identity not in (None, self._acknowledged.identity):
-            raise FileFormatError(self._acknowledged_path, "is of another journal than the one in the folder")
+            raise FileFormatError(self._acknowledged_path, "does not belong to the journal in the folder")
 
     def entries(self) -> Generator[tuple[int, bytes], None, None]:
         """Yield the entries of the snapshot and of the changes since, with their numbers, and check for gaps.
@@ -203,7 +203,8 @@ class Folder:
         assert self._acknowledged is not None
         if last < self.synced:
             raise FileFormatError(
-                self.journal_path, f"is damaged: it ends with change {last}, but {self.synced} were acknowledged"
+                self.journal_path,
+                f"is damaged: it ends with change {last}, but {self.synced} changes were acknowledged",
             )
 
     def settle(self, last: int) -> None:

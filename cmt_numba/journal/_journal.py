@@ -378,7 +378,7 @@ class Journal:
     def _alone(self) -> Iterator[None]:
         """Lock the object for a change or for writing."""
         if self._is_a_fork() and self._refusal is None:
-            message = f"{self.path} is open in the process that this one was forked from; change it there"
+            message = f"{self.path} was opened by the parent of this process; change it there"
             raise JournalError(message)
         with self._writing:
             if self._refusal is not None:
@@ -389,15 +389,6 @@ class Journal:
         """Return whether this process was forked from the one that opened the folder."""
         return self._process != os.getpid()
 
-    def is_making_a_change(self) -> bool:
-        """Return whether the calling thread is making a change."""
-        if not self._writing.acquire(blocking=False):
-            return False
-        try:
-            return self._is_under_way
-        finally:
-            self._writing.release()
-
     def try_alone(self, work: Callable[[], None]) -> None:
         """Call ``work`` if the object can be changed and no other thread is changing it."""
         if self.is_writable and self._writing.acquire(blocking=False):
@@ -406,7 +397,7 @@ class Journal:
             finally:
                 self._writing.release()
 
-    # What is on disk
+    # Contents of the disk
 
     def sync(self) -> None:
         """Write all changes to disk and wait for it.
@@ -543,9 +534,9 @@ class Journal:
             with _refused_entry(path, sequence):
                 entry = unpack_entry(path, sequence, packed)
                 if entry.name != SNAPSHOT:
-                    raise ValueError("a journal must begin with a snapshot")
+                    raise ValueError("the journal does not begin with a snapshot")
                 if entry.journal is None and entry.version > 1:
-                    raise ValueError("it has no identity of a journal")
+                    raise ValueError("it has no journal identity")
             self.folder.belong(entry.journal)
             made = self._read_snapshot(sequence)
             with _refused_entry(path, sequence):
@@ -555,7 +546,7 @@ class Journal:
                 with _refused_entry(path, sequence):
                     entry = unpack_entry(path, sequence, packed)
                     if entry.journal != self.folder.identity:
-                        raise ValueError("it is of another journal")
+                        raise ValueError("it belongs to another journal")
                     form.replay(made, entry, exact)
                     exact &= form.has_fingerprint(made, entry.after)
                 self.sequence = sequence
@@ -570,7 +561,7 @@ class Journal:
         contents = read_object(path, (self._form.kind,), mmap=False, unread=self._form.unread)
         self._is_verified = not self._form.unread
         if contents.fields.get(IDENTITY) != self.folder.identity:
-            raise FileFormatError(path, "is of another journal than the one in the folder")
+            raise FileFormatError(path, "does not belong to the journal in the folder")
         with refusing(path):
             made = self._form.made_of(contents, values=False)
         self._journal = _Effort(0, 0.0)

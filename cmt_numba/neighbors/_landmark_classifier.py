@@ -10,7 +10,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from .._jit import keeps_interpreter
-from .._validation import Constraint, Integer, OneOf, check_parameters, label_array
+from .._validation import Constraint, Integer, OneOf, check_entries, check_parameters, label_array
 from ._landmark_index import LandmarkIndex
 from ._measures import weights_of
 
@@ -102,8 +102,7 @@ class LandmarkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_classification_targets(y)
         classes, of_examples = np.unique(column_or_1d(label_array("y", y)), return_inverse=True)
         n_rows = np.shape(X)[0]
-        if of_examples.size != n_rows:
-            raise ValueError(f"y must have one class for each of the {n_rows} rows of X, got {of_examples.size}")
+        check_entries("y", of_examples.size, n_rows)
         index.insert(X)
         self.__dict__.update(index_=index, classes_=classes, _classes_of=of_examples)
         return self

@@ -186,12 +186,12 @@ class LandmarkIndex(Saved):
 
     @keeps_interpreter
     def remove(self, ids: Any) -> None:
-        """Remove rows. Their ids are not used again.
+        """Remove rows. Their ids are never reused.
 
         Parameters
         ----------
         ids : int or array-like of int, shape (n,)
-            Ids of stored rows, each named once.
+            Distinct ids of stored rows.
 
         Raises
         ------
@@ -215,7 +215,7 @@ class LandmarkIndex(Saved):
             self._state = self._made(*self._state.lists.all_rows())
 
     def _made(self, rows: np.ndarray, ids: np.ndarray) -> _State:
-        """Return new lists of rows with rising ids."""
+        """Return new lists of rows with ascending ids."""
         self._measure.check_spread(rows)
         n = rows.shape[0]
         n_lists = min(n, self.n_lists or max(1, round(_LISTS * np.sqrt(n))))
@@ -320,18 +320,18 @@ def _lists_from(
     """Return the lists of a file, after checking its arrays."""
     n_lists, n_features = landmarks.shape
     if n_lists == 0 or n_features == 0 or sizes.size != n_lists or origin.size != n_features:
-        raise ValueError("landmarks, sizes and origin must fit together")
+        raise ValueError("landmarks, sizes and origin have inconsistent shapes")
     if rows.shape != (ids.size, n_features) or sizes.min() < 0 or sizes.max() > ids.size or sizes.sum() != ids.size:
-        raise ValueError("rows, ids and sizes must fit together")
+        raise ValueError("rows, ids and sizes have inconsistent shapes")
     if not all(map(fits, (origin, landmarks, rows))):
-        raise ValueError("origin, landmarks and rows must be finite and not too large")
+        raise ValueError("origin, landmarks and rows must be finite and moderate")
     if measure.metric == "cosine" and (np.abs(np.einsum("ij,ij->i", rows, rows) - 1.0) > 1e-3).any():
         raise ValueError("rows must have length 1")
     stops = np.cumsum(sizes)
     rises = np.diff(ids, prepend=-1) > 0
     rises[(stops - sizes)[sizes > 0]] = True
     if not rises.all():
-        raise ValueError("the ids of each list must rise")
+        raise ValueError("the ids of each list must be in ascending order")
     halves = measure.halves(rows)
     spans = [slice(stop - size, stop) for stop, size in zip(stops.tolist(), sizes.tolist(), strict=True)]
     parts = (Part(GrowingColumns(rows[span].copy(), halves[span].copy(), ids[span].copy())) for span in spans)

@@ -196,7 +196,7 @@ def _scan(
     worst: np.ndarray,
     pool: Pool,
 ) -> None:
-    """Add the best rows of a list for each query to the pool, and set ``worst``, the least score of interest.
+    """Add the best rows of a list for each query to the pool, and set ``worst``, the least score that can still enter.
 
     ``worst`` comes from a query's first list with more than ``k`` rows.
     """

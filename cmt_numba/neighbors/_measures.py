@@ -13,7 +13,7 @@ METRICS = ("cosine", "inner_product", "euclidean", "gaussian", "laplacian")
 _KERNELS = ("gaussian", "laplacian")
 _SAMPLE = 1000  # rows whose distances determine the bandwidth
 _LARGEST = 1e15  # float32 can hold the sum of a million squares of it
-_LEAST = 1e-15  # its square keeps its digits in float32
+_LEAST = 1e-15  # its square is a normal number in float32
 _SHORTEST = np.float32(1e-30)
 
 
@@ -40,17 +40,17 @@ class Measure:
     def rows(self, X: Any, n_features: int | None) -> np.ndarray:
         """Return rows in the form for storage and queries: float32, C order, of unit length for cosines."""
         if hasattr(X, "toarray"):
-            raise TypeError("X must be a dense array: use CMTRetriever for sparse rows")
+            raise TypeError("X must be dense: use CMTRetriever for sparse rows")
         rows = np.ascontiguousarray(check_matrix(X, n_features=n_features), np.float32)
         if not np.isfinite(rows).all():
             raise ValueError("X must be finite")
         if self.metric != "cosine":
             if not fits(rows):
-                raise ValueError(f"X must be between -{_LARGEST:g} and {_LARGEST:g}: scale it")
+                raise ValueError(f"X must be between -{_LARGEST:g} and {_LARGEST:g}: scale X")
             return rows
         lengths = np.linalg.norm(rows.astype(np.float64), axis=1, keepdims=True)
         if not lengths.all():
-            raise ValueError("X must not have rows of zeros, which have no cosine: leave them out")
+            raise ValueError("X must not have rows of zeros, which have no cosine: remove them")
         return (rows / lengths).astype(np.float32)
 
     def check_spread(self, rows: np.ndarray) -> None:
@@ -58,7 +58,7 @@ class Measure:
         if self.by_products and self.metric != "cosine":
             spread = float(np.abs(rows - rows[0] if self.by_squares else rows).max())
             if 0.0 < spread < _LEAST:
-                raise ValueError(f"X must differ by at least {_LEAST:g} somewhere, got {spread:g}: scale it")
+                raise ValueError(f"rows of X must differ by at least {_LEAST:g}, got {spread:g}: scale X")
 
     def halves(self, rows: np.ndarray) -> np.ndarray:
         """Return half of the squared lengths of rows, to be subtracted from products, or zeros."""

@@ -47,7 +47,6 @@ from ._container import (
     file_to_write,
     pack_contents,
     read_fields,
-    starts_like_ours,
     unpack_contents,
     verify_arrays,
 )

@@ -124,13 +124,13 @@ def read_sparse_matrix(shape: Any, name: str, arrays: Arrays, *, thorough: bool)
         If an array is missing or invalid. Indices are validated only if ``thorough``.
     """
     if type(shape) is not list or len(shape) != 2 or any(type(n) is not int or not 0 <= n < 2**48 for n in shape):
-        raise ValueError(f"the shape of {name} must be two lengths")
+        raise ValueError(f"the shape of {name} must be two numbers")
     data = read_column("numbers", f"{name}.data", arrays)
     indices, indptr = (_array(arrays, f"{name}.{part}", 1, np.int32, np.int64) for part in ("indices", "indptr"))
     if data.ndim != 1 or indices.size != data.size or indptr.size != shape[0] + 1 or indices.dtype != indptr.dtype:
-        raise ValueError(f"the parts of {name} do not fit together")
+        raise ValueError(f"the parts of {name} are inconsistent")
     if indptr[0] != 0 or indptr[-1] != data.size:
-        raise ValueError(f"{name} is cut off")
+        raise ValueError(f"{name} is truncated")
     if thorough:
         if np.any(indptr[1:] < indptr[:-1]):
             raise ValueError(f"the rows of {name} overlap")

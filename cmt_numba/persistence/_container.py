@@ -20,12 +20,11 @@ from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
-from .._version import __version__
+from .._version import MAGIC, __version__
 
 FORMAT_VERSION = 4
 """The version of the format that is written."""
 
-_MAGIC = b"\x93cmt-numba\r\n\x1a\n\x00\x00"  # not text, and changed by any conversion of line endings
 _PREAMBLE = struct.Struct("<16sIIQ")
 _LONGEST_HEADER = 1 << 16
 _ALIGNMENT = 64  # a cache line, which suffices for any vector instruction
@@ -152,7 +151,7 @@ def _write(file: BinaryIO, contents: Contents, dtypes: Dtypes) -> None:
     ]
     described = {"kind": contents.kind, "library": contents.library, "fields": contents.fields, "arrays": entries}
     header = _header(described, entries)
-    file.write(_PREAMBLE.pack(_MAGIC, FORMAT_VERSION, zlib.crc32(header), len(header)))
+    file.write(_PREAMBLE.pack(MAGIC, FORMAT_VERSION, zlib.crc32(header), len(header)))
     file.write(header)
     for array, entry in zip(arrays.values(), entries, strict=True):
         file.write(bytes(entry["offset"] - file.tell()))
@@ -208,14 +207,6 @@ def bring_to_disk(folder: Path) -> None:
 # Reading
 
 
-def starts_like_ours(path: str | os.PathLike[str]) -> bool:
-    """Return whether a file starts like the files of this library."""
-    if not os.path.isfile(path):
-        return False
-    with open(path, "rb") as file:
-        return file.read(len(_MAGIC)) == _MAGIC
-
-
 def read_fields(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Return the fields of a file without reading its arrays.
 
@@ -265,7 +256,7 @@ def read_contents(
         if not stat.S_ISREG(status.st_mode):
             raise FileFormatError(path, "is not a regular file")
         if not mmap and is_empty_space(file, status.st_size):
-            raise FileFormatError(path, "consists almost entirely of holes; use a complete copy")
+            raise FileFormatError(path, "is mostly empty (a sparse file); use a complete copy")
         try:
             return _read(file, status.st_size, dtypes, lambda name: mmap or name in unread)
         except _DamagedError as error:
@@ -355,7 +346,7 @@ def _read(file: BinaryIO, size: int, dtypes: Dtypes, is_mapped: Callable[[str], 
 def _read_header(file: BinaryIO, size: int) -> tuple[int, dict[str, Any]]:
     """Return the version of the format and the header."""
     preamble = file.read(_PREAMBLE.size)
-    if preamble[: len(_MAGIC)] != _MAGIC[: len(preamble)] or not preamble:
+    if preamble[: len(MAGIC)] != MAGIC[: len(preamble)] or not preamble:
         raise _DamagedError("is not a file of cmt-numba")
     if len(preamble) < _PREAMBLE.size:
         raise _DamagedError(_TRUNCATED)
@@ -366,7 +357,7 @@ def _read_header(file: BinaryIO, size: int) -> tuple[int, dict[str, Any]]:
             "load it with a later version of cmt-numba"
         )
     if length > _LONGEST_HEADER:
-        raise _DamagedError(f"its header cannot be {length} bytes long")
+        raise _DamagedError(f"its header has the invalid length {length}")
     if length > size - _PREAMBLE.size:
         raise _DamagedError(_TRUNCATED)
     header = file.read(length)
@@ -389,7 +380,7 @@ def _refuse(constant: str) -> float:
 def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     members = dict(pairs)
     if len(members) < len(pairs):
-        raise ValueError("a name occurs twice")
+        raise ValueError("a name in its header occurs twice")
     return members
 
 
@@ -401,7 +392,7 @@ def _check_type(value: Any, kind: type, what: str) -> None:
 def _check_count(value: Any, most: int, what: str) -> None:
     _check_type(value, int, what)
     if not 0 <= value <= most:
-        raise _DamagedError(f"{what} cannot be {value}")
+        raise _DamagedError(f"{what} has the invalid value {value}")
 
 
 def _entries(described: dict[str, Any], dtypes: Dtypes, end: int, size: int) -> list[_Entry]:
@@ -413,7 +404,7 @@ def _entries(described: dict[str, Any], dtypes: Dtypes, end: int, size: int) -> 
         if entry.name in entries:
             raise _DamagedError(f"there are two arrays {entry.name!r}")
         if entry.offset != _aligned(end):
-            raise _DamagedError(f"array {entry.name!r} cannot lie at {entry.offset}")
+            raise _DamagedError(f"array {entry.name!r} has the invalid offset {entry.offset}")
         end = entry.offset + entry.n_bytes
         entries[entry.name] = entry
     if end != size:
@@ -438,7 +429,7 @@ def _entry(given: dict[str, Any], dtypes: Dtypes) -> _Entry:
     n_bytes = prod(shape) * dtypes[dtype].itemsize
     _check_count(given.get("bytes"), n_bytes, f"the size of array {name!r}")
     if given["bytes"] != n_bytes:
-        raise _DamagedError(f"array {name!r} cannot have {given['bytes']} bytes")
+        raise _DamagedError(f"array {name!r} has the invalid size {given['bytes']} bytes")
     _check_count(given.get("offset"), 1 << 62, f"the offset of array {name!r}")
     _check_count(given.get("crc32"), 2**32 - 1, f"the checksum of array {name!r}")
     return _Entry(name, dtypes[dtype], tuple(shape), given["offset"], n_bytes, given["crc32"])

@@ -72,7 +72,7 @@ def read_object(
     """
     contents = read_contents(path, DTYPES, mmap=mmap, unread=unread)
     if contents.kind not in kinds:
-        raise FileFormatError(path, f"holds an object of the kind {contents.kind!r}, not {' or '.join(kinds)}")
+        raise FileFormatError(path, f"contains an object of kind {contents.kind!r}, not {' or '.join(kinds)}")
     with refusing(path):
         return upgraded(contents)
 
@@ -206,7 +206,7 @@ def read_generator(name: str, fields: Any) -> np.random.Generator:
         raise ValueError(f"{name} must be a mapping")
     for key, most in _MOST.items():
         if not 0 <= take(fields, key, int) < most:
-            raise ValueError(f"{name} is no state of a generator of random numbers")
+            raise ValueError(f"{name} is not the state of a random number generator")
     bits = np.random.PCG64(0)
     bits.state = {
         "bit_generator": "PCG64",

@@ -1,7 +1,7 @@
 """Forests and heads in files: the arrays of a state under their names, without spare capacity.
 
 Spare capacity is dropped and unused entries are zeroed. Files are therefore as small as possible, equal states give
-equal files, and removed memories leave no trace. The future behaviour of a state does not change.
+equal files, and removed memories leave no trace. A loaded state behaves exactly as the saved one.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def state_of(
         streams = arrays.get(_STREAMS)
         require(streams is not None and streams.dtype == np.uint64, "there are no streams of random numbers")
         assert streams is not None
-        require(streams.shape == (options["n_trees"] + 1,), "there must be a stream of random numbers for each tree")
+        require(streams.shape == (options["n_trees"] + 1,), "every tree must have a stream of random numbers")
         return streams, None
     sparse = take(fields, "sparse", bool)
     numbers = {f"parameters.{name}": value for name, value in options.items()}
@@ -112,7 +112,7 @@ def check_state(state: State, *, thorough: bool, values: bool = True) -> None:
 def check_at_rest(counters: np.ndarray) -> None:
     """Raise InvariantError if the counters of a forest or a head were saved in the middle of a step."""
     for counter, value in AT_REST.items():
-        require(bool(np.all(counters[:, counter] == value)), "a step is unfinished")
+        require(bool(np.all(counters[:, counter] == value)), "an insert is unfinished")
 
 
 # Trimming

@@ -62,7 +62,7 @@ def _values_of(ids: np.ndarray, how: dict[str, Any], arrays: dict[str, np.ndarra
     else:
         values = read_column(how.get("dense"), "_values", arrays)
     if values.shape[0] != n:
-        raise ValueError("there must be one value for each memory")
+        raise ValueError("every memory must have a value")
     return (sparse_matrix if "sparse" in how else column)("_values", values[ids])[1]
 
 

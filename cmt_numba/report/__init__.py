@@ -10,14 +10,26 @@ from .._display import format_value
 from ..evaluation import BatchResult, ProgressiveResult, TreeProfile
 from . import _figures
 from ._bandit import intervals_of, write_bandit_report
-from ._display import METRICS, confused_rows, metric_pairs, profile_pairs, result_pairs, rival_rows, shown_profile
+from ._display import (
+    METRICS,
+    confused_rows,
+    metric_pairs,
+    probe_columns,
+    profile_pairs,
+    result_pairs,
+    rival_rows,
+    shown_profile,
+)
 from ._figures import Drawing
 from ._page import PageTable, require_libraries, write_page
 
 __all__ = ["write_bandit_report", "write_report"]
 
 _MOST_OF_MEASURES = 20.0
-_COLUMNS = {"n_probes": "leaves", "us_per_query": "microseconds per query", "n_examples": "examples"}
+_COLUMNS = {"us_per_query": "microseconds per query", "n_examples": "examples"}
+
+COMPARISON, MISTAKES, LEAVES = "Comparison", "Most frequent mistakes", "By number of leaves searched"
+"""Titles of tables."""
 
 
 def write_report(
@@ -89,7 +101,7 @@ def _drawings(result: ProgressiveResult | BatchResult, profile: TreeProfile | No
         if result.by_shots:
             drawings.append(_figures.error_by_shots(result))
     else:
-        if result.by_probes:
+        if probe_columns(result):
             drawings.append(_figures.error_by_time(result))
         if result.calibration:
             drawings.append(_figures.calibration(result.calibration))
@@ -99,17 +111,17 @@ def _drawings(result: ProgressiveResult | BatchResult, profile: TreeProfile | No
 
 
 def _tables(result: ProgressiveResult | BatchResult, profile: TreeProfile | None) -> list[PageTable]:
-    tables = [PageTable("Quality", metric_pairs(result)), PageTable("Work", _formatted(result_pairs(result)))]
+    tables = [PageTable("Quality", metric_pairs(result)), PageTable("Size and time", _formatted(result_pairs(result)))]
     if profile is not None:
         tables.append(PageTable("Trees", _formatted(profile_pairs(profile))))
     if isinstance(result, BatchResult):
-        for caption, rows in (("Rivals", rival_rows(result)), ("Most confused", confused_rows(result))):
+        for caption, rows in ((COMPARISON, rival_rows(result)), (MISTAKES, confused_rows(result))):
             if rows:
                 tables.append(
                     PageTable(caption, [list(map(format_value, row.values())) for row in rows], list(rows[0]))
                 )
-        if result.by_probes:
-            tables.append(_columns("By number of leaves searched", result.by_probes))
+        if columns := probe_columns(result):
+            tables.append(_columns(LEAVES, columns))
         seeds = {name: [one[name] for one in result.per_seed] for name in result.per_seed[0]}
         tables.append(_columns("Each run", {"run": list(range(1, len(result.per_seed) + 1)), **seeds}))
     else:

@@ -15,7 +15,7 @@ from ._page import PageTable, require_libraries, write_page
 def intervals_of(
     result: Evaluation, method: str = "bootstrap", confidence: float = 0.95, random_state: Any = 0
 ) -> list[dict[str, Any]]:
-    """Return the estimates of an evaluation with their intervals, by the bootstrap where a bound does not hold.
+    """Return the estimates of an evaluation with their intervals, using the bootstrap if a bound does not hold.
 
     Parameters
     ----------
@@ -58,9 +58,9 @@ def write_bandit_report(
     path : path-like
         The file to write.
     result : Evaluation
-        What :func:`cmt_numba.bandits.evaluation.evaluate` has returned.
+        The return value of :func:`cmt_numba.bandits.evaluation.evaluate`.
     interval : {"bernstein", "chernoff", "bootstrap", "normal"}, default "bootstrap"
-        Kind of intervals; the bootstrap stands in where a bound does not hold.
+        Kind of intervals; the bootstrap is used if a bound does not hold.
     confidence : float, default 0.95
         Confidence level of the intervals.
     title : str, default "Off-policy evaluation"

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+from .._display import format_value
 from ..evaluation import MAIN_METRIC, BatchResult, ProgressiveResult, TreeProfile
 
 METRICS = {
     "error": "error",
     "accuracy": "accuracy",
     "constant_accuracy": "accuracy of always predicting the most frequent class",
-    "entropy_reduction": "entropy reduction over always predicting that class, bits",
-    "majority_accuracy": "accuracy of predicting the most frequent class so far",
-    "entropy_reduction_over_majority": "entropy reduction over predicting that class, bits",
+    "entropy_reduction": "entropy reduction over that baseline, bits",
+    "majority_accuracy": "accuracy of predicting the class that was most frequent so far",
+    "entropy_reduction_over_majority": "entropy reduction over the class most frequent so far, bits",
     "hamming": "wrong labels per row",
     "f1": "F1 of all labels",
     "f1_samples": "mean F1 of rows",
@@ -20,13 +21,15 @@ METRICS = {
 }
 """Descriptions of measures whose names need one."""
 
+_PROBES = {"n_probes": "leaves", "us_per_query": "microseconds per query"}
+
 _FEWEST_MEMORIES = 1000  # minimum size of trees whose shape is shown
 
 _RIVALS = {
-    "estimator": "the model, last run",
-    "majority": "most frequent",
-    "exact": "exact search",
-    "means": "class means",
+    "estimator": "this model, last run",
+    "majority": "most frequent class",
+    "exact": "nearest example",
+    "means": "nearest class mean",
     "linear": "linear model",
     "bm25": "BM25",
 }
@@ -48,6 +51,13 @@ def _with_spread(result: ProgressiveResult | BatchResult, value: Any) -> str:
     return f"{mean:.4f} ± {deviation:.4f}" if len(result.per_seed) > 1 else f"{mean:.4f}"
 
 
+def format_time(value: float | None) -> str:
+    """Return a time with three digits, or as a bound if it is tiny."""
+    if value is None or value >= 100.0:
+        return format_value(None if value is None else round(value))
+    return f"{value:.3g}" if value >= 0.001 else "below 0.001"
+
+
 def result_pairs(result: ProgressiveResult | BatchResult) -> list[tuple[str, Any]]:
     """Return the numbers of examples and the times of a result."""
     if isinstance(result, BatchResult):
@@ -55,27 +65,28 @@ def result_pairs(result: ProgressiveResult | BatchResult) -> list[tuple[str, Any
             ("training examples", result.n_train),
             ("test examples", result.n_test),
             ("runs with different seeds", len(result.per_seed)),
-            ("seconds to learn", result.seconds_fit),
-            ("microseconds per query", result.us_per_query),
+            ("seconds to learn", format_time(result.seconds_fit)),
+            ("microseconds per query", format_time(result.us_per_query)),
         ]
     return [
         ("examples", result.n_examples),
-        ("seconds to learn", result.seconds["learn"]),
-        ("seconds to predict", result.seconds["predict"]),
-        ("microseconds per query", result.us_per_query),
+        ("seconds to learn", format_time(result.seconds["learn"])),
+        ("seconds to predict", format_time(result.seconds["predict"])),
+        ("microseconds per query", format_time(result.us_per_query)),
     ]
 
 
 def rival_rows(result: BatchResult) -> list[dict[str, Any]]:
-    """Return the rows of the table of rivals."""
+    """Return the rows of the table that compares the model with rivals. There are notes only if a rival has one."""
     name = METRICS.get(MAIN_METRIC[result.task], MAIN_METRIC[result.task])
+    has_notes = any(one.note for one in result.rivals)
     return [
         {
-            "rival": _RIVALS[one.name],
+            "classifier": _RIVALS[one.name],
             name: None if one.value is None else f"{one.value:.4f}",
-            "seconds to learn": one.seconds_fit,
-            "microseconds per query": one.us_per_query,
-            "note": one.note,
+            "seconds to learn": format_time(one.seconds_fit),
+            "microseconds per query": format_time(one.us_per_query),
+            **({"note": one.note} if has_notes else {}),
         }
         for one in result.rivals
     ]
@@ -86,12 +97,19 @@ def confused_rows(result: BatchResult) -> list[dict[str, Any]]:
     return [
         {
             "class": str(one.label),
-            "taken for": str(one.predicted),
-            "times": one.n,
-            "such as": "; ".join(row if isinstance(row, str) else f"row {row}" for row in one.examples),
+            "predicted as": str(one.predicted),
+            "count": one.n,
+            "examples": "; ".join(row if isinstance(row, str) else f"row {row}" for row in one.examples),
         }
         for one in result.confused
     ]
+
+
+def probe_columns(result: BatchResult) -> dict[str, list[Any]]:
+    """Return the columns of the table by number of leaves searched, or none if the number changes no result."""
+    columns = {_PROBES.get(name, METRICS.get(name, name)): values for name, values in result.by_probes.items()}
+    error = columns.get(METRICS.get(MAIN_METRIC[result.task], MAIN_METRIC[result.task]), [])
+    return columns if len(set(error)) > 1 else {}
 
 
 def shown_profile(profile: TreeProfile | None) -> TreeProfile | None:
@@ -105,7 +123,7 @@ def profile_pairs(profile: TreeProfile) -> list[tuple[str, Any]]:
         ("memories", profile.n_memories),
         ("trees", profile.n_trees),
         ("depth", profile.depth),
-        ("balance (1 is perfect)", profile.balance),
+        ("balance, from 0 to 1 (perfectly even)", profile.balance),
         ("bytes of the trees", profile.nbytes),
         ("largest leaf", len(profile.leaf_sizes) - 1),
     ]

@@ -73,7 +73,7 @@ class RewardLog(NamedTuple):
         weights = read_array("weights", arrays, np.float64) if "weights" in arrays else None
         require(X.shape == (rewards.size, n_features), "there must be features for each reward")
         require(bool(np.isfinite(X.data if scipy.sparse.issparse(X) else X).all()), "features must be finite")
-        require(bool(np.all((rewards >= 0.0) & (rewards <= 1.0))), "rewards must lie in [0, 1]")
+        require(bool(np.all((rewards >= 0.0) & (rewards <= 1.0))), "rewards must be between 0 and 1")
         require(sizes.size > 0 and bool(np.all(sizes > 0)) and int(sizes.sum()) == rewards.size, "sizes must add up")
         if weights is not None:
             sound = weights.shape == sizes.shape and bool(np.all((weights >= 0.0) & (weights <= LARGEST_WEIGHT)))
@@ -97,10 +97,10 @@ def check_known_rewards(rewards: Any, shape: tuple[int, ...]) -> np.ndarray:
     if given.dtype.kind not in "fiub":
         raise TypeError(f"rewards must be numbers, got {given.dtype}")
     if given.shape != shape:
-        raise ValueError(f"rewards must be of shape {shape} like the ids of hits, got {given.shape}")
+        raise ValueError(f"rewards must have shape {shape} like the ids of hits, got {given.shape}")
     known = given[~np.isnan(given)] if given.dtype.kind == "f" else given
     if known.size == 0:
-        raise ValueError("rewards must have at least one that is not NaN")
+        raise ValueError("rewards must contain at least one number that is not NaN")
     if not np.all((known >= 0) & (known <= 1)):
         raise ValueError("rewards must be between 0 and 1, or NaN if unknown")
     return given.astype(np.float32)
@@ -118,7 +118,7 @@ def check_weights(weights: Any, n_queries: int) -> np.ndarray | None:
         return None
     given = np.asarray(unmasked("weights", weights))
     if given.shape != (n_queries,) or given.dtype.kind not in "fiu":
-        raise ValueError(f"weights must be one number for each of {n_queries} queries, got shape {given.shape}")
+        raise ValueError(f"weights must have one entry for each of the {n_queries} queries, got shape {given.shape}")
     if not np.all((given >= 0) & (given <= LARGEST_WEIGHT)) or not np.any(given > 0):
-        raise ValueError(f"weights must be between 0 and {LARGEST_WEIGHT:g}, and not all 0")
+        raise ValueError(f"weights must be between 0 and {LARGEST_WEIGHT:g}, and at least one above 0")
     return given.astype(np.float64)

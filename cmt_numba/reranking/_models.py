@@ -25,7 +25,7 @@ def check_model(model: Any) -> None:
     if isinstance(model, type) or not all(callable(getattr(model, name, None)) for name in ("fit", "predict")):
         raise TypeError(f"model must be a regressor or a ranker, got {model!r:.80}")
     if is_classifier(model):
-        raise TypeError(f"model must predict rewards, which classifiers do not: pass a regressor instead of {model!r}")
+        raise TypeError(f"model must be a regressor or a ranker, got the classifier {model!r:.80}")
 
 
 def fitted_model(model: Any, log: RewardLog) -> Any:
@@ -43,7 +43,7 @@ def fitted_model(model: Any, log: RewardLog) -> Any:
         told["group"] = log.sizes
     if log.weights is not None:
         if not has_fit_parameter(model, "sample_weight"):
-            raise TypeError(f"{type(model).__name__} takes no sample_weight: leave out weights or pass another model")
+            raise TypeError(f"{type(model).__name__} takes no sample_weight: omit weights, or pass another model")
         told["sample_weight"] = log.weights if by_query else np.repeat(log.weights, log.sizes)
     return model.fit(log.X, log.rewards, **told)
 
@@ -82,6 +82,6 @@ def read_model(model: Any, log: RewardLog, arrays: dict[str, np.ndarray]) -> Any
     model = clone(model)
     try:
         model.load_model(bytearray(arrays["booster"].tobytes()))
-    except Exception as error:  # XGBoost raises exceptions of its own class
+    except Exception as error:  # XGBoost raises its own exceptions
         raise ValueError(f"XGBoost cannot read the booster: {error}") from error
     return model

@@ -10,11 +10,12 @@ import numpy as np
 import scipy.sparse
 
 from .._forest import NONE, Hits
+from .._validation import check_entries
 from ..sequences import EditDistance
 from ..text import BM25Vectorizer
 
 _WORD = re.compile(r"\w+")
-_OTHER = "\ufffd"  # stands for characters outside the alphabet
+_OTHER = "\ufffd"  # represents characters outside the alphabet
 _ALPHABET = " abcdefghijklmnopqrstuvwxyz0123456789" + _OTHER
 _MOST_CHARACTERS = 256  # characters of a text that the edit distance compares
 
@@ -58,7 +59,9 @@ def ids_and_scores(hits: Any) -> tuple[Any, Any]:
     if isinstance(hits, Hits):
         return hits.ids, hits.scores
     if not isinstance(hits, Sequence) or len(hits) < 2:
-        raise TypeError(f"hits must be those of a query, or a pair of ids and scores, got {type(hits).__name__}")
+        raise TypeError(
+            f"hits must be the return value of query, or a pair of ids and scores, got {type(hits).__name__}"
+        )
     return hits[0], hits[1]
 
 
@@ -73,7 +76,9 @@ def check_hits(hits: Any, n_queries: int) -> tuple[np.ndarray, np.ndarray]:
     ids, scores = map(np.asarray, ids_and_scores(hits))
     if ids.ndim != 2 or ids.shape != scores.shape or ids.shape[0] != n_queries:
         shapes = f"{ids.shape} and {scores.shape}"
-        raise ValueError(f"hits must have a row of ids and of scores for each of {n_queries} queries, got {shapes}")
+        raise ValueError(
+            f"hits must have one row of ids and of scores for each of the {n_queries} queries, got {shapes}"
+        )
     if ids.dtype.kind not in "iu" or scores.dtype.kind not in "fiu":
         raise TypeError(f"hits must have integer ids and numeric scores, got {ids.dtype} and {scores.dtype}")
     there = ids != NONE
@@ -103,8 +108,7 @@ def _documents_of(documents: Any, ids: np.ndarray) -> list[Any]:
         return []
     if callable(documents):
         listed = list(documents(ids))
-        if len(listed) != ids.size:
-            raise ValueError(f"documents must return one for each of {ids.size} ids, got {len(listed)}")
+        check_entries("the result of documents", len(listed), ids.size, "ids")
         return listed
     if isinstance(documents, str | bytes) or not isinstance(documents, Mapping | Sequence | np.ndarray):
         raise TypeError(f"documents must be a list, an array, a mapping or a function, got {type(documents).__name__}")
@@ -114,7 +118,7 @@ def _documents_of(documents: Any, ids: np.ndarray) -> list[Any]:
         return [documents[i] for i in ids.tolist()]
     except (KeyError, IndexError):
         missing = next(i for i in ids.tolist() if not _has(documents, i))
-        raise KeyError(f"documents has none with the id {missing}") from None
+        raise KeyError(f"documents must contain every id: there is no {missing}") from None
 
 
 def _has(documents: Any, i: int) -> bool:
@@ -272,7 +276,7 @@ def _block_of(pairs: DocumentPairs, feature: Any, tools: Tools, i: int) -> tuple
         block = numbers = np.asarray(block, np.float32)
         block = block[:, None] if block.ndim == 1 else block
     if block.ndim != 2 or block.shape[0] != n:
-        raise ValueError(f"the feature {what} must have one row for each of {n} pairs, got {block.shape}")
+        raise ValueError(f"the feature {what} must have one row for each of the {n} pairs, got shape {block.shape}")
     if not np.isfinite(numbers).all():
         raise ValueError(f"the feature {what} must be finite")
     return block, columns or [f"{what}{column}" for column in range(block.shape[1])], compared
@@ -293,7 +297,7 @@ def names_of(features: Sequence[str], vectorizer: BM25Vectorizer | None, *, comp
 
 
 def _leads(block: np.ndarray, of_query: np.ndarray) -> np.ndarray:
-    """Return each value minus the largest of the query's other pairs, 0 if there are none."""
+    """Return each value minus the largest value of the query's other pairs, or 0 if there are none."""
     n_groups = int(of_query.max(initial=-1)) + 1
     alone = np.bincount(of_query, minlength=n_groups)[of_query] == 1
     leads = np.zeros_like(block)

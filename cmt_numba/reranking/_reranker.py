@@ -188,7 +188,7 @@ class Reranker(BaseEstimator):
         self._check_parameters()
         pairs = self._pairs(queries, documents, hits)
         if pairs.rank.size == 0:
-            raise ValueError("hits must hold at least one document")
+            raise ValueError("hits must contain at least one document")
         known = check_known_rewards(rewards, np.shape(ids_and_scores(hits)[0]))
         weights = check_weights(weights, len(pairs.queries))
         tools = self._tools if before is not None else self._new_tools(pairs)
@@ -197,7 +197,7 @@ class Reranker(BaseEstimator):
             raise ValueError("features must be the same as in the log: call fit to start a new log")
         log = RewardLog.of(X, pairs.of_query, known[pairs.of_query, pairs.rank], weights)
         if log.sizes.size == 0:
-            raise ValueError("rewards must have at least one for a document that was found")
+            raise ValueError("at least one reward must be for a document in hits")
         log = log if before is None else before.followed_by(log)
         model, gain = self._new_model(), None
         if self.validate:
@@ -230,7 +230,7 @@ class Reranker(BaseEstimator):
             raise TypeError(f"features must be a list of names and functions, got {features!r:.80}")
         for feature in features:
             if not callable(feature) and (not isinstance(feature, str) or feature not in FEATURES):
-                raise ValueError(f"features must be functions or of {', '.join(FEATURES)}, got {feature!r:.80}")
+                raise ValueError(f"features must be functions or among {', '.join(FEATURES)}, got {feature!r:.80}")
         if self.distance is not None and not isinstance(self.distance, EditDistance):
             raise TypeError(f"distance must be an EditDistance or None, got {type(self.distance).__name__}")
         if self.vectorizer is not None:
@@ -239,7 +239,7 @@ class Reranker(BaseEstimator):
             try:
                 check_is_fitted(self.vectorizer, "document_frequency_")
             except NotFittedError as error:
-                raise ValueError("vectorizer must be fitted: call its fit, or pass None") from error
+                raise ValueError("vectorizer must be fitted: fit it first, or pass None") from error
 
     def _pairs(self, queries: Any, documents: Any, hits: Any) -> DocumentPairs:
         if isinstance(queries, str | bytes) or not isinstance(queries, Iterable):
@@ -250,7 +250,7 @@ class Reranker(BaseEstimator):
             strange = next((text for text in texts if not isinstance(text, str)), None) if needy else None
             if strange is not None:
                 kind = type(strange).__name__
-                raise TypeError(f"{what} must be texts for the feature {needy[0]!r}, got {kind}: pass other features")
+                raise TypeError(f"{what} must be texts for the feature {needy[0]!r}, got {kind}: choose other features")
         return pairs
 
     # Ranking
@@ -401,7 +401,9 @@ class Reranker(BaseEstimator):
         with refusing(path):
             features, names, log, vectorizer = _parts_of(contents)
         if features.count(None) != len(functions):
-            raise ValueError(f"functions must be the {features.count(None)} functions among the features")
+            raise ValueError(
+                f"functions must be the {features.count(None)} functions of the saved features, in their order"
+            )
         waiting = iter(functions)
         given = [next(waiting) if feature is None else feature for feature in features]
         compare = bool(contents.fields["compare"])

@@ -15,11 +15,11 @@ class Counts(NamedTuple):
     """Weighted numbers of edits: float64."""
 
     pairs: np.ndarray  # (n_symbols + 1, n_symbols + 1): substitutions
-    of_asked: np.ndarray  # (symbols asked,): deletions of each
+    of_asked: np.ndarray  # (symbols of the query,): costs of deletions
     of_stored: np.ndarray  # (symbols stored,): insertions of each
     swaps: np.ndarray  # shaped as the costs of exchanges
     openings: np.ndarray  # shaped like the costs of openings
-    ends: np.ndarray  # shaped like the costs of symbols left out at the ends
+    ends: np.ndarray  # shaped like the costs of symbols skipped at the ends
 
 
 _ANYHOW, _DELETED, _INSERTED = 0, 1, 2
@@ -76,7 +76,7 @@ def _add_step(steps, n, i, j):
 
 @inner
 def _add_rest(steps, n, x, y, least_i, least_j):
-    """Write steps for symbols that are left out, the last ones first, and return the number of steps."""
+    """Write steps for skipped symbols, last first, and return the number of steps."""
     for j in range(y - 1, least_j - 1, -1):
         n = _add_step(steps, n, -1, j)
     for i in range(x - 1, least_i - 1, -1):

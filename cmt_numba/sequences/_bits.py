@@ -39,7 +39,7 @@ def edits_of_word(n, y, masks, n_words, swapped, limit):
     """Return the number of edits from the ``n`` symbols in ``masks`` to ``y``, or -1 above a limit; 1 <= n <= 64."""
     up, down, matched, before = _ALL, _NONE, _NONE, _NONE  # rows that cost one more, or one less, than the row above
     last, edits = np.uint64(n - 1), np.int64(n)
-    most = limit + y.size  # edits so far minus symbols to come
+    most = limit + y.size  # edits so far minus remaining symbols
     for j in range(y.size):
         mask = masks[np.int64(y[j]) * n_words]
         level = (((mask & up) + up) ^ up) | mask | down  # rows equal to the previous diagonal

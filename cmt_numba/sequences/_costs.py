@@ -79,7 +79,7 @@ class Costs(NamedTuple):
         return np.ascontiguousarray(gaps)
 
     def before(self, sequences: Sequences) -> np.ndarray:
-        """Return the symbol before each symbol, or the number of symbols for none."""
+        """Return the symbol before each symbol, or the number of symbols if there is none."""
         before = np.roll(sequences.symbols, 1).astype(np.int64)
         starts = sequences.offsets[:-1]
         before[starts[starts < before.size]] = self.pairs.shape[0] - 1
@@ -129,7 +129,7 @@ class Learner:
         self._squares = [np.full(array.shape, prior**2) for array in costs.arrays.values()]
 
     def step(self, tallies: list[Tally]) -> None:
-        """Take a step along the weighted counts of edits. It makes edits of right pairs cheaper."""
+        """Take a step along the weighted counts of edits. Edits of correct pairs become cheaper."""
         costs, gradients = self.costs, [np.zeros(array.shape) for array in self.costs.arrays.values()]
         for counts, asked, stored in tallies:
             gradients[0] += counts.pairs
@@ -192,7 +192,9 @@ def features_of(symbols: tuple[Hashable, ...]) -> np.ndarray:
     except ValueError:
         rows = np.empty(0, object)
     if rows.ndim != 2 or rows.dtype.kind not in "biuf" or not np.isfinite(rows).all():
-        raise ValueError("symbols must be finite numbers, or tuples of the same number of them, with featured=True")
+        raise ValueError(
+            "with featured=True, symbols must be finite numbers, or tuples of finite numbers of the same length"
+        )
     rows = rows.astype(np.float32)
     least = rows.min(axis=0)
     return np.vstack([rows, least - 2.0 * (rows.max(axis=0) - least) - 1.0])

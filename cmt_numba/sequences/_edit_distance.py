@@ -9,7 +9,17 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 
-from .._validation import Constraint, Flag, Integer, Optional, Real, check_parameters, check_wanted, unmasked
+from .._validation import (
+    Constraint,
+    Flag,
+    Integer,
+    Optional,
+    Real,
+    check_entries,
+    check_parameters,
+    check_wanted,
+    unmasked,
+)
 from ..persistence import Contents, Saved, take
 from ._alignments import count_edits
 from ._costs import ASKED, STORED, Costs, Learner, closed, features_of
@@ -189,7 +199,7 @@ class EditDistance(Saved, BaseEstimator):
     # Learning
 
     def fit(self, targets: Any, queries: Any, answers: Any) -> Self:
-        """Learn costs from queries and the targets that they mean. Costs that were learned before are forgotten.
+        """Learn costs from queries and their intended targets. Costs learned before are forgotten.
 
         Parameters
         ----------
@@ -213,9 +223,11 @@ class EditDistance(Saved, BaseEstimator):
         alphabet = self._new_alphabet() or Alphabet.of(listed, asked)
         meant = np.asarray(answers)
         if meant.ndim != 1 or meant.size != len(asked) or meant.dtype.kind not in "iu":
-            raise ValueError(f"answers must be one integer for each of the {len(asked)} queries")
+            raise ValueError(f"answers must have one integer for each of the {len(asked)} queries")
         if len(listed) < 2 or meant.min() < 0 or meant.max() >= len(listed):
-            raise ValueError(f"answers must be positions among at least two targets; there are {len(listed)} targets")
+            raise ValueError(
+                f"answers must be positions in targets, which must hold at least two sequences and holds {len(listed)}"
+            )
         if self.n_efficient_rounds > 0 and not (self.symmetric or self.both_directions):
             raise ValueError("n_efficient_rounds needs symmetric=True or both_directions=True")
         features = features_of(alphabet.symbols) if self.featured else None
@@ -257,7 +269,7 @@ class EditDistance(Saved, BaseEstimator):
         if not np.isfinite(array).all() or array.min() < 0 or array.diagonal().any():
             raise ValueError("costs_ must be finite, not negative, and 0 on the diagonal")
         if self.symmetric and not np.array_equal(array, array.T):
-            raise ValueError("costs_ must be symmetric, or pass symmetric=False")
+            raise ValueError("costs_ must be symmetric unless symmetric=False")
         costs = self._costs
         pairs = closed(array, costs.openings.size > 0)
         self._costs = Costs.of(pairs, *costs[1:-1])
@@ -302,8 +314,7 @@ class EditDistance(Saved, BaseEstimator):
             If an argument cannot be used.
         """
         listed, others = as_list("queries", queries), as_list("targets", targets)
-        if len(listed) != len(others):
-            raise ValueError(f"targets must be one for each of the {len(listed)} queries, got {len(others)}")
+        check_entries("targets", len(others), len(listed), "queries")
         distances = np.empty(len(listed), np.float32)
         for first in range(0, distances.size, _PAIRS_AT_ONCE):
             span = slice(first, first + _PAIRS_AT_ONCE)
@@ -320,7 +331,7 @@ class EditDistance(Saved, BaseEstimator):
         queries, targets : list of sequences
             Sequences of the alphabet.
         k : int, default 1
-            Targets wanted for each query.
+            Number of targets per query.
 
         Returns
         -------
@@ -390,9 +401,11 @@ class EditDistance(Saved, BaseEstimator):
         if self.symmetric and self.insertion != self.deletion:
             raise ValueError("insertion and deletion must cost the same with symmetric=True")
         if self.symmetric and self.local is not None:
-            raise ValueError("local needs symmetric=False: parts of targets are free, and those of queries are not")
+            raise ValueError(
+                "local needs symmetric=False: it skips parts of targets at no cost, but not parts of queries"
+            )
         if self.symmetric and self.both_directions:
-            raise ValueError("both_directions needs symmetric=False: otherwise both cost the same")
+            raise ValueError("both_directions needs symmetric=False: otherwise both directions cost the same")
         return None if self.alphabet is None else Alphabet(self.alphabet)
 
     def _first_costs(self, n: int) -> Costs:
@@ -417,7 +430,7 @@ class EditDistance(Saved, BaseEstimator):
                 raise ValueError("the alphabet is not known: pass alphabet=... or call fit")
             self.__dict__.update(_alphabet=alphabet, _costs=self._first_costs(len(alphabet.symbols)))
         if stored is not None and stored.symbols != self._alphabet.symbols:
-            raise ValueError("the distance has been fitted with another alphabet: store all sequences again")
+            raise ValueError("the distance was fitted with another alphabet: store all sequences again")
         return self._alphabet, self._costs
 
     def _encoded(self, name: str, sequences: Any, stored: Alphabet | None = None) -> Sequences:
@@ -449,12 +462,12 @@ class EditDistance(Saved, BaseEstimator):
         costs = read_costs(contents.arrays, len(alphabet.symbols), made.both_directions, made.normalized)
         both_ways = *((part, part.T) for part in (costs.pairs, costs.swaps)), (costs.openings, costs.openings[::-1])
         if made.symmetric and not all(np.array_equal(*ways) for ways in both_ways):
-            raise ValueError("costs must be symmetric as the parameter says")
+            raise ValueError("costs must be symmetric, as symmetric=True requires")
         made.__dict__.update(_alphabet=alphabet, _costs=costs)
         for name in ("errors", "pruned"):
             if contents.fields.get(name) is not None:
                 shares = take(contents.fields, name, list)
                 if not all(type(share) is float and 0.0 <= share <= 1.0 for share in shares):
-                    raise ValueError(f"{name} must be shares, from 0 to 1")
+                    raise ValueError(f"{name} must be fractions between 0 and 1")
                 setattr(made, f"{name}_", shares)
         return made

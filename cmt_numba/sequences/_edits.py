@@ -153,7 +153,7 @@ def all_edits(x, y, x_gaps, y_gaps, edits, bound, room):
     """
     m, n, width, infinity = x.size, y.size, room.size // N_ROWS, np.float32(np.inf)
     local = edits.ends.size > 0
-    row, earlier = room[:width], room[width : 2 * width]  # the last row, and the one before it, shifted by one
+    row, earlier = room[:width], room[width : 2 * width]  # the last row, and the row before it shifted by one
     deleted = room[2 * width :]  # the least costs of alignments that end with a deletion
     of_deletions, of_insertions, end = np.float32(0.0), np.float32(0.0), np.float32(0.0)
     n_deleted, n_inserted = m, n
@@ -171,7 +171,7 @@ def all_edits(x, y, x_gaps, y_gaps, edits, bound, room):
         if local:
             row[j] = np.float32(0.0)
     earlier[n + 1] = infinity
-    answer = end * np.float32(m)  # the whole query is left out
+    answer = end * np.float32(m)  # the whole query is skipped
     least_before, before, whole = np.float32(0.0), np.int32(-1), n_deleted >= m and n_inserted >= n
     all_rows = row[1:], earlier, deleted[1:]
     for i in range(m):

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .._validation import check_integer
+from .._validation import check_entries, check_integer
 
 _WIDEST = 13  # semitones; wider intervals are clipped
 _RATIO_EDGES = (0.7, 1.4, 2.8)  # between shorter, about equal, about double and longer durations
@@ -17,7 +17,7 @@ NOTE_SYMBOLS = tuple((interval, ratio) for interval in range(-_WIDEST, _WIDEST +
 
 
 def encode_text(text: str, alphabet: str, unknown: str = "") -> str:
-    """Return a text in the letters of an alphabet, without accents and capitals that the alphabet lacks.
+    """Return a text with only the letters of an alphabet; accents and capitals that it lacks are removed.
 
     Parameters
     ----------
@@ -89,8 +89,7 @@ def encode_notes(pitches: Any, durations: Any) -> list[tuple[int, int]]:
     [(2, 1), (2, 2), (-4, 0)]
     """
     pitches, durations = _numbers("pitches", pitches, 1), _numbers("durations", durations, 1)
-    if pitches.size != durations.size:
-        raise ValueError(f"durations must be one for each of the {pitches.size} pitches, got {durations.size}")
+    check_entries("durations", durations.size, pitches.size, "pitches")
     if (durations <= 0.0).any():
         raise ValueError("durations must be above 0")
     intervals = np.clip(np.rint(np.diff(pitches)), -_WIDEST, _WIDEST).astype(int)
@@ -128,7 +127,7 @@ def encode_frames(frames: Any, n_bins: int, low: float, high: float) -> list[int
     n_bins, values = check_integer("n_bins", n_bins, 2), _numbers("frames", frames, 1, 2)
     bounds = _numbers("low and high", [low, high], 1)
     if not bounds[0] < bounds[1]:
-        raise ValueError(f"low must be less than high; they are {low} and {high}")
+        raise ValueError(f"low must be less than high, got {low} and {high}")
     width = (bounds[1] - bounds[0]) / n_bins
     bins = np.clip(np.floor((values - bounds[0]) / width), 0, n_bins - 1).astype(int).tolist()
     return [tuple(row) for row in bins] if values.ndim == 2 else bins

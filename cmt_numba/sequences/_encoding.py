@@ -41,9 +41,6 @@ class Sequences(NamedTuple):
         return Sequences(np.concatenate([self.symbols, others.symbols]), offsets)
 
 
-NO_SEQUENCES = Sequences(np.empty(0, np.int32), np.zeros(1, np.int64))
-
-
 def check_sequences(name: str, sequences: Any) -> list[Symbols]:
     """Return sequences as a list.
 

@@ -68,7 +68,7 @@ def read_costs(arrays: Arrays, n: int, both: bool, normalized: bool) -> Costs:
         for name in ("openings", "ends")
     )
     if openings.size not in (0, 2) or ends.size not in (0, 1):
-        raise ValueError("openings must be two costs or none, and ends one or none")
+        raise ValueError("openings must have 0 or 2 costs, and ends 0 or 1")
     if not all(
         np.isfinite(costs).all() and costs.min(initial=0.0) >= 0.0 for costs in (pairs, swaps, factors, openings, ends)
     ):
@@ -82,7 +82,7 @@ def read_ids(arrays: Arrays, next_id: int) -> np.ndarray:
     """Return the ids in a file, in ascending order."""
     ids = read_array("ids", arrays, np.int64)
     if (ids < 0).any() or (ids >= next_id).any() or (ids[1:] <= ids[:-1]).any():
-        raise ValueError(f"ids must rise, from 0 at least, and be below next_id, which is {next_id}")
+        raise ValueError(f"ids must be in ascending order, from 0 to below next_id={next_id}")
     return ids
 
 
@@ -90,7 +90,7 @@ def read_sequences(arrays: Arrays, n_symbols: int) -> Sequences:
     """Return the sequences in a file. Raise ValueError unless all symbols are below ``n_symbols``."""
     symbols, offsets = read_array("symbols", arrays, np.int32), read_array("offsets", arrays, np.int64)
     if offsets.size == 0 or offsets[0] != 0 or offsets[-1] != symbols.size or (np.diff(offsets) < 0).any():
-        raise ValueError("offsets must rise from 0 to the number of symbols")
+        raise ValueError("offsets must ascend from 0 to the number of symbols")
     if symbols.size and (symbols.min() < 0 or symbols.max() >= n_symbols):
         raise ValueError("symbols must be in the alphabet")
     return Sequences(symbols, offsets)

@@ -41,7 +41,7 @@ class GramTrees:
         self.retriever.feedback(self._keys(asked), memories, rewards)
 
     def candidates(self, asked: Sequences, n: int) -> np.ndarray:
-        """Return the ids of candidates for each sequence, -1 for none: int64, shape (asked, n)."""
+        """Return the ids of candidates for each sequence, -1 for none: int64, shape (queries, n)."""
         found = self.retriever.query(self._keys(asked), n).ids
         return np.where((found >= 0) & (found < self.ids.size), self.ids[np.minimum(found, self.ids.size - 1)], -1)
 

@@ -14,7 +14,7 @@ from ._bits import LANES, NARROW, WORD, Blocks, Lanes, edits_of_block, fill_bloc
 from ._spaces import Space, distance, divisor, new_room, prepare
 
 _MOST_CLASSES = 64  # maximum number of classes of symbols: symbols of one class count as equal in blocks
-_LEVELS = 256  # numbers of edits; the last one stands for all larger ones
+_LEVELS = 256  # numbers of edits; the last entry counts all larger ones
 _SLACK = 1.0 + 1e-5  # tolerance of bounds
 
 
@@ -44,11 +44,11 @@ def blocks_of(space: Space) -> Blocks:
 
 
 class NearestForms(NamedTuple):
-    """The nearest sequences of each query, the nearest first; -1 and infinity where there are fewer."""
+    """The nearest sequences of each query, the nearest first; padded with -1 and infinity."""
 
-    points: np.ndarray  # int64 (asked, k)
-    lengths: np.ndarray  # float32 (asked, k): their distances
-    n_computed: np.ndarray  # int64 (asked,): distances computed
+    points: np.ndarray  # int64 (queries, k)
+    lengths: np.ndarray  # float32 (queries, k): their distances
+    n_computed: np.ndarray  # int64 (queries,): number of distances computed
 
 
 def nothing_found(asked: Space, k: int) -> NearestForms:
@@ -219,7 +219,7 @@ def _compare_with(asked, i, stored, point, owners, excluded, room, found):
 
 @kernel
 def all_distances(asked, stored, blocks, distances):
-    """Write the distance of each query from each stored sequence: float32, shape (asked, stored)."""
+    """Write the distance of each query from each stored sequence: float32, shape (queries, stored)."""
     room, lanes, edits = new_room(asked, stored), new_lanes_room(), asked.edits
     n_counted = blocks.n if _is_counted(asked, blocks) else np.int64(0)
     for i in range(distances.shape[0]):

@@ -196,7 +196,7 @@ class SequenceMemory(Saved):
         asked = self._encoded("X", X)
         shown = check_memory_ids(np.ravel(ids), np.size(ids))
         if np.ndim(ids) not in (1, 2) or len(ids) != asked.n:
-            raise ValueError(f"ids must hold one row for each of the {asked.n} queries, got shape {np.shape(ids)}")
+            raise ValueError(f"ids must have one row for each of the {asked.n} queries, got shape {np.shape(ids)}")
         check_known(shown[shown >= 0], self._places(shown[shown >= 0]))
         shown = shown.reshape(asked.n, -1)
         worth = check_rewards(rewards, shown)
@@ -218,7 +218,7 @@ class SequenceMemory(Saved):
         X : list of sequences
             Queries.
         k : int, default 1
-            Sequences wanted for each, at most ``n_candidates``.
+            Number of sequences per query, at most ``n_candidates``.
 
         Returns
         -------
@@ -232,7 +232,7 @@ class SequenceMemory(Saved):
         """
         asked, k = self._encoded("X", X), check_wanted("k", k, self.n_candidates)
         if k > self.n_candidates:
-            raise ValueError(f"k must be at most n_candidates, which is {self.n_candidates}, got {k}")
+            raise ValueError(f"k must be at most n_candidates={self.n_candidates}, got {k}")
         costs = self.distance._prepared(self._alphabet)[1]
         points = costs.points(asked, ASKED)
         found = nothing_found(points, k)
@@ -371,7 +371,7 @@ class SequenceMemory(Saved):
             memories = retriever._model.memories if hasattr(retriever, "forest_") else None
             known = ids[ids >= 0]
             if memories is None or ids.size > memories.next_id or (np.diff(known) <= 0).any():
-                raise ValueError("the trees must hold the sequences, in the order of their ids")
+                raise ValueError("the trees must hold the sequences in the order of their ids")
             if not np.isin(made.ids, ids[memories.ids[memories.ids < ids.size]]).all():
                 raise ValueError("the trees must hold the sequences")
             made._trees = GramTrees(retriever, made.longest_run, made.n_bits, ids)
@@ -385,10 +385,10 @@ def _owners_of_places(arrays: dict[str, np.ndarray], n: int) -> tuple[np.ndarray
     ids = np.flatnonzero(place_of >= 0)
     owners, places = further.T if further.shape[1] == 2 else (further, further)
     if owners.ndim != 1 or not np.isin(owners, ids).all():
-        raise ValueError("further forms must belong to sequences")
+        raise ValueError("further forms must belong to stored sequences")
     used = np.concatenate([place_of[ids], places])
     if used.size and (used.min() < 0 or used.max() >= n or np.unique(used).size < used.size):
-        raise ValueError("each form must have a place of its own")
+        raise ValueError("two forms have the same place")
     of_forms = np.full(n, -1, np.int64)
     of_forms[used] = np.concatenate([ids, owners])
     return of_forms, place_of >= 0

@@ -47,7 +47,7 @@ def distances_between(asked: Space, stored: Space, of_asked: np.ndarray, of_stor
 
 
 def part(space: Space, points: np.ndarray, random: np.random.Generator) -> VantageSplit:
-    """Divide points by the one of some candidates whose distances from others vary most."""
+    """Divide points by the candidate whose distances from the others vary most."""
     candidates = random.choice(points, min(_CANDIDATES, points.size), replace=False)
     sample = random.choice(points, min(_SAMPLE, points.size), replace=False)
     vantage = int(candidates[np.argmax([distances_from(space, point, sample).var() for point in candidates])])

@@ -31,11 +31,11 @@ class Nodes(NamedTuple):
 
 
 class Nearest(NamedTuple):
-    """The nearest points of each query, the nearest first; -1 and infinity where there are fewer."""
+    """The nearest points of each query, the nearest first; padded with -1 and infinity."""
 
-    points: np.ndarray  # int64 (asked, k)
-    lengths: np.ndarray  # float64 (asked, k): their distances
-    n_computed: np.ndarray  # int64 (asked,): distances computed
+    points: np.ndarray  # int64 (queries, k)
+    lengths: np.ndarray  # float64 (queries, k): their distances
+    n_computed: np.ndarray  # int64 (queries,): number of distances computed
 
 
 @inner
@@ -48,7 +48,7 @@ def _raised(length, power):
 
 @kernel
 def search_nodes(nodes, asked, stored, there, share, found):
-    """Write the nearest points of each query that are ``there``, the nearest first, to ``found``.
+    """Write the nearest points of each query, nearest first, to ``found``; only points marked in ``there`` count.
 
     The search skips parts without points nearer than ``share`` times the distance of the last point found. With a
     ``share`` of 1 the answer is exact.

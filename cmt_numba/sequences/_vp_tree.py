@@ -164,12 +164,12 @@ class VPTree(Saved):
         return ids
 
     def remove(self, ids: Any) -> None:
-        """Remove points. Their ids are not used again.
+        """Remove points. Their ids are never reused.
 
         Parameters
         ----------
         ids : int or array-like of int, shape (n,)
-            Ids of stored points, each named once.
+            Distinct ids of stored points.
 
         Raises
         ------
@@ -257,7 +257,7 @@ class VPTree(Saved):
             return space_of_rows(SpaceKind.EUCLIDEAN, rows)
         lengths = np.linalg.norm(rows.astype(np.float64), axis=1, keepdims=True)
         if not lengths.all():
-            raise ValueError(f"{name} must not have rows of zeros, which have no angle: remove them")
+            raise ValueError(f"{name} must not have rows of zeros, which have no cosine: remove them")
         return space_of_rows(SpaceKind.ANGULAR, (rows / lengths).astype(np.float32))
 
     def _stored(self) -> Space:
@@ -389,7 +389,7 @@ class VPTree(Saved):
                 raise ValueError("rows must be finite")
             points = space_of_rows(SpaceKind.EUCLIDEAN if metric == "euclidean" else SpaceKind.ANGULAR, rows)
         if number_of_points(points) != ids.size:
-            raise ValueError("there must be a point for each id")
+            raise ValueError("each id must have a point")
         made._store, made._ids, made._there = PointStore(points), ids, np.ones(ids.size, bool)
         return made
 

@@ -54,7 +54,7 @@ from ._checks import (
     check_payloads,
     check_stored,
 )
-from ._filters import PreparedFilter
+from ._filters import PreparedFilter, check_filter
 from ._learning import learn_in_blocks
 from ._memory_store import MemoryStore
 from ._metrics import METRICS, as_rows, check_lengths

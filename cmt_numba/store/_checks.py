@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from .._validation import unmasked
+from .._validation import check_entries, unmasked
 
 Key = str | int
 
@@ -34,8 +34,9 @@ def check_keys(keys: Any, *, distinct: bool = True) -> list[Key]:
     ValueError
         If an integer has more than 64 bits, a string cannot be stored, there are no keys, or one is repeated.
     """
-    if type(keys) is list and len(keys) == 1 and type(keys[0]) is int and _LEAST <= keys[0] <= _MOST:
-        return keys[:]  # in a fraction of the time
+    one = keys[0] if type(keys) is list and len(keys) == 1 else keys
+    if type(one) is int and _LEAST <= one <= _MOST:
+        return [one]  # in a fraction of the time
     unmasked("keys", keys)
     if isinstance(keys, np.ndarray):
         if keys.ndim > 1:
@@ -49,7 +50,7 @@ def check_keys(keys: Any, *, distinct: bool = True) -> list[Key]:
         raise TypeError(f"keys must be a list of strings or of integers, got {keys!r:.50}")
     checked = [_check_key(key, position) for position, key in enumerate(keys)]
     if not checked:
-        raise ValueError("keys must name at least one memory")
+        raise ValueError("keys must contain at least one key")
     kind = type(checked[0])
     for key in checked:
         if type(key) is not kind:
@@ -57,14 +58,14 @@ def check_keys(keys: Any, *, distinct: bool = True) -> list[Key]:
     if distinct and len(set(checked)) < len(checked):
         seen: set[Key] = set()
         twice = next(key for key in checked if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-        raise ValueError(f"keys must be distinct: {twice!r:.100} is given twice")
+        raise ValueError(f"keys must be distinct: {twice!r:.100} occurs twice")
     return checked
 
 
 def _check_key(key: Any, position: int) -> Key:
     if isinstance(key, str):
         if "\0" in key:
-            raise ValueError(f"keys must hold no null characters: {key!r:.100} at position {position}")
+            raise ValueError(f"keys must not contain null characters: {key!r:.100} at position {position}")
         try:
             key.encode()
         except UnicodeEncodeError as error:
@@ -92,8 +93,7 @@ def check_payloads(payloads: Any, n: int) -> list[str | None]:
     if isinstance(payloads, str | bytes | dict) or not isinstance(payloads, Iterable):
         raise TypeError(f"payloads must be a list with one payload for each key, got {type(payloads).__name__}")
     given = list(payloads)
-    if len(given) != n:
-        raise ValueError(f"payloads must have one entry for each of the {n} keys, got {len(given)}")
+    check_entries("payloads", len(given), n, "keys")
     return [_check_payload(payload, position) for position, payload in enumerate(given)]
 
 
@@ -133,7 +133,7 @@ def as_plain(value: Any) -> Any:
         return [as_plain(part) for part in value]
     if isinstance(value, np.datetime64):
         if np.isnat(value):
-            raise ValueError("NaT is no date; use None")
+            raise ValueError("NaT is not a date; use None")
         is_date = np.datetime_data(value.dtype)[0] in ("Y", "M", "W", "D")
         value = value.astype("datetime64[D]" if is_date else "datetime64[us]").item()
     if isinstance(value, date | time):
@@ -152,7 +152,7 @@ def _check_depth(payload: Any, text: str) -> None:
         level = [part for one in level if isinstance(one, list | dict) for part in _parts(one)]
         depth += 1
     if depth > _DEEPEST:
-        raise ValueError(f"it is nested more than {_DEEPEST} deep")
+        raise ValueError(f"it is nested more than {_DEEPEST} levels deep")
 
 
 def _parts(container: Any) -> Iterable[Any]:
@@ -161,8 +161,7 @@ def _parts(container: Any) -> Iterable[Any]:
 
 def check_one_for_each_row(keys: list[Key], n_rows: int) -> None:
     """Raise ValueError unless there is one key for each row."""
-    if len(keys) != n_rows:
-        raise ValueError(f"keys must have one entry for each of the {n_rows} rows of X, got {len(keys)}")
+    check_entries("keys", len(keys), n_rows)
 
 
 def check_answers(keys: Any, n_rows: int) -> np.ndarray:

@@ -28,7 +28,7 @@ _EFFORTS = "efforts"  # name of a fact
 _KIND = "MemoryStore"  # the kind of files
 _VERSION = 2  # version of the facts. Version 1 has no digits, and lengths only for the cosine
 _NEW = {"n_reroutes": 1, "scorer_learning_rate": 0.01, "n_links": 24}  # options of a new tree, unless given
-_TREES, _TREES_WITHOUT_LINKS = 2, 4  # with links, trees only provide the entry points, so more trees do not help
+_TREES, _TREES_WITHOUT_LINKS = 1, 4  # with links, trees only provide the entry points, so more do not help
 
 T = TypeVar("T")
 
@@ -115,7 +115,7 @@ class StoreContents:
         arrays = dict(contents.arrays)
         records = arrays.pop("records", None)
         if records is None or records.dtype != np.uint8 or records.ndim != 1:
-            raise ValueError("there are no records")
+            raise ValueError("the records are missing")
         take(contents.fields, "options", dict)
         tree = ContextualMemoryTree._made_of(contents.fields, arrays, thorough=thorough)
         database = MemoryDatabase(records.tobytes())
@@ -219,9 +219,9 @@ class StoreContents:
         return scipy.sparse.csr_array(X) if state.parameters.sparse else X.toarray()
 
     def check(self, *, thorough: bool) -> KeySpace:
-        """Return the key space after checking that tree, records and facts belong together.
+        """Return the key space after checking that tree, records and facts are consistent.
 
-        Unless ``thorough``, only counts and sums show whether there is one record for each memory.
+        Unless ``thorough``, only counts and sums are compared to check for one record per memory.
 
         Raises
         ------
@@ -236,13 +236,13 @@ class StoreContents:
         space = space_of(facts, tree.n_features)
         same = not thorough or np.array_equal(np.sort(ids), records.ids())
         if (found.n, found.sum_of_ids) != (ids.size, int(ids.sum())) or not same:
-            raise ValueError("its keys are not those of its memories")
+            raise ValueError("its keys do not match its memories")
         if found.n_norms < found.n and (version > 1 or space.n_more == 0):
-            raise ValueError("it has vectors whose lengths are not positive numbers")
+            raise ValueError("the lengths of its vectors must be positive")
         if found.least_norm is not None and not space.fits(found.least_norm, found.n):
-            raise ValueError("the lengths of its vectors do not fit its bound")
+            raise ValueError("the lengths of its vectors contradict its bound")
         if thorough and not records.are_payloads_valid():
-            raise ValueError("it has payloads that are not JSON")
+            raise ValueError("it has payloads that are not valid JSON")
         return space
 
     # Changes
@@ -333,7 +333,7 @@ class StoreContents:
             self._use(space_of(self.records.facts(), self.tree.n_features))
 
     def rekey(self, space: KeySpace) -> None:
-        """Recompute all keys for another space, within a change."""
+        """Recompute all keys for another space. Call it within a change."""
         self._n_rekeyed += 1
         try:
             ids = np.sort(self.tree.ids)

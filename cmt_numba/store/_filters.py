@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from typing import Any
+from uuid import uuid4
 
 import numpy as np
 
@@ -24,14 +25,18 @@ class PreparedFilter:
     Memories deleted later are no longer candidates.
     """
 
-    def __init__(self, condition: Condition | None, keys: list[Key]) -> None:
-        self._condition, self._keys = condition, keys
+    def __init__(self, condition: Condition | None, keys: list[Key], name: str = "") -> None:
+        self.condition, self.keys = condition, keys
+        self.name = name or uuid4().hex  # copies in other processes have the same name
         self._found: tuple[int, Filter] | None = None  # version of the store, and candidates
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return PreparedFilter, (self.condition, self.keys, self.name)
+
     def _ids(self, records: Records) -> np.ndarray:
-        if self._condition is not None:
-            return records.ids(self._condition)
-        ids = records.find(self._keys)
+        if self.condition is not None:
+            return records.ids(self.condition)
+        ids = records.find(self.keys)
         return np.unique(ids[ids >= 0])
 
     def find(self, contents: StoreContents) -> Filter:
@@ -42,7 +47,7 @@ class PreparedFilter:
         return found[1]
 
     def __repr__(self) -> str:
-        what = "on fields" if self._condition is not None else f"of {len(self._keys)} keys"
+        what = "on fields" if self.condition is not None else f"of {len(self.keys)} keys"
         return f"PreparedFilter({what})"
 
 
@@ -57,23 +62,30 @@ class FilterCache:
             tuple[Any, list[Any], int, Filter]
         ] = []  # (list, copy, version, candidates), the latest first
         self._of_arrays: ArrayCache[Filter] = ArrayCache()
+        self._prepared: dict[str, PreparedFilter] = {}  # those of other processes, by name
 
     def find(self, where: Any, contents: StoreContents) -> Filter | None:
         """Return the candidates for the ``where`` of a query; None for all memories."""
         if where is None:
             return None
         if isinstance(where, PreparedFilter):
-            return where.find(contents)
+            return self._known(where).find(contents)
         if isinstance(where, dict):
             return self._of_condition(condition_of(where), contents)
         if callable(where):
             return Filter(_ids_where(where, contents))
         version = contents.version
-        if version % 2 == 1:  # a change is under way
+        if version % 2 == 1:  # a change is in progress
             return _of_keys(where, contents)
         if type(where) is list:
             return self._of_list(where, version, contents)
         return self._of_arrays.of(where, version, lambda: _of_keys(where, contents))
+
+    def _known(self, prepared: PreparedFilter) -> PreparedFilter:
+        """Return the filter of the same name that was used before, if there is one."""
+        if prepared.name not in self._prepared and len(self._prepared) >= _MOST_LISTS:
+            self._prepared = {}
+        return self._prepared.setdefault(prepared.name, prepared)
 
     def _of_condition(self, condition: Condition, contents: StoreContents) -> Filter:
         version, filters = contents.version, self._by_condition
@@ -98,26 +110,29 @@ class FilterCache:
         return found
 
 
-def prepare_filter(where: Any, keys: Any, contents: StoreContents) -> PreparedFilter:
-    """Return a filter by fields or by keys, after checking it.
+def check_filter(where: Any, keys: Any) -> PreparedFilter:
+    """Return a filter by fields or by keys, which need not be stored.
 
     Raises
     ------
-    KeyError
-        If a key is not stored.
     TypeError, ValueError
         If this is not a filter.
     """
     if (where is None) == (keys is None):
-        raise TypeError("a filter has either conditions on fields or keys: give one of where and keys")
+        raise TypeError("where and keys cannot be combined: pass one of them")
     if keys is None:
-        condition = condition_of(where)
-        prepared = PreparedFilter(condition, [])
-        _warn_if_mistaken(condition, prepared.find(contents).ids.size == 0, contents.records)
-        return prepared
-    checked = check_keys(keys, distinct=False)
-    check_stored(checked, contents.records.find(checked))
-    return PreparedFilter(None, checked)
+        return PreparedFilter(condition_of(where), [])
+    return PreparedFilter(None, check_keys(keys, distinct=False))
+
+
+def prepare_filter(where: Any, keys: Any, contents: StoreContents) -> PreparedFilter:
+    """Return a filter of a store by fields or by keys. Raises KeyError if a key is not stored."""
+    prepared = check_filter(where, keys)
+    if prepared.condition is None:
+        check_stored(prepared.keys, contents.records.find(prepared.keys))
+    else:
+        _warn_if_mistaken(prepared.condition, prepared.find(contents).ids.size == 0, contents.records)
+    return prepared
 
 
 def _of_keys(where: Any, contents: StoreContents) -> Filter:

@@ -18,7 +18,7 @@ _ROWS_IN_A_BLOCK = 256  # queries answered before the trees change
 
 
 class Teachable(Protocol):
-    """What :func:`learn_in_blocks` needs of a store."""
+    """The methods of a store that :func:`learn_in_blocks` uses."""
 
     def query(self, X: Any, k: int = 10) -> Results:
         """Return the nearest memories for each row."""
@@ -28,7 +28,7 @@ class Teachable(Protocol):
 
 
 def learn_in_blocks(store: Teachable, X: Any, keys: list[Key], n_passes: int) -> float:
-    """Give a store the right answers to queries, in blocks and in random order.
+    """Teach a store the correct answers to queries, in blocks and in random order.
 
     Returns
     -------
@@ -50,7 +50,7 @@ def learn_in_blocks(store: Teachable, X: Any, keys: list[Key], n_passes: int) ->
 def taught_by(
     tree: ContextualMemoryTree, query_map: QueryMap | None, X: np.ndarray, ids: np.ndarray, rewards: np.ndarray
 ) -> QueryMap:
-    """Return the query map after learning from the rewards of memories; the id -1 stands for no memory."""
+    """Return the query map after learning from the rewards of memories; an id of -1 means no memory."""
     taught, state = query_map or QueryMap.untaught(X.shape[1]), tree._forest.allocated()
     asked, slots = as_matrix(tree._forest.check_rows(X)), tree._forest.slots_of(ids.reshape(-1)).reshape(ids.shape)
     rewards = np.where(slots == NONE, np.nan, rewards)

@@ -51,7 +51,8 @@ class MemoryStore:
     and vectors change together or not at all. Opening a folder maps the vectors and reads them on demand.
 
     Up to 4,096 vectors, or candidates of a filter, are searched exactly. Larger stores are searched through Contextual
-    Memory Trees and along links between near vectors, as far as ``target_recall`` requires.
+    Memory Trees and along links between near vectors, and with batches of queries in cluster lists, as far as
+    ``target_recall`` requires.
 
     Any number of threads may use a store. Changes are made one at a time, in steps; queries run between the steps and
     may see a part of a change.
@@ -71,7 +72,7 @@ class MemoryStore:
     target_recall : float in (0, 1], default 0.95
         The share of the nearest vectors that queries find on average. With 1, everything is compared.
     n_trees : int, optional
-        Number of trees; by default 2, or 4 without links. More trees take more memory and time to build. Without links
+        Number of trees; by default 1, or 4 without links. More trees take more memory and time to build. Without links
         they reach the same recall with fewer leaves.
     n_links : int, optional
         Maximum number of links of a dense vector to near ones; 24 by default. Searches follow the links. With 0,
@@ -145,7 +146,7 @@ class MemoryStore:
         options = {name: value for name, value in given.items() if value is not None}
         durability = Durability(sync_every, snapshot_bytes, snapshot_seconds)
         if read_only and path is None:
-            raise ValueError("read_only is for a store in a folder: give its path")
+            raise ValueError("read_only needs a store in a folder: pass its path")
         check_real("target_recall", target_recall, 0.0, 1.0, above=True)
         self._begin(StoreContents(path, metric, options, durability, bool(read_only)), target_recall)
 
@@ -224,7 +225,7 @@ class MemoryStore:
             If the change could not be written; nothing has been deleted then.
         """
         if (keys is None) == (where is None):
-            raise TypeError("memories to delete are named by keys or by a filter: give one of keys and where")
+            raise TypeError("delete needs either keys or where: pass one of them")
         contents = self._contents
 
         def delete() -> int:
@@ -478,7 +479,7 @@ class MemoryStore:
 
     @keeps_interpreter
     def feedback(self, X: Any, keys: Any, rewards: Any) -> None:
-        """Learn from rewards of results or of right answers.
+        """Learn from rewards of results or from correct answers.
 
         The scorer learns to rank memories with high rewards before those with low ones, and the trees learn the way to
         memories with reward 1. With the cosine and at most 512 features, a linear map of dense queries is learned. A
@@ -523,7 +524,7 @@ class MemoryStore:
             self._learn(X, ids, rewards)
 
     def _learn(self, X: Any, ids: np.ndarray, rewards: np.ndarray) -> None:
-        """Learn from the rewards of memories, within a change; the id -1 stands for no memory."""
+        """Learn from the rewards of memories, within a change; an id of -1 means no memory."""
         contents = self._contents
         search, tree, space = contents.search, contents.tree, contents.space
         if ids.shape[1] == 1:
@@ -583,7 +584,7 @@ class MemoryStore:
 
     @property
     def n_features(self) -> int | None:
-        """The width of the vectors, set by the first one; None before."""
+        """The width of the vectors, set by the first vector; None before."""
         search = self._contents.search
         width = search.tree.n_features
         return None if width is None else width - search.space.n_more
@@ -643,7 +644,7 @@ class MemoryStore:
         contents = self._contents
         contents.check_open()
         contents.tree.check_invariants()
-        require(contents.records.are_indexed(), "the index of the keys is not theirs")
+        require(contents.records.are_indexed(), "the index of keys does not match the keys")
         try:
             contents.check(thorough=True)
         except ValueError as error:
@@ -725,7 +726,7 @@ class MemoryStore:
 
 
 def _aligned(there: np.ndarray, k: int, keys: np.ndarray, *others: np.ndarray) -> list[np.ndarray]:
-    """Return keys, ids and the like in ``k`` columns, with the existing entries of each row moved to the left."""
+    """Return results (keys, ids and the like) in ``k`` columns, with the existing entries of each row first."""
     n, width = there.shape
     order = np.argsort(~there, axis=1, kind="stable")
     there = np.take_along_axis(there, order, axis=1)

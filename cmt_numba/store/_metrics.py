@@ -26,7 +26,7 @@ from ._query_map import QueryMap
 
 _ROOM = 1.25  # ratio of a bound to the longest vector, because later ones are often a little longer
 _WITHIN = 0.99  # share of the vectors within a new Euclidean bound
-_MOST_OUTSIDE = 0.05  # maximum share of the vectors beyond it
+_MOST_OUTSIDE = 0.05  # maximum share of the vectors outside the ball
 _CENTRED = 0.5  # a centre must shorten the vectors to this share; otherwise it only costs precision
 _DIGITS = 2.0**-22  # relative error of a vector that is computed from its key
 _DOUBLE = 2.0**-42  # relative error of float64 products, generously
@@ -168,7 +168,7 @@ class CosineSpace(KeySpace):
 
     @classmethod
     def fitted(cls, X: Any) -> Self:
-        """Return the space, which suits all vectors."""
+        """Return this space, because it suits all vectors."""
         return cls()
 
     def admits(self, X: Any, n: int) -> KeySpace | None:
@@ -346,7 +346,7 @@ class EuclideanSpace(KeySpace):
         return X if self.centre is None else _difference(X, self.centre)
 
     def _inside(self, X: Any) -> tuple[Any, np.ndarray]:
-        """Return the nearest points in the ball, relative to its centre, and by what factor they are shorter."""
+        """Return the nearest points in the ball, relative to its centre, and the factors by which they are shorter."""
         moved = self._moved(X)
         shares = np.minimum(1.0, self.bound / np.maximum(lengths(moved), np.finfo(np.float64).tiny))
         if np.count_nonzero(shares < 1.0) == 0:
@@ -371,7 +371,7 @@ def space_of(facts: dict[str, Any], n_features: int | None) -> KeySpace:
     """
     metric, bound, centre, n_outside = (facts.get(name) for name in ("metric", "bound", "centre", "n_outside"))
     if metric not in METRICS:
-        raise ValueError(f"the store has an unknown metric {metric!r:.50}")
+        raise ValueError(f"its metric {metric!r:.50} is unknown")
     space = METRICS[metric]
     if space.n_more == 0:
         if bound is not None or centre is not None:
@@ -433,7 +433,7 @@ def check_directions(are_there: np.ndarray) -> None:
     """Raise ValueError unless all rows have a direction."""
     if not are_there.all():
         row = int(np.flatnonzero(~are_there)[0])
-        why = "has no direction for a cosine; use another metric or leave it out"
+        why = "has no cosine; use another metric or remove it"
         raise ValueError(f"X must have no rows of zeros: row {row} {why}")
 
 

@@ -62,7 +62,7 @@ class QueryMap:
 
     @classmethod
     def untaught(cls, n_features: int) -> QueryMap:
-        """Return a map that has learned nothing."""
+        """Return an untrained map."""
         return cls(np.zeros((2, n_features, n_features), np.float32), np.zeros((_STRENGTHS.size, _N_COLUMNS)))
 
     @classmethod
@@ -116,7 +116,7 @@ class QueryMap:
 
     def _best(self) -> float:
         """Return the best strength, or 0 if none is significantly better than no map."""
-        n = np.maximum(self.trials[:, 0], 1.0)  # for the columns, see ``trials``
+        n = np.maximum(self.trials[:, 0], 1.0)  # see ``trials`` for the columns
         gain, square, first, first_square = self.trials[:, 1:].T / n
         error, first_error = (np.sqrt(it / n) for it in (square, first_square))
         helps = (n >= _FEWEST) & (gain > _DEVIATIONS * error) & (first >= -_TOLERATED * first_error)
@@ -140,7 +140,7 @@ def _are_held_out(asked: np.ndarray) -> np.ndarray:
 
 
 def _weights(rewards: np.ndarray) -> np.ndarray:
-    """Return the rewards of each row as shares of their sum, 0 where there is no memory."""
+    """Return the rewards of each row divided by their sum; 0 where there is no memory."""
     there = np.nan_to_num(rewards)
     shares: np.ndarray = there / there.sum(axis=1, keepdims=True)
     return shares

@@ -6,12 +6,13 @@ import json
 import math
 from collections import deque
 from collections.abc import Generator
-from typing import Any
+from threading import Lock
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse
 
-from .._engine import Filter
+from .._engine import Filter, count_in_lists, gaps_of, has_lists, make_lists
 from .._forest import WORTH_A_CANDIDATE, WORTH_A_LEAF
 from .._jit import keeping_interpreter
 from ._search import Effort, StoreSearch
@@ -28,11 +29,20 @@ _CELLS_IN_A_PART, _ROWS_IN_A_PART = 3 << 20, 64  # cells and rows compared in on
 _CANDIDATES_IN_A_PART, _LEAVES_IN_A_PART = 4096, 256  # of all rows searched in one part
 _ROWS_OF_A_PART = 64  # rows of a batch per additional part
 
+_FEWEST_LISTED = 5000  # memories from which cluster lists are made
+_MOST_GAPS_TRIED = 4
+_ROWS_LISTED = (1, 16, 64, 256)  # numbers of rows for which lists and links are compared
+# Microseconds of searches in lists: of each call, row, byte that is read, and byte that is compared with a row; then of
+# each search along links, candidate, and byte of its code. Only their ratios matter.
+_OF_A_CALL, _OF_A_ROW, _OF_A_BYTE_READ, _OF_A_BYTE_COMPARED = 40.0, 4.0, 6.5e-5, 1.2e-5
+_OF_A_WALK, _OF_A_CANDIDATE, _OF_A_CANDIDATE_BYTE = 20.0, 0.35, 1.4e-3
+_OF_A_BYTE_SCANNED, _OF_A_BYTE_MULTIPLIED = 2e-4, 3e-5  # where all memories are compared with one row or with many
+
 Measurement = Generator[None, None, Effort]
 
 
 class Efforts:
-    """Efforts that have been measured, and measurements under way.
+    """Measured efforts, and measurements in progress.
 
     A measurement starts when an effort is first needed, and again when the number of memories has doubled or halved.
     Each query runs a part of it, which takes a few milliseconds. Until it is done, queries search farther than
@@ -50,6 +60,8 @@ class Efforts:
         self.are_new = False
         self._measured: dict[tuple[int, float, float], Effort] = {} if written is None else _read(written)
         self.under_way: dict[tuple[int, float, float], Measurement] = {}
+        self._lists: Generator[None, None, None] | None = None
+        self._makes_lists = Lock()
         self._waiting: deque[tuple[tuple[int, float, float], Measurement]] = deque()  # no thread runs a part of these
 
     def known(self) -> tuple[Effort, ...]:
@@ -61,6 +73,7 @@ class Efforts:
         self._measured.clear()
         self._waiting.clear()
         self.under_way.clear()
+        self._lists = None
 
     def written(self) -> str:
         """Return the efforts as JSON."""
@@ -81,23 +94,57 @@ class Efforts:
             share = 2.0 ** round(math.log2(share))
         key = k, share, target
         effort = self._measured.get(key)
-        if effort is not None and effort.n_memories / 2 < n < effort.n_memories * 2:
-            return effort
-        if key not in self.under_way:
-            measurement = _measured(search, *key)
+        fits = effort is not None and effort.n_memories / 2 < n < effort.n_memories * 2
+        lacks_lists = effort is not None and effort.gap is not None and not has_lists(search.tree._forest)
+        if (not fits or lacks_lists) and key not in self.under_way:
+            measurement = self._measure(search, *key)
             if self.under_way.setdefault(key, measurement) is measurement:  # no other thread was faster
                 self._waiting.append((key, measurement))
+        if fits:
+            assert effort is not None
+            return effort
         return _safe_effort(search, k, share, target, n_candidates, effort)
 
     def measure_part(self, n_rows: int) -> None:
-        """Do one part of the measurements under way, or several after a large batch."""
+        """Run one part of the current measurements, or several after a large batch."""
         with keeping_interpreter(_ROWS_IN_A_PART):  # with this many rows, kernels release the lock
             self._measure_parts(1 + n_rows // _ROWS_OF_A_PART)
+
+    def _measure(self, search: StoreSearch, k: int, share: float, target: float) -> Measurement:
+        """Return the least effort that reaches the recall, and the gap for cluster lists if these may be faster."""
+        forest = search.tree._forest
+        sample = yield from _sampled(search, k, share, target)
+        effort = yield from _measured(search, k, share, target, sample)
+        parameters = forest.allocated().parameters
+        can_list = not parameters.sparse and not parameters.coded and forest.n_memories >= _FEWEST_LISTED
+        if share < 1.0 or not can_list or sample.asked.size == 0:
+            return effort
+        while not has_lists(forest):
+            if not self._make_lists(search):
+                return effort
+            yield
+        return (yield from _with_gap(search, effort, sample))
+
+    def _make_lists(self, search: StoreSearch) -> bool:
+        """Make a part of the cluster lists, and return whether they can be finished."""
+        if self._makes_lists.acquire(blocking=False):  # otherwise another thread makes a part
+            try:
+                if self._lists is None:
+                    self._lists = make_lists(search.tree._forest)
+                next(self._lists)
+            except StopIteration:
+                self._lists = None
+                return has_lists(search.tree._forest)
+            finally:
+                if has_lists(search.tree._forest):
+                    self._lists = None
+                self._makes_lists.release()
+        return True
 
     def _measure_parts(self, n: int) -> None:
         for _ in range(n):
             try:
-                key, measurement = self._waiting.pop()  # so no other thread runs the same part
+                key, measurement = self._waiting.pop()  # so that no other thread runs the same part
             except IndexError:
                 return
             is_unfinished = False
@@ -129,18 +176,20 @@ def _read(written: Any) -> dict[tuple[int, float, float], Effort]:
         for effort in efforts:
             numbers = (effort.k, effort.n_memories, effort.n_probes or 1)
             if any(type(number) is not int or number < 1 for number in numbers) or type(effort.breadth) is not int:
-                raise ValueError(f"{effort} is not valid")
+                raise ValueError(f"{effort} is invalid")
+            if not (effort.gap is None or effort.gap >= 0.0) or type(effort.n_rows_listed) is not int:
+                raise ValueError(f"{effort} is invalid")
             if not (0.0 < effort.share <= 1.0 and 0.0 < effort.target_recall <= 1.0 and effort.breadth >= 0):
-                raise ValueError(f"{effort} is not valid")
+                raise ValueError(f"{effort} is invalid")
     except (TypeError, ValueError) as error:
-        raise ValueError(f"the measured recall of the store is not valid: {error}") from error
+        raise ValueError(f"the measured recall of the store is invalid: {error}") from error
     return {(effort.k, effort.share, effort.target_recall): effort for effort in efforts}
 
 
 def _safe_effort(
     search: StoreSearch, k: int, share: float, target: float, n_candidates: int, former: Effort | None
 ) -> Effort:
-    """Return an effort that suffices for nearly all data: twice the former one, if there is one.
+    """Return an effort that suffices for nearly all data: twice the previous effort, if there is one.
 
     If there are few candidates, all are compared.
     """
@@ -148,20 +197,25 @@ def _safe_effort(
     breadth = 0
     if search.tree._forest.links.are_there and not search.are_few(n_candidates):
         breadth = math.ceil(k / share * max(1.0, _SAFE / (1.0 - target)))
-        breadth = breadth if former is None else max(k, 2 * former.breadth)
+        breadth = breadth if former is None or former.breadth == 0 else max(k, 2 * former.breadth)
     if breadth == 0 or breadth * WORTH_A_CANDIDATE >= n_candidates:
         return Effort(k, share, target, None, 1.0, n)
     return Effort(k, share, target, 1, target, n, breadth)
 
 
-def _measured(search: StoreSearch, k: int, share: float, target: float) -> Measurement:
-    """Return the least effort that reaches the recall, by doubling and then halving the last interval twice.
+class Sample(NamedTuple):
+    """Stored vectors to search for, and their nearest neighbours."""
 
-    Links lead from a stored vector directly to its own neighbours, so these are found more easily than those of a new
-    vector. A search that does not visit the vector itself finds them less easily, because links through it are missing.
-    The recall of new vectors lies in between.
-    """
-    tree, linked = search.tree, search.tree._forest.links.are_there
+    asked: np.ndarray  # int64 (n,): their ids
+    vectors: Any
+    among: Filter | None
+    candidates: np.ndarray  # int64: ids, ascending
+    true: np.ndarray  # int64 (n, k): the ids of their neighbours
+
+
+def _sampled(search: StoreSearch, k: int, share: float, target: float) -> Generator[None, None, Sample]:
+    """Return a sample of stored vectors with their true neighbours."""
+    tree = search.tree
     draws = np.random.default_rng([tree.n_memories, k])
     ids = np.sort(tree.ids)
     chosen = np.sort(draws.choice(ids, min(_n_asked(k, target), ids.size), replace=False))
@@ -172,14 +226,29 @@ def _measured(search: StoreSearch, k: int, share: float, target: float) -> Measu
         parts.append(search.read(chosen[first : first + _ROWS_IN_A_PART])[0])
         yield
     asked = np.concatenate([part.ids for part in parts])
+    candidates = ids if among is None else among.ids
     if asked.size == 0:  # all have been deleted
-        return Effort(k, share, target, None, 1.0, max(1, ids.size))
+        return Sample(asked, None, among, candidates, np.empty((0, k), np.int64))
     vectors, units = (_stacked([part[i] for part in parts]) for i in (1, 2))
     if search.is_coded():  # stored vectors lie on the grid of codes, but real queries do not
         units = units + draws.uniform(-0.5, 0.5, units.shape) * np.abs(units).max(axis=1, keepdims=True) / 127
         vectors = search.space.vectors(units, np.full(asked.size, search.space.length()))
-    candidates = ids if among is None else among.ids
     true = yield from _true_neighbours(search, vectors, asked, candidates, k)
+    return Sample(asked, vectors, among, candidates, true)
+
+
+def _measured(search: StoreSearch, k: int, share: float, target: float, sample: Sample) -> Measurement:
+    """Return the least effort that reaches the recall, by doubling and then halving the last interval twice.
+
+    Links lead from a stored vector directly to its own neighbours, so these are found more easily than those of a new
+    vector. A search that does not visit the vector itself finds them less easily, because links through it are missing.
+    The recall of new vectors lies in between.
+    """
+    tree, linked = search.tree, search.tree._forest.links.are_there
+    asked, vectors, among, candidates, true = sample
+    n_memories = max(1, tree.n_memories)
+    if asked.size == 0:
+        return Effort(k, share, target, None, 1.0, n_memories)
     Q, rows = search.prepared(vectors)
 
     def recall(n: int, wanted: int, left_out: np.ndarray | None) -> Generator[None, None, float]:
@@ -201,7 +270,7 @@ def _measured(search: StoreSearch, k: int, share: float, target: float) -> Measu
             without = yield from recall(n, wanted, asked)
             found = without + _SHARE_STORED * (1.0 - 1.0 / k) * (found - without)
         n_probes, breadth = (1, n) if linked else (n, 0)
-        return Effort(k, share, target, n_probes, found, ids.size, breadth)
+        return Effort(k, share, target, n_probes, found, n_memories, breadth)
 
     n, before = math.ceil(k / share) if linked else tree._forest.n_trees, 0
     while n * (WORTH_A_CANDIDATE if linked else WORTH_A_LEAF) < candidates.size:
@@ -215,7 +284,66 @@ def _measured(search: StoreSearch, k: int, share: float, target: float) -> Measu
                     before = (before + n) // 2
             return effort
         n, before = 2 * n, n
-    return Effort(k, share, target, None, 1.0, ids.size)
+    return Effort(k, share, target, None, 1.0, n_memories)
+
+
+def _with_gap(search: StoreSearch, effort: Effort, sample: Sample) -> Measurement:
+    """Return an effort with the least gap that reaches the recall, if cluster lists are faster for some batches.
+
+    The lists of a vector's true neighbours give the gap at which each of them is found.
+    """
+    forest, k, target = search.tree._forest, effort.k, effort.target_recall
+    Q, rows = search.prepared(sample.vectors)
+    gaps = np.empty(sample.true.shape)
+    n = sample.asked.size
+    spans = [np.arange(i, min(i + _ROWS_IN_A_PART, n)) for i in range(0, n, _ROWS_IN_A_PART)]
+    for some in spans:
+        gaps[some] = gaps_of(forest, rows.take(some), sample.true[some])
+        yield
+    gaps = np.sort(gaps[np.isfinite(gaps)])
+    share = target
+    for _ in range(_MOST_GAPS_TRIED):
+        gap = float(gaps[min(gaps.size - 1, math.ceil(share * gaps.size))]) if gaps.size > 0 else 0.0
+        n_found, n_compared = 0, 0.0
+        for some in spans:
+            found = search.near(Q[some], rows.take(some), k + 1, 1, None, gap=gap).ids
+            n_found += _count_found(found, sample.asked[some], sample.true[some])
+            counted = count_in_lists(forest, rows.take(some), gap)
+            if counted is None:
+                return effort
+            n_compared += float(counted.sum())
+            yield
+        if n_found >= target * sample.true.size:
+            n_rows = _rows_listed(search, effort, n_compared / n)
+            return effort if n_rows is None else effort._replace(gap=gap, n_rows_listed=n_rows)
+        share += (1.0 - share) / 2
+    return effort
+
+
+def _rows_listed(search: StoreSearch, effort: Effort, n_compared: float) -> int | None:
+    """Return the number of rows from which cluster lists are faster than other searches, or None if they never are.
+
+    Rows of a batch share the lists that they reach, so lists take less time for each of them. ``n_compared`` is the
+    mean number of memories in the lists that a row reaches.
+    """
+    forest = search.tree._forest
+    d, n, lists = forest.allocated().parameters.n_features, forest.n_memories, forest.lists
+    if lists is None:
+        return None
+    n_centers = lists.sizes.size
+    for n_rows in _ROWS_LISTED:
+        n_read = n * (1.0 - (1.0 - min(1.0, n_compared / n)) ** n_rows) / n_rows + n_centers / min(n_rows, 8)
+        listed = _OF_A_CALL / n_rows + _OF_A_ROW + d * n_read * _OF_A_BYTE_READ
+        listed += d * (n_compared + n_centers) * _OF_A_BYTE_COMPARED
+        if effort.compares_all(n, n_rows, sparse=False):
+            other = d * n * (_OF_A_BYTE_MULTIPLIED if n_rows > 1 else _OF_A_BYTE_SCANNED)
+        else:
+            n_codes = WORTH_A_LEAF * (effort.n_probes or 1)
+            walked = effort.breadth * (_OF_A_CANDIDATE + d * _OF_A_CANDIDATE_BYTE)
+            other = _OF_A_WALK + (walked if effort.breadth > 0 else d * n_codes * _OF_A_BYTE_READ)
+        if listed < other:
+            return n_rows
+    return None
 
 
 def _true_neighbours(

@@ -83,7 +83,7 @@ class MemoryDatabase:
             given.deserialize(contents)
             given.execute("PRAGMA cell_size_check = ON")
             if not _are_ours(given.execute("SELECT type, name, tbl_name, sql FROM sqlite_schema").fetchall()):
-                raise ValueError("its database has other tables than a store")
+                raise ValueError("its database does not have the tables of a store")
             if given.execute("PRAGMA integrity_check(1)").fetchone() != ("ok",):
                 raise ValueError("its database is damaged")
             given.backup(self._connection)  # a deserialized database cannot grow beyond 1 GiB
@@ -110,7 +110,7 @@ class MemoryDatabase:
         self._connection.commit()
 
     def roll_back(self) -> None:
-        """Roll the transaction back, if there is one."""
+        """Roll back the transaction, if there is one."""
         if self._connection.in_transaction:
             self._connection.rollback()
 
@@ -157,7 +157,7 @@ class NamedMemories(NamedTuple):
 
 
 class KeyTable:
-    """Keys by ids, and which memories have payloads.
+    """The key of each id, and whether it has a payload.
 
     Threads may read while one changes the table: new columns are swapped in atomically, and arrays that readers may
     hold are only marked or appended to. A memory takes 17 bytes, plus the key if it is a string.
@@ -243,7 +243,7 @@ class Record(NamedTuple):
     key: Key
     payload: str | None  # JSON
     norm: float | None  # factor from unit key to vector; None in version 1, except for the cosine
-    digits: bytes | None  # that the key lacks; None in version 1 and if only codes are kept
+    digits: bytes | None  # digits that the key lacks; None in version 1 and if only codes are kept
 
 
 class Summary(NamedTuple):
@@ -268,7 +268,7 @@ class Records:
     def __init__(self, database: Any) -> None:
         self._database = database
         self._table: KeyTable | None = None  # read once that saves time
-        self._to_look_up: int | None = None  # lookups in the database before that
+        self._to_look_up: int | None = None  # number of lookups in the database before all keys are read
         self._reading = threading.Lock()
         self.has_digits = bool(database.execute("SELECT 1 FROM sqlite_schema WHERE name = 'vectors'"))
 
@@ -392,13 +392,15 @@ class Records:
         if n_norms > 0 and not (
             isinstance(most, float) and 0.0 < least <= most < math.inf
         ):  # SQLite sorts numbers before text
-            raise ValueError("it has vectors whose lengths are not positive numbers")
+            raise ValueError("the lengths of its vectors must be positive")
         return Summary(n, sum_of_ids, n_norms, least, most)
 
     def ids(self, condition: Condition = Condition("1")) -> np.ndarray:  # noqa: B008 - immutable
         """Return the ids of records that match a condition: int64, ascending."""
-        found = self._database.execute(f"SELECT id FROM records WHERE {condition.sql}", condition.values)
-        return np.sort(np.array(found, np.int64).reshape(-1))
+        # One JSON text takes two thirds of the time of rows of objects.
+        statement = f"SELECT json_group_array(id) FROM records WHERE {condition.sql}"
+        found: Any = self._database.execute(statement, condition.values)
+        return np.sort(np.array(json.loads(found[0][0]), np.int64))
 
     def kind_of_field(self, path: str) -> str | None:
         """Return the JSON type of the field at a path in the first payload that has it; None if none has."""

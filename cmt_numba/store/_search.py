@@ -1,4 +1,4 @@
-"""Searches of a store: candidates are found by keys, through trees or by a scan, and ranked by vectors."""
+"""Searches of a store: candidates are found by keys, in trees, lists or by a scan, and ranked by vectors."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse
 
-from .._engine import Filter, Reach, scan_dense, search_among
+from .._engine import MOST_GATHERED, Filter, Reach, has_lists, scan_dense, search_among
 from .._engine import search as search_trees
 from .._forest import NONE, WORTH_A_CANDIDATE, WORTH_A_LEAF, Rows, State, as_matrix, stored_rows, unexplored
 from ..tree import ContextualMemoryTree
@@ -25,10 +25,8 @@ _MOST_CELLS_COMPARED = 6 << 20  # cells of candidates
 _MORE = 8  # extra candidates, because keys rank slightly differently from vectors
 _MORE_BY_COSINE = 2  # extra candidates where keys rank differently only if cosines are nearly equal
 _WIDER = 16  # factor for a second attempt with more candidates
-_SCAN_ERROR, _SEARCH_ERROR = (
-    2.0**-19,
-    2.0**-22,
-)  # errors of products of unit vectors: four and two times the measured errors
+_SCAN_ERROR = 2.0**-19  # error of matrix products of unit vectors, four times the largest measured one
+_SEARCH_ERROR = 2.0**-22  # the same for products computed by kernels, twice the largest measured one
 _TOLERATED = 1e-4  # relative error of scores that are computed from keys
 _PAIRS_AT_ONCE = 1 << 22  # pairs of queries and vectors
 _NO_ROWS = np.empty(0, np.int64)
@@ -55,6 +53,11 @@ class Effort(NamedTuple):
         The number of memories at the time of the measurement.
     breadth : int
         The number of candidates to keep while following links; 0 if no links are followed.
+    gap : float or None
+        The largest difference between the scores of the nearest center and of the centers of the cluster lists that a
+        query searches; None if cluster lists are not faster.
+    n_rows_listed : int
+        The minimum number of rows of a query that searches cluster lists.
     """
 
     k: int
@@ -64,6 +67,12 @@ class Effort(NamedTuple):
     recall: float
     n_memories: int
     breadth: int = 0
+    gap: float | None = None
+    n_rows_listed: int = 0
+
+    def gap_for(self, n_rows: int) -> float | None:
+        """Return the gap for a query of some rows, or None if it does not search cluster lists."""
+        return self.gap if n_rows >= self.n_rows_listed else None
 
     def compares_all(self, n_candidates: int, n_rows: int, *, sparse: bool) -> bool:
         """Return whether comparing rows with all candidates is faster than a search."""
@@ -119,11 +128,8 @@ class StoreSearch:
 
     def __init__(self, tree: ContextualMemoryTree, records: Records, space: KeySpace) -> None:
         self.tree, self.records, self.space = tree, records, space
-        self._compared_with_all: tuple[int, int, Filter | None] = (
-            -1,
-            0,
-            None,
-        )  # steps, rows since, memories
+        # The steps of the tree, the rows compared with all memories since then, and a filter with all memories.
+        self._compared_with_all: tuple[int, int, Filter | None] = (-1, 0, None)
         self._all: tuple[int, GivenVectors] | None = None  # steps of the tree, and all vectors
 
     def prepared(self, X: Any) -> tuple[Any, Rows]:
@@ -146,13 +152,16 @@ class StoreSearch:
         n_rows = rows.offsets.size - 1
         if k == 0:
             return NearestMemories(np.empty((n_rows, 0), np.int64), np.empty((n_rows, 0), np.float32))
+        gap = None
         if isinstance(effort, int):
             n_leaves, breadth = effort, 0
+        elif among is None and (gap := effort.gap_for(n_rows)) is not None and has_lists(self.tree._forest):
+            n_leaves, breadth = effort.n_probes or 1, effort.breadth
         elif effort.compares_all(n, n_rows, sparse=rows.sparse):
             return self.nearest(Q, rows, k, among)
         else:
-            n_leaves, breadth = effort.n_probes or 1, effort.breadth
-        found = self.near(Q, rows, k, n_leaves, among, breadth)
+            n_leaves, breadth, gap = effort.n_probes or 1, effort.breadth, None
+        found = self.near(Q, rows, k, n_leaves, among, breadth, gap=gap)
         if n_rows == 1 and found.ids.item(k - 1) != NONE:  # ten times as fast
             return found
         short = np.flatnonzero(found.ids[:, k - 1] == NONE)
@@ -169,21 +178,23 @@ class StoreSearch:
         among: Filter | None,
         breadth: int = 0,
         left_out: np.ndarray | None = None,
+        gap: float | None = None,
     ) -> NearestMemories:
         """Return the best ``k`` memories in ``n_leaves`` leaves or, with a breadth, along links from there.
 
-        Along links, the search for each row does not visit the memory whose id is in ``left_out``.
+        Along links, the search for each row does not visit the memory whose id is in ``left_out``. With a gap, cluster
+        lists are searched if there are any.
         """
         wanted, tree = k, self.tree
         if self.space.n_more > 0:
             wanted = max(k, min(tree.n_memories if among is None else among.ids.size, k + _MORE))
-        hits, reach = unexplored(rows.offsets.size - 1, wanted), Reach(n_leaves, breadth, left_out)
+        hits, reach = unexplored(rows.offsets.size - 1, wanted), Reach(n_leaves, breadth, left_out, gap)
         if among is None:
             search_trees(tree._forest, rows, reach, hits)
         else:
             tree._lock.read(partial(search_among, tree._forest, rows, reach, among, hits))
         found = NearestMemories(hits.ids, hits.scores)
-        return self._ranked(Q, rows, found, k, _SCAN_ERROR if rows.sparse else _SEARCH_ERROR)
+        return self._ranked(Q, rows, found, k, _SCAN_ERROR if rows.sparse else _SEARCH_ERROR)[0]
 
     def nearest(self, Q: Any, rows: Rows, k: int, among: Filter | None) -> NearestMemories:
         """Return the best ``k`` of all candidates.
@@ -208,12 +219,12 @@ class StoreSearch:
         """Return the best ``k`` of the ``k + more`` best by keys, and the rows that may have better candidates."""
         wanted = max(k, min(n, k + more))
         found, error = self._scan(rows, wanted, among)
-        best = self._ranked(Q, rows, found, k, error)
-        if wanted >= n or self.is_coded():
+        best, close = self._ranked(Q, rows, found, k, error)
+        if close.size == 0 or wanted >= n or self.is_coded():
             return best, _NO_ROWS
-        last = found.scores[:, -1]
-        limits = self.space.limits(Q, last[:, None], self._with_weights(error))[:, 0]
-        return best, np.flatnonzero(~(limits < best.scores[:, -1]) & (last > -np.inf))
+        last = found.scores[close, -1]
+        limits = self.space.limits(Q[close], last[:, None], self._with_weights(error))[:, 0]
+        return best, close[~(limits < best.scores[close, -1]) & (last > -np.inf)]
 
     def read(self, ids: np.ndarray) -> tuple[GivenVectors, list[Record], bool]:
         """Return the vectors of the stored ids among ``ids``, their records, and whether all vectors are exact.
@@ -269,7 +280,7 @@ class StoreSearch:
     def are_few(self, n_candidates: int, share: float = 0.0) -> bool:
         """Return whether comparing the candidates of a filter is faster than a search along links.
 
-        The larger the ``share`` of the memories that are candidates, the faster a search along links.
+        A search along links is faster the larger the ``share`` of candidates among the memories.
         """
         state = self.tree._forest.state
         if state is None or state.parameters.sparse or state.parameters.coded:
@@ -294,18 +305,22 @@ class StoreSearch:
         state = self.tree._forest.state
         return np.empty(0, np.float32) if state is None else state.scorer.theta
 
-    def _ranked(self, Q: Any, rows: Rows, found: NearestMemories, k: int, error: float) -> NearestMemories:
-        """Return the best ``k`` of the memories found, by the scores of the metric."""
+    def _ranked(
+        self, Q: Any, rows: Rows, found: NearestMemories, k: int, error: float
+    ) -> tuple[NearestMemories, np.ndarray]:
+        """Return the best ``k`` of the memories found, by the scores of the metric.
+
+        Also return the rows for which keys alone do not decide which memories are the best.
+        """
         if self.space.n_more > 0:
-            return self._by_keys(Q, rows, found.ids, k)
+            return self._by_keys(Q, rows, found.ids, k), np.arange(rows.n_rows)
         close = _close_rows(found.scores, k, 2.0 * self._with_weights(error))
         if close.size == 0 and found.ids.shape[1] == k:
-            return found
+            return found, close
         ids, scores = found.ids[:, :k], found.scores[:, :k]
         if close.size > 0 and not self.is_coded():
-            exact = self._exactly(Q[close], rows.take(close), found.ids[close])
-            ids[close], scores[close] = exact.ids[:, :k], exact.scores[:, :k]
-        return NearestMemories(ids, scores)
+            ids[close], scores[close] = self._by_keys(Q[close], rows.take(close), found.ids[close], k)
+        return NearestMemories(ids, scores), close
 
     def _by_keys(self, Q: Any, rows: Rows, ids: np.ndarray, k: int) -> NearestMemories:
         """Return the best ``k`` of some memories, by keys if these are exact enough, otherwise by vectors."""
@@ -382,16 +397,15 @@ class StoreSearch:
 
     def _scan(self, rows: Rows, k: int, among: Filter | None) -> tuple[NearestMemories, float]:
         """Return the best ``k`` of all candidates by keys, and the error of their scores."""
-        tree = self.tree
+        tree, n = self.tree, self.tree._forest.n_memories
         if not rows.sparse:
-            if among is None and self.are_few(tree._forest.n_memories):
+            if among is None and n > MOST_GATHERED and self.are_few(n):
                 among = self._every_candidate(rows.offsets.size - 1)
             found = NearestMemories(*scan_dense(tree._forest, rows, k, among, ties_matter=False)[:2])
             return found, _SCAN_ERROR if among is None or not among.is_coded else _SEARCH_ERROR
         hits = unexplored(rows.n_rows, k)
-        n_leaves = (
-            tree.n_memories if among is None else among.ids.size
-        ) // WORTH_A_LEAF + 1  # enough leaves to score all candidates
+        # Enough leaves to score all candidates.
+        n_leaves = (n if among is None else among.ids.size) // WORTH_A_LEAF + 1
         every = Filter(tree.ids) if among is None else among
         tree._lock.read(partial(search_among, tree._forest, rows, Reach(n_leaves), every, hits))
         return NearestMemories(hits.ids, hits.scores), _SCAN_ERROR

@@ -62,7 +62,7 @@ def field_path(field: Any) -> str:
         if not step.isprintable() or '"' in step or "\\" in step or not step:
             raise ValueError(f"a field name must be printable, without quotation marks and backslashes: {field!r:.50}")
     if not steps:
-        raise ValueError("a field must have a name")
+        raise ValueError("a field name must not be empty")
     path = "$" + "".join(f'."{step}"' for step in steps)
     return "'" + path.replace("'", "''") + "'"
 
@@ -76,7 +76,7 @@ def _filter(where: Any, depth: int) -> Condition:
     if not isinstance(where, dict):
         raise TypeError(f"where must be a dict such as {{'color': 'red'}}, got {where!r:.50}")
     if depth == 0:
-        raise ValueError(f"where must be nested at most {_DEEPEST} deep")
+        raise ValueError(f"where must be nested at most {_DEEPEST} levels deep")
     if not where:
         raise ValueError("where must not be empty; leave it out to search everything")
     return _joined(" AND ", [_item(field, wanted, depth) for field, wanted in where.items()])
@@ -104,7 +104,7 @@ def _item(field: Any, wanted: Any, depth: int) -> Condition:
     if not isinstance(wanted, dict):
         return _compared(path, "eq", wanted)
     if not wanted:
-        raise ValueError(f"the field {field!r:.50} must be compared with something")
+        raise ValueError(f"the field {field!r:.50} needs a value or an operator")
     return _joined(" AND ", [_compared(path, operator, value) for operator, value in wanted.items()])
 
 
@@ -116,7 +116,7 @@ def _compared(path: str, operator: Any, value: Any) -> Condition:
     name = operator.removeprefix("$") if isinstance(operator, str) else ""
     name = _OTHER_NAMES.get(name, name)
     if name not in _OPERATORS:
-        raise ValueError(f"where has an unknown operator {operator!r:.50}: use one of {', '.join(sorted(_OPERATORS))}")
+        raise ValueError(f"unknown operator {operator!r:.50} in where: use one of {', '.join(sorted(_OPERATORS))}")
     if name in _RANGES:
         return _in_range(path, _RANGES[name], value)._replace(fields=((path, False),))
     simple: dict[str, Callable[[str, Any], Condition]] = {
@@ -149,7 +149,7 @@ def _is_value(found: str, kind: str, path: str, value: str | int | float) -> Con
 
 def _in_range(path: str, sign: str, bound: Any) -> Condition:
     if isinstance(bound, bool) or bound is None:
-        raise TypeError(f"a range must be bounded by a number or a string, got {bound!r}")
+        raise TypeError(f"the bound of a range must be a number or a string, got {bound!r}")
     bound = _scalar(bound)
     kinds = "('text')" if isinstance(bound, str) else "('integer', 'real')"
     # The type of a missing field is null; coalesce makes it a string, because a condition must not be null.
@@ -230,7 +230,7 @@ def _scalar(value: Any) -> str | int | float:
     """Return a value in a form that SQLite and JSON accept."""
     value = as_plain(value)
     if isinstance(value, list | tuple | set):
-        raise TypeError(f"write {{'in': [...]}} to compare a field with several values, not {value!r:.50}")
+        raise TypeError(f"write {{'in': [...]}} to compare a field with several values, got {value!r:.50}")
     if not isinstance(value, str | int | float):
         raise TypeError(f"a field can be compared with strings, numbers and bools, got {value!r:.50}")
     if isinstance(value, str):
@@ -240,5 +240,5 @@ def _scalar(value: Any) -> str | int | float:
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError(f"a field cannot be compared with {value}")
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
-        raise ValueError(f"a field can only be compared with integers of 64 bits, not {value}")
+        raise ValueError(f"a field can be compared only with integers of 64 bits, got {value}")
     return value if isinstance(value, float) else int(value)

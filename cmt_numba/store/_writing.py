@@ -38,7 +38,7 @@ def write_memories(contents: StoreContents, keys: Any, X: Any, payloads: Any, re
     if not is_old.any():
         check_kind(own, records.kind())
     elif not replace:
-        message = f"keys must not be in the store: {own[is_old.argmax()]!r:.100} is; use upsert to replace it"
+        message = f"keys must not be in the store yet, but {own[is_old.argmax()]!r:.100} is; use upsert to replace it"
         raise DuplicateKeyError(message)
     if search.space.n_more > 0:
         _make_room(contents, X)
@@ -72,7 +72,7 @@ def _replace(contents: StoreContents, ids: np.ndarray, texts: list[str | None], 
 
 
 def _make_room(contents: StoreContents, X: Any) -> None:
-    """Make a key space that has room for new vectors, within a change, and compute all keys again if it is another."""
+    """Extend the key space to new vectors, within a change, and recompute all keys if it has changed."""
     space = contents.space
     admitting = space.admits(X, contents.tree.n_memories) if space.bound > 0.0 else None
     if admitting is space:
@@ -97,6 +97,6 @@ def set_fields(contents: StoreContents, keys: list[Key], fields: list[dict[str, 
     before = [read_payload(found.get(memory_id, "{}")) for memory_id in ids.tolist()]
     for key, payload in zip(keys, before, strict=True):
         if not isinstance(payload, dict):
-            raise TypeError(f"the payload of {key!r:.50} has no fields: it is {payload!r:.50}")
+            raise TypeError(f"the payload of {key!r:.50} must be a dict to have fields updated, got {payload!r:.50}")
     after = [payload | own for payload, own in zip(before, fields, strict=True)]
     records.update_payloads(ids, check_payloads(after, len(after)))

@@ -45,11 +45,13 @@ def check_texts(name: str, texts: Any, *, of_any_type: bool = False, or_none: bo
         raise ValueError(f"{name} must have one dimension, got {n_dimensions}: pass one text for each row")
     listed = list(texts)
     if not listed and not or_none:
-        raise ValueError(f"{name} must hold at least one text")
+        raise ValueError(f"{name} must contain at least one text")
     if not of_any_type:
         for i, text in enumerate(listed):
             if not isinstance(text, str):
-                raise TypeError(f"{name} must hold strings, but number {i} is {type(text).__name__}: convert it first")
+                raise TypeError(
+                    f"{name} must contain strings, but {name}[{i}] is {type(text).__name__}: convert it first"
+                )
     return listed
 
 
@@ -163,7 +165,7 @@ def contents_of(vectorizer: Any) -> Contents:
 
 
 def vectorizer_of(contents: Contents, kinds: dict[str, Any]) -> Any:
-    """Return the vectorizer of a file: a TfidfVectorizer, or one of ``kinds``, classes by their names.
+    """Return the vectorizer of a file: a TfidfVectorizer, or one of the classes in ``kinds``, by name.
 
     Raises
     ------
@@ -172,7 +174,7 @@ def vectorizer_of(contents: Contents, kinds: dict[str, Any]) -> Any:
     """
     if contents.kind in kinds:
         return kinds[contents.kind]._made_of(contents)
-    require(contents.kind == _TFIDF, f"there is no vectorizer of the kind {contents.kind!r:.50}")
+    require(contents.kind == _TFIDF, f"the kind of vectorizer {contents.kind!r:.50} is unknown")
     dtype = take(contents.fields, "dtype", str)
     require(dtype in ("float32", "float64"), "dtype must be float32 or float64")
     parameters = read_parameters(contents)
@@ -183,7 +185,7 @@ def vectorizer_of(contents: Contents, kinds: dict[str, Any]) -> Any:
     made.vocabulary_ = {term: place for place, term in enumerate(terms)}
     if made.use_idf:
         idf = read_array("idf", contents.arrays, np.float64)
-        require(idf.shape == (len(terms),) and are_moderate(idf), "there must be an idf for each term")
+        require(idf.shape == (len(terms),) and are_moderate(idf), "every term must have an idf")
         made.idf_ = idf
     return made
 
@@ -224,7 +226,7 @@ def with_prefix(prefix: str, contents: Contents) -> tuple[dict[str, Any], dict[s
 
 
 def of_prefix(prefix: str, field: Any, arrays: dict[str, np.ndarray]) -> Contents:
-    """Return the contents that :func:`with_prefix` has put into another file."""
+    """Return the contents that :func:`with_prefix` has added to another file."""
     require(type(field) is dict, f"{prefix} must be a mapping")
     inner = {name.removeprefix(f"{prefix}."): array for name, array in arrays.items() if name.startswith(f"{prefix}.")}
     return Contents(take(field, "kind", str), take(field, "fields", dict), inner)

@@ -31,6 +31,7 @@ from ._base import (
 from ._term_weights import comparisons_of, learn_weights
 
 _MOST_COLUMNS = 2**28
+_ANALYSIS = "_analysis"  # attribute: names of parameters, their values in the last call, and its analyzer
 
 
 class BM25Vectorizer(TransformerMixin, SavableText):
@@ -347,7 +348,7 @@ class BM25Vectorizer(TransformerMixin, SavableText):
         if ids.dtype.kind not in "iu" or ids.ndim != 2 or ids.shape[0] != asked.shape[0]:
             raise ValueError(f"ids must be integers of shape ({asked.shape[0]}, k), got {ids.dtype} of {ids.shape}")
         if ids.size > 0 and not -1 <= ids.min() <= ids.max() < keys.shape[0]:
-            raise ValueError(f"ids must lie between -1 and {keys.shape[0] - 1}, got {ids.min()} and {ids.max()}")
+            raise ValueError(f"ids must be between -1 and {keys.shape[0] - 1}, got {ids.min()} and {ids.max()}")
         columns = np.arange(self.document_frequency_.size)
         asked, keys = asked[:, : columns.size], keys[:, : columns.size]
         factors = learn_weights(comparisons_of(asked, keys, ids, check_rewards(rewards, ids)), self._idf(columns, 1.0))
@@ -355,7 +356,7 @@ class BM25Vectorizer(TransformerMixin, SavableText):
         return self
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
-        """Return what each column stands for: terms or, if these are hashed, numbers, and "norm" for the last one.
+        """Return the names of the columns: terms or, if terms are hashed, numbers; "norm" for the last column.
 
         Parameters
         ----------
@@ -374,26 +375,35 @@ class BM25Vectorizer(TransformerMixin, SavableText):
         return np.array(names + ["norm"] * (self.length_ is not None), object)
 
     def _check_parameters(self) -> CountVectorizer:
-        """Check all parameters, and return what analyses texts."""
+        """Check all parameters, and return the analyzer of texts."""
         check_parameters(self, self._constraints)
         hashed = self.n_features is not None
         if hashed and (self.max_df != 1.0 or self.min_df not in (0, 1)):
-            raise ValueError("max_df and min_df need a vocabulary: pass n_features=None, or leave them out")
+            raise ValueError("max_df and min_df need a vocabulary: pass n_features=None, or omit them")
         names = ("analyzer", "ngram_range", "lowercase", "strip_accents", "tokenizer", "token_pattern", "stop_words")
         counter = CountVectorizer(
             max_df=self.max_df, min_df=self.min_df, **{name: getattr(self, name) for name in names}
         )
         counter._validate_params()
         if self.ngram_range[0] > self.ngram_range[1] or self.ngram_range[0] < 1:
-            raise ValueError(f"ngram_range must be two positive integers that do not fall, got {self.ngram_range}")
+            raise ValueError(f"ngram_range must be two positive integers in ascending order, got {self.ngram_range}")
         if counter.tokenizer is not None:
             counter.token_pattern = None  # is not used
         return counter
 
+    def __getstate__(self) -> dict[str, Any]:
+        state: dict[str, Any] = super().__getstate__()
+        return {name: value for name, value in state.items() if name != _ANALYSIS}
+
     def _count(self, name: str, texts: Any, columns: dict[str, int]) -> Any:
         """Return how often each text has the terms of each column."""
-        analyze = self._check_parameters().build_analyzer()
-        return count_terms(check_texts(name, texts, of_any_type=callable(self.analyzer)), analyze, columns)
+        known: Any = self.__dict__.get(_ANALYSIS)
+        names: Any = known[0] if known else self._get_param_names()
+        values = (getattr(self, parameter) for parameter in names)
+        chosen = [copy(value) if isinstance(value, list | set) else value for value in values]
+        if known is None or known[1] != chosen:  # making an analyzer takes longer than analysing a short text
+            known = self.__dict__[_ANALYSIS] = names, chosen, self._check_parameters().build_analyzer()
+        return count_terms(check_texts(name, texts, of_any_type=callable(self.analyzer)), known[2], columns)
 
     def _count_known(self, name: str, texts: Any) -> Any:
         """Return the counts of terms in each text, by the columns of the first documents."""
@@ -409,7 +419,7 @@ class BM25Vectorizer(TransformerMixin, SavableText):
         columns = NewColumns() if self.n_features is None else HashedColumns(self.n_features)
         counts = self._count("documents", documents, columns)
         if counts.nnz == 0:
-            raise ValueError("documents must hold at least one term: pass other texts, or change how they are analysed")
+            raise ValueError("documents must contain at least one term: pass other texts, or change the analyzer")
         if self.n_features is None:
             counts, vocabulary = self._with_vocabulary(counts, columns)
         else:
@@ -508,22 +518,23 @@ class BM25Vectorizer(TransformerMixin, SavableText):
         n_documents, n_terms = take(learned, "n_documents_", int), take(learned, "n_terms_", int)
         require(0 < n_documents < 2**48 and 0 < n_terms < 2**48, "there must be documents and terms")
         require(
-            frequency.size > 0 and bool(np.all((frequency >= 0) & (frequency <= n_documents))), "frequencies are wrong"
+            frequency.size > 0 and bool(np.all((frequency >= 0) & (frequency <= n_documents))),
+            "frequencies must be between 0 and the number of documents",
         )
         length = take(learned, "length_", float, type(None))
-        require((length is not None) == (made.norm == "append"), "there must be a length if it is appended")
+        require((length is not None) == (made.norm == "append"), "norm='append' needs a length")
         require(length is None or 0.0 < length <= MOST, "the length must be positive")
         vocabulary = None
         if made.n_features is None:
             terms = read_terms(arrays)
             vocabulary = {term: place for place, term in enumerate(terms)}
-            require(len(terms) == frequency.size, "there must be a frequency for each term")
+            require(len(terms) == frequency.size, "every term must have a frequency")
         else:
-            require(frequency.size == made.n_features, "there must be a frequency for each column")
+            require(frequency.size == made.n_features, "every column must have a frequency")
         weights = read_array("term_weights", arrays, np.float64) if "term_weights" in arrays else None
         if weights is not None:
             sound = weights.shape == frequency.shape and are_moderate(weights) and bool(np.all(weights >= 0.0))
-            require(sound, "there must be a weight for each term")
+            require(sound, "every term must have a weight")
         made.__dict__.update(
             vocabulary_=vocabulary,
             document_frequency_=np.array(frequency),
@@ -566,7 +577,7 @@ class NewColumns(dict[str, int]):
 
 
 def count_terms(texts: list[Any], analyze: Callable[[Any], Iterable[str]], columns: dict[str, int]) -> Any:
-    """Return how often each text has each term: CSR of float32 with sorted indices, as wide as is needed.
+    """Return the count of each term in each text: CSR of float32 with sorted indices and as many columns as needed.
 
     Terms without a column are left out, unless ``columns`` gives them one.
     """

@@ -122,7 +122,7 @@ class ClassModel(NamedTuple):
 
 
 def log_softmax(scores: np.ndarray) -> np.ndarray:
-    """Return scores, less a number in each row, such that their exponentials sum to 1."""
+    """Return scores, shifted in each row so that their exponentials sum to 1."""
     scores = scores - scores.max(axis=1, keepdims=True)
     scores -= np.log(np.exp(scores).sum(axis=1, keepdims=True))
     return scores
@@ -157,7 +157,7 @@ def huffman_tree(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     weights = [*counts.tolist(), *[0] * (n - 1)]
     parents = np.full(2 * n - 1, -1, np.int32)
     children = np.zeros((n - 1, 2), np.int32)
-    leaf, inner = 0, n  # inner nodes are made in the order of their weights
+    leaf, inner = 0, n  # inner nodes are created in order of weight
     for node in range(n, 2 * n - 1):
         pair = []
         for _ in range(2):

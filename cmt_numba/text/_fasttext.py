@@ -226,7 +226,7 @@ class FastTextClassifier(ClassifierMixin, TransformerMixin, TextEstimator):
             model = self.vectors._fitted()
             known, learned = copy.deepcopy(model.vocabulary), model.vectors.inputs
             if model.n_components != d:
-                raise ValueError(f"n_components must be {model.n_components} as of vectors, got {d}")
+                raise ValueError(f"n_components must be {model.n_components} like that of vectors, got {d}")
         features = TextFeatures(known, self.word_ngrams, self.n_buckets)
         features.learn(corpus, self.min_count)
         if features.n_rows == 0:
@@ -270,7 +270,9 @@ class FastTextClassifier(ClassifierMixin, TransformerMixin, TextEstimator):
                     done += spans[-1][1] - spans[0][0]
                     report(spans[-1][1] - spans[0][0])
         if not are_moderate(*model.vectors):
-            raise ValueError(f"the vectors diverged with learning_rate={self.learning_rate}: pass a smaller one")
+            raise ValueError(
+                f"the vectors diverged with learning_rate={self.learning_rate}: use a smaller learning_rate"
+            )
 
     # Classes
 

@@ -176,7 +176,9 @@ class HybridVectorizer(TransformerMixin, SavableText):
         sparse = TfidfVectorizer(sublinear_tf=True, dtype=np.float32) if self.sparse is None else self.sparse
         dense = FastTextClassifier(random_state=0) if self.dense is None else self.dense
         if y is None and self.dense is None:
-            raise ValueError("y must be given, or pass a dense part that needs no classes, such as SubwordVectors()")
+            raise ValueError(
+                "y must be given for this dense part: pass y, or a dense part without classes, such as SubwordVectors()"
+            )
         learned: dict[str, Any] = {}
         if self.weight == "held_out":
             learned["weight_"] = _best_weight(sparse, dense, listed, y)
@@ -258,15 +260,17 @@ def _of_length_1(words: Any, dense: Any) -> tuple[Any, np.ndarray]:
 def _best_weight(sparse: Any, dense: Any, texts: list[str], y: Any) -> float:
     """Return the share of the dense part that brings most held-out texts nearest to their class mean."""
     if y is None:
-        raise ValueError('weight="held_out" needs the classes of texts: pass y, or a number as weight')
+        raise ValueError('weight="held_out" needs classes: pass y, or a number as weight')
     y = label_array("y", y)
     check_targets(y)
     _, first, labels = np.unique(y, return_index=True, return_inverse=True)
     if labels.shape != (len(texts),):
-        raise ValueError(f"y must be one class for each of the {len(texts)} texts, got shape {np.shape(y)}")
+        raise ValueError(f"y must have one entry for each of the {len(texts)} texts, got shape {np.shape(y)}")
     apart, seen = held_out(len(texts), 0, never=first)  # a class needs one text to have a mean
     if apart.size == 0:
-        raise ValueError('weight="held_out" needs at least 5 texts, and two of some class: pass a number as weight')
+        raise ValueError(
+            'weight="held_out" needs at least 5 texts and a class with two of them: pass a number as weight'
+        )
     asked, stored = ([texts[i] for i in part] for part in (apart, seen))
     sparse, dense = (_fitted(part, stored, y[seen]) for part in (sparse, dense))
     members = scipy.sparse.csr_array((np.ones(seen.size, np.float32), (labels[seen], np.arange(seen.size))))

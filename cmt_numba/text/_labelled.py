@@ -72,7 +72,7 @@ def _softmax(outputs, label, rate, hidden, gradient, scores):
 
 @inner_called
 def _among(outputs, label, candidates, n_drawn, rate, hidden, gradient, scores):
-    """Train one class against its candidates, the last ``n_drawn`` of which are random and stand for all others.
+    """Train one class against its candidates, the last ``n_drawn`` of which are random and represent all others.
 
     Classes were drawn uniformly, so the sum over the drawn classes, scaled by the number of classes per draw, estimates
     the sum over all other classes (Bengio and Senecal, 2008). The class itself may be among the candidates, and -1
@@ -101,7 +101,7 @@ def _among(outputs, label, candidates, n_drawn, rate, hidden, gradient, scores):
 
 @inner
 def _binary(outputs, row, wanted, rate, hidden, gradient):
-    """Train an output as a binary classifier with the target ``wanted``, 0 or 1."""
+    """Train an output as a binary classifier with the target ``wanted`` (0 or 1)."""
     error = rate * (wanted - sigmoid(dot(outputs, row, hidden)))
     learn_output(outputs, row, hidden, gradient, error)
 

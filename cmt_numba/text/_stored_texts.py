@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from .._forest import GrowingColumns, require
+from .._validation import check_entries
 from ..persistence import document, read_array, read_document
 from ._hashing import HashedTexts, features_of
 
@@ -75,12 +76,11 @@ class StoredTexts:
         if ids is None:
             ids = list(range(self.next_slot, self.next_slot + n))
         listed = check_ids(ids)
-        if len(listed) != n:
-            raise ValueError(f"ids must be one for each of the {n} texts, got {len(listed)}")
+        check_entries("ids", len(listed), n, "texts")
         seen: set[Any] = set()
         for one in listed:
             if one in self.slot_of or one in seen:
-                raise ValueError(f"ids must be new, but {one!r:.50} is in use: remove it first")
+                raise ValueError(f"ids must be new, but {one!r:.50} is already stored: remove it first")
             seen.add(one)
         return listed
 
@@ -116,9 +116,9 @@ class StoredTexts:
         listed = check_ids([ids] if isinstance(ids, str | int | np.integer) else ids)
         for one in listed:
             if one not in self.slot_of:
-                raise KeyError(f"there is no text with the id {one!r:.50}")
+                raise KeyError(f"ids must be ids of stored texts: there is no {one!r:.50}")
         if len(set(listed)) < len(listed):
-            raise ValueError("ids must be given once each")
+            raise ValueError("ids must be distinct")
         return np.searchsorted(self.slots, np.array([self.slot_of[one] for one in listed], np.int64))
 
     def features_at(self, positions: np.ndarray) -> HashedTexts:
@@ -154,7 +154,7 @@ class StoredTexts:
         n = len(texts)
         made.texts, made.ids = texts, check_ids(ids)
         slots, labels = read_array("slots", arrays, np.int64), read_array("labels", arrays, np.int64)
-        require(slots.shape == labels.shape == (n,) == (len(ids),), "there must be an id for each text")
+        require(slots.shape == labels.shape == (n,) == (len(ids),), "every text must have an id")
         require(bool(np.all(np.diff(slots) > 0)) and 0 <= next_slot < MOST_IDS, "slots must be ascending")
         require(n == 0 or 0 <= slots[0] <= slots[-1] < next_slot, "slots must have been used")
         require(bool(np.all((labels >= 0) & (labels < n_classes))), "labels must be classes")

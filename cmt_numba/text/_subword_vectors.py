@@ -84,7 +84,7 @@ class SubwordVectors(TransformerMixin, TextEstimator):
     Attributes
     ----------
     words_ : list of str
-        Words with a vector of their own.
+        Words that have their own vector.
     counts_ : ndarray of int64, shape (n_words,)
         The number of occurrences of each word.
     n_features_out_ : int
@@ -167,13 +167,12 @@ class SubwordVectors(TransformerMixin, TextEstimator):
     _model: WordModel
 
     def fit(self, texts: Iterable[str], y: Any = None) -> Self:
-        """Learn vectors from texts; whatever was learned before is forgotten.
+        """Learn vectors from texts, and forget those learned before.
 
         Parameters
         ----------
         texts : iterable of str
-            Sentences, or other texts whose words belong together. They are gone through once, and held as 4 bytes a
-            word.
+            Sentences, or other texts whose words belong together. They are read once and stored as 4 bytes per word.
         y
             Ignored.
 
@@ -214,7 +213,7 @@ class SubwordVectors(TransformerMixin, TextEstimator):
         return self._learn(model, texts, falling=False)
 
     def _learn(self, model: WordModel, texts: Iterable[str], *, falling: bool) -> Self:
-        """Train a model, then set it as the model of this object, so that an error or an interrupt changes nothing."""
+        """Train a model, then swap it in, so that an error or an interrupt changes nothing."""
         corpus = Corpus()
         corpus.add(self._words_of(text) for text in check_texts("texts", texts, or_none=True))
         model.meet(corpus, self)
@@ -229,7 +228,7 @@ class SubwordVectors(TransformerMixin, TextEstimator):
 
     @property
     def words_(self) -> list[str]:
-        """Words with a vector of their own."""
+        """Words that have their own vector."""
         return list(self._fitted().vocabulary.words)
 
     @property
@@ -268,7 +267,7 @@ class SubwordVectors(TransformerMixin, TextEstimator):
         Parameters
         ----------
         word : str or array-like, shape (n_components,)
-            A word, known or not, which is left out; or a vector.
+            A word, known or not, which is excluded; or a vector.
         k : int, default 10
             Number of words.
 
@@ -281,16 +280,16 @@ class SubwordVectors(TransformerMixin, TextEstimator):
             return self._near(self.word_vectors([word])[0], k, {word})
         vector = np.asarray(word, np.float32)
         if vector.shape != (self.n_features_out_,) or not np.isfinite(vector).all():
-            raise ValueError(f"a vector must be {self.n_features_out_} finite numbers, got shape {vector.shape}")
+            raise ValueError(f"the vector must have {self.n_features_out_} finite numbers, got shape {vector.shape}")
         return self._near(vector, k, set())
 
     def analogies(self, a: str, b: str, c: str, k: int = 10, *, method: str = "add") -> list[tuple[str, float]]:
-        """Return the words that are to ``c`` as ``b`` is to ``a``.
+        """Return the words that relate to ``c`` as ``b`` relates to ``a``.
 
         Parameters
         ----------
         a, b, c : str
-            Words, which are left out.
+            Words, which are excluded.
         k : int, default 10
             Number of words.
         method : {"add", "mul"}, default "add"

@@ -24,7 +24,7 @@ class Comparisons(NamedTuple):
     """Queries with ``k`` candidate documents each, whose rewards differ."""
 
     products: Any  # CSR (n * k, terms): for each query and document the product of their entries
-    rewards: np.ndarray  # float64 (n, k), the highest of each row 1; 0 where there is no document
+    rewards: np.ndarray  # float64 (n, k), at most 1 in each row; 0 where there is no document
     there: np.ndarray  # bool (n, k)
 
 
@@ -114,7 +114,7 @@ def _negative_log_posterior(
     logits = np.where(there, logits.reshape(there.shape), -np.inf)
     shifted = logits - logits.max(axis=1, keepdims=True)
     odds = np.exp(shifted)
-    # Where a rewarded document is hopelessly behind, its odds are 0: compare in logarithms.
+    # The odds of a rewarded document with a very low score underflow to 0: compare logarithms.
     best = np.where(rewards > 0.0, shifted, -np.inf).max(axis=1, keepdims=True)
     right = rewards * np.exp(np.where(rewards > 0.0, shifted - best, -np.inf))
     total, rewarded = odds.sum(axis=1, keepdims=True), right.sum(axis=1, keepdims=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import os
 from collections.abc import Iterable
 from functools import partial
@@ -14,7 +13,16 @@ from sklearn.utils import column_or_1d
 from sklearn.utils.validation import check_is_fitted
 
 from .._change import Lockable, changes, reads
-from .._validation import Checked, Constraint, check_integer, check_parameters, check_real, check_seed, label_array
+from .._validation import (
+    Checked,
+    Constraint,
+    check_entries,
+    check_integer,
+    check_parameters,
+    check_real,
+    check_seed,
+    label_array,
+)
 from ..estimators import check_targets, check_unmixed, in_one_type
 from ..journal import Durability
 from ..persistence import DTYPES, Contents, pack_contents, take, unpack_contents
@@ -62,8 +70,8 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
 
     It takes lists of strings and needs no vectorizer. Words, pairs of words and n-grams of characters are hashed, so
     new words need no new vocabulary, and document frequencies are updated as texts come and go. Two models score the
-    classes: a :class:`~cmt_numba.CMTClassifier` on these features and, for at most 500 classes, learned vectors as in
-    :class:`FastTextClassifier`. Their weights are learned from held-out texts.
+    classes: the sums of the features of each class, with corrections learned from errors, and, for at most 500 classes,
+    learned vectors as in :class:`FastTextClassifier`. Their weights are learned from held-out texts.
 
     Parameters
     ----------
@@ -134,8 +142,8 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
     def partial_fit(self, texts: Iterable[str], y: Any, ids: Any = None) -> Self:
         """Learn from further texts, of known classes or new ones.
 
-        A few texts are learned together with some stored ones. After enough changes, or when many texts come at once,
-        all texts are learned again.
+        The texts are learned together with some stored ones, which takes less than a millisecond for each. If one call
+        adds more than a quarter of the stored texts, all texts are learned again.
 
         Parameters
         ----------
@@ -176,8 +184,7 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
         ):  # scikit-learn's checks take longer than to learn a text
             check_targets(y)
             labels = column_or_1d(labels)
-        if labels.size != n_texts:
-            raise ValueError(f"y must have a class for each text: there are {n_texts} texts and {labels.size} classes")
+        check_entries("y", labels.size, n_texts, "texts")
         return labels
 
     def _change(self, name: str, arguments: dict[str, Any]) -> Self:
@@ -204,29 +211,30 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
             self._fit(texts, labels, ids, vectors, seed)
             return
         if (vectors is None) != (model.dense is None):
-            raise ValueError("encoder must be the one that the first texts were learned with")
+            raise ValueError("encoder must be the encoder that the first texts were learned with")
         if (
             vectors is not None
             and model.stored.encoded is not None
             and vectors.shape[1] != model.stored.encoded.shape[1]
         ):
-            raise ValueError(f"encoder must return vectors of {model.stored.encoded.shape[1]} numbers as before")
-        known, labels = in_one_type("y", model.classes, labels)
+            raise ValueError(f"encoder must return vectors of {model.stored.encoded.shape[1]} numbers like before")
+        names, labels = in_one_type("y", model.names, labels)
         listed = texts.tolist()
         checked, hashed = model.stored.check_new(ids, len(listed)), features_of(listed)
         if not model.is_due(len(listed)):
             self._lock.step(partial(model.learn_further, listed, checked, labels, hashed, vectors))
             return
         stored = model.stored.only(np.arange(len(model.stored)), model.stored.labels)
-        y = np.concatenate([known[stored.labels], labels])
+        y = np.concatenate([names[stored.labels], labels])
         stored.append(listed, checked, np.zeros(len(listed), np.int64), hashed, vectors)
         self._swap_in(model.learned_again(stored, y))
 
     def remove(self, ids: Any) -> Self:
         """Forget texts, and classes that have no others.
 
-        The stored texts are deleted at once. Their effect on learned weights is gone when all texts are learned again,
-        which ``calibrate()`` does at once.
+        The stored texts are deleted at once, and the sums of their classes no longer contain them. Corrections and
+        vectors keep traces until all texts are learned again: by ``calibrate()``, or after more than a fifth of the
+        texts have been removed.
 
         Parameters
         ----------
@@ -242,7 +250,7 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
         KeyError
             If there is no such text; nothing has changed then.
         TypeError, ValueError
-            If an id is given twice, or if no text would be left.
+            If ids are not distinct, or if no text would be left.
         """
         check_is_fitted(self, "classes_")
         return self._change("remove", {"ids": _objects([ids] if isinstance(ids, str | int) else list(ids))})
@@ -256,12 +264,12 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
         if positions.size == 0:
             return
         if positions.size == len(model.stored):
-            raise ValueError("at least one text must be left: call fit to learn others")
-        if not model.is_due(positions.size):
+            raise ValueError("the last text cannot be removed: call fit to start anew")
+        if not model.has_lost_many(positions.size):
             self._swap_in(model.without(np.sort(positions)))
             return
         kept = np.delete(np.arange(len(model.stored)), positions)
-        y = model.classes[model.stored.labels[kept]]
+        y = model.names[model.stored.labels[kept]]
         stored = model.stored.only(kept, model.stored.labels[kept])
         self._swap_in(model.learned_again(stored, y))
 
@@ -290,8 +298,10 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
         classes, labels = in_one_type("labels", model.classes, labels)
         unknown = np.setdiff1d(labels, classes)
         if unknown.size:
-            raise ValueError(f"labels must be known classes, and {unknown.tolist()[0]!r} is none of the {classes.size}")
-        self._forget(np.flatnonzero(np.isin(classes[model.stored.labels], labels)))
+            raise ValueError(
+                f"labels must be among the {classes.size} known classes, but {unknown.tolist()[0]!r} is not"
+            )
+        self._forget(np.flatnonzero(np.isin(model.names.astype(classes.dtype)[model.stored.labels], labels)))
 
     def calibrate(self, texts: Iterable[str] | None = None, y: Any = None) -> Self:
         """Learn how reliable the probabilities are.
@@ -328,15 +338,14 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
         model = self._fitted()
         if texts is None:
             stored = model.stored.only(np.arange(len(model.stored)), model.stored.labels)
-            y = model.classes[stored.labels]
-            self._swap_in(TextModel.learned(stored, y, copy.deepcopy(model.generator)))
+            y = model.names[stored.labels]
+            self._swap_in(model.learned_again(stored, y))
             return
-        classes, labels = in_one_type("y", model.classes, labels)
-        if not np.isin(labels, classes).all():
-            raise ValueError("y must be known classes: pass texts of classes that have been learned")
+        classes, y = in_one_type("y", model.classes, labels)
+        if not np.isin(y, classes).all():
+            raise ValueError("y must contain only known classes: pass texts of classes that have been learned")
         scores = model.scores(features_of(texts.tolist()), vectors)
-        positions = np.searchsorted(classes, labels)
-        self._lock.step(partial(model.calibrate, scores, positions))
+        self._lock.step(partial(model.calibrate, scores, model.order[np.searchsorted(classes, y)]))
 
     # Answers
 
@@ -375,7 +384,7 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
             reject_label = "" if model.classes.dtype.kind in "UO" else -1
         classes, rejected = in_one_type("reject_label", model.classes, label_array("reject_label", [reject_label]))
         if np.isin(rejected, classes).any():
-            raise ValueError(f"reject_label must be no class, but {reject_label!r} is one: choose another")
+            raise ValueError(f"reject_label must not be a class, but {reject_label!r} is one")
         best, chances = self._best(texts, 1)
         answers = np.concatenate([classes, rejected])[np.where(chances[:, 0] < lowest, classes.size, best[:, 0])]
         return answers
@@ -392,7 +401,7 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
             If a text is not a string.
         """
         model, (hashed, vectors) = self._fitted(), self._read(texts)
-        return np.exp(log_softmax(model.logits(hashed, vectors)))
+        return model.probabilities(model.logits(hashed, vectors))
 
     @reads
     def top_classes(self, texts: Iterable[str], k: int = 5) -> tuple[np.ndarray, np.ndarray]:
@@ -427,9 +436,9 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
         best, chances = np.empty((n, k), np.int64), np.empty((n, k))
         for rows in model.blocks(n):
             few = hashed if n == rows.stop - rows.start else hashed.rows(rows)
-            logits = log_softmax(model.logits(few, None if vectors is None else vectors[rows]))
+            logits = model.logits(few, None if vectors is None else vectors[rows])
             order = np.argsort(-logits, axis=1, kind="stable")[:, :k] if k > 1 else logits.argmax(axis=1)[:, None]
-            best[rows], chances[rows] = order, np.exp(np.take_along_axis(logits, order, 1))
+            best[rows], chances[rows] = order, np.take_along_axis(model.probabilities(logits), order, 1)
         return best, chances
 
     @reads
@@ -465,7 +474,8 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
         distinct = list(dict.fromkeys(word.lower() for word in words))[:_MOST_EXPLAINED]
         others = [" ".join(word for word in words if word.lower() != left_out) for left_out in distinct]
         hashed, vectors = self._read([text, *others])
-        logs = log_softmax(model.logits(hashed, vectors))
+        logits = model.logits(hashed, vectors)
+        logs = log_softmax(logits)
         order = np.argsort(-logs[0], kind="stable")[:2].tolist()
         own = logs[:, order[0]]
         odds = own - np.log(np.maximum(-np.expm1(np.minimum(own, -1e-12)), 1e-12))
@@ -473,7 +483,8 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
         chosen = np.argsort(-np.abs(effects), kind="stable")[:n_words].tolist()
         runner_up = model.classes[order[1]] if len(order) > 1 else None
         named = [(distinct[i], float(effects[i])) for i in chosen]
-        return TextExplanation(model.classes[order[0]], float(np.exp(own[0])), runner_up, named)
+        chance = float(model.probabilities(logits[:1])[0, order[0]])
+        return TextExplanation(model.classes[order[0]], chance, runner_up, named)
 
     def _read(self, texts: Iterable[str]) -> Any:
         """Return the features of texts, and their vectors if there is an encoder."""
@@ -485,7 +496,7 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
         if self.encoder is None:
             if self._model is not None and self._model.dense is not None:
                 raise ValueError(
-                    "this classifier was trained with an encoder: pass it again by set_params(encoder=...)"
+                    "this classifier was trained with an encoder: pass the encoder again with set_params(encoder=...)"
                 )
             return None
         known = self.__dict__.get("_encoder")
@@ -500,7 +511,7 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
     def classes_(self) -> np.ndarray:
         """The classes, sorted."""
         if self._model is None:
-            raise AttributeError("classes_ is known after fit")
+            raise AttributeError("classes_ is available after fit")
         return self._model.classes
 
     @property
@@ -521,7 +532,7 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
 
     # Files and folders
 
-    @changes  # changes nothing, but other changes must wait
+    @changes  # read-only, but excludes other changes
     def _contents(self) -> Contents:
         seed = self.random_state if isinstance(self.random_state, int) else None
         parameters = {"encoder": self.encoder if isinstance(self.encoder, str) else None, "random_state": seed}
@@ -621,7 +632,7 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
         return classifier
 
     def checkpoint(self) -> None:
-        """Replace the journal by a snapshot, so that the folder opens faster. That happens by itself, too.
+        """Replace the journal by a snapshot, so that the folder opens faster. This also happens automatically.
 
         Raises
         ------
@@ -631,11 +642,11 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
             If it is not in a folder.
         """
         if self._folder is None:
-            raise ValueError("there is no folder: make the classifier by TextClassifier.open, or call save")
+            raise ValueError("the classifier is not in a folder: create it with TextClassifier.open, or call save")
         self._folder.journal.snapshot()
 
     def close(self) -> None:
-        """Write all changes to disk and close the folder, if there is one. Then it still answers, but cannot change."""
+        """Write all changes to disk and close the folder, if there is one. Queries still work; changes do not."""
         if self._folder is not None:
             self._folder.journal.close()
 

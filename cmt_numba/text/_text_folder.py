@@ -66,7 +66,7 @@ class TextFolder:
     # The interface of the journal
 
     def contents(self) -> Contents:
-        """Return what a snapshot holds."""
+        """Return the contents of a snapshot."""
         contents: Contents = self.classifier._contents()
         return contents
 
@@ -85,6 +85,7 @@ class TextFolder:
             "n_texts": len(model.stored),
             "next_slot": model.stored.next_slot,
             "generator": zlib.crc32(state.encode()),
+            "sums": zlib.crc32(model.sums.totals.squares.tobytes()),
             "outputs": zlib.crc32(np.ascontiguousarray(outputs).tobytes()),
             "weights": zlib.crc32(model.weights.tobytes()),
         }
@@ -95,7 +96,7 @@ class TextFolder:
         if [found.get(name) for name in ("n_texts", "next_slot")] != [
             after.get(name) for name in ("n_texts", "next_slot")
         ]:
-            raise ValueError("it has other texts than before")
+            raise ValueError("its texts differ from those of the model")
         return found == after
 
     def replay(self, made: Any, entry: Entry, exact: bool) -> None:
@@ -104,7 +105,7 @@ class TextFolder:
         operation.call(made, operation.called(entry.arguments))
 
     def recover(self, replay_all: Callable[[], tuple[Any, bool]]) -> tuple[Any, bool]:
-        """Return the classifier in the folder, and whether it is exactly the one before."""
+        """Return the classifier in the folder, and whether it equals the previous one exactly."""
         return replay_all()
 
     def use(self, made: Any) -> None:
@@ -112,7 +113,7 @@ class TextFolder:
         self.lock.change(partial(self.lock.step, partial(setattr, self.classifier, "_model", made._model)))
 
     def enter_notes(self) -> None:
-        """Do nothing: queries change nothing."""
+        """Do nothing, because queries change nothing."""
 
     def mark(self) -> Any:
         """Return the state of the classifier before a change."""

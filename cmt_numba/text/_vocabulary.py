@@ -1,4 +1,4 @@
-"""Words, the parts that their vectors are made of, and the features of texts that have vectors."""
+"""Words, their parts, and the features of texts that have vectors."""
 
 from __future__ import annotations
 

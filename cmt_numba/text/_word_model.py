@@ -53,7 +53,7 @@ class WordModel:
     def meet(self, corpus: Corpus, options: Any) -> None:
         """Count the words of texts, and create vectors for frequent ones."""
         if self.n_components != options.n_components:
-            raise ValueError(f"n_components must be {self.n_components} as before, or call fit")
+            raise ValueError(f"n_components must be {self.n_components} like before: call fit to change it")
         known, counts = self.vocabulary, corpus.counts()
         new: list[tuple[int, str]] = []
         for word, count in zip(corpus.id_of, counts.tolist(), strict=True):
@@ -108,7 +108,9 @@ class WordModel:
                     done_before += n
                     report(n)
         if not are_moderate(*self.vectors):
-            raise ValueError(f"the vectors diverged with learning_rate={options.learning_rate}: pass a smaller one")
+            raise ValueError(
+                f"the vectors diverged with learning_rate={options.learning_rate}: use a smaller learning_rate"
+            )
         self.n_learned = done_before
         self._own = None
         self._find_common(tokens, starts)

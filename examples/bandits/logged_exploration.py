@@ -148,7 +148,7 @@ def main(arguments: list[str] | None = None) -> None:
     """Run an experiment."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("experiment", choices=("tau", "ads"))
-    parser.add_argument("--data", type=Path, metavar="FOLDER", help="of the texts of pages and ads")
+    parser.add_argument("--data", type=Path, metavar="FOLDER", help="number of features of the texts of pages and ads")
     parser.add_argument("--events", type=int, default=40_000, metavar="N")
     parser.add_argument("--pages", type=int, default=2_000, metavar="N")
     parser.add_argument("--ads", type=int, default=10_000, metavar="N")

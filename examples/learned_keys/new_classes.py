@@ -51,7 +51,7 @@ def main() -> None:
     """Print the error by keys, for each seed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--vectors", type=Path, help="a file of SubwordVectors.save, for the forms that need vectors")
+    parser.add_argument("--vectors", type=Path, help="file written by SubwordVectors.save, for forms that need vectors")
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--forms", nargs="*", choices=FORMS, default=["rand"])
     parser.add_argument("--epochs", type=int, default=25)

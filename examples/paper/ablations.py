@@ -243,12 +243,16 @@ def plot(panels: dict[str, Any], folder: Path) -> Path:
 def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
     """Run the command line; return the results by panel."""
     parser = make_parser(__doc__)
-    parser.add_argument("--panels", nargs="+", choices=list("abcd"), default=list("abcd"), help="default: all")
-    parser.add_argument("--one-shot", default="wikipara1k, 1 shot", choices=SETS, help="set of panels a and b")
-    parser.add_argument("--many-shots", default="synthetic, 100 shots", choices=SETS, help="set of panels c and d")
-    parser.add_argument("--classes", type=int, default=1000, help="of the synthetic set (default: 1000)")
-    parser.add_argument("--shots", type=int, default=100, help="of the synthetic set (default: 100)")
-    parser.add_argument("--seeds", type=int, default=3, help="of panels a and b (default: 3)")
+    parser.add_argument(
+        "--panels", nargs="+", choices=list("abcd"), default=list("abcd"), help="panels to draw; default: all"
+    )
+    parser.add_argument("--one-shot", default="wikipara1k, 1 shot", choices=SETS, help="data set of panels a and b")
+    parser.add_argument("--many-shots", default="synthetic, 100 shots", choices=SETS, help="data set of panels c and d")
+    parser.add_argument(
+        "--classes", type=int, default=1000, help="number of classes of the synthetic set (default: 1000)"
+    )
+    parser.add_argument("--shots", type=int, default=100, help="examples per class of the synthetic set (default: 100)")
+    parser.add_argument("--seeds", type=int, default=3, help="number of runs for panels a and b (default: 3)")
     options = parser.parse_args(arguments)
     seeds, results = range(options.seeds), dict[str, Any]()
     with measuring(parser):

@@ -105,7 +105,7 @@ def plot(outcomes: dict[str, list[Outcome]], folder: Path) -> Path:
 def main(arguments: Sequence[str] | None = None) -> dict[str, list[Outcome]]:
     """Run the command line; return the outcomes by set."""
     parser = make_parser(__doc__, SETS, DEFAULT_SETS)
-    parser.add_argument("--vowpal-wabbit", action="store_true", help="compare with Vowpal Wabbit's trees, too")
+    parser.add_argument("--vowpal-wabbit", action="store_true", help="also compare with Vowpal Wabbit's trees")
     options = parser.parse_args(arguments)
     outcomes = {}
     with measuring(parser):

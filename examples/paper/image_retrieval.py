@@ -149,8 +149,10 @@ def plot(outcomes: Sequence[Outcome], folder: Path) -> Path:
 def main(arguments: Sequence[str] | None = None) -> list[Outcome]:
     """Run the command line; return the outcomes."""
     parser = make_parser(__doc__)
-    parser.add_argument("--images", type=int, help="largest number of images of each part")
-    parser.add_argument("--components", type=int, default=64, help="of the KD-tree's keys (default: 64)")
+    parser.add_argument("--images", type=int, help="maximum number of images per part")
+    parser.add_argument(
+        "--components", type=int, default=64, help="number of components of the KD-tree's keys (default: 64)"
+    )
     options = parser.parse_args(arguments)
     if options.data is None:
         parser.error("--data is needed")

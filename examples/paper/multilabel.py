@@ -104,7 +104,9 @@ def plot(outcomes: dict[str, list[Outcome]], folder: Path) -> Path:
 def main(arguments: Sequence[str] | None = None) -> dict[str, list[Outcome]]:
     """Run the command line; return the outcomes by set."""
     parser = make_parser(__doc__, SETS, SETS[:1])
-    parser.add_argument("--most-labels", type=int, default=1000, help="of a set that one against all is trained on")
+    parser.add_argument(
+        "--most-labels", type=int, default=1000, help="maximum number of labels for training one against all"
+    )
     options = parser.parse_args(arguments)
     if options.data is None:
         parser.error("--data is needed")

@@ -97,10 +97,15 @@ def plot(results: dict[str, dict[str, ProgressiveResult]], folder: Path) -> Path
 def main(arguments: Sequence[str] | None = None) -> dict[str, dict[str, ProgressiveResult]]:
     """Run the command line; return the results by set and learner."""
     parser = make_parser(__doc__, SETS, [SYNTHETIC, "wikipara1k, 3 shots"])
-    parser.add_argument("--classes", type=int, default=1000, help="of the synthetic set (default: 1000)")
-    parser.add_argument("--shots", type=int, default=100, help="of the synthetic set (default: 100)")
     parser.add_argument(
-        "--share", type=float, default=0.05, help="of the examples before a batch, in it (default: 0.05)"
+        "--classes", type=int, default=1000, help="number of classes of the synthetic set (default: 1000)"
+    )
+    parser.add_argument("--shots", type=int, default=100, help="examples per class of the synthetic set (default: 100)")
+    parser.add_argument(
+        "--share",
+        type=float,
+        default=0.05,
+        help="size of a batch as a fraction of the examples before it (default: 0.05)",
     )
     options = parser.parse_args(arguments)
     results = {}

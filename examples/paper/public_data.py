@@ -145,7 +145,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description="Download the paper's own sets.")
     parser.add_argument("names", nargs="+", choices=["aloi", *MULTILABEL])
     parser.add_argument("--data", type=Path, required=True, help="folder of data")
-    parser.add_argument("--base", default=LIBSVM, help="another place where the LIBSVM pages' data are")
+    parser.add_argument("--base", default=LIBSVM, help="another URL of the LIBSVM data sets")
     options = parser.parse_args(arguments)
     for name in options.names:
         try:

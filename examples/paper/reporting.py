@@ -28,7 +28,7 @@ class Line(NamedTuple):
 def make_parser(description: str, sets: dict[str, Any] | Sequence[str] = (), default: Sequence[str] = ()) -> Any:
     """Return a parser of the options that all scripts have, and ``--sets`` if there are sets to choose from."""
     parser = argparse.ArgumentParser(description=description.splitlines()[0])
-    parser.add_argument("--data", type=Path, help="folder of data; stand_ins.py says what it holds")
+    parser.add_argument("--data", type=Path, help="data folder; see stand_ins.py for its contents")
     parser.add_argument("--output", type=Path, default=Path(), help="folder for the plot (default: the current one)")
     if sets:
         parser.add_argument(

@@ -18,7 +18,7 @@ def printed(results: Path) -> list[list[str]]:
     return [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines if line.startswith("| `")]
 
 
-def test_what_was_measured_is_printed_and_what_was_not_is_said_to_be_so(tmp_path: Path):
+def test_unmeasured_constants_are_named(tmp_path: Path):
     """Every constant that is listed is one, too: a script that does not find it fails."""
     results = tmp_path / "results.jsonl"
     runs = {

@@ -30,13 +30,13 @@ def waits(simulation: ModuleType, cluster: tuple[Any, ...], busy: float, kind: s
     return float(np.mean(seconds - services[:, 0]))
 
 
-def test_one_server_is_as_pollaczek_and_khinchine_say(simulation: ModuleType):
+def test_one_server_follows_the_pollaczek_khinchine_formula(simulation: ModuleType):
     one, busy = (1, 1, 1, 1), 0.6
     assert waits(simulation, one, busy, "exponential") == pytest.approx(busy / (1 - busy), rel=0.05)  # M/M/1
     assert waits(simulation, one, busy, "constant") == pytest.approx(busy / (2 * (1 - busy)), rel=0.05)  # M/D/1
 
 
-def test_least_loaded_copies_are_as_erlang_says(simulation: ModuleType):
+def test_least_loaded_copies_follow_the_erlang_formula(simulation: ModuleType):
     """Two servers with one line (M/M/2) wait ``busy**2 / (1 - busy**2)``; two with a line each as one server."""
     assert waits(simulation, (1, 2, 1, 1), 0.6, "exponential") == pytest.approx(0.36 / 0.64, rel=0.05)
     assert waits(simulation, (1, 2, 1, 1, False), 0.6, "exponential") == pytest.approx(1.5, rel=0.08)
@@ -61,7 +61,7 @@ def test_a_cluster_keeps_up_below_its_capacity_and_not_above(simulation: ModuleT
         assert np.mean(above[-1000:]) > 2 * np.mean(above[:1000])
 
 
-def test_costs_explain_what_was_measured(simulation: ModuleType):
+def test_simulated_costs_match_the_measurements(simulation: ModuleType):
     measured = {batch: (3000 + 40 * batch) / batch for batch in (1, 100, 10_000)}
     call, query, send = simulation.fitted(measured, measured[1] + 500, 1e4, 1e8)
     assert (call, query, send) == (pytest.approx(3e-3), pytest.approx(80e-6), pytest.approx(5e-4))

@@ -131,7 +131,7 @@ def test_ucb1_is_as_published():
         sums[a] += reward
 
 
-def test_epsilon_greedy_explores_less_and_less():
+def test_epsilon_greedy_explores_less_over_time():
     policy = EpsilonGreedy(3, epsilon=0.6, decay=0.5, random_state=0)
     policy.learn(np.ones((4, 1)), [0, 1, 1, 2], [0.0, 1.0, 1.0, 0.5])
     np.testing.assert_allclose(policy.probabilities()[0], [0.2 / 3, 0.8 + 0.2 / 3, 0.2 / 3])
@@ -156,7 +156,7 @@ def test_thompson_chooses_by_the_probability_of_being_best():
     np.testing.assert_allclose(two.probabilities([[1.0]])[0, 0], norm.cdf(0.5), atol=1e-4)  # of a difference
 
 
-def test_inverses_are_computed_anew_when_they_are_off(monkeypatch: pytest.MonkeyPatch):
+def test_inaccurate_inverses_are_recomputed(monkeypatch: pytest.MonkeyPatch):
     """Contexts are nearly parallel and the ridge is tiny, so that rounding errors are large."""
     rng = np.random.default_rng(0)
     X = np.ones((400, 3)) * 1e3 + rng.normal(size=(400, 3)) * 1e-3
@@ -274,7 +274,7 @@ def test_removed_actions_leave_the_others_as_they_are(policy: Policy):
         policy.act(X)
 
 
-def test_an_action_that_comes_back_has_learned_nothing():
+def test_a_re_added_action_starts_afresh():
     policy = LinUCB(3, random_state=0)
     run(policy, 20)
     policy.remove_actions(1).add_actions(1)
@@ -288,9 +288,9 @@ def test_features_of_new_actions():
     policy = HybridLinUCB(action_features=FEATURES, random_state=0)
     run(policy, 5)
     X = contexts(4)
-    with pytest.raises(ValueError, match="add_actions with those of 8"):
+    with pytest.raises(ValueError, match="add_actions with the features of 8"):
         policy.act(X, [0, 8])
-    with pytest.raises(ValueError, match="add_actions with those of 8"):
+    with pytest.raises(ValueError, match="add_actions with the features of 8"):
         policy.learn(X[:1], [8], [1.0])
     with pytest.raises(ValueError, match="features must be given"):
         policy.add_actions(8)
@@ -302,7 +302,7 @@ def test_features_of_new_actions():
     np.testing.assert_allclose(policy.probabilities(X, [0, 8]).sum(axis=1), 1.0)
     policy.remove_actions([0, 1, 2, 3, 4])
     np.testing.assert_array_equal(policy._features[policy._slots_of(np.array([8, 6]))], FEATURES[[3, 1]])
-    with pytest.raises(ValueError, match="other actions have none"):
+    with pytest.raises(ValueError, match="other actions have no features"):
         HybridLinUCB(3).add_actions(5, [[1.0]])
     with pytest.raises(ValueError, match="action_features must have 3 rows"):
         HybridLinUCB(3, action_features=FEATURES)
@@ -383,13 +383,13 @@ def test_bad_questions_are_refused_before_anything_has_changed(arguments: tuple[
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (([0], [1.0]), "one for each of the 2 rows"),
-        (([0, 1], [1.0]), "rewards must be one"),
+        (([0], [1.0]), "one entry for each of the 2 rows"),
+        (([0, 1], [1.0]), "rewards must have one entry"),
         (([0, 1], [1.0, np.inf]), "finite"),
         (([0, -1], [1.0, 1.0]), "between 0"),
         (([0, 7.5], [1.0, 1.0]), "integers"),
         (([0, 99], [1.0, 1.0], [0.5, 0.0]), "above 0"),
-        (([0, 99], [1.0, 1.0], [0.5]), "propensities must be one"),
+        (([0, 99], [1.0, 1.0], [0.5]), "propensities must have one entry"),
         (([0, 99], [1.0, 1.0], [0.5, 1.5]), "at most 1"),
     ],
 )
@@ -404,7 +404,7 @@ def test_bad_rewards_are_refused_before_anything_has_changed(arguments: tuple[An
 
 def test_other_bad_input():
     policy = LinUCB(3)
-    with pytest.raises(ValueError, match="new, got 1"):
+    with pytest.raises(ValueError, match="new, but 1"):
         policy.add_actions([5, 1])
     with pytest.raises(KeyError, match="known, got 7"):
         policy.remove_actions([0, 7])

@@ -230,7 +230,7 @@ def test_policies_may_be_functions_and_actions_may_have_names():
             evaluate(policy, log)
 
 
-def test_a_biased_model_is_pointed_at(world: World):
+def test_a_biased_model_is_reported(world: World):
     advice = evaluate(world.target, world.log(), expected=np.zeros_like(world.model)).advice
     assert any("model is biased" in line for line in advice)
 
@@ -369,7 +369,7 @@ def test_propensities_are_estimated(method: str):
     np.testing.assert_allclose(estimated, truth, atol=0.06)
 
 
-def test_propensities_are_estimated_apart_for_each_stretch():
+def test_propensities_are_estimated_for_each_set_of_allowed_actions():
     allowed = [[0, 1]] * 100 + [[1, 2]] * 100
     actions = np.array([0, 1, 1, 1] * 25 + [1, 2] * 50)
     log = Log(actions, np.zeros(200), np.ones((200, 1)), allowed=allowed)
@@ -453,7 +453,7 @@ def test_logs_have_lists_of_allowed_actions_and_contexts(tmp_path: Path):
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        ({"actions": [0, 1], "rewards": [1.0]}, "rewards must be one for each"),
+        ({"actions": [0, 1], "rewards": [1.0]}, "rewards must have one entry"),
         ({"actions": [], "rewards": []}, "at least one action"),
         ({"actions": [0, 1], "rewards": [0, 1], "contexts": [[1.0]]}, "contexts must have 2 rows"),
         ({"actions": [0, 1], "rewards": [0, 1], "propensities": [0.5, 0.0]}, "above 0"),
@@ -471,18 +471,18 @@ def test_other_bad_input(world: World, tmp_path: Path):
     log = world.log()
     without = Log(world.actions, world.rewards)
     for call, message in (
-        (lambda: evaluate(world.target, without), "propensities must be part"),
+        (lambda: evaluate(world.target, without), "propensities must be in the log"),
         (lambda: evaluate(world.target[:, :2], log), "of shape"),
         (lambda: evaluate(world.target * 0.5, log), "sum to 1"),
-        (lambda: evaluate(world.target, log, expected=world.model[:3]), "expected must be of shape"),
+        (lambda: evaluate(world.target, log, expected=world.model[:3]), "expected must have shape"),
         (lambda: evaluate(world.target, log, tau=2.0), "tau must be"),
         (lambda: evaluate(world.target, log, reward_range=(0, 0.5)), "reward_range"),
         (lambda: evaluate(world.target, log, reward_range=(1, 0)), "reward_range"),
         (lambda: inverse_propensity([1.0], [0.0], [0.5]), "set tau"),
         (lambda: inverse_propensity([1.0], [0.5, 0.5], [0.5]), "same length"),
         (lambda: inverse_propensity([1.0], [0.5], [1.5]), "between 0 and 1"),
-        (lambda: self_normalized([1.0, 1.0], [0.5], [0.5]), "rewards must be one"),
-        (lambda: doubly_robust([1.0], [0.5], [0.5], [1.0, 2.0], [1.0]), "expected must have 1 entries"),
+        (lambda: self_normalized([1.0, 1.0], [0.5], [0.5]), "rewards must have one"),
+        (lambda: doubly_robust([1.0], [0.5], [0.5], [1.0, 2.0], [1.0]), "expected must have one entry"),
         (
             lambda: self_normalized_doubly_robust([1.0], [0.5], [0.5], [1.0], []),
             "expected_of_target must have 1 entries",
@@ -491,8 +491,8 @@ def test_other_bad_input(world: World, tmp_path: Path):
         (lambda: direct_method([]), "at least one"),
         (lambda: direct_method([0.5]).interval(), "two rows"),
         (lambda: direct_method([0.5, 0.6]).interval("guess"), "method must be one of"),
-        (lambda: estimate_propensities(without), "contexts must be part"),
-        (lambda: estimate_rewards(without), "contexts must be part"),
+        (lambda: estimate_propensities(without), "log must have contexts"),
+        (lambda: estimate_rewards(without), "log must have contexts"),
         (lambda: read_log(tmp_path / "log.txt"), "suffix must be"),
         (lambda: replay(Random(4), log, n_rewards=0), "n_rewards"),
     ):

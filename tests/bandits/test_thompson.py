@@ -59,7 +59,7 @@ def test_probabilities_are_those_of_draws_from_the_posterior():
     np.testing.assert_allclose(policy.probabilities([[1.0]])[0], drawn, rtol=0, atol=0.004)
 
 
-def test_many_actions_alike_share_the_probability():
+def test_many_equal_actions_share_the_probability():
     found = LinearThompson(3000).probabilities([[1.0, -2.0]])[0]
     np.testing.assert_allclose(found, 1.0 / 3000, rtol=1e-9)
 

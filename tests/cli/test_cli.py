@@ -192,7 +192,7 @@ def test_several_labels(folder: Path, tmp_path: Path):
     assert 0.0 < result["metrics"]["hamming"] < 3.0
     described = json.loads(succeed("info", folder / "several.xc", "--json"))["data"]
     assert described["labels"] == np.count_nonzero(data.y.sum(axis=0))
-    assert described["labels a row"] == data.y.nnz / 150
+    assert described["labels per row"] == data.y.nnz / 150
 
 
 @needs_jit
@@ -258,7 +258,7 @@ def test_evaluate_in_batches(folder: Path, tmp_path: Path):
     ]
     shown = succeed("evaluate", folder / "train.svm", "--seeds", 1, "--without", "linear", "--without", "exact")
     assert "By number of leaves searched" in shown
-    assert "class means" in shown
+    assert "nearest class mean" in shown
     assert "linear model" not in shown
 
 
@@ -301,15 +301,15 @@ def test_describe_data(folder: Path):
         "rows": 240,
         "features": 60,
         "sparse": True,
-        "features a row": X.nnz / 240,
+        "features per row": X.nnz / 240,
         "density": X.nnz / (240 * 60),
         "classes": labels.size,
-        "examples of each, mean": 240 / labels.size,
-        "examples of each, median": np.median(counts),
-        "most frequent": described["most frequent"],
-        "examples of the most frequent": counts.max(),
+        "examples per class, mean": 240 / labels.size,
+        "examples per class, median": np.median(counts),
+        "most frequent class": described["most frequent class"],
+        "examples of that class": counts.max(),
     }
-    assert counts[labels.tolist().index(int(described["most frequent"]))] == counts.max()
+    assert counts[labels.tolist().index(int(described["most frequent class"]))] == counts.max()
     assert "240" in succeed("info", folder / "train.svm")
 
 
@@ -323,10 +323,10 @@ def test_complaints_about_data(folder: Path, tmp_path: Path):
     assert not (tmp_path / "my.cmt").exists()
     assert "NAME=VALUE" in fail("evaluate", folder / "train.svm", "--set", "colour=red")
     assert "loss must be one of" in fail("evaluate", folder / "train.svm", "--set", "loss=red")
-    assert "--test cannot be used with --progressive" in fail(
+    assert "--test cannot be combined with --progressive" in fail(
         "evaluate", folder / "train.svm", "--progressive", "--test", broken
     )
-    assert "--ray cannot be used with --progressive" in fail(
+    assert "--ray cannot be combined with --progressive" in fail(
         "evaluate", folder / "train.svm", "--progressive", "--ray", "local"
     )
     assert "--test-labels needs --test" in fail("evaluate", folder / "train.svm", "--test-labels", broken)
@@ -362,7 +362,7 @@ finally:
 """
 
 
-def test_help_imports_nothing_that_takes_long():
+def test_help_imports_no_slow_modules():
     done = subprocess.run([sys.executable, "-c", HELP], capture_output=True, text=True, check=True, cwd=ROOT)
     assert "Contextual Memory Trees" in done.stdout
     assert done.stdout.endswith("\n[]\n")
@@ -374,7 +374,7 @@ def test_names_are_those_of_the_library():
     assert tuple(WarmupKind) == KINDS
 
 
-def test_warmup_asks_for_what_is_wanted(monkeypatch: pytest.MonkeyPatch):
+def test_warmup_compiles_the_given_kinds(monkeypatch: pytest.MonkeyPatch):
     asked: list[Any] = []
     monkeypatch.setattr("cmt_numba._warmup.warmup", lambda kinds, **options: asked.append((kinds, options)))
     assert run("warmup", "tree", "--jobs", "2", "--no-progress").exit_code == 0
@@ -384,7 +384,7 @@ def test_warmup_asks_for_what_is_wanted(monkeypatch: pytest.MonkeyPatch):
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_help_teaches(command: str):
+def test_help_shows_examples(command: str):
     help_text = succeed(command, "--help")
     assert f" cmt-numba {command} " in help_text
     assert command in succeed("--help")
@@ -417,12 +417,12 @@ def test_interrupt_while_it_starts(folder: Path, tmp_path: Path):
     """At the first import of what takes long, from where an interrupt would come out with a traceback."""
     (tmp_path / "numba.py").write_text("import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(60)\n")
     path = os.pathsep.join([str(tmp_path), *sys.path])
-    process = started("info", folder / "train.svm", env={**os.environ, "PYTHONPATH": path})
+    process = started("evaluate", folder / "train.svm", env={**os.environ, "PYTHONPATH": path})
     output, complaint = process.communicate(timeout=300)
     assert (process.returncode, output, complaint) == (130, "", "")
 
 
-def test_nobody_reads_on(folder: Path):
+def test_a_closed_output_ends_the_command(folder: Path):
     for words in (("info", folder / "train.svm", "--json"), ("--help",)):
         process = started(*words)
         assert process.stdout is not None
@@ -446,7 +446,7 @@ def test_outputs_are_checked_before_the_work(folder: Path, tmp_path: Path, monke
 
 
 @needs_jit
-def test_data_of_another_form(folder: Path, tmp_path: Path):
+def test_data_in_another_format(folder: Path, tmp_path: Path):
     model = tmp_path / "news.cmt"
     succeed("fit", folder / "news.csv", "-m", model, "--text", "body", "--label", "topic", "--bits", 12)
     for command in ("query", "predict"):
@@ -455,7 +455,7 @@ def test_data_of_another_form(folder: Path, tmp_path: Path):
 
 
 @needs_jit
-def test_labels_that_steer_terminals(tmp_path: Path):
+def test_control_characters_in_labels_are_escaped(tmp_path: Path):
     data, model = tmp_path / "data.csv", tmp_path / "my.cmt"
     data.write_text("a,b,label\n" + "1,0,\x1b[31mred\n0,1,[bold]b\x07\n1,1,\x1b[31mred\n" * 4)
     succeed("fit", data, "-m", model)

@@ -120,7 +120,7 @@ def test_control_characters_are_escaped_in_all_output(folder: Path, model: Path)
         assert not set(text) & set("\x1b\x7f\x9b\u2028"), name
     answers = [json.loads(line) for line in printed["json"].split("\n")[:-1]]
     assert {label for answer in answers for label in answer["labels"]} == {"a", ESCAPE}
-    assert json.loads(printed["info as json"])["data"]["most frequent"] in ("a", ESCAPE)
+    assert json.loads(printed["info as json"])["data"]["most frequent class"] in ("a", ESCAPE)
 
 
 def rows(values: list[Any]) -> str:

@@ -78,10 +78,10 @@ def fail_last(*words: Any) -> str:
 
 def test_kinds_that_cannot_be_used(tables: Path, tmp_path: Path):
     assert "COLUMN=KIND" in fail("info", tables / "train.csv", "--kind", "city=colour")
-    assert "has no column 'town'" in fail("info", tables / "train.csv", "--kind", "town=text")
-    assert "leave it out" in fail("info", tables / "train.csv", "--kind", "city=text", "--text", "note")
+    assert "has no feature column 'town'" in fail("info", tables / "train.csv", "--kind", "town=text")
+    assert "to mix kinds of columns" in fail("info", tables / "train.csv", "--kind", "city=text", "--text", "note")
     given = ("-m", tmp_path / "my.cmt", "--kind", "city=text", "--streaming")
-    assert "leave out --kind" in fail("fit", tables / "train.csv", *given)
+    assert "omit --kind" in fail("fit", tables / "train.csv", *given)
     (tmp_path / "rows.svm").write_text("1 0:1\n2 1:1\n")
     assert "only columns of tables have kinds" in fail("info", tmp_path / "rows.svm", "--kind", "city=text")
     (tmp_path / "a.csv").write_text("city,label\nRome,1\nOslo,2\n")

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 from conftest import needs_jit
+from failures import failing
 from sklearn.base import clone
 from stress_threads import Stress
 from threads import CLASSES, MARKS, ROWS, SOON, Threads, started, until
@@ -77,7 +78,7 @@ def test_changes_queue():
     assert order == ["read", 0, 1, 2, 3, 4]
 
 
-def test_change_given_up_keeps_the_order(monkeypatch: pytest.MonkeyPatch):
+def test_change_given_up_keeps_the_order():
     """A change behind an abandoned one still waits for the change before that."""
     lock, log = ReadWriteLock(), []
     go_on, given_up = threading.Event(), threading.Event()
@@ -152,7 +153,7 @@ def test_changes_that_never_pause_do_not_stop_readers():
             lock.read(lambda: None)
 
 
-def test_readers_hold_back_for_what_a_change_does_between_its_steps():
+def test_readers_wait_for_work_between_steps():
     """They wait only for some milliseconds, which may be too short on a busy machine, so there are several trials."""
     lock = ReadWriteLock()
 
@@ -247,7 +248,7 @@ def test_readers_have_their_turn_after_a_change_that_kept_them_waiting():
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
-def test_nobody_holds_back_for_a_change_that_failed(error: type[BaseException]):
+def test_readers_do_not_wait_for_a_failed_change(error: type[BaseException]):
     lock = ReadWriteLock()
 
     def fail() -> None:
@@ -458,27 +459,21 @@ def test_changes_and_copies_at_once(tmp_path: Path):
 
 @needs_jit
 @pytest.mark.parametrize("error", [MemoryError, KeyboardInterrupt])
-def test_failing_step_releases_everything(monkeypatch: pytest.MonkeyPatch, error: type[BaseException]):
+def test_failing_step_releases_everything(error: type[BaseException]):
     keys = np.random.default_rng(0).normal(size=(500, 8)).astype(np.float32)
     tree = ContextualMemoryTree(n_trees=2, random_state=0)
     tree.insert(keys)
 
-    def fail(*_: Any, **__: Any) -> int:
-        raise error
-
-    engine = cmt_numba._engine
-    for module, name, change in (
-        (engine.insert, "insert_slots", lambda: tree.insert(keys)),
-        (engine.learn, "update_scorer", lambda: tree.update(keys, tree.query(keys), np.ones(500))),
-        (engine.learn, "teach_trees", lambda: tree.teach(keys, np.arange(500))),
-        (engine.reorganise, "remove_memories", lambda: tree.remove(np.arange(500))),
-        (engine.reorganise, "insert_slots", lambda: tree.reroute(5)),
-        (engine.reorganise, "compacted", lambda: tree.compact()),
+    for name, change in (
+        ("insert.insert_slots", lambda: tree.insert(keys)),
+        ("learn.update_scorer", lambda: tree.update(keys, tree.query(keys), np.ones(500))),
+        ("learn.teach_trees", lambda: tree.teach(keys, np.arange(500))),
+        ("reorganise.remove_memories", lambda: tree.remove(np.arange(500))),
+        ("reorganise.insert_slots", lambda: tree.reroute(5)),
+        ("reorganise.compacted", lambda: tree.compact()),
     ):
-        with monkeypatch.context() as patch:
-            patch.setattr(module, name, fail)
-            with pytest.raises(error):
-                change()
+        with failing(f"_engine.{name}", error):
+            change()
     other = started(lambda: tree.remove(tree.insert(keys)))
     other.join(SOON)
     assert not other.is_alive()

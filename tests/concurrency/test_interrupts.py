@@ -45,7 +45,7 @@ def test_an_interrupt_after_the_last_step_is_raised_when_the_change_is_made():
     assert done == [1]
 
 
-def test_what_undoes_a_change_is_not_interrupted():
+def test_undoing_a_change_is_not_interrupted():
     lock, undone = ReadWriteLock(), []
 
     def undo() -> None:
@@ -62,7 +62,7 @@ def test_what_undoes_a_change_is_not_interrupted():
     assert undone == [0, 1, 2]
 
 
-def test_outside_of_changes_interrupts_come_at_once():
+def test_interrupts_outside_changes_are_immediate():
     done: list[Any] = []
 
     def work() -> None:

@@ -60,7 +60,7 @@ def test_the_first_shard_decides_once_which_topology_follows():
 def test_a_shard_accepts_only_what_was_agreed_on():
     shard, keys = new_shard(EMPTY), keys_of("shard-000")
     assert isinstance(shard.change(COMPLETE.version, "a", "add", keys[:1], X[:1], None), OtherTopology)
-    with pytest.raises(RuntimeError, match="before the shards agree"):
+    with pytest.raises(RuntimeError, match="after the shards have agreed"):
         shard.change(EMPTY.version, "b", "add", keys[:1], X[:1], None)
     shard.adopt(COMPLETE)
     for method in ("add", "upsert"):
@@ -89,7 +89,7 @@ def test_a_new_schema_leaves_a_move_under_way_as_it_is():
     assert shard._open().moves.progress.received == {}
 
 
-def test_memories_that_go_back_replace_copies_that_a_failure_has_left():
+def test_returning_memories_replace_leftover_copies():
     shard, keys = new_shard(COMPLETE), keys_of("shard-000")
     shard.change(COMPLETE.version, "a", "add", keys, X[:3], None)
     back = COMPLETE.next(NAMES[1:]).reversed()
@@ -99,7 +99,7 @@ def test_memories_that_go_back_replace_copies_that_a_failure_has_left():
     assert shard._open().store.get(keys).payloads == [{"n": 1}, None, None]
 
 
-def test_shards_that_do_not_fit_together_are_named():
+def test_incompatible_shards_are_named():
     some = Schema("cosine", 4, True, "str")
     assert common_schema({"a": some, "b": Schema("cosine")}) == some
     assert common_schema({"a": some, "b": some._replace(is_sparse=False)}) == some._replace(is_sparse=False)
@@ -117,7 +117,7 @@ def test_shards_that_do_not_fit_together_are_named():
 
 
 @pytest.mark.parametrize("what", ["width", "kind"])
-def test_of_two_first_changes_that_do_not_fit_together_one_is_refused(tmp_path: Path, what: str):
+def test_one_of_two_incompatible_first_changes_is_refused(tmp_path: Path, what: str):
     text, others = keys_of("shard-000"), keys_of("shard-001", int if what == "kind" else str)
     width, made, refused = 4 if what == "kind" else 6, [], []
     with ShardedStore(2, tmp_path / "store", n_trees=1) as store:
@@ -231,7 +231,7 @@ def test_a_folder_opens_though_its_move_cannot_be_finished(tmp_path: Path, chang
         assert len(store) == 4
 
 
-def test_a_move_that_fails_on_the_way_is_taken_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_failed_move_is_undone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     keys, vectors = [f"k{i}" for i in range(40)], np.random.default_rng(0).normal(size=(40, 4))
 
     def fail_after(store: ShardedStore, n_calls: int) -> Callable[..., Any]:
@@ -262,7 +262,7 @@ def test_a_move_that_fails_on_the_way_is_taken_back(tmp_path: Path, monkeypatch:
         assert store.add_shard() == "shard-004"
 
 
-def test_a_shard_that_was_decided_on_but_not_listed_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_decided_but_unlisted_shard_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     from cmt_numba.distributed import _resizing
 
     written = []

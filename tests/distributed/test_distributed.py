@@ -174,7 +174,7 @@ def test_a_move_goes_on_after_a_failure(fails_at: int):
     assert not opened("shard-001").receive(before.version, "shard-000", 9, ["x"], vectors[:1], [None])
 
 
-def test_what_a_move_needs_is_on_disk_before_it_begins(tmp_path: Path):
+def test_moves_are_recorded_before_they_begin(tmp_path: Path):
     """Each copy of the folder is the state that a killed process would leave."""
     after = topologies()[1]
     keys = [f"k{i}" for i in range(20)]
@@ -221,7 +221,7 @@ def test_a_move_goes_on_without_memories_that_were_evicted():
     assert set(stores[1]) == set(keys)
 
 
-def test_memories_that_come_during_a_query_take_no_places_of_others(monkeypatch: pytest.MonkeyPatch):
+def test_memories_added_during_a_query_displace_no_others(monkeypatch: pytest.MonkeyPatch):
     topology = topologies()[0].with_schema(Schema("cosine", 2, False, "str"))
     shard = Shard(ShardPlan("shard-000", "", None, True, None, {"random_state": 0}, 0))
     shard.adopt(topology)
@@ -240,7 +240,7 @@ def test_memories_that_come_during_a_query_take_no_places_of_others(monkeypatch:
     assert "far" in read.value.keys
 
 
-def test_a_question_that_a_leaving_shard_cannot_answer_any_more_is_refused(monkeypatch: pytest.MonkeyPatch):
+def test_a_leaving_shard_refuses_late_queries(monkeypatch: pytest.MonkeyPatch):
     one, other = topologies()
     stays, leaves = (each.with_schema(Schema("cosine", 2, False, "str")) for each in (one, other))
     shard = Shard(ShardPlan("shard-000", "", None, True, None, {"random_state": 0}, 0))
@@ -259,7 +259,7 @@ def test_a_question_that_a_leaving_shard_cannot_answer_any_more_is_refused(monke
         shard.read(leaves.version, (0, 0), "get", ["a"])
 
 
-def test_answers_that_miss_what_has_moved_are_found():
+def test_answers_that_lack_moved_memories_are_noticed():
     giver, receiver = MoveProgress({"b": 2}, {}), MoveProgress({}, {"a": (1, 10)})
     assert shards_behind({"a": giver, "b": receiver}) == ["b"]
     assert shards_behind({"a": giver, "b": MoveProgress({}, {"a": (2, 10)})}) == []
@@ -314,7 +314,7 @@ def test_shards_exchange_what_they_have_learned(tmp_path: Path, in_folder: bool)
     np.testing.assert_array_equal(weights(0), base)
     np.testing.assert_array_equal(weights(1), base)
     assert [own.number for own in told()] == [2, 2]
-    with pytest.raises(ValueError, match="as many finite numbers"):
+    with pytest.raises(ValueError, match="finite numbers, one per feature"):
         set_tree_scorer(stores[0]._contents.tree, np.ones(3), np.ones(3))
     for store in stores:
         store.close()
@@ -381,7 +381,7 @@ def test_bad_options_are_refused_before_anything_starts(
 @pytest.mark.parametrize(
     "error",
     [
-        NoAnswerError(["shard-000"], "ask again"),
+        NoAnswerError(["shard-000"], "try again"),
         PartialChangeError(["a"], ["b"], [], {"shard-001": OSError("no room")}),
         FileFormatError("file", "is damaged"),
     ],

@@ -90,7 +90,27 @@ def test_all_shards_together_answer_as_one_store(one: MemoryStore, sharded: Shar
     assert found.missing_shards == ()
 
 
-def test_what_it_holds(one: MemoryStore, sharded: ShardedStore):
+def test_prepared_filters_find_what_one_store_finds(one: MemoryStore, sharded: ShardedStore):
+    Q = vectors(20, 3)
+    for given in ({"where": {"n": {"lt": 300}}}, {"keys": ["k5", "k77", "k9999"]}):
+        expected, found = (store.query(Q, 3, store.filter(**given), target_recall=1.0) for store in (one, sharded))
+        np.testing.assert_array_equal(found.keys, expected.keys)
+    prepared = sharded.filter(keys=["k5"])
+    assert [sharded.query(Q[:1], 1, prepared).keys[0, 0] for _ in range(2)] == ["k5", "k5"]
+    with pytest.raises(KeyError, match="'nobody'"):
+        sharded.filter(keys=["k5", "nobody"])
+    with pytest.raises(TypeError, match="one of where and keys"):
+        sharded.filter()
+
+
+def test_shards_calibrate_and_check_themselves(sharded: ShardedStore):
+    efforts = sharded.calibrate(5, target_recall=0.9)
+    assert [effort.target_recall for effort in efforts] == [0.9] * 3
+    assert sharded.max_items is None
+    sharded.check_invariants()
+
+
+def test_contents_of_a_sharded_store(one: MemoryStore, sharded: ShardedStore):
     assert len(sharded) == N
     assert set(sharded) == set(one)
     assert "k3" in sharded
@@ -114,6 +134,19 @@ def test_recall_is_no_lower_by_default(one: MemoryStore, sharded: ShardedStore):
         for store in (one, sharded)
     ]
     assert recalls[1] >= recalls[0] - 0.005
+
+
+def test_memories_are_deleted_by_a_filter():
+    with ShardedStore(2, random_state=0, max_items=1000) as store:
+        store.add(range(60), vectors(60), [{"n": i % 3} for i in range(60)])
+        assert store.delete(where={"n": 1}) == 20
+        assert store.delete(where={"n": 1}) == 0
+        assert store.delete([0, 2]) == 2
+        assert set(store) == {i for i in range(60) if i % 3 != 1} - {0, 2}
+        assert store.max_items == 1000
+        for given in ({}, {"keys": [3], "where": {"n": 0}}):
+            with pytest.raises(TypeError, match="one of keys and where"):
+                store.delete(**given)
 
 
 X2 = vectors(2)
@@ -229,7 +262,7 @@ def test_shards_are_added_and_removed_while_the_store_is_used(tmp_path: Path, mo
     assert not (tmp_path / "store" / "shard-000").exists()
     with pytest.raises(RuntimeError, match="process that opened"):
         copy.add_shard()
-    with pytest.raises(ValueError, match="must be one of shard-002, not"):
+    with pytest.raises(ValueError, match="must be one of shard-002, got"):
         store.remove_shard("shard-000")
     with pytest.raises(ValueError, match="only shard"):
         store.remove_shard()
@@ -255,7 +288,7 @@ def test_shards_are_added_and_removed_while_the_store_is_used(tmp_path: Path, mo
         assert min(facts.n_memories for facts in store._client.survey().facts.values()) > 50
 
 
-def test_a_copy_finds_the_shards_that_have_replaced_all_that_it_knew():
+def test_a_copy_finds_entirely_new_shards():
     with ShardedStore(1) as store:
         store.add(["a", "b"], vectors(2))
         copies = [pickle.loads(pickle.dumps(store)) for _ in range(3)]
@@ -312,7 +345,7 @@ def test_shards_that_do_not_answer_are_named(tmp_path: Path):
         assert store.query(X, 19).missing_shards == ()
 
 
-def test_a_shard_in_memory_dies_with_what_it_holds():
+def test_a_shard_in_memory_loses_its_contents_with_its_process():
     with ShardedStore(1, random_state=0) as store:
         store.add(range(20), vectors(20))
         os.kill(processes(store)[0], signal.SIGKILL)
@@ -363,7 +396,7 @@ def test_replicas_answer_while_a_shard_is_restarted(tmp_path: Path):
                 time.sleep(0.1)
 
 
-def test_killed_shards_lose_and_double_nothing():
+def test_killed_shards_lose_and_duplicate_nothing():
     """Run the script for a short time."""
     told, n_moves = kill_shards(3, seed=0, n_clients=2, n_shards=2, mean_seconds=0.3, resizing=True)
     assert all(client.n_changes > 0 for client in told)

@@ -41,7 +41,7 @@ def test_shares_are_bounded_and_none_is_empty(n: int, n_shards: int, alike: bool
     assert (sizes > 0).sum() == min(n, n_shards)
 
 
-def test_new_classes_go_where_similar_ones_are_if_there_is_room():
+def test_new_classes_join_similar_ones_if_there_is_room():
     centres = 10 * np.eye(2, 8, dtype=np.float32)
     like_first = np.eye(2, 8, dtype=np.float32)[np.zeros(4, np.int64)]
     assert assigned(like_first, centres, np.array([10, 12])).tolist() == [0, 0, 0, 0]
@@ -148,7 +148,7 @@ def test_folders_of_something_else_are_refused(tmp_path: Path, text: str | None,
         ShardedClassifier(path=tmp_path)
 
 
-def test_what_some_shards_have_not_learned_is_named():
+def test_shards_that_have_not_learned_are_named():
     classifier = ShardedClassifier.__new__(ShardedClassifier)
     classifier._handles = {"shard-000": None, "shard-001": None}
     classes, owners = np.array(["a", "b", "c"]), np.array([0, 1, 0])

@@ -1,6 +1,7 @@
 """The documents name every room and every public object, their links lead to files, and their code runs."""
 
 import re
+import tomllib
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -42,7 +43,7 @@ def test_scripts_and_modules_exist(path: Path):
 BANNED = (
     *("inference weights", "list of the index", "exploration record", "takes as long as", "for as long as"),
     *("as many again", "half as much again", "is told", "are told", "what goes", "what comes", "beside", "errs in"),
-    "errs on",
+    *("errs on", "not used again", "some thousand", "some hundred", "gone through", "looked at"),
 )
 
 
@@ -55,6 +56,45 @@ def test_banned_words_are_those_of_the_glossary():
 def test_pages_use_the_words_of_the_glossary(path: Path):
     text = " ".join(path.read_text(encoding="utf-8").partition("## Words we do not use")[0].lower().split())
     assert [word for word in BANNED if re.search(rf"\b{word}\b", text)] == []
+
+
+QUOTED = tomllib.loads((ROOT / "docs/measurements/quoted.toml").read_text(encoding="utf-8"))
+"""Tables of figures by name: rows of cells by their first cell, with the names of the other columns."""
+
+
+def _quoted_tables(path: Path) -> list[tuple[str, list[list[str]]]]:
+    """Return the tables of a page that quote figures: name, and rows of cells, of which the first is the header."""
+    found = re.findall(r"^<!-- figures: (\w+) -->\n((?:\|.*\n)+)", path.read_text(encoding="utf-8"), re.M)
+    return [
+        (name, [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()])
+        for name, table in found
+    ]
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_quoted_figures_are_those_of_the_file(path: Path):
+    for name, (header, _, *rows) in _quoted_tables(path):
+        figures = QUOTED[name]
+        for first, *cells in rows:
+            known = dict(zip(figures["columns"], figures["rows"][first], strict=True))
+            assert cells == [known[column] for column in header[1:]], f"{name}, {first}"
+
+
+def test_every_quoted_figure_is_on_a_page():
+    on_pages = {
+        (name, first, column, cell)
+        for path in DOCUMENTS
+        for name, (header, _, *rows) in _quoted_tables(path)
+        for first, *cells in rows
+        for column, cell in zip(header[1:], cells, strict=True)
+    }
+    in_file = {
+        (name, first, column, cell)
+        for name, figures in QUOTED.items()
+        for first, cells in figures["rows"].items()
+        for column, cell in zip(figures["columns"], cells, strict=True)
+    }
+    assert on_pages == in_file
 
 
 def _named(path: str) -> Any:

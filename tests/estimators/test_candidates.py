@@ -26,7 +26,7 @@ def repeated(X: Any) -> Any:
 
 
 @FORMS
-def test_a_classifier_does_not_depend_on_how_many(form: Any, rng: np.random.Generator):
+def test_a_classifier_does_not_depend_on_the_number_of_threads(form: Any, rng: np.random.Generator):
     X = rows_of(form, rng)
     classifier = CMTClassifier(n_trees=2, n_head_passes=2, n_probes=4, random_state=0).fit(X, np.arange(60) % 20)
     classifier.partial_fit(X[:7], np.arange(7) + 15)
@@ -35,7 +35,7 @@ def test_a_classifier_does_not_depend_on_how_many(form: Any, rng: np.random.Gene
 
 
 @FORMS
-def test_a_multilabel_classifier_does_not_depend_on_how_many(form: Any, rng: np.random.Generator):
+def test_a_multilabel_classifier_does_not_depend_on_the_number_of_threads(form: Any, rng: np.random.Generator):
     X, Y = rows_of(form, rng), rng.random((60, 20)) < 0.15
     tagger = CMTMultilabelClassifier(n_trees=2, n_head_passes=2, n_probes=4, random_state=0).fit(X, Y)
     labels, scores = tagger.top_labels(X, 4)
@@ -63,7 +63,7 @@ def asked_of(rng: np.random.Generator) -> tuple[Any, ...]:
     )
 
 
-def test_candidates_do_not_depend_on_how_many(rng: np.random.Generator):
+def test_candidates_do_not_depend_on_the_number_of_threads(rng: np.random.Generator):
     trees, routers, head, questions, effort = asked_of(rng)
     found, order = [], rng.permutation(60)
     for n_rows, n_labels in ((1, 1), (7, 40), (60, 10**6)):
@@ -79,7 +79,7 @@ def test_candidates_do_not_depend_on_how_many(rng: np.random.Generator):
     assert found[0] == found[1] == found[2]
 
 
-def test_of_the_labels_that_are_met_the_best_are_scored(rng: np.random.Generator):
+def test_the_best_of_the_labels_found_are_scored(rng: np.random.Generator):
     trees, routers, head, questions, _ = asked_of(rng)
     scored = {}
     for n_scored in (3, 20):
@@ -94,7 +94,7 @@ def test_of_the_labels_that_are_met_the_best_are_scored(rng: np.random.Generator
     assert n_met.max() > 3
 
 
-def test_leaves_are_reached_only_for_rows_that_no_list_is_for(rng: np.random.Generator):
+def test_only_rows_without_lists_search_leaves(rng: np.random.Generator):
     trees, routers, head, questions, _ = asked_of(rng)
     effort = SearchEffort(n_leaves=4, n_labels=20, n_listed=20, n_met=20)
     n_found = []
@@ -110,7 +110,7 @@ def test_leaves_are_reached_only_for_rows_that_no_list_is_for(rng: np.random.Gen
 @pytest.mark.parametrize(
     ("n_classes", "n_probes", "expected"), [(1100, None, True), (1100, 4, False), (1000, None, False)]
 )
-def test_training_reaches_leaves_as_answering_does(n_classes: int, n_probes: int | None, expected: bool):
+def test_training_searches_leaves_like_prediction(n_classes: int, n_probes: int | None, expected: bool):
     """Leaves are searched only for rows without posting lists if the index lists very many classes."""
     X = scipy.sparse.eye_array(n_classes, format="csr", dtype=np.float32)
     X = scipy.sparse.vstack([X, X[:20]], format="csr")
@@ -121,7 +121,7 @@ def test_training_reaches_leaves_as_answering_does(n_classes: int, n_probes: int
     assert not classifier._model.index.effort(classifier, training=True).leaves_last
 
 
-def test_labels_are_listed_as_long_as_there_is_room(rng: np.random.Generator):
+def test_labels_are_listed_up_to_the_limit(rng: np.random.Generator):
     trees, routers, head, questions, effort = asked_of(rng)
     expected = []
     for found in scored_candidates(trees, routers, head, questions, effort):

@@ -38,6 +38,18 @@ def test_labels_and_names_of_features_are_kept(tmp_path: Path):
         assert classifier.classes_.tolist() == [3, 7, 9]
 
 
+def test_strings_as_ids_and_weights_of_classes_are_kept(tmp_path: Path):
+    options = FEW | {"class_weight": {"a": 2.0, "d": 0.5}, "random_state": 0}
+    with CMTClassifier.open(tmp_path / "folder", **options) as classifier:
+        classifier.fit(X, Y, example_ids=["w", "x", "y", "z"]).partial_fit(X[:1], ["d"], example_ids=["v"])
+        classifier.remove(["x"])
+        scores = classifier.decision_function(X)
+    with CMTClassifier.open(tmp_path / "folder") as classifier:
+        assert classifier.class_weight == {"a": 2.0, "d": 0.5}
+        np.testing.assert_array_equal(classifier.decision_function(X), scores)
+        assert classifier.kneighbors(X[3:], 2, return_distance=False)[0, 0] == "z"
+
+
 def test_labels_of_many_for_each_row(tmp_path: Path):
     marks = scipy.sparse.csr_array(np.array([[1, 0], [0, 1], [1, 1], [0, 0]]))
     with CMTMultilabelClassifier.open(tmp_path / "folder", **FEW) as tagger:
@@ -54,7 +66,7 @@ def test_names_of_labels(tmp_path: Path):
         assert tagger.classes_.tolist() == ["blue", "red", "round"]
         assert tagger.predict(X) == [("red", "round"), ("blue",), ("round",), ()]
         tagger.partial_fit(X[:2], [[], []]).partial_fit(np.tile(X[3:], (9, 1)), [["amber"]] * 9)
-        for bad, error in ((np.eye(1, 4), "as that came first"), ([["red", 3]], "int, such as 3")):
+        for bad, error in ((np.eye(1, 4), "the form of the first Y"), ([["red", 3]], "int, such as 3")):
             with pytest.raises((TypeError, ValueError), match=error):
                 tagger.partial_fit(X[:1], bad)
     with CMTMultilabelClassifier.open(tmp_path / "folder") as again:
@@ -124,7 +136,7 @@ def test_entries_of_a_later_version_are_refused(tmp_path: Path):
 @pytest.mark.parametrize(
     "bad", [{"alpha": 7.0}, {"n_trees": 0}, {"loss": "none"}, {"n_reroutes": -1}, {"random_state": None}], ids=str
 )
-def test_what_could_not_be_replayed_is_refused(tmp_path: Path, bad: dict[str, Any]):
+def test_changes_that_cannot_be_replayed_are_refused(tmp_path: Path, bad: dict[str, Any]):
     with CMTClassifier.open(tmp_path / "folder", random_state=1, **FEW) as classifier:
         classifier.fit(X, Y)
         before = classifier.decision_function(X)
@@ -136,7 +148,7 @@ def test_what_could_not_be_replayed_is_refused(tmp_path: Path, bad: dict[str, An
         again.partial_fit(X, Y)
 
 
-def test_a_process_that_is_killed_loses_nothing_whatever_waits_for_the_disk(tmp_path: Path):
+def test_a_killed_process_loses_nothing_acknowledged(tmp_path: Path):
     with CMTClassifier.open(tmp_path / "folder", sync_every=100, random_state=1, **FEW) as classifier:
         for label in "abcd":
             classifier.partial_fit(X[:1], [label])
@@ -214,7 +226,7 @@ def test_operations_keep_their_names():
     }
 
 
-def test_the_oldest_examples_go(rng: np.random.Generator):
+def test_the_oldest_examples_are_evicted(rng: np.random.Generator):
     y = np.repeat(np.arange(8), 10)
     rows = np.eye(8)[y] + 0.1 * rng.normal(size=(80, 8))
     classifier = CMTClassifier(max_examples=32, random_state=0, **FEW)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 from conftest import needs_jit, text_like
+from failures import failing
 from sklearn.base import clone
 from sklearn.metrics.pairwise import euclidean_distances, manhattan_distances
 from sklearn.neighbors import KNeighborsClassifier
@@ -45,7 +46,7 @@ def test_few_views_are_enough(form: Any, loss: str):
 
 
 @needs_jit
-def test_it_learns_what_neighbours_cannot_know():
+def test_it_learns_to_ignore_noisy_features():
     """If features unrelated to the class are noisy, learning beats the nearest neighbour."""
     rng = np.random.default_rng(0)
     y = np.arange(2000) % 50
@@ -121,7 +122,7 @@ def test_classes_named_beforehand():
     assert list(classifier.classes_) == [0, 1, 2, 3]
     assert (classifier.predict_proba(X)[:, 2:] == 0).all()
     assert classifier.partial_fit(X[y >= 2], y[y >= 2]).score(X, y) == 1.0
-    with pytest.raises(ValueError, match="y must hold only classes that are named in classes"):
+    with pytest.raises(ValueError, match="y must contain only classes that are listed in classes"):
         CMTClassifier(**FEW).partial_fit(X, y, classes=[0, 1])
 
 
@@ -199,12 +200,12 @@ def test_the_estimator_is_found_by_name():
         cmt_numba.Nothing  # noqa: B018
 
 
-def test_a_head_of_a_loss_that_is_no_more_is_refused():
+def test_a_head_with_a_removed_loss_is_refused():
     X, y = classes_of_views(3, 2, 0.1)
     classifier = CMTClassifier(**FEW).fit(X, y)
     parameters = classifier._model.index.head.parameters._replace(loss=2)
     classifier._model.index.head = classifier._model.index.head._replace(parameters=parameters)
-    with pytest.raises(InvariantError, match="a loss that is not known"):
+    with pytest.raises(InvariantError, match="the loss of the head is unknown"):
         classifier.check_invariants()
 
 
@@ -235,23 +236,16 @@ def test_a_refused_batch_changes_nothing():
 
 
 @pytest.mark.parametrize("form", [np.asarray, scipy.sparse.csr_array], ids=["dense", "sparse"])
-@pytest.mark.parametrize("failing", ["with_labels", "insert", "with_room_for_examples"])
-def test_running_out_of_memory_part_way(form: Any, failing: str, monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize(
+    "place",
+    ["_label_index.with_labels", "_label_index.insert_rows", "_classification_model.with_room_for_examples"],
+)
+def test_running_out_of_memory_part_way(form: Any, place: str):
     X, y = classes_of_views(16, 3, 0.1)
     old = y < 4
     classifier = CMTClassifier(**FEW).fit(form(X[old]), y[old])
-
-    def fail(*arguments: Any, **named: Any) -> Any:
-        raise MemoryError
-
-    with monkeypatch.context() as patch:
-        if failing == "insert":
-            patch.setattr("cmt_numba.estimators._label_index.insert_rows", fail)
-        else:
-            room = "_label_index" if failing == "with_labels" else "_classification_model"
-            patch.setattr(f"cmt_numba.estimators.{room}.{failing}", fail)
-        with pytest.raises(MemoryError):
-            classifier.partial_fit(form(X[~old]), y[~old])
+    with failing(f"estimators.{place}"):
+        classifier.partial_fit(form(X[~old]), y[~old])
     assert classifier.score(form(X[old]), y[old]) > 0.9
     assert classifier.kneighbors(form(X), 3)[1].max() < old.sum()
     classifier.partial_fit(form(X[~old]), y[~old])

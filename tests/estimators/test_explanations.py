@@ -25,7 +25,7 @@ def noisy(rng: np.random.Generator, n: int, noise: float) -> tuple[NDArray[Any],
 
 
 @pytest.mark.parametrize("noise", [0.2, 0.6])
-def test_probabilities_are_as_high_as_the_answers_are_right(noise: float, rng: np.random.Generator):
+def test_probabilities_match_the_accuracy(noise: float, rng: np.random.Generator):
     X, y = noisy(rng, 60, noise)
     queries, answers = noisy(rng, 60, noise)
     classifier = CMTClassifier(**FEW).fit(X, y)
@@ -36,7 +36,7 @@ def test_probabilities_are_as_high_as_the_answers_are_right(noise: float, rng: n
     np.testing.assert_array_equal(classifier.classes_[proba.argmax(axis=1)], classifier.predict(queries))
 
 
-def test_what_a_margin_is_worth_is_found():
+def test_the_value_of_a_margin_is_found():
     generator = np.random.default_rng(0)
     scores = -np.sort(-generator.normal(size=(20_000, 5)))
     proba = np.exp(2.5 * scores / 0.5)
@@ -95,7 +95,7 @@ def test_without_examples_to_hold_out():
     ("given", "error", "reason"),
     [
         ((np.ones((2, 10)), None), ValueError, "together, or neither"),
-        ((np.ones((2, 10)), [1]), ValueError, "one class for each of the 2 rows"),
+        ((np.ones((2, 10)), [1]), ValueError, "one entry for each of the 2 rows"),
         ((np.ones((2, 9)), [1, 1]), ValueError, "9 features"),
         ((np.ones((2, 10)), ["a", "b"]), TypeError, "y must hold labels like those known"),
     ],
@@ -179,7 +179,7 @@ def test_unlikely_rows_are_rejected(names: Any, label: Any, rng: np.random.Gener
     answers = classifier.predict(asked, reject_below=lowest)
     assert answers.tolist() == np.where(highest < lowest, label, classifier.predict(asked).astype(object)).tolist()
     np.testing.assert_array_equal(classifier.predict(asked, reject_below=0.0), classifier.predict(asked))
-    with pytest.raises(ValueError, match="no class, but"):
+    with pytest.raises(ValueError, match="must not be a class, but"):
         classifier.predict(asked, reject_below=0.5, reject_label=classifier.classes_[1])
     with pytest.raises(TypeError, match="reject_label must hold"):
         classifier.predict(asked, reject_below=0.5, reject_label=b"no")

@@ -33,7 +33,7 @@ def sets():
     return *texts_like(3, rng), *texts_like(20, rng)
 
 
-def test_rare_features_count_more_in_counts(sets):
+def test_rare_features_weigh_more_in_counts(sets):
     X, y, X_new, y_new = sets
     learned = CMTClassifier(random_state=0).fit(X, y)
     plain = CMTClassifier(feature_weights="none", random_state=0).fit(X, y)
@@ -42,7 +42,7 @@ def test_rare_features_count_more_in_counts(sets):
     np.testing.assert_array_equal(learned.decision_function(X_new), same.decision_function(X_new))
 
 
-def test_keys_that_are_weighted_already_are_left_alone(sets):
+def test_weighted_keys_are_left_unchanged(sets):
     X, y, X_new, _ = sets
     idf = 1.0 + np.log((1 + X.shape[0]) / (1 + np.bincount(X.indices, minlength=X.shape[1])))
     weighted, queries = X.multiply(idf[None]).tocsr(), X_new.multiply(idf[None]).tocsr()
@@ -51,7 +51,7 @@ def test_keys_that_are_weighted_already_are_left_alone(sets):
     np.testing.assert_array_equal(learned.decision_function(queries), plain.decision_function(queries))
 
 
-def test_dense_rows_are_left_alone(sets):
+def test_dense_rows_are_left_unchanged(sets):
     X, y, X_new, _ = sets
     learned = CMTClassifier(feature_weights="idf", random_state=0).fit(X.toarray(), y)
     plain = CMTClassifier(feature_weights="none", random_state=0).fit(X.toarray(), y)
@@ -59,7 +59,7 @@ def test_dense_rows_are_left_alone(sets):
 
 
 @pytest.mark.parametrize("store_examples", [True, False])
-def test_frequencies_go_on_counting(sets, store_examples):
+def test_partial_fit_updates_frequencies(sets, store_examples):
     X, y, X_new, y_new = sets
     order = np.argsort(y % 3, kind="stable")
     learned = CMTClassifier(store_examples=store_examples, random_state=0)
@@ -98,7 +98,7 @@ def test_weights_are_saved_and_pickled(sets, tmp_path):
         copied.check_invariants()
 
 
-def test_features_lost_by_a_frozen_vocabulary_are_warned_of_once():
+def test_lost_features_of_a_frozen_vocabulary_warn_once():
     rng = np.random.default_rng(5)
     X, y = texts_like(6, rng)
     old = y < 18

@@ -49,7 +49,7 @@ def test_queries_that_are_alike_do_no_harm(rng: np.random.Generator):
 
 
 @pytest.mark.parametrize("sure", [True, False])
-def test_worth_is_learned(sure: bool, rng: np.random.Generator):
+def test_the_weight_of_further_keys_is_learned(sure: bool, rng: np.random.Generator):
     similarities = rng.random(2000)
     right = rng.random(2000) < 1 / (1 + np.exp(-(8 * similarities - 4)))
     worth = FurtherKeyWorth.first().seen(OWN, similarities, right)
@@ -59,7 +59,7 @@ def test_worth_is_learned(sure: bool, rng: np.random.Generator):
     assert worth.in_terms_of_own(np.array([1.0]))[0] <= 1.0
 
 
-def test_without_evidence_all_keys_are_worth_the_same():
+def test_without_evidence_all_keys_have_equal_weight():
     similarities = np.linspace(-1, 1, 5)
     np.testing.assert_allclose(FurtherKeyWorth.first().in_terms_of_own(similarities), similarities)
     worth = FurtherKeyWorth.first().seen(OWN, np.full(500, 0.1), np.zeros(500))  # slopes stay positive
@@ -67,7 +67,7 @@ def test_without_evidence_all_keys_are_worth_the_same():
     assert np.all(np.diff(worth.in_terms_of_own(similarities)) >= 0.0)
 
 
-def test_it_goes_on_in_copies(rng: np.random.Generator, tmp_path: Path):
+def test_copies_continue_learning(rng: np.random.Generator, tmp_path: Path):
     retriever, queries = taught(rng, 120)
     retriever.save(tmp_path / "file")
     for other in (CMTRetriever.load(tmp_path / "file"), pickle.loads(pickle.dumps(retriever))):

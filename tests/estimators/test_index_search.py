@@ -82,7 +82,7 @@ def test_a_label_is_bounded_by_its_share_of_the_heaviest_weights(rng: np.random.
     np.testing.assert_allclose(bounds.shares, expected, rtol=1e-6)
 
 
-def test_labels_that_are_light_in_long_lists_are_not_scored():
+def test_light_labels_in_long_lists_are_not_scored():
     weights = np.zeros((2000, 2), np.float32)
     weights[:, 1] = 0.1
     weights[1:21, 0] = 0.5  # a rare feature
@@ -106,7 +106,7 @@ def test_labels_without_a_common_feature_are_not_found(rng: np.random.Generator)
 
 
 @pytest.mark.parametrize("k", [1, 2, 16])
-def test_of_labels_of_one_score_the_first_comes_first(k: int, rng: np.random.Generator):
+def test_ties_go_to_the_first_label(k: int, rng: np.random.Generator):
     some = zipf_rows(rng, 200)
     scorers = scipy.sparse.vstack([some, some[::-1], some], format="csr")
     labels, scores, *_ = ranked(scorers, np.zeros(600), zipf_rows(rng, 25), k)

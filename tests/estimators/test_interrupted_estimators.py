@@ -3,7 +3,6 @@
 import pickle
 from collections.abc import Callable
 from functools import cache, partial
-from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,11 +10,11 @@ import numpy as np
 import pytest
 import scipy.sparse
 from conftest import needs_jit
+from failures import failing
 from interruptions import Lines
 from sklearn.exceptions import NotFittedError
 
-from cmt_numba import CMTClassifier, CMTMultilabelClassifier, CMTRetriever, estimators
-from cmt_numba.estimators._classification_model import ClassificationModel
+from cmt_numba import CMTClassifier, CMTMultilabelClassifier, CMTRetriever
 
 pytestmark = needs_jit
 
@@ -151,47 +150,27 @@ def test_interrupted_at_a_line(name: str, tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("name", "failing"),
+    ("name", "place"),
     [
         ("dense classifier: partial_fit", "_label_index.teach_rows"),
         ("dense retriever by value: remove", "_retrieval_model.remove_ids"),
     ],
 )
-def test_a_change_that_fails_part_way_leaves_a_valid_estimator(
-    name: str, failing: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-):
+def test_a_change_that_fails_part_way_leaves_a_valid_estimator(name: str, place: str, tmp_path: Path):
     case = CHANGES[name]
     estimator = copied(case.fitted())
     answers = estimator.predict(case.rows)
-    left = 1
-
-    def fail_once(*arguments: Any, **named: Any) -> Any:
-        nonlocal left
-        left -= 1
-        if left == 0:
-            raise MemoryError
-        return working(*arguments, **named)
-
-    with monkeypatch.context() as patch:
-        working = attrgetter(failing)(estimators)
-        patch.setattr(f"cmt_numba.estimators.{failing}", fail_once)
-        with pytest.raises(MemoryError):
-            case.change(estimator)
+    with failing(f"estimators.{place}", call=1):
+        case.change(estimator)
     assert estimator.predict(case.rows).shape == answers.shape
     check(case, estimator, tmp_path / "estimator")
 
 
-def test_a_broken_first_fit_leaves_nothing_fitted(monkeypatch: pytest.MonkeyPatch):
+def test_a_failed_first_fit_leaves_nothing_fitted():
     case = CHANGES["dense classifier: first fit"]
     estimator = copied(case.fitted())
-
-    def fail(*_: Any) -> None:
-        raise MemoryError
-
-    with monkeypatch.context() as patch:
-        patch.setattr(ClassificationModel, "_train_head", fail)
-        with pytest.raises(MemoryError):
-            case.change(estimator)
+    with failing("estimators._classification_model.ClassificationModel._train_head"):
+        case.change(estimator)
     for use in (lambda: estimator.predict(case.rows), estimator.check_invariants):
         with pytest.raises(NotFittedError):
             use()
@@ -204,7 +183,7 @@ def test_a_refused_fit_keeps_what_was_learned():
     retriever = CMTRetriever(random_state=0).fit(X, list("abcd"))
     with pytest.raises(ValueError, match="sample"):
         classifier.fit(np.eye(7), [1])
-    with pytest.raises(ValueError, match="one value for each"):
+    with pytest.raises(ValueError, match="one entry for each"):
         retriever.fit(np.eye(7), ["a"])
     with pytest.raises(ValueError, match="loss"):
         classifier.set_params(loss="none").fit(np.eye(7), np.arange(7))

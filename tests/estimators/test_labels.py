@@ -78,7 +78,7 @@ def test_strings_that_end_in_nul_stay_different_names(tmp_path: Path):
     assert pair.classes_.tolist() == ["a", "a\0"]
 
 
-def test_strings_that_end_in_nul_stay_different_elsewhere():
+def test_strings_that_end_in_nul_stay_different_in_other_arguments():
     assert CMTRetriever(random_state=0).fit(X, NULS).predict(X).tolist() == NULS
     assert LandmarkClassifier(n_neighbors=1).fit(X, NULS).predict(X).tolist() == NULS
     texts = FastTextClassifier(random_state=0, n_components=4).fit(["one", "two", "three", "four"], NULS)
@@ -111,7 +111,7 @@ def test_a_single_label_for_several_rows_is_refused(kind: Any, label: Any, in_fo
         (np.array(["a", "b"]), ["a", 3], TypeError, "labels of one type"),
     ],
 )
-def test_others_are_refused_before_anything_changes(first: np.ndarray, more: Any, error: Any, message: str):
+def test_other_values_are_refused_before_anything_changes(first: np.ndarray, more: Any, error: Any, message: str):
     classifier = learned(first)
     before = classifier.predict_proba(X)
     with pytest.raises(error, match=message):
@@ -166,7 +166,7 @@ def test_columns_of_data_frames():
 
 
 @given(st.lists(st.one_of(st.integers(-(2**70), 2**70), st.floats(), st.text(), st.booleans()), max_size=6))
-def test_what_is_not_refused_is_held_as_it_is(labels: list[Any]):
+def test_accepted_values_are_stored_unchanged(labels: list[Any]):
     try:
         check_unmixed("y", labels)
     except TypeError:

@@ -157,7 +157,7 @@ def test_a_classifier_of_many_classes_uses_lists():
 
 
 @needs_jit
-def test_rows_that_choose_how_many_lists_are_searched_are_not_those_that_landmarks_begin_with(
+def test_rows_that_choose_the_number_of_lists_are_not_initial_landmarks(
     monkeypatch: pytest.MonkeyPatch,
 ):
     """A row that starts a landmark may be alone in its list, and its best other label is then farther away."""

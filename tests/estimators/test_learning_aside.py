@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 import scipy.sparse
 from conftest import needs_jit
+from failures import failing
 from threads import SOON, Threads, started
 
 from cmt_numba import CMTClassifier, CMTMultilabelClassifier, CMTRetriever
 from cmt_numba._engine import draw_seed
 from cmt_numba.estimators import _draws
 from cmt_numba.estimators._base import MemoryEstimator
-from cmt_numba.estimators._label_index import LabelIndex
 
 pytestmark = needs_jit
 
@@ -74,7 +74,7 @@ def aside(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_change_comes_to_the_same_in_place_and_aside(kind: str, sparse: bool, monkeypatch: pytest.MonkeyPatch):
+def test_changes_in_place_and_on_a_copy_are_equal(kind: str, sparse: bool, monkeypatch: pytest.MonkeyPatch):
     rows = scipy.sparse.csr_array(X * (X > 0.0)) if sparse else X
     found = []
     for is_aside in (False, True):
@@ -91,9 +91,7 @@ def test_a_change_comes_to_the_same_in_place_and_aside(kind: str, sparse: bool, 
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_asked_during_a_change_is_answered_as_before_it(
-    kind: str, aside: None, monkeypatch: pytest.MonkeyPatch
-):
+def test_queries_during_a_change_see_the_earlier_state(kind: str, aside: None, monkeypatch: pytest.MonkeyPatch):
     for change in KINDS[kind][2](KINDS[kind][0]):
         estimator = fitted(kind)
         estimator.partial_fit(X[50:60], KINDS[kind][1][50:60])
@@ -121,27 +119,22 @@ def test_what_is_asked_during_a_change_is_answered_as_before_it(
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("error", [MemoryError, KeyboardInterrupt])
-def test_a_change_that_fails_aside_changes_nothing(
-    kind: str, error: type[BaseException], aside: None, monkeypatch: pytest.MonkeyPatch
-):
-    def fail(*_: Any) -> None:
-        raise error
-
+def test_a_failed_change_on_a_copy_changes_nothing(kind: str, error: type[BaseException], aside: None):
     estimator = fitted(kind)
     estimator.predict(X)
+    model = type(estimator._model)
+    prepare = f"{model.__module__}.{model.__name__}.prepare_like".removeprefix("cmt_numba.")
     before = pickle.dumps(estimator)
     for change in [*KINDS[kind][2](estimator), lambda e: e.fit(X, KINDS[kind][1])]:
-        with monkeypatch.context() as patch:
-            patch.setattr(type(estimator._model), "prepare_like", fail)
-            with pytest.raises(error):
-                change(estimator)
+        with failing(prepare, error):
+            change(estimator)
         assert pickle.dumps(estimator) == before
     KINDS[kind][2](estimator)[0](estimator)
     estimator.check_invariants()
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_folders_go_on_from_changes_that_were_made_aside(kind: str, aside: None, tmp_path: Path):
+def test_folders_keep_changes_made_on_a_copy(kind: str, aside: None, tmp_path: Path):
     model, labels, changes = KINDS[kind]
     options = {name: value for name, value in model.get_params().items() if name in ("n_trees", "search")}
     with type(model).open(tmp_path / "model", random_state=0, **options) as estimator:
@@ -169,7 +162,7 @@ def test_folders_go_on_from_changes_that_were_made_aside(kind: str, aside: None,
                 np.testing.assert_array_equal(array, expected.arrays[name], err_msg=name)
 
 
-def test_short_changes_and_those_of_what_nobody_else_reads_are_made_in_place():
+def test_short_or_unobserved_changes_are_made_in_place():
     classifier = fitted("classifier")
     forest = classifier.forest_
     classifier.predict(X)
@@ -183,7 +176,7 @@ def test_short_changes_and_those_of_what_nobody_else_reads_are_made_in_place():
         assert classifier.forest_ is not forest
 
 
-def test_readers_find_scorers_laid_out(aside: None, monkeypatch: pytest.MonkeyPatch):
+def test_readers_find_prepared_scorers(aside: None, monkeypatch: pytest.MonkeyPatch):
     """The layout for matrix products is prepared before a change is swapped in, not by each reader thread."""
     classifier = fitted("classifier", scipy.sparse.csr_array(X * (X > 0.0)))
     expected = copy.deepcopy(classifier).partial_fit(X[100:], y[100:]).predict(X)
@@ -215,7 +208,7 @@ def test_readers_in_steps_of_a_stream_of_changes():
     classifier.check_invariants()
 
 
-def test_queries_of_a_twin_go_on_where_those_of_the_forest_have_stopped():
+def test_a_twin_continues_the_random_numbers_of_the_forest():
     retriever = fitted("retriever by key")
     forest, twin = retriever.forest_, retriever.forest_._twin()
     drawn, apart = _draws.queries_drawn(forest), [copy.deepcopy(forest) for _ in range(2)]
@@ -229,15 +222,10 @@ def test_queries_of_a_twin_go_on_where_those_of_the_forest_have_stopped():
     assert draw_seed(twin._forest) == words[0]
 
 
-def test_a_failure_leaves_the_dual_variables(aside: None, monkeypatch: pytest.MonkeyPatch):
+def test_a_failure_leaves_the_dual_variables(aside: None):
     classifier = fitted("classifier")
     before = [part.copy() for part in classifier._model.duals]
-
-    def fail(*_: Any) -> None:
-        raise MemoryError
-
-    monkeypatch.setattr(LabelIndex, "end_training", fail)
-    with pytest.raises(MemoryError):
+    with failing("estimators._label_index.LabelIndex.end_training"):
         classifier.partial_fit(X[100:110], y[100:110])
     for part, former in zip(classifier._model.duals, before, strict=True):
         np.testing.assert_array_equal(part, former)

@@ -260,7 +260,7 @@ def test_sparse_scorers_are_the_same_on_any_number_of_threads():
 
 
 @needs_jit
-def test_lists_are_read_alike_however_wide_the_rows_are():
+def test_the_width_of_rows_does_not_change_answers():
     X, Y = topics(200)
     X, Y = scipy.sparse.csr_array(X), with_rare_labels(Y)
     wide = scipy.sparse.csr_array((X.data, X.indices * 20_000, X.indptr), (X.shape[0], 20_000 * X.shape[1]))
@@ -280,7 +280,7 @@ def test_scorers_in_lists_start_as_means():
         )
 
 
-def test_pairs_that_count_are_kept_and_none_comes_twice():
+def test_used_pairs_are_kept_without_duplicates():
     pairs = pair_with_answers(np.array([4, 0, 2]), np.array([1, 0, 1]), 2)
     np.testing.assert_array_equal(pairs.offsets, [0, 1, 3])
     hard_negatives = np.full((5, 2), NONE, np.int32)
@@ -410,7 +410,7 @@ def test_rows_without_labels():
     ("Y", "error", "message"),
     [
         (np.arange(10), ValueError, "Y must be a matrix of labels or a vector of two classes"),
-        (np.zeros((9, 3)), ValueError, "Y must have one row for each of the 10 rows"),
+        (np.zeros((9, 3)), ValueError, "Y must have one entry for each of the 10 rows"),
         (np.full((10, 3), np.nan), ValueError, "Y must be finite"),
         (np.full((10, 3), "a"), TypeError, "Y must be an indicator matrix"),
     ],
@@ -427,7 +427,7 @@ def test_other_mistakes():
     with pytest.raises(ValueError, match="aggressiveness must be above"):
         CMTMultilabelClassifier(aggressiveness=0.0).fit(X, Y)
     classifier = CMTMultilabelClassifier(**FEW).fit(X, Y)
-    with pytest.raises(ValueError, match="Y must have at least the 12 columns of before, got 3"):
+    with pytest.raises(ValueError, match="Y must have at least 12 columns like the first Y, got 3"):
         classifier.partial_fit(X, Y[:, :3])
     with pytest.raises(ValueError, match="features"):
         classifier.predict(X[:, :3])

@@ -8,7 +8,7 @@ import scipy.sparse
 from conftest import needs_jit
 
 from cmt_numba import CMTClassifier
-from cmt_numba._heads.examples import all_examples
+from cmt_numba._heads.examples import all_examples, some_examples
 from cmt_numba.estimators._classification_model import ClassificationModel, is_due, replayed
 from cmt_numba.estimators._label_index import means_of
 
@@ -30,7 +30,7 @@ def learned_in_batches(X: Any, y: np.ndarray, size: int, **options: Any) -> CMTC
     return classifier
 
 
-def test_when_it_is_due():
+def test_relearning_happens_when_due():
     assert not is_due(1000, 0)  # before the first fit
     assert not is_due(124, 100)
     assert is_due(125, 100)
@@ -57,18 +57,18 @@ def test_examples_are_given_back(form: Any, rng: np.random.Generator):
     assert means.n_rows == 5
 
     none = np.empty(0, np.int64)
-    some, some_labels, _ = replayed(classifier.examples_, 10, none, np.random.default_rng(0))
+    slots, _ = replayed(classifier.examples_, 10, none, np.random.default_rng(0))
+    some, some_labels = some_examples(classifier.examples_, slots)
     assert some_labels[-10:].tolist() == labels[-10:].tolist()
     newest = rows.between(50, 60)
     first = some.offsets[-11]
     np.testing.assert_array_equal(some.values[first:], newest.values)
     np.testing.assert_array_equal(some.offsets[-11:] - first, newest.offsets)
     assert 10 < some.n_rows <= 60
-    all_of_it, _, _ = replayed(classifier.examples_, 60, none, np.random.default_rng(0))
-    assert all_of_it.n_rows == 60
-    competing = np.array([2])
-    _, drawn, _ = replayed(classifier.examples_, 2, competing, np.random.default_rng(0))
-    assert np.mean(drawn[:-2] == 2) > 0.3  # a competing label, which a fifth of the examples have
+    assert np.unique(slots).size == slots.size
+    assert replayed(classifier.examples_, 60, none, np.random.default_rng(0))[0].tolist() == list(range(60))
+    slots, _ = replayed(classifier.examples_, 2, np.array([2]), np.random.default_rng(0))
+    assert np.mean(labels[slots[:-2]] == 2) > 0.3  # a competing label, which a fifth of the examples have
 
 
 @needs_jit
@@ -83,7 +83,7 @@ def test_online_is_as_good_as_one_fit(form: Any, rng: np.random.Generator):
 
 
 @needs_jit
-def test_classes_do_not_fade_beside_new_ones(rng: np.random.Generator):
+def test_old_classes_keep_their_accuracy(rng: np.random.Generator):
     X, y = clouds(rng, 900)
     queries, answers = clouds(rng, 1500)
     old = answers < 20
@@ -95,7 +95,7 @@ def test_classes_do_not_fade_beside_new_ones(rng: np.random.Generator):
 
 
 @needs_jit
-def test_what_scorers_have_learned_is_known_of_each_example(rng: np.random.Generator):
+def test_dual_variables_match_the_scorers(rng: np.random.Generator):
     X, y = clouds(rng, 300, 6)
     classifier = CMTClassifier(**FEW).fit(X[:200], y[:200])
     classifier.partial_fit(X[200:210], y[200:210]).partial_fit(X[210:220], y[210:220])
@@ -114,7 +114,7 @@ def test_what_scorers_have_learned_is_known_of_each_example(rng: np.random.Gener
     assert classifier._model.duals.competitors.max() == 4
 
 
-def test_what_fails_leaves_the_head(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch):
+def test_a_failed_change_leaves_the_head(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch):
     X, y = clouds(rng, 60, 5)
     classifier = CMTClassifier(**FEW).fit(X[:40], y[:40])
     before = classifier.predict(X)
@@ -131,7 +131,7 @@ def test_what_fails_leaves_the_head(rng: np.random.Generator, monkeypatch: pytes
     assert classifier.partial_fit(X[40:], y[40:])._model.n_relearned == 80  # all are stored, some of them twice
 
 
-def test_it_goes_on_after_loading(rng: np.random.Generator, tmp_path: Any):
+def test_learning_continues_after_loading(rng: np.random.Generator, tmp_path: Any):
     X, y = clouds(rng, 80, 5)
     classifier = CMTClassifier(**FEW).fit(X[:40], y[:40])
     classifier.save(tmp_path / "model")

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 from conftest import needs_jit
+from failures import failing
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import Ridge
@@ -82,7 +83,7 @@ def test_rewards_teach_as_in_plain_python(form: Any, rng: np.random.Generator):
     np.testing.assert_allclose(expected, X @ W, atol=1e-4)
 
 
-def test_features_find_their_places_as_they_come(rng: np.random.Generator):
+def test_features_get_places_in_order_of_arrival(rng: np.random.Generator):
     expectation = new_expectation(ExpectationParameters(10**6, True), 2)
     weights: dict[int, np.ndarray] = {}
     for _ in range(30):
@@ -295,18 +296,12 @@ def test_removed_memories_are_not_found(search: str):
     assert np.all(retriever.kneighbors(keys[:2], 2, return_distance=False) == -1)
 
 
-def test_a_failed_insertion_changes_nothing(monkeypatch: pytest.MonkeyPatch):
+def test_a_failed_insertion_changes_nothing():
     keys, values = pictures(60)
     retriever = CMTRetriever(random_state=0).fit(keys[:30], values[:30])
     before = retriever.query(keys, 3)
-
-    def fail(*_: Any) -> None:
-        raise MemoryError
-
-    with monkeypatch.context() as patch:
-        patch.setattr("cmt_numba.estimators._retrieval_model.insert_rows", fail)
-        with pytest.raises(MemoryError):
-            retriever.partial_fit(keys[30:], values[30:])
+    with failing("estimators._retrieval_model.insert_rows"):
+        retriever.partial_fit(keys[30:], values[30:])
     np.testing.assert_array_equal(retriever.query(keys, 3).ids, before.ids)
     retriever.partial_fit(keys[30:], values[30:])
     assert retriever.n_memories_ == 60
@@ -327,26 +322,26 @@ def test_answers_depend_on_the_seed_only():
 def test_bad_input_raises_before_anything_changes():
     keys, values = pictures(20)
     retriever = CMTRetriever(random_state=0).fit(keys, values)
-    with pytest.raises(ValueError, match="y must hold one value for each of the 20 rows"):
+    with pytest.raises(ValueError, match="y must have one entry for each of the 20 rows"):
         retriever.partial_fit(keys, values[:5])
-    with pytest.raises(ValueError, match="y must hold vectors of 40 numbers"):
+    with pytest.raises(ValueError, match="y must contain vectors of 40 numbers"):
         retriever.partial_fit(keys, values[:, :3])
     with pytest.raises(ValueError, match="y must be finite"):
         retriever.partial_fit(keys, np.full((20, 40), np.nan))
-    with pytest.raises(ValueError, match="y must hold vectors of 40 numbers"):
+    with pytest.raises(ValueError, match="y must contain vectors of 40 numbers"):
         retriever.partial_fit(keys, ["a"] * 20)
     with pytest.raises(KeyError, match="there is no 99"):
         retriever.feedback(keys, np.full(20, 99), np.ones(20))
-    with pytest.raises(ValueError, match="rewards must lie in"):
+    with pytest.raises(ValueError, match="rewards must be between 0 and 1"):
         retriever.feedback(keys, np.zeros(20, int), np.full(20, 1.5))
     with pytest.raises(ValueError, match="rewards must have shape"):
         retriever.feedback(keys, np.zeros(20, int), np.ones(19))
-    with pytest.raises(ValueError, match="ids must hold one row for each"):
+    with pytest.raises(ValueError, match="ids must have one row for each"):
         retriever.feedback(keys, np.zeros((5, 4), int), np.ones(20))
     with pytest.raises(KeyError, match="there is no -1"):
         retriever.values([-1])
     assert retriever.n_memories_ == 20
-    with pytest.raises(ValueError, match="y must hold vectors to be searched by value"):
+    with pytest.raises(ValueError, match="y must contain vectors"):
         CMTRetriever("value").fit(keys, list(range(20)))
     with pytest.raises(ValueError, match="search must be one of"):
         CMTRetriever("nearest").fit(keys)
@@ -362,7 +357,7 @@ def test_cosines_of_zero_vectors_are_zero():
 
 @needs_jit
 @parametrize_with_checks([CMTRetriever("key", random_state=0), CMTRetriever(random_state=0)])
-def test_manners_of_scikit_learn(estimator: Any, check: Any):
+def test_conventions_of_scikit_learn(estimator: Any, check: Any):
     check(estimator)
 
 

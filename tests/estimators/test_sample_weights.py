@@ -41,6 +41,58 @@ def test_a_weight_counts_as_rows_repeated(form: Any, n_passes: int, overlapping:
     assert np.abs(scores - wanted).mean() < 0.3 * np.abs(others - wanted).mean()
 
 
+@FORMS
+def test_weights_of_classes_multiply_those_of_examples(form: Any, overlapping: Any, tmp_path: Path):
+    X, y, weights = overlapping
+    rows = slice(0, 35)  # half of the last class
+    X, y, weights = form(X[rows]), y[rows], weights[rows]
+    by_class = {0: 0.5, 2: 0.0, 7: 3.0}
+    for class_weight, expected in (
+        ("balanced", weights * np.array([0.875, 0.875, 0.875, 1.75])[y]),
+        (by_class, weights * np.array([0.5, 1.0, 0.0, 1.0])[y]),
+    ):
+        classifier = CMTClassifier(class_weight=class_weight, **FEW).fit(X, y, sample_weight=weights)
+        other = CMTClassifier(**FEW).fit(X, y, sample_weight=expected)
+        np.testing.assert_array_equal(classifier.decision_function(X), other.decision_function(X))
+        classifier.save(tmp_path / "classifier.cmt")
+        assert CMTClassifier.load(tmp_path / "classifier.cmt").class_weight == class_weight
+    learned = CMTClassifier(class_weight=by_class, **FEW).partial_fit(X, y).partial_fit(X[:3], y[:3])
+    other = CMTClassifier(**FEW).partial_fit(X, y, sample_weight=np.array([0.5, 1.0, 0.0, 1.0])[y])
+    other.partial_fit(X[:3], y[:3], sample_weight=[0.5] * 3)
+    np.testing.assert_array_equal(learned.decision_function(X), other.decision_function(X))
+
+
+@pytest.mark.parametrize(
+    ("class_weight", "error", "reason"),
+    [
+        ("equal", ValueError, "must be 'balanced', a dict"),
+        ({1: -1.0}, ValueError, "class_weight of 1 must be between"),
+        ({1: "2"}, TypeError, "class_weight of 1 must be a real number"),
+    ],
+)
+def test_invalid_weights_of_classes(class_weight: Any, error: type[Exception], reason: str):
+    with pytest.raises(error, match=reason):
+        CMTClassifier(class_weight=class_weight).fit(np.eye(2), [0, 1])
+
+
+def test_balancing_needs_all_examples():
+    classifier = CMTClassifier(class_weight="balanced", random_state=0)
+    for _ in range(2):
+        with pytest.raises(ValueError, match="needs all examples at once"):
+            classifier.partial_fit(np.eye(2), [0, 1])
+        classifier.fit(np.eye(2), [0, 1])
+
+
+def test_the_same_warning_comes_for_all_parts_of_a_table(rng: np.random.Generator):
+    X = rng.normal(size=(300, 4)) * [1.0, 1.0, 1e4, 1.0]
+    texts = set()
+    for part in range(3):
+        with pytest.warns(UserWarning, match="feature 2 is more than 100 times") as caught:
+            CMTClassifier(**FEW).fit(X[part::3], np.arange(100) % 4)
+        texts.add(str(caught[0].message))
+    assert len(texts) == 1
+
+
 TINY = np.array([1e-320, 1e-45, 1e-38, 1e-30, 1e-22, 1e-12, 1e-3, 1.0, 1e3, 1e6])
 
 
@@ -96,7 +148,7 @@ def test_any_aggressiveness_leaves_classifiers_sound(aggressiveness: float, over
         assert np.isfinite(some.decision_function(X)).all()
 
 
-def test_other_losses_mind_weights(overlapping: Any):
+def test_other_losses_use_weights(overlapping: Any):
     X, y, _ = overlapping
     light, heavy = (
         CMTClassifier(loss="softmax", **FEW).fit(X, y, sample_weight=np.where(y == 0, weight, 1.0))
@@ -132,9 +184,9 @@ def test_weights_are_kept_with_the_examples(form: Any, overlapping: Any, tmp_pat
 @pytest.mark.parametrize(
     ("weights", "error"),
     [
-        (np.ones(3), "one number for each"),
+        (np.ones(3), "one entry for each"),
         (np.zeros(40), "not be 0 for all"),
-        (-np.ones(40), "from 0"),
+        (-np.ones(40), "between 0"),
         (["a"], "numbers"),
     ],
 )
@@ -215,7 +267,7 @@ def test_a_retriever_by_key_leaves_rows_of_weight_zero_out(overlapping: Any):
     retriever = CMTRetriever(random_state=0).fit(X, sample_weight=weights > 0)
     assert retriever.kneighbors(X[weights == 0], 1)[0].min() > 1e-3
     np.testing.assert_array_equal(retriever.predict(X[weights > 0]), np.arange(np.sum(weights > 0)))
-    for given, error in ((-weights, "from 0"), (np.zeros(40), "not be 0 for all"), (np.ones(3), "one number")):
+    for given, error in ((-weights, "between 0"), (np.zeros(40), "not be 0 for all"), (np.ones(3), "one entry")):
         with pytest.raises(ValueError, match=error):
             retriever.partial_fit(X, sample_weight=given)
     assert retriever.n_memories_ == np.sum(weights > 0)

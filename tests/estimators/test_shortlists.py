@@ -34,7 +34,7 @@ def test_the_best_candidates_of_each_row_are_kept_behind_the_right_label(rng: np
     assert (shortlists[2, 1:] == NONE).all()
 
 
-def test_shortlists_come_back_in_any_order(rng: np.random.Generator):
+def test_shortlists_are_restored_in_any_order(rng: np.random.Generator):
     shortlists = new_shortlists(np.arange(300))
     n_each = rng.integers(0, shortlists.shape[1], 300)
     for row, n in enumerate(n_each):
@@ -49,7 +49,7 @@ def test_shortlists_come_back_in_any_order(rng: np.random.Generator):
         first = found.ends[i]
 
 
-def test_rows_of_no_candidates_have_only_their_right_label():
+def test_rows_without_candidates_have_only_their_right_label():
     shortlists = new_shortlists(np.array([7, 8]))
     shorten(found_for(np.array([1]), [np.empty(0, np.int64)], [np.empty(0)]), shortlists)
     found = shortlisted(shortlists, np.array([1, 0]))

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 from conftest import needs_jit, text_like
+from failures import failing
 
 from cmt_numba import CMTClassifier, ContextualMemoryTree
 from cmt_numba._forest.rows import row_of
@@ -103,7 +104,7 @@ def test_taught_routers_match_plain_python(form: Any, rng: np.random.Generator):
 
 
 @FORMS
-def test_teaching_shows_the_way_to_unlike_keys(form: Any, rng: np.random.Generator):
+def test_teaching_leads_to_dissimilar_keys(form: Any, rng: np.random.Generator):
     """Taught routers find the memories of rows that share no feature with their keys."""
     keys, rows = np.zeros((40, 80)), np.zeros((40, 80))
     keys[:, :40] = rows[:, 40:] = np.eye(40)
@@ -117,7 +118,7 @@ def test_teaching_shows_the_way_to_unlike_keys(form: Any, rng: np.random.Generat
     tree.check_invariants()
 
 
-def test_teaching_goes_on_where_tables_were_full():
+def test_teaching_continues_after_tables_grow():
     """A tree whose tables grow during teaching equals a tree with enough capacity from the start."""
     keys, rows = text_like(60, 500, 15, seed=3), text_like(200, 500, 15, seed=4)
     ids = np.arange(200) % 60
@@ -140,19 +141,13 @@ def test_teaching_goes_on_where_tables_were_full():
             np.testing.assert_array_equal(weights_of(state_of(grown), t, node), weights_of(state_of(roomy), t, node))
 
 
-def test_teaching_after_memory_ran_out(monkeypatch: pytest.MonkeyPatch):
+def test_teaching_after_memory_ran_out():
     """A call interrupted in the middle of a path leaves no state for the next call."""
     keys, rows = text_like(60, 500, 15, seed=3), text_like(200, 500, 15, seed=4)
     tree = ContextualMemoryTree(n_trees=2, leaf_multiplier=0.5, random_state=0)
     tree.insert(keys)
-
-    def fail(*arguments: Any) -> Any:
-        raise MemoryError
-
-    with monkeypatch.context() as patch:
-        patch.setattr("cmt_numba._engine.forest.with_more", fail)
-        with pytest.raises(MemoryError):
-            tree.teach(rows, np.arange(200) % 60)
+    with failing("_engine.forest.with_more"):
+        tree.teach(rows, np.arange(200) % 60)
     ids = tree.ids
     tree.remove(ids[30:])
     tree.teach(keys[:30], ids[:30])
@@ -175,7 +170,7 @@ def test_teaching_forgets_only_when_asked_to(dense_keys: np.ndarray):
     ("ids", "error", "message"),
     [
         ([0, 99], KeyError, "there is no 99"),
-        ([0], ValueError, "ids must be one for each of the 2 rows"),
+        ([0], ValueError, "ids must have one entry for each of the 2 rows"),
         ([0.0, 1.0], TypeError, "ids must be integers"),
     ],
 )
@@ -286,7 +281,7 @@ def test_blocks_teach_the_same_on_any_number_of_threads(form: Any, rng: np.rando
 
 
 @pytest.mark.parametrize(("loss", "factor"), [("mira", 10.0), ("softmax", 1.0)])
-def test_the_start_counts_for_less_with_many_examples(loss: str, factor: float, rng: np.random.Generator):
+def test_the_initial_scorer_counts_less_with_many_examples(loss: str, factor: float, rng: np.random.Generator):
     data = examples_of(rng)
     few, many = (margin_wanted(trained(np.asarray, loss, *data, 0, n)[0]) for n in (50, 500))
     softness = new_duals(2.0, np.array([500.0])).softness[0]

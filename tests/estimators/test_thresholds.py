@@ -58,7 +58,7 @@ def test_the_best_threshold_is_found(rng: np.random.Generator):
     assert quality(threshold_of(row, scores, is_right, n_wanted)) > best - 0.01
 
 
-def test_nothing_to_learn_a_threshold_from():
+def test_thresholds_without_examples():
     none = np.empty(0)
     assert threshold_of(none.astype(np.int64), none, none.astype(np.bool_), np.zeros(3, np.int64)) == 0.0
     assert CMTMultilabelClassifier(threshold="f1", **FEW).fit(np.eye(4), np.eye(4)).threshold_ == 0.0

@@ -9,8 +9,7 @@ import scipy.sparse
 from conftest import needs_jit
 
 from cmt_numba import CMTClassifier, CMTRetriever
-from cmt_numba._forest.state import NONE
-from cmt_numba._heads.examples import MOST_DRAWN_FROM, all_examples, draw_of_labels
+from cmt_numba._heads.examples import MOST_DRAWN_FROM, all_examples, draw_replayed, some_examples
 from cmt_numba.estimators._classification_model import ClassificationModel, replayed
 
 N, N_CLASSES = 60_000, 20
@@ -71,7 +70,7 @@ def test_new_classes_go_among_those_known(rng: np.random.Generator):
     classifier.check_invariants()
     labels = all_examples(classifier.examples_)[1]
     np.testing.assert_array_equal(classifier.classes_[classifier._model.class_of_label[labels]], y)
-    with pytest.raises(ValueError, match="named in classes"):
+    with pytest.raises(ValueError, match="listed in classes"):
         classifier.partial_fit(X[:2], [7, 9], classes=[5, 7, 401])
 
 
@@ -81,26 +80,30 @@ def test_what_is_learned_again_is_drawn_by_label(form: Any, rng: np.random.Gener
     X = rng.normal(size=(600, 3))
     classifier = CMTClassifier(n_trees=1, n_router_passes=0, n_head_passes=0, random_state=0).fit(form(X), y)
     examples, label = classifier.examples_, classifier._model.label_of_class
-    drawn_of, share, slots = np.repeat([0, 1, 2], 300), np.arange(900) % 300, np.empty(900, np.int64)
-    numbers, order = np.column_stack([(drawn_of + 0.5) / 3, share / 300]), np.argsort(label)
-    draw_of_labels(examples.lists, label[order], numbers, 590, np.empty(3, np.int64), slots)
-    of_first, of_second, of_third = slots.reshape(3, 300)[np.argsort(order)]
-    np.testing.assert_array_equal(
-        np.unique(of_first), np.arange(500 - MOST_DRAWN_FROM, 500)
-    )  # only the newest examples
-    np.testing.assert_array_equal(np.unique(of_second), np.arange(500, 560))
-    np.testing.assert_array_equal(np.unique(of_third), np.arange(560, 590))  # examples before slot 590
-    draw_of_labels(examples.lists, label[2:], numbers, 560, np.empty(1, np.int64), slots)
-    assert (slots == NONE).all()
+    shares = np.arange(300) / 300
 
-    _, drawn, _ = replayed(examples, 10, label[[2, 2, 1]], np.random.default_rng(0))
-    shares = np.bincount(drawn[:-10], minlength=3)[label] / (drawn.size - 10)
-    assert shares[0] > 0.3  # half of the draws are from all labels
-    assert shares[1] > 0.15
-    assert shares[2] > 0.15
-    assert (
-        replayed(examples, 40, label[[2]], np.random.default_rng(0))[0].n_rows > 200
-    )  # all examples of the label are new
+    def drawn(labels: np.ndarray, n_old: int) -> np.ndarray:
+        """Return the slots drawn by numbers that draw every example of the labels, and slot 0 of all examples."""
+        numbers = np.column_stack([shares, shares, np.zeros(300)])
+        slots, ends = np.empty(1000, np.int64), np.empty(2, np.int64)
+        draw_replayed(examples.lists, np.sort(labels), numbers, shares, 600 - n_old, slots, ends)
+        np.testing.assert_array_equal(slots[ends[0] - 600 + n_old : ends[0]], np.arange(n_old, 600))
+        assert np.unique(slots[: ends[1]]).size == ends[1]
+        return np.sort(slots[: ends[0] - 600 + n_old])
+
+    newest = np.arange(500 - MOST_DRAWN_FROM, 500)
+    np.testing.assert_array_equal(drawn(label[[0]], 590), [0, *newest])  # only the newest examples
+    np.testing.assert_array_equal(drawn(label[[1]], 590), [0, *range(500, 560)])
+    np.testing.assert_array_equal(drawn(label[[2]], 590), [0, *range(560, 590)])  # examples before slot 590
+    assert drawn(label[[2]], 560)[0] == 0  # no example of the label is old: draws are from all
+    assert drawn(label[[2]], 560).size > 100
+
+    slots, n_swept = replayed(examples, 10, label[[2, 2, 1]], np.random.default_rng(0))
+    assert n_swept == 0
+    of_drawn = np.bincount(some_examples(examples, slots[:-10])[1], minlength=3)[label] / (slots.size - 10)
+    assert of_drawn[0] > 0.3  # half of the draws are from all labels
+    assert of_drawn[1] > 0.15
+    assert of_drawn[2] > 0.15
 
 
 @needs_jit
@@ -110,9 +113,9 @@ def test_many_examples_are_not_all_learned_again_at_once(rng: np.random.Generato
     n_learned: list[int] = []
     train_head = ClassificationModel._train_head
 
-    def note(self: Any, questions: Any, *args: Any) -> None:
-        n_learned.append(questions.rows.n_rows)
-        train_head(self, questions, *args)
+    def note(self: Any, rows: Any, *args: Any) -> None:
+        n_learned.append(rows.n_rows)
+        train_head(self, rows, *args)
 
     monkeypatch.setattr(ClassificationModel, "_train_head", note)
     for i in range(1100, 1400):

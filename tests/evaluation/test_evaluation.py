@@ -91,7 +91,7 @@ def test_batches_are_a_small_share_of_what_came_before(form: Any):
 
 
 def test_batches_of_wrong_arguments():
-    with pytest.raises(ValueError, match="y must have one row for each of the 3 rows"):
+    with pytest.raises(ValueError, match="y must have one entry for each of the 3 rows"):
         growing_batches(np.ones((3, 1)), [1, 2])
     with pytest.raises(ValueError, match="share must be between"):
         growing_batches(np.ones((3, 1)), [1, 2, 3], share=2.0)
@@ -102,7 +102,7 @@ def test_batches_of_wrong_arguments():
 # Progressive validation
 
 
-def test_every_batch_is_a_question_before_it_is_a_lesson():
+def test_every_batch_is_predicted_before_it_is_learned():
     X, y = np.array([[1], [2], [1], [3], [2], [1]]), np.array(list("ababba"), dtype=object)
     learner = Rote()
     result = progressive_validation(learner, [(X[:1], y[:1]), (X[1:3], y[1:3]), (X[3:6], y[3:6])])
@@ -166,7 +166,7 @@ def test_curves_agree_with_totals():
 
 
 @needs_jit
-def test_our_classifier_learns_online_as_if_at_once():
+def test_our_classifier_learns_online_as_well_as_at_once():
     X, y = objects(600, 30)
     learner = CMTClassifier(random_state=0, store_examples=False)
     result = progressive_validation(learner, growing_batches(X, y), n_rows=600, progress=True)
@@ -215,11 +215,11 @@ def test_rewards_online():
     assert result.metrics == {"reward": pytest.approx((0 + 0.5 + 1 + 1) / 4)}
 
 
-def test_what_cannot_be_validated():
+def test_invalid_arguments_of_validation():
     X, y = objects(10)
     with pytest.raises(TypeError, match="estimator must have partial_fit"):
         progressive_validation(object(), [(X, y)])
-    with pytest.raises(ValueError, match="batches must hold at least one batch"):
+    with pytest.raises(ValueError, match="batches must contain at least one batch"):
         progressive_validation(Rote(), [])
     with pytest.raises(ValueError, match="batches must have at least one row"):
         progressive_validation(Rote(), [(X[:0], y[:0])])
@@ -327,17 +327,17 @@ def test_rewards_of_a_batch():
     assert batch_evaluation(Retriever(), X, X, X, X, seeds=(0,)).metrics == {"reward": (1.0, 0.0)}
 
 
-def test_what_cannot_be_evaluated():
+def test_invalid_arguments_of_evaluation():
     X, y = objects(10)
     for options, message in (
-        ({"seeds": ()}, "seeds must hold"),
+        ({"seeds": ()}, "seeds must contain"),
         ({"holdout": 0.0}, "holdout must be above"),
         ({"probes": (0,)}, "probes must be between"),
         ({"n_passes": 0}, "n_passes must be between"),
         ({"X_test": X}, "X_test and y_test must be given together"),
         ({"folds": 1}, "folds must be"),
         ({"folds": 11}, "at most the number of examples, 10"),
-        ({"folds": 2, "X_test": X, "y_test": y}, "folds divide X"),
+        ({"folds": 2, "X_test": X, "y_test": y}, "folds and X_test cannot be combined"),
     ):
         with pytest.raises(ValueError, match=message):
             batch_evaluation(Rote(), X, y, **options)
@@ -425,5 +425,5 @@ def test_recall_by_plain_loops(stored: Any):
     assert recall_against_exact(tree, keys, keys[:20], 5, 3, ids=ids) == pytest.approx(n_found / 100)
     assert recall_against_exact(tree, keys, keys[:20], 5, EVERY_LEAF, ids=ids) == 1.0
     assert recall_against_exact(tree, keys, keys[:1], 500, EVERY_LEAF, ids=ids) == 1.0
-    with pytest.raises(ValueError, match="keys must be those of all memories"):
+    with pytest.raises(ValueError, match="keys must contain the keys of all stored memories"):
         recall_against_exact(tree, keys[:50], keys, 5, ids=ids[:50])

@@ -106,17 +106,17 @@ def test_rivals_of_labels():
     assert result.confused == []
 
 
-def test_rivals_that_cannot_be():
+def test_invalid_rivals():
     X, texts, y = topics(20, 0)
     for options, message in (
         ({"rivals": ["oracle"]}, "majority, exact, means, linear, bm25, got 'oracle'"),
         ({"rivals": ["bm25"]}, "needs texts"),
-        ({"texts": texts[:3]}, "a text for each of 20 rows, got 3"),
+        ({"texts": texts[:3]}, "one entry for each of the 20 rows, got 3"),
         ({"texts_test": texts}, "texts_test must be"),
     ):
         with pytest.raises(ValueError, match=message):
             batch_evaluation(Majority(), X, y, seeds=(0,), **options)
     with pytest.raises(TypeError, match="sequence of names"):
         batch_evaluation(Majority(), X, y, rivals="exact")
-    with pytest.raises(ValueError, match="none for retrieval"):
+    with pytest.raises(ValueError, match="not for retrieval"):
         check_rivals(["exact"], "retrieval", None)

@@ -100,7 +100,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 # What the scripts share
 
 
-def test_few_of_each(script: Script):
+def test_few_examples_per_class(script: Script):
     labels = np.array(["b", "a", "b", "b", "c", "a"])
     kept = script("stand_ins").few_of_each(labels, 2)
     assert sorted(labels[kept]) == ["a", "a", "b", "b", "c"]
@@ -117,7 +117,7 @@ def test_synthetic_set(script: Script):
     assert not np.any((made.queries[:, None, :] == made.X[None, :50]).all(axis=2))  # none is asked that was shown
 
 
-def test_sets_that_are_not_there(script: Script, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_missing_sets(script: Script, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     few_shot = script("few_shot")
     for arguments in (["--data", str(tmp_path)], []):
         with pytest.raises(SystemExit):
@@ -285,7 +285,7 @@ def test_ablations_of_one_shot(script: Script, data: Path, tmp_path: Path, capsy
     assert (tmp_path / "ablations.png").stat().st_size > 5000
 
 
-def test_bars_that_are_not_reached(script: Script, capsys: pytest.CaptureFixture[str]):
+def test_unreached_bars(script: Script, capsys: pytest.CaptureFixture[str]):
     ablations = script("ablations")
     ablations.print_a({"some": [0.02, 0.03]}, (0, 10), "set")
     ablations.print_b({"some": [0.02, 0.03]}, "set")
@@ -414,7 +414,7 @@ def test_rcv1_is_scikit_learns(script: Script, tmp_path: Path, monkeypatch: pyte
     assert [part.shape for part in parts] == [(3, 4), (3, 5), (2, 4), (2, 5)]
 
 
-def test_downloads_that_fail(
+def test_failed_downloads(
     script: Script, server: tuple[str, Path, list[str]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
     public, (address, folder, _) = script("public_data"), server
@@ -450,7 +450,7 @@ def test_feedback_teaches(script: Script):
     assert f"{result.n_held_out:,} queries held out" in search.table(result)
 
 
-def test_what_a_search_learns_from(script: Script):
+def test_ratings_that_a_search_learns_from(script: Script):
     search = script("feedback_search")
     texts = [f"thing number {i} of all" for i in range(200)]
     static = search.FeedbackSearch(texts, search.STATIC)
@@ -475,7 +475,7 @@ def test_texts_are_normalized(script: Script):
     assert normalize(" ?! ") == ""
 
 
-def test_what_users_remember(script: Script):
+def test_partial_memories_of_users(script: Script):
     search, rng = script("feedback_search"), random.Random(0)
     for _ in range(200):
         misspelt = search.misspell("aabb", rng)

@@ -47,13 +47,13 @@ BROKEN = [
     (XC, "2 5 3\n1 0:1\n1 2:1\n", {"n_features": 4}, "line 1: has 5 features"),
     (XC, "2 5 3\n1 0:1\n1 2:1\n", {"task": "multiclass"}, "choose the task multilabel"),
     (VW, "1 | a\n2 a b\n", {}, r"line 2: has no \|"),
-    (VW, "1 | a\n2 | a:x\n", {}, "line 2: 'a:x' is not a name"),
-    (VW, "1 | a\n2 |n:x a\n", {}, "line 2: 'n:x' is not a name"),
+    (VW, "1 | a\n2 | a:x\n", {}, "line 2: 'a:x' is neither a name"),
+    (VW, "1 | a\n2 |n:x a\n", {}, "line 2: 'n:x' is neither a name"),
     (VW, "1 | a\n2 | a:inf\n", {}, "line 2: 'a:inf' is not finite"),
     (VW, "1 | a\n2:0.5 | a\n", {}, "line 2: '2:0.5' is a label with a cost"),
     (VW, "1 | a\n2 heavy 'tag | a\n", {}, "line 2: .* is not label importance"),
     (VW, "1,2 | a\n2,-1 | a\n", {}, "line 2: label -1 is negative"),
-    (VW, "1,2 | a\ncat | a\n", {"task": "multilabel"}, "line 2: labels 'cat' are not integers"),
+    (VW, "1,2 | a\ncat | a\n", {"task": "multilabel"}, "line 2: labels 'cat' must be integers"),
     (CSV, "x,label\n1,2\n,3\n", {}, "row 2: column 'x' has no value"),
     (CSV, "x,label\n1,2\nNA,3\n", {}, "row 2: column 'x' holds 'NA', which is not a number"),
     (CSV, "x,label\n1,2\n1e40,3\n", {}, "row 2: column 'x' holds a value that is not finite"),
@@ -101,7 +101,7 @@ def test_files_cut_off(files: dict[str, Path], name: str):
 
 
 @pytest.mark.parametrize("suffix", ["svm", "xc", "vw", "csv", "parquet", "npz", "unknown"])
-def test_no_file_to_read(tmp_path: Path, suffix: str):
+def test_a_missing_file(tmp_path: Path, suffix: str):
     path = tmp_path / f"rows.{suffix}"
     with pytest.raises(FormatError, match="does not exist"):
         open_data(path)
@@ -114,7 +114,7 @@ def test_no_file_to_read(tmp_path: Path, suffix: str):
         open_data(path)
 
 
-def test_format_that_does_not_show(tmp_path: Path):
+def test_unrecognizable_formats(tmp_path: Path):
     path = tmp_path / "rows.txt"
     path.write_text("hello world\n")
     with pytest.raises(FormatError, match="neither its name nor its first line shows its format"):
@@ -161,7 +161,7 @@ def test_broken_objects(tmp_path: Path, lines: str, message: str):
 
 
 ARRAYS: list[tuple[dict[str, Any], str]] = [
-    ({"Z": np.ones(3)}, "must have an array X"),
+    ({"Z": np.ones(3)}, "must contain an array X"),
     ({"X": np.ones(3), "y": np.ones(3)}, "X must be numbers of shape"),
     ({"X": np.array([["a"], ["b"]]), "y": np.ones(2)}, "X must be numbers of shape"),
     ({"X": np.ones((2, 3)), "y": np.ones(3)}, "labels must be one for each of the 2 rows"),
@@ -191,7 +191,7 @@ def test_broken_sparse_matrix(tmp_path: Path):
 @given(content=st.binary(max_size=200) | st.text(st.sampled_from("01 :,.|-e#\n'ax"), max_size=80).map(str.encode))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @pytest.mark.parametrize("suffix", ["svm", "xc", "vw", "csv", "jsonl", "npz"])
-def test_anything_is_read_or_refused(tmp_path: Path, suffix: str, content: bytes):
+def test_any_text_is_read_or_refused(tmp_path: Path, suffix: str, content: bytes):
     path = tmp_path / f"drawn.{suffix}"
     path.write_bytes(content)
     try:

@@ -93,7 +93,7 @@ def test_contents(files: dict[str, Path], name: str):
         assert np.array_equal(dense(batch.y), np.load(files["several.npz"])["Y"])
 
 
-def test_what_was_found_out_reads_another_file(tmp_path: Path):
+def test_resolved_options_read_another_file(tmp_path: Path):
     path, other = tmp_path / "a.csv", tmp_path / "b.csv"
     path.write_text("x,y,label\n1,2,a\n3,4,7\n")
     other.write_text("y,label,unasked,x\n2,7,word,1\n")
@@ -302,7 +302,7 @@ def test_a_folder_of_parquet_files_is_read_in_the_order_of_names(tmp_path: Path)
     with pytest.raises(FormatError, match="is a directory"):
         open_data(folder, format="csv")
     rows.rename(columns={"x": "y"}).to_parquet(folder / "c.parquet")
-    with pytest.raises(FormatError, match=r"c\.parquet: has other columns than a\.parquet"):
+    with pytest.raises(FormatError, match=r"c\.parquet: has different columns from a\.parquet"):
         open_data(folder).read()
     (folder / "c.parquet").write_bytes(b"PAR1 and no more")
     with pytest.raises(FormatError, match=r"c\.parquet: is not a Parquet file"):

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 from conftest import needs_jit
+from failures import failing
 from journals import FORMS, OPTIONS, Opened, change, crashed, entries_in, same, snapshots_in
 from saved import dense_rows, sparse_rows
 
@@ -91,7 +92,7 @@ def test_snapshots_change_nothing(form: str, tmp_path: Path):
     assert same(saved, plain)
 
 
-def test_it_answers_as_any_tree_does(folder: Path, opened: Opened, tmp_path: Path):
+def test_a_durable_tree_answers_like_a_tree(folder: Path, opened: Opened, tmp_path: Path):
     rows, plain, tree = dense_rows(60, 6), ContextualMemoryTree(**OPTIONS), opened(**OPTIONS)
     for each in (plain, tree):
         assert each.insert(rows, progress=True).tolist() == list(range(60))
@@ -107,7 +108,7 @@ def test_it_answers_as_any_tree_does(folder: Path, opened: Opened, tmp_path: Pat
     assert tree.path == folder
 
 
-def test_all_that_changes_a_tree_is_journaled():
+def test_every_change_is_journaled():
     changing = {"insert", "update", "teach", "remove", "replace", "reroute", "rebuild", "compact", "learn", "query"}
     in_steps = {"learn", "query"}  # these call others, or note what queries change
     assert {name for name in dir(DurableTree) if not name.startswith("_")} - READING == changing
@@ -117,7 +118,7 @@ def test_all_that_changes_a_tree_is_journaled():
 
 @pytest.mark.parametrize("eviction", ["least_recently_returned", "oldest", "random"])
 @pytest.mark.parametrize("snapshot_bytes", [0, 1 << 26])
-def test_bounded_trees_forget_what_they_would_have(eviction: str, snapshot_bytes: int, folder: Path, opened: Opened):
+def test_bounded_durable_trees_evict_like_plain_ones(eviction: str, snapshot_bytes: int, folder: Path, opened: Opened):
     rows = dense_rows(80, 6)
     options = OPTIONS | {"max_memories": 50, "eviction": eviction}
     plain = ContextualMemoryTree(**options)
@@ -137,7 +138,7 @@ def test_bounded_trees_forget_what_they_would_have(eviction: str, snapshot_bytes
     durable.query(rows[:5])  # a closed tree answers, and notes nothing
 
 
-def test_an_empty_tree_is_there_again(folder: Path, opened: Opened):
+def test_an_empty_tree_is_restored(folder: Path, opened: Opened):
     opened(n_trees=3, random_state=2).close()
     tree = opened()
     assert (len(tree), tree.sequence, tree._forest.n_trees) == (0, 0, 3)
@@ -157,7 +158,7 @@ def test_a_copy_is_a_tree_like_any_other(opened: Opened):
         assert same(one, tree)
         one.insert(dense_rows(3, 4))
     assert len(tree) == 30
-    with pytest.raises(TypeError, match=r"opened by DurableTree\(path\)"):
+    with pytest.raises(TypeError, match=r"DurableTree\(path\) for a folder"):
         DurableTree.load("any")
 
 
@@ -268,7 +269,7 @@ def test_a_change_too_large_for_the_journal_is_a_snapshot(folder: Path, opened: 
     assert same(opened(crashed(folder)), tree)
 
 
-def test_a_snapshot_at_will(folder: Path, opened: Opened):
+def test_a_snapshot_on_request(folder: Path, opened: Opened):
     tree = opened(snapshot_seconds=1e9, **OPTIONS)
     tree.insert(dense_rows(30, 4))
     tree.snapshot()
@@ -363,7 +364,7 @@ def test_changes_that_are_refused_are_not_journaled(folder: Path, opened: Opened
         (TypeError, "ids must be numbers", lambda: tree.remove(["a"])),
         (TypeError, "ids must be an array", lambda: tree.remove([[1], [2, 3]])),
         (TypeError, "ids must be integers", lambda: tree.remove(1.5)),
-        (ValueError, "rewards must lie", lambda: tree.update(rows, hits, np.full((20, 2), 2))),
+        (ValueError, "rewards must be between", lambda: tree.update(rows, hits, np.full((20, 2), 2))),
         (TypeError, "hits must be", lambda: tree.update(rows, hits.ids, np.ones((20, 2)))),  # type: ignore[arg-type]
         (ValueError, "n must be", lambda: tree.reroute(-1)),
         (TypeError, "n must be", lambda: tree.reroute("many")),  # type: ignore[arg-type]
@@ -381,7 +382,7 @@ def test_changes_that_are_refused_are_not_journaled(folder: Path, opened: Opened
     assert len(opened()) == 19
 
 
-def test_options_of_a_tree_that_is_there(folder: Path, opened: Opened):
+def test_options_of_an_existing_tree(folder: Path, opened: Opened):
     opened(n_trees=3, alpha=0.8).close()
     with pytest.raises(ValueError, match=r"n_trees must be 3, as for the tree in .*, or omitted, got 2"):
         opened(n_trees=2)
@@ -437,17 +438,11 @@ def test_a_note_that_could_not_be_written_comes_with_the_next_change(opened: Ope
     assert sorted(again.ids) == sorted(twin.ids)  # the most recently returned ones are stored
 
 
-def test_a_change_that_is_broken_off(opened: Opened, monkeypatch: pytest.MonkeyPatch):
+def test_an_interrupted_change(opened: Opened):
     tree = opened(**OPTIONS)
     tree.insert(dense_rows(50, 8))
-
-    def interrupt(*_: Any) -> int:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("cmt_numba._engine.insert.insert_slots", interrupt)
-    with pytest.raises(KeyboardInterrupt):
+    with failing("_engine.insert.insert_slots", KeyboardInterrupt):
         tree.insert(dense_rows(5, 8))
-    monkeypatch.undo()
     assert len(tree) == 50
     assert tree.insert(dense_rows(5, 8)).tolist() == [50, 51, 52, 53, 54]
     assert tree.sequence == 2

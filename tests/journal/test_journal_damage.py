@@ -54,7 +54,7 @@ def damaged(contents: bytes, random: np.random.Generator) -> bytes:
 
 @pytest.mark.filterwarnings("ignore:.*replaying the changes")  # with damaged keys, which the check detects
 @pytest.mark.parametrize("state", ["killed", "closed"])
-def test_damage_is_told_or_does_no_harm(state: str, left_behind: Any, tmp_path: Path):
+def test_damage_is_reported_or_harmless(state: str, left_behind: Any, tmp_path: Path):
     folder, expected, random = left_behind[state == "closed"], left_behind[2], np.random.default_rng(11)
     names = sorted(path.name for path in folder.iterdir())
     n_refused = dict.fromkeys(names, 0)  # after hearing of the folder
@@ -86,7 +86,7 @@ def spoil_array(folder: Path, name: str, at: int, bit: int) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(VALUES))
-def test_damaged_keys_are_told_when_all_is_read(name: str, tmp_path: Path):
+def test_damaged_keys_are_reported_when_all_is_read(name: str, tmp_path: Path):
     folder = tmp_path / "tree"
     with DurableTree(folder, n_links=4, **OPTIONS) as tree:
         tree.insert(dense_rows(40, 4))
@@ -110,7 +110,7 @@ def test_damaged_keys_are_told_when_all_is_read(name: str, tmp_path: Path):
 
 
 @pytest.mark.parametrize("name", ["keys.ids", "keys.slot_table", "members", "leaf_of", "leaves", "nodes"])
-def test_damage_that_would_lead_searches_astray_is_told_at_once(name: str, tmp_path: Path):
+def test_damage_that_misleads_searches_is_reported_at_once(name: str, tmp_path: Path):
     folder = tmp_path / "tree"
     with DurableTree(folder, n_links=4, **OPTIONS) as tree:
         tree.insert(dense_rows(40, 4))
@@ -129,7 +129,7 @@ def test_forged_links_are_refused(tmp_path: Path):
     described, arrays = parsed(path.read_bytes())
     i = [entry["name"] for entry in described["arrays"]].index("links.near")
     path.write_bytes(sealed(described, [*arrays[:i], np.int32(40).tobytes() + arrays[i][4:], *arrays[i + 1 :]]))
-    with pytest.raises(FileFormatError, match="a link is with no memory"):
+    with pytest.raises(FileFormatError, match="a link leads to no memory"):
         DurableTree(folder)
 
 
@@ -148,39 +148,39 @@ FORGED: dict[str, tuple[str, Callable[[Path], Any]]] = {
     "a gap": ("entry 3 is missing", lambda f: execute(f, "DELETE FROM entries WHERE sequence = 3")),
     "no end": ("ends with change 5, but 6", lambda f: execute(f, "DELETE FROM entries WHERE sequence = 6")),
     "no snapshot": (
-        "entry 2 is not valid: a journal must",
+        "entry 2 is not valid: the journal does not",
         lambda f: execute(f, "DELETE FROM entries WHERE sequence=1"),
     ),
-    "nothing": ("is empty, but there have been 6", lambda f: execute(f, "DELETE FROM entries")),
+    "nothing": ("is empty, but 6 changes", lambda f: execute(f, "DELETE FROM entries")),
     "text": (
         "entry 3 is not a valid entry",
         lambda f: execute(f, "UPDATE entries SET entry = 'text' WHERE sequence = 3"),
     ),
     "no bytes": ("entry 3: is not a file", lambda f: execute(f, "UPDATE entries SET entry = x'' WHERE sequence = 3")),
     "another's": (
-        "entry 3 is not valid: it has the number 2",
+        "entry 3 is not valid: its number is 2",
         lambda f: execute(
             f, "UPDATE entries SET entry = (SELECT entry FROM entries WHERE sequence=2) WHERE sequence=3"
         ),
     ),
     "an unknown change": (
-        "its operation 'explode' of version 2 is unknown",
+        "its operation 'explode', version 2, is unknown",
         lambda f: rewritten(f, 2, Entry("explode", {}, AFTER)),
     ),
     "a private method": (
-        "its operation .__init__. of version 2 is unknown",
+        "its operation .__init__., version 2, is unknown",
         lambda f: rewritten(f, 2, Entry("__init__", {}, AFTER)),
     ),
     "a second snapshot": (
-        "its operation 'snapshot' of version 2 is unknown",
+        "its operation 'snapshot', version 2, is unknown",
         lambda f: rewritten(f, 2, Entry("snapshot", {}, AFTER)),
     ),
-    "a later operation": ("its operation 'reroute' of version 9 is unknown", lambda f: _of_version(f, 9)),
+    "a later operation": ("its operation 'reroute', version 9, is unknown", lambda f: _of_version(f, 9)),
     "another journal's": (
-        "entry 2 is not valid: it is of another journal",
+        "entry 2 is not valid: it belongs to another journal",
         lambda f: _of_another_journal(f, "00" * 16),
     ),
-    "no journal's": ("entry 2 is not valid: it is of another journal", lambda f: _of_another_journal(f, None)),
+    "no journal's": ("entry 2 is not valid: it belongs to another journal", lambda f: _of_another_journal(f, None)),
     "no arguments": ("no argument 'keys'", lambda f: rewritten(f, 2, Entry("insert", {}, AFTER))),
     "more arguments": (
         "unknown argument 'm'",
@@ -200,10 +200,13 @@ FORGED: dict[str, tuple[str, Callable[[Path], Any]]] = {
     "no fingerprint": ("n_memories", lambda f: rewritten(f, 2, Entry("insert", {"keys": dense_rows(30, 4)}, {}))),
     "a draw from nothing": ("is not valid", lambda f: _empty_but_for_a_draw(f)),
     "a view": (
-        "other tables",
+        "the tables of a journal",
         lambda f: execute(f, "ALTER TABLE entries RENAME TO t", "CREATE VIEW entries AS SELECT * FROM t"),
     ),
-    "a trigger": ("other tables", lambda f: execute(f, "CREATE TRIGGER t DELETE ON entries BEGIN SELECT 1; END")),
+    "a trigger": (
+        "the tables of a journal",
+        lambda f: execute(f, "CREATE TRIGGER t DELETE ON entries BEGIN SELECT 1; END"),
+    ),
     "a later version": ("has version 9", lambda f: execute(f, "PRAGMA user_version = 9")),
     "another program's": ("not a journal", lambda f: execute(f, "PRAGMA application_id = 7")),
     "a ban on writing": ("readonly", lambda f: _overwrite(f / "journal.sqlite", 18, b"\x03")),
@@ -212,11 +215,14 @@ FORGED: dict[str, tuple[str, Callable[[Path], Any]]] = {
         "not a journal .* or is damaged: it is not an SQLite database",
         lambda f: (f / "journal.sqlite").write_bytes(b"journal" * 1000),
     ),
-    "an empty journal": ("empty, but there have been 6", lambda f: (f / "journal.sqlite").write_bytes(b"")),
-    "no journal": ("empty, but there have been 6", lambda f: (f / "journal.sqlite").unlink()),
+    "an empty journal": ("empty, but 6 changes", lambda f: (f / "journal.sqlite").write_bytes(b"")),
+    "no journal": ("empty, but 6 changes", lambda f: (f / "journal.sqlite").unlink()),
     "no mark": ("acknowledged: is missing", lambda f: (f / "acknowledged").unlink()),
     "no tree": ("tree-1.cmt: is missing", lambda f: (f / "tree-1.cmt").unlink()),
-    "another tree": ("tree-1.cmt: is of another journal", lambda f: ContextualMemoryTree().save(f / "tree-1.cmt")),
+    "another tree": (
+        "tree-1.cmt: does not belong to the journal",
+        lambda f: ContextualMemoryTree().save(f / "tree-1.cmt"),
+    ),
     "a tree by another name": ("entry 1 is not valid: it leads to", lambda f: _with_the_tree_of_its_beginning(f)),
 }
 

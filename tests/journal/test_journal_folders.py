@@ -80,7 +80,7 @@ def test_any_changes_lead_to_the_same_tree_again(
             assert np.sort(tree.ids).tolist() == live.tolist()
 
 
-def test_what_queries_return_while_others_change_the_tree_is_noted(folder: Path, monkeypatch: pytest.MonkeyPatch):
+def test_returned_memories_are_recorded_during_changes(folder: Path, monkeypatch: pytest.MonkeyPatch):
     rows, noted = np.eye(6), threading.Event()
     with DurableTree(folder, max_memories=3, random_state=0) as tree:
         tree.insert(rows[:3])
@@ -105,7 +105,7 @@ def test_what_queries_return_while_others_change_the_tree_is_noted(folder: Path,
         assert sorted(tree.ids) == [0, 2, 3]
 
 
-def test_the_journal_says_what_was_forgotten(folder: Path, monkeypatch: pytest.MonkeyPatch):
+def test_the_journal_records_evictions(folder: Path, monkeypatch: pytest.MonkeyPatch):
     """If trees grow differently, the policy would choose other memories."""
     with DurableTree(folder, max_memories=20, eviction="random", random_state=0, snapshot_seconds=1e9) as tree:
         tree.insert(dense_rows(50, 4))
@@ -208,7 +208,7 @@ def test_files_of_another_folder_are_refused(name: str, folder: Path):
         other.insert(np.eye(4))
     shutil.copy(folder.with_name("other") / name, folder / name)
     for read_only in (False, True):
-        with pytest.raises(FileFormatError, match="is of another journal"):
+        with pytest.raises(FileFormatError, match="does not belong to the journal"):
             DurableTree(folder, read_only=read_only)
 
 
@@ -260,7 +260,7 @@ def test_read_only(folder: Path):
     with pytest.raises(FileNotFoundError):
         DurableTree(folder / "nowhere", read_only=True)
     path.with_name("empty").mkdir()
-    with pytest.raises(FileFormatError, match="nothing is stored here"):
+    with pytest.raises(FileFormatError, match="has no journal"):
         DurableTree(path.with_name("empty"), read_only=True)
     assert names_in(path.with_name("empty")) == []
 
@@ -287,7 +287,7 @@ def test_other_processes_read_while_one_writes(folder: Path):
         while reader.poll() is None:
             tree.insert(X)
         lines, errors = reader.communicate()
-    assert errors == ""
+    assert reader.returncode == 0, errors  # a slow reader also writes that it compiles
     seen = [tuple(map(int, line.split())) for line in lines.splitlines()]
     assert len(seen) == 20
     assert seen == sorted(seen)
@@ -424,7 +424,7 @@ def test_folders_of_estimators_and_stores_open(version: int, tmp_path: Path):
                 assert held_in_folder(thing) == wanted
 
 
-def test_a_crash_while_a_journal_of_version_1_gets_its_identity(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_crash_while_a_journal_of_version_1_gets_its_identity(tmp_path: Path):
     path = Path(shutil.copytree(FIXTURES / "journal_1" / "oldest", tmp_path / "tree"))
     tree = DurableTree(path)
     tree._journal.folder.identify()

@@ -17,7 +17,7 @@ from cmt_numba._forest.scorer import _WIDEST_DIRECT
 from cmt_numba._forest.sparse_weights import find_cell
 from cmt_numba._forest.state import LEFT, NONE, RIGHT, ROOT
 
-pytestmark = pytest.mark.filterwarnings("ignore:this update teaches nothing")
+pytestmark = pytest.mark.filterwarnings("ignore:this update changes nothing")
 
 SCORER_LOSSES = ("ranking", "mira", "regression")  # from full rewards "contrast" learns as "ranking" does
 

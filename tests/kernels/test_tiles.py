@@ -64,7 +64,7 @@ def test_every_instruction_gives_the_same_scores(feature: str, monkeypatch: pyte
                 np.testing.assert_array_equal(ours, expected)
 
 
-def test_scores_are_products_of_what_codes_stand_for():
+def test_scores_are_products_of_decoded_keys():
     vectors, asked = tiles_and_rows("any", 6)
     codes = (
         vectors.codes.reshape(N_TILES, 6, TILE, FEATURES_OF_A_WORD).transpose(0, 2, 1, 3).reshape(-1, 24).astype(int)

@@ -28,7 +28,7 @@ def test_calls_can_be_made(part: str):
 
 
 @needs_jit
-def test_what_has_been_compiled_is_loaded():
+def test_compiled_kernels_are_loaded():
     """A second process that makes the same calls compiles nothing, whatever it is handed: no kernel is missing."""
     _warmup.make_calls("classifier")
     done = subprocess.run(
@@ -41,7 +41,7 @@ def test_what_has_been_compiled_is_loaded():
     assert done.stdout == "[]\n"
 
 
-def test_what_all_need_comes_first(monkeypatch: pytest.MonkeyPatch):
+def test_shared_kernels_are_compiled_first(monkeypatch: pytest.MonkeyPatch):
     run: list[str] = []
 
     def note(command: list[str], **options: Any) -> Any:
@@ -79,7 +79,7 @@ def test_a_process_that_fails_is_reported(monkeypatch: pytest.MonkeyPatch):
         ({}, {"NUMBA_DISABLE_JIT": "1"}, "kept with NUMBA_DISABLE_JIT=1"),
     ],
 )
-def test_what_cannot_be(
+def test_invalid_arguments_of_warmup(
     given: dict[str, Any], environment: dict[str, str], reason: str, monkeypatch: pytest.MonkeyPatch
 ):
     for name in ("NUMBA_DISABLE_JIT", "CMT_NUMBA_CACHE"):

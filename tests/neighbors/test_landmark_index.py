@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse
+from failures import failing
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.base import clone
@@ -61,7 +62,7 @@ def check(index: LandmarkIndex, stored: np.ndarray, ids: np.ndarray, asked: np.n
 
 
 @pytest.mark.parametrize("metric", METRICS)
-def test_all_lists_find_what_comparing_with_all_finds(metric: str, rng: np.random.Generator):
+def test_all_lists_find_the_exact_neighbours(metric: str, rng: np.random.Generator):
     rows, asked = grouped(rng, 700), grouped(rng, 25)
     index = LandmarkIndex(metric, n_probes=ALL_LISTS, random_state=0)
     ids = np.empty(0, np.int64)
@@ -144,7 +145,7 @@ def test_changes_in_any_order(data: st.DataObject):
     check(index, rows[ids], ids, grouped(rng, 4, 3), 3)
 
 
-def test_constant_turnover_takes_no_more_room(rng: np.random.Generator):
+def test_constant_turnover_needs_no_more_memory(rng: np.random.Generator):
     index = LandmarkIndex(random_state=0)
     index.insert(grouped(rng, 100))
     for _ in range(60):
@@ -156,19 +157,14 @@ def test_constant_turnover_takes_no_more_room(rng: np.random.Generator):
     assert sum(part.ids.size for part in index._state.lists.parts) < 1000
 
 
-def test_an_insertion_that_is_broken_off(monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator):
+def test_an_interrupted_insertion(rng: np.random.Generator):
     rows = grouped(rng, 300)
     index = LandmarkIndex(n_probes=ALL_LISTS, random_state=0)
     index.insert(rows[:60])
 
-    def interrupted(*_: Any) -> Any:
-        raise KeyboardInterrupt
-
     for n_more, name in ((5, "with_rows"), (5, "assigned"), (240, "trained")):
-        with monkeypatch.context() as patch:
-            patch.setattr(f"cmt_numba.neighbors._landmark_index.{name}", interrupted)
-            with pytest.raises(KeyboardInterrupt):
-                index.insert(rows[60 : 60 + n_more])
+        with failing(f"neighbors._landmark_index.{name}", KeyboardInterrupt):
+            index.insert(rows[60 : 60 + n_more])
         check(index, rows[:60], np.arange(60), rows[:9], 3)
     assert index.insert(rows[60:]).min() >= 60
 
@@ -288,7 +284,7 @@ def test_invalid_input_is_refused(rng: np.random.Generator):
     for options, y, message in [
         ({"n_neighbors": 0}, [0, 1, 1], "n_neighbors must be"),
         ({"weights": "distance"}, [0, 1, 1], "weights must be one of"),
-        ({}, [0, 1], "one class for each of the 3 rows"),
+        ({}, [0, 1], "one entry for each of the 3 rows"),
         ({}, [0.5, 1.5, 2.5], "Unknown label type"),
     ]:
         with pytest.raises(ValueError, match=message):
@@ -298,7 +294,7 @@ def test_invalid_input_is_refused(rng: np.random.Generator):
 @pytest.mark.parametrize("metric", ["euclidean", "gaussian", "inner_product"])
 def test_rows_that_differ_by_too_little_are_refused(metric: str):
     index = LandmarkIndex(metric)
-    with pytest.raises(ValueError, match="X must differ by at least 1e-15 somewhere, got 2e-25: scale it"):
+    with pytest.raises(ValueError, match="rows of X must differ by at least 1e-15, got 2e-25: scale X"):
         index.insert([[0.0, 0.0], [0.0, 2e-25]])
     assert len(index) == 0
     assert index.insert(np.zeros((3, 2))).size == 3

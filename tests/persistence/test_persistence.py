@@ -100,7 +100,7 @@ def _loaded(thing: Any, path: Path) -> Any:
 @needs_jit
 @pytest.mark.parametrize("way", [_loaded, _mapped, _copied, _from_joblib])
 @pytest.mark.parametrize("name", NAMES)
-def test_what_comes_back_goes_on_as_before(things: dict[str, Any], name: str, way: Any, tmp_path: Path):
+def test_loaded_objects_continue_as_before(things: dict[str, Any], name: str, way: Any, tmp_path: Path):
     thing = pickle.loads(pickle.dumps(things[name]))
     path = tmp_path / "saved"
     again = way(thing, path)
@@ -210,7 +210,7 @@ def test_impossible_parameters_are_neither_saved_nor_loaded(things: dict[str, An
 
 
 @needs_jit
-def test_what_could_not_be_loaded_is_not_saved(things: dict[str, Any], tmp_path: Path):
+def test_unloadable_objects_are_not_saved(things: dict[str, Any], tmp_path: Path):
     path = tmp_path / "file"
     tree, classifier, retriever = (
         pickle.loads(pickle.dumps(things[name])) for name in ("dense", "classifier", "retriever by value")
@@ -236,7 +236,7 @@ def test_values_that_json_would_change_are_refused(value: Any, tmp_path: Path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_else_cannot_be_saved(tmp_path: Path):
+def test_other_values_that_cannot_be_saved(tmp_path: Path):
     with pytest.raises(TypeError, match="random_state must be a number"):
         CMTRetriever(random_state=np.random.RandomState(0)).save(tmp_path / "x")
     dates = np.array(["2020-01-01", "2021-01-01"], "M8[D]")

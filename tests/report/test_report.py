@@ -189,7 +189,7 @@ def test_rivals_and_confusions_are_shown(tmp_path: Path):
     text = (tmp_path / "a.html").read_text()
     cells = [" ".join(word.split()) for word in Page(text).words]
     words = " ".join(cell for cell in cells if cell)
-    assert "exact search 0.3000 0.1 90 on 100 of the held-out examples" in words
+    assert "nearest example 0.3000 0.1 90 on 100 of the held-out examples" in words
     assert "linear model - - - skipped: too large" in words
     assert "<cat> dog 7 a cat & a dog; cats" in words
     assert "expected calibration error) is 0.100" in words
@@ -208,13 +208,13 @@ def test_bars_show_the_numbers(tmp_path: Path):
         assert len(bars) == n_bars
 
 
-def test_same_result_same_page(tmp_path: Path):
+def test_equal_results_give_equal_pages(tmp_path: Path):
     for name in ("a.html", "b.html"):
         write_report(tmp_path / name, batch())
     assert (tmp_path / "a.html").read_bytes() == (tmp_path / "b.html").read_bytes()
 
 
-def test_what_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_missing_packages_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(__import__("sys").modules, "jinja2", None)
     with pytest.raises(ImportError, match=r"a report needs jinja2: pip install 'cmt-numba\[cli\]'"):
         write_report(tmp_path / "a.html", batch())

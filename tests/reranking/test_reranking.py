@@ -107,7 +107,7 @@ def test_documents_may_be_a_mapping_or_a_function(learned: Reranker):
     np.testing.assert_array_equal(learned.rerank(queries, DOCUMENTS, pair).ids, expected.ids)
 
 
-def test_what_was_not_found_stays_last(learned: Reranker):
+def test_missing_documents_stay_last(learned: Reranker):
     queries, hits, rewards = log(6, seed=3)
     ids, scores = hits.ids.copy(), hits.scores.copy()
     ids[0], scores[0] = -1, -np.inf
@@ -240,7 +240,7 @@ def test_own_functions_and_sparse_features():
     assert things.rerank([1], [5, 6, 7], ([[0, 2]], [[1.0, 0.5]])).ids.tolist() == [[2, 0]]
 
 
-def test_an_own_distance_decides_what_is_alike():
+def test_a_custom_distance_is_used():
     distance = EditDistance("abc", substitution=0.5)
     reranker = Reranker(Ranker(), features=["edit"], compare=False, distance=distance, validate=False)
     hits = np.array([[0, 1]]), np.ones((1, 2))
@@ -338,11 +338,11 @@ def test_xgboost_ranks_pairs_and_its_json_is_kept(tmp_path: Path):
     [
         ({"model": "boosting"}, TypeError, "model must be a regressor or a ranker"),
         ({"model": Ridge}, TypeError, "model must be a regressor or a ranker"),
-        ({"model": LogisticRegression()}, TypeError, "pass a regressor instead"),
+        ({"model": LogisticRegression()}, TypeError, "must be a regressor or a ranker"),
         ({"features": "score"}, TypeError, "features must be a list"),
         ({"features": []}, TypeError, "features must be a list"),
-        ({"features": ["scores"]}, ValueError, "features must be functions or of score, rank"),
-        ({"features": [lambda asked, stored: np.zeros(2)]}, ValueError, "must have one row for each of 6 pairs"),
+        ({"features": ["scores"]}, ValueError, "features must be functions or among score, rank"),
+        ({"features": [lambda asked, stored: np.zeros(2)]}, ValueError, "must have one row for each of the 6 pairs"),
         ({"features": [lambda asked, stored: np.full(6, np.nan)]}, ValueError, "must be finite"),
         ({"compare": 1}, TypeError, "compare"),
         ({"vectorizer": BM25Vectorizer()}, ValueError, "vectorizer must be fitted"),
@@ -363,21 +363,21 @@ def test_bad_input_changes_nothing(learned: Reranker):
     for changed, error, message in (
         ({"queries": "red fox"}, TypeError, r"pass \[query\] for one"),
         ({"queries": [1, 2]}, TypeError, "queries must be texts for the feature 'bm25'"),
-        ({"queries": queries[:1]}, ValueError, "for each of 1 queries"),
+        ({"queries": queries[:1]}, ValueError, "for each of the 1 queries"),
         ({"documents": "red fox"}, TypeError, "documents must be a list"),
-        ({"documents": DOCUMENTS[:2]}, KeyError, "documents has none with the id"),
-        ({"documents": {}}, KeyError, "documents has none with the id"),
-        ({"documents": lambda ids: []}, ValueError, "documents must return one for each"),
+        ({"documents": DOCUMENTS[:2]}, KeyError, "documents must contain every id: there is no"),
+        ({"documents": {}}, KeyError, "documents must contain every id: there is no"),
+        ({"documents": lambda ids: []}, ValueError, "the result of documents must have one entry for each"),
         ({"documents": list(range(18))}, TypeError, "documents must be texts"),
-        ({"hits": 3}, TypeError, "hits must be those of a query"),
+        ({"hits": 3}, TypeError, "hits must be the return value of query"),
         ({"hits": (hits.ids.astype(float), hits.scores)}, TypeError, "integer ids"),
-        ({"hits": (hits.ids - 5, hits.scores)}, KeyError, "documents has none with the id -"),
+        ({"hits": (hits.ids - 5, hits.scores)}, KeyError, "documents must contain every id: there is no -"),
         ({"hits": (hits.ids, hits.scores * np.nan)}, ValueError, "finite scores"),
-        ({"rewards": rewards[:, :2]}, ValueError, "rewards must be of shape"),
+        ({"rewards": rewards[:, :2]}, ValueError, "rewards must have shape"),
         ({"rewards": rewards + 0.5}, ValueError, "rewards must be between 0 and 1"),
-        ({"rewards": rewards * np.nan}, ValueError, "at least one that is not NaN"),
+        ({"rewards": rewards * np.nan}, ValueError, "at least one number that is not NaN"),
         ({"rewards": [["a"] * 3] * 2}, TypeError, "rewards must be numbers"),
-        ({"weights": [1.0]}, ValueError, "weights must be one number for each"),
+        ({"weights": [1.0]}, ValueError, "weights must have one entry for each"),
         ({"weights": [1.0, -1.0]}, ValueError, "weights must be between 0"),
     ):
         with pytest.raises(error, match=message):

@@ -729,10 +729,10 @@ def break_folders(name: str, n: int, seed: int, most: int = 10) -> tuple[Counter
 
 def main() -> int:
     """Run the command line; print a line for each class, and all errors."""
-    parser = argparse.ArgumentParser(description="Break durable objects, and compare what is left with twins.")
-    parser.add_argument("number", type=int, help="of faults, of all classes together")
+    parser = argparse.ArgumentParser(description="Inject faults into durable objects, and compare them with twins.")
+    parser.add_argument("number", type=int, help="total number of faults")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--only", nargs="+", choices=[*KINDS, SHARDS], default=list(KINDS), help="these classes alone")
+    parser.add_argument("--only", nargs="+", choices=[*KINDS, SHARDS], default=list(KINDS), help="only these classes")
     given = parser.parse_args()
     warnings.simplefilter("ignore")
     n_wrong = 0

@@ -158,11 +158,11 @@ def sound_files() -> list[bytes]:
 
 def main() -> int:
     """Run the command line; return the number of files that failed."""
-    parser = argparse.ArgumentParser(description="Load files that have gone wrong.")
-    parser.add_argument("number", type=int, help="how many")
-    parser.add_argument("--first", type=int, default=0, help="the number of the first")
+    parser = argparse.ArgumentParser(description="Load corrupted files.")
+    parser.add_argument("number", type=int, help="number of files")
+    parser.add_argument("--first", type=int, default=0, help="number of the first file")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--jobs", type=int, default=1, help="processes")
+    parser.add_argument("--jobs", type=int, default=1, help="number of processes")
     given = parser.parse_args()
     files, counts, started = sound_files(), Counter[str](), time.perf_counter()
     numbers = range(given.first, given.first + given.number)

@@ -72,7 +72,7 @@ def kill_saves(n: int, seed: int, trees: list[ContextualMemoryTree]) -> tuple[in
 def main() -> int:
     """Run the command line; return 1 if a file was lost."""
     parser = argparse.ArgumentParser(description="Kill processes while they save.")
-    parser.add_argument("number", type=int, help="how many")
+    parser.add_argument("number", type=int, help="number of processes to kill")
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
     n_whole, n_unfinished = kill_saves(given.number, given.seed, new_trees())

@@ -177,13 +177,13 @@ def kill_shards(
 def main() -> int:
     """Run the command line; an assertion fails if a change was lost or made twice."""
     parser = argparse.ArgumentParser(description="Kill shards of a store while clients change and query it.")
-    parser.add_argument("number", type=int, help="how many")
+    parser.add_argument("number", type=int, help="number of kills")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--clients", type=int, default=4)
     parser.add_argument("--shards", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=1.0, help="of work between two kills, in the mean")
-    parser.add_argument("--replicas", type=int, default=0, help="of each shard; they are killed too")
-    parser.add_argument("--resize", action="store_true", help="add and remove shards meanwhile")
+    parser.add_argument("--seconds", type=float, default=1.0, help="mean seconds of work between two kills")
+    parser.add_argument("--replicas", type=int, default=0, help="replicas per shard, which are also killed")
+    parser.add_argument("--resize", action="store_true", help="also add and remove shards")
     given = parser.parse_args()
     start(num_cpus=2)
     done, n_moves = kill_shards(

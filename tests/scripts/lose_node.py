@@ -93,10 +93,12 @@ def lose_node(seed: int, seconds: float, n_replicas: int) -> tuple[int, float]:
 
 def main() -> int:
     """Run the command line; an assertion fails if a change was lost or made twice."""
-    parser = argparse.ArgumentParser(description="Take a node away from a store in shards and give it back.")
+    parser = argparse.ArgumentParser(description="Remove a node from a sharded store and add it again.")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--seconds", type=float, default=10.0, help="before, without and with the second node again")
-    parser.add_argument("--replicas", type=int, default=0, help="of each shard")
+    parser.add_argument(
+        "--seconds", type=float, default=10.0, help="seconds before, without, and again with the second node"
+    )
+    parser.add_argument("--replicas", type=int, default=0, help="replicas per shard")
     given = parser.parse_args()
     n_rounds, longest = lose_node(given.seed, given.seconds, given.replicas)
     print(f"{n_rounds} rounds of changes and queries, nothing lost or doubled; the longest took {longest:.1f} s")

@@ -183,7 +183,7 @@ class Stress:
 def main() -> None:
     """Print the queries per second with and without a writer."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=60.0, help="with the writer")
+    parser.add_argument("--seconds", type=float, default=60.0, help="seconds with the writer")
     parser.add_argument("--alone", type=float, default=10.0, help="seconds before and after, without the writer")
     parser.add_argument("--readers", type=int, default=8)
     parser.add_argument("--memories", type=int, default=20_000)

@@ -36,7 +36,7 @@ def test_frames():
     [
         (encode_text, (3, "ab"), TypeError, "text must be a string"),
         (encode_text, ("a", "ab", "c"), ValueError, "unknown must be a letter"),
-        (encode_notes, ([1, 2], [1]), ValueError, "one for each of the 2 pitches"),
+        (encode_notes, ([1, 2], [1]), ValueError, "one entry for each of the 2 pitches"),
         (encode_notes, ([1, 2], [1, 0]), ValueError, "durations must be above 0"),
         (encode_notes, (["c", "d"], [1, 1]), TypeError, "pitches must be numbers"),
         (encode_notes, ([1, np.nan], [1, 1]), ValueError, "pitches must be finite"),

@@ -107,7 +107,7 @@ def test_memories(tmp_path: Path, rng: np.random.Generator):
     same(loaded.query(words, 3), memory.query(words, 3))
 
 
-def test_contents_that_cannot_be(tmp_path: Path, rng: np.random.Generator):
+def test_invalid_contents_are_refused(tmp_path: Path, rng: np.random.Generator):
     distance = learned(rng, transposition=1.0, contextual=True)
     tree, memory = VPTree(learned(rng), random_state=0), SequenceMemory(distance, random_state=0)
     tree.insert(["ab", "cd", "", "abc"])

@@ -1,10 +1,9 @@
 """``SequenceMemory`` ranks candidates by the edit distance, learns corrections and removes sequences."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 from conftest import needs_jit
+from failures import failing
 
 from cmt_numba.sequences import EditDistance, SequenceMemory, VPTree, _sequence_memory
 from cmt_numba.sequences._encoding import Alphabet
@@ -47,7 +46,7 @@ def test_keys_are_runs_of_symbols():
     assert (alone != keys[[1]]).nnz == 0
 
 
-def test_with_all_candidates_it_finds_what_a_tree_of_distances_finds(way: str, rng: np.random.Generator):
+def test_all_candidates_give_the_exact_neighbours(way: str, rng: np.random.Generator):
     stored = words(rng, 120)
     asked = [misspelt(word, rng) for word in stored[:30]]
     distance = EditDistance(LETTERS, substitution=1.5, transposition=None)
@@ -105,7 +104,7 @@ def test_a_correction_is_known_at_once(way: str, rng: np.random.Generator):
 
 
 @needs_jit
-def test_trees_come_with_many_sequences_and_go_again(monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator):
+def test_trees_exist_only_for_many_sequences(monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator):
     stored = words(rng, 300)
     memory = SequenceMemory(EditDistance(LETTERS), **EXHAUSTIVE)
     memory.insert(stored[:100])
@@ -145,17 +144,11 @@ def test_costs_that_are_learned_later_count(rng: np.random.Generator):
     assert memory.query(["abaf"]).distances[0, 0] != before
 
 
-def test_an_insertion_that_is_broken_off(way: str, monkeypatch: pytest.MonkeyPatch):
+def test_an_interrupted_insertion(way: str):
     memory = SequenceMemory(EditDistance(LETTERS), **EXHAUSTIVE)
     memory.insert(["aaa", "bbb"])
-    with monkeypatch.context() as patch:
-
-        def interrupted(*_: Any) -> None:
-            raise KeyboardInterrupt
-
-        patch.setattr(SequenceMemory, "_append", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            memory.insert(["ccc"])
+    with failing("sequences._sequence_memory.SequenceMemory._append", KeyboardInterrupt):
+        memory.insert(["ccc"])
     assert memory.ids.tolist() == [0, 1]
     assert sorted(memory.query(["ccc"], 3).ids[0].tolist()) == [-1, 0, 1]
     assert 2 not in memory
@@ -178,7 +171,7 @@ def test_what_cannot_be_used():
         SequenceMemory("edit")  # type: ignore[arg-type]
     memory = SequenceMemory(EditDistance(LETTERS), n_candidates=5, random_state=0)
     memory.insert(["abc", "bcd"])
-    with pytest.raises(ValueError, match="k must be at most n_candidates, which is 5, got 6"):
+    with pytest.raises(ValueError, match="k must be at most n_candidates=5, got 6"):
         memory.query(["abc"], 6)
     with pytest.raises(ValueError, match="not in the alphabet"):
         memory.insert(["xyz"])
@@ -187,7 +180,7 @@ def test_what_cannot_be_used():
             change()
     with pytest.raises(ValueError, match="rewards"):
         memory.feedback(["abc"], [0], [2.0])
-    with pytest.raises(ValueError, match="ids must hold one row"):
+    with pytest.raises(ValueError, match="ids must have one row"):
         memory.feedback(["abc"], [0, 1], [1.0, 1.0])
     assert memory.ids.tolist() == [0, 1]
     assert memory.query(["abc"]).n_computed.tolist() == [2]

@@ -83,7 +83,7 @@ def test_digits_of_any_bits_are_restored(seed: int, width: int, shift: int):
 
 @pytest.mark.parametrize("far", [1e4, 1e8, 1e10, 1e20])
 @pytest.mark.parametrize("metric", METRICS)
-def test_a_far_vector_changes_no_other(metric: str, far: float, tmp_path: Path):
+def test_a_distant_vector_changes_no_other(metric: str, far: float, tmp_path: Path):
     X, keys = drawn(50), list(range(50))
     with MemoryStore(tmp_path / "store", metric, random_state=0) as store:
         store.add(keys, X)
@@ -98,7 +98,7 @@ def test_a_far_vector_changes_no_other(metric: str, far: float, tmp_path: Path):
 
 @pytest.mark.parametrize("metric", METRICS)
 @pytest.mark.parametrize("far", [1e3, 1e5, 1e12])
-def test_small_stores_are_exact_next_to_a_far_vector(metric: str, far: float):
+def test_small_stores_are_exact_next_to_a_distant_vector(metric: str, far: float):
     X, Q = drawn(1000), drawn(50, 1)
     X[0, 0] = far
     store = MemoryStore(metric=metric, random_state=0)
@@ -115,14 +115,14 @@ def towns(n: int) -> tuple[np.ndarray, np.ndarray]:
     return points[:n], points[n:]
 
 
-def test_near_points_on_a_wide_map_are_told_apart():
+def test_near_points_on_a_wide_map_are_distinguished():
     X, Q = towns(4000)
     store = MemoryStore(metric="euclidean", random_state=0)
     store.add(range(4000), X)
     check_answers(store, "euclidean", Q, X)
 
 
-def test_nearly_equal_directions_are_told_apart():
+def test_nearly_equal_directions_are_distinguished():
     X = (1 + 1e-4 * np.random.default_rng(0).normal(size=(3000, D))).astype(np.float32)
     store = MemoryStore(random_state=0)
     store.add(range(3000), X)

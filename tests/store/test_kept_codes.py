@@ -31,7 +31,7 @@ def units(tree: ContextualMemoryTree) -> np.ndarray:
     return np.asarray(stored_units(state, tree._forest.slots_of(np.sort(tree.ids))))
 
 
-def test_codes_stand_for_keys_of_length_1_near_those_inserted():
+def test_codes_approximate_the_inserted_keys():
     X = np.concatenate([rows(N - 1), np.zeros((1, D), np.float32)])
     tree = grown(X)
     kept, unit = units(tree), as_matrix(tree._forest.check_rows(X))
@@ -82,7 +82,7 @@ def test_sparse_keys_are_kept_in_full():
 
 
 @pytest.mark.parametrize("metric", METRICS)
-def test_stores_of_codes_return_what_codes_stand_for(metric: str, tmp_path: Path):
+def test_stores_of_codes_return_decoded_vectors(metric: str, tmp_path: Path):
     X, folder = rows(N), tmp_path / "store"
     with MemoryStore(folder, metric, keep="codes", n_trees=2, random_state=0) as store:
         store.add(range(N), X, [{"n": i} for i in range(N)])
@@ -105,7 +105,7 @@ def test_stores_of_codes_return_what_codes_stand_for(metric: str, tmp_path: Path
 
 
 @pytest.mark.parametrize("keep", ["all", "codes"])
-def test_what_a_failed_replacement_has_left_is_known(keep: str):
+def test_keys_are_compared_with_those_stored(keep: str):
     store = MemoryStore(keep=keep, random_state=0)
     store.add(range(N), rows(N))
     search = store._contents.search

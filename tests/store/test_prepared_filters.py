@@ -46,9 +46,9 @@ def test_prepared_filters_follow_changes():
 
 def test_filters_need_conditions_or_known_keys():
     store = filled()
-    with pytest.raises(TypeError, match="one of where and keys"):
+    with pytest.raises(TypeError, match="where and keys cannot be combined"):
         store.filter()
-    with pytest.raises(TypeError, match="one of where and keys"):
+    with pytest.raises(TypeError, match="where and keys cannot be combined"):
         store.filter({"n": 1}, keys=["k1"])
     with pytest.raises(KeyError, match="there is no 'x'"):
         store.filter(keys=["k1", "x"])
@@ -75,7 +75,7 @@ def test_a_list_of_keys_that_was_changed_is_read_again():
         ({"color": {"contains": "red"}}, "'color' holds no lists, but text"),
     ],
 )
-def test_filters_that_look_mistaken_are_warned_of(where: dict, words: str):
+def test_suspicious_filters_warn(where: dict, words: str):
     store = filled()
     with pytest.warns(UserWarning, match=words):
         store.query(drawn(1), 1, where=where)
@@ -83,7 +83,7 @@ def test_filters_that_look_mistaken_are_warned_of(where: dict, words: str):
         store.filter(where)
 
 
-def test_filters_that_find_nothing_for_good_reasons_are_not_warned_of():
+def test_valid_empty_filters_do_not_warn():
     store = filled()
     with warnings.catch_warnings():
         warnings.simplefilter("error")

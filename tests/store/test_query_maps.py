@@ -59,7 +59,7 @@ def test_rewards_help_queries_that_were_never_seen(taught: MemoryStore):
         assert right(plain, *unseen) > before - 0.02
 
 
-def test_where_nothing_can_be_learned_nothing_changes():
+def test_useless_rewards_change_nothing():
     X = rows(N, 0)
     Q = (X + 0.6 * rows(N, 5)).astype(np.float32)
     store, answers = store_of(X), store_of(X).query(Q, 10).keys

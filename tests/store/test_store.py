@@ -105,7 +105,7 @@ def test_answers_are_filled_up_or_say_what_is_missing(store: MemoryStore):
 
 @given(st.integers(1, 80), st.integers(0, 60), st.integers(1, 5), st.booleans())
 @settings(max_examples=15)
-def test_as_many_are_found_as_are_wanted_and_there(k: int, n_chosen: int, n_probes: int, of_all: bool):
+def test_queries_return_as_many_as_exist(k: int, n_chosen: int, n_probes: int, of_all: bool):
     store = common()
     where = None if of_all else {"n": {"lt": n_chosen}}
     found = store.query(vectors(2, k), k, where=where, n_probes=n_probes).keys
@@ -216,8 +216,8 @@ X2 = vectors(2)
         (lambda s: s.add(["a", "k1"], X2), DuplicateKeyError, "'k1' is; use upsert"),
         (lambda s: s.add(["a", "k1"], X2), KeyError, "k1"),
         (lambda s: s.add(["a", "k1"], X2), ValueError, "k1"),
-        (lambda s: s.add(["a", "a"], X2), ValueError, "given twice"),
-        (lambda s: s.upsert(["a", "a"], X2), ValueError, "given twice"),
+        (lambda s: s.add(["a", "a"], X2), ValueError, "occurs twice"),
+        (lambda s: s.upsert(["a", "a"], X2), ValueError, "occurs twice"),
         (lambda s: s.add([1, 2], X2), TypeError, "strings like those in the store"),
         (lambda s: s.add(["a"], X2), ValueError, "2 rows of X, got 1"),
         (lambda s: s.add(["a", "b"], X2[:, :5]), ValueError, "8 features"),
@@ -229,7 +229,7 @@ X2 = vectors(2)
         (lambda s: s.delete(["k1", "k1"]), ValueError, "twice"),
         (lambda s: s.delete([]), ValueError, "at least one"),
         (lambda s: s.get(["k1", "b"]), KeyError, "no 'b'"),
-        (lambda s: s.get([True]), TypeError, "not True"),
+        (lambda s: s.get([True]), TypeError, "got True"),
         (lambda s: s.query(X2 * 0), ValueError, "zeros"),
         (lambda s: s.query(X2, 0), ValueError, "k must be"),
         (lambda s: s.query(X2, target_recall=2), ValueError, "target_recall"),
@@ -238,7 +238,7 @@ X2 = vectors(2)
         (lambda s: s.create_index('a"'), ValueError, "quotation"),
         (lambda s: s.feedback(X2, ["k1", "b"], [1, 1]), KeyError, "no 'b'"),
         (lambda s: s.feedback(X2, ["k1"], [1]), ValueError, "keys must have shape"),
-        (lambda s: s.feedback(X2, ["k1", "k2"], [1, 2]), ValueError, r"\[0, 1\]"),
+        (lambda s: s.feedback(X2, ["k1", "k2"], [1, 2]), ValueError, "between 0 and 1"),
         (lambda s: s.feedback(X2, ["k1", "k2"], [1]), ValueError, "rewards must have shape"),
         (lambda s: s.learn(X2, ["k1", "b"]), KeyError, "no 'b'"),
         (lambda s: s.learn(X2, ["k1"]), ValueError, "2 rows"),
@@ -299,7 +299,7 @@ def test_queries_keep_what_they_return():
 @pytest.mark.parametrize("error", [MemoryError, KeyboardInterrupt])
 @pytest.mark.parametrize("late", [False, True])
 @pytest.mark.parametrize("method", ["insert_rows", "replace_rows", "remove_ids"])
-def test_a_failure_leaves_a_whole_store(
+def test_a_failure_leaves_a_valid_store(
     monkeypatch: pytest.MonkeyPatch, method: str, late: bool, error: type[BaseException]
 ):
     store = filled(metric="inner_product")
@@ -507,7 +507,7 @@ def test_foreign_and_damaged_files_are_refused(store: MemoryStore, tmp_path: Pat
         MemoryStore.load(path)
     before = store._contents._mark()
     store._contents.records.delete(np.array([3]))
-    with pytest.raises(ValueError, match="not those of its memories"):
+    with pytest.raises(ValueError, match="do not match its memories"):
         store.save(path)
     store._contents._recover(before)
     store.save(path)
@@ -607,7 +607,7 @@ def test_a_filter_whose_memories_were_all_deleted_before_the_search():
     assert (found.ids == -1).all()
 
 
-def test_memories_added_before_the_search_take_no_place_of_others(monkeypatch: pytest.MonkeyPatch):
+def test_memories_added_before_the_search_displace_no_others(monkeypatch: pytest.MonkeyPatch):
     X = np.random.default_rng(0).normal(size=(20, 8)).astype(np.float32)
     store = MemoryStore(random_state=0)
     store.add(range(10), X[:10])
@@ -646,14 +646,14 @@ def test_many_vectors_are_replaced_in_blocks(sparse: bool, monkeypatch: pytest.M
     store._contents.tree.check_invariants()
 
 
-@pytest.mark.parametrize(("options", "n_trees"), [({}, 2), ({"n_links": 0}, 4), ({"n_trees": 3, "n_links": 0}, 3)])
+@pytest.mark.parametrize(("options", "n_trees"), [({}, 1), ({"n_links": 0}, 4), ({"n_trees": 3, "n_links": 0}, 3)])
 def test_how_many_trees_a_new_store_has(options: dict[str, Any], n_trees: int):
     store = MemoryStore(random_state=0, **options)
     assert store._contents.tree._forest.n_trees == n_trees
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, 0.0])
-def test_a_vector_without_a_length_changes_nothing(bad: float):
+def test_an_unusable_vector_changes_nothing(bad: float):
     store = MemoryStore(random_state=0)
     store.add(["a", "b"], np.eye(2))
     with pytest.raises(ValueError, match="row 1"):
@@ -662,7 +662,7 @@ def test_a_vector_without_a_length_changes_nothing(bad: float):
     np.testing.assert_array_equal(store.get(["a"]).vectors, [[1.0, 0.0]])
 
 
-def test_keys_of_another_type_are_refused_beside_those_that_are_there():
+def test_keys_of_another_type_are_refused():
     store = MemoryStore(random_state=0)
     store.add(["a", "b"], np.eye(2))
     with pytest.raises(TypeError, match="keys must be strings like those in the store"):
@@ -672,7 +672,7 @@ def test_keys_of_another_type_are_refused_beside_those_that_are_there():
     assert list(store) == [1]
 
 
-def test_a_new_store_in_memory_looks_no_keys_up_in_its_database(monkeypatch: pytest.MonkeyPatch):
+def test_a_new_store_in_memory_does_not_query_its_database(monkeypatch: pytest.MonkeyPatch):
     def fail(*_: Any) -> None:
         raise AssertionError
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from failures import failing
 from journals import crashed, execute
 
 from cmt_numba import DurableTree, FileFormatError, InvariantError, MemoryStore
 from cmt_numba.journal import AlreadyOpenError, JournalError
 from cmt_numba.journal._database import EntryDatabase
-from cmt_numba.journal._folder import Folder
 from cmt_numba.store._metrics import METRICS
 from cmt_numba.store._records import WITH
 
@@ -64,7 +64,7 @@ def go_through_everything(store: MemoryStore) -> Iterator[str]:
 
 @pytest.mark.parametrize("metric", METRICS)
 @pytest.mark.parametrize("snapshots", [{}, {"snapshot_bytes": 0, "snapshot_seconds": 0.0}], ids=["few", "many"])
-def test_a_store_is_what_it_was_after_a_crash(metric: str, snapshots: dict[str, Any], folder: Path):
+def test_a_store_is_restored_after_a_crash(metric: str, snapshots: dict[str, Any], folder: Path):
     options: dict[str, Any] = {"random_state": 0, "n_trees": 2, "max_items": 36}
     plain = MemoryStore(metric=metric, **options)
     with MemoryStore(folder, metric, **options, **snapshots) as store:
@@ -83,16 +83,9 @@ def test_a_store_is_what_it_was_after_a_crash(metric: str, snapshots: dict[str, 
         assert again._contents.records.fields() == ['$."n"']
 
 
-def test_a_store_whose_creation_failed_is_created_with_the_options_of_stores(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-):
-    def fail(*_: Any) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Folder, "create", fail)
-        with pytest.raises(KeyboardInterrupt):
-            MemoryStore(folder, random_state=0)
+def test_a_store_whose_creation_failed_is_created_with_the_options_of_stores(folder: Path):
+    with failing("journal._folder.Folder.create", KeyboardInterrupt):
+        MemoryStore(folder, random_state=0)
     with MemoryStore(folder, random_state=0) as store:
         expected = MemoryStore(random_state=0)
         assert store._contents.tree._forest.options == expected._contents.tree._forest.options
@@ -221,7 +214,7 @@ def test_a_failure_half_way_changes_nothing(store: MemoryStore, monkeypatch: pyt
         assert contents(again) == contents(store)
 
 
-def test_an_opened_store_reads_no_keys_before_it_pays(store: MemoryStore, folder: Path):
+def test_opening_a_store_does_not_read_all_keys(store: MemoryStore, folder: Path):
     n_before = len(store)
     store.add([f"more{i}" for i in range(200)], vectors(200, 6))
     store.delete("k3")
@@ -245,18 +238,18 @@ def test_an_opened_store_reads_no_keys_before_it_pays(store: MemoryStore, folder
         assert records.named(np.array([5, n_before + 200])).are_there.tolist() == [False, True]
 
 
-def test_a_check_of_everything_finds_what_opening_does_not_read(store: MemoryStore, folder: Path):
+def test_check_invariants_finds_damage_that_opening_does_not_read(store: MemoryStore, folder: Path):
     store.check_invariants()
     store.close()
     journal = folder / "journal.sqlite"
     contents = journal.read_bytes()
     assert contents.count(b"k17") == 2  # in the table and in its index
     journal.write_bytes(contents.replace(b"k17", b"k1x", 1))
-    with MemoryStore(folder) as again, pytest.raises(InvariantError, match="the index of the keys is not theirs"):
+    with MemoryStore(folder) as again, pytest.raises(InvariantError, match="the index of keys does not match"):
         again.check_invariants()
     journal.write_bytes(contents)
     execute(folder, "UPDATE records SET payload = '{' WHERE id = 3")
-    with MemoryStore(folder) as again, pytest.raises(InvariantError, match="payloads that are not JSON"):
+    with MemoryStore(folder) as again, pytest.raises(InvariantError, match="payloads that are not valid JSON"):
         again.check_invariants()
 
 
@@ -289,10 +282,10 @@ def test_options_of_a_folder_stay(store: MemoryStore, folder: Path):
 
 def test_folders_of_other_kinds_are_refused(store: MemoryStore, folder: Path, tmp_path: Path):
     store.close()
-    with pytest.raises(FileFormatError, match="other tables than a journal"):
+    with pytest.raises(FileFormatError, match="not have the tables of a journal"):
         DurableTree(folder)
     DurableTree(tmp_path / "tree").close()
-    with pytest.raises(FileFormatError, match="not the journal of such a store"):
+    with pytest.raises(FileFormatError, match="not the journal of a store"):
         MemoryStore(tmp_path / "tree")
     with pytest.raises(ValueError, match="metric"):
         MemoryStore(tmp_path / "other", "manhattan")
@@ -305,8 +298,8 @@ def test_folders_of_other_kinds_are_refused(store: MemoryStore, folder: Path, tm
         ("UPDATE facts SET value = zeroblob(36) WHERE name = 'centre'", "centre"),
         ("UPDATE facts SET value = x'0000c07f' WHERE name = 'centre'", "centre"),
         (f"UPDATE facts SET value = x'{'0000c07f' * D}' WHERE name = 'centre'", "centre"),
-        ("UPDATE facts SET value = 1e300 WHERE name = 'bound'", "do not fit"),
-        ("UPDATE facts SET value = 1e-3 WHERE name = 'bound'", "do not fit"),
+        ("UPDATE facts SET value = 1e300 WHERE name = 'bound'", "contradict"),
+        ("UPDATE facts SET value = 1e-3 WHERE name = 'bound'", "contradict"),
         ("UPDATE facts SET value = -1.0 WHERE name = 'bound'", "bound"),
         ("UPDATE facts SET value = 'cosine' WHERE name = 'metric'", "does not use"),
         ("UPDATE facts SET value = 'inner_product' WHERE name = 'metric'", "centre"),
@@ -324,20 +317,20 @@ def test_folders_with_a_damaged_space_of_keys_are_refused(statement: str, words:
 @pytest.mark.parametrize(
     ("statement", "words"),
     [
-        ("DELETE FROM records WHERE id = 3", "not those of its memories"),
-        ("UPDATE records SET id = 99 WHERE id = 3", "not those of its memories"),
-        ("UPDATE facts SET value = 'manhattan' WHERE name = 'metric'", "unknown metric"),
+        ("DELETE FROM records WHERE id = 3", "do not match its memories"),
+        ("UPDATE records SET id = 99 WHERE id = 3", "do not match its memories"),
+        ("UPDATE facts SET value = 'manhattan' WHERE name = 'metric'", "is unknown"),
         ("UPDATE facts SET value = 3 WHERE name = 'version'", "version 3"),
         ("UPDATE facts SET value = 'euclidean' WHERE name = 'metric'", "vectors but no bound"),
         ("INSERT INTO facts VALUES ('bound', 2.0)", "does not use"),
-        ("UPDATE records SET norm = 'abc'", "lengths are not positive"),
-        ("UPDATE records SET norm = -1 WHERE id = 3", "lengths are not positive"),
-        ("UPDATE records SET norm = 9e999 WHERE id = 3", "lengths are not positive"),
-        ("UPDATE records SET norm = NULL WHERE id = 3", "lengths are not positive"),
+        ("UPDATE records SET norm = 'abc'", "lengths of its vectors must be positive"),
+        ("UPDATE records SET norm = -1 WHERE id = 3", "lengths of its vectors must be positive"),
+        ("UPDATE records SET norm = 9e999 WHERE id = 3", "lengths of its vectors must be positive"),
+        ("UPDATE records SET norm = NULL WHERE id = 3", "lengths of its vectors must be positive"),
         ("UPDATE records SET key = 7 WHERE id = 3", "keys are not all strings"),
         ("UPDATE records SET payload = x'00' WHERE id = 3", "payloads that are not text"),
-        ("CREATE VIEW v AS SELECT 1", "not the journal of such a store"),
-        ("CREATE INDEX i ON records (payload)", "not the journal of such a store"),
+        ("CREATE VIEW v AS SELECT 1", "not the journal of a store"),
+        ("CREATE INDEX i ON records (payload)", "not the journal of a store"),
     ],
 )
 def test_damaged_folders_are_refused(statement: str, words: str, store: MemoryStore, folder: Path):

@@ -100,7 +100,7 @@ def test_the_gradient_is_that_of_the_loss(rng: np.random.Generator):
         assert gradient[i] == pytest.approx((above - below) / 2e-5, abs=1e-5)
 
 
-def test_what_tells_nothing_leaves_the_weights():
+def test_uninformative_rewards_leave_the_weights():
     products = scipy.sparse.csr_array(np.zeros((2, 3)))
     there, rewards = np.ones((1, 2), np.bool_), np.array([[1.0, 0.0]])
     comparisons = comparisons_of(products[:1], products, np.array([[0, 1]]), rewards)
@@ -119,10 +119,10 @@ def test_bad_arguments_change_nothing(rng: np.random.Generator):
         vectorizer.learn_weights(queries, keys, ids[:3], rewards)
     with pytest.raises(ValueError, match="ids must be integers"):
         vectorizer.learn_weights(queries, keys, ids.astype(float), rewards)
-    with pytest.raises(ValueError, match="ids must lie between -1 and 29"):
+    with pytest.raises(ValueError, match="ids must be between -1 and 29"):
         vectorizer.learn_weights(queries, keys, ids + 30, rewards)
     with pytest.raises(ValueError, match="rewards must have shape"):
         vectorizer.learn_weights(queries, keys, ids, rewards[:, :1])
-    with pytest.raises(ValueError, match=r"rewards must lie in \[0, 1\]"):
+    with pytest.raises(ValueError, match=r"rewards must be between 0 and 1"):
         vectorizer.learn_weights(queries, keys, ids, rewards + 2)
     assert vectorizer.term_weights_ is None

@@ -112,7 +112,7 @@ def test_stored_vectors_need_not_depend_on_document_frequencies():
     assert_allclose(scores, bm25(later, QUERIES, 1.5, 0.0, 1.0)[:, : len(DOCUMENTS)], rtol=1e-4, atol=1e-6)
 
 
-def test_hashed_terms_weigh_what_those_of_a_vocabulary_weigh():
+def test_hashed_terms_have_the_weights_of_a_vocabulary():
     scores = []
     for n_features in (None, 2**16):
         vectorizer = BM25Vectorizer(n_features=n_features)
@@ -271,7 +271,7 @@ def test_it_is_an_estimator_of_scikit_learn(check):
     check("BM25Vectorizer", BM25Vectorizer())
 
 
-def test_it_tells_scikit_learn_what_it_takes():
+def test_tags_describe_the_input():
     tags = get_tags(BM25Vectorizer())
     assert tags.input_tags.string
     assert not tags.input_tags.two_d_array

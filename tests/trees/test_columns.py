@@ -7,7 +7,7 @@ import numpy as np
 from cmt_numba._forest import GrowingColumns, resized, with_room
 
 
-def test_columns_grow_behind_what_is_in_use():
+def test_growing_columns_keep_the_used_part():
     first = GrowingColumns(np.arange(3), np.arange(3) * 2)
     longer = first.appended(np.array([3]), np.array([6]))
     longest = longer
@@ -35,7 +35,7 @@ def test_changes_in_place_are_kept():
     np.testing.assert_array_equal(columns.appended(np.array([4])).columns[0], [0, 9, 2, 3, 4])
 
 
-def test_nothing_appended_still_leaves_other_columns_alone():
+def test_appending_nothing_changes_no_other_columns():
     first = GrowingColumns(np.arange(3))
     longer, same = first.appended(np.array([3])), first.appended(np.array([], int))
     other = same.appended(np.array([7]))

@@ -5,16 +5,11 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import EVERY_LEAF, needs_jit
+from failures import failing
 
-import cmt_numba._forest.compaction
 from cmt_numba import ContextualMemoryTree, Hits
 from cmt_numba._forest.invariants import InvariantError
 from cmt_numba._forest.state import LEAVES_END, NONE
-
-
-@pytest.fixture(params=["dense", "sparse"])
-def keys(request: pytest.FixtureRequest, dense_keys: np.ndarray, sparse_keys: Any) -> Any:
-    return dense_keys if request.param == "dense" else sparse_keys
 
 
 def grown(keys: Any, **options: Any) -> ContextualMemoryTree:
@@ -49,7 +44,7 @@ def test_the_memories_of_a_leaf_lie_together(keys: Any):
         np.testing.assert_array_equal(np.diff(slots), 1)
 
 
-def test_copies_take_what_is_said(dense_keys: np.ndarray):
+def test_copies_take_the_documented_memory(dense_keys: np.ndarray):
     tree = grown(dense_keys, n_trees=3)
     n, d = tree.n_memories, tree.n_features
     without = tree.nbytes
@@ -61,7 +56,7 @@ def test_copies_take_what_is_said(dense_keys: np.ndarray):
     assert tree.nbytes == without
 
 
-def test_a_compact_tree_lives_on(keys: Any):
+def test_a_compacted_tree_can_change(keys: Any):
     """Without reroutes nothing is random, so a compacted tree must stay equal to one that was not compacted."""
     trees = [grown(keys, n_trees=3, n_reroutes=0) for _ in range(2)]
     trees[1].compact()
@@ -98,22 +93,17 @@ def test_nothing_to_compact():
     assert len(tree) == 0
 
 
-def test_compaction_that_fails_changes_nothing(monkeypatch: pytest.MonkeyPatch, dense_keys: np.ndarray):
+def test_compaction_that_fails_changes_nothing(dense_keys: np.ndarray):
     tree = grown(dense_keys, n_trees=2)
     before = tree.query(dense_keys, 3)
-
-    def fail(*_: Any) -> None:
-        raise MemoryError
-
-    monkeypatch.setattr(cmt_numba._forest.compaction, "Packed", fail)
-    with pytest.raises(MemoryError):
+    with failing("_forest.compaction.Packed"):
         tree.compact()
     tree.check_invariants()
     assert same(tree.query(dense_keys, 3), before)
 
 
 @pytest.mark.parametrize("k", [1, 7])
-def test_keys_that_codes_cannot_tell_apart(rng: np.random.Generator, k: int):
+def test_keys_with_equal_codes(rng: np.random.Generator, k: int):
     """Keys that differ by less than the error of a code are still distinguished, and all of the best keys are found."""
     centres = rng.normal(size=(6, 24))
     keys = np.repeat(centres, 40, axis=0) + 2e-3 * rng.normal(size=(240, 24))
@@ -143,7 +133,11 @@ def test_a_wide_range_of_values(rng: np.random.Generator):
     [
         ("values", lambda values: values.__setitem__(3, values[3] ^ 64), "a code is too far from its key"),
         ("marks", lambda marks: marks["error"].__setitem__(0, 0.0), "a code is too far from its key"),
-        ("marks", lambda marks: marks["scale"].__setitem__(0, np.nan), "scale or error is not a small number"),
+        (
+            "marks",
+            lambda marks: marks["scale"].__setitem__(0, np.nan),
+            "scale or the error of a code is not a small number",
+        ),
     ],
 )
 def test_wrong_codes_are_found(dense_keys: np.ndarray, part: str, change: Any, message: str):
@@ -156,8 +150,11 @@ def test_wrong_codes_are_found(dense_keys: np.ndarray, part: str, change: Any, m
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda state: state.packed.values.__setitem__((0, 5), 99), "a packed code is not its memory's"),
-        (lambda state: state.leaves["packed"].__setitem__((1, 0), 10**6), "packed codes are not there"),
+        (
+            lambda state: state.packed.values.__setitem__((0, 5), 99),
+            "a packed code differs from the code of its memory",
+        ),
+        (lambda state: state.leaves["packed"].__setitem__((1, 0), 10**6), "packed codes of a leaf are missing"),
         (lambda state: state.leaves["packed"].__setitem__((0, 0), 0), "but there are none"),
     ],
 )
@@ -171,7 +168,7 @@ def test_wrong_copies_are_found(dense_keys: np.ndarray, change: Any, message: st
 
 
 @pytest.mark.parametrize("n_rows", [1, 2, 7, 8, 9, 50])
-def test_rows_side_by_side_do_not_disturb_each_other(keys: Any, n_rows: int):
+def test_rows_of_a_batch_are_independent(keys: Any, n_rows: int):
     tree = grown(keys, n_trees=2)
     together = tree.query(keys[:n_rows], 3, n_probes=5)
     for row in range(n_rows):

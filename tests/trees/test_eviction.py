@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import EVERY_LEAF, needs_jit
-from test_tree import Failure, assert_holds
+from failures import failing
+from test_tree import assert_holds
 
 import cmt_numba._engine.forest
 import cmt_numba._engine.insert
@@ -17,18 +18,15 @@ from cmt_numba._forest.eviction import EVICTIONS, LeastRecentlyReturned
 from cmt_numba._forest.lru_list import LAST, LENGTH
 
 
-@pytest.fixture(params=["dense", "sparse"])
-def keys(request: pytest.FixtureRequest, dense_keys: np.ndarray, sparse_keys: Any) -> Any:
-    return dense_keys if request.param == "dense" else sparse_keys
-
-
 def bounded(most: int, eviction: str, **options: Any) -> ContextualMemoryTree:
     return ContextualMemoryTree(max_memories=most, eviction=eviction, leaf_multiplier=1.0, random_state=0, **options)
 
 
 @pytest.mark.parametrize("eviction", EVICTIONS)
 @pytest.mark.parametrize("lengths", [[1] * 60, [25, 10, 25], [60], [50, 10]], ids=["one by one", "some", "all", "full"])
-def test_never_more_than_there_may_be(monkeypatch: pytest.MonkeyPatch, keys: Any, eviction: str, lengths: list[int]):
+def test_the_number_of_memories_stays_bounded(
+    monkeypatch: pytest.MonkeyPatch, keys: Any, eviction: str, lengths: list[int]
+):
     tree, sizes = bounded(50, eviction), []
     real = cmt_numba._engine.insert.insert_slots
 
@@ -48,7 +46,7 @@ def test_never_more_than_there_may_be(monkeypatch: pytest.MonkeyPatch, keys: Any
 
 
 @pytest.mark.parametrize("n", [1, 7, 50, 51, 120])
-def test_the_oldest_go_first(keys: Any, n: int):
+def test_the_oldest_are_evicted_first(keys: Any, n: int):
     tree = bounded(50, "oldest")
     tree.insert(keys[:50])
     tree.remove([0, 3, 20, 49])
@@ -58,7 +56,7 @@ def test_the_oldest_go_first(keys: Any, n: int):
     np.testing.assert_array_equal(np.sort(tree.ids), left)
 
 
-def test_a_copy_knows_the_oldest_too(dense_keys: np.ndarray):
+def test_a_copy_evicts_the_oldest_first(dense_keys: np.ndarray):
     tree = bounded(50, "oldest")
     tree.insert(dense_keys[:80])
     twin = pickle.loads(pickle.dumps(tree))
@@ -68,7 +66,7 @@ def test_a_copy_knows_the_oldest_too(dense_keys: np.ndarray):
         np.testing.assert_array_equal(np.sort(each.ids), np.arange(50, 100))
 
 
-def test_those_not_returned_for_the_longest_time_go_first(dense_keys: np.ndarray):
+def test_the_least_recently_returned_are_evicted_first(dense_keys: np.ndarray):
     tree = bounded(40, "least_recently_returned")
     tree.insert(dense_keys[:40])
     hits = tree.query(dense_keys[[3, 8]], 2, n_probes=EVERY_LEAF)
@@ -87,7 +85,7 @@ def test_those_not_returned_for_the_longest_time_go_first(dense_keys: np.ndarray
         assert gone not in tree
 
 
-def test_to_be_replaced_counts_as_to_be_returned(dense_keys: np.ndarray):
+def test_replaced_memories_count_as_returned(dense_keys: np.ndarray):
     tree = bounded(10, "least_recently_returned")
     tree.insert(dense_keys[:10])
     tree.replace([2, 0], dense_keys[20:22])
@@ -98,7 +96,7 @@ def test_to_be_replaced_counts_as_to_be_returned(dense_keys: np.ndarray):
     assert 0 in tree
 
 
-def test_random_ones_go_uniformly():
+def test_random_eviction_is_uniform():
     """The probability that a memory stays does not depend on when it was inserted."""
     stayed = np.zeros(40)
     keys = np.random.default_rng(0).normal(size=(50, 4))
@@ -126,7 +124,7 @@ def test_the_same_on_any_number_of_threads(keys: Any, eviction: str):
 
 
 @pytest.mark.parametrize("copies", [True, False])
-def test_compaction_leaves_the_order(keys: Any, copies: bool):
+def test_compaction_keeps_the_eviction_order(keys: Any, copies: bool):
     trees = [bounded(100, "least_recently_returned", n_trees=2, n_reroutes=0) for _ in range(2)]
     for tree in trees:
         tree.insert(keys[:150])
@@ -142,7 +140,7 @@ def test_compaction_leaves_the_order(keys: Any, copies: bool):
 
 @pytest.mark.parametrize("mmap", [False, True])
 @pytest.mark.parametrize("eviction", EVICTIONS)
-def test_files_hold_what_is_to_go(tmp_path: Path, keys: Any, eviction: str, mmap: bool):
+def test_files_keep_the_eviction_order(tmp_path: Path, keys: Any, eviction: str, mmap: bool):
     tree = bounded(100, eviction)
     tree.insert(keys[:130])
     tree.query(keys[60:90], 2)
@@ -156,7 +154,7 @@ def test_files_hold_what_is_to_go(tmp_path: Path, keys: Any, eviction: str, mmap
     np.testing.assert_array_equal(tree.ids, again.ids)
 
 
-def test_room_for_the_order_is_counted(dense_keys: np.ndarray):
+def test_nbytes_includes_the_eviction_order(dense_keys: np.ndarray):
     sizes = {}
     for eviction in EVICTIONS:
         tree = bounded(200, eviction)
@@ -184,20 +182,14 @@ def test_memory_stays_bounded(eviction: str):
 @needs_jit
 @pytest.mark.parametrize("eviction", EVICTIONS)
 @pytest.mark.parametrize(("n", "error"), [(1, MemoryError), (2, MemoryError), (2, KeyboardInterrupt)])
-def test_a_failure_forgets_none_but_those_that_had_to_go(
-    monkeypatch: pytest.MonkeyPatch, n: int, error: type[BaseException], eviction: str
-):
+def test_a_failed_insert_loses_only_evicted_memories(n: int, error: type[BaseException], eviction: str):
     """None of the batch is left, and of the earlier memories all except those that had to make room."""
     keys = np.random.default_rng(0).normal(size=(3000, 6))
     tree = bounded(1000, eviction, n_trees=2, n_threads=2)
     tree.insert(keys[:300])
     tree.insert(keys[300:600])
-    failure = Failure(n, error)
-    with monkeypatch.context() as patch:
-        patch.setattr(cmt_numba._engine.forest, "with_more", failure)
-        with pytest.raises(error):
-            tree.insert(keys[1000:3000])
-    assert failure.raised
+    with failing("_engine.forest.with_more", error, n):
+        tree.insert(keys[1000:3000])
     assert tree.ids.max(initial=0) < 600
     tree.check_invariants()
     assert_holds(tree, tree.ids, keys[tree.ids])
@@ -206,7 +198,7 @@ def test_a_failure_forgets_none_but_those_that_had_to_go(
     assert_holds(tree, tree.ids, keys[np.where(tree.ids < 600, tree.ids, tree.ids - first + 600)])
 
 
-def test_memories_without_a_place_in_the_order_come_last(dense_keys: np.ndarray):
+def test_memories_missing_from_the_order_are_evicted_last(dense_keys: np.ndarray):
     """If an insert and its rollback are both interrupted, some memories are missing from the eviction order."""
     tree = bounded(50, "least_recently_returned")
     tree.insert(dense_keys[:50])
@@ -219,19 +211,19 @@ def test_memories_without_a_place_in_the_order_come_last(dense_keys: np.ndarray)
     assert set(tree.ids.tolist()) == {*range(10), *range(18, 60)} - {30, 49}
 
 
-def test_what_is_wrong_with_an_order_is_found(dense_keys: np.ndarray):
+def test_errors_in_an_eviction_order_are_found(dense_keys: np.ndarray):
     tree = bounded(50, "least_recently_returned")
     tree.insert(dense_keys[:20])
     policy = tree._forest.eviction
     assert isinstance(policy, LeastRecentlyReturned)
     sound = policy.recency
     for name, index, value, reason in (
-        ("after", 3, 2, "does not list each"),
+        ("after", 3, 2, "does not list every"),
         ("after", 3, 2**30, "a link to one that does not exist"),
         ("after", 3, -5, "a link to one that does not exist"),
         ("before", 3, 7, "differs from back to front"),
         ("totals", LAST, 3, "differs from back to front"),
-        ("totals", LENGTH, 19, "does not list each"),
+        ("totals", LENGTH, 19, "does not list every"),
     ):
         policy.recency = pickle.loads(pickle.dumps(sound))
         getattr(policy.recency, name)[index] = value
@@ -271,7 +263,7 @@ def test_options(dense_keys: np.ndarray):
     assert tree.ids.tolist() == [8]
 
 
-def test_unusable_rows_make_no_room(dense_keys: np.ndarray):
+def test_unusable_rows_evict_nothing(dense_keys: np.ndarray):
     tree = bounded(20, "oldest")
     tree.insert(dense_keys[:20])
     with pytest.raises(ValueError, match="X must be finite"):

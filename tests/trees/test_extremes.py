@@ -205,7 +205,7 @@ def test_generations_wrap_around():
     tree.check_invariants()
 
 
-def test_labels_whose_mean_is_zero():
+def test_labels_with_a_mean_of_zero():
     """Their scorers start without weights, and so without a table."""
     rows = scipy.sparse.csr_array([[0.0, 1.0], [0.0, -1.0], [1.0, 0.0], [1.0, 0.0]])
     head = CMTClassifier(n_head_passes=0, random_state=0).fit(rows, [0, 0, 1, 1])._model.index.head

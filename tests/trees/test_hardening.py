@@ -108,7 +108,7 @@ def test_forms_of_input(what: str):
 
 
 @pytest.mark.parametrize("form", ["csr", "coo"])
-def test_duplicates_add_up_beyond_their_type(form: str):
+def test_duplicates_are_summed_without_overflow(form: str):
     """100 + 100 overflows int8, the type in which SciPy would add."""
     parts = np.array([100, 100, 100], np.int8)
     places = np.array([0, 0, 0]), np.array([1, 1, 2])
@@ -207,7 +207,7 @@ def test_broken_sparse(what: str, sparse: bool):
 
 
 UNUSABLE: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
-    "masked": (lambda: with_mask(True), ValueError, "X must have no masked entries"),
+    "masked": (lambda: with_mask(True), ValueError, "X must not have masked entries"),
     "records": (lambda: np.zeros((3, WIDTH), "f4,f4"), TypeError, "X must hold real numbers"),
     "row of records": (lambda: np.zeros(3, "f4,f4"), ValueError, "X must have two dimensions"),
     "durations": (lambda: np.zeros((3, WIDTH), "m8[s]"), TypeError, "X must hold real numbers"),
@@ -239,9 +239,9 @@ def test_masked_ids_and_rewards():
     tree = grown_tree(sparse=False)
     hits = tree.query(np.eye(WIDTH))
     masked = np.ma.array(np.arange(WIDTH), mask=np.arange(WIDTH) == 3)
-    with nothing_changes(tree), pytest.raises(ValueError, match="ids must have no masked entries"):
+    with nothing_changes(tree), pytest.raises(ValueError, match="ids must not have masked entries"):
         tree.remove(masked)
-    with nothing_changes(tree), pytest.raises(ValueError, match="rewards must have no masked entries"):
+    with nothing_changes(tree), pytest.raises(ValueError, match="rewards must not have masked entries"):
         tree.update(np.eye(WIDTH), hits, masked > 2)
 
 
@@ -251,7 +251,7 @@ def test_masked_arguments():
     masked = np.ma.array(np.arange(4), mask=[0, 1, 0, 0])
     mask = np.ma.array([True] * 4, mask=[0, 1, 0, 0])
     for among in (masked, mask):
-        with nothing_changes(tree), pytest.raises(ValueError, match="among must have no masked entries"):
+        with nothing_changes(tree), pytest.raises(ValueError, match="among must not have masked entries"):
             tree.query(np.eye(WIDTH), among=among)
     X, Y = np.eye(4), np.ma.array(np.eye(4, dtype=int), mask=np.eye(4) > 0)
     for name, call in (
@@ -267,7 +267,7 @@ def test_masked_arguments():
         ("of_rows", lambda: rewards.LabelEquality(np.arange(4), masked)),
         ("of_memories", lambda: rewards.LabelF1(Y, X)),
     ):
-        with pytest.raises(ValueError, match=f"^{name} must have no masked entries"):
+        with pytest.raises(ValueError, match=f"^{name} must not have masked entries"):
             call()
 
 

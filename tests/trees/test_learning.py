@@ -82,7 +82,7 @@ def test_value_cosine(form: Any, rng: np.random.Generator):
         (lambda: ValueCosine(np.eye(3), np.full((3, 3), np.nan)), "of_rows must be finite"),
         (lambda: ValueCosine(np.eye(3)[0], np.eye(3)), "of_memories must have two dimensions"),
         (lambda: LabelEquality([1], [1])(np.array([0]), np.array([[1]])), "of_memories must have an entry"),
-        (lambda: LabelEquality([1], [1])(np.array([0]), np.array([[-2]])), "ids must be those of memories, or -1"),
+        (lambda: LabelEquality([1], [1])(np.array([0]), np.array([[-2]])), "ids must be ids of memories, or -1"),
         (lambda: LabelEquality([1], [1])(np.array([-1]), np.array([[0]])), "rows must be positions"),
         (lambda: LabelF1(np.eye(2), np.eye(2))(np.array([2]), np.array([[1]])), "of_rows must have an entry for row 2"),
     ],
@@ -166,14 +166,14 @@ def test_wrong_arguments_of_learn_are_refused(rng: np.random.Generator):
     tree.insert(X)
     good = LabelEquality(np.zeros(10), np.zeros(10))
     for wrong, message in (
-        ({"own_ids": [1]}, "ids must be one for each"),
+        ({"own_ids": [1]}, "ids must have one entry for each"),
         ({"n_passes": 0}, "n_passes must be between"),
         ({"epsilon": 2.0}, "epsilon must be between"),
         ({"k": 0}, "k must be between"),
     ):
         with pytest.raises(ValueError, match=message):
             tree.learn(X, good, **wrong)
-    with pytest.raises(ValueError, match="rewards must lie in"):
+    with pytest.raises(ValueError, match="rewards must be between 0 and 1"):
         tree.learn(X, lambda rows, ids: np.full(ids.shape, 2.0))
     with pytest.raises(ValueError, match="rewards must have shape"):
         tree.learn(X, lambda rows, ids: np.zeros((1, 1, 1)))
@@ -194,7 +194,7 @@ def test_the_best_options_are_found(rng: np.random.Generator):
     assert len(found.best.examples_.label_of) >= 100
 
 
-def test_one_example_of_a_class_is_held_out_and_only_of_those_with_more():
+def test_one_example_of_each_class_of_several_is_held_out():
     X, y = np.arange(12.0).reshape(6, 2) + 1, np.array(["a", "a", "b", "b", "b", "c"])
     kept = []
 
@@ -205,11 +205,11 @@ def test_one_example_of_a_class_is_held_out_and_only_of_those_with_more():
 
     tune(Watching(1), X, y, {"n_neighbors": [1]}, random_state=0)
     assert kept == [["a", "b", "b", "c"], sorted(y)]
-    with pytest.raises(ValueError, match="y must hold a class of two or more examples"):
+    with pytest.raises(ValueError, match="y must contain a class with two or more examples"):
         tune(CMTClassifier(), X[4:], y[4:])
 
 
-def test_routers_learn_the_way_to_the_first_of_the_best():
+def test_routers_learn_the_path_to_the_best_memory():
     hits = no_hits(6, 3)
     hits.ids[:] = [[7, 3, 5], [7, 3, NONE], [4, NONE, NONE], [NONE] * 3, [8, 9, 1], [2, 6, 8]]
     rewards = np.array([[1, 1, 0], [0.6, 1, 0], [0.4, 1, 1], [1, 1, 1], [1, 1, 0], [0, 1, 0.9]], np.float32)
@@ -255,7 +255,7 @@ def together(tree: ContextualMemoryTree, ids: np.ndarray, groups: np.ndarray, t:
 
 @needs_jit
 @FORMS
-def test_trees_that_are_built_anew_keep_groups_together(form: Any):
+def test_rebuilt_trees_keep_groups_together(form: Any):
     tree, ids, groups = in_groups(form, 2)
     keys = [tree._forest.allocated().keys.values.copy(), tree.ids]
     asked = form(np.random.default_rng(9).normal(size=(20, 80)))
@@ -281,7 +281,7 @@ def test_trees_that_are_built_anew_keep_groups_together(form: Any):
     tree.check_invariants()
 
 
-def test_the_own_key_leads_to_a_memory_in_trees_built_anew():
+def test_rebuilt_trees_find_memories_by_their_keys():
     """Runs as plain Python as well."""
     tree, ids, groups = in_groups(np.asarray)
     tree.rebuild(ids, groups)
@@ -293,10 +293,10 @@ def test_the_own_key_leads_to_a_memory_in_trees_built_anew():
     ("ids", "groups", "error", "message"),
     [
         ([0, 3], [1, 1], KeyError, "there is no 3"),
-        ([0, 0], [1, 1], ValueError, "named twice"),
-        ([0, 1], [1], ValueError, "groups must be one for each of the 2 ids, got 1"),
+        ([0, 0], [1, 1], ValueError, "occurs twice"),
+        ([0, 1], [1], ValueError, "groups must have one entry for each of the 2 ids, got 1"),
         ([0, 1], [0.5, 1.0], TypeError, "groups must be integers"),
-        ([], [], ValueError, "at least one memory"),
+        ([], [], ValueError, "at least one id"),
     ],
 )
 def test_wrong_groups_are_refused(ids: Any, groups: Any, error: type[Exception], message: str):
@@ -310,7 +310,7 @@ def test_wrong_groups_are_refused(ids: Any, groups: Any, error: type[Exception],
 
 
 @pytest.mark.parametrize("form", [np.asarray, scipy.sparse.csr_array, None], ids=["dense", "sparse", "all alike"])
-def test_keys_that_no_router_can_part_are_divided_all_the_same(form: Any):
+def test_inseparable_keys_are_divided(form: Any):
     tree = ContextualMemoryTree(leaf_multiplier=1.0, random_state=0)
     X = np.zeros((40, 3)) if form else np.ones((40, 3))
     ids = tree.insert((form or np.asarray)(X))
@@ -320,7 +320,7 @@ def test_keys_that_no_router_can_part_are_divided_all_the_same(form: Any):
 
 
 @pytest.mark.parametrize("error", [MemoryError, KeyboardInterrupt])
-def test_a_failure_leaves_the_trees_that_were_there(error: type[BaseException], monkeypatch: pytest.MonkeyPatch):
+def test_a_failed_rebuild_keeps_the_old_trees(error: type[BaseException], monkeypatch: pytest.MonkeyPatch):
     tree, ids, groups = in_groups(np.asarray, 2)
     before, leaf_of = tree._forest.state, tree._forest.allocated().leaf_of.copy()
     teach, calls = partition.teach_trees, iter(range(100))
@@ -351,7 +351,7 @@ def test_memories_of_the_same_rows_are_joined():
 
 
 @pytest.mark.parametrize(("n_labels", "n_rewarded", "rebuilt"), [(10, 60, 2), (10, 15, 0), (1, 60, 0), (60, 60, 0)])
-def test_passes_build_trees_anew_once_rewards_have_joined_enough(n_labels: int, n_rewarded: int, rebuilt: int):
+def test_passes_rebuild_trees_after_enough_rewards(n_labels: int, n_rewarded: int, rebuilt: int):
     calls = []
 
     class Watched(ContextualMemoryTree):

@@ -68,7 +68,7 @@ def test_numbers_of_a_tree(tree: ContextualMemoryTree):
     assert tree.query(ROWS[:1], 1, ABSURD).ids.tolist() == [[0]]  # leaves cost nothing in an empty tree
 
 
-def test_as_many_as_there_are():
+def test_limits_of_existing_memories():
     assert check_wanted("k", MOST + 1, MOST + 1) == MOST + 1
     with pytest.raises(ValueError, match="k must be between 1 and 1000001, got 1000002"):
         check_wanted("k", MOST + 2, MOST + 1)
@@ -130,7 +130,7 @@ def test_file_of_empty_space(tree: ContextualMemoryTree, tmp_path: Path):
         file.truncate(1 << 28)
     if not hasattr(os, "SEEK_HOLE") or path.stat().st_blocks * 512 > 1 << 24:
         pytest.skip("no file has holes here")
-    with pytest.raises(FileFormatError, match="consists almost entirely of holes"):
+    with pytest.raises(FileFormatError, match="is mostly empty"):
         ContextualMemoryTree.load(path)
 
 
@@ -147,7 +147,7 @@ def no_files(tmp_path: Path) -> list[Path]:
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes")
-def test_save_to_what_is_no_file(
+def test_saving_to_a_special_file_is_refused(
     tree: ContextualMemoryTree, no_files: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     with socket.socket(socket.AF_UNIX) as server:
@@ -164,7 +164,7 @@ def test_save_to_what_is_no_file(
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes")
-def test_load_from_what_is_no_file(no_files: list[Path]):
+def test_loading_from_a_special_file_is_refused(no_files: list[Path]):
     for path in no_files:
         for mmap in (False, True):
             with soon(), pytest.raises((FileFormatError, IsADirectoryError)):

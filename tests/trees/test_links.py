@@ -58,7 +58,7 @@ def recall(tree: ContextualMemoryTree, Q: np.ndarray, X: np.ndarray, breadth: in
 
 
 @needs_jit
-def test_searches_find_nearly_all_also_after_all_have_changed():
+def test_recall_stays_high_after_all_memories_change():
     n, X = 1500, rows(3000)
     tree = linked(n, n_trees=1, n_links=12)
     Q = rows(200, 7)
@@ -74,7 +74,7 @@ def test_searches_find_nearly_all_also_after_all_have_changed():
     tree.check_invariants()
 
 
-def test_a_search_that_keeps_all_candidates_finds_all_that_links_lead_to():
+def test_a_search_with_all_candidates_follows_all_links():
     tree = linked(50)
     hits = tree.query(rows(3, 1), 50, breadth=50)
     assert (np.sort(hits.ids) == np.arange(50)).all()
@@ -129,7 +129,7 @@ def changes() -> list[Callable[[ContextualMemoryTree], Any]]:
 
 
 @pytest.mark.parametrize(("n_links", "keep"), [(1, "all"), (6, "codes")])
-def test_links_hold_whatever_changes(n_links: int, keep: str):
+def test_links_stay_valid_after_changes(n_links: int, keep: str):
     tree = linked(5, n_links=n_links, keep=keep, max_memories=40)
     for change in changes():
         change(tree)
@@ -145,7 +145,7 @@ def test_the_same_seed_gives_the_same_links_on_any_number_of_threads():
     assert near(one) == near(other)
 
 
-def test_the_trees_are_those_without_links():
+def test_links_do_not_change_trees():
     plain, tree = linked(100, n_links=0), linked(100)
     Q = rows(9, 3)
     np.testing.assert_array_equal(plain.query(Q, 3).ids, tree.query(Q, 3).ids)
@@ -156,9 +156,7 @@ def test_the_trees_are_those_without_links():
 
 
 @pytest.mark.parametrize("error", [MemoryError, KeyboardInterrupt])
-def test_a_failure_while_memories_are_linked_leaves_links_whole(
-    monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
-):
+def test_a_failure_while_linking_leaves_valid_links(monkeypatch: pytest.MonkeyPatch, error: type[BaseException]):
     tree, real, n_calls = linked(pace=Pace(10, 0.0)), cmt_numba._forest.links.link_slots, []
 
     def fail(*arguments: Any) -> None:
@@ -192,11 +190,11 @@ def test_damaged_links_are_found():
 
     for damage, message in (
         (at(0, 0, 0), "with itself"),
-        (at(0, 0, 29), "with no memory"),
-        (at(0, 0, -1), "one behind the other"),
-        (at(29, 0, 1), "no memory has links"),
+        (at(0, 0, 29), "leads to no memory"),
+        (at(0, 0, -1), "contiguous"),
+        (at(29, 0, 1), "unused slot has links"),
         (lambda near: near.__setitem__(0, np.where(near[0] >= 0, near[0, 0], -1)), "twice"),
-        (lambda near: near.__setitem__(0, -1), "one of two"),
+        (lambda near: near.__setitem__(0, -1), "one of its two"),
     ):
         with pytest.raises(InvariantError, match=message):
             damaged(damage).check_invariants()
@@ -215,7 +213,7 @@ def test_files_keep_links(tmp_path: Path, mmap: bool):
     assert near(loaded) == near(tree)
 
 
-def test_files_with_other_links_than_there_must_be_are_refused():
+def test_files_with_wrong_links_are_refused():
     fields, arrays = linked()._contents()
     for damage in (
         {"links.near": arrays["links.near"][:, :3]},
@@ -244,14 +242,14 @@ def test_breadth_must_fit():
     with pytest.raises(ValueError, match="create the tree with n_links"):
         linked(2, n_links=0).query(rows(1), breadth=5)
     tree = linked(10)
-    with pytest.raises(ValueError, match="breadth must be left out"):
+    with pytest.raises(ValueError, match="breadth needs epsilon=0"):
         tree.query(rows(1), breadth=5, epsilon=0.5)
     for breadth in (0, 2.5, "many"):
         with pytest.raises((TypeError, ValueError), match="breadth"):
             tree.query(rows(1), breadth=breadth)
 
 
-def test_a_durable_tree_has_its_links_again(tmp_path: Path):
+def test_a_durable_tree_restores_its_links(tmp_path: Path):
     with DurableTree(tmp_path / "tree", n_links=6, random_state=0) as tree:
         tree.insert(rows(40))
         tree.snapshot()
@@ -265,7 +263,7 @@ def test_a_durable_tree_has_its_links_again(tmp_path: Path):
 
 
 @needs_jit
-def test_stores_follow_links_as_far_as_their_recall_needs(monkeypatch: pytest.MonkeyPatch):
+def test_stores_choose_the_search_breadth_by_recall(monkeypatch: pytest.MonkeyPatch):
     X, Q = rows(4200), rows(60, 1)
     store = MemoryStore(random_state=0, n_trees=2)
     store.add(np.arange(4200), X)
@@ -294,7 +292,7 @@ def test_stores_follow_links_as_far_as_their_recall_needs(monkeypatch: pytest.Mo
 
 @needs_jit
 @pytest.mark.parametrize("k", [1, 2, 10])
-def test_new_queries_find_what_is_aimed_at(k: int):
+def test_new_queries_reach_the_target_recall(k: int):
     rng = np.random.default_rng(0)
     centres = rng.normal(size=(60, 32))
     X = (centres[rng.integers(0, 60, 6600)] + 0.7 * rng.normal(size=(6600, 32))).astype(np.float32)
@@ -310,7 +308,7 @@ def test_new_queries_find_what_is_aimed_at(k: int):
 
 
 @pytest.mark.parametrize("n_near", [12, 400])
-def test_filters_may_leave_only_what_is_far_from_the_query(monkeypatch: pytest.MonkeyPatch, n_near: int):
+def test_filters_may_select_only_distant_memories(monkeypatch: pytest.MonkeyPatch, n_near: int):
     monkeypatch.setattr(cmt_numba.store._recall, "N_EXACT", 0)
     monkeypatch.setattr("cmt_numba.store._search._MOST_CELLS_COMPARED", 0)
     monkeypatch.setattr(Effort, "compares_all", lambda effort, *_, **__: effort.n_probes is None)
@@ -328,7 +326,7 @@ def test_filters_may_leave_only_what_is_far_from_the_query(monkeypatch: pytest.M
     assert (np.isin(found, range(3)).sum(axis=1) == 3).all()
 
 
-def test_filters_of_trees_may_leave_only_what_is_far_from_the_query():
+def test_filters_of_trees_may_select_only_distant_memories():
     centre, X = np.full(D, 2.0, np.float32), rows(1200)
     X[:600] += centre
     X[600:] -= centre

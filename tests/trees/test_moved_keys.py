@@ -101,7 +101,7 @@ def test_searches_see_the_moved_keys(options: dict[str, Any], rng: np.random.Gen
         np.testing.assert_array_equal(tree.query(asked, breadth=60).ids[:, 0], found.ids[:, 0])
 
 
-def test_what_does_not_move_stays_bit_for_bit(rng: np.random.Generator) -> None:
+def test_unmoved_keys_stay_equal_bit_for_bit(rng: np.random.Generator) -> None:
     tree, asked = grown(rng)
     keys, hits = keys_of(tree), tree.query(asked, 4)
     tree.update(asked, hits, rng.random(hits.ids.shape))  # the rate is 0
@@ -117,7 +117,7 @@ def test_what_does_not_move_stays_bit_for_bit(rng: np.random.Generator) -> None:
     np.testing.assert_array_equal(sparse._forest.allocated().keys.values, before)
 
 
-def test_many_rows_move_a_key_no_further_than_one(rng: np.random.Generator) -> None:
+def test_many_rows_move_a_key_no_farther_than_one(rng: np.random.Generator) -> None:
     tree, asked = grown(rng)
     keys, alike = keys_of(tree), np.repeat(asked[:1], 16, axis=0)
     hits = tree.query(alike, 2)
@@ -153,7 +153,7 @@ def test_wrong_rates_are_refused(rate: float, rng: np.random.Generator) -> None:
     np.testing.assert_array_equal(keys_of(tree), keys)
 
 
-def test_passes_move_keys_to_where_queries_are(rng: np.random.Generator) -> None:
+def test_passes_move_keys_towards_queries(rng: np.random.Generator) -> None:
     centres, y = rng.normal(size=(60, 20)), np.repeat(np.arange(60), 8)
     X = centres[y] + 0.9 * rng.normal(size=(y.size, 20))
     queries = centres[y] + 0.9 * rng.normal(size=(y.size, 20))
@@ -169,7 +169,7 @@ def test_passes_move_keys_to_where_queries_are(rng: np.random.Generator) -> None
     assert min(own) > 0.98, own  # a memory is still found by its original key
 
 
-def test_moved_keys_are_there_again(tmp_path: Path, rng: np.random.Generator) -> None:
+def test_files_keep_moved_keys(tmp_path: Path, rng: np.random.Generator) -> None:
     X = rng.normal(size=(60, 12))
     tree = DurableTree(tmp_path / "tree", random_state=0)
     tree.insert(X)

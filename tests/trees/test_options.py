@@ -56,7 +56,7 @@ def test_every_option_is_checked_by_its_name(kind: type, name: str):
 
 
 @pytest.mark.parametrize("invalid", [{"alpha": 2.0}, {"aggressiveness": -1.0}, {"n_trees": "many"}])
-def test_no_method_takes_an_option_that_another_one_would_refuse(invalid: dict[str, Any]):
+def test_all_methods_check_options_alike(invalid: dict[str, Any]):
     X, y = np.eye(4, dtype=np.float32), np.arange(4)
     classifier = CMTClassifier(random_state=0).fit(X, y).set_params(**invalid)
     for call in (classifier.fit, classifier.partial_fit, lambda X, _: classifier.predict(X)):
@@ -80,7 +80,7 @@ def test_rows_are_taken_like_those_of_a_matrix(sparse: bool, which: Any):
 
 
 @pytest.mark.parametrize("sparse", [False, True])
-def test_rescaled_rows_are_as_if_they_had_been_checked_again(sparse: bool):
+def test_rescaled_rows_equal_rows_checked_again(sparse: bool):
     rows = check_rows(np.random.default_rng(0).normal(size=(2000, 5)), sparse=sparse)
     again = check_rows(as_matrix(rows))
     np.testing.assert_array_equal(rescaled(rows).values, again.values)

@@ -31,7 +31,7 @@ def grown(sparse: bool, n_trees: int) -> ContextualMemoryTree:
 
 
 @pytest.mark.parametrize(("sparse", "n_trees", "k"), [(False, 1, 1), (True, 2, 3)])
-def test_propensities_are_how_often_memories_are_shown(sparse: bool, n_trees: int, k: int) -> None:
+def test_propensities_are_frequencies_of_memories(sparse: bool, n_trees: int, k: int) -> None:
     tree, row, n_asked = grown(sparse, n_trees), keys(1, 5, sparse), 400
     many = scipy.sparse.vstack([row] * n_asked) if sparse else np.repeat(row, n_asked, axis=0)
     hits = tree.query(many, k, epsilon=EPSILON)
@@ -57,7 +57,7 @@ def test_propensities_of_all_memories_sum_to_one(sparse: bool) -> None:
             assert np.sum(each) == pytest.approx(1.0, abs=1e-9)
 
 
-def test_without_exploration_all_is_certain() -> None:
+def test_without_exploration_propensities_are_one() -> None:
     tree = grown(False, 1)
     hits = tree.query(keys(3, 7, False), k=50)
     np.testing.assert_array_equal(hits.propensities, hits.ids >= 0)
@@ -77,7 +77,7 @@ def test_asking_for_propensities_changes_nothing() -> None:
     np.testing.assert_array_equal(tree.query(asked, epsilon=0.5).ids, other.query(asked, epsilon=0.5).ids)
 
 
-def test_propensities_are_of_the_trees_that_were_asked() -> None:
+def test_propensities_belong_to_the_queried_trees() -> None:
     tree, asked = grown(False, 1), keys(5, 9, False)
     early, late = (tree.query(asked, k=2, epsilon=0.5) for _ in range(2))
     known = early.propensities
@@ -85,7 +85,7 @@ def test_propensities_are_of_the_trees_that_were_asked() -> None:
     assert early.propensities is known
     with pytest.raises(RuntimeError, match="the trees have changed since the query"):
         _ = late.propensities
-    with pytest.raises(RuntimeError, match="before changing it"):
+    with pytest.raises(RuntimeError, match="before the hits are changed"):
         _ = early._replace(ids=early.ids[::-1]).propensities
 
 
@@ -93,7 +93,7 @@ def test_pickles_hold_propensities_that_are_known() -> None:
     hits = grown(False, 1).query(keys(5, 9, False), epsilon=0.5)
     unread = pickle.loads(pickle.dumps(hits))
     np.testing.assert_array_equal(unread.ids, hits.ids)
-    with pytest.raises(RuntimeError, match="before changing it"):
+    with pytest.raises(RuntimeError, match="before the hits are changed"):
         _ = unread.propensities
     np.testing.assert_array_equal(copy.deepcopy(hits).ids, hits.ids)
     known = hits.propensities
@@ -125,7 +125,7 @@ def test_hits_are_rows() -> None:
     tree.update(asked[7:8], hits[7], [0.5])
 
 
-def test_hits_tell_what_was_explored() -> None:
+def test_hits_record_the_exploration() -> None:
     hits = grown(False, 2).query(keys(60, 9, False), epsilon=0.6)
     for row, node in enumerate(hits.exploration.node):
         explored = hits.explored(row)

@@ -256,7 +256,7 @@ def test_leaf_draws_are_uniform():
     assert np.all(np.abs(counts - 1500) < 5 * math.sqrt(1500 * 0.75))
 
 
-def test_stale_records_are_passed_over():
+def test_stale_records_are_ignored():
     X, queries = dense_rows(1000), dense_rows(200, seed=9)
     tree = grown(X, n_reroutes=0)
     hits = tree.query(queries, epsilon=1.0)
@@ -340,9 +340,9 @@ def test_rewards_raise_the_right_memory(scorer_loss: str, kind: Any):
         assert ranks[some].mean() < 0.7 * cosine_ranks[some].mean()
 
 
-@pytest.mark.filterwarnings("ignore:this update teaches nothing")
+@pytest.mark.filterwarnings("ignore:this update changes nothing")
 @pytest.mark.parametrize("scorer_loss", ["ranking", "mira"])
-def test_rewards_that_compare_nothing(scorer_loss: str):
+def test_rewards_without_a_comparison(scorer_loss: str):
     """The reward of a single memory, or equal rewards, compare nothing and so teach nothing."""
     X, queries = dense_rows(300), dense_rows(20, seed=9)
     tree = grown(X, scorer_loss=scorer_loss)
@@ -355,7 +355,7 @@ def test_rewards_that_compare_nothing(scorer_loss: str):
 
 
 @pytest.mark.parametrize("kind", [np.asarray, scipy.sparse.csr_array])
-def test_mira_puts_a_pair_in_order_at_once(kind: Any):
+def test_mira_orders_a_pair_in_one_step(kind: Any):
     """An uncapped step of MIRA makes the gap between the scores exactly as wide as required."""
     tree = grown(kind([[1.0, 0.0, 0.1], [0.0, 1.0, 0.0]]), n_reroutes=0, scorer_loss="mira", scorer_learning_rate=10)
     query = kind([[1.0, 1.05, 0.0]])
@@ -370,7 +370,7 @@ def test_mira_puts_a_pair_in_order_at_once(kind: Any):
     np.testing.assert_allclose(tree._forest.state.scorer.theta, theta, atol=1e-5)
 
 
-def test_rewards_only_where_they_belong():
+def test_scorer_and_routers_learn_from_separate_rewards():
     """Rewards of rows that explored a node do not change the scorer, and other rewards do not change routers."""
     X, queries = dense_rows(1000), dense_rows(300, seed=9)
     tree = grown(X, n_reroutes=0, scorer_loss="regression")

@@ -6,16 +6,10 @@ import numpy as np
 import pytest
 import scipy.sparse
 from conftest import EVERY_LEAF, needs_jit, text_like
-from test_tree import FAILURES, Failure, assert_holds, drop_spare_room
+from failures import failing
+from test_tree import FAILURES, assert_holds, drop_spare_room
 
-import cmt_numba._engine.forest
-import cmt_numba._engine.reorganise
 from cmt_numba import CMTRetriever, ContextualMemoryTree
-
-
-@pytest.fixture(params=["dense", "sparse"])
-def keys(request: pytest.FixtureRequest, dense_keys: np.ndarray, sparse_keys: Any) -> Any:
-    return dense_keys if request.param == "dense" else sparse_keys
 
 
 @pytest.mark.parametrize("n_trees", [1, 3])
@@ -53,8 +47,8 @@ def test_one_memory(dense_keys: np.ndarray):
     ("ids", "n", "error", "reason"),
     [
         ([1, 400], 2, KeyError, "no 400"),
-        ([1, 1], 2, ValueError, "1 is named twice"),
-        ([1, 2, 3], 2, ValueError, "one for each of the 2 rows"),
+        ([1, 1], 2, ValueError, "1 occurs twice"),
+        ([1, 2, 3], 2, ValueError, "one entry for each of the 2 rows"),
         ([1.0, 2.0], 2, TypeError, "ids must be integers"),
     ],
 )
@@ -79,7 +73,7 @@ def test_unusable_keys_replace_none(dense_keys: np.ndarray):
     assert_holds(tree, np.arange(100), dense_keys[:100])
 
 
-def test_compact_trees_do_not_answer_with_codes_of_old_keys(keys: Any):
+def test_compact_trees_update_codes_of_replaced_keys(keys: Any):
     tree = ContextualMemoryTree(3, leaf_multiplier=1.0, n_reroutes=0, random_state=0)
     ids = tree.insert(keys[:200])
     tree.compact()
@@ -125,36 +119,24 @@ def replace_over_and_over(tree: ContextualMemoryTree, ids: np.ndarray, keys: Any
 @needs_jit
 @pytest.mark.parametrize("n_trees", [1, 2])
 @pytest.mark.parametrize(("n", "error"), FAILURES)
-def test_a_failure_part_way_loses_no_memory(
-    monkeypatch: pytest.MonkeyPatch, n: int, error: type[BaseException], n_trees: int
-):
+def test_a_failed_replacement_loses_no_memory(n: int, error: type[BaseException], n_trees: int):
     """All memories are stored with their new keys, and replacing them again completes the change."""
     keys = text_like(2000, 2000, 12, seed=3)
     tree = ContextualMemoryTree(n_trees, leaf_multiplier=1.0, n_reroutes=2, n_threads=2, random_state=0)
     ids = tree.insert(keys[:1000])
-    failure = Failure(n, error)
-    with monkeypatch.context() as patch:
-        patch.setattr(cmt_numba._engine.forest, "with_more", failure)
-        with pytest.raises(error):
-            replace_over_and_over(tree, ids, keys[1000:])
-    assert failure.raised
+    with failing("_engine.forest.with_more", error, n):
+        replace_over_and_over(tree, ids, keys[1000:])
     assert_holds(tree, ids, keys[1000:])
     tree.replace(ids, keys[:1000])
     assert_holds(tree, ids, keys[:1000])
 
 
 @needs_jit
-def test_no_room_for_the_new_keys(monkeypatch: pytest.MonkeyPatch, sparse_keys: Any):
+def test_a_replacement_without_memory_changes_nothing(sparse_keys: Any):
     tree = ContextualMemoryTree(random_state=0)
     ids = tree.insert(sparse_keys[:100])
-
-    def fail(*_: Any) -> None:
-        raise MemoryError
-
-    with monkeypatch.context() as patch:
-        patch.setattr(cmt_numba._engine.reorganise, "with_room_for_keys", fail)
-        with pytest.raises(MemoryError):
-            tree.replace(ids, sparse_keys[100:200])
+    with failing("_engine.reorganise.with_room_for_keys"):
+        tree.replace(ids, sparse_keys[100:200])
     assert_holds(tree, ids, sparse_keys[:100])
 
 
@@ -219,7 +201,7 @@ def test_other_vectors_for_keys_searched_by_value(dense_keys: np.ndarray, sparse
     retriever.forest_.check_invariants()
 
 
-def test_what_the_retriever_refuses(dense_keys: np.ndarray):
+def test_the_retriever_refuses_invalid_replacements(dense_keys: np.ndarray):
     by_value = CMTRetriever(random_state=0).fit(dense_keys[:20], dense_keys[20:40])
     by_key = CMTRetriever(random_state=0).fit(dense_keys[:20], colours(20))
     with pytest.raises(ValueError, match="keys are not stored"):
@@ -229,7 +211,7 @@ def test_what_the_retriever_refuses(dense_keys: np.ndarray):
             by_value.set_values(ids, y)
         with pytest.raises(error):
             by_key.replace(ids, y)
-    with pytest.raises(ValueError, match="one value for each of the 2 rows"):
+    with pytest.raises(ValueError, match="one entry for each of the 2 rows"):
         by_key.set_values([0, 1], ["a"])
     with pytest.raises(ValueError, match="vectors of 8 numbers"):
         by_value.set_values([0], dense_keys[:1, :5])
@@ -237,17 +219,11 @@ def test_what_the_retriever_refuses(dense_keys: np.ndarray):
     assert by_key.values(np.arange(20)).tolist() == colours(20)
 
 
-def test_a_failure_leaves_the_old_values(monkeypatch: pytest.MonkeyPatch, dense_keys: np.ndarray):
+def test_a_failure_leaves_the_old_values(dense_keys: np.ndarray):
     retriever = CMTRetriever(random_state=0).fit(dense_keys[:20], dense_keys[20:40])
     before = retriever.query(dense_keys[:20], 3).ids
-
-    def fail(*_: Any) -> None:
-        raise MemoryError
-
-    with monkeypatch.context() as patch:
-        patch.setattr("cmt_numba.estimators._retrieval_model.insert_rows", fail)
-        with pytest.raises(MemoryError):
-            retriever.set_values([4, 5], dense_keys[40:42])
+    with failing("estimators._retrieval_model.insert_rows"):
+        retriever.set_values([4, 5], dense_keys[40:42])
     np.testing.assert_array_equal(retriever.values(np.arange(20)), dense_keys[20:40])
     np.testing.assert_array_equal(retriever.query(dense_keys[:20], 3).ids, before)
     retriever.set_values([4, 5], dense_keys[40:42])

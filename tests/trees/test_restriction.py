@@ -49,7 +49,7 @@ def test_all_leaves_of_a_filtered_search_give_the_exact_answers(grown, share, co
 
 
 @pytest.mark.parametrize("share", [0.003, 0.05, 0.6])
-def test_a_search_of_one_leaf_finds_k_of_those_asked_for_and_only_these(grown, share):
+def test_a_filtered_search_of_one_leaf_finds_k_selected_memories(grown, share):
     tree, X = grown
     ids = np.random.default_rng(2).permutation(N)[: int(share * N)]
     hits = tree.query(X[:200], 7, n_probes=1, among=ids)
@@ -75,7 +75,7 @@ def test_filtered_searches_find_near_memories_better_than_filtering_afterwards(g
     assert np.mean(filtered == exact) > np.mean(np.array(kept) == exact[:, 0])
 
 
-def test_a_mask_speaks_for_ids(grown):
+def test_a_mask_selects_by_id(grown):
     tree, X = grown
     mask = np.zeros(N, bool)
     mask[100:900] = True
@@ -87,7 +87,7 @@ def test_a_mask_speaks_for_ids(grown):
     assert (tree.query(X[:3], 2, among=[]).ids == -1).all()
 
 
-def test_a_mask_may_mark_what_has_gone_and_a_list_may_not():
+def test_only_masks_may_include_removed_memories():
     X = make_keys(False)
     tree = ContextualMemoryTree(random_state=0)
     tree.insert(X)
@@ -98,7 +98,7 @@ def test_a_mask_may_mark_what_has_gone_and_a_list_may_not():
         tree.query(X[:1], among=[2000, 3])
 
 
-def test_an_array_that_comes_again_is_prepared_once_until_something_changes():
+def test_a_repeated_filter_is_prepared_once_until_a_change():
     tree, X = ContextualMemoryTree(random_state=0), make_keys(False)
     tree.insert(X[:600])
     ids, mask = np.arange(100, 400), np.arange(600) % 2 == 0
@@ -122,7 +122,7 @@ def test_an_array_that_comes_again_is_prepared_once_until_something_changes():
     assert len(tree._forest.filters._made) <= 8
 
 
-def test_all_memories_asked_for_change_nothing(grown):
+def test_a_filter_of_all_memories_changes_nothing(grown):
     tree, X = grown
     np.testing.assert_array_equal(tree.query(X, 3, among=np.arange(N)).ids, tree.query(X, 3).ids)
 
@@ -147,7 +147,7 @@ def test_answers_do_not_depend_on_the_number_of_threads(grown):
         (3, ValueError, "among must have one dimension, got 0"),
     ],
 )
-def test_what_is_neither_ids_nor_a_mask_is_refused(grown, among, error, message):
+def test_invalid_filters_are_refused(grown, among, error, message):
     tree, X = grown
     with pytest.raises(error, match=message):
         tree.query(X[:2], among=among)
@@ -159,7 +159,7 @@ def test_exploring_is_not_filtered(grown):
         tree.query(X[:2], epsilon=0.1, among=[1])
 
 
-def test_an_empty_tree_has_nothing_to_find():
+def test_a_filtered_search_of_an_empty_tree():
     tree = ContextualMemoryTree()
     assert (tree.query(np.eye(3), among=np.ones(5, bool)).ids == -1).all()
     with pytest.raises(KeyError, match="there is no 0"):

@@ -36,7 +36,7 @@ def same(tree: ContextualMemoryTree, other: ContextualMemoryTree) -> bool:
 
 
 @pytest.mark.parametrize("kind", [np.asarray, scipy.sparse.csr_array])
-def test_the_best_other_memory_counts_as_without_reward(kind: Any) -> None:
+def test_the_best_other_memory_counts_as_unrewarded(kind: Any) -> None:
     rng = np.random.default_rng(0)
     keys, asked = (kind(rows_of(rng.integers(0, 6, n), rng)) for n in (60, 25))
     tree, other = (
@@ -54,7 +54,7 @@ def test_the_best_other_memory_counts_as_without_reward(kind: Any) -> None:
     tree.check_invariants()
 
 
-def test_from_full_rewards_it_learns_as_ranking_does() -> None:
+def test_full_rewards_teach_like_ranking() -> None:
     rng = np.random.default_rng(0)
     keys, asked = (rows_of(rng.integers(0, 6, n), rng) for n in (60, 25))
     trees = [ContextualMemoryTree(scorer_loss=loss, random_state=1) for loss in ("contrast", "ranking")]
@@ -78,7 +78,7 @@ def test_rewards_one_at_a_time_raise_the_share_of_right_answers() -> None:
     assert np.mean(earned[-100:]) > np.mean(earned[:100]) + 0.1
 
 
-def test_rewards_of_0_and_of_what_has_gone_teach_nothing() -> None:
+def test_rewards_of_0_and_of_removed_memories_teach_nothing() -> None:
     tree = ContextualMemoryTree(random_state=1)
     rng = np.random.default_rng(0)
     tree.insert(rows_of(np.arange(6), rng))
@@ -103,11 +103,11 @@ def test_an_update_that_cannot_teach_warns_once(loss: str) -> None:
     tree.update(asked, tree.query(asked, k=2), np.ones((40, 2)))
     tree.update(asked, tree.query(asked, epsilon=1.0), np.ones(40))
     (message,) = warnings_of(tree, asked)
-    assert message.startswith(f"this update teaches nothing: scorer_loss='{loss}' compares the rewards of several")
+    assert message.startswith(f"this update changes nothing: scorer_loss='{loss}' compares the rewards of several")
     assert not warnings_of(tree, asked)
 
 
-def test_opening_a_folder_does_not_warn_of_what_was_done(tmp_path: Path) -> None:
+def test_opening_a_folder_repeats_no_warning(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     asked = rows_of(rng.integers(0, 6, 10), rng)
     with DurableTree(tmp_path / "tree", scorer_loss="ranking", random_state=1) as tree:

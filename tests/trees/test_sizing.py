@@ -55,7 +55,7 @@ def test_sparse_keys(n: int, d: int, n_words: int, options: dict[str, Any]):
 
 
 @needs_jit
-def test_a_sample_tells_of_features_that_are_all_as_common(rng: np.random.Generator):
+def test_a_sample_predicts_equally_common_features(rng: np.random.Generator):
     keys = scipy.sparse.random_array((6000, 2000), density=0.01, format="csr", random_state=rng, dtype=np.float32)
     taken = grown(keys).nbytes
     assert predict_nbytes(6000, sample=keys[:1000]) == pytest.approx(taken, rel=0.1)
@@ -75,14 +75,14 @@ def test_many_small_inserts_take_up_to_a_quarter_more(rng: np.random.Generator, 
             assert 0.9 * foretold <= tree.nbytes <= 1.25 * foretold
 
 
-def test_scorers_and_copies_take_what_is_said():
+def test_scorers_and_copies_take_the_predicted_memory():
     assert predict_nbytes(5000, 64, scorer=True) == predict_nbytes(5000, 64) + 8 * 64
     copied, plain = (predict_nbytes(5000, 64, n_trees=3, copies=copies) for copies in (True, False))
     assert copied == plain + 2 * 5000 * (64 + 8)
     assert predict_nbytes(0, 64) == 0
 
 
-def test_little_to_go_on():
+def test_predictions_from_small_samples():
     """Predictions work for samples of few features or rows, and for few memories."""
     nothing = scipy.sparse.csr_array((3, 5), dtype=np.float32)
     assert predict_nbytes(1000, sample=nothing) > 1000 * (8 + 16)
@@ -107,7 +107,7 @@ def test_what_is_refused(arguments: Any, options: dict[str, Any], error: type[Ex
         predict_nbytes(*arguments, **options)
 
 
-def test_a_sample_stays_as_it_is(sparse_keys: Any):
+def test_a_prediction_does_not_change_the_sample(sparse_keys: Any):
     before = pickle.dumps(sparse_keys)
     predict_nbytes(1000, sample=sparse_keys)
     assert pickle.dumps(sparse_keys) == before

@@ -156,7 +156,7 @@ class ForestMachine(RuleBasedStateMachine):
         n_rewards = int(np.prod(shape))
         drawn = data.draw(st.lists(st.sampled_from([0.0, 0.3, 1.0]), min_size=n_rewards, max_size=n_rewards))
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "this update teaches nothing")
+            warnings.filterwarnings("ignore", "this update changes nothing")
             self.tree.update(self.as_drawn(rows), hits, np.reshape(drawn, shape))
 
     @precondition(lambda self: self.keys)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 from conftest import EVERY_LEAF, needs_jit, text_like
+from failures import failing
 
 import cmt_numba._engine.forest
 import cmt_numba._engine.insert
@@ -150,21 +151,6 @@ def test_copy_of_empty():
 # Failures in the middle of an operation
 
 
-class Failure:
-    """Substitute for ``with_more`` that raises in call ``n``."""
-
-    def __init__(self, n: int, error: type[BaseException]) -> None:
-        self.real = cmt_numba._engine.forest.with_more
-        self.left, self.error, self.raised = n, error, False
-
-    def __call__(self, *arguments: Any) -> Any:
-        self.left -= 1
-        if self.left == 0:
-            self.raised = True
-            raise self.error
-        return self.real(*arguments)
-
-
 def assert_holds(tree: ContextualMemoryTree, ids: np.ndarray, keys: Any) -> None:
     """Check that a tree holds these memories, finds each of them, and holds no others."""
     tree.check_invariants()
@@ -182,20 +168,14 @@ FAILURES = [(n, error) for n in (1, 2, 3) for error in (MemoryError, KeyboardInt
 @pytest.mark.parametrize("n_trees", [1, 2])
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize(("n", "error"), FAILURES)
-def test_failing_insert(
-    monkeypatch: pytest.MonkeyPatch, n: int, error: type[BaseException], sparse: bool, n_trees: int
-):
+def test_failing_insert(n: int, error: type[BaseException], sparse: bool, n_trees: int):
     """An insert that fails leaves the memories stored before, and none of its own."""
     keys = text_like(2000, 400, 12, seed=3)
     keys = keys if sparse else keys[:, :16].toarray() + np.random.default_rng(0).normal(size=(2000, 16))
     tree = ContextualMemoryTree(n_trees=n_trees, leaf_multiplier=1.0, n_reroutes=2, n_threads=2, random_state=0)
     ids = tree.insert(keys[:100])
-    failure = Failure(n, error)
-    with monkeypatch.context() as patch:
-        patch.setattr(cmt_numba._engine.forest, "with_more", failure)
-        with pytest.raises(error):
-            tree.insert(keys[100:])
-    assert failure.raised
+    with failing("_engine.forest.with_more", error, n):
+        tree.insert(keys[100:])
     assert_holds(tree, ids, keys[:100])
     later = tree.insert(keys[100:200])
     assert later.min() > ids.max()
@@ -207,13 +187,11 @@ def test_failing_insert(
 @needs_jit
 @pytest.mark.parametrize("error", [MemoryError, KeyboardInterrupt])
 @pytest.mark.parametrize("n", [1, 2])
-def test_failing_first_insert(monkeypatch: pytest.MonkeyPatch, n: int, error: type[BaseException]):
+def test_failing_first_insert(n: int, error: type[BaseException]):
     keys = np.random.default_rng(0).normal(size=(1000, 6))
     tree = ContextualMemoryTree(leaf_multiplier=1.0, random_state=0)
-    with monkeypatch.context() as patch:
-        patch.setattr(cmt_numba._engine.forest, "with_more", Failure(n, error))
-        with pytest.raises(error):
-            tree.insert(keys)
+    with failing("_engine.forest.with_more", error, n):
+        tree.insert(keys)
     tree.check_invariants()
     assert len(tree) == 0
     assert tree.query(keys[:1]).ids.tolist() == [[-1]]
@@ -235,9 +213,7 @@ def drop_spare_room(tree: ContextualMemoryTree) -> None:
 @pytest.mark.parametrize("operation", ["reroute", "update"])
 @pytest.mark.parametrize("n_trees", [1, 2])
 @pytest.mark.parametrize(("n", "error"), [(1, MemoryError), (2, MemoryError), (1, KeyboardInterrupt)])
-def test_failing_reroutes(
-    monkeypatch: pytest.MonkeyPatch, n: int, error: type[BaseException], n_trees: int, operation: str
-):
+def test_failing_reroutes(n: int, error: type[BaseException], n_trees: int, operation: str):
     """Memories that are being moved when memory runs out are put back."""
     keys = text_like(1500, 2000, 12, seed=4)
     tree = ContextualMemoryTree(n_trees=n_trees, leaf_multiplier=1.0, n_reroutes=0, n_threads=2, random_state=0)
@@ -249,12 +225,8 @@ def test_failing_reroutes(
         parameters=tree._forest.state.parameters._replace(n_reroutes=20, leaf_multiplier=0.3),
     )
     drop_spare_room(tree)
-    failure = Failure(n, error)
-    with monkeypatch.context() as patch:
-        patch.setattr(cmt_numba._engine.forest, "with_more", failure)
-        with pytest.raises(error):
-            tree.update(queries, hits, np.ones(500)) if operation == "update" else tree.reroute(10_000)
-    assert failure.raised
+    with failing("_engine.forest.with_more", error, n):
+        tree.update(queries, hits, np.ones(500)) if operation == "update" else tree.reroute(10_000)
     assert_holds(tree, ids, keys[:1000])
     tree.update(queries, hits, np.ones(500))
     later = tree.insert(queries)
@@ -306,7 +278,7 @@ def test_queries_keep_no_arrays_that_have_grown():
     assert np.abs(tree.query(X[:20], 3, n_probes=EVERY_LEAF).scores - before.scores).max() > 0.0
 
 
-def test_what_searches_read_is_described_anew_only_when_arrays_grow(dense_keys: np.ndarray):
+def test_search_views_are_renewed_only_when_arrays_grow(dense_keys: np.ndarray):
     tree = ContextualMemoryTree(random_state=0)
     tree.insert(dense_keys)
     tree.insert(dense_keys[:1])  # may need more room

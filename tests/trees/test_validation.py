@@ -171,14 +171,14 @@ BAD_IDS: dict[str, tuple[Any, type[Exception], str]] = {
         KeyError,
         f"ids must be ids of stored memories: there is no {2**63 + 1}",
     ),
-    "repeated": ([3, 1, 3], ValueError, "ids must be distinct: 3 is named twice"),
+    "repeated": ([3, 1, 3], ValueError, "ids must be distinct: 3 occurs twice"),
     "floats": ([1.0, 2.0], TypeError, "ids must be integers, got float64"),
     "booleans": ([True, False], TypeError, "ids must be integers, got bool"),
     "strings": (["1"], TypeError, "ids must be integers, got <U1"),
     "none": (None, TypeError, "ids must be integers, got object"),
     "beyond uint64": ([2**70], TypeError, "ids must be integers, got object"),
     "two dimensions": ([[1, 2]], ValueError, "ids must have one dimension, got 2"),
-    "none at all": ([], ValueError, "ids must name at least one memory"),
+    "none at all": ([], ValueError, "ids must contain at least one id"),
 }
 
 
@@ -265,10 +265,10 @@ def test_bad_reroute(tree: ContextualMemoryTree, n: Any, error: type[Exception])
 
 
 BAD_REWARDS: dict[str, tuple[Any, type[Exception], str]] = {
-    "nan": ([0, 0, np.nan, 0, 0], ValueError, r"rewards must lie in \[0, 1\]"),
-    "infinite": ([0, 0, np.inf, 0, 0], ValueError, r"rewards must lie in \[0, 1\]"),
-    "above 1": ([0, 0, 0, 0, 1.001], ValueError, r"rewards must lie in \[0, 1\]"),
-    "below 0": ([-0.001, 0, 0, 0, 0], ValueError, r"rewards must lie in \[0, 1\]"),
+    "nan": ([0, 0, np.nan, 0, 0], ValueError, r"rewards must be between 0 and 1"),
+    "infinite": ([0, 0, np.inf, 0, 0], ValueError, r"rewards must be between 0 and 1"),
+    "above 1": ([0, 0, 0, 0, 1.001], ValueError, r"rewards must be between 0 and 1"),
+    "below 0": ([-0.001, 0, 0, 0, 0], ValueError, r"rewards must be between 0 and 1"),
     "too few": ([1.0] * 4, ValueError, r"rewards must have shape \(5,\) or \(5, 2\) like the hits, got \(4,\)"),
     "too many": (np.ones((5, 3)), ValueError, r"rewards must have shape .*got \(5, 3\)"),
     "one column": (np.ones((5, 1)), ValueError, r"rewards must have shape .*got \(5, 1\)"),
@@ -347,7 +347,7 @@ def test_hits_are_checked_before_they_are_journaled(queries: np.ndarray, what: s
 
 
 @pytest.mark.parametrize("name", ["tree", "node", "generation", "side", "probability"])
-def test_records_that_are_no_numbers(tree: ContextualMemoryTree, queries: np.ndarray, hits: Hits, name: str):
+def test_non_numeric_records(tree: ContextualMemoryTree, queries: np.ndarray, hits: Hits, name: str):
     record = hits.exploration._replace(**{name: np.full(5, "0")})
     with nothing_changes(tree), pytest.raises(TypeError, match=rf"hits\.exploration\.{name} must be"):
         tree.update(queries, hits._replace(exploration=record), np.ones(5))
@@ -381,7 +381,7 @@ def test_hits_of_another_forest(tree: ContextualMemoryTree):
     ("name", "value"),
     [("node", -5), ("node", 10**6), ("tree", 2), ("side", 7), ("probability", 0.0), ("probability", np.nan)],
 )
-def test_records_never_made(name: str, value: float):
+def test_unknown_records(name: str, value: float):
     """A record that no query can make is refused, since it would make kernels access wrong memory."""
     tree = grown_tree(sparse=False)
     queries = np.random.default_rng(7).normal(size=(100, WIDTH))

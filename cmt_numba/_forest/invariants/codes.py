@@ -21,8 +21,8 @@ def check_code_frame(state: State) -> None:
     else:
         capacity = state.keys.ids.size
         enough = codes.marks.size >= capacity and codes.values.size >= capacity * d
-        require(enough, "dense keys must have a code each")
-    require(packed.values.shape[1] == n_packed * d, "packed codes must have a mark each")
+        require(enough, "every dense key must have a code")
+    require(packed.values.shape[1] == n_packed * d, "every packed code must have a mark")
 
 
 def check_codes(state: State) -> None:
@@ -32,7 +32,7 @@ def check_codes(state: State) -> None:
         return
     codes, marks = state.codes.values[: n * d].reshape(n, d), state.codes.marks[:n]
     sensible = all_small(marks["scale"], _LARGEST_MARK) and all_small(marks["error"], _LARGEST_MARK)
-    require(sensible, "a code's scale or error is not a small number")
+    require(sensible, "the scale or the error of a code is not a small number")
     for first, stop in spans(n, max(1, _CELLS_AT_ONCE // d)):
         keys = marks["scale"][first:stop, None] * codes[first:stop]
         if state.parameters.coded:
@@ -54,13 +54,13 @@ def check_packed(state: State, t: int, leaf: np.ndarray, *, values: bool = True)
     leaf = leaf[state.leaves["packed"][t, leaf] != NONE]
     if leaf.size == 0:
         return
-    require(t > 0 and not state.parameters.sparse, f"tree {t}: a leaf names packed codes, but there are none")
+    require(t > 0 and not state.parameters.sparse, f"tree {t}: a leaf refers to packed codes, but there are none")
     first, size = state.leaves["packed"][t, leaf].astype(np.int64), state.leaves["size"][t, leaf]
     there = all_within(first, 0, n_packed) and all_within(first + size, 0, n_packed)
-    require(there, f"tree {t}: a leaf's packed codes are not there")
+    require(there, f"tree {t}: the packed codes of a leaf are missing")
     packed, codes = state.packed.values[t - 1].reshape(n_packed, d), state.codes.values.reshape(-1, d)
     for i in range(leaf.size if values else 0):
         at, slots = slice(first[i], first[i] + size[i]), state.members[t, leaf[i], : size[i]]
         same = np.array_equal(packed[at], codes[slots])
         same = same and np.array_equal(state.packed.marks[t - 1, at], state.codes.marks[slots])
-        require(same, f"tree {t}: a packed code is not its memory's")
+        require(same, f"tree {t}: a packed code differs from the code of its memory")

@@ -22,14 +22,14 @@ def check_key_frame(parameters: Any, keys: KeyArrays, *, coded: bool = False) ->
         int(keys.totals[i]) for i in (N_MEMORIES, NEXT_ID, VALUES_END, VALUES_LIVE, LONGEST)
     )
     capacity, d = keys.ids.size, parameters.n_features
-    require(1 <= d <= MOST_FEATURES, f"there cannot be keys of {d} features")
-    require(0 <= n <= min(capacity, MOST_MEMORIES), f"there cannot be {n} memories with room for {capacity}")
-    require(n <= next_id <= _MOST_IDS, f"the next id cannot be {next_id}")
-    require(0 <= longest <= d, f"a key cannot have {longest} cells")
+    require(1 <= d <= MOST_FEATURES, f"keys must have 1 to {MOST_FEATURES} features, got {d}")
+    require(0 <= n <= min(capacity, MOST_MEMORIES), f"there are {n} memories, but room for {capacity}")
+    require(n <= next_id <= _MOST_IDS, f"the next id is invalid: {next_id}")
+    require(0 <= longest <= d, f"the longest key has an invalid number of cells: {longest}")
     require(n < keys.slot_table.size, "the slot table is too small")
     if parameters.sparse:
-        require(keys.indices.size == keys.values.size, "key cells must have a feature each")
-        require(keys.spans.shape[0] == capacity, "keys must have a span each")
+        require(keys.indices.size == keys.values.size, "every cell of a key must have a feature")
+        require(keys.spans.shape[0] == capacity, "every key must have a span")
         require(0 <= live <= end <= keys.values.size, "the key store has overflowed")
     else:
         require(keys.values.size >= capacity * d or coded, "the key store is too small")
@@ -42,7 +42,7 @@ def check_keys(parameters: Any, keys: KeyArrays, *, values: bool = True) -> None
     """
     n = int(keys.totals[N_MEMORIES])
     ids = keys.ids[:n]
-    require(all_within(ids, 0, int(keys.totals[NEXT_ID]) - 1), "an id was never given out")
+    require(all_within(ids, 0, int(keys.totals[NEXT_ID]) - 1), "an id is out of range")
     check_number_table(keys.slot_table, ids, "the slot table")
     if parameters.sparse:
         _check_sparse(parameters, keys, n, values)
@@ -70,13 +70,15 @@ def _check_sparse(parameters: Any, keys: KeyArrays, n: int, with_values: bool) -
         indices, values = indices[live], values[live]
     firsts = np.cumsum(stop - start) - (stop - start)
     require(all_within(indices, 0, parameters.n_features - 1), "a key has a feature that does not exist")
-    require(rise(indices, firsts), "the features of a key do not rise")
+    require(rise(indices, firsts), "the features of a key are not in ascending order")
     require(not with_values or all_small(values, _LONGEST_VALUE), "a key is not of length 1")
 
 
 def check_scorer(parameters: Any, scorer: Any) -> None:
     """Raise InvariantError if a scorer is invalid."""
-    require(scorer.theta.size in (0, parameters.n_features), "the scorer must have a weight for each feature, or none")
+    require(
+        scorer.theta.size in (0, parameters.n_features), "the scorer must have one weight per feature, or no weights"
+    )
     require(all_finite(scorer.theta), "the scorer has a weight that is not finite")
     squares = scorer.squares
-    require(all_finite(squares) and bool(np.all(squares >= 0)), "the scorer has a sum of squares that is negative")
+    require(all_finite(squares) and bool(np.all(squares >= 0)), "a sum of squares of the scorer is negative")

@@ -24,12 +24,12 @@ def check_model_frame(state: Any, n_trees: int = 1) -> None:
     """
     d, n_nodes = state.parameters.n_features, state.nodes.shape[1]
     sparse, counters = state.parameters.sparse, state.counters
-    require(counters.shape[0] == state.nodes.shape[0] == n_trees, "there must be counters for each tree")
-    require(state.routers.weights.shape[1] == (0 if sparse else n_nodes * 2 * d), "dense models must have room each")
+    require(counters.shape[0] == state.nodes.shape[0] == n_trees, "every tree must have counters")
+    require(state.routers.weights.shape[1] == (0 if sparse else n_nodes * 2 * d), "every dense model must have room")
     require(sparse or state.routers.table.shape[1] == 0, "dense models have no tables")
-    require(all_within(counters[:, NODES_END], 0, n_nodes), "the end of the nodes lies outside of them")
+    require(all_within(counters[:, NODES_END], 0, n_nodes), "the end of the nodes is out of range")
     n_cells = state.routers.table.shape[1]
-    require(all_within(counters[:, TABLES_END], 0, n_cells), "the end of the tables lies outside of them")
+    require(all_within(counters[:, TABLES_END], 0, n_cells), "the end of the tables is out of range")
 
 
 def check_models(state: Any, t: int, used: np.ndarray, what: str, *, sums: bool = False) -> None:
@@ -57,7 +57,7 @@ def _check_tables(state: Any, t: int, used: np.ndarray, what: str, sums: bool) -
     nodes, end = state.nodes[t], int(state.counters[t, TABLES_END])
     bits = nodes["table_bits"][used].astype(np.int64)
     owners, bits = used[bits != 0], bits[bits != 0]
-    require(all_within(bits, SMALLEST_TABLE_BITS, _LARGEST_TABLE_BITS), f"{what}: there is no table of that size")
+    require(all_within(bits, SMALLEST_TABLE_BITS, _LARGEST_TABLE_BITS), f"{what}: a table has an invalid size")
     starts = nodes["table_start"][owners].astype(np.int64) << SMALLEST_TABLE_BITS
     free_starts, free_bits = _free_tables(state, t, what)
     all_starts, all_bits = np.concatenate([starts, free_starts]), np.concatenate([bits, free_bits])
@@ -65,7 +65,7 @@ def _check_tables(state: Any, t: int, used: np.ndarray, what: str, sums: bool) -
     ends = all_starts[order] + (1 << all_bits[order])
     expected = np.concatenate([np.zeros(1, np.int64), ends])
     require(np.array_equal(expected[:-1], all_starts[order]), f"{what}: tables overlap or leave a gap")
-    require(int(expected[-1]) == end, f"{what}: a table is lost")
+    require(int(expected[-1]) == end, f"{what}: a table is missing")
     for first, size, rows in _alike(starts, bits, owners):
         _check_cells(state, t, first, size, rows, what, sums)
 
@@ -80,7 +80,7 @@ def _free_tables(state: Any, t: int, what: str) -> tuple[np.ndarray, np.ndarray]
         while start != NONE:
             left -= 1 << bits
             within = bits >= SMALLEST_TABLE_BITS and 0 <= start <= end - (1 << bits) and left >= 0
-            require(within, f"{what}: a list of free tables is broken")
+            require(within, f"{what}: a list of free tables is invalid")
             starts.append(start)
             all_bits.append(bits)
             link = int(table[start]["feature"])
@@ -106,15 +106,17 @@ def _check_cells(state: Any, t: int, starts: np.ndarray, size: int, owners: np.n
     features = np.ascontiguousarray(cells["feature"])
     occupied = features != NONE
     counts = np.count_nonzero(occupied, axis=1)
-    require(np.array_equal(counts, state.nodes[t]["table_used"][owners]), f"{what}: a table miscounts its features")
+    require(
+        np.array_equal(counts, state.nodes[t]["table_used"][owners]), f"{what}: a table counts its features wrongly"
+    )
     require(bool(np.all(4 * counts <= 3 * size)), f"{what}: a table is too full")
     require(
         all_within(features[occupied], 0, state.parameters.n_features - 1),
-        f"{what}: a table holds a feature that does not exist",
+        f"{what}: a table has a feature that does not exist",
     )
     ordered = np.sort(features, axis=1)
     twice = (ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] != NONE)
-    require(not twice.any(), f"{what}: a table holds a feature twice")
+    require(not twice.any(), f"{what}: a table has a feature twice")
     check_runs(occupied, home_of_feature(features, size.bit_length() - 1), f"{what}: a table")
     require(all_finite(cells["weight"]), f"{what}: a model's weight is not finite")
     require(not cells["weight"][~occupied].any(), f"{what}: an empty cell of a table has a weight")

@@ -9,17 +9,17 @@ from .numbers import all_within
 
 def check_link_frame(near: np.ndarray, n: int) -> None:
     """Raise InvariantError if a link of ``n`` memories leads to no memory."""
-    require(all_within(near[:n], int(NONE), n - 1), "a link is with no memory")
+    require(all_within(near[:n], int(NONE), n - 1), "a link leads to no memory")
 
 
 def check_links(near: np.ndarray, n: int) -> None:
     """Raise InvariantError unless the links of ``n`` memories are symmetric."""
     check_link_frame(near, n)
     here, there = near[:n], near[:n] != NONE
-    require(bool(np.all(near[n:] == NONE)), "what is no memory has links")
-    require(bool(np.all(there[:, :-1] >= there[:, 1:])), "links must come one behind the other")
+    require(bool(np.all(near[n:] == NONE)), "an unused slot has links")
+    require(bool(np.all(there[:, :-1] >= there[:, 1:])), "the links of a memory must be contiguous")
     slots, others = np.nonzero(there)[0], here[there].astype(np.int64)
     require(bool(np.all(slots != others)), "a memory is linked with itself")
     pairs, mirrored = np.sort(slots * n + others), np.sort(others * n + slots)
     require(bool(np.all(pairs[1:] > pairs[:-1])), "two memories are linked twice")
-    require(np.array_equal(pairs, mirrored), "a link is known to one of two memories only")
+    require(np.array_equal(pairs, mirrored), "a link is stored with only one of its two memories")

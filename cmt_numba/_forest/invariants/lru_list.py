@@ -13,12 +13,12 @@ from .numbers import all_within
 def check_recency(recency: Recency, n: int) -> None:
     """Raise InvariantError unless a list contains each of the first ``n`` slots once, and no other slots."""
     check_layout(recency)
-    require(recency.totals[LENGTH] == n <= recency.before.size, "the order of memories does not list each of them")
+    require(recency.totals[LENGTH] == n <= recency.before.size, "the order of memories does not list every memory")
     inside = all_within(recency.after[:n], -1, n - 1) and all_within(recency.totals[FIRST : FIRST + 1], -1, n - 1)
     require(inside, "the order of memories has a link to one that does not exist")
     order = np.empty(n, np.int64)
     list_first(recency, order)
-    require(np.array_equal(np.sort(order), np.arange(n)), "the order of memories does not list each of them")
+    require(np.array_equal(np.sort(order), np.arange(n)), "the order of memories does not list every memory")
     again = new_recency(order, recency.before.size)
     same = all(np.array_equal(one, other) for one, other in zip(again, recency, strict=True))
     require(same, "the order of memories differs from back to front")
@@ -27,6 +27,6 @@ def check_recency(recency: Recency, n: int) -> None:
 def check_order(order: Any, n: int) -> np.ndarray:
     """Return an order of ``n`` memories as int64. Raises InvariantError if it is not a permutation."""
     there = isinstance(order, np.ndarray) and order.dtype == np.int32 and order.shape == (n,)
-    require(there, f"there must be an order of {n} memories")
-    require(np.array_equal(np.sort(order), np.arange(n)), "the order of memories does not list each of them")
+    require(there, f"the order must list {n} memories")
+    require(np.array_equal(np.sort(order), np.arange(n)), "the order of memories does not list every memory")
     return np.asarray(order, np.int64)

@@ -53,11 +53,11 @@ def check_number_table(table: np.ndarray, keys: np.ndarray, what: str, *, featur
         Whether keys are features, rather than ids.
     """
     n, size = keys.size, table.size
-    require(size > 0 and size & (size - 1) == 0, f"the size of {what} is no power of two")
+    require(size > 0 and size & (size - 1) == 0, f"the size of {what} is not a power of two")
     occupied = table != NONE
     places = table[occupied]
     require(places.size == n, f"{what} holds {places.size} entries, but there are {n}")
-    require(n == 0 or (places.min() >= 0 and places.max() < n), f"{what} leads to what does not exist")
+    require(n == 0 or (places.min() >= 0 and places.max() < n), f"{what} leads to an entry that does not exist")
     require(bool(np.all(np.bincount(places, minlength=n) == 1)), f"{what} leads to one entry twice")
     ordered = np.sort(keys)
     require(bool(np.all(ordered[1:] != ordered[:-1])), f"{what} has two entries for one key")

@@ -44,14 +44,14 @@ def levels(state: State, t: int) -> list[np.ndarray]:
     n_left = int(counters[NODES_END] + counters[LEAVES_END])
     while level.size:
         n_left -= level.size
-        require(n_left >= 0, f"tree {t}: a place can be reached twice")
+        require(n_left >= 0, f"tree {t}: a place is reachable twice")
         internal, leaf = level[level >= 0], ~level[level < 0]
         require(np.all(internal < counters[NODES_END]), f"tree {t}: a link to a node that does not exist")
         require(np.all(leaf < counters[LEAVES_END]), f"tree {t}: a link to a leaf that does not exist")
         named = np.empty(level.size, np.int64)
         named[level >= 0] = nodes["parent"][internal]
         named[level < 0] = leaves["parent"][leaf]
-        require(np.array_equal(named, parents), f"tree {t}: a place does not name its parent")
+        require(np.array_equal(named, parents), f"tree {t}: a place has the wrong parent")
         result.append(level.astype(np.int64))
         level = nodes["child"][internal].reshape(-1)
         parents = np.repeat(internal, 2)
@@ -129,14 +129,14 @@ def check_frame(state: State) -> None:
     check_code_frame(state)
     check_model_frame(state, n_trees)
     n = int(keys.totals[N_MEMORIES])
-    require(state.leaf_of.shape[1] >= n, "memories must have a leaf each")
-    require(all_within(counters[:, LEAVES_END], 1, state.leaves.shape[1]), "the end of the leaves lies outside of them")
+    require(state.leaf_of.shape[1] >= n, "every memory must have a leaf")
+    require(all_within(counters[:, LEAVES_END], 1, state.leaves.shape[1]), "the end of the leaves is out of range")
     width = state.members.shape[2]
     require(width >= _leaf_limit(parameters.leaf_multiplier, n), f"leaves have no room for c log2({n}) memories")
     for t in range(n_trees):
         require(counters[t, COUNT] == n, f"tree {t}: holds {counters[t, COUNT]} memories of {n}")
         at_rest = counters[t, MOVING_SLOT] == NONE and counters[t, REROUTES_LEFT] == 0
-        require(at_rest, f"tree {t}: a step is unfinished")
+        require(at_rest, f"tree {t}: an insert is unfinished")
 
 
 def _check_leaves(state: State, t: int, places: list[np.ndarray], values: bool) -> None:
@@ -152,7 +152,7 @@ def _check_leaves(state: State, t: int, places: list[np.ndarray], values: bool) 
     known = members.size == n and all_within(members, 0, n - 1)
     require(known and np.all(np.bincount(members) == 1), f"tree {t}: not every memory is in exactly one leaf")
     holder = np.repeat(leaf, size)
-    require(np.array_equal(state.leaf_of[t, members], holder), f"tree {t}: a memory names another leaf than its own")
+    require(np.array_equal(state.leaf_of[t, members], holder), f"tree {t}: a memory has the wrong leaf")
     check_packed(state, t, leaf, values=values)
 
 
@@ -176,13 +176,13 @@ def _check_free_lists(state: State, t: int, places: list[np.ndarray]) -> None:
         end = int(state.counters[t, end])
         free = _linked(links, int(state.counters[t, head]), end, f"tree {t}: the {name} free list")
         rows = np.concatenate([live, free])
-        require(np.array_equal(np.sort(rows), np.arange(end)), f"tree {t}: a {name} is lost or used twice")
+        require(np.array_equal(np.sort(rows), np.arange(end)), f"tree {t}: a {name} is missing or used twice")
 
 
 def _linked(links: np.ndarray, head: int, most: int, what: str) -> np.ndarray:
     rows: list[int] = []
     while head != NONE:
-        require(0 <= head < most and len(rows) < most, f"{what} is broken")
+        require(0 <= head < most and len(rows) < most, f"{what} is invalid")
         rows.append(head)
         head = int(links[head])
     return np.array(rows, np.int64)
@@ -194,10 +194,10 @@ def _check_routers(state: State, t: int, places: list[np.ndarray], values: bool)
     nodes = state.nodes[t]
     unused = np.ones(nodes.size, np.bool_)
     unused[internal] = False
-    require(not nodes["table_bits"][unused].any(), f"tree {t}: a node that is not in use has a table")
+    require(not nodes["table_bits"][unused].any(), f"tree {t}: an unused node has a table")
     examples, mistakes = nodes["examples"][internal], nodes["mistakes"][internal]
     counted = np.all(mistakes <= examples) and not np.any(mistakes < 0)
-    require(counted, f"tree {t}: a node miscounts its router's mistakes")
-    require(not np.any(nodes["departed"][internal] < 0), f"tree {t}: a node miscounts the memories that have gone")
+    require(counted, f"tree {t}: a node counts the mistakes of its router wrongly")
+    require(not np.any(nodes["departed"][internal] < 0), f"tree {t}: a node counts the removed memories wrongly")
     if values or state.parameters.sparse:
         check_models(state, t, internal, f"tree {t}")

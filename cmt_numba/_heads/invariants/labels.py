@@ -29,27 +29,27 @@ def check_head_frame(head: Head, n_labels: int) -> None:
     Reads only ``counters`` and a few entries of other arrays.
     """
     d, sparse = head.parameters.n_features, head.parameters.sparse
-    require(head.parameters.loss in HEAD_LOSSES.values(), "the head has learned by a loss that is not known")
+    require(head.parameters.loss in HEAD_LOSSES.values(), "the loss of the head is unknown")
     require(0.0 < head.parameters.learning_rate <= 1e6, "the head's learning rate is out of range")
     check_layout(head, {"trees": 1})
     check_model_frame(head)
-    require(head.counters[0, NODES_END] == n_labels, f"the head must have a scorer for each of {n_labels} labels")
+    require(head.counters[0, NODES_END] == n_labels, f"the head must have {n_labels} scorers, one per label")
     digest, postings, common = head.digest, head.postings, head.common
     listed = digest.features.size > 0
-    require(digest.offsets.size == (n_labels + 1 if listed else digest.offsets.size), "the digest misses a label")
-    require(sparse or not listed, "the digest of a dense head has no lists")
-    require(digest.halves.size == 0 or not sparse, "the digest of a sparse head has only lists")
-    require(digest.halves.size == 0 or digest.halves.shape == (n_labels, d), "the digest misses a label or feature")
-    require(are_ends(digest.offsets, digest.features.size), "the digest is cut off")
+    require(digest.offsets.size == (n_labels + 1 if listed else digest.offsets.size), "the digest lacks a label")
+    require(sparse or not listed, "the digest of a dense head must not have lists")
+    require(digest.halves.size == 0 or not sparse, "the digest of a sparse head must have only lists")
+    require(digest.halves.size == 0 or digest.halves.shape == (n_labels, d), "the digest lacks a label or a feature")
+    require(are_ends(digest.offsets, digest.features.size), "the digest is truncated")
     indexed = postings.n_labels > 0
     require(0 <= postings.n_labels <= n_labels, "the index has labels that do not exist")
-    require(sparse or not indexed, "a dense head has no index")
-    require(postings.offsets.size == (d + 1 if indexed else 1), "the index must have a list for each feature")
-    require(are_ends(postings.offsets, postings.labels.size), "the index is cut off")
+    require(sparse or not indexed, "a dense head must not have an index")
+    require(postings.offsets.size == (d + 1 if indexed else 1), "the index must have one list per feature")
+    require(are_ends(postings.offsets, postings.labels.size), "the index is truncated")
     require(common.labels.size <= n_labels, "there are too many common labels")
     lengths = (1, d + 1) if sparse else (1,)
     require(common.offsets.size in lengths, "common labels must have a list for each feature, or none if dense")
-    require(are_ends(common.offsets, common.places.size), "the lists of common labels are cut off")
+    require(are_ends(common.offsets, common.places.size), "the lists of common labels are truncated")
 
 
 def are_ends(offsets: np.ndarray, n_entries: int) -> bool:
@@ -67,7 +67,7 @@ def check_head(head: Head, n_labels: int) -> None:
     _check_common(head.common, n_labels)
     gaps = head.gaps
     require(all_finite(gaps) and bool(np.all(gaps >= 0)), "a gap is negative")
-    require(gaps[0] > 0 or gaps[1] == 0, "there are gaps of no examples")
+    require(gaps[0] > 0 or gaps[1] == 0, "there are gaps without examples")
 
 
 def _check_digest(digest: Digest, n_features: int) -> None:
@@ -97,7 +97,7 @@ def check_example_frame(examples: StoredExamples) -> None:
     """Raise InvariantError unless the arrays of stored examples have the right kinds and sizes."""
     check_layout(examples)
     check_key_frame(examples.parameters, examples.keys)
-    require(examples.label_of.size >= examples.keys.totals[N_MEMORIES], "examples must have a label each")
+    require(examples.label_of.size >= examples.keys.totals[N_MEMORIES], "every example must have a label")
 
 
 def check_examples(examples: StoredExamples, n_labels: int) -> None:
@@ -105,17 +105,23 @@ def check_examples(examples: StoredExamples, n_labels: int) -> None:
     check_example_frame(examples)
     check_keys(examples.parameters, examples.keys)
     n = int(examples.keys.totals[N_MEMORIES])
-    require(np.unique(examples.keys.ids[:n]).size == n, "two examples have one id")
+    require(np.unique(examples.keys.ids[:n]).size == n, "two examples have the same id")
     label_of, next_of, first_of = examples.label_of[:n], examples.next_of[:n], examples.first_of
     require(all_within(label_of, 0, n_labels - 1), "an example has a label that does not exist")
     require(n == 0 or int(label_of.max()) < first_of.size, "a label has no list of examples")
     # Lists lead from newer examples to older ones, so they end.
-    require(bool(np.all((next_of >= NONE) & (next_of < np.arange(n)))), "a list of examples is broken")
-    require(all_within(first_of, int(NONE), n - 1), "a list of examples is broken")
+    require(bool(np.all((next_of >= NONE) & (next_of < np.arange(n)))), "a list of examples is invalid")
+    require(all_within(first_of, int(NONE), n - 1), "a list of examples is invalid")
     labels = np.flatnonzero(first_of != NONE)
-    require(np.array_equal(label_of[first_of[labels]], labels), "a label's list begins with another's example")
+    require(
+        np.array_equal(label_of[first_of[labels]], labels),
+        "the list of a label begins with an example of another label",
+    )
     followed = np.flatnonzero(next_of != NONE)
-    require(np.array_equal(label_of[next_of[followed]], label_of[followed]), "a label's list goes on with another's")
+    require(
+        np.array_equal(label_of[next_of[followed]], label_of[followed]),
+        "the list of a label continues with an example of another label",
+    )
     listed = np.bincount(np.concatenate([first_of[labels], next_of[followed]]), minlength=n)
     require(bool(np.all(listed == 1)), "an example is in no list, or twice")
 
@@ -129,6 +135,7 @@ def check_duals(duals: StoredDuals, n_examples: int, n_labels: int, *, thorough:
             not duals.weights[min(n, n_examples) :].any(), "there are dual variables of examples that are not stored"
         )
         require(
-            all_within(duals.competitors, int(NONE), n_labels - 1), "an example competes with a label that has gone"
+            all_within(duals.competitors, int(NONE), n_labels - 1),
+            "an example competes with a label that does not exist",
         )
         require(all_finite(duals.weights) and bool(np.all(duals.weights >= 0)), "a dual variable is negative")

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..._validation import check_choice, check_integer, check_real
+from ..._validation import check_choice, check_entries, check_integer, check_real
 from .._checks import check_rewards, generator_of, numbers
 from . import _intervals
 from ._intervals import METHODS
@@ -100,7 +100,7 @@ class Estimate:
         check_choice("method", method, METHODS)
         confidence = check_real("confidence", confidence, 0.0, 1.0, above=True)
         if confidence == 1.0:
-            raise ValueError("confidence must be below 1: no interval is certain to hold the value")
+            raise ValueError("confidence must be below 1, got {confidence}")
         n_resamples = check_integer("n_resamples", n_resamples, 1)
         if self.terms.size < 2:
             raise ValueError("an interval needs at least two rows")
@@ -140,7 +140,7 @@ class Estimate:
         """
         error = (1.0 - check_real("confidence", confidence, 0.0, 1.0, above=True)) / 2.0
         if error == 0.0:
-            raise ValueError("confidence must be below 1: no interval is certain to hold the value")
+            raise ValueError("confidence must be below 1, got {confidence}")
         below, above = self._checked_sides("betting")
         assert self.reward_range is not None
         low, high = self.reward_range
@@ -421,8 +421,7 @@ def _corrections(
     model = []
     for name, values in (("expected", expected), ("expected_of_target", expected_of_target)):
         array = numbers(name, values, 1)
-        if array.size != weights.size:
-            raise ValueError(f"{name} must have {weights.size} entries, one for each row, got {array.size}")
+        check_entries(name, array.size, weights.size, "rows")
         model.append(array)
     return rewards, weights, rewards - model[0], model[1]
 

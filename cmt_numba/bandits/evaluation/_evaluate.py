@@ -213,7 +213,7 @@ def _of_chosen(actions: np.ndarray, choices: Choices) -> np.ndarray:
     rows = np.repeat(np.arange(actions.size), choices.sizes)
     same = choices.actions == actions[rows]
     if np.unique(rows[same]).size < actions.size:
-        raise ValueError("policy must return actions that are allowed")
+        raise ValueError("policy must return allowed actions")
     probabilities = np.zeros(choices.shape)
     probabilities.reshape(-1)[choices.places[same] - choices.places.min() // choices.shape[1] * choices.shape[1]] = 1.0
     return probabilities
@@ -261,14 +261,14 @@ def evaluate(
     """
     if isinstance(policy, dict):
         if not policy:
-            raise ValueError("policy must name at least one policy")
+            raise ValueError("policy must contain at least one policy")
         options: dict[str, Any] = {"propensities": propensities, "expected": expected, "tau": tau}
         options |= {"threshold": threshold, "reward_range": reward_range}
         return PolicyComparison({str(name): evaluate(one, log, **options) for name, one in policy.items()})
     tau = check_real("tau", tau, 0.0, 1.0)
     given = log.propensities if propensities is None else numbers("propensities", propensities, 1)
     if given is None:
-        raise ValueError("propensities must be part of the log, or given: see estimate_propensities")
+        raise ValueError("propensities must be in the log or passed: estimate_propensities computes them")
     choices = log.choices()
     acts = hasattr(policy, "probabilities") or callable(policy)
     probabilities = target_probabilities(policy, log) if acts else numbers("policy", policy, 2)
@@ -285,7 +285,7 @@ def evaluate(
     if expected is not None:
         model = numbers("expected", expected, 2)
         if model.shape != choices.shape:
-            raise ValueError(f"expected must be of shape {choices.shape}, got {model.shape}")
+            raise ValueError(f"expected must have shape {choices.shape}, got {model.shape}")
         logged, of_target = model.reshape(-1)[at], (probabilities * model).sum(axis=1)
         columns = (log.rewards, given, target, logged, of_target)
         estimates["dm"] = direct_method(of_target, reward_range=reward_range)

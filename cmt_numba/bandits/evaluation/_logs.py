@@ -107,7 +107,7 @@ class Log:
         return int(self.actions.size)
 
     def numbers_of(self, actions: Any) -> np.ndarray:
-        """Return the numbers of actions that are given by number or by name.
+        """Convert actions, given by number or by name, to numbers.
 
         Raises
         ------
@@ -119,7 +119,7 @@ class Log:
         places = {str(name): i for i, name in enumerate(self.arms or ())}
         unknown = [name for name in np.ravel(actions) if str(name) not in places]
         if unknown:
-            raise ValueError(f"actions must be numbers, or names in arms, which {unknown[0]!r:.40} is not")
+            raise ValueError(f"actions must be numbers or names in arms, got {unknown[0]!r:.40}")
         return np.array([places[str(name)] for name in np.ravel(actions)], np.int64)
 
     def choices(self) -> Choices:

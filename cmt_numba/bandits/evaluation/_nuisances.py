@@ -46,7 +46,7 @@ def estimate_propensities(log: Log, method: str = "ridge", *, regularization: fl
     check_choice("method", method, METHODS)
     regularization = check_real("regularization", regularization, 0.0, 1e9, above=True)
     if log.contexts is None and method != "frequency":
-        raise ValueError(f'contexts must be part of the log for method={method!r}: use method="frequency"')
+        raise ValueError(f'the log must have contexts for method={method!r}: use method="frequency"')
     propensities = np.empty(len(log))
     for first, stop in _stretches(log):
         actions = log.actions[first:stop]
@@ -136,7 +136,7 @@ def estimate_rewards(
         If an argument is invalid, or the log has no contexts.
     """
     if log.contexts is None:
-        raise ValueError("contexts must be part of the log to model rewards")
+        raise ValueError("the log must have contexts to model rewards")
     regularization = check_real("regularization", regularization, 1e-9, 1e9)
     n_folds = check_integer("n_folds", n_folds, 1, max(1, len(log)))
     folds = generator_of(random_state, "folds").permutation(len(log)) % n_folds

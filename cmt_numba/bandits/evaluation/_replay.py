@@ -89,7 +89,7 @@ def replay(policy: Any, log: Log, *, learn: bool = True, n_rewards: int | None =
 
 
 def _usable(log: Log, rng: np.random.Generator) -> np.ndarray:
-    """Return a mask of the rows that may be kept, in which all actions are equally frequent, as in a uniform log."""
+    """Return the rows that may be kept so that all actions are equally frequent, as in a uniform log."""
     if log.propensities is None or np.ptp(log.propensities) <= 1e-12:
         return np.ones(len(log), np.bool_)
     usable: np.ndarray = rng.random(len(log)) * log.propensities < log.propensities.min()

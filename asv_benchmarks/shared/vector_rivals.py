@@ -1,0 +1,93 @@
+"""Other libraries' indexes of vectors, each with the settings to try."""
+
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .commands import timed
+from .vectors import K, file_of, graph_of
+
+Search = Callable[[np.ndarray], Any]
+
+
+class Rival(NamedTuple):
+    """An index, the seconds to build it, and its searches from the fastest to the slowest."""
+
+    name: str
+    seconds: float
+    searches: Iterator[tuple[str, Search]]
+
+
+def rivals_of(X: np.ndarray) -> Iterator[Rival]:
+    """Yield the installed rivals with an index of the rows of ``X``, which have unit length."""
+    if find_spec("faiss"):
+        for kind, factors in (("SQ8", (1,)), (f"PQ{X.shape[1] // 4}x4fs,RFlat", (4, 10))):
+            yield Rival(f"faiss IVF,{kind}", *_of_faiss(X, kind, factors))
+    if find_spec("hnswlib"):
+        graph, seconds = graph_of(X)
+        yield Rival("hnswlib", seconds, _of_graph(graph))
+    if find_spec("scann"):
+        yield Rival("ScaNN", *_of_scann(X))
+    if find_spec("svs"):
+        yield Rival("SVS", *_of_svs(X))
+
+
+def _of_faiss(X: np.ndarray, kind: str, factors: tuple[int, ...]) -> tuple[float, Iterator[tuple[str, Search]]]:
+    import faiss  # type: ignore[import-not-found]
+
+    index, seconds = file_of(X, kind)
+
+    def searches() -> Iterator[tuple[str, Search]]:
+        for n_probes in (1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 192, 256, 512):
+            for factor in factors:
+                faiss.extract_index_ivf(index).nprobe = n_probes
+                if len(factors) > 1:
+                    index.k_factor = factor
+                yield f"{n_probes} lists, {factor}", lambda some: index.search(some, K)[1]
+
+    return seconds, searches()
+
+
+def _of_graph(graph: Any) -> Iterator[tuple[str, Search]]:
+    for ef in (10, 15, 20, 30, 40, 60, 80, 120, 160, 240, 400):
+        graph.set_ef(ef)
+        yield f"ef {ef}", lambda some: graph.knn_query(some, K, num_threads=1)[0]
+
+
+def _of_scann(X: np.ndarray) -> tuple[float, Iterator[tuple[str, Search]]]:
+    import scann  # type: ignore[import-not-found]
+
+    builder = scann.scann_ops_pybind.builder(X, K, "dot_product")
+    builder = builder.tree(int(2 * np.sqrt(len(X))), 20, training_sample_size=len(X))
+    builder = builder.score_ah(2, anisotropic_quantization_threshold=0.2).reorder(100)
+    index, seconds = timed(builder.build)
+
+    def searches() -> Iterator[tuple[str, Search]]:
+        for n_leaves in (1, 2, 4, 8, 16, 32, 64, 128, 256):
+            for n_more in (40, 150):
+                how = {"leaves_to_search": n_leaves, "pre_reorder_num_neighbors": n_more}
+
+                def search(some: np.ndarray, how: dict[str, int] = how) -> Any:
+                    if len(some) == 1:
+                        return index.search(some[0], **how)[0][None]
+                    return index.search_batched(some, **how)[0]
+
+                yield f"{n_leaves} leaves, {n_more}", search
+
+    return seconds, searches()
+
+
+def _of_svs(X: np.ndarray) -> tuple[float, Iterator[tuple[str, Search]]]:
+    import svs  # type: ignore[import-not-found]
+
+    how = svs.VamanaBuildParameters(graph_max_degree=32, window_size=64, alpha=0.95)
+    index, seconds = timed(lambda: svs.Vamana.build(how, X, svs.DistanceType.MIP, num_threads=1))
+
+    def searches() -> Iterator[tuple[str, Search]]:
+        for size in (10, 15, 20, 30, 40, 60, 80, 120, 200, 400):
+            index.search_window_size = size
+            yield f"window {size}", lambda some: index.search(some, K)[0]
+
+    return seconds, searches()

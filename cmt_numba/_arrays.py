@@ -1,0 +1,32 @@
+"""Conversions of array-likes that need no kernels, so that reading files does not import Numba."""
+
+from typing import Any
+
+import numpy as np
+
+
+def unmasked(name: str, value: Any) -> Any:
+    """Return an array-like unchanged if it has no masked entries.
+
+    Raises
+    ------
+    ValueError
+        If it has masked entries: the values below the mask would be taken for real.
+    """
+    if type(value) is not np.ndarray and np.ma.is_masked(value):
+        raise ValueError(f"{name} must not have masked entries: fill them in or remove them")
+    return value
+
+
+def label_array(name: str, labels: Any) -> np.ndarray:
+    """Return labels as an array without changing any.
+
+    NumPy's string arrays drop trailing NUL characters, so lists with such strings become arrays of objects.
+    """
+    array = np.asarray(unmasked(name, labels))
+    if array.dtype.kind == "U" and not hasattr(labels, "dtype"):
+        objects = np.asarray(labels, object)
+        ends_in_nul = (isinstance(label, str) and label.endswith("\0") for label in objects.flat)
+        if objects.shape == array.shape and any(ends_in_nul):
+            return objects
+    return array

@@ -1,0 +1,223 @@
+"""Cluster lists of stored vectors of unit length, which follow changes of the vectors.
+
+A vector is in the list of its nearest center. Its position, a *place*, is a row of a tile. Only the first tile of a
+list may have free places. The vectors are identified by their slots, and the lists copy their codes.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from .._forest import NONE, Codes, InvariantError, require
+from .._jit import FEATURES_OF_A_WORD, TILE, Tiles, inner, kernel
+from .coded_lists import CodedLists
+from .landmarks import Centers
+from .list_search import Landmarks
+
+_BYTES = FEATURES_OF_A_WORD * TILE  # of a group of features in a tile
+
+# Entries of ``ListedVectors.totals``.
+_N_TILES = 0  # tiles in use or free again
+_FREE = 1  # the first free tile, NONE if there is none
+
+
+class ListedVectors(NamedTuple):
+    """The members of cluster lists."""
+
+    heads: np.ndarray  # int64 (n_lists,), as in :class:`CodedLists`
+    nexts: np.ndarray  # int64 (n_tiles,), also the tile after each free tile
+    labels: np.ndarray  # int64 (32 * n_tiles,): slots
+    tiles: Tiles
+    sizes: np.ndarray  # int64 (n_lists,)
+    list_of: np.ndarray  # int32 (n_tiles,): the list of each tile
+    places: np.ndarray  # int32: the place of each slot, NONE if it is in no list
+    totals: np.ndarray  # int64 (2,)
+
+
+@inner
+def _write_code(vectors, codes, n_features, slot, place, zero):
+    """Copy a code into a tile."""
+    n_groups = (n_features + FEATURES_OF_A_WORD - 1) // FEATURES_OF_A_WORD
+    at = (place // TILE) * n_groups * _BYTES + (place % TILE) * FEATURES_OF_A_WORD
+    total = np.int64(0)
+    for f in range(n_features):
+        code = codes.values[slot * n_features + f]
+        vectors.tiles.codes[at + (f // FEATURES_OF_A_WORD) * _BYTES + f % FEATURES_OF_A_WORD] = code
+        total += np.int64(code)
+    vectors.tiles.starts[place] = np.int32(-zero * total)
+    vectors.tiles.scales[place] = codes.marks[slot]["scale"]
+    vectors.tiles.added[place] = codes.marks[slot]["error"]
+    vectors.labels[place] = slot
+    vectors.places[slot] = place
+
+
+@kernel
+def enter_slots(vectors, codes, n_features, slots, list_of, zero):
+    """Enter slots into the lists ``list_of``, one for each. They must be in no list. Writes ``vectors``."""
+    for i in range(slots.size):
+        j = list_of[i]
+        free = vectors.sizes[j] % TILE
+        if free == 0:
+            tile = vectors.totals[_FREE]
+            if tile == NONE:
+                tile = vectors.totals[_N_TILES]
+                vectors.totals[_N_TILES] = tile + 1
+                for place in range(tile * TILE, (tile + 1) * TILE):
+                    vectors.labels[place] = NONE
+                    vectors.tiles.added[place] = -np.inf
+            else:
+                vectors.totals[_FREE] = vectors.nexts[tile]
+            vectors.nexts[tile] = vectors.heads[j]
+            vectors.list_of[tile] = j
+            vectors.heads[j] = tile
+        _write_code(vectors, codes, n_features, slots[i], vectors.heads[j] * TILE + free, zero)
+        vectors.sizes[j] += 1
+
+
+@inner
+def _move(vectors, n_features, source, target):
+    """Move a vector to another place."""
+    n_groups = (n_features + FEATURES_OF_A_WORD - 1) // FEATURES_OF_A_WORD
+    a = (source // TILE) * n_groups * _BYTES + (source % TILE) * FEATURES_OF_A_WORD
+    b = (target // TILE) * n_groups * _BYTES + (target % TILE) * FEATURES_OF_A_WORD
+    for group in range(n_groups):
+        for i in range(FEATURES_OF_A_WORD):
+            vectors.tiles.codes[b + group * _BYTES + i] = vectors.tiles.codes[a + group * _BYTES + i]
+    vectors.tiles.starts[target] = vectors.tiles.starts[source]
+    vectors.tiles.scales[target] = vectors.tiles.scales[source]
+    vectors.tiles.added[target] = vectors.tiles.added[source]
+    vectors.labels[target] = vectors.labels[source]
+    vectors.places[vectors.labels[target]] = target
+
+
+@kernel
+def withdraw_slots(vectors, n_features, slots):
+    """Take slots out of their lists, and move the last vector of each list into the gap. Writes ``vectors``."""
+    for i in range(slots.size):
+        place = np.int64(vectors.places[slots[i]])
+        if place == NONE:
+            continue
+        j = vectors.list_of[place // TILE]
+        vectors.sizes[j] -= 1
+        head = vectors.heads[j]
+        last = head * TILE + vectors.sizes[j] % TILE
+        if last != place:
+            _move(vectors, n_features, last, place)
+        vectors.labels[last] = NONE
+        vectors.tiles.added[last] = -np.inf
+        vectors.places[slots[i]] = NONE
+        if vectors.sizes[j] % TILE == 0:
+            vectors.heads[j] = vectors.nexts[head]
+            vectors.nexts[head] = vectors.totals[_FREE]
+            vectors.totals[_FREE] = head
+
+
+class VectorLists:
+    """Cluster lists of the dense keys of a forest.
+
+    The slots ``0 .. n_listed`` are in lists. Searches may use them when ``is_complete`` is set. Twice as many
+    entries fit as there are memories at first. Later the centers fit worse, and new lists are needed.
+
+    Parameters
+    ----------
+    centers : Centers
+        The centers of the lists.
+    n_memories : int
+        The number of memories.
+    zero : int
+        The code for 0 in queries.
+    """
+
+    def __init__(self, centers: Centers, n_memories: int, zero: int) -> None:
+        n_lists, d = centers.vectors.shape
+        self.centers, self.n_features, self.n_built, self.zero = centers, d, n_memories, zero
+        self.n_listed, self.n_entered, self.is_complete, self._longest = 0, 0, False, 1.0
+        self.most = 2 * n_memories + TILE
+        n_tiles = self.most // TILE + n_lists + 1
+        n_bytes = -(-d // FEATURES_OF_A_WORD) * _BYTES
+        numbers = [np.zeros(n_tiles * TILE, kind) for kind in (np.int32, np.float32, np.float32)]
+        self._vectors = ListedVectors(
+            np.full(n_lists, NONE),
+            np.full(n_tiles, NONE),
+            np.zeros(n_tiles * TILE, np.int64),
+            Tiles(np.zeros(n_tiles * n_bytes, np.int8), *numbers),
+            np.zeros(n_lists, np.int64),
+            np.zeros(n_tiles, np.int32),
+            np.full(self.most, NONE, np.int32),
+            np.array([0, NONE]),
+        )
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the tiles in use, and of the centers."""
+        n_bytes = 16 + FEATURES_OF_A_WORD + -(-self.n_features // FEATURES_OF_A_WORD) * FEATURES_OF_A_WORD
+        used = int(self._vectors.totals[_N_TILES]) * TILE * n_bytes + 4 * self.n_listed
+        return used + self.centers.nbytes
+
+    @property
+    def sizes(self) -> np.ndarray:
+        """The number of vectors in each list."""
+        return self._vectors.sizes
+
+    def landmarks(self, gap: float) -> Landmarks:
+        """Return the lists for a search with a gap."""
+        heads, nexts, labels, tiles = self._vectors[:4]
+        return Landmarks(self.centers.coded, CodedLists(heads, nexts, labels, tiles, self._longest, self.zero), gap)
+
+    def has_room(self, n: int) -> bool:
+        """Return whether ``n`` more vectors may be entered before the lists should be made anew."""
+        return self.n_entered + n <= self.most
+
+    def list_of(self, slots: np.ndarray) -> np.ndarray:
+        """Return the list of each slot. All must be listed."""
+        return self._vectors.list_of[self._vectors.places[slots] // TILE]
+
+    def enter(self, codes: Codes, slots: np.ndarray, units: np.ndarray) -> None:
+        """Enter slots with the keys ``units`` into the lists; those that are listed move."""
+        vectors = self._vectors
+        self.withdraw(slots)
+        self.n_entered += slots.size
+        self._longest = max(self._longest, 1.0 + float(codes.marks["error"][slots].max(initial=0.0)))
+        enter_slots(vectors, codes, self.n_features, slots, self.centers.nearest(units), self.zero)
+
+    def withdraw(self, slots: np.ndarray) -> None:
+        """Take slots out of the lists, if they are there."""
+        withdraw_slots(self._vectors, self.n_features, slots)
+
+    def moved(self, slots: np.ndarray) -> VectorLists:
+        """Return lists in which the memory of slot ``i`` has the slot ``slots[i]``. They share the codes."""
+        twin = object.__new__(VectorLists)
+        twin.__dict__.update(self.__dict__)
+        labels, places = self._vectors.labels.copy(), np.full_like(self._vectors.places, NONE)
+        there = self._occupied()
+        labels[there] = slots[labels[there]]
+        places[labels[there]] = there
+        twin._vectors = self._vectors._replace(labels=labels, places=places)
+        return twin
+
+    def _occupied(self) -> np.ndarray:
+        """Return the places that are not free."""
+        vectors = self._vectors
+        return np.flatnonzero(vectors.labels[: vectors.totals[_N_TILES] * TILE] != NONE)
+
+    def copy(self) -> VectorLists:
+        """Return an independent copy."""
+        twin = object.__new__(VectorLists)
+        twin.__dict__.update(self.__dict__)
+        heads, nexts, labels, tiles, *others = self._vectors
+        twin._vectors = ListedVectors(
+            heads.copy(), nexts.copy(), labels.copy(), Tiles(*map(np.copy, tiles)), *map(np.copy, others)
+        )
+        return twin
+
+    def check(self, n_memories: int) -> None:
+        """Raise InvariantError if the lists do not contain each of the listed slots once."""
+        vectors, n, there = self._vectors, min(self.n_listed, n_memories), self._occupied()
+        listed = vectors.labels[there]
+        require(np.array_equal(np.sort(listed), np.arange(n)), f"cluster lists must contain the slots 0 to {n}")
+        require(np.array_equal(vectors.places[listed], there), "places of slots in cluster lists must be theirs")
+        sizes = np.bincount(vectors.list_of[there // TILE], minlength=vectors.sizes.size)
+        if not np.array_equal(sizes, vectors.sizes):
+            raise InvariantError("the sizes of cluster lists are not theirs")

@@ -1,0 +1,47 @@
+"""Strings as ids of stored examples."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+
+import numpy as np
+
+from .._forest import NONE
+
+
+class ExampleNames:
+    """A string for the id of each stored example.
+
+    Parameters
+    ----------
+    names : sequence of str
+        Distinct strings.
+    ids : sequence of int
+        The id of each example.
+    """
+
+    def __init__(self, names: Sequence[str] = (), ids: Sequence[int] = ()) -> None:
+        self._ids = dict(zip(names, ids, strict=True))
+        self._names = dict(zip(ids, names, strict=True))
+
+    def add(self, names: Sequence[str], first_id: int) -> None:
+        """Name the examples with the ids from ``first_id`` on."""
+        ids = range(first_id, first_id + len(names))
+        self._ids.update(zip(names, ids, strict=True))
+        self._names.update(zip(ids, names, strict=True))
+
+    def copied(self) -> ExampleNames:
+        """Return a copy that can change without changing this object."""
+        other = copy.copy(self)
+        other._ids, other._names = dict(self._ids), dict(self._names)
+        return other
+
+    def named(self, names: Sequence[str]) -> np.ndarray:
+        """Return the ids of the examples with these names, NONE for unknown names: int64."""
+        return np.array([self._ids.get(name, NONE) for name in names], np.int64)
+
+    def of_ids(self, ids: np.ndarray) -> np.ndarray:
+        """Return the names of examples in an array of strings of the same shape, empty strings for NONE."""
+        found = [self._names.get(int(each), "") for each in ids.ravel()]
+        return np.array(found, str).reshape(ids.shape)
