@@ -107,7 +107,7 @@ def test_a_single_label_for_several_rows_is_refused(kind: Any, label: Any, in_fo
         (np.array([2**63 + 1, 3], np.uint64), [-1], ValueError, "no type holds all values"),
         (np.array([0.0, 1.0]), [2**53 + 1], ValueError, "no type holds all values"),
         (np.array(["a", "b"]), np.array([b"a"]), TypeError, "bytes"),
-        (np.array(["a", "b"]), np.array(["a", 3], object), TypeError, "must not mix strings with int"),
+        (np.array(["a", "b"]), np.array(["a", 3], object), TypeError, "must not mix strings with values of type int"),
         (np.array(["a", "b"]), ["a", 3], TypeError, "labels of one type"),
     ],
 )
@@ -137,7 +137,7 @@ def test_lists_that_mix_numbers_and_strings_are_refused(call: str):
 
 def test_lists_of_labels_do_not_mix_names_and_numbers():
     mixed: Any = [[1], ["a"], [1, "a"], []]
-    with pytest.raises(TypeError, match="must not mix names of labels with int, such as 1"):
+    with pytest.raises(TypeError, match="must not mix strings with values of type int, such as 1"):
         CMTMultilabelClassifier(**FEW).fit(X, mixed)
 
 
