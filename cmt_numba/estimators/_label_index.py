@@ -333,7 +333,7 @@ class LabelIndex:
         self.without_trees = self.scores_all = False
 
     def questions(self, rows: Rows) -> Questions:
-        """Return rows as queries for labels."""
+        """Return queries for the labels of rows."""
         return all_of(rows if self.scores_all else routed(rows), rows)
 
     def teach_routers(self, routed_rows: Rows, labels: np.ndarray, options: LabelOptions, *, afresh: bool) -> None:
