@@ -104,8 +104,8 @@ def test_a_single_label_for_several_rows_is_refused(kind: Any, label: Any, in_fo
     [
         (np.array([1, 2, 3]), ["x"], TypeError, "which are numbers"),
         (np.array(["1", "2"]), [9], TypeError, "which are strings"),
-        (np.array([2**63 + 1, 3], np.uint64), [-1], ValueError, "no type holds all values"),
-        (np.array([0.0, 1.0]), [2**53 + 1], ValueError, "no type holds all values"),
+        (np.array([2**63 + 1, 3], np.uint64), [-1], ValueError, "no type represents all values"),
+        (np.array([0.0, 1.0]), [2**53 + 1], ValueError, "no type represents all values"),
         (np.array(["a", "b"]), np.array([b"a"]), TypeError, "bytes"),
         (np.array(["a", "b"]), np.array(["a", 3], object), TypeError, "must not mix strings with values of type int"),
         (np.array(["a", "b"]), ["a", 3], TypeError, "labels of one type"),
@@ -186,7 +186,7 @@ def test_one_type_holds_every_value(drawn: list[Any]):
         arrays = [np.array(values, np.uint64).astype(dtype) for dtype, values in drawn]
     found = exactly(*arrays)
     if found is None:
-        with pytest.raises(ValueError, match="no type holds all values"):
+        with pytest.raises(ValueError, match="no type represents all values"):
             in_one_type("y", *arrays)
         return
     assert len({array.dtype for array in found}) == 1
