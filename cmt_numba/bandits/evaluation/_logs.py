@@ -223,7 +223,7 @@ def _numbers(name: str, column: Any) -> np.ndarray:
         return np.asarray(column, np.float64)
     except (TypeError, ValueError) as error:
         raise TypeError(
-            f"the column {name!r} of contexts must hold numbers: {error}; write an indicator of each of its values "
+            f"the column {name!r} of contexts must contain numbers: {error}; write an indicator of each of its values "
             "instead, for example by pandas.get_dummies"
         ) from error
 
@@ -232,7 +232,7 @@ def _lists(name: str, column: Any) -> np.ndarray:
     """Return contexts that are a column of lists."""
     rows = [_numbers(name, row) for row in column]
     if len({row.shape for row in rows}) > 1:
-        raise ValueError(f"the column {name!r} of contexts must hold lists of one length")
+        raise ValueError(f"the column {name!r} of contexts must contain lists of the same length")
     return np.array(rows)
 
 
