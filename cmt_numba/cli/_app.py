@@ -124,7 +124,7 @@ def fit(
             metavar="SHARE",
             min=0.0,
             max=0.5,
-            help="Fraction of rows on which a first model, trained on the others, is tested; 0 skips the test.",
+            help="Fraction of rows held out to test a first model; the saved model learns all rows. 0 skips the test.",
         ),
     ] = 0.1,
     progress: given.Progress = None,
@@ -198,15 +198,19 @@ def evaluate(
         bool,
         typer.Option(
             "--progressive/--batch",
-            help="Predict each row before learning it, reading the file once, in batches; or train on one part of the "
-            "rows and test on the other.",
+            help="Predict each row before learning it, in one pass over the file; "
+            "or train on some rows and test on the others.",
         ),
     ] = False,
-    seeds: Annotated[int, typer.Option("--seeds", metavar="N", min=1, help="Runs of --batch.")] = 3,
+    seeds: Annotated[
+        int, typer.Option("--seeds", metavar="N", min=1, help="Number of runs of --batch with different seeds.")
+    ] = 3,
     ray: Annotated[
         str | None,
         typer.Option(
-            "--ray", metavar="ADDRESS|local", help="Run the seeds of --batch as tasks of a Ray cluster, or here: local."
+            "--ray",
+            metavar="ADDRESS|local",
+            help="Run the seeds of --batch on Ray: the address of a cluster, or local.",
         ),
     ] = None,
     holdout: Annotated[
@@ -334,8 +338,10 @@ def query(
             help="Number of labels to return; by default one class, or all predicted labels.",
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Write a JSON object for each row.")] = False,
-    as_csv: Annotated[bool, typer.Option("--csv", help="Write a table: row, rank, label, score.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Write one JSON object per row.")] = False,
+    as_csv: Annotated[
+        bool, typer.Option("--csv", help="Write a CSV table with the columns row, rank, label and score.")
+    ] = False,
     output: given.Output = Path("-"),
     data_format: given.FormatOption = None,
     batch_size: given.BatchRows = 1000,
@@ -385,7 +391,7 @@ def predict(
 @app.command()
 def info(
     path: Annotated[Path, typer.Argument(metavar="MODEL|DATA", help="A model, or a data file.")],
-    as_json: Annotated[bool, typer.Option("--json", help="Write JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     data_format: given.FormatOption = None,
     task: given.TaskOption = None,
     features: given.Features = None,
@@ -444,7 +450,8 @@ def warmup(
         typer.Argument(metavar="[KIND]...", help=f"{', '.join(WarmupKind)}; by default all of them."),
     ] = None,
     jobs: Annotated[
-        int | None, typer.Option("--jobs", metavar="N", min=1, help="Processes; by default one for each processor.")
+        int | None,
+        typer.Option("--jobs", metavar="N", min=1, help="Number of processes; by default one per processor."),
     ] = None,
     progress: given.Progress = None,
 ) -> None:

@@ -38,25 +38,27 @@ class Interval(StrEnum):
 
 _COLUMNS = "Columns of the log"
 
-app = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown", help="Policies, and their evaluation from logs.")
+app = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown", help="Evaluate bandit policies from logs.")
 
 
 @app.callback()
 def commands() -> None:
-    """Policies, and their evaluation from logs."""
+    """Evaluate bandit policies from logs."""
 
 
 @app.command()
 def evaluate(
     ctx: typer.Context,
-    log: Annotated[Path, typer.Argument(metavar="LOG", help="Log: .parquet, .csv or .jsonl; text may be gzipped.")],
+    log: Annotated[
+        Path, typer.Argument(metavar="LOG", help="Log file: .parquet, .csv or .jsonl. Text may be compressed (.gz).")
+    ],
     policy: Annotated[
         str,
         typer.Option(
             "--policy",
             metavar="FILE|NAME",
-            help="File of a policy, or one of random, epsilon-greedy, ucb1, linucb, thompson, squarecb: these are "
-            "trained on the first rows.",
+            help="File of a policy, or the name of a policy to train on the first rows: random, epsilon-greedy, ucb1, "
+            "linucb, thompson or squarecb.",
         ),
     ],
     action: Annotated[str, typer.Option("--action", metavar="COLUMN", rich_help_panel=_COLUMNS)] = "action",
@@ -75,7 +77,7 @@ def evaluate(
         typer.Option(
             "--context",
             metavar="COLUMN",
-            help="Column of numbers, to be repeated, or a single column of lists.",
+            help="Column with numbers of the context, which may be repeated, or a single column with lists.",
             rich_help_panel=_COLUMNS,
         ),
     ] = None,
@@ -86,18 +88,18 @@ def evaluate(
         ),
     ] = None,
     estimation: Annotated[
-        Estimation, typer.Option("--estimate", help="How to estimate propensities that were not logged.")
+        Estimation, typer.Option("--estimate", help="Method to estimate propensities that were not logged.")
     ] = Estimation.frequency,
     tau: Annotated[float, typer.Option("--tau", help="Lower limit for propensities.")] = 0.0,
     threshold: Annotated[float, typer.Option("--threshold", help="Largest weight of the switch estimator.")] = 10.0,
     train: Annotated[
-        float, typer.Option("--train", metavar="SHARE", help="Fraction of the rows on which a named policy is trained.")
+        float, typer.Option("--train", metavar="SHARE", help="Fraction of the rows to train a named policy on.")
     ] = 0.5,
     interval: Annotated[Interval, typer.Option("--interval", help="Kind of interval.")] = Interval.bootstrap,
     confidence: Annotated[
         float, typer.Option("--confidence", metavar="P", help="Confidence level of the intervals.")
     ] = 0.95,
-    least: Annotated[float, typer.Option("--least", help="Least possible reward.")] = 0.0,
+    least: Annotated[float, typer.Option("--least", help="Smallest possible reward.")] = 0.0,
     largest: Annotated[float, typer.Option("--largest", help="Largest possible reward.")] = 1.0,
     seed: given.Seed = 0,
     json_file: given.JsonFile = None,

@@ -80,10 +80,14 @@ Data = Annotated[
         ".jsonl, .parquet (or a folder of these) or .npz. Text may be compressed (.gz).",
     ),
 ]
-ModelToAsk = Annotated[Path, typer.Option("--model", "-m", metavar="FILE", help="File of a model.")]
-Output = Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="File to write to.")]
-FormatOption = Annotated[Format | None, _reading("--format", help="Format, if the file's name does not show it.")]
-TaskOption = Annotated[TaskName | None, _reading("--task", help="By default multilabel if a row has several labels.")]
+ModelToAsk = Annotated[Path, typer.Option("--model", "-m", metavar="FILE", help="Model file.")]
+Output = Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="Output file.")]
+FormatOption = Annotated[
+    Format | None, _reading("--format", help="Format of the file; by default determined from its name.")
+]
+TaskOption = Annotated[
+    TaskName | None, _reading("--task", help="Task; by default multilabel if a row has several labels.")
+]
 Features = Annotated[
     int | None,
     _reading("--features", metavar="N", min=1, help="Number of features of sparse data; saves a pass over the file."),
@@ -105,7 +109,8 @@ Kinds = Annotated[
     _reading(
         "--kind",
         metavar="COLUMN=KIND",
-        help="Kind of a column of a table: text, category or number; by default found from its values. Repeatable.",
+        help="Kind of a column of a table: text, category or number; by default inferred from its values. "
+        "May be repeated.",
     ),
 ]
 Text = Annotated[
@@ -116,8 +121,8 @@ KeysOption = Annotated[
     TextKeys | None,
     _reading(
         "--keys",
-        help="Learn keys of the text columns, which the model keeps: tf-idf of words or of characters, BM25, vectors "
-        "of words and parts of words, or words and learned vectors together. By default words are hashed and counted.",
+        help="Learn features of the text columns and save them in the model: tf-idf of words or of characters, BM25, "
+        "vectors of words and their parts, or words and learned vectors. By default words are hashed and counted.",
     ),
 ]
 Ignore = Annotated[
@@ -148,17 +153,21 @@ Settings = Annotated[
         "repeated.",
     ),
 ]
-Jobs = Annotated[int, _learning("--jobs", metavar="N", help="Threads; -1 for all.")]
-Seed = Annotated[int, _learning("--seed", metavar="N", min=0, help="Seed.")]
+Jobs = Annotated[int, _learning("--jobs", metavar="N", help="Number of threads; -1 uses all processors.")]
+Seed = Annotated[int, _learning("--seed", metavar="N", min=0, help="Random seed.")]
 Progress = Annotated[
     bool | None, typer.Option("--progress/--no-progress", help="Show a progress bar; by default only on a terminal.")
 ]
 BatchRows = Annotated[int, typer.Option("--batch-size", metavar="N", min=1, help="Largest number of rows per batch.")]
-ReportFile = Annotated[Path | None, typer.Option("--report", metavar="FILE", help="Write a page with plots (HTML).")]
+ReportFile = Annotated[
+    Path | None, typer.Option("--report", metavar="FILE", help="Write an HTML report with plots to this file.")
+]
 
 Without = Annotated[
     list[RivalName] | None,
-    typer.Option("--without", metavar="RIVAL", help=f"Leave a rival out of --batch: {', '.join(RivalName)}."),
+    typer.Option(
+        "--without", metavar="RIVAL", help=f"Omit a rival from the comparison of --batch: {', '.join(RivalName)}."
+    ),
 ]
 
 JsonFile = Annotated[

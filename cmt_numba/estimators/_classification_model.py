@@ -316,7 +316,7 @@ class ClassificationModel:
             counted = rows if known.all() else rows.take(known)
             counted = weighted(rescaled(counted), taken(weights, known))
             index.head = count_in_means(index.head, counted, labels[known])
-        if not listed:
+        if not (listed or index.scores_all):
             index.teach_routers(index.questions(rows).routed, labels, options, afresh=afresh)
         n_swept = 0
         if index.examples is not None and n_passes > 0 and self.n_relearned > 0:

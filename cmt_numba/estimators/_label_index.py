@@ -116,7 +116,7 @@ _DENSE_TREES = 8
 # Use more trees if classes have at least this many examples on average. Very many labels of one dense example each need
 # only one tree: lists of similar scorers find them, and nothing is trained.
 _MORE_TREES, _MANY_EXAMPLES = 12, 16
-_SPARSE_TREES = 2  # sparse rows have the inverted index, too
+_SPARSE_TREES = 2  # sparse rows also have the inverted index
 _DENSE_LEAVES, _SPARSE_LEAVES = 1.5, 1  # leaves searched for each tree
 _LABELS_BEFORE_MORE_LEAVES = 512  # dense rows search more leaves for each doubling of labels beyond this
 _DENSE_MULTIPLIER, _SPARSE_MULTIPLIER = 2.0, 1.0  # c
@@ -333,7 +333,7 @@ class LabelIndex:
         self.without_trees = self.scores_all = False
 
     def questions(self, rows: Rows) -> Questions:
-        """Return rows as queries for labels."""
+        """Return queries for the labels of rows."""
         return all_of(rows if self.scores_all else routed(rows), rows)
 
     def teach_routers(self, routed_rows: Rows, labels: np.ndarray, options: LabelOptions, *, afresh: bool) -> None:

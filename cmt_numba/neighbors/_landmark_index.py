@@ -215,7 +215,7 @@ class LandmarkIndex(Saved):
             self._state = self._made(*self._state.lists.all_rows())
 
     def _made(self, rows: np.ndarray, ids: np.ndarray) -> _State:
-        """Return new lists of rows with rising ids."""
+        """Return new lists of rows with ascending ids."""
         self._measure.check_spread(rows)
         n = rows.shape[0]
         n_lists = min(n, self.n_lists or max(1, round(_LISTS * np.sqrt(n))))

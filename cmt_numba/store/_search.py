@@ -280,7 +280,7 @@ class StoreSearch:
     def are_few(self, n_candidates: int, share: float = 0.0) -> bool:
         """Return whether comparing the candidates of a filter is faster than a search along links.
 
-        The larger the ``share`` of the memories that are candidates, the faster a search along links.
+        A search along links is faster the larger the ``share`` of candidates among the memories.
         """
         state = self.tree._forest.state
         if state is None or state.parameters.sparse or state.parameters.coded:
