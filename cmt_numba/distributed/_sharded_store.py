@@ -39,6 +39,7 @@ from ..store import (
     check_keys,
     check_lengths,
     check_one_for_each_row,
+    check_one_of,
     check_payloads,
     check_stored,
     condition_of,
@@ -433,8 +434,7 @@ class ShardedStore:
 
     def delete(self, keys: Any = None, *, where: Any = None) -> int:
         """Delete memories, and return how many; see :meth:`cmt_numba.MemoryStore.delete`."""
-        if (keys is None) == (where is None):
-            raise TypeError("memories to delete are named by keys or by a filter: give one of keys and where")
+        check_one_of(where, keys)
         if where is None:
             checked = check_keys(keys)
             if len(self._topology.divided(checked)) > 1:
