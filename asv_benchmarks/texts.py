@@ -28,13 +28,14 @@ from sklearn.feature_extraction.text import HashingVectorizer, TfidfTransformer,
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.metrics import roc_auc_score
 from sklearn.pipeline import make_pipeline, make_union
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.svm import LinearSVC
 from tabulate import tabulate
 
 from cmt_numba import CMTClassifier, CMTRetriever, ContextualMemoryTree
 from cmt_numba.reranking import Reranker
 from cmt_numba.text import BM25Vectorizer, FastTextClassifier, TextClassifier
+from cmt_numba.text._encoders import Encoder
 
 commands = Commands(__doc__)
 
@@ -432,6 +433,15 @@ def rival_classifiers() -> dict[str, Callable[[], Any]]:
     }
 
 
+def encoder_rivals(encoder: str) -> dict[str, Callable[[], Any]]:
+    """Return classifiers on the vectors of an encoder alone. Each text is encoded once."""
+    encode = FunctionTransformer(Encoder(encoder, most_remembered=10**6).encode)
+    return {
+        f"logistic, {encoder}": lambda: make_pipeline(encode, LogisticRegression(C=10.0)),
+        f"CMTClassifier, {encoder}": lambda: make_pipeline(encode, CMTClassifier(random_state=0)),
+    }
+
+
 def calibration_error(classifier: Any, texts: list[str], answers: np.ndarray) -> float:
     """Return the expected calibration error, with ten bins of the highest probability."""
     proba = classifier.predict_proba(texts)
@@ -474,14 +484,17 @@ def classifier(options: argparse.Namespace) -> None:
     The folders have lines ``{"text": ..., "label": ...}`` and may have out-of-scope questions in ``oos.jsonl.gz``.
 
     Prints errors (the mean over seeds), seconds to fit and microseconds to classify one text: CPU time on one thread.
-    For ``TextClassifier``, also prints the calibration error, microseconds to learn one text, megabytes of the file,
-    the area under the curve for out-of-scope questions and, with the fewest shots, errors on classes that are added
-    later text by text, compared with a classifier that has learned all classes at once. Needs tabulate.
+    For ``TextClassifier``, also prints the calibration error, the area under the curve for out-of-scope questions,
+    megabytes of the file, the mean time and the longest time to learn one text and, with the fewest shots, errors on
+    classes that are added later text by text, compared with a classifier that has learned all classes at once. With
+    ``--encoder``, also compares classifiers on the vectors of the encoder alone. Needs tabulate.
     """
     ours = {"TextClassifier": lambda: TextClassifier(random_state=0)}
     if options.encoder:
         ours[f"TextClassifier, {options.encoder}"] = lambda: TextClassifier(options.encoder, random_state=0)
     learners = ours if options.alone else ours | rival_classifiers()
+    if options.encoder and not options.alone:
+        learners |= encoder_rivals(options.encoder)
     for folder in options.folders:
         data, rows, further = taught(folder), [], []
         n_later = options.later or np.unique(data.labels).size // 5
@@ -494,13 +507,13 @@ def classifier(options: argparse.Namespace) -> None:
                 row.append(np.mean([np.mean(one.predict(data.queries) != data.answers) for one, _ in fitted]))
                 row.append(np.mean([seconds for _, seconds in fitted]))
                 if name in ours:
-                    further.append([name, shots, *facts(fitted[0][0], data)])
+                    further.append([name, shots, *np.mean([facts(one, data) for one, _ in fitted], axis=0)])
             rows.append([*row, 1e6 * seconds_of_each(fitted[0][0].predict, [[text] for text in data.queries])])
         headers = [h for shots in options.shots for h in (f"{shots} shots", "fit, s")]
         print(
             f"\n{folder.name}\n", tabulate(rows, ["", *headers, "classify one, us"], "github", floatfmt=".3f"), sep="\n"
         )
-        names = ["", "shots", "calibration error", "out of scope", "file, MB", "learn one, us"]
+        names = ["", "shots", "calibration error", "out of scope", "file, MB", "learn one, us", "longest, ms"]
         print("\n", tabulate(further, names, "github", floatfmt=".3f"), sep="", flush=True)
         few = data.shots(int(options.shots[0]), 0)
         live = [[name, *live_error(learner, few, n_later)] for name, learner in ours.items()]
@@ -520,14 +533,34 @@ def seconds_of_each(work: Callable[..., Any], *arguments: list[Any]) -> float:
 
 
 def facts(classifier: Any, data: Taught) -> list[float]:
-    """Return the calibration error, out-of-scope detection, file size and learning time of a fitted classifier."""
+    """Return the calibration error, out-of-scope detection, file size and learning times of a fitted classifier."""
     auc = out_of_scope(classifier, data) if data.others else np.nan
     with tempfile.NamedTemporaryFile() as file:
         classifier.save(file.name)
         size = Path(file.name).stat().st_size
     error = calibration_error(classifier, data.queries, data.answers)
-    learned = seconds_of_each(classifier.partial_fit, [[text] for text in data.queries], data.answers[:, None].tolist())
-    return [error, auc, size / 1e6, 1e6 * learned]
+    pairs = list(zip(data.queries, data.answers, strict=True))[:N_WARMING]
+    learned = [timed(lambda pair=pair: classifier.partial_fit([pair[0]], [pair[1]]))[1] for pair in pairs]
+    return [error, auc, size / 1e6, 1e6 * np.mean(learned[1:]), 1e3 * max(learned[1:])]
+
+
+FOREIGN = {
+    "wie ist das Wetter morgen": "weather",
+    "réserve un vol pour Paris": "book_flight",
+    "¿cuál es el saldo de mi cuenta?": "balance",
+    "我的信用卡丢了": "report_lost_card",
+    "qual è la capitale della Francia": "no intent",
+}
+
+
+@commands.add(argument("folder", type=Path, help="clinc150"), argument("--shots", type=int, default=5))
+def languages(options: argparse.Namespace) -> None:
+    """Classify texts in other languages than the one that was taught, with ``encoder="use"``. Needs tabulate."""
+    data = taught(options.folder).shots(options.shots, 0)
+    fitted = TextClassifier("use", random_state=0).fit(data.texts, data.labels)
+    best, chances = fitted.top_classes(list(FOREIGN), 1)
+    rows = zip(FOREIGN, FOREIGN.values(), fitted.classes_[best[:, 0]], chances[:, 0], strict=True)
+    print(tabulate(rows, ["text", "meaning", "answer", "probability"], "github", floatfmt=".2f"))
 
 
 main = commands.main

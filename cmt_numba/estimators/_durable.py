@@ -236,7 +236,7 @@ class EstimatorFolder:
             return {}
         model = estimator._model
         if self.kind == "CMTRetriever":
-            found = fingerprint(model.tree, with_draws=False) | _told_by_memories(model)
+            found = fingerprint(model.tree, with_draws=False) | _fingerprint_of_memories(model)
             return found | {"generator": _digest_of(model.orders)}
         index = model.index
         return fingerprint(model.tree) | {
@@ -336,7 +336,7 @@ def _digest_of(generator: np.random.Generator) -> int:
     return zlib.crc32(json.dumps(generator.bit_generator.state, default=int, sort_keys=True).encode())
 
 
-def _told_by_memories(model: Any) -> dict[str, int]:
+def _fingerprint_of_memories(model: Any) -> dict[str, int]:
     """Return the part of a retriever's fingerprint that does not depend on its forest."""
     memories, learned = model.memories, [model.worth.means]
     if model.by_value is not None:

@@ -31,6 +31,7 @@ from ._base import (
 from ._term_weights import comparisons_of, learn_weights
 
 _MOST_COLUMNS = 2**28
+_ANALYSIS = "_analysis"  # attribute: names of parameters, their values in the last call, and its analyzer
 
 
 class BM25Vectorizer(TransformerMixin, SavableText):
@@ -390,10 +391,19 @@ class BM25Vectorizer(TransformerMixin, SavableText):
             counter.token_pattern = None  # is not used
         return counter
 
+    def __getstate__(self) -> dict[str, Any]:
+        state: dict[str, Any] = super().__getstate__()
+        return {name: value for name, value in state.items() if name != _ANALYSIS}
+
     def _count(self, name: str, texts: Any, columns: dict[str, int]) -> Any:
         """Return how often each text has the terms of each column."""
-        analyze = self._check_parameters().build_analyzer()
-        return count_terms(check_texts(name, texts, of_any_type=callable(self.analyzer)), analyze, columns)
+        known: Any = self.__dict__.get(_ANALYSIS)
+        names: Any = known[0] if known else self._get_param_names()
+        values = (getattr(self, parameter) for parameter in names)
+        chosen = [copy(value) if isinstance(value, list | set) else value for value in values]
+        if known is None or known[1] != chosen:  # making an analyzer takes longer than analysing a short text
+            known = self.__dict__[_ANALYSIS] = names, chosen, self._check_parameters().build_analyzer()
+        return count_terms(check_texts(name, texts, of_any_type=callable(self.analyzer)), known[2], columns)
 
     def _count_known(self, name: str, texts: Any) -> Any:
         """Return the counts of terms in each text, by the columns of the first documents."""

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 USE = "use"
-_MOST_REMEMBERED = 10_000  # vectors
 
 
 class Encoder:
@@ -18,16 +17,18 @@ class Encoder:
     ----------
     encoder : str, callable or object with ``encode``
         As for :class:`~cmt_numba.text.TextClassifier`.
+    most_remembered : int, default 10,000
+        The maximum number of vectors to remember.
     """
 
-    def __init__(self, encoder: Any) -> None:
-        self.encoder = encoder
+    def __init__(self, encoder: Any, *, most_remembered: int = 10_000) -> None:
+        self.encoder, self._most_remembered = encoder, most_remembered
         self._known: dict[str, np.ndarray] = {}
         self._encode: Callable[[list[str]], Any] | None = None
 
     def remember(self, texts: list[str], vectors: np.ndarray) -> None:
         """Cache vectors that were computed before."""
-        if len(self._known) + len(texts) > _MOST_REMEMBERED:
+        if len(self._known) + len(texts) > self._most_remembered:
             self._known = {}
         self._known.update(zip(texts, vectors, strict=True))
 

@@ -1,5 +1,7 @@
 """Kernels of the text classifier: features of texts by hashing, their weights, and scores of classes."""
 
+from typing import NamedTuple
+
 import numpy as np
 
 from .._jit import inner, kernel
@@ -9,6 +11,7 @@ N_COLUMNS = 2**17
 """The columns of each kind of feature: words come first, then n-grams of characters, then pairs of words."""
 
 N_KINDS = 3
+_GRAMS = 1  # the kind of n-grams of characters
 
 MOST_OF_A_CHARACTER = 4
 
@@ -73,6 +76,15 @@ def _sort(values, first, stop):
         gap = 1 if gap == 2 else gap * 5 // 11
 
 
+class Weighing(NamedTuple):
+    """How features are weighed."""
+
+    factors: np.ndarray  # float32 (N_KINDS,)
+    n_texts: int  # from which the document frequencies are
+    least: int  # features in fewer texts get no weight, but lower that of the others
+    most: int  # n-grams in more texts are left out
+
+
 @kernel
 def hash_texts(codes, ends, starts, columns, counts):
     """Find the features of texts.
@@ -115,30 +127,38 @@ def hash_texts(codes, ends, starts, columns, counts):
         starts[text + 1] = first_column
 
 
-@kernel
-def weigh_texts(hashed, order, frequencies, n_texts, factors, starts, columns, weights):
-    """Weigh the features of some texts by tf-idf, and scale those of each text to length 1.
+@inner
+def weigh_text(hashed, text, frequencies, weighing, weights):
+    """Write the tf-idf weights of the features of a text, scaled to length 1; 0 for features that are left out."""
+    first, squares = hashed.starts[text], np.float32(0.0)
+    for at in range(first, hashed.starts[text + 1]):
+        column = np.int64(hashed.columns[at])
+        kind, frequency, weight = column // N_COLUMNS, frequencies[column], np.float32(0.0)
+        if kind != _GRAMS or frequency <= weighing.most:
+            idf = np.float32(np.log((1.0 + weighing.n_texts) / (1.0 + frequency))) + np.float32(1.0)
+            weight = weighing.factors[kind] * idf * (np.float32(1.0) + np.log(hashed.counts[at]))
+        weights[at - first] = weight if frequency >= weighing.least else np.float32(0.0)
+        squares += weight * weight
+    if squares > 0.0:
+        for i in range(hashed.starts[text + 1] - first):
+            weights[i] /= np.sqrt(squares)
 
-    Reads ``hashed``, ``order`` (int64, the texts), ``frequencies`` (int32, by column), and ``factors`` (float32, of
-    each kind of feature); features of kinds with a factor of 0 are left out. Writes ``starts`` (int32), ``columns``
+
+@kernel
+def weigh_texts(hashed, order, frequencies, weighing, starts, columns, weights):
+    """Weigh the features of the texts at positions ``order`` (int64).
+
+    Reads ``hashed``, ``frequencies`` (int32, by column) and ``weighing``. Writes ``starts`` (int64), ``columns``
     (int32) and ``weights`` (float32), which must have room for all features.
     """
-    n, starts[0] = 0, 0
+    n = starts[0] = 0
     for i in range(order.size):
-        first, squares = n, np.float32(0.0)
-        for at in range(hashed.starts[order[i]], hashed.starts[order[i] + 1]):
-            column = np.int64(hashed.columns[at])
-            factor = factors[column // N_COLUMNS]
-            if factor > 0.0:
-                idf = np.float32(np.log((1.0 + n_texts) / (1.0 + frequencies[column]))) + np.float32(1.0)
-                weight = factor * idf * (np.float32(1.0) + np.log(hashed.counts[at]))
-                columns[n], weights[n] = column, weight
-                squares += weight * weight
-                n += 1
-        if n > first:
-            length = np.sqrt(squares)
-            for at in range(first, n):
-                weights[at] /= length
+        text = order[i]
+        size = hashed.starts[text + 1] - hashed.starts[text]
+        for j in range(size):
+            columns[n + j] = hashed.columns[hashed.starts[text] + j]
+        weigh_text(hashed, text, frequencies, weighing, weights[n : n + size])
+        n += size
         starts[i + 1] = n
 
 

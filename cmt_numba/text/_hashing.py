@@ -7,9 +7,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ._hash_kernels import MOST_OF_A_CHARACTER, N_COLUMNS, N_KINDS, SPACE, hash_texts, weigh_texts
+from ._hash_kernels import MOST_OF_A_CHARACTER, N_COLUMNS, N_KINDS, SPACE, Weighing, hash_texts, weigh_texts
 
 _NEWLINE = 10
+_FREQUENT = 50  # texts: n-grams in fewer are never left out
 _MOST_CHARACTERS = 1 << 22  # maximum number of characters hashed in one call
 
 # Combining marks and emoji belong to words, but ``\w`` does not match them.
@@ -34,7 +35,7 @@ class HashedTexts(NamedTuple):
 class WeighedTexts(NamedTuple):
     """Features of texts with their weights, as the rows of a CSR matrix."""
 
-    starts: np.ndarray  # int32 (n_texts + 1,)
+    starts: np.ndarray  # int64 (n_texts + 1,)
     columns: np.ndarray  # int32
     weights: np.ndarray  # float32
 
@@ -56,14 +57,22 @@ class DocumentFrequencies:
         np.add.at(self.counts, hashed.columns, np.int32(times))
         self.n_texts += times * (hashed.starts.size - 1)
 
-    def weigh(self, hashed: HashedTexts, factors: np.ndarray, order: np.ndarray | None = None) -> WeighedTexts:
+    def weighing(self, factors: np.ndarray, *, least: int = 0, most: float = 1.0) -> Weighing:
+        """Return how to weigh features.
+
+        Features in fewer than ``least`` texts get no weight, but lower that of the others. N-grams in more than a share
+        of ``most`` of the texts are left out.
+        """
+        return Weighing(factors, self.n_texts, least, max(_FREQUENT, int(most * self.n_texts)))
+
+    def weigh(self, hashed: HashedTexts, weighing: Weighing, order: np.ndarray | None = None) -> WeighedTexts:
         """Return the weights of the features of the texts at positions ``order``; by default, of all texts."""
         if order is None:
             order = np.arange(hashed.starts.size - 1)
         n = int((hashed.starts[order + 1] - hashed.starts[order]).sum())
-        starts, columns, weights = np.empty(order.size + 1, np.int32), np.empty(n, np.int32), np.empty(n, np.float32)
-        weigh_texts(hashed, order, self.counts, self.n_texts, factors, starts, columns, weights)
-        return WeighedTexts(starts, columns[: starts[-1]], weights[: starts[-1]])
+        starts, columns, weights = np.empty(order.size + 1, np.int64), np.empty(n, np.int32), np.empty(n, np.float32)
+        weigh_texts(hashed, order, self.counts, weighing, starts, columns, weights)
+        return WeighedTexts(starts, columns, weights)
 
 
 def features_of(texts: list[str]) -> HashedTexts:

@@ -15,13 +15,12 @@ from ._hashing import DocumentFrequencies, HashedTexts, WeighedTexts
 from ._labelled import FastTextSettings, Labelled, learn_labelled
 from ._skipgram import FeatureVectors
 
-_N_ROWS, _N_COMPONENTS = (4_000, 26_000), (128, 384)  # minimum and maximum
-_N_CELLS = 26_000 * 128  # cells of all rows: with fewer features, vectors are longer and work like several models
+_N_ROWS, _N_COMPONENTS = (4_000, 18_000), (128, 256)  # minimum and maximum
+_N_CELLS = 18_000 * 128  # cells of all rows: with fewer features, vectors are longer and work like several models
 _FACTORS = np.array([2.0, 1.0, 1.0], np.float32)  # weights of words, n-grams and pairs
-_RATE, _LIVE_RATE = 0.3, 0.1  # step sizes of the first text of a fit, and of later texts
+_RATE, _LIVE_RATE = 0.3, 0.05  # step sizes of the first text of a fit, and of later texts
+_FEW, _LEAD = 5, 1.0  # texts of a class that at once get this lead over other classes
 _STEPS, _EPOCHS = 50_000, (5, 50)
-_REPLAYED = 6  # stored texts learned again with each new one
-_TIMES = 3  # passes over a new text
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 _HALF = np.uint64(32)
 _NO_CANDIDATES = np.zeros((0, 0), np.int64)
@@ -56,30 +55,36 @@ class LearnedVectors:
         return made
 
     def learn_further(
-        self,
-        hashed: HashedTexts,
-        frequencies: DocumentFrequencies,
-        labels: np.ndarray,
-        n_new: int,
-        generator: np.random.Generator,
+        self, hashed: HashedTexts, frequencies: DocumentFrequencies, labels: np.ndarray, order: np.ndarray, n_new: int
     ) -> None:
-        """Learn the last texts together with a sample of the others."""
-        n_old = labels.size - n_new
-        again = generator.integers(0, n_old, _REPLAYED * n_new) if n_old else np.empty(0, np.int64)
-        order = np.concatenate([np.repeat(np.arange(n_old, labels.size), _TIMES), again])
+        """Learn stored texts in this order, of which the first ``n_new`` are new."""
         texts = self._weighed(hashed, frequencies, order)
-        self._learn(texts, labels[order], generator.permutation(order.size), _LIVE_RATE, 0.0)
+        self._introduce(texts, labels[order[:n_new]], np.bincount(labels))
+        self._learn(texts, labels[order], np.arange(order.size), _LIVE_RATE, 0.0)
+
+    def _introduce(self, texts: WeighedTexts, labels: np.ndarray, counts: np.ndarray) -> None:
+        """Move the vectors of classes of few texts so that they win their new texts."""
+        inputs, outputs = self.vectors
+        for i in np.flatnonzero(counts[labels] <= _FEW):
+            rows = slice(texts.starts[i], texts.starts[i + 1])
+            hidden = texts.weights[rows] @ inputs[texts.columns[rows]]
+            scores = outputs @ hidden
+            label = labels[i]
+            lack = np.delete(scores, label).max(initial=0.0) + _LEAD - scores[label]
+            square = hidden @ hidden
+            if lack > 0.0 and square > 0.0:
+                outputs[label] += lack / square * hidden
 
     def _weighed(
         self, hashed: HashedTexts, frequencies: DocumentFrequencies, order: np.ndarray | None = None
     ) -> WeighedTexts:
         """Return weights of features, with their columns hashed to rows of vectors."""
-        texts = frequencies.weigh(hashed, _FACTORS, order)
+        texts = frequencies.weigh(hashed, frequencies.weighing(_FACTORS, least=1), order)
         hashed_again = (texts.columns.astype(np.uint64) * _MULTIPLIER) >> _HALF
         return texts._replace(columns=((hashed_again * np.uint64(len(self.vectors.inputs))) >> _HALF).astype(np.int32))
 
     def _learn(self, texts: WeighedTexts, labels: np.ndarray, order: np.ndarray, rate: float, fall: float) -> None:
-        labelled = Labelled(texts.starts.astype(np.int64), texts.columns, texts.weights, labels)
+        labelled = Labelled(texts.starts, texts.columns, texts.weights, labels)
         settings = FastTextSettings(LOSSES.index("softmax"), 1, rate, fall)
         streams = np.zeros(1, np.uint64)  # unused by this loss
         learn_labelled(self.vectors, labelled, order, _ONE_CLASS, _NO_CANDIDATES, settings, streams, 0)
@@ -96,10 +101,6 @@ class LearnedVectors:
         outputs = np.zeros((n_classes, self.vectors.inputs.shape[1]), np.float32)
         outputs[places[places >= 0]] = self.vectors.outputs[places >= 0]
         return LearnedVectors(self.vectors._replace(outputs=outputs))
-
-    def copied(self) -> LearnedVectors:
-        """Return an independent copy."""
-        return LearnedVectors(FeatureVectors(*(array.copy() for array in self.vectors)))
 
     # Files
 

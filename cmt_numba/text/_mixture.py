@@ -1,11 +1,13 @@
-"""Weights of the scores of a text classifier, learned from held-out texts."""
+"""Weights of the scores of a text classifier, and its confidence, learned from held-out texts."""
 
 from __future__ import annotations
 
 import numpy as np
-from scipy.optimize import minimize_scalar
+from scipy.optimize import minimize, minimize_scalar
 
-FIRST_WEIGHTS = {"keys": 4.0, "vectors": 1.0, "dense": 4.0}
+from ._class_model import log_softmax
+
+FIRST_WEIGHTS = {"sums": 12.0, "vectors": 1.0, "dense": 4.0}
 """Initial weights: the logit of one unit of each score."""
 
 _RATIOS = 2.0 ** np.arange(-6, 7)  # tried, of two weights, relative to these
@@ -13,6 +15,9 @@ _CAUTION = 0.05  # added to the error for each doubling of a ratio, over the roo
 _LIMITS = (-4.0, 4.0)  # limits of the logarithm of the scale of all weights
 _LEAST = 1e-9  # probability of an error
 _MOST_HELD_OUT = 2_000
+_UNKNOWN = 0.75  # quantile of the best score without the right class: a text of no class scores about as high
+NO_CONFIDENCE = np.array([-30.0, 1.0, 0.0])
+"""Without held-out texts, the confidence is the probability."""
 
 
 def folds_of(labels: np.ndarray, generator: np.random.Generator) -> list[np.ndarray]:
@@ -79,3 +84,54 @@ def weighted_sum(scores: list[np.ndarray], weights: np.ndarray) -> np.ndarray:
     for part, weight in zip(scores[1:], weights[1:], strict=True):
         total = total + part * weight
     return total
+
+
+def _doubts(logits: np.ndarray, background: float) -> np.ndarray:
+    """Return the log-odds that the best class is right, with one more class that scores ``background``."""
+    best = logits.max(axis=1)
+    with_background = np.exp(logits - best[:, None]).sum(axis=1) - 1.0 + np.exp(np.minimum(background - best, 500.0))
+    doubts: np.ndarray = -np.log(np.maximum(with_background, _LEAST))
+    return doubts
+
+
+def learn_confidence(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Return what turns logits into the probability that the best class is right: float64, shape (3,).
+
+    The values are the logit of an unknown class, and the slope and the shift of the log-odds. Without an unknown
+    class, a text that resembles no class would get a high probability if it resembles one class more than others.
+    """
+    if labels.size == 0 or logits.shape[1] < 2:
+        return NO_CONFIDENCE
+    others = logits.copy()
+    others[np.arange(labels.size), labels] = -np.inf
+    background = float(np.quantile(others.max(axis=1), _UNKNOWN))
+    odds, is_right = _doubts(logits, background), logits.argmax(axis=1) == labels
+
+    def loss(values: np.ndarray) -> float:
+        signs = np.where(is_right, 1.0, -1.0)
+        surprise = np.logaddexp(0.0, -signs * (np.exp(values[0]) * odds + values[1])).sum()
+        return float(surprise + 0.5 * values @ values)
+
+    slope, shift = minimize(loss, np.zeros(2), bounds=[_LIMITS, (-20.0, 20.0)]).x
+    return np.array([background, np.exp(slope), shift])
+
+
+def probabilities_of(logits: np.ndarray, confidence: np.ndarray) -> np.ndarray:
+    """Return the probability of each class from logits, and values of :func:`learn_confidence`.
+
+    Mixed with a uniform distribution, or with certainty of the best class, the best class gets the probability that it
+    is right. The order of classes stays the same.
+    """
+    chances = np.exp(log_softmax(logits))
+    n_classes, rows, best = logits.shape[1], np.arange(len(logits)), logits.argmax(axis=1)
+    if n_classes < 2:
+        return chances
+    background, slope, shift = confidence
+    wanted = 1.0 / (1.0 + np.exp(-np.clip(slope * _doubts(logits, background) + shift, -500.0, 500.0)))
+    wanted = np.clip(wanted, 1.0 / n_classes, 1.0)
+    highest = chances[rows, best]
+    flattened = np.clip((highest - wanted) / np.maximum(highest - 1.0 / n_classes, _LEAST), 0.0, 1.0)
+    sharpened = np.clip((wanted - highest) / np.maximum(1.0 - highest, _LEAST), 0.0, 1.0)
+    chances = chances * ((1.0 - flattened) * (1.0 - sharpened))[:, None] + (flattened / n_classes)[:, None]
+    chances[rows, best] += sharpened
+    return chances

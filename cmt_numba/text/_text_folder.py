@@ -85,6 +85,7 @@ class TextFolder:
             "n_texts": len(model.stored),
             "next_slot": model.stored.next_slot,
             "generator": zlib.crc32(state.encode()),
+            "sums": zlib.crc32(model.sums.totals.squares.tobytes()),
             "outputs": zlib.crc32(np.ascontiguousarray(outputs).tobytes()),
             "weights": zlib.crc32(model.weights.tobytes()),
         }

@@ -7,50 +7,39 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import scipy.sparse
 
+from .._change import undone_by
 from .._forest import require
-from ..estimators import CMTClassifier, estimator_contents, estimator_of
-from ..persistence import as_part, generator_fields, of_part, read_array, read_generator, take
+from ..estimators import CMTClassifier, estimator_contents, estimator_of, in_one_type
+from ..persistence import as_part, column, generator_fields, of_part, read_array, read_column, read_generator, take
 from ._base import are_moderate, of_prefix, with_prefix
+from ._class_sums import ClassSums
 from ._hash_kernels import N_COLUMNS, N_KINDS
 from ._hashing import DocumentFrequencies, HashedTexts
 from ._learned_vectors import LearnedVectors
-from ._mixture import FIRST_WEIGHTS, folds_of, learn_weights_of_scores, weighted_sum
+from ._mixture import (
+    FIRST_WEIGHTS,
+    NO_CONFIDENCE,
+    folds_of,
+    learn_confidence,
+    learn_weights_of_scores,
+    probabilities_of,
+    weighted_sum,
+)
 from ._stored_texts import MOST_IDS, StoredTexts
 
 _MOST_CLASSES = 500  # maximum number of classes for learned vectors, which score all classes for each text
-_FEW_TEXTS = 5_000  # maximum number of texts for which keys have all features
-_ALL_FEATURES, _WORDS = np.array([1.0, 0.4, 0.6], np.float32), np.array([1.0, 0.0, 0.0], np.float32)
 _MOST_CELLS = 1 << 22  # maximum size of a matrix of scores
-_FEWEST_SHARED = 1024  # minimum number of shared columns of keys
-_MANY = 0.1  # ratio of new to stored texts above which all texts are learned again
-_SMALL = 3_000  # maximum number of texts of a small model
-_GROWTH, _GROWTH_OF_SMALL = 1.0, 0.1  # relative changes after which all texts are learned again
-_GROWTH_OF_WEIGHTS = 1.5  # growth factor after which the weights of scores are also learned again
-
-
-class KeySlots:
-    """The columns of keys: one for each feature of the texts learned together, and some shared by all other features.
-
-    Parameters
-    ----------
-    known : ndarray of int32
-        The hashed columns of these features, ascending.
-    """
-
-    def __init__(self, known: np.ndarray) -> None:
-        shared = max(_FEWEST_SHARED, known.size // 2)
-        self.known, self.n_slots = known, known.size + shared
-        self.table = (known.size + np.arange(N_KINDS * N_COLUMNS) % shared).astype(np.int32)
-        self.table[known] = np.arange(known.size)
+_MANY = 0.25  # share of new texts in one call, or of removed ones since, above which all are learned again
+_REPLAYED, _REPLAYED_BY_VECTORS = 12, 4  # stored texts learned again with each new one
+_FADING = 4.0  # how fast learned vectors, which improve with passes over all texts, lose weight to class sums
 
 
 class TextModel:
     """The learned state of a text classifier.
 
-    A :class:`~cmt_numba.CMTClassifier` scores classes by the sparse features of a text, learned vectors score them by
-    all features, and with an encoder a second CMTClassifier scores them by its vectors.
+    Sums of the features of each class score the classes, and learned vectors score them as well. With an encoder a
+    CMTClassifier scores them by its vectors. Labels are the numbers of classes in the order of their arrival.
 
     Attributes
     ----------
@@ -58,194 +47,210 @@ class TextModel:
         The texts.
     frequencies : DocumentFrequencies
         The document frequencies of their features.
-    factors : ndarray of float32, shape (3,)
-        The weights of words, n-grams of characters and pairs of words in the keys.
-    slots : KeySlots
-        The columns of the keys.
-    keys : CMTClassifier
-        Scores by sparse features. Its classes are those of the model.
+    names : ndarray
+        The class of each label.
+    classes : ndarray
+        The classes, sorted.
+    order : ndarray of int64
+        The label of each class.
+    sums : ClassSums
+        Scores by class sums.
     vectors : LearnedVectors or None
         Scores by learned vectors, unless there are too many classes.
     dense : CMTClassifier or None
         Scores by the vectors of an encoder.
     weights : ndarray of float64
         The weights of these scores.
-    n_learned : int
-        The number of texts when all texts were last learned.
-    n_changed : int
-        The number of texts added and removed since then.
-    n_weighed : int
-        The number of texts when the weights were last learned.
+    confidence : ndarray of float64, shape (3,)
+        What turns the weighted scores into the probability of the best class.
+    n_removed, n_since : int
+        The number of texts removed and added since all texts were last learned.
     """
 
-    def __init__(self, generator: np.random.Generator) -> None:
+    sums: ClassSums
+
+    def __init__(self, generator: np.random.Generator, names: np.ndarray) -> None:
         self.generator = generator
         self.stored = StoredTexts()
         self.frequencies = DocumentFrequencies(np.zeros(N_KINDS * N_COLUMNS, np.int32), 0)
-        self.factors = _ALL_FEATURES
-        self.slots = KeySlots(np.empty(0, np.int32))
-        self.keys: Any = None
         self.vectors: LearnedVectors | None = None
         self.dense: Any = None
-        self.weights = np.empty(0)
-        self.n_learned = self.n_changed = self.n_weighed = 0
+        self.weights, self.confidence = np.empty(0), NO_CONFIDENCE
+        self.n_removed = self.n_since = 0
+        self._name(names)
+
+    def _name(self, names: np.ndarray) -> None:
+        self.names, self.order = names, np.argsort(names, kind="stable")
+        self.classes = names[self.order]
 
     @classmethod
-    def learned(
-        cls,
-        stored: StoredTexts,
-        y: np.ndarray,
-        generator: np.random.Generator,
-        weighed: tuple[np.ndarray, int] | None = None,
-    ) -> TextModel:
+    def learned(cls, stored: StoredTexts, y: np.ndarray, generator: np.random.Generator) -> TextModel:
         """Learn texts and their classes ``y``; return the model.
 
-        The weights of scores are learned from held-out texts, unless ``weighed`` contains them and the number of texts
-        from which they were learned.
+        The weights of scores are learned from held-out texts.
         """
-        model = cls(generator)
-        model.frequencies = DocumentFrequencies.of(stored.hashed)
-        classes, stored.labels[:] = np.unique(y, return_inverse=True)  # further labels are appended here
-        has_vectors = classes.size <= _MOST_CLASSES
-        model.factors = _WORDS if has_vectors and len(stored) > _FEW_TEXTS else _ALL_FEATURES
-        model.stored = stored
-        used = stored.hashed.columns[model.factors[stored.hashed.columns // N_COLUMNS] > 0.0]
-        model.slots = KeySlots(np.unique(used))
-        weights, model.n_weighed = weighed or (model._learn_weights(has_vectors, classes.size), len(stored))
-        model._learn_scorers(np.arange(len(stored)), y, has_vectors, classes.size)
-        model.weights, model.n_learned = weights, len(stored)
+        classes, labels = np.unique(y, return_inverse=True)
+        model = cls(generator, classes)
+        stored.labels[:] = labels  # further labels are appended there
+        model.stored, model.frequencies = stored, DocumentFrequencies.of(stored.hashed)
+        if classes.size > _MOST_CLASSES and stored.encoded is None:
+            model._learn_sums()
+        else:
+            model.weights, model.confidence = model._learn_weights()
+            model._learn_scorers(stored.hashed, np.arange(len(stored)), stored)
         return model
 
-    def _learn_scorers(self, chosen: np.ndarray, y: np.ndarray, has_vectors: bool, n_classes: int) -> None:
-        stored = self.stored
-        hashed = stored.features_at(chosen)
-        self.keys = CMTClassifier(feature_weights="none", random_state=int(self.generator.integers(2**31)))
-        self.keys.fit(self._matrix(hashed), y, example_ids=stored.slots[chosen])
-        self.vectors = self.dense = None
-        if has_vectors:
-            labels = stored.labels[chosen]
-            self.vectors = LearnedVectors.learned(hashed, self.frequencies, labels, n_classes, self.generator)
+    def _learn_sums(self) -> None:
+        """Learn class sums only: from most texts first, then the confidence from the others, then from these."""
+        stored, labels, n_labels = self.stored, self.stored.labels, self.names.size
+        folds = folds_of(labels, self.generator)
+        later = folds[0][: max(1, 4 * _MOST_CELLS // n_labels)] if folds else np.empty(0, np.int64)
+        self.sums = ClassSums.learned(stored.hashed, self.frequencies, labels, n_labels, self.generator, later)
+        scores = self.sums.scores(stored.features_at(later), self.frequencies)
+        self.weights = learn_weights_of_scores([scores], labels[later], np.array([FIRST_WEIGHTS["sums"]]))
+        self.confidence = learn_confidence(weighted_sum([scores], self.weights), labels[later])
+        self.sums.learn_further(stored.hashed, self.frequencies, labels, later)
+
+    def _learn_scorers(self, hashed: HashedTexts, chosen: np.ndarray, stored: StoredTexts) -> None:
+        """Learn the chosen texts, whose features are ``hashed``."""
+        labels, n_labels = stored.labels[chosen], self.names.size
+        self.sums = ClassSums.learned(hashed, self.frequencies, labels, n_labels, self.generator)
+        if n_labels <= _MOST_CLASSES:
+            self.vectors = LearnedVectors.learned(hashed, self.frequencies, labels, n_labels, self.generator)
         if stored.encoded is not None:
             self.dense = CMTClassifier(random_state=int(self.generator.integers(2**31)))
-            self.dense.fit(stored.encoded[chosen], y, example_ids=stored.slots[chosen])
+            self.dense.fit(stored.encoded[chosen], self.names[labels], example_ids=stored.slots[chosen])
 
-    def _learn_weights(self, has_vectors: bool, n_classes: int) -> np.ndarray:
-        """Learn the weights of scores from held-out texts."""
-        labels = self.stored.labels
-        first = [FIRST_WEIGHTS["keys"]]
-        first += [FIRST_WEIGHTS["vectors"]] if has_vectors else []
+    def _learn_weights(self) -> tuple[np.ndarray, np.ndarray]:
+        """Learn the weights of scores, and the confidence, from held-out texts."""
+        labels, n_labels = self.stored.labels, self.names.size
+        first = [FIRST_WEIGHTS["sums"]]
+        first += [FIRST_WEIGHTS["vectors"]] if n_labels <= _MOST_CLASSES else []
         first += [FIRST_WEIGHTS["dense"]] if self.stored.encoded is not None else []
-        most, scores, held_out = max(1, 4 * _MOST_CELLS // n_classes), [], []
+        most, scores, held_out = max(1, 4 * _MOST_CELLS // n_labels), [], []
         for fold in folds_of(labels, self.generator):
             fold = fold[:most]
-            seen = np.delete(np.arange(labels.size), fold)
-            trial = TextModel(self.generator)
-            trial.frequencies, trial.factors, trial.slots = self.frequencies, self.factors, self.slots
-            trial.stored = self.stored
-            trial._learn_scorers(seen, labels[seen], has_vectors, n_classes)
+            trial, seen = TextModel(self.generator, self.names), np.delete(np.arange(labels.size), fold)
+            hashed = self.stored.features_at(seen)
+            trial.frequencies = DocumentFrequencies.of(hashed)  # a new text is not counted either
+            trial._learn_scorers(hashed, seen, self.stored)
             encoded = None if self.stored.encoded is None else self.stored.encoded[fold]
             scores.append(trial.scores(self.stored.features_at(fold), encoded))
             held_out.append(labels[fold])
         if not scores:
-            return np.array(first)
-        joined = [np.concatenate(parts) for parts in zip(*scores, strict=True)]
-        return learn_weights_of_scores(joined, np.concatenate(held_out), np.array(first))
-
-    @property
-    def classes(self) -> np.ndarray:
-        """The classes, sorted."""
-        classes: np.ndarray = self.keys.classes_
-        return classes
+            return np.array(first), NO_CONFIDENCE
+        joined, right = [np.concatenate(parts) for parts in zip(*scores, strict=True)], np.concatenate(held_out)
+        weights = learn_weights_of_scores(joined, right, np.array(first))
+        return weights, learn_confidence(weighted_sum(joined, weights), right)
 
     # Further texts
 
     def is_due(self, n_more: int) -> bool:
-        """Return whether ``n_more`` new texts require learning all texts again."""
-        few = self.n_learned <= _SMALL
-        share = _GROWTH_OF_SMALL if few else _GROWTH
-        return self.n_changed + n_more > share * self.n_learned or n_more > _MANY * len(self.stored)
+        """Return whether to learn all texts again rather than ``n_more`` new texts alone."""
+        return n_more > _MANY * len(self.stored)
 
     def learned_again(self, stored: StoredTexts, y: np.ndarray) -> TextModel:
-        """Return a model trained from scratch. It keeps the weights of scores unless many texts were added."""
-        same_scores = (self.vectors is None) == (np.unique(y).size > _MOST_CLASSES)
-        keeps = same_scores and len(stored) < _GROWTH_OF_WEIGHTS * self.n_weighed
-        weighed = (self.weights, self.n_weighed) if keeps else None
-        return TextModel.learned(stored, y, copy.deepcopy(self.generator), weighed)
+        """Return a model trained from scratch."""
+        return TextModel.learned(stored, y, copy.deepcopy(self.generator))
 
     def learn_further(
         self, texts: list[str], ids: list[Any], y: np.ndarray, hashed: HashedTexts, encoded: np.ndarray | None
     ) -> None:
-        """Learn further texts, of known classes or new ones."""
-        former, n = self.classes, len(texts)
-        slots = np.arange(self.stored.next_slot, self.stored.next_slot + n)
-        self.frequencies.add(hashed)
-        try:
-            self.keys.partial_fit(self._matrix(hashed), y, example_ids=slots)
-        except BaseException:
-            self.frequencies.add(hashed, -1)
-            raise
-        try:
+        """Learn further texts, of known classes or new ones, together with some stored ones."""
+        stored, n = self.stored, len(texts)
+        slots = np.arange(stored.next_slot, stored.next_slot + n)
+        if self.dense is not None:
+            self.dense.partial_fit(encoded, y, example_ids=slots)
+        before = self.names, self.vectors, self.weights, self.sums.weights, self.sums.totals
+
+        def undo() -> None:
+            names, self.vectors, self.weights, self.sums.weights, self.sums.totals = before
+            self._name(names)
             if self.dense is not None:
-                self.dense.partial_fit(encoded, y, example_ids=slots)
-        except BaseException:
-            self.frequencies.add(hashed, -1)
-            self.keys.remove(slots)
-            raise
-        classes = self.classes
-        if classes.size > former.size:
-            places = np.searchsorted(classes, former.astype(classes.dtype))
-            self.stored.labels[:] = places[self.stored.labels]  # where further labels are appended
-            if self.vectors is not None:
-                self.vectors = self.vectors.with_classes(places, classes.size)
-        labels = np.searchsorted(classes, y.astype(classes.dtype))
-        self.stored.append(texts, ids, labels, hashed, encoded)
+                self.dense.remove(slots)
+
+        with undone_by(undo):
+            names, y = in_one_type("y", self.names, y)
+            at = np.minimum(np.searchsorted(self.classes, y), self.classes.size - 1)
+            new = np.unique(y[self.classes[at] != y])
+            if new.size > 0 or names.dtype != self.names.dtype:
+                self._name(np.concatenate([names, new]))
+                self._make_outputs()
+            labels = self.order[np.searchsorted(self.classes, y)]
+            self.sums.add(hashed, labels, self.names.size)
+            stored.append(texts, ids, labels, hashed, encoded)
+        self.frequencies.add(hashed)
+        self.n_since += n
+        self._learn_again_some(n)
+
+    def _learn_again_some(self, n: int) -> None:
+        """Learn the last ``n`` texts together with a random sample of the others."""
+        stored, n_all = self.stored, len(self.stored)
+        new, n_old = np.arange(n_all - n, n_all), n_all - n
+        again = self.generator.integers(0, n_old, _REPLAYED * n) if n_old else np.empty(0, np.int64)
+        order = np.concatenate([new, self.generator.permutation(np.concatenate([new, again]))])
+        self.sums.learn_further(stored.hashed, self.frequencies, stored.labels, order)
         if self.vectors is not None:
-            self.vectors.learn_further(self.stored.hashed, self.frequencies, self.stored.labels, n, self.generator)
-        self.n_changed += n
+            order = np.concatenate([new, again[: _REPLAYED_BY_VECTORS * n]])
+            self.vectors.learn_further(stored.hashed, self.frequencies, stored.labels, order, n)
+
+    def _make_outputs(self) -> None:
+        """Give each label a vector, or drop the vectors if there are too many labels."""
+        if self.vectors is not None and self.names.size > _MOST_CLASSES:
+            self.vectors, self.weights = None, np.delete(self.weights, 1)
+        elif self.vectors is not None:
+            self.vectors = self.vectors.with_classes(np.arange(len(self.vectors.vectors.outputs)), self.names.size)
+
+    def has_lost_many(self, n_more: int) -> bool:
+        """Return whether so many texts will have been removed that the others must be learned again."""
+        return self.n_removed + n_more > _MANY * len(self.stored)
 
     def without(self, gone: np.ndarray) -> TextModel:
         """Return a model without the texts at some positions, and without classes that have no other texts."""
-        stored, former = self.stored, self.classes
-        made = TextModel(self.generator)
-        made.factors, made.slots, made.weights, made.n_learned = self.factors, self.slots, self.weights, self.n_learned
-        made.n_changed, made.n_weighed = self.n_changed + gone.size, self.n_weighed
-        made.keys = _copied(self.keys).remove(stored.slots[gone])
-        made.dense = None if self.dense is None else _copied(self.dense).remove(stored.slots[gone])
+        stored = self.stored
         kept = np.delete(np.arange(len(stored)), gone)
-        places = np.full(former.size, -1)
-        known = np.isin(former, made.classes.astype(former.dtype))
-        places[known] = np.arange(made.classes.size)
-        if self.vectors is not None:
-            made.vectors = self.vectors.with_classes(places, made.classes.size)
+        left = np.unique(stored.labels[kept])
+        places = np.full(self.names.size, -1)
+        places[left] = np.arange(left.size)
+        made = TextModel(self.generator, self.names[left])
+        made.weights, made.confidence = self.weights, self.confidence
+        made.n_since, made.n_removed = self.n_since, self.n_removed + gone.size
         made.stored = stored.only(kept, places[stored.labels[kept]])
+        is_kept = np.repeat(np.isin(np.arange(len(stored)), kept), np.diff(stored.hashed.starts))
+        made.sums = self.sums.without(made.stored.hashed, is_kept, made.stored.labels, places)
+        if self.vectors is not None:
+            made.vectors = self.vectors.with_classes(places, left.size)
+        made.dense = None if self.dense is None else copy.deepcopy(self.dense).remove(stored.slots[gone])
         made.frequencies = DocumentFrequencies(self.frequencies.counts.copy(), self.frequencies.n_texts)
         made.frequencies.add(stored.features_at(gone), -1)
         return made
 
     # Answers
 
-    def _matrix(self, hashed: HashedTexts) -> Any:
-        """Return the keys of texts."""
-        texts, n_known = self.frequencies.weigh(hashed, self.factors), self.slots.known.size
-        columns = self.slots.table[texts.columns]
-        shape = (texts.starts.size - 1, self.slots.n_slots)
-        matrix = scipy.sparse.csr_array((texts.weights, columns, texts.starts), shape)
-        if columns.size and columns.max() >= n_known:
-            matrix.sum_duplicates()
-        return matrix
-
     def scores(self, hashed: HashedTexts, encoded: np.ndarray | None) -> list[np.ndarray]:
-        """Return the scores of all classes for texts, one array for each scorer."""
-        scores = [_of_classes(self.keys, self._matrix(hashed))]
+        """Return the scores of all labels for texts, one array for each scorer."""
+        scores = [self.sums.scores(hashed, self.frequencies)]
         if self.vectors is not None:
             scores.append(self.vectors.scores(hashed, self.frequencies))
         if self.dense is not None:
-            scores.append(_of_classes(self.dense, encoded))
+            of_classes = self.dense.decision_function(encoded)
+            if of_classes.ndim == 1:
+                of_classes = np.column_stack([np.zeros_like(of_classes), of_classes])
+            scores.append(of_classes[:, np.argsort(self.order)])
         return scores
 
     def logits(self, hashed: HashedTexts, encoded: np.ndarray | None) -> np.ndarray:
         """Return the sum of the weighted scores of each class for texts: float64."""
-        return weighted_sum(self.scores(hashed, encoded), self.weights)
+        return weighted_sum(self.scores(hashed, encoded), self.current_weights())[:, self.order]
+
+    def current_weights(self) -> np.ndarray:
+        """Return the weights of the scores after the texts that have been added since all were learned."""
+        if self.vectors is None:
+            return self.weights
+        weights, n_learned = self.weights.copy(), max(1, len(self.stored) - self.n_since)
+        share = n_learned / (n_learned + _FADING * self.n_since)
+        weights[:2] *= (2.0 - share, share)
+        return weights
 
     def blocks(self, n: int) -> Iterator[slice]:
         """Yield spans of ``n`` texts whose scores fit in little memory."""
@@ -253,10 +258,15 @@ class TextModel:
         for first in range(0, n, length):
             yield slice(first, min(n, first + length))
 
+    def probabilities(self, logits: np.ndarray) -> np.ndarray:
+        """Return the probability of each class from logits."""
+        return probabilities_of(logits, self.confidence)
+
     def calibrate(self, scores: list[np.ndarray], labels: np.ndarray) -> None:
-        """Scale the weights by maximum likelihood of the classes of further texts."""
-        total = weighted_sum(scores, self.weights)
-        self.weights = self.weights * learn_weights_of_scores([total], labels, np.ones(1))[0]
+        """Learn the scale of the weights, and the confidence, from further texts and their labels."""
+        total = weighted_sum(scores, self.current_weights())
+        scale = learn_weights_of_scores([total], labels, np.ones(1))[0]
+        self.weights, self.confidence = self.weights * scale, learn_confidence(total * scale, labels)
 
     # Files
 
@@ -264,71 +274,51 @@ class TextModel:
         """Return the fields and the arrays for a file."""
         counts = self.frequencies.counts
         columns = np.flatnonzero(counts).astype(np.int32)
+        how, arrays = column("names", self.names)
         fields: dict[str, Any] = {
+            "names": how,
             "next_slot": self.stored.next_slot,
-            "n_learned": self.n_learned,
-            "n_changed": self.n_changed,
-            "n_weighed": self.n_weighed,
-            "n_counted": self.frequencies.n_texts,
+            "n_removed": self.n_removed,
+            "n_since": self.n_since,
             "generator": generator_fields(self.generator),
         }
-        arrays = {"columns": columns, "frequencies": counts[columns], "factors": self.factors, "weights": self.weights}
-        arrays["known"] = self.slots.known
-        for name, part in (("keys", self.keys), ("dense", self.dense)):
-            if part is not None:
-                fields[name], of_part = with_prefix(name, estimator_contents(part))
-                arrays |= of_part
-        arrays |= as_part("stored", self.stored.arrays())
+        arrays |= {"columns": columns, "frequencies": counts[columns], "weights": self.weights}
+        arrays["confidence"] = self.confidence
+        if self.dense is not None:
+            fields["dense"], of_part = with_prefix("dense", estimator_contents(self.dense))
+            arrays |= of_part
+        arrays |= as_part("stored", self.stored.arrays()) | as_part("sums", self.sums.arrays())
         return fields, arrays if self.vectors is None else arrays | as_part("vectors", self.vectors.arrays())
 
     @classmethod
     def of(cls, fields: dict[str, Any], arrays: dict[str, np.ndarray]) -> TextModel:
         """Return the model of a file. Raises InvariantError, TypeError or ValueError if it is not valid."""
-        model = cls(read_generator("the generator", fields.get("generator")))
-        model.keys = estimator_of(CMTClassifier, of_prefix("keys", fields.get("keys"), arrays), thorough=True)
-        classes = model.keys.classes_
+        names = read_column(fields.get("names"), "names", arrays)
+        model = cls(read_generator("the generator", fields.get("generator")), names)
+        n_labels = names.size
+        require(names.ndim == 1 and n_labels > 0 and np.unique(names).size == n_labels, "classes must be distinct")
         vectors = of_part("vectors", arrays)
         if vectors:
-            model.vectors = LearnedVectors.of(vectors, classes.size)
-        model.stored = StoredTexts.of(of_part("stored", arrays), classes.size, take(fields, "next_slot", int))
-        require((model.stored.encoded is None) == ("dense" not in fields), "texts must have vectors if these are used")
+            model.vectors = LearnedVectors.of(vectors, n_labels)
+        stored = model.stored = StoredTexts.of(of_part("stored", arrays), n_labels, take(fields, "next_slot", int))
+        require((stored.encoded is None) == ("dense" not in fields), "texts must have vectors if these are used")
+        n_stored = stored.hashed.columns.size
+        model.sums = ClassSums.of(of_part("sums", arrays), stored.labels, n_labels, n_stored)
         if "dense" in fields:
             model.dense = estimator_of(CMTClassifier, of_prefix("dense", fields["dense"], arrays), thorough=True)
-            require(np.array_equal(model.dense.classes_, classes), "all scores must be of the same classes")
-        counts = [take(fields, name, int) for name in ("n_learned", "n_changed", "n_weighed", "n_counted")]
-        require(all(0 <= count < MOST_IDS for count in counts), "counts must not be negative")
-        model.n_learned, model.n_changed, model.n_weighed, n_counted = counts
+            require(np.array_equal(model.dense.classes_, model.classes), "all scores must be of the same classes")
+        model.n_removed, model.n_since = (take(fields, name, int) for name in ("n_removed", "n_since"))
+        require(all(0 <= n < MOST_IDS for n in (model.n_removed, model.n_since)), "counts must not be negative")
         columns = read_array("columns", arrays, np.int32)
         require(bool(np.all((columns >= 0) & (columns < N_KINDS * N_COLUMNS))), "columns must be those of features")
         found, frequencies = read_array("frequencies", arrays, np.int32), np.zeros(N_KINDS * N_COLUMNS, np.int32)
         require(found.shape == columns.shape and bool(np.all(found >= 0)), "each column must have a frequency")
         frequencies[columns] = found
-        model.frequencies = DocumentFrequencies(frequencies, n_counted)
-        model.factors, model.weights = (
-            read_array("factors", arrays, np.float32),
-            read_array("weights", arrays, np.float64),
-        )
-        known = read_array("known", arrays, np.int32)
-        sound = bool(np.all(np.diff(known) > 0)) and (
-            known.size == 0 or 0 <= known[0] <= known[-1] < N_KINDS * N_COLUMNS
-        )
-        require(sound, "known columns must be in ascending order")
-        model.slots = KeySlots(known)
-        require(model.keys.n_features_in_ == model.slots.n_slots, "keys must have a feature for each slot")
+        model.frequencies = DocumentFrequencies(frequencies, len(stored))
+        model.weights = read_array("weights", arrays, np.float64)
         n_scores = 1 + (model.vectors is not None) + (model.dense is not None)
-        require(
-            model.factors.shape == (N_KINDS,) and model.weights.shape == (n_scores,), "each score must have a weight"
-        )
-        require(are_moderate(model.factors, model.weights), "weights must be finite")
+        require(model.weights.shape == (n_scores,), "each score must have a weight")
+        model.confidence = read_array("confidence", arrays, np.float64)
+        require(model.confidence.shape == (3,), "there must be three values of the confidence")
+        require(are_moderate(model.weights, model.confidence), "weights must be finite")
         return model
-
-
-def _of_classes(classifier: CMTClassifier, rows: Any) -> np.ndarray:
-    """Return the score of each class for each row."""
-    scores = classifier.decision_function(rows)
-    return scores if scores.ndim == 2 else np.column_stack([np.zeros_like(scores), scores])
-
-
-def _copied(classifier: CMTClassifier) -> Any:
-    """Return an independent copy."""
-    return copy.deepcopy(classifier)

@@ -267,7 +267,7 @@ def test_a_retriever_by_key_leaves_rows_of_weight_zero_out(overlapping: Any):
     retriever = CMTRetriever(random_state=0).fit(X, sample_weight=weights > 0)
     assert retriever.kneighbors(X[weights == 0], 1)[0].min() > 1e-3
     np.testing.assert_array_equal(retriever.predict(X[weights > 0]), np.arange(np.sum(weights > 0)))
-    for given, error in ((-weights, "between 0"), (np.zeros(40), "not be 0 for all"), (np.ones(3), "one number")):
+    for given, error in ((-weights, "between 0"), (np.zeros(40), "not be 0 for all"), (np.ones(3), "one entry")):
         with pytest.raises(ValueError, match=error):
             retriever.partial_fit(X, sample_weight=given)
     assert retriever.n_memories_ == np.sum(weights > 0)

@@ -74,7 +74,7 @@ def test_learning_text_by_text_is_as_good_as_all_at_once():
     for text in sentences(LATER, 4, 1):
         classifier.partial_fit([text], ["a later class"])
     stored = classifier._model.stored
-    assert [str(classifier.classes_[label]) for label in stored.labels] == [
+    assert [str(classifier._model.names[label]) for label in stored.labels] == [
         *(labels[i] for i in order),
         *["a later class"] * 4,
     ]

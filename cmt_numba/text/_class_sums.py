@@ -1,0 +1,225 @@
+"""Scores of classes by the features of their texts: class sums with corrections."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .._forest import GrowingColumns, require
+from ..persistence import read_array
+from ._base import are_moderate
+from ._class_sum_kernels import FeatureLists, LabelTotals, MarginSettings, add_postings, learn_margins, score_labels
+from ._hash_kernels import N_COLUMNS, N_KINDS, Weighing
+from ._hashing import DocumentFrequencies, HashedTexts
+
+_FACTORS = np.array([1.0, 0.4, 0.6], np.float32)  # of words, n-grams and pairs
+_MANY_LABELS, _MOST = 500, 0.02
+"""With many labels, n-grams in a larger share of texts are left out: they say little and take most of the time."""
+
+_MARGIN = 0.3
+_RATE, _LIVE_RATE = 0.6, 0.12  # share of a whole step: of the first text in a fit, and later
+_STEPS, _EPOCHS = 40_000, (2, 5)
+_N_FEATURES = N_KINDS * N_COLUMNS
+_NONE = np.empty(0, np.int64)
+_SPARE = 1.25  # capacity of new arrays
+
+
+class ClassSums:
+    """The sum of the weighted features of each class, with corrections learned from errors.
+
+    A class is scored by the cosine of a text with its sum, plus the product with its corrections. Both change in place
+    when a text is added or removed, so nothing needs to be learned again.
+
+    Attributes
+    ----------
+    postings : FeatureLists
+        Sums and corrections by feature.
+    totals : LabelTotals
+        The number of texts of each label, and the lengths of the sums.
+    weights : GrowingColumns
+        For each feature of each stored text, its weight in the sums.
+    """
+
+    def __init__(self, postings: FeatureLists, totals: LabelTotals, stored: np.ndarray) -> None:
+        self.postings, self.totals, self.weights = postings, totals, GrowingColumns(stored)
+
+    @classmethod
+    def learned(
+        cls,
+        hashed: HashedTexts,
+        frequencies: DocumentFrequencies,
+        labels: np.ndarray,
+        n_labels: int,
+        generator: np.random.Generator,
+        later: np.ndarray = _NONE,
+    ) -> ClassSums:
+        """Learn from texts, except those at the positions ``later``, whose weights stay 0 until they are learned."""
+        texts = frequencies.weigh(hashed, _weighing(frequencies, n_labels))
+        made = cls.of_weights(hashed, texts.weights, labels, n_labels)
+        made._learn(hashed, frequencies, labels, later, MarginSettings(0.0, 0.0, 0.0), removes=True)
+        now = np.delete(np.arange(labels.size), later)
+        n_epochs = 2 if n_labels > _MANY_LABELS else int(np.clip(_STEPS // max(1, now.size), *_EPOCHS))
+        fall = _RATE / max(1, now.size * n_epochs)
+        for epoch in range(n_epochs):
+            settings = MarginSettings(_MARGIN, _RATE - fall * epoch * now.size, fall)
+            made._learn(hashed, frequencies, labels, generator.permutation(now), settings)
+        return made
+
+    @classmethod
+    def of_weights(
+        cls, hashed: HashedTexts, weights: np.ndarray, labels: np.ndarray, n_labels: int, former: Any = None
+    ) -> ClassSums:
+        """Return the sums of texts with these weights, with corrections of ``former`` sums if there are any."""
+        of_features = np.repeat(labels, np.diff(hashed.starts))
+        used = np.flatnonzero(weights)
+        pairs = hashed.columns[used].astype(np.int64) * n_labels + of_features[used]
+        entries, places = np.unique(pairs, return_inverse=True)
+        sums = np.bincount(places, weights[used], entries.size)
+        columns, of_entries = np.divmod(entries, n_labels)
+        squares = np.bincount(of_entries, sums.astype(np.float32).astype(np.float64) ** 2, n_labels)
+        corrections = np.zeros(entries.size, np.float32)
+        if former is not None:
+            known, values = former
+            at = np.minimum(np.searchsorted(known, entries), known.size - 1)
+            corrections = np.where(known[at] == entries, values[at], np.float32(0.0))
+        postings = _postings_of(columns, of_entries, sums, corrections)
+        return cls(postings, LabelTotals(squares, np.bincount(labels, minlength=n_labels)), weights)
+
+    @property
+    def stored(self) -> np.ndarray:
+        """The weights as one array: float32. It may be modified in place."""
+        return self.weights.columns[0]
+
+    def _learn(
+        self,
+        hashed: HashedTexts,
+        frequencies: DocumentFrequencies,
+        labels: np.ndarray,
+        order: np.ndarray,
+        settings: MarginSettings,
+        *,
+        removes: bool = False,
+    ) -> None:
+        weighing = _weighing(frequencies, self.totals.counts.size)
+        if removes:
+            weighing = weighing._replace(factors=np.zeros_like(_FACTORS))
+        learn_margins(
+            self.postings, self.totals, hashed, self.stored, labels, frequencies.counts, weighing, order, settings
+        )
+
+    def add(self, hashed: HashedTexts, labels: np.ndarray, n_labels: int) -> None:
+        """Make room for further texts, whose weights are 0 until they are learned."""
+        for i in range(labels.size):
+            columns = hashed.columns[hashed.starts[i] : hashed.starts[i + 1]]
+            done = add_postings(self.postings, columns, labels[i])
+            while done < columns.size:
+                self._grow()
+                columns = columns[done:]
+                done = add_postings(self.postings, columns, labels[i])
+        weights = self.weights.appended(np.zeros(hashed.columns.size, np.float32))
+        more = n_labels - self.totals.counts.size
+        totals = LabelTotals(*(np.pad(array, (0, more)) for array in self.totals)) if more else self.totals
+        counts = totals.counts + np.bincount(labels, minlength=n_labels)
+        self.totals, self.weights = LabelTotals(totals.squares, counts), weights
+
+    def _grow(self) -> None:
+        """Double the arrays of the postings."""
+        old = self.postings
+        self.postings = old._replace(
+            labels=_doubled(old.labels), sums=_doubled(old.sums), corrections=_doubled(old.corrections)
+        )
+
+    def learn_further(
+        self, hashed: HashedTexts, frequencies: DocumentFrequencies, labels: np.ndarray, order: np.ndarray
+    ) -> None:
+        """Learn stored texts in this order, the new ones among them."""
+        self._learn(hashed, frequencies, labels, order, MarginSettings(_MARGIN, _LIVE_RATE, 0.0))
+
+    def without(self, hashed: HashedTexts, kept: np.ndarray, labels: np.ndarray, places: np.ndarray) -> ClassSums:
+        """Return the sums of the texts that are kept.
+
+        ``hashed`` and ``labels`` are theirs, ``kept`` marks their entries of ``stored``, and ``places`` is the new
+        number of each label, or -1.
+        """
+        columns, of_entries, _, corrections = self.entries()
+        n_labels = int(places.max()) + 1
+        there = places[of_entries] >= 0
+        pairs = columns[there].astype(np.int64) * n_labels + places[of_entries[there]]
+        return ClassSums.of_weights(hashed, self.stored[kept], labels, n_labels, (pairs, corrections[there]))
+
+    def scores(self, hashed: HashedTexts, frequencies: DocumentFrequencies) -> np.ndarray:
+        """Return the score of each label for each text: float32."""
+        texts = frequencies.weigh(hashed, _weighing(frequencies, self.totals.counts.size))
+        scores = np.empty((texts.starts.size - 1, self.totals.counts.size), np.float32)
+        score_labels(self.postings, self.totals, texts, scores)
+        return scores
+
+    def entries(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Return the feature, the label, the sum and the correction of each entry."""
+        postings = self.postings
+        columns = np.flatnonzero(postings.sizes)
+        sizes = postings.sizes[columns].astype(np.int64)
+        ends = np.cumsum(sizes)
+        at = np.repeat(postings.starts[columns] - ends + sizes, sizes) + np.arange(sizes.sum())
+        return np.repeat(columns, sizes), postings.labels[at], postings.sums[at], postings.corrections[at]
+
+    # Files
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Return the arrays of a file."""
+        columns, labels, sums, corrections = self.entries()
+        first = np.flatnonzero(np.diff(columns, prepend=-1))
+        return {
+            "columns": columns[first].astype(np.int32),
+            "sizes": np.diff(np.append(first, columns.size)).astype(np.int32),
+            "labels": labels,
+            "sums": sums,
+            "corrections": corrections,
+            "squares": self.totals.squares,
+            "stored": self.stored,
+        }
+
+    @classmethod
+    def of(cls, arrays: dict[str, np.ndarray], stored_labels: np.ndarray, n_labels: int, n_stored: int) -> ClassSums:
+        """Return the sums of a file. Raises InvariantError, TypeError or ValueError if they are not valid."""
+        columns, sizes, labels = (read_array(name, arrays, np.int32) for name in ("columns", "sizes", "labels"))
+        sums, corrections, stored = (read_array(name, arrays, np.float32) for name in ("sums", "corrections", "stored"))
+        squares = read_array("squares", arrays, np.float64)
+        sound = columns.shape == sizes.shape and bool(np.all(sizes > 0)) and sizes.sum(dtype=np.int64) == labels.size
+        require(sound, "each listed feature must have labels")
+        require(labels.shape == sums.shape == corrections.shape, "each entry must have a sum and a correction")
+        sound = bool(np.all((columns >= 0) & (columns < _N_FEATURES)) and np.all((labels >= 0) & (labels < n_labels)))
+        require(sound, "entries must have a feature and a label")
+        of_entries = np.repeat(columns, sizes).astype(np.int64)
+        require(bool(np.all(np.diff(of_entries * n_labels + labels) > 0)), "entries must be in ascending order")
+        require(squares.shape == (n_labels,) and stored.shape == (n_stored,), "texts and labels must have totals")
+        require(are_moderate(sums, corrections, squares, stored) and bool(np.all(squares >= 0)), "sums must be finite")
+        counts = np.bincount(stored_labels, minlength=n_labels)
+        return cls(_postings_of(of_entries, labels, sums, corrections), LabelTotals(squares, counts), stored)
+
+
+def _weighing(frequencies: DocumentFrequencies, n_labels: int) -> Weighing:
+    return frequencies.weighing(_FACTORS, most=_MOST if n_labels > _MANY_LABELS else 1.0)
+
+
+def _postings_of(columns: np.ndarray, labels: np.ndarray, sums: np.ndarray, corrections: np.ndarray) -> FeatureLists:
+    """Return postings of entries that are sorted by feature and label."""
+    sizes = np.bincount(columns, minlength=_N_FEATURES)
+    starts, n = np.cumsum(sizes) - sizes, columns.size
+    capacity = int(_SPARE * n) + 1024
+    held = FeatureLists(
+        starts,
+        sizes.astype(np.int32),
+        sizes.astype(np.int32),
+        np.zeros(capacity, np.int32),
+        np.zeros(capacity, np.float32),
+        np.zeros(capacity, np.float32),
+        np.array([n]),
+    )
+    held.labels[:n], held.sums[:n], held.corrections[:n] = labels, sums, corrections
+    return held
+
+
+def _doubled(array: np.ndarray) -> np.ndarray:
+    return np.concatenate([array, np.zeros_like(array)])

@@ -1,0 +1,65 @@
+"""Sums of the features of classes: they stay exact as texts and classes come and go."""
+
+import numpy as np
+import pytest
+
+from cmt_numba.text import TextClassifier
+
+SHORT = ["red fox", "blue whale", "red planet far away", "the blue planet", "green and blue", "a fox and a whale"]
+TOPICS = ["animal", "animal", "planet", "planet", "colour", "animal"]
+
+
+def expected_sums(model):
+    """Return the sum of each label's weights by feature, from the weights of the stored texts."""
+    stored, expected = model.stored, {}
+    for i, label in enumerate(stored.labels):
+        for at in range(stored.hashed.starts[i], stored.hashed.starts[i + 1]):
+            if model.sums.stored[at] != 0.0:
+                key = int(stored.hashed.columns[at]), int(label)
+                expected[key] = expected.get(key, 0.0) + float(model.sums.stored[at])
+    return expected
+
+
+def assert_sums_are_exact(classifier):
+    model = classifier._model
+    columns, labels, sums, _ = model.sums.entries()
+    found = {(int(c), int(label)): float(value) for c, label, value in zip(columns, labels, sums, strict=True)}
+    expected = expected_sums(model)
+    assert found.keys() >= expected.keys()
+    for key, value in found.items():
+        assert value == pytest.approx(expected.get(key, 0.0), abs=1e-4)
+    squares = np.bincount(labels, sums.astype(np.float64) ** 2, model.names.size)
+    np.testing.assert_allclose(model.sums.totals.squares, squares, rtol=1e-3)
+    np.testing.assert_array_equal(model.sums.totals.counts, np.bincount(model.stored.labels))
+
+
+def test_sums_are_those_of_the_stored_texts_after_every_change():
+    classifier = TextClassifier(random_state=0).fit(SHORT * 4, TOPICS * 4)
+    assert_sums_are_exact(classifier)
+    for i in range(40):
+        classifier.partial_fit([f"sound number {i} of a loud song"], ["music" if i % 2 else "animal"])
+    assert_sums_are_exact(classifier)
+    classifier.remove([1, 25, 30])
+    assert_sums_are_exact(classifier)
+    classifier.remove_classes(["colour"])
+    assert_sums_are_exact(classifier)
+
+
+def test_many_classes_are_learned_from_one_text_each():
+    words = [f"{first}{second}" for first in "bcdfghjklmnpqrstvwxz" for second in ("amo", "elu", "iro", "ony", "una")]
+    texts = [f"{one} {other}" for i, one in enumerate(words) for other in words[i + 1 : i + 7]]
+    classifier = TextClassifier(random_state=0).fit(texts, np.arange(len(texts)))
+    assert classifier.classes_.size > 500  # more than learned vectors score
+    assert np.mean(classifier.predict(texts) == np.arange(len(texts))) > 0.95
+    classifier.partial_fit(["zebra crossing"], [len(texts)])
+    assert classifier.predict(["crossing zebras"]).tolist() == [len(texts)]
+
+
+def test_a_text_that_resembles_no_class_is_improbable():
+    rng = np.random.default_rng(0)
+    topics = [[f"{letter}{i}word" for i in range(8)] for letter in "abcdefgh"]
+    labels = np.repeat(np.arange(8), 10)
+    texts = [" ".join(rng.choice(topics[label], 4)) for label in labels]
+    classifier = TextClassifier(random_state=0).fit(texts, labels)
+    usual = [" ".join(rng.choice(topics[label], 4)) for label in labels]
+    assert classifier.predict_proba(usual).max(axis=1).mean() > classifier.predict_proba(["quite other"]).max() + 0.2
