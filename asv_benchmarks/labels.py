@@ -68,7 +68,7 @@ SEARCHING: dict[str, Any] = {
     "lists_best": lambda *_: False,
     "effort": _effort(),
 }
-WAYS: dict[str, dict[str, Any]] = {
+SOURCES: dict[str, dict[str, Any]] = {
     "default": {},
     "index only": SEARCHING | {"effort": _effort(n_leaves=0), "teach_routers": lambda *_, **__: None},
     "trees only": SEARCHING | {"lightest_listed": np.inf},
@@ -110,7 +110,7 @@ def ask(learner: Any, queries: Any) -> np.ndarray:
     return best
 
 
-def outcomes(data: Any, ways: list[str], wider: int) -> Iterator[list[Any]]:
+def outcomes(data: Any, sources: list[str], wider: int) -> Iterator[list[Any]]:
     """Yield the name of each configuration, its quality, the numbers of labels scored and met, and its times."""
     several = not isinstance(data, LabelledSet)
     answers, scale = (data.Y if several else data.y), 1e6 / data.queries.shape[0]
@@ -122,17 +122,17 @@ def outcomes(data: Any, ways: list[str], wider: int) -> Iterator[list[Any]]:
         found = learner._model.index.best_labels(check_rows(data.queries), k, learner)
         return [name, *quality(data, best), found.n_scored.mean(), found.n_met.mean(), scale * query, fit]
 
-    for way in ways:
-        if way in ("index only", "both") and not scipy.sparse.issparse(data.X):
+    for source in sources:
+        if source in ("index only", "both") and not scipy.sparse.issparse(data.X):
             continue  # dense rows have no index
         make = CMTMultilabelClassifier if several else CMTClassifier
-        with patch.multiple(LabelIndex, **WAYS[way]) if WAYS[way] else nullcontext():
+        with patch.multiple(LabelIndex, **SOURCES[source]) if SOURCES[source] else nullcontext():
             few = make(store_examples=False, random_state=0).fit(data.X[:N_WARMING], answers[:N_WARMING])
             ask(few, data.queries[:2])
             learner = make(store_examples=False, random_state=0)
             _, fit = timed(lambda: learner.fit(data.X, answers))  # noqa: B023
-            yield row(way, learner, fit)
-        if way != "default":
+            yield row(source, learner, fit)
+        if source != "default":
             continue
         n_labels, n_common = learner.forest_.n_memories, learner._model.index.head.common.labels.size
         n_scored = float(learner.count_candidates(data.queries).mean())
@@ -147,19 +147,23 @@ def outcomes(data: Any, ways: list[str], wider: int) -> Iterator[list[Any]]:
 
 def summary(everything: dict[str, list[list[Any]]]) -> str:
     """Return a table with a row for each set: the first quality measure, labels scored, and microseconds."""
-    ways = [way for way in (*WAYS, "all labels") if any(row[0] == way for rows in everything.values() for row in rows)]
+    sources = [
+        source
+        for source in (*SOURCES, "all labels")
+        if any(row[0] == source for rows in everything.values() for row in rows)
+    ]
     table = []
     for name, rows in everything.items():
         cells = {row[0]: f"{row[1]:.3f}, {row[-4]:,.0f}, {row[-2]:,.{1 if row[-2] < 9.95 else 0}f} us" for row in rows}
         wider = [f"{row[1] - rows[0][1]:+.3f}, {row[-4]:,.0f}" for row in rows if row[0].startswith("default, ")]
-        table.append([name, *(cells.get(way, "") for way in ways), *wider])
-    return tabulate(table, ["set", *ways, "more labels"], tablefmt="pipe", disable_numparse=True)
+        table.append([name, *(cells.get(source, "") for source in sources), *wider])
+    return tabulate(table, ["set", *sources, "more labels"], tablefmt="pipe", disable_numparse=True)
 
 
 @commands.add(
     DATA,
     argument("--sets", nargs="+", default=QUICK, help="only sets whose names start with one of these"),
-    argument("--ways", nargs="+", choices=list(WAYS), default=list(WAYS)),
+    argument("--sources", nargs="+", choices=list(SOURCES), default=list(SOURCES)),
     argument("--keys", choices=["tfidf", "bm25"], default="tfidf", help="kind of text keys"),
     argument("--wider", type=int, default=5, help="factor for an additional row with more candidates; 0: no such row"),
 )
@@ -198,7 +202,7 @@ def candidates(options: argparse.Namespace) -> None:
         headers += ["labels scored", "labels met", "us/query", "fit, s"]
         print(f"\n{name}: {data.X.shape[0]} examples")
         formats = ("", *([".4f"] * (len(headers) - 5)), ".0f", ".0f", ".1f", ".1f")
-        everything[name] = list(outcomes(data, options.ways, options.wider))
+        everything[name] = list(outcomes(data, options.sources, options.wider))
         print(tabulate(everything[name], headers, floatfmt=formats), flush=True)
     print(f"\n{summary(everything)}")
 
@@ -206,10 +210,10 @@ def candidates(options: argparse.Namespace) -> None:
 BATCHES = (1, 1000, None)
 ROWS_AT_ONCE, CLASSES_AT_ONCE = 1000, 10_000  # of a product: 40 MB
 SAMPLED_FOR_A_LIST = 100  # vectors per cluster list that k-means is trained on
-Way = Callable[[np.ndarray], np.ndarray]
+Method = Callable[[np.ndarray], np.ndarray]
 
 
-def product(weights: np.ndarray, classes: np.ndarray) -> Way:
+def product(weights: np.ndarray, classes: np.ndarray) -> Method:
     """Return the class whose vector has the largest product with each row, computed in blocks that suit BLAS."""
     scores = np.empty((ROWS_AT_ONCE, CLASSES_AT_ONCE), np.float32)
 
@@ -241,7 +245,7 @@ def landmarks_of(weights: np.ndarray) -> np.ndarray:
     return landmarks
 
 
-def inverted_file(weights: np.ndarray, classes: np.ndarray, landmarks: np.ndarray, n_listed: int) -> Way:
+def inverted_file(weights: np.ndarray, classes: np.ndarray, landmarks: np.ndarray, n_listed: int) -> Method:
     """Return the best class in the list of each row's nearest landmark."""
     n_lists = len(landmarks)
     lists = [np.argpartition(-(weights @ landmark), n_listed - 1)[:n_listed] for landmark in landmarks]
@@ -266,7 +270,7 @@ def nearest(landmarks: np.ndarray, units: np.ndarray) -> np.ndarray:
     return np.concatenate(parts)
 
 
-def ways(data: LabelledSet, lists: bool) -> Iterator[tuple[str, float, Way]]:
+def methods(data: LabelledSet, lists: bool) -> Iterator[tuple[str, float, Method]]:
     """Yield the methods to compare: the name, the seconds to prepare it, and the function that answers queries."""
     before, began = peak_gigabytes(), time.process_time()
     classifier = CMTClassifier(random_state=0).fit(data.X, data.y)
@@ -304,20 +308,20 @@ def compare(data: LabelledSet, repeats: int, product_queries: int, lists: bool) 
 
     Matrix products answer only the first ``product_queries`` queries. All errors are measured on these.
     """
-    everything = list(ways(data, lists))
+    everything = list(methods(data, lists))
     queries = np.ascontiguousarray(data.queries, np.float32)
     least = np.full((len(everything), len(BATCHES)), np.inf)
     for i, batch in enumerate(BATCHES):
         n_calls = 50 if batch == 1 else 1
         for _ in range(repeats):
-            for j, (name, _, way) in enumerate(everything):
+            for j, (name, _, method) in enumerate(everything):
                 n_rows = min(batch or len(queries), asked_of(name, queries, product_queries))
                 began = time.process_time()
                 for call in range(n_calls):
-                    way(queries[call : call + n_rows])
+                    method(queries[call : call + n_rows])
                 least[j, i] = min(least[j, i], 1e6 * (time.process_time() - began) / n_calls / n_rows)
     asked, answers = queries[:product_queries], data.answers[:product_queries]
-    errors = [float(np.mean(way(asked) != answers)) for _, _, way in everything]
+    errors = [float(np.mean(method(asked) != answers)) for _, _, method in everything]
     return [[name, errors[j], seconds, *least[j]] for j, (name, seconds, _) in enumerate(everything)]
 
 

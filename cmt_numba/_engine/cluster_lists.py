@@ -1,7 +1,7 @@
-"""Cluster lists of the memories of a forest: how they are made, and how they follow changes.
+"""Cluster lists of the memories of a forest: making them, and updating them when memories change.
 
-Lists are a cache. They are made on demand, in parts, and are dropped when the memories have changed so much that the
-centers no longer fit. Files do not contain them.
+Lists are a cache. They are made on demand, in parts, and dropped when there have been so many changes that the centers
+no longer fit. Files do not contain them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _CELLS_READ_IN_A_PART = 1 << 20
 def make_lists(forest: Forest) -> Generator[None, None, None]:
     """Put all memories of a forest in lists, in parts of a few milliseconds. Memories may change between the parts.
 
-    The forest must have full dense keys. Lists that it has are replaced.
+    The forest must keep full dense keys. The new lists replace existing ones.
     """
     n, d = forest.n_memories, forest.allocated().parameters.n_features
     n_lists = max(1, int(_LISTS * np.sqrt(n)))
@@ -55,7 +55,7 @@ def _is_of(forest: Forest, n_features: int) -> bool:
 
 
 def _keys_of(forest: Forest, slots: np.ndarray) -> np.ndarray:
-    """Return the keys in those of the slots that are in use."""
+    """Return the keys in the given slots, without those that are no longer in use."""
     state = forest.allocated()
     keys: np.ndarray = as_matrix(stored_rows(state, slots[slots < int(state.keys.totals[N_MEMORIES])]))
     return keys
@@ -72,7 +72,7 @@ def _enter_more(forest: Forest, lists: VectorLists) -> None:
 
 
 def _enter(forest: Forest, lists: VectorLists, slots: np.ndarray) -> None:
-    """Enter slots, or drop the lists if they no longer fit. Call it while the forest does not change otherwise."""
+    """Enter slots, or drop the lists if there have been too many changes. Nothing else may change the forest."""
     if lists.has_room(slots.size):
         lists.enter(forest.allocated().codes, slots, _keys_of(forest, slots))
     else:
@@ -94,7 +94,7 @@ def listed_candidates(forest: Forest, gap: float) -> CodedCandidates | None:
 
 
 def list_slots(forest: Forest, slots: np.ndarray, progress: bool = False) -> None:
-    """Enter new memories in the order of their slots, or memories whose keys have changed, into the lists."""
+    """Enter memories into the lists: new ones in the order of their slots, or those whose keys have changed."""
 
     def enter(_run: object, start: int, stop: int) -> None:
         enter_changed(forest, slots[start:stop])
@@ -104,7 +104,7 @@ def list_slots(forest: Forest, slots: np.ndarray, progress: bool = False) -> Non
 
 
 def enter_changed(forest: Forest, slots: np.ndarray) -> None:
-    """Enter slots with new keys as part of a step. Slots that have not been entered yet are left out."""
+    """Enter slots with new keys, as part of a step. Skip slots that the lists have not reached yet."""
     lists = forest.lists
     if lists is None or slots.size == 0:
         return
@@ -116,7 +116,7 @@ def enter_changed(forest: Forest, slots: np.ndarray) -> None:
 
 
 def withdraw_last(forest: Forest, first: int) -> None:
-    """Take the slots from ``first`` on out of the lists, as part of a step."""
+    """Remove the slots from ``first`` on from the lists, as part of a step."""
     lists = forest.lists
     if lists is not None and first < lists.n_listed:
         lists.withdraw(np.arange(first, lists.n_listed))
@@ -124,7 +124,7 @@ def withdraw_last(forest: Forest, first: int) -> None:
 
 
 def moved_lists(forest: Forest, state: State) -> VectorLists | None:
-    """Return the lists of a forest for a state where all memories have other slots."""
+    """Return the lists with the slots of another state of the forest; None if they are unfinished."""
     lists = forest.lists
     if lists is None or not lists.is_complete:
         forest.lists = None
@@ -135,9 +135,9 @@ def moved_lists(forest: Forest, state: State) -> VectorLists | None:
 
 
 def gaps_of(forest: Forest, rows: Rows, ids: np.ndarray) -> np.ndarray:
-    """Return the gaps at which searches in the lists find memories: shape of ``ids``, infinity if not stored.
+    """Return the least gap at which a search finds each memory, or infinity if the memory is not in a list.
 
-    ``ids`` has the ids of memories for each row.
+    ``ids`` are the ids of some memories for each row.
     """
 
     def find() -> np.ndarray:

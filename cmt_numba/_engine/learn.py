@@ -97,7 +97,7 @@ def set_scorer(forest: Forest, weights: np.ndarray, squares: np.ndarray) -> None
     for array in scorer:
         if array.shape != (state.parameters.n_features,) or not np.isfinite(array).all():
             raise ValueError(
-                f"the scorer's arrays must hold {state.parameters.n_features} finite numbers, one per feature"
+                f"the scorer's arrays must have {state.parameters.n_features} finite numbers, one per feature"
             )
     forest.lock.step(partial(forest.put, state._replace(scorer=scorer)))
 

@@ -1,7 +1,7 @@
-"""Cluster lists of stored vectors of unit length, which follow changes of the vectors.
+"""Cluster lists of stored vectors of unit length. Vectors can be added and removed at any time.
 
-A vector is in the list of its nearest center. Its position, a *place*, is a row of a tile. Only the first tile of a
-list may have free places. The vectors are identified by their slots, and the lists copy their codes.
+A vector is in the list of its nearest center. A *place* is a position in a tile. Only the first tile of a list may have
+free places. Vectors are identified by their slots, and tiles contain copies of their codes.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def _move(vectors, n_features, source, target):
 
 @kernel
 def withdraw_slots(vectors, n_features, slots):
-    """Take slots out of their lists, and move the last vector of each list into the gap. Writes ``vectors``."""
+    """Remove slots from their lists; the last vector of a list fills the gap. Writes ``vectors``."""
     for i in range(slots.size):
         place = np.int64(vectors.places[slots[i]])
         if place == NONE:
@@ -117,8 +117,8 @@ def withdraw_slots(vectors, n_features, slots):
 class VectorLists:
     """Cluster lists of the dense keys of a forest.
 
-    The slots ``0 .. n_listed`` are in lists. Searches may use them when ``is_complete`` is set. Twice as many
-    entries fit as there are memories at first. Later the centers fit worse, and new lists are needed.
+    The slots ``0 .. n_listed`` are in lists. Searches may use the lists once ``is_complete`` is set. The lists are full
+    after as many changes as there were memories, because the centers fit worse by then.
 
     Parameters
     ----------
@@ -175,7 +175,7 @@ class VectorLists:
         return self._vectors.list_of[self._vectors.places[slots] // TILE]
 
     def enter(self, codes: Codes, slots: np.ndarray, units: np.ndarray) -> None:
-        """Enter slots with the keys ``units`` into the lists; those that are listed move."""
+        """Enter slots with the keys ``units`` into the lists. Slots that are in a list are removed from it first."""
         vectors = self._vectors
         self.withdraw(slots)
         self.n_entered += slots.size
@@ -183,11 +183,11 @@ class VectorLists:
         enter_slots(vectors, codes, self.n_features, slots, self.centers.nearest(units), self.zero)
 
     def withdraw(self, slots: np.ndarray) -> None:
-        """Take slots out of the lists, if they are there."""
+        """Remove slots from the lists; slots that are in no list are ignored."""
         withdraw_slots(self._vectors, self.n_features, slots)
 
     def moved(self, slots: np.ndarray) -> VectorLists:
-        """Return lists in which the memory of slot ``i`` has the slot ``slots[i]``. They share the codes."""
+        """Return lists in which slot ``i`` is renamed ``slots[i]``. They share the codes with these lists."""
         twin = object.__new__(VectorLists)
         twin.__dict__.update(self.__dict__)
         labels, places = self._vectors.labels.copy(), np.full_like(self._vectors.places, NONE)

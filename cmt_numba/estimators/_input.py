@@ -9,7 +9,7 @@ import numpy as np
 
 from .._forest import NONE, Rows, with_room
 from .._heads import StoredExamples, slots_of_examples
-from .._validation import check_entries, check_ids, check_known, check_real, unmasked
+from .._validation import check_entries, check_ids, check_known, check_range, check_real, unmasked
 from ._example_names import ExampleNames
 from ._labels import check_labels
 
@@ -82,8 +82,7 @@ def check_sample_weight(sample_weight: Any, n_rows: int) -> np.ndarray | None:
         raise ValueError(
             f"sample_weight must have one entry for each of the {n_rows} rows of X, got shape {weights.shape}"
         )
-    if not np.all((weights >= 0.0) & (weights <= _HEAVIEST)):  # NaN compares false
-        raise ValueError(f"sample_weight must be between 0 and {_HEAVIEST:g}")
+    check_range("sample_weight", weights, 0, round(_HEAVIEST))
     if n_rows > 0 and not weights.any():
         raise ValueError("sample_weight must not be 0 for all rows: all weights are zero")
     if np.all(weights == 1.0):

@@ -10,7 +10,7 @@ from uuid import uuid4
 import numpy as np
 
 from .._engine import ArrayCache, Filter
-from ._checks import Key, check_keys, check_stored
+from ._checks import Key, check_keys, check_one_of, check_stored
 from ._contents import StoreContents
 from ._records import Records
 from ._results import read_payload
@@ -118,8 +118,7 @@ def check_filter(where: Any, keys: Any) -> PreparedFilter:
     TypeError, ValueError
         If this is not a filter.
     """
-    if (where is None) == (keys is None):
-        raise TypeError("where and keys cannot be combined: pass one of them")
+    check_one_of(where, keys)
     if keys is None:
         return PreparedFilter(condition_of(where), [])
     return PreparedFilter(None, check_keys(keys, distinct=False))

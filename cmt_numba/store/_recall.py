@@ -123,10 +123,13 @@ class Efforts:
             if not self._make_lists(search):
                 return effort
             yield
-        return (yield from _with_gap(search, effort, sample))
+        effort = yield from _with_gap(search, effort, sample)
+        if effort.gap is None and all(known.gap is None for known in self.known()):
+            forest.lists = None  # they would take memory in vain
+        return effort
 
     def _make_lists(self, search: StoreSearch) -> bool:
-        """Make a part of the cluster lists, and return whether they can be finished."""
+        """Make a part of the cluster lists. Return False if they cannot be finished."""
         if self._makes_lists.acquire(blocking=False):  # otherwise another thread makes a part
             try:
                 if self._lists is None:
@@ -288,9 +291,9 @@ def _measured(search: StoreSearch, k: int, share: float, target: float, sample: 
 
 
 def _with_gap(search: StoreSearch, effort: Effort, sample: Sample) -> Measurement:
-    """Return an effort with the least gap that reaches the recall, if cluster lists are faster for some batches.
+    """Return the effort with the least gap that reaches the recall, or unchanged if cluster lists are not faster.
 
-    The lists of a vector's true neighbours give the gap at which each of them is found.
+    The lists of the true neighbours determine the gap at which each of them is found.
     """
     forest, k, target = search.tree._forest, effort.k, effort.target_recall
     Q, rows = search.prepared(sample.vectors)

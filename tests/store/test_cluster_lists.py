@@ -19,7 +19,7 @@ TARGET = 0.9
 def small_stores_have_lists(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(_recall, "N_EXACT", N // 4)
     monkeypatch.setattr(_recall, "_FEWEST_LISTED", N // 2)
-    monkeypatch.setattr(_recall, "_OF_A_WALK", 1e3)  # lists are always chosen
+    monkeypatch.setattr(_recall, "_rows_listed", lambda *_: 1)  # lists are always chosen
     return
 
 
@@ -98,7 +98,7 @@ def test_many_changes_lead_to_new_lists():
     for seed in range(2):
         store.upsert(np.arange(N), -drawn(N, 5 + seed))
     assert lists_of(store) is None  # each vector has changed twice
-    assert share_found(store, -drawn(100, 1)) > TARGET - 0.05  # in another way
+    assert share_found(store, -drawn(100, 1)) > TARGET - 0.05  # found along links
     store.calibrate(K)
     assert lists_of(store) not in (None, former)
     assert share_found(store, -drawn(100, 1)) > TARGET - 0.05
@@ -161,6 +161,13 @@ def test_stores_of_codes_alone_and_of_sparse_vectors_have_no_lists():
     store = filled(keep="codes")
     assert lists_of(store) is None
     assert store.recall[0].gap is None
+
+
+def test_lists_that_are_not_faster_are_dropped(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(_recall, "_rows_listed", lambda *_: None)
+    store = filled()
+    assert store.recall[0].gap is None
+    assert lists_of(store) is None
 
 
 @pytest.mark.parametrize("metric", ["inner_product", "euclidean"])
