@@ -289,7 +289,7 @@ def logs(options: argparse.Namespace) -> None:
         for policy, runs in found.items():
             columns = {label: np.array([run[label] for run in runs]) for label in runs[0]}
             seconds = columns.pop("s").mean()
-            cells = [f"{v.mean():.3f} ± {v.std() / np.sqrt(v.size):.3f}" for v in columns.values()]
+            cells = [f"{v.mean():.3f} ± {v.std(ddof=1) / np.sqrt(v.size):.3f}" for v in columns.values()]
             table.append([name, policy, *cells, f"{seconds:.1f}"])
             print(table[-1], flush=True)
     print(tabulate(table, headers=["set", "log", *columns, "fit, s"], disable_numparse=True, tablefmt="github"))

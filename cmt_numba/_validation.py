@@ -160,7 +160,7 @@ def check_matrix(X: Any, *, n_features: int | None = None) -> Any:
             f"X must have two dimensions (rows, features), got {X.ndim}; write X.reshape(1, -1) for a single row"
         )
     if X.dtype.kind not in "fiub":
-        raise TypeError(f"X must hold real numbers, got {X.dtype}")
+        raise TypeError(f"X must contain real numbers, got {X.dtype}")
     n_rows, width = X.shape
     if n_rows == 0 or width == 0:
         raise ValueError(f"X must have at least one row and one feature, got shape {X.shape}")
@@ -305,6 +305,13 @@ def check_entries(name: str, n_found: int, n_rows: int, of: str = "rows of X") -
         raise ValueError(f"{name} must have one entry for each of the {n_rows} {of}, got {n_found}")
 
 
+def check_range(name: str, values: np.ndarray, least: float, most: float) -> None:
+    """Raise ValueError unless all numbers are in a range."""
+    inside = (values >= least) & (values <= most)  # NaN compares false
+    if not inside.all():
+        raise ValueError(f"{name} must be between {least} and {most}, got {values[~inside][0]}")
+
+
 def check_groups(groups: Any, n: int) -> np.ndarray:
     """Return one group number for each of ``n`` ids, as int64. Raises TypeError or ValueError for other groups."""
     given = _as_ids(groups, "groups")
@@ -377,8 +384,7 @@ def check_rewards(rewards: Any, ids: np.ndarray) -> np.ndarray:
         raise TypeError(f"rewards must be real numbers, got {rewards.dtype}")
     if rewards.shape not in ((ids.shape[0],), ids.shape):
         raise ValueError(f"rewards must have shape {(ids.shape[0],)} or {ids.shape} like the hits, got {rewards.shape}")
-    if not np.all((rewards >= 0) & (rewards <= 1)):  # NaN compares false
-        raise ValueError("rewards must be between 0 and 1")
+    check_range("rewards", rewards, 0, 1)
     return np.ascontiguousarray(rewards.reshape(ids.shape[0], -1), dtype=np.float32)
 
 

@@ -214,9 +214,9 @@ class Vowpal:
 
 
 class VowpalCbify:
-    """Vowpal Wabbit's simulation of a bandit by a classifier. It receives the right action and reveals no more itself.
+    """Vowpal Wabbit's simulated bandit. It receives the right action, but learns only the loss of the chosen one.
 
-    Predicting and learning are one call, which ``choose`` makes.
+    One call predicts and learns; ``choose`` makes it.
     """
 
     def __init__(self, task: Task, seed: int, *, losses: tuple[float, float]) -> None:
@@ -239,7 +239,7 @@ class VowpalCbify:
         return np.array([action])
 
     def learn(self, rewards: np.ndarray) -> None:
-        """Learn nothing more."""
+        """Learn nothing: ``choose`` has learned already."""
 
 
 def players_of(task: Task) -> dict[str, Callable[[Task, int], Any]]:
@@ -247,7 +247,7 @@ def players_of(task: Task) -> dict[str, Callable[[Task, int], Any]]:
     players: dict[str, Callable[[Task, int], Any]] = {"CMTBandit": Ours}
     if task.searchable:
         players["static search"] = StaticSearch
-    if task.n_actions <= 1000:
+    if task.n_actions <= 1000 or isinstance(task.X, np.ndarray):
         players["LinUCB"] = LinearUCB
     if task.keys is None:
         players |= {"diagonal UCB, NumPy": DiagonalUCB, "CMTClassifier, epsilon": EpsilonClassifier}

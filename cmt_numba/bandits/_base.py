@@ -28,6 +28,7 @@ from ._checks import (
     check_rewards,
     count_rows,
     generator_of,
+    numbers,
 )
 from ._kernels import ActionPairs
 from ._models import Estimates, Means, RewardModels, blocks, checked
@@ -116,13 +117,15 @@ class Policy(Lockable, Saved, ABC):
         return self._model.n_features if isinstance(self._model, RewardModels) else None
 
     @changes_in_one_step
-    def add_actions(self, actions: Any) -> Self:
+    def add_actions(self, actions: Any, features: Any = None) -> Self:
         """Add actions, from which ``act`` chooses by default.
 
         Parameters
         ----------
         actions : int or array-like of int, shape (k,)
             Distinct new actions: integers from 0 on.
+        features : array-like, shape (k, n_action_features), optional
+            Features of each action, for policies whose actions have features. Either all actions have them, or none.
 
         Returns
         -------
@@ -131,10 +134,32 @@ class Policy(Lockable, Saved, ABC):
         Raises
         ------
         TypeError, ValueError
-            If they are not new, distinct actions. The policy is unchanged in this case.
+            If they are not new, distinct actions, or features are missing, refused or have the wrong shape. The policy
+            is unchanged in this case.
         """
-        self._enter(self._new(actions), None)
+        new = self._new(actions)
+        self._enter(new, self._checked_features(features, new.size))
         return self
+
+    def _checked_features(self, features: Any, n_actions: int) -> np.ndarray | None:
+        width = self._features.shape[1]
+        if features is None:
+            if width > 0:
+                raise ValueError(f"features must be given: the other actions have {width} features each")
+            return None
+        if width == 0 and not self._may_start_features():
+            raise ValueError("features must not be given: the other actions have no features")
+        array = numbers("features", features, 2)
+        if array.shape[0] != n_actions or array.shape[1] == 0 or width not in (0, array.shape[1]):
+            columns = f"{width} columns" if width > 0 else "columns"
+            raise ValueError(
+                f"features must have {n_actions} rows, one for each action, and {columns}, got shape {array.shape}"
+            )
+        return array
+
+    def _may_start_features(self) -> bool:
+        """Return whether actions may have features although no action has had any."""
+        return False
 
     def _new(self, actions: Any) -> np.ndarray:
         new = check_distinct_actions(actions)
@@ -238,8 +263,8 @@ class Policy(Lockable, Saved, ABC):
 
     def _act(self, contexts: Any, actions: Any) -> Chosen:
         rows, choices, slots = self._asked(contexts, actions)
-        n = rows.shape[0]
-        chosen = Chosen(np.empty(n, np.int64), np.empty(n))
+        n = len(rows)
+        drawn_actions, propensities = np.empty(n, np.int64), np.empty(n)
         uniforms = self._generator.random(n)
         with keeping_interpreter(int(choices.offsets[-1]), _MICROSECONDS_OF_A_PAIR):
             for first, stop in blocks(choices.offsets):
@@ -247,9 +272,9 @@ class Policy(Lockable, Saved, ABC):
                 own = choices.actions[pairs]
                 probabilities = self._of_choices(rows[first:stop], own, slots[pairs], offsets)
                 drawn = draw(probabilities, offsets, uniforms[first:stop])
-                chosen.actions[first:stop] = own[drawn]
-                chosen.propensities[first:stop] = probabilities[drawn]
-        return chosen
+                drawn_actions[first:stop] = own[drawn]
+                propensities[first:stop] = probabilities[drawn]
+        return Chosen(drawn_actions, propensities)
 
     @reads
     def probabilities(self, contexts: Any = None, actions: Any = None) -> np.ndarray:
@@ -265,11 +290,6 @@ class Policy(Lockable, Saved, ABC):
         ndarray of float64, shape (n, k)
             Columns correspond to ``actions``, by default the known actions in ascending order. Rows sum to 1; actions
             that are not allowed have probability 0.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If an argument is invalid.
         """
         return self._probabilities(contexts, actions)
 

@@ -4,8 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .._forest import clear_probe, dot, keep_best, probe_at
-from .._jit import by_reference, by_value, empty, inner, inner_called, kernel, release, zeros
+from .._forest import clear_probe, keep_best, probe_at
+from .._jit import by_reference, by_value, empty, inner, inner_called, inner_fastmath, kernel, release, zeros
 from ._reward_kernels import (
     OF_MAP,
     OF_SIMILARITY,
@@ -228,18 +228,39 @@ def learn_rewards(model, rows, chosen, rewards, sources, probe_room):
     release((probes, room, found))
 
 
+@inner_fastmath
+def _add_scaled(total, values, factor):
+    """Add ``factor * values`` to a vector."""
+    for i in range(total.size):
+        total[i] += factor * values[i]
+
+
+@inner_called
+def _scan_blocks(blocks, n, query, scores, best, items):
+    """Keep the best of ``n`` dense keys, which are read in blocks."""
+    size = scores.size
+    for block in range(blocks.shape[0]):
+        scores[:] = np.float32(0.0)
+        for j in range(query.size):
+            _add_scaled(scores, blocks[block, j], query[j])
+        for i in range(min(size, n - block * size)):
+            keep_best(best, items, scores[i], block * size + i)
+
+
 @kernel
 def scan_keys(learned, keys, rows, first_key, hits):
     """Write the best keys for each row, by similarity and by the map, among all keys from ``first_key`` on.
 
-    ``hits``, int64 (rows, k), must be filled with NONE. The keys found are in no particular order.
+    ``hits``, int64 (rows, k), must be filled with NONE. The keys found are in no particular order. Dense keys are all
+    read, whatever ``first_key`` is.
     """
     learned = by_reference(learned)
     keys = by_reference(keys)
     rows = by_reference(rows)
     rows_of_keys, k = keys.rows, hits.shape[1]
     d, n = rows_of_keys.n_features, rows_of_keys.offsets.size - 1
-    room, query, scores = new_room(learned, 0), zeros(d, np.float32), empty(k, np.float32)
+    room, query, best = new_room(learned, 0), zeros(d, np.float32), empty(k, np.float32)
+    scores = empty(keys.blocks.shape[2], np.float32)
     width = max(1, learned.map.shape[2])
     similarity, mapped = np.float32(learned.scales[OF_SIMILARITY]), np.float32(learned.scales[OF_MAP])
     for row in range(rows.offsets.size - 1):
@@ -252,17 +273,16 @@ def scan_keys(learned, keys, rows, first_key, hits):
                 query[np.int64(rows.indices[place]) if rows.sparse else place - first] += (
                     similarity * rows.values[place]
                 )
-        scores[:] = -np.inf
+        best[:] = -np.inf
+        if not rows_of_keys.sparse:
+            _scan_blocks(keys.blocks, n, query, scores, best, hits[row])
+            continue
         for key in range(first_key, n):
-            a, b = rows_of_keys.offsets[key], rows_of_keys.offsets[key + 1]
             score = np.float32(0.0)
-            if rows_of_keys.sparse:
-                for place in range(a, b):
-                    score += rows_of_keys.values[place] * query[rows_of_keys.indices[place]]
-            else:
-                score = dot(rows_of_keys.values, a, query, 0, d)
-            keep_best(scores, hits[row], score, key)
-    release((room, query, scores))
+            for place in range(rows_of_keys.offsets[key], rows_of_keys.offsets[key + 1]):
+                score += rows_of_keys.values[place] * query[rows_of_keys.indices[place]]
+            keep_best(best, hits[row], score, key)
+    release((room, query, scores, best))
 
 
 @kernel

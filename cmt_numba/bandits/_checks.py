@@ -225,7 +225,7 @@ def check_propensities(propensities: Any, n_rows: int, *, name: str = "propensit
     array = numbers(name, propensities, 1)
     check_entries(name, array.size, n_rows, "rows")
     if not np.all((array > 0.0) & (array <= 1.0)):
-        raise ValueError(f"{name} must be above 0 and at most 1")
+        raise ValueError(f"{name} must be above 0 and at most 1, got {array[~((array > 0.0) & (array <= 1.0))][0]}")
     return array
 
 

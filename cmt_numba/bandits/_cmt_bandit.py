@@ -9,7 +9,7 @@ import numpy as np
 from .._change import changes_in_one_step
 from .._forest import MOST_FEATURES, NO_ROOM, NONE, WORTH_KEEPING, Rows, require, room_for_probe
 from .._jit import keeps_interpreter
-from .._validation import Constraint, Integer, OneOf, Optional, Real, check_entries, check_rows
+from .._validation import Constraint, Integer, OneOf, Optional, Real, check_entries, check_range, check_rows
 from ..persistence import Contents, as_part, take
 from ..tree import OPTIONS, ContextualMemoryTree
 from ._base import OF_ALL, Chosen, Policy, distinct
@@ -684,6 +684,5 @@ def codes_of(rows: np.ndarray, actions: np.ndarray) -> np.ndarray:
 
 def _unit_rewards(rewards: Any, n_rows: int) -> np.ndarray:
     values = check_rewards(rewards, n_rows)
-    if not np.all((values >= 0.0) & (values <= 1.0)):
-        raise ValueError("rewards must be between 0 and 1")
+    check_range("rewards", values, 0, 1)
     return values

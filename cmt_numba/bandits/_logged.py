@@ -52,9 +52,8 @@ class LogModel(NamedTuple):
 
 def combine(method: str, rewards: np.ndarray, shares: np.ndarray) -> np.ndarray:
     """Return the scores of actions by a method."""
-    if method == "product":
-        return np.maximum(rewards, _LEAST_REWARD) * shares
-    return shares if method == "classification" else rewards
+    products: np.ndarray = np.maximum(rewards, _LEAST_REWARD) * shares
+    return {"classification": shares, "product": products, "regression": rewards}[method]
 
 
 class ArgmaxRegressor(Saved):
@@ -62,7 +61,7 @@ class ArgmaxRegressor(Saved):
 
     Several methods are compared by the value of their choices on held-out rows, and the best one is trained on the
     whole log. The policy chooses among the actions ``C(x)`` that were ever chosen in the context ``x``, because the log
-    says nothing about other actions (Strehl, Langford, Li and Kakade, 2010). It does not learn further;
+    does not show the rewards of other actions (Strehl, Langford, Li and Kakade, 2010). It does not learn further;
     :meth:`warm_start` trains a policy that does. A policy without ``regressor`` and ``pair_features`` can be saved to a
     file; others can be pickled.
 
@@ -87,7 +86,7 @@ class ArgmaxRegressor(Saved):
         - "actions": an action is supported wherever it is allowed, if it is in the log.
         - "all": every action is supported.
     pair_features : callable, optional
-        Called with contexts, shape (n, n_features), and actions, shape (n,); returns features of each pair, shape
+        Takes contexts, shape (n, n_features), and actions, shape (n,), and returns features of each pair, shape
         (n, k).
     regularization : float, default 0.3
         The ridge of the default regression.
@@ -156,7 +155,7 @@ class ArgmaxRegressor(Saved):
         Raises
         ------
         TypeError, ValueError
-            If an argument cannot be used, or contexts or propensities are missing; nothing has changed then.
+            If an argument is invalid, or contexts or propensities are missing. Nothing has changed in this case.
         """
         given = log.propensities if propensities is None else numbers("propensities", propensities, 1)
         if log.contexts is None or given is None:
@@ -401,12 +400,12 @@ class ArgmaxRegressor(Saved):
         contexts : array-like, shape (n, n_features)
             Contexts.
         actions : array-like, optional
-            The actions allowed, as of :meth:`Policy.act`; by default those of the log.
+            Allowed actions, as in :meth:`Policy.act`. By default those of the log.
 
         Returns
         -------
         ndarray of float64, shape (n, k)
-            As of :meth:`Policy.probabilities`.
+            As in :meth:`Policy.probabilities`.
         """
         _, choices, probabilities = self._asked(contexts, actions)
         answer = np.zeros(choices.shape)
@@ -419,12 +418,12 @@ class ArgmaxRegressor(Saved):
         Parameters
         ----------
         contexts, actions
-            As of :meth:`probabilities`.
+            As in :meth:`probabilities`.
 
         Returns
         -------
         Chosen
-            As of :meth:`Policy.act`.
+            As in :meth:`Policy.act`.
         """
         _, choices, probabilities = self._asked(contexts, actions)
         drawn = draw(probabilities, choices.offsets, self._generator.random(choices.shape[0]))

@@ -14,7 +14,7 @@ from ..tree import ContextualMemoryTree
 from ._candidate_kernels import ProposedActions, scan_keys
 from ._checks import MOST_ACTIONS
 from ._models import Arrays
-from ._reward_kernels import ActionKeyTable, RewardState
+from ._reward_kernels import KEYS_OF_A_BLOCK, ActionKeyTable, RewardState
 
 _EMPTY = np.empty(0, np.int32)
 _NO_SEED = np.uint64(0)  # rows that do not explore draw nothing
@@ -64,12 +64,22 @@ def joined_rows(parts: list[Rows], n_features: int, sparse: bool) -> Rows:
     )
 
 
+def _blocks_of(rows: Rows) -> np.ndarray:
+    """Return dense keys in blocks, feature by feature and padded with zeros; none for sparse keys."""
+    d = 0 if rows.sparse else rows.n_features
+    n_blocks = -(-rows.n_rows // KEYS_OF_A_BLOCK) if d > 0 else 0
+    padded = np.zeros((n_blocks * KEYS_OF_A_BLOCK, d), np.float32)
+    if d > 0:
+        padded[: rows.n_rows] = rows.values.reshape(-1, d)
+    return np.ascontiguousarray(padded.reshape(n_blocks, KEYS_OF_A_BLOCK, d).transpose(0, 2, 1))
+
+
 class ActionKeys:
     """The keys of actions, and the searches among them."""
 
     def __init__(self) -> None:
         none, rows = np.empty(0, np.int64), Rows(np.empty(0, np.float32), _EMPTY, np.zeros(1, np.int64), 0, False)
-        self.table = ActionKeyTable(rows, none, none, False)
+        self.table = ActionKeyTable(rows, none, none, _blocks_of(rows), False)
         self._set(none, rows)
 
     def _set(self, actions: np.ndarray, rows: Rows) -> None:
@@ -79,7 +89,8 @@ class ActionKeys:
 
     def _replace(self, actions: np.ndarray, rows: Rows) -> None:
         places = np.argsort(actions)
-        self.actions, self.table = actions, ActionKeyTable(rows, actions[places], places, self.table.comparable)
+        self.table = ActionKeyTable(rows, actions[places], places, _blocks_of(rows), self.table.comparable)
+        self.actions = actions
         self._all = np.arange(actions.size)
 
     def __len__(self) -> int:

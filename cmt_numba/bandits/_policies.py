@@ -269,57 +269,17 @@ class HybridLinUCB(_LinearPolicy):
             self._set_ids(np.empty(0, np.int64))  # which have no features yet
             self._enter(np.arange(features.shape[0]), features)
 
-    @property
-    def _n_action_features(self) -> int | None:
-        return self._features.shape[1] or None
-
-    @changes_in_one_step
-    def add_actions(self, actions: Any, features: Any = None) -> Self:
-        """Add actions.
-
-        Parameters
-        ----------
-        actions : int or array-like of int, shape (k,)
-            Distinct new actions: integers from 0 on.
-        features : array-like, shape (k, n_action_features), optional
-            Features of each action. Either all actions have features, or none.
-
-        Returns
-        -------
-        self
-
-        Raises
-        ------
-        TypeError, ValueError
-            If they are not new, distinct actions, or features are missing or have the wrong width. The policy is
-            unchanged in this case.
-        """
-        new = self._new(actions)
-        if features is None:
-            if self._n_action_features is not None:
-                raise ValueError(
-                    f"features must be given: the other actions have {self._n_action_features} features each"
-                )
-            self._enter(new, None)
-            return self
-        array = numbers("features", features, 2)
-        if array.shape[0] != new.size or array.shape[1] == 0:
-            raise ValueError(f"features must have one row for each of the {new.size} actions, got shape {array.shape}")
-        if self._n_action_features is None and (self._ids.size > 0 or self._model is not None):
-            raise ValueError("features must be None: the other actions have no features")
-        if self._n_action_features not in (None, array.shape[1]):
-            raise ValueError(f"features must have {self._n_action_features} columns, got {array.shape[1]}")
-        self._enter(new, array)
-        return self
+    def _may_start_features(self) -> bool:
+        return self._ids.size == 0 and self._model is None
 
     def _n_shared(self, n_features: int) -> int:
-        return n_features * (self._n_action_features or 1)
+        return n_features * max(1, self._features.shape[1])
 
     def _checked(self, contexts: Any, n_rows: int = 1) -> np.ndarray:
         rows = super()._checked(contexts, n_rows)
-        largest = np.abs(rows).max() * (
-            1.0 if self._n_action_features is None else np.abs(self._features).max(initial=0.0)
-        )
+        largest = np.abs(rows).max()
+        if self._features.shape[1] > 0:
+            largest *= np.abs(self._features).max(initial=0.0)
         if largest > _LARGEST_SHARED:
             raise ValueError(
                 f"products of context and action features must be at most {_LARGEST_SHARED:g}, got {largest:g}: "
@@ -329,7 +289,7 @@ class HybridLinUCB(_LinearPolicy):
 
     def _shared(self, rows: np.ndarray, of_pairs: np.ndarray, actions: np.ndarray, slots: np.ndarray) -> np.ndarray:
         contexts: np.ndarray = rows[of_pairs]
-        if self._n_action_features is None:
+        if self._features.shape[1] == 0:
             return contexts
         self._check_featured(actions, slots)
         products = self._features[slots][:, :, None] * contexts[:, None, :]
@@ -341,7 +301,7 @@ class HybridLinUCB(_LinearPolicy):
             raise ValueError(f"actions must have features: call add_actions with the features of {unknown}")
 
     def _check_learnable(self, actions: np.ndarray) -> None:
-        if self._n_action_features is not None:
+        if self._features.shape[1] > 0:
             self._check_featured(actions, self._slots_of(actions))
 
     def _rule(self, estimates: Estimates, offsets: np.ndarray) -> np.ndarray:
@@ -468,7 +428,7 @@ class _Warm(Policy):
             A log with contexts and rewards of 0 or 1.
         action_features : array-like, shape (n_actions, n_action_features)
             Features of the actions 0 .. n_actions - 1, which are added if they are new. Pass those of other actions to
-            :meth:`add_actions`.
+            :meth:`~Policy.add_actions`.
         C : float, default 1.0
             Inverse strength of the regularization.
 
@@ -501,39 +461,6 @@ class _Warm(Policy):
         self._features = features[self._ids]
         self._weights = model.coef_.reshape(x.shape[1], f.shape[1])
         self._kept = contexts[:: -(-len(log) // _CONTEXTS_KEPT)].copy()
-        return self
-
-    @changes_in_one_step
-    def add_actions(self, actions: Any, features: Any = None) -> Self:
-        """Add actions.
-
-        Parameters
-        ----------
-        actions : int or array-like of int, shape (k,)
-            Distinct new actions: integers from 0 on.
-        features : array-like, shape (k, n_action_features), optional
-            Features of each action, required after :meth:`warm_up` and refused before it.
-
-        Returns
-        -------
-        self
-
-        Raises
-        ------
-        TypeError, ValueError
-            If they are not new, distinct actions, or features are missing or refused. The policy is unchanged in this
-            case.
-        """
-        new = self._new(actions)
-        if (features is None) == (self._weights.size > 0):
-            raise ValueError(f"features must {'' if features is None else 'not '}be given")
-        if features is None:
-            self._enter(new, None)
-            return self
-        array = numbers("features", features, 2)
-        if array.shape != (new.size, self._weights.shape[1] - 1):
-            raise ValueError(f"features must have shape {(new.size, self._weights.shape[1] - 1)}, got {array.shape}")
-        self._enter(new, array)
         return self
 
     def _check_learnable(self, actions: np.ndarray) -> None:

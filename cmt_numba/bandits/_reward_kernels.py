@@ -36,9 +36,17 @@ STACK_RIDGE = 50.0
 MAP_WIDTH = 256
 """Number of features of contexts and of keys that have their own weights in the map. Further features share them."""
 
+KEYS_OF_A_BLOCK = 256
+"""Number of dense keys that are compared with a context at a time."""
+
 OF_SIMILARITY, OF_MAP = range(2)
 FIRST_SCALES = np.array([8.0, 4.0])
 """Logits of a similarity of 1 and of a mapped reward of 1, before any reward."""
+
+_MOST_FEATURES, _LEAST_SHARE = 12.0, 0.4
+"""A context of more features, all equally large, has a smaller ridge in the linear models, in proportion; this is the
+smallest share of the ridge. Long contexts for the same action have little in common, so weights learn in larger steps.
+"""
 
 _PRECISION_WITH_KEY = 3.0  # relative to an action without a key, which has no other predictor
 _STEP_OF_SCALES = 0.1
@@ -76,6 +84,7 @@ class ActionKeyTable(NamedTuple):
     rows: Rows
     ordered: np.ndarray  # int64 (keys,), the actions in ascending order
     places: np.ndarray  # int64 (keys,): the row of each
+    blocks: np.ndarray  # float32 (blocks, features, KEYS_OF_A_BLOCK): dense keys, read feature by feature; else empty
     comparable: bool  # whether keys and contexts have the same features
 
 
@@ -89,6 +98,7 @@ class PredictionRoom(NamedTuple):
     mapped: np.ndarray  # float32 (2, width of keys): the context times the map, and the variances
     weights: np.ndarray  # float64 (N_PREDICTIONS,), of the ridge regression
     inverse: np.ndarray  # float64 (N_PREDICTIONS, N_PREDICTIONS)
+    ridge: np.ndarray  # float64 (1,), the precision of a weight of the linear models before any reward
 
 
 @inner_allocating
@@ -102,6 +112,7 @@ def new_room(state, most):
         empty((2, state.map.shape[2]), np.float32),
         empty(N_PREDICTIONS, np.float64),
         empty((N_PREDICTIONS, N_PREDICTIONS), np.float64),
+        empty(1, np.float64),
     )
 
 
@@ -189,6 +200,11 @@ def aim(state, keys, rows, row, probe, room):
     if keys.comparable:
         aim_probe(probe, row_of(rows, row))
     aim_map(state, rows, row, room)
+    fourth_powers = 0.0  # the inverse of the number of features, if all are equally large
+    for place in range(rows.offsets[row], rows.offsets[row + 1]):
+        square = np.float64(rows.values[place]) * np.float64(rows.values[place])
+        fourth_powers += square * square
+    room.ridge[0] = state.ridge[0] * min(max(_MOST_FEATURES * fourth_powers, _LEAST_SHARE), 1.0)
 
 
 @inner
@@ -220,7 +236,7 @@ def predict(state, keys, known, rows, row, actions, n_further, probe, room):
     ``n_further`` is the number of other actions that may be right. Unknown actions are like known ones without rewards.
     """
     mask, predictions = np.uint64(state.cells.shape[0] - 1), room.predictions
-    first, ridge, highest = rows.offsets[row], state.ridge[0], 0.0 if n_further > 0 else -np.inf
+    first, ridge, highest = rows.offsets[row], room.ridge[0], 0.0 if n_further > 0 else -np.inf
     for i in range(actions.size):
         base, value, choice, variance = mix(np.uint64(actions[i])), 0.0, 0.0, 0.0
         for place in range(first, rows.offsets[row + 1]):
@@ -298,13 +314,13 @@ def _learn_stack(state, room, i, reward):
 
 
 @inner
-def _learn_value(state, rows, row, action, left, variance):
+def _learn_value(state, rows, row, action, left, variance, ridge):
     """Move the linear model of an action towards the residual of the other predictions."""
     base, mask, first = mix(np.uint64(action)), np.uint64(state.cells.shape[0] - 1), rows.offsets[row]
     step = left / (1.0 + variance)
     for place in range(first, rows.offsets[row + 1]):
         cell, x = _cell(rows, base, place, first, mask), np.float64(rows.values[place])
-        state.cells[cell, VALUE] += np.float32(step * x / (state.ridge[0] + state.cells[cell, VALUE_SQUARES]))
+        state.cells[cell, VALUE] += np.float32(step * x / (ridge + state.cells[cell, VALUE_SQUARES]))
         state.cells[cell, VALUE_SQUARES] += np.float32(x * x)
 
 
@@ -336,10 +352,10 @@ def _learn_similarity(state, keys, probe, key, gradient):
 
 
 @inner
-def _learn_choice(state, rows, row, action, gradient, curvature, has_key):
+def _learn_choice(state, rows, row, action, gradient, curvature, ridge):
     """Move the logit of an action along a gradient of the log-likelihood (an extended Kalman filter)."""
     base, mask, first = mix(np.uint64(action)), np.uint64(state.cells.shape[0] - 1), rows.offsets[row]
-    ridge, variance = state.ridge[0] * (_PRECISION_WITH_KEY if has_key else 1.0), 0.0
+    variance = 0.0
     for place in range(first, rows.offsets[row + 1]):
         cell, x = _cell(rows, base, place, first, mask), np.float64(rows.values[place])
         variance += x * x / (ridge + state.cells[cell, CHOICE_SQUARES])
@@ -362,7 +378,8 @@ def _learn_choices(state, keys, rows, row, actions, chosen, reward, probe, room)
         gradient = reward * gradient + (1.0 - reward) * (-own if i == chosen else of_others * p)
         if abs(gradient) >= _LEAST_GRADIENT:
             curvature = max(p * (1.0 - p), _LEAST_CURVATURE) * (1.0 if i == chosen else reward)
-            _learn_choice(state, rows, row, actions[i], gradient, curvature, room.keys[i] >= 0)
+            ridge = room.ridge[0] * (_PRECISION_WITH_KEY if room.keys[i] >= 0 else 1.0)
+            _learn_choice(state, rows, row, actions[i], gradient, curvature, ridge)
             of_similarity += gradient * room.predictions[i, SIMILARITY]
             of_map += gradient * room.predictions[i, MAPPED]
             if keys.comparable and room.keys[i] >= 0:
@@ -378,7 +395,7 @@ def learn_reward(state, keys, known, rows, row, actions, chosen, reward, probe, 
     value, mapped = room.predictions[chosen, EXPECTED_VALUE], room.predictions[chosen, MAPPED]
     _learn_stack(state, room, chosen, reward)
     left_by_others = left + (weights[EXPECTED_VALUE] - 1.0) * value
-    _learn_value(state, rows, row, actions[chosen], left_by_others, room.value_variances[chosen])
+    _learn_value(state, rows, row, actions[chosen], left_by_others, room.value_variances[chosen], room.ridge[0])
     if room.keys[chosen] >= 0 and state.map.size > 0:
         left_by_others = left + (weights[MAPPED] - 1.0) * mapped
         _learn_map(state, keys, rows, row, room.keys[chosen], left_by_others, room.map_variances[chosen])

@@ -36,7 +36,7 @@ class ActionRidges(NamedTuple):
 
     @classmethod
     def read(cls, arrays: Arrays, n_actions: int, n_features: int, regularization: float) -> ActionRidges:
-        """Return the weights of a file, also of earlier versions. Raises InvariantError if they are not valid."""
+        """Return the weights in a file of this or an earlier version. Raise InvariantError if they are invalid."""
         shape = n_actions, n_features + 1
         if "matrices" in arrays:
             models = RewardModels.read(arrays, n_actions, n_features + 1, 0, regularization)
@@ -54,9 +54,9 @@ class ActionRidges(NamedTuple):
 def fit_ridges(
     X: Any, actions: np.ndarray, n_actions: int, rewards: np.ndarray, weights: np.ndarray, regularization: float
 ) -> ActionRidges:
-    """Return the ridge regression of the rewards of each action, whose rows have these weights relative to their mean.
+    """Return the ridge regression of the rewards of each action. The weights of rows are divided by their mean.
 
-    The intercept is shrunk as well, so an action with few rewards is expected to earn little.
+    The intercept is shrunk as well, so the expected reward of an action with few rows is near 0.
     """
     sparse, roots = scipy.sparse.issparse(X), np.sqrt(weights / weights.mean())
     one = np.ones((X.shape[0], 1))
@@ -78,7 +78,7 @@ def fit_ridges(
 
 
 def _solve(A: Any, b: np.ndarray, regularization: float) -> np.ndarray:
-    """Return the weights of one ridge regression, by rows, by features or step by step."""
+    """Return the weights of one ridge regression, by the cheapest of three solvers."""
     n, d = A.shape
     if n <= min(d, _MOST_ROWS):
         products = A @ A.T

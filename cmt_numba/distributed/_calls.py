@@ -81,7 +81,7 @@ def _are_stored(store: MemoryStore, keys: list[Key]) -> np.ndarray:
 def _query(
     store: MemoryStore, X: Any, k: int, where: Any, target_recall: float | None, n_probes: int | None
 ) -> Results:
-    # As many as the client wants, so that memories that arrive during the call do not displace others.
+    # The shard may have fewer memories than the client wants now, and more when it answers.
     return store.query(X, min(k, max(MOST_WANTED, len(store))), where, target_recall, n_probes=n_probes)
 
 

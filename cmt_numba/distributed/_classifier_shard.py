@@ -148,7 +148,7 @@ class ClassifierShard:
                 self._opened.close()
 
     def process(self) -> int:
-        """Return the number of the process."""
+        """Return the process id."""
         return os.getpid()
 
 

@@ -96,7 +96,7 @@ def evaluate(
     (0.182, 0.004)
     """
     if not estimators:
-        raise ValueError("estimators must hold at least one estimator")
+        raise ValueError("estimators must contain at least one estimator")
     given: dict[str, Any] = {"holdout": holdout, "folds": folds, "seeds": seeds, "n_passes": n_passes}
     given |= {"probes": probes, "details": details}
     plans = {name: plan_of(estimator, y, **given) for name, estimator in estimators.items()}
@@ -167,7 +167,7 @@ def evaluate_files(
     holdout = check_real("holdout", holdout, 0.0, 1.0, above=True)
     seeds = [check_integer("seeds", seed, 0, 2**32 - 1) for seed in seeds]
     if not seeds:
-        raise ValueError("seeds must hold at least one seed")
+        raise ValueError("seeds must contain at least one seed")
     options = _options_for(estimators, path, block_rows, reading)
     if options.task != "multiclass":
         raise ValueError(
@@ -232,7 +232,7 @@ def _options_for(estimators: Mapping[str, Any], path: Any, block_rows: int, read
     """Return the options with which all tasks read a file."""
     check_integer("block_rows", block_rows, 1)
     if not estimators:
-        raise ValueError("estimators must hold at least one estimator")
+        raise ValueError("estimators must contain at least one estimator")
     for name, estimator in estimators.items():
         if not hasattr(estimator, "partial_fit"):
             raise TypeError(f"the estimator {name!r} must have partial_fit to learn in blocks")

@@ -106,7 +106,7 @@ class Shard:
         return self._open().followers.follow(actor)
 
     def process(self) -> int:
-        """Return the number of the process."""
+        """Return the process id."""
         return os.getpid()
 
     # Topologies and moves of memories

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -14,6 +13,7 @@ from uuid import uuid4
 import numpy as np
 import scipy.sparse
 
+from .._display import warn
 from .._validation import (
     MOST_WANTED,
     check_integer,
@@ -39,6 +39,7 @@ from ..store import (
     check_keys,
     check_lengths,
     check_one_for_each_row,
+    check_one_of,
     check_payloads,
     check_stored,
     condition_of,
@@ -63,7 +64,8 @@ class ShardedStore:
 
     Keys belong to shards by consistent hashing. All shards answer a query, each with its own filter, and the best of
     their results are merged. A change is one transaction in each shard. All arguments are checked before anything
-    changes; if a shard fails later, others may have made their part, which :class:`PartialChangeError` lists.
+    changes. If a shard fails later, others may have made their part of the change: :class:`PartialChangeError` lists
+    the keys.
 
     With a path, Ray restarts a shard that dies, on another machine if that can read the folder. Interrupted calls are
     repeated, and a change is made once. In memory, a shard that dies loses its memories: calls then raise
@@ -178,7 +180,7 @@ class ShardedStore:
         try:
             self.finish_move()
         except Exception as error:  # the folder opens nevertheless, so that it can be repaired
-            warnings.warn(f"{self}: {error}", RuntimeWarning, stacklevel=2)
+            warn(f"{self}: {error}", RuntimeWarning)
 
     def _begin(self, client: Client, folder: Path | None, exchange_every: int | None) -> None:
         self._client, self._folder, self._exchange_every = client, folder, exchange_every
@@ -247,7 +249,7 @@ class ShardedStore:
     def filter(self, where: Any = None, *, keys: Any = None) -> PreparedFilter:
         """Return a filter that is checked once, to pass as ``where`` to many queries.
 
-        See :meth:`cmt_numba.MemoryStore.filter`. The shards look its keys up once, until they change.
+        See :meth:`cmt_numba.MemoryStore.filter`. Each shard looks up the keys once, until its memories change.
         """
         prepared = check_filter(where, keys)
         if prepared.keys:
@@ -432,8 +434,7 @@ class ShardedStore:
 
     def delete(self, keys: Any = None, *, where: Any = None) -> int:
         """Delete memories, and return how many; see :meth:`cmt_numba.MemoryStore.delete`."""
-        if (keys is None) == (where is None):
-            raise TypeError("memories to delete are named by keys or by a filter: give one of keys and where")
+        check_one_of(where, keys)
         if where is None:
             checked = check_keys(keys)
             if len(self._topology.divided(checked)) > 1:

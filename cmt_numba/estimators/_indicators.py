@@ -94,7 +94,7 @@ def is_second(y: Any, pair: np.ndarray) -> np.ndarray:
     """Return the indicator of the second of two classes, as a matrix of one column."""
     pair, y = in_one_type("Y", pair, check_labels("Y", y))
     if not np.isin(y, pair).all():
-        raise ValueError(f"Y must hold only the classes {pair.tolist()}")
+        raise ValueError(f"Y must contain only the classes {pair.tolist()}")
     return (y[:, None] == pair[1:]) if pair.size == 2 else np.zeros((y.size, 1), np.bool_)
 
 
@@ -116,7 +116,7 @@ def label_lists(Y: Any, n_rows: int) -> scipy.sparse.csr_array:
         )
     check_entries("Y", lists.shape[0], n_rows)
     if not np.isfinite(lists.data).all():
-        raise ValueError("Y must be finite")
+        raise ValueError("Y must be finite, but contains NaN or infinity")
     lists = lists.copy()
     lists.sum_duplicates()
     lists.eliminate_zeros()

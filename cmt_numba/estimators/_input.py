@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from .._display import warn
 from .._forest import NONE, Rows, with_room
 from .._heads import StoredExamples, slots_of_examples
-from .._validation import check_entries, check_ids, check_known, check_real, unmasked
+from .._validation import check_entries, check_ids, check_known, check_range, check_real, unmasked
 from ._example_names import ExampleNames
 from ._labels import check_labels
 
@@ -42,12 +42,11 @@ def warn_of_scales(X: Any) -> None:
     usual = np.quantile(sizes, 0.25, method="lower")
     if np.isfinite(sizes).all() and sizes.max() > _UNEQUAL * usual:
         largest = np.flatnonzero(counts)[sizes.argmax()]
-        warnings.warn(
+        warn(
             f"features differ by orders of magnitude: feature {largest} is more than {_UNEQUAL:.0f} times as large as "
             "the others and dominates them; scale the features, for example with "
             "make_pipeline(StandardScaler(), CMTClassifier())",
             UserWarning,
-            stacklevel=2,
         )
 
 
@@ -82,8 +81,7 @@ def check_sample_weight(sample_weight: Any, n_rows: int) -> np.ndarray | None:
         raise ValueError(
             f"sample_weight must have one entry for each of the {n_rows} rows of X, got shape {weights.shape}"
         )
-    if not np.all((weights >= 0.0) & (weights <= _HEAVIEST)):  # NaN compares false
-        raise ValueError(f"sample_weight must be between 0 and {_HEAVIEST:g}")
+    check_range("sample_weight", weights, 0, round(_HEAVIEST))
     if n_rows > 0 and not weights.any():
         raise ValueError("sample_weight must not be 0 for all rows: all weights are zero")
     if np.all(weights == 1.0):

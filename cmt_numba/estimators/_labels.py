@@ -40,7 +40,7 @@ def check_unmixed(name: str, labels: Any) -> None:
             )
     elif not hasattr(labels, "dtype") and not are_kept(labels, array):
         raise TypeError(
-            f"{name} must hold labels of one type: an array of {array.dtype} would change some of them; "
+            f"{name} must have labels of one type: an array of {array.dtype} would change some of them; "
             "convert them all to strings, for example"
         )
 
@@ -98,13 +98,13 @@ def in_one_type(name: str, known: np.ndarray, *others: np.ndarray) -> list[np.nd
         kinds = [_WORDS.get(labels.dtype.kind, str(labels.dtype)) for labels in (known, other)]
         if kinds[0] != kinds[1] and known.dtype.kind != other.dtype.kind:
             raise TypeError(
-                f"{name} must hold labels like those known, which are {kinds[0]} ({known.dtype}), got {kinds[1]} "
+                f"{name} must have labels like those known, which are {kinds[0]} ({known.dtype}), got {kinds[1]} "
                 f"({other.dtype}); convert all labels to one type before the first call"
             )
     converted = exactly(known, *others)
     if converted is None:
         raise ValueError(
-            f"{name} must hold labels that go with those known: no type holds all values of "
+            f"{name} must have labels of a type that fits the known labels: no type represents all values of "
             f"{' and '.join(dict.fromkeys(str(labels.dtype) for labels in (known, *others)))} as they are; "
             "convert all labels to one type before the first call"
         )

@@ -93,7 +93,7 @@ class ArraysSource(Source):
         if y.ndim == 2:
             Y = scipy.sparse.csr_array(y)
             if not np.isfinite(Y.data).all():
-                raise FormatError(self.path, "Y must be finite")
+                raise FormatError(self.path, "Y must be finite, but contains NaN or infinity")
             Y = scipy.sparse.csr_array(Y != 0, dtype=np.int8)
             Y.sort_indices()
             return Y

@@ -255,7 +255,7 @@ def _as_y(labels: Sequence[Any], rules: _Rules) -> Any:
     if rules.task == "multiclass":
         y = np.asarray(labels)
         if y.size > 0 and not np.all(np.abs(y) < 2.0**53):  # NaN compares false
-            raise ValueError("labels must be finite")
+            raise ValueError("labels must be finite, but contain NaN or infinity")
         whole = y.astype(np.int64)
         if not np.array_equal(whole, y):
             raise ValueError("labels must be integers")

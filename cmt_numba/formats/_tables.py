@@ -155,7 +155,7 @@ class TableSource(Source):
         lists = list(column)
         for row, numbers in enumerate(lists, first_row):
             if not isinstance(numbers, np.ndarray) or numbers.size != lists[0].size or numbers.dtype.kind not in "fiu":
-                reason = f"column {name!r} must hold lists of {lists[0].size} numbers, as in the first row"
+                reason = f"column {name!r} must contain lists of {lists[0].size} numbers, as in the first row"
                 raise FormatError(self.path, reason, row=row)
             if not np.isfinite(numbers.astype(np.float32)).all():
                 raise FormatError(self.path, f"column {name!r} holds a value that is not finite in float32", row=row)

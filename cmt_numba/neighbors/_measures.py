@@ -43,7 +43,7 @@ class Measure:
             raise TypeError("X must be dense: use CMTRetriever for sparse rows")
         rows = np.ascontiguousarray(check_matrix(X, n_features=n_features), np.float32)
         if not np.isfinite(rows).all():
-            raise ValueError("X must be finite")
+            raise ValueError("X must be finite, but contains NaN or infinity")
         if self.metric != "cosine":
             if not fits(rows):
                 raise ValueError(f"X must be between -{_LARGEST:g} and {_LARGEST:g}: scale X")

@@ -226,7 +226,7 @@ class EditDistance(Saved, BaseEstimator):
             raise ValueError(f"answers must have one integer for each of the {len(asked)} queries")
         if len(listed) < 2 or meant.min() < 0 or meant.max() >= len(listed):
             raise ValueError(
-                f"answers must be positions in targets, which must hold at least two sequences and holds {len(listed)}"
+                f"answers must be positions in targets, and targets must have at least two sequences, got {len(listed)}"
             )
         if self.n_efficient_rounds > 0 and not (self.symmetric or self.both_directions):
             raise ValueError("n_efficient_rounds needs symmetric=True or both_directions=True")

@@ -91,7 +91,7 @@ def encode_notes(pitches: Any, durations: Any) -> list[tuple[int, int]]:
     pitches, durations = _numbers("pitches", pitches, 1), _numbers("durations", durations, 1)
     check_entries("durations", durations.size, pitches.size, "pitches")
     if (durations <= 0.0).any():
-        raise ValueError("durations must be above 0")
+        raise ValueError(f"durations must be above 0, got {durations.min()}")
     intervals = np.clip(np.rint(np.diff(pitches)), -_WIDEST, _WIDEST).astype(int)
     ratios = np.searchsorted(_RATIO_EDGES, durations[1:] / durations[:-1], side="right")
     return list(zip(intervals.tolist(), ratios.tolist(), strict=True))
@@ -144,5 +144,5 @@ def _numbers(name: str, values: Any, *n_axes: int) -> np.ndarray:
     if array.ndim not in n_axes:
         raise ValueError(f"{name} must have {' or '.join(map(str, n_axes))} axes, got {array.ndim}")
     if not np.isfinite(array.astype(float)).all():
-        raise ValueError(f"{name} must be finite")
+        raise ValueError(f"{name} must be finite, but contains NaN or infinity")
     return array.astype(float)

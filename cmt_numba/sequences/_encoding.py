@@ -68,7 +68,7 @@ def as_list(name: str, sequences: Any) -> list[Any]:
         )
     listed = list(sequences)
     if not listed:
-        raise ValueError(f"{name} must hold at least one sequence")
+        raise ValueError(f"{name} must contain at least one sequence")
     return listed
 
 
@@ -80,11 +80,11 @@ class Alphabet:
         try:
             self.codes = {symbol: code for code, symbol in enumerate(self.symbols)}
         except TypeError as error:
-            raise TypeError(f"alphabet must hold symbols that can be hashed: {error}") from error
+            raise TypeError(f"alphabet must contain hashable symbols: {error}") from error
         if len(self.codes) < len(self.symbols):
             raise ValueError("alphabet must name each symbol once")
         if not 0 < len(self.symbols) <= MOST_SYMBOLS:
-            raise ValueError(f"alphabet must hold 1 to {MOST_SYMBOLS} symbols, got {len(self.symbols)}")
+            raise ValueError(f"alphabet must have 1 to {MOST_SYMBOLS} symbols, got {len(self.symbols)}")
         self._characters: np.ndarray | None = None  # codes by code point, -1 for others and at the end
 
     @classmethod

@@ -51,6 +51,7 @@ from ._checks import (
     check_keys,
     check_kind,
     check_one_for_each_row,
+    check_one_of,
     check_payloads,
     check_stored,
 )

@@ -159,6 +159,12 @@ def _parts(container: Any) -> Iterable[Any]:
     return container.values() if isinstance(container, dict) else container
 
 
+def check_one_of(where: Any, keys: Any) -> None:
+    """Raise TypeError unless memories are given either by a filter or by keys."""
+    if (where is None) == (keys is None):
+        raise TypeError(f"pass one of where and keys, got {'neither' if where is None else 'both'}")
+
+
 def check_one_for_each_row(keys: list[Key], n_rows: int) -> None:
     """Raise ValueError unless there is one key for each row."""
     check_entries("keys", len(keys), n_rows)

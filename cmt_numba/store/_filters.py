@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from typing import Any
 from uuid import uuid4
 
 import numpy as np
 
+from .._display import warn
 from .._engine import ArrayCache, Filter
-from ._checks import Key, check_keys, check_stored
+from ._checks import Key, check_keys, check_one_of, check_stored
 from ._contents import StoreContents
 from ._records import Records
 from ._results import read_payload
@@ -118,8 +118,7 @@ def check_filter(where: Any, keys: Any) -> PreparedFilter:
     TypeError, ValueError
         If this is not a filter.
     """
-    if (where is None) == (keys is None):
-        raise TypeError("where and keys cannot be combined: pass one of them")
+    check_one_of(where, keys)
     if keys is None:
         return PreparedFilter(condition_of(where), [])
     return PreparedFilter(None, check_keys(keys, distinct=False))
@@ -156,12 +155,8 @@ def _warn_if_mistaken(condition: Condition, finds_nothing: bool, records: Record
         name, kind = path[1:-1].replace('."', ".").replace('"', "").removeprefix("$."), records.kind_of_field(path)
         if kind is None:
             there = ", ".join(records.names_of_fields()) or "none"
-            _warn(f"no payload has the field {name!r}; fields: {there}")
+            warn(f"no payload has the field {name!r}; fields: {there}", UserWarning)
         elif finds_nothing and kind == "array" and not with_element:
-            _warn(f"the field {name!r} holds lists: find an element with {{{name!r}: {{'contains': ...}}}}")
+            warn(f"the field {name!r} holds lists: find an element with {{{name!r}: {{'contains': ...}}}}", UserWarning)
         elif finds_nothing and kind != "array" and with_element:
-            _warn(f"the field {name!r} holds no lists, but {kind}: compare it with {{{name!r}: ...}}")
-
-
-def _warn(message: str) -> None:
-    warnings.warn(message, UserWarning, stacklevel=6)
+            warn(f"the field {name!r} holds no lists, but {kind}: compare it with {{{name!r}: ...}}", UserWarning)

@@ -26,6 +26,7 @@ from ._checks import (
     check_answers,
     check_keys,
     check_one_for_each_row,
+    check_one_of,
     check_payloads,
     check_stored,
 )
@@ -224,8 +225,7 @@ class MemoryStore:
         cmt_numba.journal.JournalError
             If the change could not be written; nothing has been deleted then.
         """
-        if (keys is None) == (where is None):
-            raise TypeError("delete needs either keys or where: pass one of them")
+        check_one_of(where, keys)
         contents = self._contents
 
         def delete() -> int:

@@ -145,7 +145,7 @@ def test_memories_are_deleted_by_a_filter():
         assert set(store) == {i for i in range(60) if i % 3 != 1} - {0, 2}
         assert store.max_items == 1000
         for given in ({}, {"keys": [3], "where": {"n": 0}}):
-            with pytest.raises(TypeError, match="one of keys and where"):
+            with pytest.raises(TypeError, match="one of where and keys"):
                 store.delete(**given)
 
 

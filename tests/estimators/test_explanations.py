@@ -97,7 +97,7 @@ def test_without_examples_to_hold_out():
         ((np.ones((2, 10)), None), ValueError, "together, or neither"),
         ((np.ones((2, 10)), [1]), ValueError, "one entry for each of the 2 rows"),
         ((np.ones((2, 9)), [1, 1]), ValueError, "9 features"),
-        ((np.ones((2, 10)), ["a", "b"]), TypeError, "y must hold labels like those known"),
+        ((np.ones((2, 10)), ["a", "b"]), TypeError, "y must have labels like those known"),
     ],
 )
 def test_bad_calibrations(given: Any, error: type[Exception], reason: str, rng: np.random.Generator):
@@ -181,5 +181,5 @@ def test_unlikely_rows_are_rejected(names: Any, label: Any, rng: np.random.Gener
     np.testing.assert_array_equal(classifier.predict(asked, reject_below=0.0), classifier.predict(asked))
     with pytest.raises(ValueError, match="must not be a class, but"):
         classifier.predict(asked, reject_below=0.5, reject_label=classifier.classes_[1])
-    with pytest.raises(TypeError, match="reject_label must hold"):
+    with pytest.raises(TypeError, match="reject_label must have"):
         classifier.predict(asked, reject_below=0.5, reject_label=b"no")

@@ -141,7 +141,7 @@ def test_removing_a_quarter_relearns_everything(clouds: Any):
     ("change", "error", "reason"),
     [
         (lambda c: c.remove_classes([3, 99]), ValueError, "but 99 is not"),
-        (lambda c: c.remove_classes(["3"]), TypeError, "labels must hold labels like those known"),
+        (lambda c: c.remove_classes(["3"]), TypeError, "labels must have labels like those known"),
         (lambda c: c.remove_classes(range(8)), ValueError, "must not name all classes"),
         (lambda c: c.remove([48]), KeyError, "there is no 48"),
         (lambda c: c.remove([1, 1]), ValueError, "must be distinct"),

@@ -104,10 +104,10 @@ def test_a_single_label_for_several_rows_is_refused(kind: Any, label: Any, in_fo
     [
         (np.array([1, 2, 3]), ["x"], TypeError, "which are numbers"),
         (np.array(["1", "2"]), [9], TypeError, "which are strings"),
-        (np.array([2**63 + 1, 3], np.uint64), [-1], ValueError, "no type holds all values"),
-        (np.array([0.0, 1.0]), [2**53 + 1], ValueError, "no type holds all values"),
+        (np.array([2**63 + 1, 3], np.uint64), [-1], ValueError, "no type represents all values"),
+        (np.array([0.0, 1.0]), [2**53 + 1], ValueError, "no type represents all values"),
         (np.array(["a", "b"]), np.array([b"a"]), TypeError, "bytes"),
-        (np.array(["a", "b"]), np.array(["a", 3], object), TypeError, "must not mix strings with int"),
+        (np.array(["a", "b"]), np.array(["a", 3], object), TypeError, "must not mix strings with values of type int"),
         (np.array(["a", "b"]), ["a", 3], TypeError, "labels of one type"),
     ],
 )
@@ -137,7 +137,7 @@ def test_lists_that_mix_numbers_and_strings_are_refused(call: str):
 
 def test_lists_of_labels_do_not_mix_names_and_numbers():
     mixed: Any = [[1], ["a"], [1, "a"], []]
-    with pytest.raises(TypeError, match="must not mix names of labels with int, such as 1"):
+    with pytest.raises(TypeError, match="must not mix strings with values of type int, such as 1"):
         CMTMultilabelClassifier(**FEW).fit(X, mixed)
 
 
@@ -186,7 +186,7 @@ def test_one_type_holds_every_value(drawn: list[Any]):
         arrays = [np.array(values, np.uint64).astype(dtype) for dtype, values in drawn]
     found = exactly(*arrays)
     if found is None:
-        with pytest.raises(ValueError, match="no type holds all values"):
+        with pytest.raises(ValueError, match="no type represents all values"):
             in_one_type("y", *arrays)
         return
     assert len({array.dtype for array in found}) == 1

@@ -181,7 +181,7 @@ def test_a_vector_of_two_classes_is_a_single_label():
     np.testing.assert_allclose(tagger.predict_proba(X)[:, 1], alone.predict_proba(X)[:, 0])
     online = CMTMultilabelClassifier(**FEW).partial_fit(X[:1], named[:1], classes=["low", "high"])
     assert online.partial_fit(X, named).score(X, named) > 0.9
-    with pytest.raises(ValueError, match="Y must hold only the classes"):
+    with pytest.raises(ValueError, match="Y must contain only the classes"):
         online.partial_fit(X, np.full(60, "middle"))
     with pytest.raises(ValueError, match="a matrix of labels, lists of names or a vector"):
         online.partial_fit(X, (y < 3)[:, None])

@@ -358,7 +358,7 @@ def test_changes_that_are_refused_are_not_journaled(folder: Path, opened: Opened
     refused: list[tuple[type[Exception], str, Callable[[], Any]]] = [
         (ValueError, "4 features", lambda: tree.insert(dense_rows(3, 5))),
         (ValueError, "finite", lambda: tree.insert(np.full((1, 4), np.nan))),
-        (TypeError, "X must hold real numbers", lambda: tree.insert([["a"] * 4])),
+        (TypeError, "X must contain real numbers", lambda: tree.insert([["a"] * 4])),
         (TypeError, "X", lambda: tree.insert()),  # type: ignore[call-arg]
         (KeyError, "there is no 77", lambda: tree.remove([1, 77])),
         (TypeError, "ids must be numbers", lambda: tree.remove(["a"])),

@@ -262,7 +262,7 @@ def test_forged_headers_are_refused(things: dict[str, Any], tmp_path: Path):
     refuse("options must be of type dict", lambda header: header["fields"].update(options=[]))
     refuse("keys must have 1 to", lambda header: header["fields"].update(n_features=2**40))
     refuse("the key store is too small", lambda header: header["fields"].update(sparse=False))
-    refuse("there is no array 'keys.values'", lambda header: header["arrays"][0].update(name="other"))
+    refuse("the array 'keys.values' is missing", lambda header: header["arrays"][0].update(name="other"))
     refuse("there are two arrays", lambda header: header["arrays"][0].update(name="keys.ids"))
     refuse("an unknown dtype", lambda header: header["arrays"][0].update(dtype="object"))
     refuse("an unknown dtype", lambda header: header["arrays"][0].update(dtype="|O"))

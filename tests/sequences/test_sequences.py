@@ -282,8 +282,8 @@ def test_an_interrupted_insertion(rng: np.random.Generator):
     ("options", "error", "message"),
     [
         ({"alphabet": "aa"}, ValueError, "alphabet must name each symbol once"),
-        ({"alphabet": ""}, ValueError, "alphabet must hold 1 to"),
-        ({"alphabet": [[1]]}, TypeError, "alphabet must hold symbols that can be hashed"),
+        ({"alphabet": ""}, ValueError, "alphabet must have 1 to"),
+        ({"alphabet": [[1]]}, TypeError, "alphabet must contain hashable symbols"),
         ({"alphabet": None}, ValueError, "the alphabet is not known"),
         ({"substitution": -1.0}, ValueError, "substitution must be"),
         ({"insertion": float("nan")}, ValueError, "insertion must be"),
@@ -304,7 +304,7 @@ def test_options_that_cannot_be_used(options: dict[str, Any], error: Any, messag
     [
         ("abc", TypeError, "queries must be a list of sequences, got str"),
         (3, TypeError, "queries must be a list of sequences, got int"),
-        ([], ValueError, "queries must hold at least one sequence"),
+        ([], ValueError, "queries must contain at least one sequence"),
         ([3], TypeError, r"queries\[0\] must be a string or a sequence"),
         (["a", b"a"], TypeError, r"queries\[1\] must be a string or a sequence"),
         (["ab", "aéb"], ValueError, r"queries\[1\] has the symbol 'é', which is not in the alphabet"),

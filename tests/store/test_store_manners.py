@@ -109,7 +109,7 @@ def test_memories_are_deleted_by_a_filter(in_folder: bool, tmp_path: Path):
     assert sorted(store) == [0, 3, 6, 9]
     assert store.delete(0) == 1
     for arguments in ({}, {"keys": [3], "where": {"n": 0}}):
-        with pytest.raises(TypeError, match="either keys or where"):
+        with pytest.raises(TypeError, match="one of where and keys"):
             store.delete(**arguments)
     store.check_invariants()
     store.close()

@@ -208,11 +208,11 @@ def test_broken_sparse(what: str, sparse: bool):
 
 UNUSABLE: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "masked": (lambda: with_mask(True), ValueError, "X must not have masked entries"),
-    "records": (lambda: np.zeros((3, WIDTH), "f4,f4"), TypeError, "X must hold real numbers"),
+    "records": (lambda: np.zeros((3, WIDTH), "f4,f4"), TypeError, "X must contain real numbers"),
     "row of records": (lambda: np.zeros(3, "f4,f4"), ValueError, "X must have two dimensions"),
-    "durations": (lambda: np.zeros((3, WIDTH), "m8[s]"), TypeError, "X must hold real numbers"),
-    "numbers without end": (lambda: [[10**400] * WIDTH], TypeError, "X must hold real numbers, got object"),
-    "frame of words": (lambda: pandas_frame().astype(str), TypeError, "X must hold real numbers"),
+    "durations": (lambda: np.zeros((3, WIDTH), "m8[s]"), TypeError, "X must contain real numbers"),
+    "numbers without end": (lambda: [[10**400] * WIDTH], TypeError, "X must contain real numbers, got object"),
+    "frame of words": (lambda: pandas_frame().astype(str), TypeError, "X must contain real numbers"),
     "polars null": (lambda: polars_frame().shift(1), ValueError, "X must be finite in float32: row 0"),
     "float16 infinity": (lambda: np.full((2, WIDTH), np.inf, np.float16), ValueError, "X must be finite in float32"),
     "longdouble": (lambda: np.full((2, WIDTH), np.longdouble(1e39)), ValueError, "X must be finite in float32: row 0"),

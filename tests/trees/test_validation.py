@@ -99,14 +99,14 @@ BAD_ROWS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "sparse, no rows": (lambda: scipy.sparse.csr_array((0, WIDTH)), ValueError, "X must have at least one row"),
     "empty list": (list, ValueError, "X must have two dimensions"),
     "ragged list": (lambda: [[1.0] * WIDTH, [1.0]], TypeError, "X must be an array of real numbers"),
-    "objects": (lambda: np.full((2, WIDTH), 1.0, object), TypeError, "X must hold real numbers, got object"),
-    "strings": (lambda: np.full((2, WIDTH), "1"), TypeError, "X must hold real numbers, got <U1"),
-    "complex": (lambda: np.full((2, WIDTH), 1j), TypeError, "X must hold real numbers, got complex128"),
-    "dates": (lambda: np.zeros((2, WIDTH), "M8[s]"), TypeError, "X must hold real numbers, got datetime64"),
+    "objects": (lambda: np.full((2, WIDTH), 1.0, object), TypeError, "X must contain real numbers, got object"),
+    "strings": (lambda: np.full((2, WIDTH), "1"), TypeError, "X must contain real numbers, got <U1"),
+    "complex": (lambda: np.full((2, WIDTH), 1j), TypeError, "X must contain real numbers, got complex128"),
+    "dates": (lambda: np.zeros((2, WIDTH), "M8[s]"), TypeError, "X must contain real numbers, got datetime64"),
     "sparse complex": (
         lambda: scipy.sparse.csr_array(np.full((2, WIDTH), 1j)),
         TypeError,
-        "X must hold real numbers, got complex128",
+        "X must contain real numbers, got complex128",
     ),
 }
 

@@ -95,7 +95,7 @@ class Estimate:
         Raises
         ------
         TypeError, ValueError
-            If an argument cannot be used, there are fewer than two rows, or the bound does not hold for this estimator.
+            If an argument is invalid, there are fewer than two rows, or the bound does not hold for this estimator.
         """
         check_choice("method", method, METHODS)
         confidence = check_real("confidence", confidence, 0.0, 1.0, above=True)
@@ -136,7 +136,7 @@ class Estimate:
         Raises
         ------
         TypeError, ValueError
-            If ``confidence`` cannot be used, or this estimator has no such intervals.
+            If ``confidence`` is invalid, or this estimator has no such intervals.
         """
         error = (1.0 - check_real("confidence", confidence, 0.0, 1.0, above=True)) / 2.0
         if error == 0.0:
@@ -232,15 +232,6 @@ def inverse_propensity(
         are not negative.
     reward_range : tuple of float, default (0.0, 1.0)
         The least and the largest possible reward, for intervals.
-
-    Returns
-    -------
-    Estimate
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument cannot be used.
     """
     weights = importance_weights(propensities, target, tau)
     rewards = check_rewards(rewards, weights.size)
@@ -259,18 +250,9 @@ def self_normalized(
     Parameters
     ----------
     rewards, propensities, target, tau
-        As of :func:`inverse_propensity`.
+        As in :func:`inverse_propensity`.
     reward_range : tuple of float, optional
         The least and the largest possible reward, for intervals that hold for any number of rows.
-
-    Returns
-    -------
-    Estimate
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument cannot be used.
     """
     weights = importance_weights(propensities, target, tau)
     rewards = check_rewards(rewards, weights.size)
@@ -285,7 +267,7 @@ def self_normalized(
 
 
 def direct_method(expected_of_target: Any, *, reward_range: tuple[float, float] = (0.0, 1.0)) -> Estimate:
-    """Return the mean reward of the policy that a model expects.
+    """Return the mean reward that a model expects of the policy.
 
     Parameters
     ----------
@@ -293,15 +275,6 @@ def direct_method(expected_of_target: Any, *, reward_range: tuple[float, float] 
         The expected reward in each row: the sum over actions of the probability times the expected reward.
     reward_range : tuple of float, default (0.0, 1.0)
         The least and the largest possible reward, for intervals. They do not show the error of the model.
-
-    Returns
-    -------
-    Estimate
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument cannot be used.
     """
     terms = numbers("expected_of_target", expected_of_target, 1)
     if terms.size == 0:
@@ -326,20 +299,11 @@ def doubly_robust(
     Parameters
     ----------
     rewards, propensities, target, tau, reward_range
-        As of :func:`inverse_propensity`.
+        As in :func:`inverse_propensity`.
     expected : array-like, shape (n,)
         The expected reward of each logged action by a model.
     expected_of_target : array-like, shape (n,)
         The expected reward of the policy in each row by the model.
-
-    Returns
-    -------
-    Estimate
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument cannot be used.
     """
     rewards, weights, errors, base = _corrections(rewards, propensities, target, expected, expected_of_target, tau)
     bounds = _corrected_bounds(reward_range, rewards, errors, base, _largest_weight(propensities, tau))
@@ -361,18 +325,9 @@ def self_normalized_doubly_robust(
     Parameters
     ----------
     rewards, propensities, target, expected, expected_of_target, tau
-        As of :func:`doubly_robust`.
+        As in :func:`doubly_robust`.
     reward_range : tuple of float, optional
         The least and the largest possible reward, to which intervals are clipped.
-
-    Returns
-    -------
-    Estimate
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument cannot be used.
     """
     rewards, weights, errors, base = _corrections(rewards, propensities, target, expected, expected_of_target, tau)
     its_range = None if reward_range is None else _checked_range(reward_range, rewards)
@@ -397,19 +352,10 @@ def switch(
     Parameters
     ----------
     rewards, propensities, target, expected, expected_of_target, reward_range
-        As of :func:`doubly_robust`.
+        As in :func:`doubly_robust`.
     threshold : float, optional
         The largest weight to use. By default, the threshold with the least estimated mean squared error (Wang, Agarwal
         and Dudik, 2017). A smaller threshold has less variance and more bias.
-
-    Returns
-    -------
-    Estimate
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument cannot be used.
     """
     if threshold is not None:
         threshold = check_real("threshold", threshold, 0.0, 1e18)
@@ -483,7 +429,7 @@ def _corrections(
 def _corrected_bounds(
     reward_range: tuple[float, float], rewards: np.ndarray, errors: np.ndarray, base: np.ndarray, largest: float
 ) -> tuple[float, float]:
-    """Return bounds of the terms. Rewards and expectations must lie in the range or between the given ones."""
+    """Return bounds of the terms, for rewards in the range and expectations that may lie beyond it."""
     low, high = _checked_range(reward_range, rewards)
     expected = rewards - errors
     low = min(low, float(expected.min()), float(base.min()))

@@ -1,4 +1,4 @@
-"""All estimators of the value of a policy, with advice on whether the log supports them."""
+"""Evaluation of policies by all estimators, with advice on whether the log supports the estimates."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ def target_probabilities(policy: Any, log: Log) -> np.ndarray:
     Raises
     ------
     TypeError, ValueError
-        If a function returns anything else, or an action that is not allowed.
+        If a function returns something else, or an action that is not allowed.
     """
     contexts = np.ones((len(log), 1)) if log.contexts is None else log.contexts
     choices = log.choices()
@@ -239,7 +239,7 @@ def evaluate(
     log : Log
         The log.
     propensities : array-like, shape (n,), optional
-        Estimated propensities (:func:`estimate_propensities`), where the log has none.
+        Estimated propensities (:func:`estimate_propensities`), if the log has none.
     expected : array-like, shape (n, k), optional
         Expected rewards of the allowed actions (:func:`estimate_rewards`), for the estimators that need a model.
     tau : float in [0, 1], default 0.0
@@ -257,7 +257,7 @@ def evaluate(
     Raises
     ------
     TypeError, ValueError
-        If an argument cannot be used, or there are no propensities.
+        If an argument is invalid, or there are no propensities.
     """
     if isinstance(policy, dict):
         if not policy:

@@ -54,7 +54,7 @@ class Log:
     Raises
     ------
     TypeError, ValueError
-        If a column cannot be used, columns have different lengths, or an action was not allowed.
+        If a column is invalid, columns have different lengths, or an action was not allowed.
     """
 
     actions: Any
@@ -127,12 +127,7 @@ class Log:
         return check_choices(self.allowed, len(self))
 
     def take(self, rows: Any) -> Log:
-        """Return the log of some rows, selected by a slice, a mask or positions.
-
-        Returns
-        -------
-        Log
-        """
+        """Return the log of some rows, selected by a slice, a mask or positions."""
         for_all = not self._is_by_row()
         parts = {name: getattr(self, name) for name in ("contexts", "propensities", "times")}
         parts = {name: None if part is None else part[rows] for name, part in parts.items()}
@@ -177,16 +172,12 @@ class Log:
         allowed : str, optional
             A column of lists of actions.
 
-        Returns
-        -------
-        Log
-
         Raises
         ------
         KeyError
             If there is no such column.
         TypeError, ValueError
-            If a column cannot be used.
+            If a column is invalid.
         """
         named = [action, reward, propensity, allowed, time, *([context] if isinstance(context, str) else context or [])]
         for name in named:
@@ -232,7 +223,7 @@ def _numbers(name: str, column: Any) -> np.ndarray:
         return np.asarray(column, np.float64)
     except (TypeError, ValueError) as error:
         raise TypeError(
-            f"the column {name!r} of contexts must hold numbers: {error}; write an indicator of each of its values "
+            f"the column {name!r} of contexts must contain numbers: {error}; write an indicator of each of its values "
             "instead, for example by pandas.get_dummies"
         ) from error
 
@@ -241,7 +232,7 @@ def _lists(name: str, column: Any) -> np.ndarray:
     """Return contexts that are a column of lists."""
     rows = [_numbers(name, row) for row in column]
     if len({row.shape for row in rows}) > 1:
-        raise ValueError(f"the column {name!r} of contexts must hold lists of one length")
+        raise ValueError(f"the column {name!r} of contexts must contain lists of the same length")
     return np.array(rows)
 
 
@@ -267,16 +258,12 @@ def read_log(path: Any, **columns: Any) -> Log:
     **columns
         The names of the columns, see :meth:`Log.from_frame`.
 
-    Returns
-    -------
-    Log
-
     Raises
     ------
     ImportError
-        If pandas or pyarrow is missing, of the extra "cli".
+        If pandas or pyarrow is missing. The extra "cli" installs them.
     KeyError, TypeError, ValueError
-        If a column is missing or cannot be used, or the suffix is unknown.
+        If a column is missing or invalid, or the suffix is unknown.
     OSError
         If the file cannot be read.
     """
@@ -293,7 +280,7 @@ def read_log_in_batches(path: str | os.PathLike[str], batch_size: int = 10_000, 
     Parameters
     ----------
     path, **columns
-        As of :func:`read_log`.
+        As in :func:`read_log`.
     batch_size : int, default 10,000
         The largest number of rows in a part.
 
@@ -304,7 +291,7 @@ def read_log_in_batches(path: str | os.PathLike[str], batch_size: int = 10_000, 
     Raises
     ------
     ImportError, KeyError, TypeError, ValueError, OSError
-        As :func:`read_log` does.
+        As in :func:`read_log`.
     """
     for frame in _frames(path, check_integer("batch_size", batch_size, 1)):
         yield Log.from_frame(frame, **columns)

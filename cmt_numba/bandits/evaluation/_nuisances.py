@@ -36,12 +36,12 @@ def estimate_propensities(log: Log, method: str = "ridge", *, regularization: fl
     Returns
     -------
     ndarray of float64, shape (n,)
-        Estimates in [0, 1]. They may be 0, so use them with ``tau`` above 0.
+        Estimates in [0, 1]. Set ``tau`` above 0 when you use them, because they may be 0.
 
     Raises
     ------
     TypeError, ValueError
-        If an argument cannot be used, or the log has no contexts where they are needed.
+        If an argument is invalid, or the method needs contexts and the log has none.
     """
     check_choice("method", method, METHODS)
     regularization = check_real("regularization", regularization, 0.0, 1e9, above=True)
@@ -128,12 +128,12 @@ def estimate_rewards(
     Returns
     -------
     ndarray of float64, shape (n, k)
-        The columns are those of ``log.allowed``, or its mask; 0 where no action is allowed.
+        The columns are those of ``log.allowed``, or of its mask. Actions that are not allowed have 0.
 
     Raises
     ------
     TypeError, ValueError
-        If an argument cannot be used, or the log has no contexts.
+        If an argument is invalid, or the log has no contexts.
     """
     if log.contexts is None:
         raise ValueError("the log must have contexts to model rewards")

@@ -56,25 +56,16 @@ def replay(policy: Any, log: Log, *, learn: bool = True, n_rewards: int | None =
     Parameters
     ----------
     policy : object
-        With ``act(contexts, actions)`` and ``learn(contexts, actions, rewards, propensities)``, as the policies of
-        :mod:`cmt_numba.bandits` have them. It is changed: pass a new one, or a copy.
+        An object with ``act(contexts, actions)`` and ``learn(contexts, actions, rewards, propensities)``, such as a
+        policy of :mod:`cmt_numba.bandits`. It is changed, so pass a new one or a copy.
     log : Log
         The log. Without propensities its actions must have been uniform over those allowed.
     learn : bool, default True
-        Whether the policy learns from the rows kept.
+        Whether the policy learns from the rows that are kept.
     n_rewards : int, optional
         Stop after this number of kept rows.
     random_state : int or numpy.random.SeedSequence, default 0
         Seed of the rows that are dropped.
-
-    Returns
-    -------
-    Replay
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument cannot be used.
     """
     wanted = len(log) if n_rewards is None else check_integer("n_rewards", n_rewards, 1)
     usable = _usable(log, generator_of(random_state, "replay"))
