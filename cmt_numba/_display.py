@@ -1,5 +1,8 @@
-"""Values as text for people, on the terminal and in reports."""
+"""Values as text for people, on the terminal and in reports, and warnings."""
 
+import sys
+import warnings
+from types import FrameType
 from typing import Any
 
 
@@ -10,3 +13,12 @@ def format_value(value: Any) -> str:
     if isinstance(value, int):
         return f"{value:,}"
     return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def warn(message: str, category: type[Warning]) -> None:
+    """Warn at the line that called the package."""
+    package, level = __name__.split(".")[0], 1
+    frame: FrameType | None = sys._getframe()
+    while frame is not None and frame.f_globals.get("__name__", "").split(".")[0] == package:
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, category, stacklevel=level)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from functools import partial
 
 import numpy as np
 
 from .._change import Workers, changes, spans
+from .._display import warn
 from .._forest import (
     NONE,
     WORTH_FINDING,
@@ -78,7 +78,7 @@ def warn_if_in_vain(forest: Forest, hits: Hits, rewards: np.ndarray) -> None:
         'the tree with scorer_loss="contrast", or pass a reward for each of k=2 or more memories, or query with an '
         "epsilon above 0"
     )
-    warnings.warn(message, UserWarning, stacklevel=7)
+    warn(message, UserWarning)
 
 
 @changes

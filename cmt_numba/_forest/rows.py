@@ -127,13 +127,12 @@ def check_cells(indices, offsets, width):
 def sort_cells(values, indices, offsets):
     """Sort the cells of each row by index, in place; return False if an index occurs twice in a row."""
     for row in range(offsets.size - 1):
-        first, n = np.int64(offsets[row]), np.int64(offsets[row + 1]) - offsets[row]
-        gap = np.int64(1)
+        first, n, gap = np.int64(offsets[row]), np.int64(offsets[row + 1] - offsets[row]), np.int64(1)
         while gap < n // 3:
             gap = 3 * gap + 1
         while gap > 0:  # Shell's sort needs no memory
             for i in range(first + gap, first + n):
-                index, value, j = indices[i], values[i], i
+                index, value, j = indices[i], values[i], np.int64(i)
                 while j >= first + gap and indices[j - gap] > index:
                     indices[j], values[j] = indices[j - gap], values[j - gap]
                     j -= gap

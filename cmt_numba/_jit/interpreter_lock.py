@@ -69,7 +69,7 @@ def keeps_interpreter(method: Method) -> Method:
 
     @wraps(method)
     def keeping(self: Any, *args: Any, **kwargs: Any) -> Any:
-        rows = args[0] if args else next(iter(kwargs.values()), None)
+        rows: Any = args[0] if args else next(iter(kwargs.values()), None)
         shape = getattr(rows, "shape", None)
         if shape is None:
             n_rows = len(rows) if hasattr(rows, "__len__") and not isinstance(rows, str | bytes) else 1

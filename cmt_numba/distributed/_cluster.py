@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import warnings
 from importlib import import_module
 from typing import Any
 
+from .._display import warn
 from ._errors import ClusterError
 
 _NAMESPACE = "cmt_numba"  # of the names of actors
@@ -105,4 +105,4 @@ def start(address: str | None = None, **options: Any) -> None:
             "Ray accepts connections from other machines, because it was imported before cmt_numba.distributed.start; "
             "call start before anything imports ray"
         )
-        warnings.warn(message, RuntimeWarning, stacklevel=2)
+        warn(message, RuntimeWarning)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import shutil
 import threading
-import warnings
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from .._display import warn
 from ._actors import Actors, new_actors
 from ._calls import ShardPlan
 from ._client import Client
@@ -79,7 +79,7 @@ class Cluster:
         try:
             schema = topology.schema | survey.schema()
         except ShardConflictError as error:  # earlier versions could leave such shards
-            warnings.warn(f"{self.folder or 'the store'}: {error}", RuntimeWarning, stacklevel=4)
+            warn(f"{self.folder or 'the store'}: {error}", RuntimeWarning)
             schema = topology.schema | Schema(metric=survey.facts[topology.names[0]].schema.metric)
         if schema != topology.schema:
             self.client.decide(topology, topology.with_schema(schema))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -14,6 +13,7 @@ from uuid import uuid4
 import numpy as np
 import scipy.sparse
 
+from .._display import warn
 from .._validation import (
     MOST_WANTED,
     check_integer,
@@ -180,7 +180,7 @@ class ShardedStore:
         try:
             self.finish_move()
         except Exception as error:  # the folder opens nevertheless, so that it can be repaired
-            warnings.warn(f"{self}: {error}", RuntimeWarning, stacklevel=2)
+            warn(f"{self}: {error}", RuntimeWarning)
 
     def _begin(self, client: Client, folder: Path | None, exchange_every: int | None) -> None:
         self._client, self._folder, self._exchange_every = client, folder, exchange_every

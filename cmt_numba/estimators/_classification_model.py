@@ -13,12 +13,12 @@ from __future__ import annotations
 import copy
 import logging
 import math
-import warnings
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from .._display import warn
 from .._engine import remove_ids, renumber
 from .._forest import N_MEMORIES, NEXT_ID, NONE, Hits, Rows, no_hits, rescaled
 from .._heads import (
@@ -349,12 +349,11 @@ class ClassificationModel:
         """Warn once if rows of new classes seem to come from a vectorizer fitted without these classes."""
         if self.index.feature_weights is not None and seem_cut_off(self.index.feature_weights, rows):
             self.has_warned = True
-            warnings.warn(
+            warn(
                 "the rows of new classes have fewer features than rows before, and none that is new: if they come from "
                 "a vectorizer whose vocabulary was fitted without these classes, use HashingVectorizer or "
                 "cmt_numba.text.TextClassifier, which learn new words",
                 UserWarning,
-                stacklevel=2,
             )
 
     def _add_classes(

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from .._display import warn
 from .._forest import NONE, Rows, with_room
 from .._heads import StoredExamples, slots_of_examples
 from .._validation import check_entries, check_ids, check_known, check_range, check_real, unmasked
@@ -42,12 +42,11 @@ def warn_of_scales(X: Any) -> None:
     usual = np.quantile(sizes, 0.25, method="lower")
     if np.isfinite(sizes).all() and sizes.max() > _UNEQUAL * usual:
         largest = np.flatnonzero(counts)[sizes.argmax()]
-        warnings.warn(
+        warn(
             f"features differ by orders of magnitude: feature {largest} is more than {_UNEQUAL:.0f} times as large as "
             "the others and dominates them; scale the features, for example with "
             "make_pipeline(StandardScaler(), CMTClassifier())",
             UserWarning,
-            stacklevel=2,
         )
 
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import sys
 import threading
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from functools import partial
@@ -14,6 +12,7 @@ from time import perf_counter
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from .._change import ReadWriteLock, defer_interrupts, uninterrupted
+from .._display import warn
 from .._validation import check_integer, check_real
 from ..persistence import (
     DTYPES,
@@ -475,7 +474,7 @@ class Journal:
             self._take_snapshot()
         except (AssertionError, MemoryError, OSError, TypeError, ValueError) as error:  # the journal has all changes
             self._journal = _Effort(0, 0.0)  # retry when the journal reaches its limits again
-            _warn(f"{self.path}: no snapshot could be taken, so the journal keeps growing: {error}")
+            warn(f"{self.path}: no snapshot could be taken, so the journal keeps growing: {error}", RuntimeWarning)
 
     def _take_snapshot(self) -> None:
         """Replace the journal by a snapshot. The journal must be synced, except for changes only in the snapshot."""
@@ -524,7 +523,7 @@ class Journal:
                 f"{self.path}: replaying the changes since the last snapshot gave another model than before, for "
                 "example because of another processor or another version of a library; all memories are present"
             )
-            _warn(message)
+            warn(message, RuntimeWarning)
 
     def _replay_all(self) -> tuple[Any, bool]:
         """Return the object in the folder, and whether all fingerprints match."""
@@ -579,11 +578,3 @@ def _refused_entry(path: Path, sequence: int) -> Iterator[None]:
         raise
     except (AssertionError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise FileFormatError(path, f"entry {sequence} is not valid: {error}") from error
-
-
-def _warn(message: str) -> None:
-    """Warn at the line that called the package."""
-    package, level, frame = __name__.split(".")[0], 2, sys._getframe(1)
-    while frame is not None and frame.f_globals.get("__name__", "").split(".")[0] == package:
-        level, frame = level + 1, frame.f_back  # type: ignore[assignment]
-    warnings.warn(message, RuntimeWarning, stacklevel=level)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from typing import Any
 from uuid import uuid4
 
 import numpy as np
 
+from .._display import warn
 from .._engine import ArrayCache, Filter
 from ._checks import Key, check_keys, check_one_of, check_stored
 from ._contents import StoreContents
@@ -155,12 +155,8 @@ def _warn_if_mistaken(condition: Condition, finds_nothing: bool, records: Record
         name, kind = path[1:-1].replace('."', ".").replace('"', "").removeprefix("$."), records.kind_of_field(path)
         if kind is None:
             there = ", ".join(records.names_of_fields()) or "none"
-            _warn(f"no payload has the field {name!r}; fields: {there}")
+            warn(f"no payload has the field {name!r}; fields: {there}", UserWarning)
         elif finds_nothing and kind == "array" and not with_element:
-            _warn(f"the field {name!r} holds lists: find an element with {{{name!r}: {{'contains': ...}}}}")
+            warn(f"the field {name!r} holds lists: find an element with {{{name!r}: {{'contains': ...}}}}", UserWarning)
         elif finds_nothing and kind != "array" and with_element:
-            _warn(f"the field {name!r} holds no lists, but {kind}: compare it with {{{name!r}: ...}}")
-
-
-def _warn(message: str) -> None:
-    warnings.warn(message, UserWarning, stacklevel=6)
+            warn(f"the field {name!r} holds no lists, but {kind}: compare it with {{{name!r}: ...}}", UserWarning)

@@ -82,7 +82,8 @@ def add_postings(postings, columns, label):
                 labels[end + j], sums[end + j] = labels[first + j], sums[first + j]
                 corrections[end + j] = corrections[first + j]
             at += end - first
-            first = postings.starts[column] = end
+            first = end
+            postings.starts[column] = first
             postings.capacities[column], postings.end[0] = capacity, end + capacity
         for j in range(first + size, at, -1):
             labels[j], sums[j], corrections[j] = labels[j - 1], sums[j - 1], corrections[j - 1]
@@ -180,14 +181,14 @@ def _correct(postings, hashed, text, label, weights, share, length, scores, sett
 
 
 @kernel
-def learn_margins(postings, totals, hashed, stored, labels, frequencies, weighing, order, settings):
+def learn_margins(postings, totals, hashed, stored, labels, weighing, order, settings):
     """Learn from stored texts in this order.
 
     The weights of each text are computed anew. Its class is then corrected until it has a margin over the others,
     without the text itself in the sum of its class: its score would say little about new texts. Features that a wrong
     class does not have are left out, so no list grows.
 
-    Reads ``hashed``, ``labels``, ``frequencies``, ``weighing``, ``order`` (int64) and ``settings``. Writes
+    Reads ``hashed``, ``labels``, ``weighing``, ``order`` (int64) and ``settings``. Writes
     ``postings``, ``totals`` and ``stored`` (float32, the weights that are in the sums).
     """
     longest = np.int64(0)
@@ -198,7 +199,7 @@ def learn_margins(postings, totals, hashed, stored, labels, frequencies, weighin
     for place in range(order.size):
         text = order[place]
         label, first, stop = labels[text], hashed.starts[text], hashed.starts[text + 1]
-        weigh_text(hashed, text, frequencies, weighing, weights)
+        weigh_text(hashed, text, weighing, weights)
         length = _refresh(postings, totals, hashed, stored, text, label, weights)
         if totals.counts[label] < 2 or length == 0.0:
             continue

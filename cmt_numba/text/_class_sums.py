@@ -104,9 +104,7 @@ class ClassSums:
         weighing = _weighing(frequencies, self.totals.counts.size)
         if removes:
             weighing = weighing._replace(factors=np.zeros_like(_FACTORS))
-        learn_margins(
-            self.postings, self.totals, hashed, self.stored, labels, frequencies.counts, weighing, order, settings
-        )
+        learn_margins(self.postings, self.totals, hashed, self.stored, labels, weighing, order, settings)
 
     def add(self, hashed: HashedTexts, labels: np.ndarray, n_labels: int) -> None:
         """Make room for further texts, whose weights are 0 until they are learned."""

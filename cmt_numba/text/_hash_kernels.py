@@ -80,6 +80,7 @@ class Weighing(NamedTuple):
     """How features are weighed."""
 
     factors: np.ndarray  # float32 (N_KINDS,)
+    frequencies: np.ndarray  # int32, document frequencies by column
     n_texts: int  # from which the document frequencies are
     least: int  # features in fewer texts get no weight, but lower that of the others
     most: int  # n-grams in more texts are left out
@@ -128,12 +129,12 @@ def hash_texts(codes, ends, starts, columns, counts):
 
 
 @inner
-def weigh_text(hashed, text, frequencies, weighing, weights):
+def weigh_text(hashed, text, weighing, weights):
     """Write the tf-idf weights of the features of a text, scaled to length 1; 0 for features that are left out."""
     first, squares = hashed.starts[text], np.float32(0.0)
     for at in range(first, hashed.starts[text + 1]):
         column = np.int64(hashed.columns[at])
-        kind, frequency, weight = column // N_COLUMNS, frequencies[column], np.float32(0.0)
+        kind, frequency, weight = column // N_COLUMNS, weighing.frequencies[column], np.float32(0.0)
         if kind != _GRAMS or frequency <= weighing.most:
             idf = np.float32(np.log((1.0 + weighing.n_texts) / (1.0 + frequency))) + np.float32(1.0)
             weight = weighing.factors[kind] * idf * (np.float32(1.0) + np.log(hashed.counts[at]))
@@ -145,19 +146,20 @@ def weigh_text(hashed, text, frequencies, weighing, weights):
 
 
 @kernel
-def weigh_texts(hashed, order, frequencies, weighing, starts, columns, weights):
+def weigh_texts(hashed, order, weighing, starts, columns, weights):
     """Weigh the features of the texts at positions ``order`` (int64).
 
-    Reads ``hashed``, ``frequencies`` (int32, by column) and ``weighing``. Writes ``starts`` (int64), ``columns``
+    Reads ``hashed`` and ``weighing``. Writes ``starts`` (int64), ``columns``
     (int32) and ``weights`` (float32), which must have room for all features.
     """
-    n = starts[0] = 0
+    n = 0
+    starts[0] = 0
     for i in range(order.size):
         text = order[i]
         size = hashed.starts[text + 1] - hashed.starts[text]
         for j in range(size):
             columns[n + j] = hashed.columns[hashed.starts[text] + j]
-        weigh_text(hashed, text, frequencies, weighing, weights[n : n + size])
+        weigh_text(hashed, text, weighing, weights[n : n + size])
         n += size
         starts[i + 1] = n
 

@@ -63,7 +63,7 @@ class DocumentFrequencies:
         Features in fewer than ``least`` texts get no weight, but lower that of the others. N-grams in more than a share
         of ``most`` of the texts are left out.
         """
-        return Weighing(factors, self.n_texts, least, max(_FREQUENT, int(most * self.n_texts)))
+        return Weighing(factors, self.counts, self.n_texts, least, max(_FREQUENT, int(most * self.n_texts)))
 
     def weigh(self, hashed: HashedTexts, weighing: Weighing, order: np.ndarray | None = None) -> WeighedTexts:
         """Return the weights of the features of the texts at positions ``order``; by default, of all texts."""
@@ -71,7 +71,7 @@ class DocumentFrequencies:
             order = np.arange(hashed.starts.size - 1)
         n = int((hashed.starts[order + 1] - hashed.starts[order]).sum())
         starts, columns, weights = np.empty(order.size + 1, np.int64), np.empty(n, np.int32), np.empty(n, np.float32)
-        weigh_texts(hashed, order, self.counts, weighing, starts, columns, weights)
+        weigh_texts(hashed, order, weighing, starts, columns, weights)
         return WeighedTexts(starts, columns, weights)
 
 

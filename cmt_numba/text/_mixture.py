@@ -86,26 +86,26 @@ def weighted_sum(scores: list[np.ndarray], weights: np.ndarray) -> np.ndarray:
     return total
 
 
-def _doubts(logits: np.ndarray, background: float) -> np.ndarray:
-    """Return the log-odds that the best class is right, with one more class that scores ``background``."""
+def _log_odds(logits: np.ndarray, background: float) -> np.ndarray:
+    """Return the log-odds of the best class against the others and an unknown class with the logit ``background``."""
     best = logits.max(axis=1)
     with_background = np.exp(logits - best[:, None]).sum(axis=1) - 1.0 + np.exp(np.minimum(background - best, 500.0))
-    doubts: np.ndarray = -np.log(np.maximum(with_background, _LEAST))
-    return doubts
+    odds: np.ndarray = -np.log(np.maximum(with_background, _LEAST))
+    return odds
 
 
 def learn_confidence(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Return what turns logits into the probability that the best class is right: float64, shape (3,).
+    """Learn the probability that the best class is right; return its parameters: float64, shape (3,).
 
-    The values are the logit of an unknown class, and the slope and the shift of the log-odds. Without an unknown
-    class, a text that resembles no class would get a high probability if it resembles one class more than others.
+    They are the logit of an unknown class, and the slope and shift of the log-odds. Without an unknown class, a text
+    that resembles no class would get a high probability if it resembles one class slightly more than others.
     """
     if labels.size == 0 or logits.shape[1] < 2:
         return NO_CONFIDENCE
     others = logits.copy()
     others[np.arange(labels.size), labels] = -np.inf
     background = float(np.quantile(others.max(axis=1), _UNKNOWN))
-    odds, is_right = _doubts(logits, background), logits.argmax(axis=1) == labels
+    odds, is_right = _log_odds(logits, background), logits.argmax(axis=1) == labels
 
     def loss(values: np.ndarray) -> float:
         signs = np.where(is_right, 1.0, -1.0)
@@ -117,17 +117,17 @@ def learn_confidence(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
 
 
 def probabilities_of(logits: np.ndarray, confidence: np.ndarray) -> np.ndarray:
-    """Return the probability of each class from logits, and values of :func:`learn_confidence`.
+    """Return the probability of each class, with the parameters that :func:`learn_confidence` returns.
 
-    Mixed with a uniform distribution, or with certainty of the best class, the best class gets the probability that it
-    is right. The order of classes stays the same.
+    The softmax of the logits is mixed with the uniform distribution, or with certainty of the best class, until the
+    best class has the probability that it is right. The order of classes stays the same.
     """
     chances = np.exp(log_softmax(logits))
     n_classes, rows, best = logits.shape[1], np.arange(len(logits)), logits.argmax(axis=1)
     if n_classes < 2:
         return chances
     background, slope, shift = confidence
-    wanted = 1.0 / (1.0 + np.exp(-np.clip(slope * _doubts(logits, background) + shift, -500.0, 500.0)))
+    wanted = 1.0 / (1.0 + np.exp(-np.clip(slope * _log_odds(logits, background) + shift, -500.0, 500.0)))
     wanted = np.clip(wanted, 1.0 / n_classes, 1.0)
     highest = chances[rows, best]
     flattened = np.clip((highest - wanted) / np.maximum(highest - 1.0 / n_classes, _LEAST), 0.0, 1.0)

@@ -32,14 +32,14 @@ _MOST_CLASSES = 500  # maximum number of classes for learned vectors, which scor
 _MOST_CELLS = 1 << 22  # maximum size of a matrix of scores
 _MANY = 0.25  # share of new texts in one call, or of removed ones since, above which all are learned again
 _REPLAYED, _REPLAYED_BY_VECTORS = 12, 4  # stored texts learned again with each new one
-_FADING = 4.0  # how fast learned vectors, which improve with passes over all texts, lose weight to class sums
+_FADING = 4.0  # how fast learned vectors lose weight to class sums as texts are added
 
 
 class TextModel:
     """The learned state of a text classifier.
 
-    Sums of the features of each class score the classes, and learned vectors score them as well. With an encoder a
-    CMTClassifier scores them by its vectors. Labels are the numbers of classes in the order of their arrival.
+    Classes are scored by the sums of the features of their texts, by learned vectors and, with an encoder, by a
+    CMTClassifier of its vectors. Labels number the classes in the order of their arrival.
 
     Attributes
     ----------
@@ -62,7 +62,7 @@ class TextModel:
     weights : ndarray of float64
         The weights of these scores.
     confidence : ndarray of float64, shape (3,)
-        What turns the weighted scores into the probability of the best class.
+        Parameters of the probability that the best class is right, see ``learn_confidence``.
     n_removed, n_since : int
         The number of texts removed and added since all texts were last learned.
     """
@@ -101,7 +101,7 @@ class TextModel:
         return model
 
     def _learn_sums(self) -> None:
-        """Learn class sums only: from most texts first, then the confidence from the others, then from these."""
+        """Learn class sums from most texts, then the confidence from the others, and then class sums from these."""
         stored, labels, n_labels = self.stored, self.stored.labels, self.names.size
         folds = folds_of(labels, self.generator)
         later = folds[0][: max(1, 4 * _MOST_CELLS // n_labels)] if folds else np.empty(0, np.int64)
@@ -241,7 +241,8 @@ class TextModel:
 
     def logits(self, hashed: HashedTexts, encoded: np.ndarray | None) -> np.ndarray:
         """Return the sum of the weighted scores of each class for texts: float64."""
-        return weighted_sum(self.scores(hashed, encoded), self.current_weights())[:, self.order]
+        total = weighted_sum(self.scores(hashed, encoded), self.current_weights())
+        return np.take(total, self.order, axis=1)  # contiguous rows, whose sums do not depend on the other rows
 
     def current_weights(self) -> np.ndarray:
         """Return the weights of the scores after the texts that have been added since all were learned."""

@@ -99,7 +99,7 @@ def test_new_actions_of_warm_policies_need_features():
     [
         (Log([0, 1], [0, 1]), FEATURES, "contexts"),
         (log_of(20, 0), FEATURES[:2], "row for each action"),
-        (Log([0, 1], [0, 2], np.ones((2, 3))), FEATURES, "rewards of 0 and of 1"),
+        (Log([0, 1], [0, 2], np.ones((2, 3))), FEATURES, "rewards of the log must be 0 or 1"),
     ],
 )
 def test_logs_that_cannot_warm_up(log: Log, features: np.ndarray, message: str):

@@ -485,7 +485,7 @@ def test_other_bad_input(world: World, tmp_path: Path):
         (lambda: doubly_robust([1.0], [0.5], [0.5], [1.0, 2.0], [1.0]), "expected must have one entry"),
         (
             lambda: self_normalized_doubly_robust([1.0], [0.5], [0.5], [1.0], []),
-            "expected_of_target must have 1 entries",
+            "expected_of_target must have one entry",
         ),
         (lambda: switch([1.0], [0.5], [0.5], [1.0], [1.0], threshold=-1.0), "threshold"),
         (lambda: direct_method([]), "at least one"),

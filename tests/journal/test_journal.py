@@ -325,7 +325,7 @@ for end in ("close", "exit"):
         try:
             tree.insert(np.eye(4))
         except JournalError as error:
-            assert "forked" in str(error)
+            assert "opened by the parent" in str(error)
             try:
                 DurableTree(folder)
             except AlreadyOpenError:
