@@ -24,5 +24,5 @@ def test_annotations_of_arrays_need_be_no_classes():
     assert again.inner.values is made.inner.values
     assert again.numbers is made.numbers
     assert again.factor == 0.5
-    with pytest.raises(ValueError, match=r"no array 'inner\.values'"):
+    with pytest.raises(ValueError, match=r"the array 'inner\.values' is missing"):
         put_together(Outer, {"numbers": made.numbers}, {"factor": 0.5})

@@ -75,8 +75,8 @@ def test_a_process_that_fails_is_reported(monkeypatch: pytest.MonkeyPatch):
             "bandit, text, sequences, got 'forest'",
         ),
         ({"n_jobs": 0}, {}, "n_jobs must be at least 1"),
-        ({}, {"CMT_NUMBA_CACHE": "0"}, "kept with CMT_NUMBA_CACHE=0"),
-        ({}, {"NUMBA_DISABLE_JIT": "1"}, "kept with NUMBA_DISABLE_JIT=1"),
+        ({}, {"CMT_NUMBA_CACHE": "0"}, "cached with CMT_NUMBA_CACHE=0"),
+        ({}, {"NUMBA_DISABLE_JIT": "1"}, "cached with NUMBA_DISABLE_JIT=1"),
     ],
 )
 def test_invalid_arguments_of_warmup(

@@ -219,8 +219,8 @@ BAD_TEXTS: list[tuple[Any, str]] = [
     ("a single text", "pass \\[text\\]"),
     (7, "must be an iterable of texts"),
     ([], "at least one text"),
-    (["a", None], "number 1 is NoneType"),
-    ([b"bytes"], "number 0 is bytes"),
+    (["a", None], r"\[1\] is NoneType"),
+    ([b"bytes"], r"\[0\] is bytes"),
     (np.array([["a", "b"]]), "one dimension"),
 ]
 

@@ -76,5 +76,5 @@ def test_hybrid_files_hold_both_parts(sparse: Any, weight: Any, tmp_path: Path):
 
 def test_hybrid_files_with_other_parts_are_refused(tmp_path: Path):
     dense = FastTextClassifier(4, n_epochs=1, max_n=0, random_state=0).fit(TEXTS, TOPICS)
-    with pytest.raises(TypeError, match="not HashingVectorizer"):
+    with pytest.raises(TypeError, match="got HashingVectorizer"):
         HybridVectorizer(HashingVectorizer(), dense).fit(TEXTS).save(tmp_path / "keys")
