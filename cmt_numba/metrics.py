@@ -248,7 +248,8 @@ def indicators(name: str, Y: Any) -> scipy.sparse.csr_array:
     except (TypeError, ValueError) as error:
         raise TypeError(f"{name} must be an indicator matrix of labels: {error}") from error
     if lists is None or lists.dtype.kind not in "fiub":
-        raise ValueError(f"{name} must be an indicator matrix of labels: numbers in two dimensions")
+        found = f"{Y.ndim} dimensions of {Y.dtype}"
+        raise ValueError(f"{name} must be an indicator matrix of labels: numbers in two dimensions, got {found}")
     if lists.shape[0] == 0:
         raise ValueError(f"{name} must have at least one row")
     lists = lists.astype(np.bool_).astype(np.int64)

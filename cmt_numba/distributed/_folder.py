@@ -47,7 +47,8 @@ class ListFile(NamedTuple):
         if not isinstance(found, dict) or not {"kind", "version"} <= found.keys():
             raise self.damaged(folder)
         if found["kind"] != self.kind or found["version"] not in range(1, self.version + 1):
-            raise FileFormatError(path, f"is not of version {self.version} of a sharded {self.words}")
+            reason = f"is of kind {found['kind']!r}, version {found['version']!r}, but this version of cmt_numba reads"
+            raise FileFormatError(path, f"{reason} {self.kind!r} up to version {self.version}")
         return found
 
     def write(self, folder: Path, contents: dict[str, Any]) -> None:

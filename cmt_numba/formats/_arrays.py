@@ -99,8 +99,10 @@ class ArraysSource(Source):
             return Y
         if y.dtype.kind == "U":
             return y
-        if not np.isfinite(y).all() or not np.array_equal(np.trunc(y), y):
-            raise FormatError(self.path, "labels must be integers or text")
+        is_wrong = ~np.isfinite(y) | (np.trunc(y) != y)
+        if is_wrong.any():
+            row = int(is_wrong.argmax())
+            raise FormatError(self.path, f"labels must be integers or text, got {y[row]} in row {row}")
         return y.astype(np.int64)
 
     def _found(self) -> tuple[Any, Any]:

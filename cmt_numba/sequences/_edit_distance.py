@@ -224,10 +224,11 @@ class EditDistance(Saved, BaseEstimator):
         meant = np.asarray(answers)
         if meant.ndim != 1 or meant.size != len(asked) or meant.dtype.kind not in "iu":
             raise ValueError(f"answers must have one integer for each of the {len(asked)} queries")
-        if len(listed) < 2 or meant.min() < 0 or meant.max() >= len(listed):
-            raise ValueError(
-                f"answers must be positions in targets, and targets must have at least two sequences, got {len(listed)}"
-            )
+        if len(listed) < 2:
+            raise ValueError(f"targets must have at least two sequences, got {len(listed)}")
+        if meant.min() < 0 or meant.max() >= len(listed):
+            wrong = meant[(meant < 0) | (meant >= len(listed))][0]
+            raise ValueError(f"answers must be positions in targets, from 0 to {len(listed) - 1}, got {wrong}")
         if self.n_efficient_rounds > 0 and not (self.symmetric or self.both_directions):
             raise ValueError("n_efficient_rounds needs symmetric=True or both_directions=True")
         features = features_of(alphabet.symbols) if self.featured else None
@@ -372,8 +373,12 @@ class EditDistance(Saved, BaseEstimator):
         """
         asked, stored = self._as_points("query", [query]), self._as_points("target", [target], STORED)
         n_tables = 3 if self._costs.openings.size > 0 else 1
-        if n_tables * (asked.symbols.size + 1) * (stored.symbols.size + 1) > _MOST_CELLS:
-            raise ValueError("query and target are too long to align: use pairwise for their distance")
+        lengths = asked.symbols.size, stored.symbols.size
+        if n_tables * (lengths[0] + 1) * (lengths[1] + 1) > _MOST_CELLS:
+            raise ValueError(
+                f"sequences of {lengths[0]:,} and {lengths[1]:,} symbols are too long to align: use pairwise for their "
+                "distance"
+            )
         first, one_way = np.zeros(1, np.int64), self._costs._replace(both=False)
         codes = Sequences(asked.symbols, asked.offsets), Sequences(stored.symbols, stored.offsets)
         found: list[tuple[float, np.ndarray]] = []
