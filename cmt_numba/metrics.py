@@ -119,7 +119,7 @@ def precision_at(Y: Any, ranked: Any, k: int, *, inverse_propensities: Any = Non
     Y : array-like or sparse matrix, shape (n, n_labels)
         Not 0 for the labels that a row has.
     ranked : array-like of int, shape (n, at least k)
-        Labels (columns of ``Y``) by row, the best first, -1 for none.
+        Labels (columns of ``Y``) by row, best first, -1 for none.
     k : int
         Number of answers that count, at most 1,000,000.
     inverse_propensities : array-like, shape (n_labels,), optional
@@ -149,7 +149,7 @@ def ndcg_at(Y: Any, ranked: Any, k: int, *, inverse_propensities: Any = None) ->
     Y : array-like or sparse matrix, shape (n, n_labels)
         Not 0 for the labels that a row has.
     ranked : array-like of int, shape (n, at least k)
-        Labels (columns of ``Y``) by row, the best first, -1 for none.
+        Labels (columns of ``Y``) by row, best first, -1 for none.
     k : int
         Number of answers that count, at most 1,000,000.
     inverse_propensities : array-like, shape (n_labels,), optional
@@ -206,7 +206,7 @@ def recall_at(found: Any, exact: Any, k: int) -> float:
     Parameters
     ----------
     found, exact : array-like of int, shape (n, at least k)
-        Ids by row, the best first, -1 for none.
+        Ids by row, best first, -1 for none.
     k : int
         Number of answers that count, at most 1,000,000.
 

@@ -34,12 +34,12 @@ _ROOM = (1.0 + SPARE) / 2  # mean ratio of allocated to used nodes, leaves and r
 
 # Measured: how evenly trees divide memories, and how similar the memories below a router are.
 _SPREAD = 0.26  # spread of the sizes of leaves at one depth, in square roots of their mean
-_EARLY = 0.65  # in units of that spread: a leaf that was once too large has split, even if it is smaller now
+_EARLY = 0.65  # shift of the split probability, in units of that spread: a leaf that has split may have shrunk since
 _TABLE_SPREAD = 0.1  # spread of the logarithm of the number of features of routers at one depth
 _LIKENESS = 0.85  # ratio of the features of a router to the features of equally many keys drawn at random
 _FINER = 0.12  # growth of the power of this ratio per doubling of the memories, because routers separate finer groups
 
-_EXACT_RANKS = 1000  # most common features, which count one by one; the others count in groups
+_EXACT_RANKS = 1000  # most common features, which are counted individually; the others are counted in groups
 _GROUPS = 400
 
 
@@ -65,7 +65,7 @@ def predict_nbytes(
       first has another copy of the codes of dense keys.
     - leaves: ``12 + 4 W`` bytes each. Trees are so well balanced, by default, that all nodes of one depth have about as
       many memories below them, ``m = n / 2**depth``. So leaves split at about the same time: their number stays near a
-      power of two for long, then doubles quickly, and leaves are between half full and full. The probability of a split
+      power of two, then doubles quickly, and leaves are between half full and full. The probability of a split
       at a depth is ``Phi(0.65 + (m - W) / (0.26 sqrt(m)))``, the normal distribution.
     - internal nodes, one less than there are leaves: 64 bytes each, and the router. A dense one takes ``8 d`` bytes. A
       sparse one takes 12 bytes for each cell of a hash table. The number of cells is a power of two, at least 4/3 of

@@ -68,7 +68,7 @@ class ContextualMemoryTree:
     (Sun et al., Contextual Memory Trees, ICML 2019).
 
     Any number of threads may use a tree at the same time. Changes (inserts, removals, moves, learning) are made one
-    after another, in the order of their calls, in steps of some milliseconds. Other threads read between two steps.
+    after another, in the order of their calls, in steps of a few milliseconds. Other threads read between two steps.
     They see the effect of all steps so far, so the last rows of a large batch of queries may see more steps than the
     first. A tree may be pickled or saved while it is used. It may be used on both sides of a fork, which waits for the
     current change.
@@ -76,7 +76,7 @@ class ContextualMemoryTree:
     Parameters
     ----------
     n_trees : int, default 1
-        Number of trees over the same memories, each with its own random draws. One tree is the paper's. The time of an
+        Number of trees over the same memories, each with its own random draws. The paper uses one tree. The time of an
         insert is proportional to the number of trees; each tree finds much of what the others miss.
     alpha : float in (0, 1], default 0.9
         How strongly routers balance the two sides of a node.
@@ -99,12 +99,12 @@ class ContextualMemoryTree:
         Loss that the scorer minimises. All except "regression" compare two memories of a row: the one with the highest
         reward, and the one with the highest score of those with a lower reward.
 
-        - "contrast" is "ranking", and also learns from the reward of a single memory for each row: the memory is
-          compared with the best other one, as if that had reward 0. If its reward is 1, routers learn to lead to it.
-        - "ranking" takes AdaGrad steps on a logistic loss of the difference of the scores, times that of the rewards.
+        - "contrast" is "ranking" that also learns from the reward of a single memory for each row: the memory is
+          compared with the best other memory, as if that had reward 0. If its reward is 1, routers learn to lead to it.
+        - "ranking" takes AdaGrad steps on a logistic loss of the score difference, weighted by the reward difference.
           It learns nothing from the reward of a single memory; a warning says so once.
-        - "mira" makes the smallest change of the scorer that ranks the two by a small margin; otherwise as "ranking".
-        - "regression" is the paper's: AdaGrad steps on the squared difference between score and reward.
+        - "mira" makes the smallest change of the scorer that ranks the two by a small margin; otherwise like "ranking".
+        - "regression", the loss of the paper, takes AdaGrad steps on the squared difference between score and reward.
     scorer_learning_rate : float, default 0.1
         AdaGrad step of the scorer. With "mira" the cap on a step is proportional to it.
     max_memories : int, optional
@@ -113,9 +113,9 @@ class ContextualMemoryTree:
     eviction : {"least_recently_returned", "oldest", "random"}, default "least_recently_returned"
         Which memories are evicted:
 
-        - "least_recently_returned": those that queries, also those of :meth:`learn`, have not returned for the
-          longest time. Rows count in order, and within a row the worst memory counts first. An insert or a replacement
-          counts as a return. This policy takes 8 bytes for each memory.
+        - "least_recently_returned": those that queries, including those of :meth:`learn`, have not returned for
+          the longest time. Rows count in order, and within a row the worst memory counts first. An insert or a
+          replacement counts as a return. This policy takes 8 bytes for each memory.
         - "oldest": those inserted first; "random": any.
     n_links : int, default 0
         Number of links from each dense memory to near ones, at most 512. Queries with a ``breadth`` follow the links (a
@@ -648,7 +648,7 @@ class ContextualMemoryTree:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the trees, their memories and everything learned to a file.
 
-        An existing file is replaced when the new one is complete, so a crash leaves one of the two. See
+        An existing file is replaced when the new one is complete, so a crash leaves either the old or the new file. See
         :mod:`cmt_numba.persistence` for the format.
 
         Parameters
@@ -685,7 +685,7 @@ class ContextualMemoryTree:
         Raises
         ------
         cmt_numba.persistence.FileFormatError
-            If the file is damaged, of a later version, or not a tree's. The message says which.
+            If the file is damaged, of a later version, or not a tree's. The message states the reason.
         OSError
             If the file cannot be read.
         """

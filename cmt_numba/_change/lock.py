@@ -4,8 +4,8 @@ A change consists of short *steps*. Threads can read at any time except during a
 in a readable state. Changes are made one at a time, in the order of their arrival.
 
 Queries take tens of microseconds and come from many threads, so they share no lock: each thread holds a lock of its
-own while it reads. A step closes a gate, where new readers wait, and then waits until no thread reads. A reader looks
-at the gate while it holds its own lock, so either the step waits for it or it sees the closed gate. If a thread
+own while it reads. A step closes a gate, where new readers wait, and then waits until no thread reads. A reader checks
+the gate while it holds its own lock, so either the step waits for it or it finds the gate closed. If a thread
 keeps reading, the gate opens again for the others, and the step retries with a longer wait.
 
 Between its steps a change needs the interpreter, which busy readers release only every few milliseconds. So readers
@@ -97,7 +97,7 @@ class ReadWriteLock:
             _locks.add(self)
 
     def _renew(self) -> None:
-        """Start again without the threads of a parent process."""
+        """Reset the lock in a child process, which lacks the threads of its parent."""
         self._queueing, self._registering, self.instant = Lock(), Lock(), Lock()
         self._last = _Turn()
         if self._changer != get_ident():
@@ -180,7 +180,7 @@ class ReadWriteLock:
         return any(reading not in (None, own) for reading in (known() for known in self._readers))
 
     def _hold_readers(self) -> None:
-        """Stop readers from starting again, and wait for current readers."""
+        """Prevent new reads, and wait for current readers."""
         now = time.perf_counter()
         if now < self._open_until:
             time.sleep(self._open_until - now)
@@ -232,7 +232,7 @@ class ReadWriteLock:
         return result
 
     def _wait_for_readers(self) -> bool:
-        """Wait until no thread reads. Return False if patience runs out first."""
+        """Wait until no thread reads. Return False if the time limit expires first."""
         reading = []
         for known in self._readers:
             lock = known()
@@ -270,7 +270,7 @@ class ReadWriteLock:
 
 
 def changes(method: Method) -> Method:
-    """Run a method of an object with a ``_lock`` as a change. The method itself calls ``step``."""
+    """Run a method of an object with a ``_lock`` as a change. The method calls ``step`` itself."""
 
     @wraps(method)
     def changing(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -330,7 +330,7 @@ def _before_fork() -> None:
         _releases.extend(lock.seize(patient=False) for lock in set(_locks).difference(locks))
         if None not in _releases:
             return
-        _listing.release()  # another new object is being changed: start again
+        _listing.release()  # another new object is being changed: retry
         _let_go()
 
 

@@ -1,4 +1,4 @@
-"""A policy learned from a log: the best action by held-out value, among those that the log supports."""
+"""A policy learned from a log: the action with the highest expected reward, among those that the log supports."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _OTHERWISE = -1e300  # the expected reward of an action without support
 _TAUS = (1.0, 0.05)  # values to try: no weights, and weights up to 20
 _FOLDS, _FEWEST_ROWS = 4, 40
 _LEAST_REWARD = 1e-3  # minimum expected reward in products
-_LEAST_PROPENSITY = 0.03  # of held-out rows: larger weights would add more variance than they remove bias
+_LEAST_PROPENSITY = 0.03  # of held-out rows; larger weights would add more variance than they remove bias
 _MARGIN, _MARGIN_OF_REGRESSION = 1.5, 4.0  # standard errors by which a method must be better than those before it
 
 
@@ -79,11 +79,11 @@ class ArgmaxRegressor(Saved):
           ``regressor`` and ``pair_features`` imply "regression".
     tau : float in [0, 1], optional
         The regression weights rewards by ``1 / max(propensity, tau)``. By default 1, which means no weights, or 0.05,
-        whichever is better by held-out value.
+        whichever has the higher held-out value.
     support : {"contexts", "actions", "all"}, default "actions"
         - "contexts": an action is supported by rows of the same context. In a context that is not in the log, actions
-          are supported as by "actions".
-        - "actions": an action is supported wherever it is allowed, if it is in the log.
+          are supported as with "actions".
+        - "actions": an action that is in the log is supported wherever it is allowed.
         - "all": every action is supported.
     pair_features : callable, optional
         Takes contexts, shape (n, n_features), and actions, shape (n,), and returns features of each pair, shape

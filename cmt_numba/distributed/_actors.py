@@ -14,7 +14,7 @@ from ._errors import ClusterError
 from ._replica import Replica
 from ._shard import Shard
 
-_CALLS_AT_A_TIME = 4  # calls at a time, so that queries run during a change
+_CALLS_AT_A_TIME = 4  # calls that an actor runs concurrently, so that queries run during a change
 _SECONDS_TO_COMPILE = 600.0
 _SECONDS_TO_ASK_ELSEWHERE = 0.5
 

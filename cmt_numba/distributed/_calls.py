@@ -1,4 +1,4 @@
-"""Calls of clients to shards and replicas: questions, which only read, and changes; and the answers."""
+"""Calls from clients to shards and replicas, read-only or changes, and the answers."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class ShardFacts(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """The answer to a question."""
+    """The answer to a read-only call."""
 
     value: Any
     progress: MoveProgress  # ``received`` is read before the answer, ``given`` after it
@@ -67,7 +67,7 @@ class StaleReplica(NamedTuple):
     """The answer of a replica that is not up to date."""
 
 
-# Questions
+# Read-only calls
 
 
 def _count(store: MemoryStore) -> ShardFacts:
@@ -109,7 +109,7 @@ _QUESTIONS: dict[str, Callable[..., Any]] = {
 def answer(
     store: MemoryStore, moves: Moves, version: int, name: str, arguments: tuple[Any, ...]
 ) -> Reply | OtherTopology:
-    """Answer a question from a client with a version of the topology."""
+    """Answer a read-only call from a client with a version of the topology."""
     find = partial(_answer, store, moves, version, name, arguments)
     return alone(store, find) if name == "facts" else find()
 
@@ -122,10 +122,10 @@ def _answer(
         try:
             value = _QUESTIONS[name](store, *arguments)
         except Exception:
-            if moves.topology.version == version:  # otherwise the store may just have been closed
+            if moves.topology.version == version:  # otherwise the store may have been closed
                 raise
         else:
-            if moves.topology.version == version:  # otherwise memories may just have been given away
+            if moves.topology.version == version:  # otherwise memories may have been moved to other shards
                 return Reply(value, MoveProgress(moves.progress.given, received))
     return OtherTopology(moves.topology)
 

@@ -45,7 +45,7 @@ class ExampleShare(NamedTuple):
 
 
 class ClassifierShard:
-    """The classifier of a shard. An actor of this class answers several calls at a time.
+    """The classifier of a shard. An actor of this class runs several calls concurrently.
 
     The classifier learns the shard's own classes, and the examples of other shards' classes that are hard to
     distinguish from its own. Example number ``n`` has the id ``2 * n``, or ``2 * n + 1`` if its class belongs to

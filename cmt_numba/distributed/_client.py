@@ -1,4 +1,4 @@
-"""Clients of a sharded store: they send questions and changes to shards, even while memories move."""
+"""Clients of a sharded store: they send read-only calls and changes to shards, even while memories move."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ._schema import Schema, common_schema
 from ._topology import Topology, count_duplicates, pick, shards_behind
 
 BLOCKS_AHEAD = 2  # number of blocks sent before waiting for an earlier answer
-_OWN = ("learned", "recall", "calibrate", "check_invariants", "sync")  # questions for shards, but not for replicas
+_OWN = ("learned", "recall", "calibrate", "check_invariants", "sync")  # read-only calls that replicas cannot answer
 _KEYS_AT_ONCE = 1 << 14  # maximum number of keys in one call that moves memories
 _BYTES_AT_ONCE = 1 << 25  # maximum size of the vectors in one call
 _ROWS_AT_ONCE = 1 << 14
@@ -35,12 +35,12 @@ class Question(NamedTuple):
 
     name: str
     calls: Callable[[Topology], Mapping[str, tuple[Any, ...]]]  # returns the arguments for each shard
-    keys: list[Key] = []  # noqa: RUF012 - a field: keys whose memories are moved first if a move is under way
-    kind: tuple[Any, ...] = ()  # questions of one kind need the same compiled functions
+    keys: list[Key] = []  # noqa: RUF012 - a field: keys whose memories are moved first if a move is in progress
+    kind: tuple[Any, ...] = ()  # calls of one kind need the same compiled functions
 
 
 class SentQuestion(NamedTuple):
-    """A question with pending answers."""
+    """A read-only call with pending answers."""
 
     question: Question
     topology: Topology
@@ -97,10 +97,10 @@ class Client:
     # Topologies
 
     def _is_renewed(self, topology: Topology, answers: Replies) -> bool:
-        """Return whether shards have refused calls because of their topology; if so, adopt the latest one."""
+        """Return whether shards have rejected calls with an outdated topology; if so, adopt the latest one."""
         known = {name: value.topology for name, value in answers.values.items() if isinstance(value, OtherTopology)}
         gone = [name for name, error in answers.errors.items() if isinstance(error, ClusterError)]
-        if gone:  # perhaps because they have left the topology
+        if gone:  # perhaps because they were removed from the topology
             known |= self._later_topologies(topology, gone)
         if not known:
             return False
@@ -133,7 +133,7 @@ class Client:
         """Have the shards agree on the schema of new memories.
 
         The topology contains the schema. Until the schema is complete, no shard adds memories. The stored memories
-        determine the schema, and the first client determines the rest.
+        determine part of the schema, and the first client determines the rest.
 
         Raises
         ------
@@ -174,7 +174,7 @@ class Client:
         return True
 
     def go_over(self, following: Callable[[Topology], Topology | None]) -> Topology:
-        """Ask the first shard for the next topology until there is none, and return the last."""
+        """Fetch topologies from the first shard until there is no later one, and return the latest."""
         while (topology := following(before := self.topology)) is not None:
             self.decide(before, topology)
         return self.topology
@@ -186,24 +186,24 @@ class Client:
         )
         return max([topology, *known], key=lambda one: one.version)
 
-    # Questions
+    # Read-only calls
 
     def send(self, question: Question) -> SentQuestion:
-        """Send a question to shards, or to replicas that are less busy."""
+        """Send a read-only call to shards, or to replicas that are less busy."""
         topology = self.settled(question.keys)
         calls, kind = self._reads(question, topology), (question.name, *question.kind)
         sent = self.actors.send("read", calls, kind, also_replicas=question.name not in _OWN)
         return SentQuestion(question, topology, sent)
 
     def _reads(self, question: Question, topology: Topology) -> dict[str, tuple[Any, ...]]:
-        """Return the arguments of the calls for a question. A replica must have applied this client's changes."""
+        """Return the arguments of a read-only call by shard. A replica must have applied this client's changes."""
         return {
             name: (topology.version, self._positions.get(name, (0, 0)), question.name, *arguments)
             for name, arguments in question.calls(topology).items()
         }
 
     def gather(self, asked: SentQuestion) -> tuple[Topology, Replies]:
-        """Wait for answers, each a :class:`Reply`, and repeat the question if memories have moved meanwhile."""
+        """Wait for answers, each a :class:`Reply`, and repeat the call if memories have moved in the meantime."""
         while True:
             question, topology, sent = asked
             answers = self.actors.gather(sent)
@@ -233,7 +233,7 @@ class Client:
         return list(values.values())
 
     def ask_owners(self, name: str, keys: list[Key]) -> list[tuple[np.ndarray, Any]]:
-        """Send a question to the owners of keys; return the positions of the keys and the answer of each owner."""
+        """Send a read-only call to the owners of keys; return the key positions and the answer of each owner."""
         parts: dict[str, np.ndarray] = {}
 
         def calls(topology: Topology) -> dict[str, tuple[Any, ...]]:
@@ -277,7 +277,7 @@ class Client:
         NoAnswerError
             If no shard answered in time, and it is unknown whether the change was made.
         PartialChangeError
-            If only a part of the change was made.
+            If only part of the change was made.
         Exception
             The error of a shard, if nothing has changed.
         """
@@ -315,7 +315,7 @@ class Client:
                 elif value is not None:
                     found = outcome.made
                     self._positions[shard] = max(self._positions.get(shard, (0, 0)), value.position)
-                elif is_renewed and isinstance(answers.errors.get(shard), ClusterError):  # the shard has left
+                elif is_renewed and isinstance(answers.errors.get(shard), ClusterError):  # the shard was removed
                     found = refused
                 else:
                     found = outcome.not_made if shard in answers.errors else outcome.unknown
@@ -374,7 +374,7 @@ class _Outcome:
         self.reasons: dict[str, Exception] = {}
 
     def raise_what_failed(self, keys: list[Key]) -> None:
-        """Raise an error if a part of the change has failed."""
+        """Raise an error if any part of the change has failed."""
         if not self.reasons:
             return
         if not self.made and not self.unknown:

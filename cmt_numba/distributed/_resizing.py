@@ -1,4 +1,4 @@
-"""Starting and ending shards of a store, and moving memories between them while it is used."""
+"""Starting and stopping shards of a store, and moving memories between them while the store is in use."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ._schema import Schema
 
 
 class Cluster:
-    """The shards of a store in the process that opened it, which starts and ends them.
+    """The shards of a store in the process that opened it, which starts and stops them.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ class Cluster:
         self.resizing = threading.Lock()
 
     def start(self, address: str | None, timeout: float, max_pending: int) -> Client:
-        """Start the actors, wait until they have opened their stores, and bring all to the latest topology."""
+        """Start the actors, wait until they have opened their stores, and send all of them the latest topology."""
         start(address)
         listed = self.shards.topology
         plans = [self.plan(name, not self.shards.complete or name in self.shards.spare) for name in listed.names]
@@ -73,7 +73,7 @@ class Cluster:
         return client
 
     def _agree_on_schema(self) -> None:
-        """Make the shards agree on a schema if they have not; warn if they hold incompatible memories."""
+        """Make the shards agree on a schema if they have none; warn if they hold incompatible memories."""
         survey = self.client.survey()
         topology = survey.topology
         try:
@@ -91,7 +91,7 @@ class Cluster:
             write_list(self.folder, self.shards)
 
     def end(self, names: Iterable[str]) -> None:
-        """End the processes of shards without memories, delete their folders, and list the others."""
+        """Stop the processes of shards without memories, delete their folders, and list the others."""
         names = list(names)
         self.client.actors.stop(names)
         for name in names:
@@ -105,7 +105,7 @@ def add_shard(cluster: Cluster) -> str:
     client = cluster.client
     with cluster.resizing:
         _finish(cluster)
-        client.survey().schema()  # incompatible shards cannot give memories to a third one
+        client.survey().schema()  # incompatible shards cannot move memories to a third one
         options, fields = client.call_one(client.topology.after[0], "options")
         name = shard_name(cluster.shards.n_made)
         cluster.shards = cluster.shards._replace(n_made=cluster.shards.n_made + 1)
@@ -125,7 +125,7 @@ def add_shard(cluster: Cluster) -> str:
 
 
 def remove_shard(cluster: Cluster, name: str | None) -> str:
-    """Move the memories of a shard to the others, end it, and return its name."""
+    """Move the memories of a shard to the other shards, stop the shard, and return its name."""
     client = cluster.client
     with cluster.resizing:
         _finish(cluster)

@@ -45,7 +45,7 @@ class ChangeReceipt(NamedTuple):
 
 
 class Shard:
-    """The store of a shard and its requests. An actor of this class answers several calls at a time.
+    """The store of a shard and its requests. An actor of this class runs several calls concurrently.
 
     The first call opens the store, so that the caller gets the error if the folder is damaged.
     """
@@ -97,7 +97,7 @@ class Shard:
         return ChangeReceipt(followers.position)
 
     def read(self, version: int, at_least: Position, name: str, *arguments: Any) -> Reply | OtherTopology:
-        """Answer a question. Replicas must have reached the position ``at_least``."""
+        """Answer a read-only call. Replicas must have reached the position ``at_least``."""
         store, _, moves, _ = self._open()
         return answer(store, moves, version, name, arguments)
 

@@ -32,7 +32,7 @@ from ._folder import read_classifier_list, shard_name, write_classifier_list
 from ._partition import assigned, divided
 
 _CALLS_AT_A_TIME = 4  # calls that an actor runs concurrently
-_CALLS_UNDER_WAY = 8  # calls of a client to each shard
+_CALLS_UNDER_WAY = 8  # maximum number of unanswered calls from a client to each shard
 _LONGEST = 1e6  # seconds, effectively no limit
 
 
@@ -40,19 +40,19 @@ class ShardedClassifier:
     """A :class:`~cmt_numba.CMTClassifier` on several machines, with its classes divided among Ray actors.
 
     Each class belongs to one shard. Similar classes are put into the same shard if it has room. A shard also learns
-    those examples of other shards' classes whose hardest competitor is one of its own classes. So it learns to
-    distinguish these classes, and the scores of all shards are comparable.
+    those examples of other shards' classes whose hardest competitor is one of its own classes. It thereby learns
+    to distinguish these classes, and the scores of all shards are comparable.
 
     With a ``path``, every shard has a folder, and what was learned is on disk before a call returns. A shard that dies
-    is restarted and opens its folder. Interrupted calls are repeated, but examples are learned once. In memory, a shard
-    that dies loses its classes, and calls raise :class:`ClusterError`.
+    is restarted and opens its folder. Interrupted calls are retried, and no example is learned twice. In memory, a
+    shard that dies loses its classes, and calls raise :class:`ClusterError`.
 
-    Methods raise ``NotFittedError`` before the first example, :class:`NoAnswerError` if shards do not answer in time,
-    because these might have a better class, and :class:`ClusterError` if a shard has died with its classes or the
-    cluster is gone.
+    Methods raise ``NotFittedError`` before the first example. They raise :class:`NoAnswerError` if a shard does not
+    answer in time, because it might have a better class, and :class:`ClusterError` if a shard has died with its
+    classes or the cluster has shut down.
 
     Several threads may use a classifier. Tasks and actors of Ray that receive it as an argument can query it, but not
-    train it. The shards end with :meth:`close`, or with the process that opened the classifier.
+    train it. The shards stop when :meth:`close` is called, or when the process that opened the classifier exits.
 
     Parameters
     ----------
@@ -64,8 +64,8 @@ class ShardedClassifier:
     address : str, optional
         The address of a cluster; see :func:`start`, which is called if Ray is not running in this process.
     timeout : float, default 60.0
-        Seconds to wait for answers. The first call of each kind has more time, because it may have to compile. Learning
-        has no limit.
+        Seconds to wait for answers. The first call of each kind has a longer limit, because it may compile
+        kernels. Learning has no limit.
     actor_options : dict, optional
         Options of Ray for the actors, such as ``{"num_cpus": 2}``.
     **options
@@ -202,16 +202,16 @@ class ShardedClassifier:
     # Learning
 
     def fit(self, X: Any, y: Any) -> Self:
-        """Learn from examples, forgetting earlier ones; see :meth:`cmt_numba.CMTClassifier.fit`.
+        """Learn from examples and forget all earlier ones; see :meth:`cmt_numba.CMTClassifier.fit`.
 
-        There must be a class for each shard. The examples are put into Ray's object store once, for all shards.
+        There must be at least as many classes as shards. The examples are put into Ray's object store once.
 
         Raises
         ------
         TypeError, ValueError
             If an argument cannot be used; nothing has changed then.
         NoAnswerError, ClusterError
-            If shards do not answer, or are gone.
+            If a shard does not answer or has died.
         PartialChangeError
             If only some shards have learned. Its keys are classes. Call ``fit`` again.
         """
@@ -255,7 +255,7 @@ class ShardedClassifier:
         return self
 
     def _owners(self, X: Any, classes: np.ndarray, codes: np.ndarray, facts: list[ClassFacts]) -> np.ndarray:
-        """Return the shard of each class. Known classes keep theirs."""
+        """Return the shard of each class. Known classes stay in their shards."""
         means = as_matrix(means_of(check_rows(X), codes, np.arange(codes.size), classes.size)[0])
         if not facts:
             return divided(means, len(self._handles), np.random.default_rng(0 if self._seed is None else self._seed))
@@ -346,7 +346,7 @@ class ShardedClassifier:
             return
         try:
             if self._is_owner:
-                with suppress(NoAnswerError, ClusterError):  # what dead shards have learned is on disk
+                with suppress(NoAnswerError, ClusterError):  # what dead shards had learned is on disk
                     self._ask_all("close")
         finally:
             self._is_closed = True

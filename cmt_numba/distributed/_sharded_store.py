@@ -257,7 +257,7 @@ class ShardedStore:
         return prepared
 
     def _ask_filtered(self, name: str, where: Any, arguments: Callable[[Any], tuple[Any, ...]]) -> list[Any]:
-        """Return the answers of the shards to a question about the candidates of a filter."""
+        """Return the answers of the shards to a read-only call about the candidates of a filter."""
         keys = self._filtering_keys(where)
 
         def calls(topology: Topology) -> dict[str, tuple[Any, ...]]:

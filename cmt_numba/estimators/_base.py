@@ -49,7 +49,7 @@ _PLAIN_TARGETS = "biuUS"  # kinds of NumPy types that have no invalid values
 _NOT_COPIED = frozenset({_LOCK, _CHECKED, _DURATIONS, FOLDER})
 
 _LONG = 0.02  # seconds that readers may wait
-_FEW = 4  # rows that are probably learned quickly
+_FEW = 4  # this many rows are probably learned quickly
 _MOST_GROWTH = 1.5  # limit on the growth of the estimate in one step; one slow call may be an outlier
 
 PASSES = Integer(0, MOST_PASSES)
@@ -89,7 +89,7 @@ def _values_of(*names: str) -> Callable[[Any], tuple[Any, ...]]:
 
 
 def trees_of(estimator: Any) -> ContextualMemoryTree | None:
-    """Return the trees of an estimator; None if it has grown none, is not fitted, or comes from another library."""
+    """Return the trees of an estimator; None if it has none, is not fitted, or comes from another library."""
     model = vars(estimator).get("_model")
     if model is None or not isinstance(estimator, MemoryEstimator):
         return None
@@ -101,8 +101,8 @@ class MemoryEstimator(Lockable, BaseEstimator):
     """Base class of the estimators.
 
     Any number of threads may use an estimator concurrently. Changes are made one after the other. A query during a
-    change gets the answer from before the change, or waits some milliseconds for a short one. ``set_params`` is not
-    such a change: other threads may use the old or the new value.
+    change gets the answer from before the change, or waits a few milliseconds for a short one. ``set_params`` is not
+    atomic in this sense: other threads may see the old or the new value.
     """
 
     _kind: ClassVar[str]  # in files
@@ -207,7 +207,7 @@ class MemoryEstimator(Lockable, BaseEstimator):
         Parameters
         ----------
         method : str
-            The public method that makes the change. Its durations are noted.
+            The public method that makes the change. Its durations are recorded.
         n_rows : int
             The number of rows or ids.
         learn : callable
@@ -251,7 +251,7 @@ class MemoryEstimator(Lockable, BaseEstimator):
         return self
 
     def _takes_long(self, method: str, n_rows: int) -> bool:
-        """Return whether a change would make readers in other threads wait for long."""
+        """Return whether a change would make readers in other threads wait for a long time."""
         known = vars(self).get(_DURATIONS, {}).get(method)
         is_short = n_rows <= _FEW if known is None else n_rows * known <= _LONG
         if is_short and not self._model.has_much_due(n_rows, self):
@@ -259,7 +259,7 @@ class MemoryEstimator(Lockable, BaseEstimator):
         return self._lock.has_other_readers()
 
     def _note_duration(self, method: str, n_rows: int, seconds: float) -> None:
-        """Note the duration of a change, to estimate that of the next one by the same method."""
+        """Record the duration of a change, to estimate that of the next one by the same method."""
         of_methods, measured = self.__dict__.setdefault(_DURATIONS, {}), seconds / max(1, n_rows)
         of_methods[method] = min(measured, _MOST_GROWTH * of_methods.get(method, measured))
 
@@ -311,7 +311,7 @@ class MemoryEstimator(Lockable, BaseEstimator):
         """Write the estimator and all that it has learned to a file.
 
         An existing file is replaced atomically when the new one is complete. See :mod:`cmt_numba.persistence` for the
-        format. Nothing is written that :meth:`load` would refuse.
+        format. The file is written only if :meth:`load` can read it.
 
         Parameters
         ----------
@@ -381,7 +381,7 @@ class MemoryEstimator(Lockable, BaseEstimator):
             A folder of an estimator of this class, or an empty folder. If it does not exist, it is created with
             access for its owner only; its parent must exist.
         sync_every : int, default 1
-            The number of changes after which to wait for the disk. With more than 1, a crash of the machine may lose
+            Number of changes between waits for the disk. With more than 1, a crash of the machine may lose
             up to ``sync_every - 1`` of the last changes; a crash of the process loses none.
         snapshot_bytes : int, default 2**26
             The size of the journal, in bytes, above which a snapshot replaces it; at least the size of the last one.
@@ -433,8 +433,8 @@ class MemoryEstimator(Lockable, BaseEstimator):
     def checkpoint(self) -> None:
         """Replace the journal by a snapshot, so that the folder opens faster.
 
-        This happens automatically when the journal gets long. Call it before another version of a library, or another
-        kind of processor, opens the folder.
+        This happens automatically when the journal gets long. Call this method before another version of a library, or
+        another kind of processor, opens the folder.
 
         Raises
         ------

@@ -85,12 +85,12 @@ PASSES_ONLINE = 2
 """Passes over a batch and the stored examples that it replays. More passes would overfit to these few."""
 
 _REPLAYED = 8  # stored examples that are learned again with each new one
-_GROWTH = 0.25  # share of new examples after which all are learned again: five times each on average
+_GROWTH = 0.25  # share of new examples after which all are learned again; each is learned five times on average
 _FEW_ROWS = 64  # rows that are learned in one call of the kernel
 _MOST_AT_ONCE = 1000  # examples that take about 20 ms to learn again
 _LARGE_BATCH = 16  # learn all examples again only if a batch is at least 1 / 16 of them
-_SWEPT = 16  # further stored examples with each new one, if all are not learned again
-_FEWEST = 16  # new examples, below which online steps suffice
+_SWEPT = 16  # additional stored examples per new one, if not all are learned again
+_FEWEST = 16  # number of new examples below which online steps suffice
 _EVICTED_AT_ONCE = 1 / 16  # share of `max_examples`, because the time to remove any is proportional to all
 
 _LABELS_SCANNED = 8  # best labels whose examples may be neighbors of a row; lower ranks seldom have the nearest one
@@ -120,7 +120,7 @@ class ClassPlaces(NamedTuple):
 
     classes: np.ndarray  # all classes including the new ones, sorted
     added: np.ndarray  # int64: where the new ones are inserted, as for numpy.insert
-    of_batch: np.ndarray  # int64: positions of the distinct classes of the batch, rising
+    of_batch: np.ndarray  # int64: positions of the distinct classes of the batch, ascending
 
 
 def place_classes(
@@ -286,7 +286,7 @@ class ClassificationModel:
         return self.stored().keys.ids[: self.n_stored]
 
     def shown_ids(self, ids: np.ndarray) -> np.ndarray:
-        """Return ids of examples as users gave them: int64 and NONE, or strings and empty strings."""
+        """Return ids of examples in the form in which users gave them: int64 and NONE, or strings and empty strings."""
         return ids if self.example_names is None else self.example_names.of_ids(ids)
 
     # Learning
@@ -577,7 +577,7 @@ class ClassificationModel:
         return self.without(np.sort(self.class_of_label[n_left == 0]), slots, options)
 
     def without_oldest(self, options: ClassificationOptions) -> ClassificationModel:
-        """Return a model without the oldest examples beyond ``max_examples``; this model if there are none."""
+        """Return a model without the oldest examples beyond ``max_examples``, or this model if there are none."""
         n_stored = self.n_stored
         if options.max_examples is None or n_stored <= options.max_examples:
             return self
@@ -614,7 +614,7 @@ class ClassificationModel:
         if index.examples is not None:
             head = self._forget_examples(model, head, slots, number, kept.size)
         fewer.head = as_ready_as(head, index.head, index.lightest_listed)
-        # Removed examples count like new ones towards learning all again.
+        # A removed example counts as a new one when deciding whether to learn all again.
         n_gone = int(index.n_of_label.sum() - fewer.n_of_label.sum())
         model.n_measured = min(self.n_measured, int(fewer.n_of_label.sum()))
         model.n_relearned = max(1, self.n_relearned - 2 * n_gone) if self.n_relearned > 0 else 0
@@ -747,7 +747,7 @@ def is_due(n_examples: int, n_learned: int) -> bool:
 
 
 def _n_times_grown(n_examples: int) -> int:
-    """Return how many times the number of examples has grown by a quarter."""
+    """Return how often the number of examples has grown by a quarter."""
     return int(math.log(max(1, n_examples)) / math.log(1.0 + _GROWTH))
 
 

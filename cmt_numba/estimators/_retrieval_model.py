@@ -31,10 +31,10 @@ from ._memories import FURTHER, OWN, FurtherKeyWorth, Memories
 from ._values import Components, DistinctVectors, ValueStore, digests_of, digests_of_keys
 
 _KEY_TREES, _VALUE_TREES = 4, 1
-_VALUE_LEAVES = 4  # searched per tree: a predicted value seldom equals a stored one
+_VALUE_LEAVES = 4  # leaves searched per tree; more than one, because a predicted value seldom equals a stored one
 _SURE_MARGIN, _SURE_MARGIN_OF_KEYS = 0.2, 0.75  # taught routers decide new rows with smaller margins
-_SPARE_ANSWERS = 8  # additional hits, because several keys may lead to one memory
-_ROWS_AT_FIRST, _MOST_ROWS = 32, 512  # sizes of the first and the largest block that rewards are learned in
+_SPARE_ANSWERS = 8  # additional hits, because several keys may belong to one memory
+_ROWS_AT_FIRST, _MOST_ROWS = 32, 512  # sizes of the first and the largest block of rows when learning from rewards
 
 
 class RetrievalOptions(Protocol):
@@ -118,7 +118,7 @@ class RetrievalModel:
     memories : Memories
         The tables of memories, keys and values.
     orders : numpy.random.Generator
-        Draws the order of rows in learning.
+        Generator of the order in which rows are learned.
     sparse : bool
         Whether keys are sparse.
     by_value : ValueExpectation or None
@@ -126,7 +126,7 @@ class RetrievalModel:
     distinct : DistinctVectors
         The values in the forest or, in a search by key, further keys.
     worth : FurtherKeyWorth
-        How much similarity to further keys counts.
+        The weight of similarity to further keys.
     """
 
     def __init__(
@@ -214,7 +214,7 @@ class RetrievalModel:
         self.distinct = self.distinct.only(self.memories.keys)
 
     def prepare_like(self, _former: RetrievalModel, _options: RetrievalOptions) -> None:
-        """Prepare no caches; queries need none."""
+        """Do nothing: queries need no caches."""
 
     def has_much_due(self, _n_rows: int, _options: RetrievalOptions) -> bool:
         """Return False: learning rows never requires much more work than the rows alone."""
@@ -270,7 +270,7 @@ class RetrievalModel:
             teach_rows(self.forest, expected, self.memories.entries_of(found)[best])
 
     def _learn_ranking(self, rows: Rows, ids: np.ndarray, rewards: np.ndarray, options: RetrievalOptions) -> None:
-        """Learn from rewards in blocks of rows. Each block is evidence on the further keys from earlier blocks."""
+        """Learn from rewards in blocks of rows. Each block tests the further keys that earlier blocks added."""
         first, n = 0, _ROWS_AT_FIRST
         while first < rows.n_rows:
             some = slice(first, first + n)
@@ -294,9 +294,9 @@ class RetrievalModel:
             self.memories = self.memories.with_keys(entries, owners)
 
     def _weigh_keys(self, rows: Rows, ids: np.ndarray, right: np.ndarray, options: RetrievalOptions) -> None:
-        """Learn how much further keys count, from the nearest own and further key of each row.
+        """Learn the weight of further keys, from the nearest own key and the nearest further key of each row.
 
-        Rows without a right memory count only if they were shown the memory of the key: it is wrong.
+        A row without a right memory counts only if it was shown the memory of the key, which is then a wrong one.
         """
         hits, owners, further = self._search_keys(rows, 1, options)
         for kind, of_kind in ((OWN, ~further & (owners != NONE)), (FURTHER, further)):
@@ -354,7 +354,7 @@ class RetrievalModel:
     def _search_keys(self, rows: Rows, k: int, options: RetrievalOptions) -> tuple[Hits, np.ndarray, np.ndarray]:
         """Return the keys found for the ``k`` best memories, the ids of their memories, and which are further keys."""
         memories = self.memories
-        several = memories.keys.size > memories.ids.size  # some memory has several keys
+        several = memories.keys.size > memories.ids.size  # at least one memory has several keys
         wanted = min(2 * k + _SPARE_ANSWERS, max(MOST_WANTED, self.forest.n_memories)) if several else k
         hits: Hits = query_forest(self.forest, rows, wanted, options.n_probes)
         owners = memories.owners_of(hits.ids)

@@ -156,7 +156,7 @@ def frontier(us: np.ndarray, values: np.ndarray, *, higher_is_better: bool = Fal
 
 
 def calibration(found: dict[str, list[float]]) -> Drawing:
-    """Draw how often answers are right against their probability."""
+    """Plot accuracy against predicted probability."""
     probability, accuracy = np.array(found["probability"]), np.array(found["accuracy"])
 
     def draw(axes: Any) -> None:

@@ -17,7 +17,7 @@ from ._spaces import Space, SpaceKind
 from ._vantage import distances_from, part, power_for
 from ._vp_search import Nearest, Nodes, search_nodes
 
-_SHARE_GONE = 0.5  # removed points after which the tree is rebuilt
+_SHARE_GONE = 0.5  # share of removed points after which the tree is rebuilt
 _GROWTH = 2.0  # growth of the number of points after which the tree is rebuilt, because inserts unbalance it
 
 
@@ -51,7 +51,7 @@ class VPTree(Saved):
         power of the distances with which no more do (``power_``; Skopal's TriGen, 2007). With a metric this power is
         above 1: fewer distances are computed, and nearer points may be missed. By default distances are not raised,
         and answers are exact. Edit distances with ``transposition``, ``contextual``, ``both_directions`` or
-        ``normalized`` are no metrics; their default is 0, and answers are nearly always exact.
+        ``normalized`` are not metrics; their default is 0, and answers are nearly always exact.
     random_state : int or numpy.random.SeedSequence, optional
         Seed.
 
@@ -89,7 +89,7 @@ class VPTree(Saved):
         self._random = np.random.default_rng(check_seed(random_state))
         self._store: PointStore | None = None
         self._alphabet: Alphabet | None = None  # alphabet of the stored sequences
-        self._costs: Costs  # that the tree was built with
+        self._costs: Costs  # costs that the tree was built with
         self._ids = np.empty(0, np.int64)  # ids of the stored points, ascending
         self._there = np.empty(0, bool)
         self._next_id = 0
@@ -132,7 +132,7 @@ class VPTree(Saved):
         Returns
         -------
         ndarray of int64, shape (n,)
-            Their ids: 0, 1, 2, ... in order of insertion, never used again.
+            Their ids: 0, 1, 2, ... in order of insertion, never reused.
 
         Raises
         ------
@@ -196,7 +196,7 @@ class VPTree(Saved):
     def rebuild(self) -> None:
         """Rebuild the tree with the current costs of the edit distance, and free the space of removed points.
 
-        Until then the tree uses the costs that it was built with, also if the distance has been fitted again.
+        Until then the tree uses the costs that it was built with, even if the distance has been fitted again.
         """
         if self._store is not None and isinstance(self.metric, EditDistance):
             _check_metric(self.metric)
@@ -214,7 +214,7 @@ class VPTree(Saved):
         X : list of sequences, or array-like of shape (n, n_features)
             Queries that the metric can compare with the points.
         k : int, default 1
-            Points wanted for each.
+            Number of points to return for each query.
 
         Returns
         -------
@@ -343,7 +343,7 @@ class VPTree(Saved):
         members = nodes.members[node, : nodes.n_members[node]]
         self._build(node, np.append(members[self._there[members]], point), depth)
 
-    # Files hold points without nodes, which the first use of a loaded tree rebuilds.
+    # Files hold points without nodes. The first use of a loaded tree rebuilds the nodes.
 
     def _contents(self) -> Contents:
         fields: dict[str, Any] = {"leaf_size": self.leaf_size, "tau": self.tau, "next_id": self._next_id}

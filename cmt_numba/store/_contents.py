@@ -333,7 +333,7 @@ class StoreContents:
             self._use(space_of(self.records.facts(), self.tree.n_features))
 
     def rekey(self, space: KeySpace) -> None:
-        """Recompute all keys for another space. Call it within a change."""
+        """Recompute all keys for another space. The caller must be making a change."""
         self._n_rekeyed += 1
         try:
             ids = np.sort(self.tree.ids)

@@ -1,7 +1,7 @@
 """Metrics: the keys of a tree for vectors, and the scores of vectors for queries.
 
-A tree compares directions. To rank by inner products or Euclidean distances, keys get one or two further features that
-make all of them equally long (Bachrach et al., 2014; Neyshabur and Srebro, 2015):
+A tree compares directions. To rank by inner products or Euclidean distances, keys get one or two extra features that
+give all of them the same length (Bachrach et al., 2014; Neyshabur and Srebro, 2015):
 
 - ``inner_product``: ``x`` becomes ``(x, sqrt(m^2 - |x|^2))``, of length ``m``; a query ``q`` becomes ``(q, 0)``.
 - ``euclidean``: ``y = x - c`` becomes ``(y, (|y|^2 - m^2 / 2) / m, ...)``, of length ``sqrt(1.25) m``; a query becomes
@@ -29,7 +29,7 @@ _WITHIN = 0.99  # share of the vectors within a new Euclidean bound
 _MOST_OUTSIDE = 0.05  # maximum share of the vectors outside the ball
 _CENTRED = 0.5  # a centre must shorten the vectors to this share; otherwise it only costs precision
 _DIGITS = 2.0**-22  # relative error of a vector that is computed from its key
-_DOUBLE = 2.0**-42  # relative error of float64 products, generously
+_DOUBLE = 2.0**-42  # upper bound on the relative error of float64 products
 _CELLS_AT_ONCE = 1 << 22  # cells of vectors that are compared one by one
 
 
@@ -49,7 +49,7 @@ class KeySpace(ABC):
     """
 
     metric: ClassVar[str]
-    n_more: ClassVar[int] = 0  # further features of keys
+    n_more: ClassVar[int] = 0  # number of extra features of keys
 
     def __init__(
         self,
@@ -168,7 +168,7 @@ class CosineSpace(KeySpace):
 
     @classmethod
     def fitted(cls, X: Any) -> Self:
-        """Return this space, because it suits all vectors."""
+        """Return this space, which suits all vectors."""
         return cls()
 
     def admits(self, X: Any, n: int) -> KeySpace | None:
@@ -207,7 +207,7 @@ class CosineSpace(KeySpace):
 
 
 class InnerProductSpace(KeySpace):
-    """A space for inner products: keys have one further feature and equal lengths."""
+    """A space for inner products: keys have one extra feature and equal lengths."""
 
     metric = "inner_product"
     n_more = 1
@@ -231,12 +231,12 @@ class InnerProductSpace(KeySpace):
         return factors
 
     def keys(self, X: Any) -> tuple[Any, np.ndarray]:
-        """Return vectors with a further feature that gives all the same length."""
+        """Append a feature to vectors that makes their lengths equal, and return them."""
         keys = self._scaled(X, np.sqrt(np.maximum(self.bound**2 - lengths(X) ** 2, 0.0)))
         return keys, self._unscaled(lengths(keys))
 
     def queries(self, X: Any) -> Any:
-        """Return queries with a further feature of 0."""
+        """Append a feature of 0 to queries, and return them."""
         return self._scaled(X, np.zeros(X.shape[0]))
 
     def scores(self, X: Any, V: Any, learned: np.ndarray | float = 0.0) -> np.ndarray:
@@ -262,10 +262,10 @@ class InnerProductSpace(KeySpace):
 
 
 class EuclideanSpace(KeySpace):
-    """A space for Euclidean distances: keys have two further features and equal lengths.
+    """A space for Euclidean distances: keys have two extra features and equal lengths.
 
     A vector outside a ball has the key of the nearest point in the ball, so a vector far from all others does not
-    change their keys. Moving two points to the nearest points of a ball never increases their distance, so distances of
+    affect their keys. Moving two points to the nearest points of a ball never increases their distance, so distances of
     keys are lower bounds.
     """
 
@@ -301,7 +301,7 @@ class EuclideanSpace(KeySpace):
         return factors
 
     def keys(self, X: Any) -> tuple[Any, np.ndarray]:
-        """Return vectors with two further features that give all the same length."""
+        """Append two features to vectors that make their lengths equal, and return them."""
         inside, shares = self._inside(X)
         squares, bound = lengths(inside) ** 2, self.bound
         first = (squares - bound**2 / 2) / bound
@@ -309,7 +309,7 @@ class EuclideanSpace(KeySpace):
         return keys, self._unscaled(lengths(keys)) / shares
 
     def queries(self, X: Any) -> Any:
-        """Return queries with two further features."""
+        """Append two features to queries, and return them."""
         inside, _ = self._inside(X)
         zeros = np.zeros(X.shape[0])
         return self._scaled(inside, zeros - self.bound / 2, zeros)
@@ -362,7 +362,7 @@ METRICS: dict[str, type[KeySpace]] = {space.metric: space for space in (CosineSp
 
 
 def space_of(facts: dict[str, Any], n_features: int | None) -> KeySpace:
-    """Return the space that facts describe, for a tree whose keys have ``n_features``.
+    """Return the space that facts describe, for a tree whose keys have ``n_features`` features.
 
     Raises
     ------

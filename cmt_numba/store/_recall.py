@@ -21,7 +21,7 @@ N_EXACT = 4096
 """Number of candidates up to which all are compared."""
 
 _FEWEST_ASKED, _MOST_ASKED = 128, 1024  # stored vectors to search for
-_MAY_BE_MISSED = 25  # minimum number of neighbours that a measured search is expected to miss
+_MAY_BE_MISSED = 25  # minimum number of neighbours that the measured searches are expected to miss
 _SHARE_STORED = 1 / 3  # weight of the search that may visit the vector itself; less for few neighbours
 _N_HALVED = 2  # halvings of the interval below a sufficient effort
 _SAFE = 0.4  # before the measurement is done, the breadth is this times k / (1 - target)
@@ -29,7 +29,7 @@ _CELLS_IN_A_PART, _ROWS_IN_A_PART = 3 << 20, 64  # cells and rows compared in on
 _CANDIDATES_IN_A_PART, _LEAVES_IN_A_PART = 4096, 256  # of all rows searched in one part
 _ROWS_OF_A_PART = 64  # rows of a batch per additional part
 
-_FEWEST_LISTED = 5000  # memories from which cluster lists are made
+_FEWEST_LISTED = 5000  # minimum number of memories for cluster lists
 _MOST_GAPS_TRIED = 4
 _ROWS_LISTED = (1, 16, 64, 256)  # numbers of rows for which lists and links are compared
 # Microseconds of searches in lists: of each call, row, byte that is read, and byte that is compared with a row; then of
@@ -51,9 +51,9 @@ class Efforts:
     Attributes
     ----------
     are_new : bool
-        Whether there are measured efforts that have not been written.
+        Whether some measured efforts have not been written yet.
     under_way : dict
-        The measurements under way, by number of neighbours, share and target.
+        Measurements in progress, by number of neighbours, share and target.
     """
 
     def __init__(self, written: Any = None) -> None:
@@ -125,12 +125,12 @@ class Efforts:
             yield
         effort = yield from _with_gap(search, effort, sample)
         if effort.gap is None and all(known.gap is None for known in self.known()):
-            forest.lists = None  # they would take memory in vain
+            forest.lists = None  # unused lists would waste memory
         return effort
 
     def _make_lists(self, search: StoreSearch) -> bool:
-        """Make a part of the cluster lists. Return False if they cannot be finished."""
-        if self._makes_lists.acquire(blocking=False):  # otherwise another thread makes a part
+        """Build part of the cluster lists. Return False if they cannot be finished."""
+        if self._makes_lists.acquire(blocking=False):  # otherwise another thread is building a part
             try:
                 if self._lists is None:
                     self._lists = make_lists(search.tree._forest)
@@ -147,7 +147,7 @@ class Efforts:
     def _measure_parts(self, n: int) -> None:
         for _ in range(n):
             try:
-                key, measurement = self._waiting.pop()  # so that no other thread runs the same part
+                key, measurement = self._waiting.pop()  # prevents other threads from running the same part
             except IndexError:
                 return
             is_unfinished = False
@@ -155,7 +155,7 @@ class Efforts:
                 next(measurement)
                 is_unfinished = True
             except StopIteration as done:
-                if self.under_way.get(key) is measurement:  # not forgotten meanwhile
+                if self.under_way.get(key) is measurement:  # not forgotten in the meantime
                     self._measured[key] = done.value
                     self.are_new = True
             finally:
@@ -324,10 +324,10 @@ def _with_gap(search: StoreSearch, effort: Effort, sample: Sample) -> Measuremen
 
 
 def _rows_listed(search: StoreSearch, effort: Effort, n_compared: float) -> int | None:
-    """Return the number of rows from which cluster lists are faster than other searches, or None if they never are.
+    """Return the least number of rows for which cluster lists are the fastest search, or None if they never are.
 
-    Rows of a batch share the lists that they reach, so lists take less time for each of them. ``n_compared`` is the
-    mean number of memories in the lists that a row reaches.
+    Rows of a batch share the lists that they search, so larger batches take less time per row. ``n_compared`` is
+    the mean number of memories in the lists that a row reaches.
     """
     forest = search.tree._forest
     d, n, lists = forest.allocated().parameters.n_features, forest.n_memories, forest.lists

@@ -30,9 +30,9 @@ _FIXED = {
     ("index", "sqlite_autoindex_facts_1", "facts", None),
 }
 _VECTORS_ROW = ("table", "vectors", "vectors", _VECTORS)
-_AT_ONCE = 10_000  # rows fetched at once
+_AT_ONCE = 10_000  # rows per fetch
 _FEW = 64  # up to this many ids, a list in the statement is faster than a JSON parameter
-_AS_LONG = 16  # records that are read in the time of one lookup
+_AS_LONG = 16  # records that can be read in the time of one lookup
 
 
 def _create_index(path: str) -> str:
@@ -119,7 +119,7 @@ class MemoryDatabase:
         return self._connection.serialize()
 
     def close(self) -> None:
-        """Free its memory."""
+        """Close the database and free its memory."""
         self._connection.close()
 
     def __del__(self) -> None:
@@ -145,7 +145,7 @@ class NamedMemories(NamedTuple):
         there: np.ndarray = (self.ids_found == self.ids) & (self.kinds != GONE)
         return there
 
-    # Every single query calls the next two; comparing bytes is several times as fast as comparing arrays.
+    # Every single query calls the next two; comparing bytes is several times faster than comparing arrays.
 
     def are_all_there(self) -> bool:
         """Return whether all ids have records."""
@@ -165,11 +165,11 @@ class KeyTable:
     Parameters
     ----------
     ids : ndarray of int64, shape (n,)
-        Ids in rising order.
+        Ids in ascending order.
     keys : sequence of str or of int, length n
         Their keys, all of one type.
     has_payload : ndarray of bool, shape (n,)
-        Which have payloads.
+        Whether each record has a payload.
     """
 
     def __init__(self, ids: np.ndarray, keys: Sequence[Key], has_payload: np.ndarray) -> None:
@@ -200,7 +200,7 @@ class KeyTable:
         return NamedMemories(ids, keys.take(at, mode="clip"), ids_found, kinds.take(at, mode="clip"))
 
     def append(self, ids: np.ndarray, keys: Sequence[Key], has_payload: np.ndarray) -> None:
-        """Add records with ids above all others."""
+        """Add records whose ids are larger than all others."""
         more = KeyTable(ids, keys, has_payload)._columns
         if len(self._columns) == self._n_gone:  # the new keys may have another type
             self._columns, self._n_gone = more, 0
@@ -267,7 +267,7 @@ class Records:
 
     def __init__(self, database: Any) -> None:
         self._database = database
-        self._table: KeyTable | None = None  # read once that saves time
+        self._table: KeyTable | None = None  # read when that is faster than lookups
         self._to_look_up: int | None = None  # number of lookups in the database before all keys are read
         self._reading = threading.Lock()
         self.has_digits = bool(database.execute("SELECT 1 FROM sqlite_schema WHERE name = 'vectors'"))
@@ -312,7 +312,7 @@ class Records:
         return table
 
     def _read_keys(self) -> KeyTable:
-        # Columns come as JSON, which takes a third of the time of rows of objects.
+        # Fetching columns as JSON takes a third of the time of fetching rows of objects.
         rows = f"SELECT id, key, payload IS NOT NULL AS given FROM records WHERE id > ? ORDER BY id LIMIT {_AT_ONCE}"
         statement = f"SELECT json_group_array(id), json_group_array(key), json_group_array(given) FROM ({rows})"
         ids: list[int] = []
@@ -328,7 +328,7 @@ class Records:
             has_payload += others[1]
 
     def forget(self) -> None:
-        """Drop the keys that were read, because a change was undone."""
+        """Drop the cached keys after a change was rolled back."""
         with self._reading:
             self._table = self._to_look_up = None
 
@@ -366,7 +366,7 @@ class Records:
         return {memory_id: payload for memory_id, payload in found if payload is not None}
 
     def kind(self) -> type | None:
-        """Return the type of the keys; None without keys."""
+        """Return the type of the keys; None if there are none."""
         if self._table is not None:
             return self._table.kind
         found = self._database.execute("SELECT key FROM records LIMIT 1")
@@ -397,7 +397,7 @@ class Records:
 
     def ids(self, condition: Condition = Condition("1")) -> np.ndarray:  # noqa: B008 - immutable
         """Return the ids of records that match a condition: int64, ascending."""
-        # One JSON text takes two thirds of the time of rows of objects.
+        # Fetching one JSON text takes two thirds of the time of fetching rows of objects.
         statement = f"SELECT json_group_array(id) FROM records WHERE {condition.sql}"
         found: Any = self._database.execute(statement, condition.values)
         return np.sort(np.array(json.loads(found[0][0]), np.int64))
@@ -506,7 +506,7 @@ class Records:
     # Indexes
 
     def fields(self) -> list[str]:
-        """Return the paths of the fields that have an index."""
+        """Return the paths of the indexed fields."""
         found: Any = self._database.execute("SELECT name FROM sqlite_schema WHERE type = 'index' ORDER BY name")
         return [name.removeprefix(_INDEX) for (name,) in found if name.startswith(_INDEX)]
 

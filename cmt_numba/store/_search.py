@@ -19,14 +19,14 @@ from ._records import Record, Records
 
 _FASTER = 4  # speed-up of comparing many rows with dense memories by matrix products
 _MANY_ROWS = 16
-_MEMORIES_FOR_A_ROW = 256  # memories whose codes are prepared in the time that comparing one row by codes saves
+_MEMORIES_FOR_A_ROW = 256  # comparing one row by codes saves the time to prepare codes of this many memories
 _MOST_CELLS_OF_SHARE = 1 << 20  # cells of candidates times their share of the memories
 _MOST_CELLS_COMPARED = 6 << 20  # cells of candidates
 _MORE = 8  # extra candidates, because keys rank slightly differently from vectors
 _MORE_BY_COSINE = 2  # extra candidates where keys rank differently only if cosines are nearly equal
 _WIDER = 16  # factor for a second attempt with more candidates
 _SCAN_ERROR = 2.0**-19  # error of matrix products of unit vectors, four times the largest measured one
-_SEARCH_ERROR = 2.0**-22  # the same for products computed by kernels, twice the largest measured one
+_SEARCH_ERROR = 2.0**-22  # error of products computed by kernels, twice the largest measured one
 _TOLERATED = 1e-4  # relative error of scores that are computed from keys
 _PAIRS_AT_ONCE = 1 << 22  # pairs of queries and vectors
 _NO_ROWS = np.empty(0, np.int64)
@@ -234,7 +234,7 @@ class StoreSearch:
         for _ in range(_MOST_TRIES):
             records = self.records.of(ids)
             there, units = self.tree._lock.read(partial(self._units, ids))
-            if len(records) < ids.size or not there.all():  # some were deleted
+            if len(records) < ids.size or not there.all():  # some have been deleted
                 recorded = np.array([memory_id in records for memory_id in ids.tolist()], np.bool_)
                 ids, units = ids[there & recorded], units[recorded[there]]
             found = [records[memory_id] for memory_id in ids.tolist()]
@@ -272,7 +272,7 @@ class StoreSearch:
         return bool(np.array_equal(codes, np.rint(stored / np.where(largest > 0.0, largest, np.float32(1.0)))))
 
     def _units(self, ids: np.ndarray) -> tuple[np.ndarray, Any]:
-        """Return which ids are stored, and their keys. Call it while the tree is read."""
+        """Return which ids are stored, and their keys. The caller must hold the read lock of the tree."""
         slots = self.tree._forest.slots_of(ids)
         there = slots != NONE
         return there, stored_units(self.tree._forest.allocated(), slots[there])
@@ -280,7 +280,7 @@ class StoreSearch:
     def are_few(self, n_candidates: int, share: float = 0.0) -> bool:
         """Return whether comparing the candidates of a filter is faster than a search along links.
 
-        A search along links is faster the larger the ``share`` of candidates among the memories.
+        The larger the ``share`` of candidates among the memories, the faster a search along links.
         """
         state = self.tree._forest.state
         if state is None or state.parameters.sparse or state.parameters.coded:
@@ -438,12 +438,12 @@ class StoreSearch:
 
 
 def stored_units(state: State, slots: Any) -> Any:
-    """Return the unit keys in some slots. Call it while the tree is read. Dense keys may be selected by a slice."""
+    """Return the unit keys in some slots; a slice may select dense keys. The caller must hold the tree's read lock."""
     return as_matrix(stored_rows(state, slots))
 
 
 def _close_rows(scores: np.ndarray, k: int, margin: float) -> np.ndarray:
-    """Return the rows in which two of the best ``k + 1`` scores are too close for a certain order."""
+    """Return the rows in which two of the best ``k + 1`` scores are too close to order with certainty."""
     best = scores[:, : k + 1]
     if len(best) == 1:  # four times as fast
         row = best[0].tolist()

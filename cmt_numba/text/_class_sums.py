@@ -13,12 +13,12 @@ from ._class_sum_kernels import FeatureLists, LabelTotals, MarginSettings, add_p
 from ._hash_kernels import N_COLUMNS, N_KINDS, Weighing
 from ._hashing import DocumentFrequencies, HashedTexts
 
-_FACTORS = np.array([1.0, 0.4, 0.6], np.float32)  # of words, n-grams and pairs
+_FACTORS = np.array([1.0, 0.4, 0.6], np.float32)  # weights of words, n-grams and pairs
 _MANY_LABELS, _MOST = 500, 0.02
-"""With many labels, n-grams in a larger share of texts are left out: they say little and take most of the time."""
+"""With many labels, n-grams in a larger share of texts are left out: they carry little information and are slow."""
 
 _MARGIN = 0.3
-_RATE, _LIVE_RATE = 0.6, 0.12  # share of a whole step: of the first text in a fit, and later
+_RATE, _LIVE_RATE = 0.6, 0.12  # step sizes: first step of a fit, and texts added later
 _STEPS, _EPOCHS = 40_000, (2, 5)
 _N_FEATURES = N_KINDS * N_COLUMNS
 _NONE = np.empty(0, np.int64)
@@ -29,7 +29,7 @@ class ClassSums:
     """The sum of the weighted features of each class, with corrections learned from errors.
 
     A class is scored by the cosine of a text with its sum, plus the product with its corrections. Both change in place
-    when a text is added or removed, so nothing needs to be learned again.
+    when a text is added or removed, so no text needs to be learned again.
 
     Attributes
     ----------
@@ -131,14 +131,14 @@ class ClassSums:
     def learn_further(
         self, hashed: HashedTexts, frequencies: DocumentFrequencies, labels: np.ndarray, order: np.ndarray
     ) -> None:
-        """Learn stored texts in this order, the new ones among them."""
+        """Learn stored texts, including the new ones, in this order."""
         self._learn(hashed, frequencies, labels, order, MarginSettings(_MARGIN, _LIVE_RATE, 0.0))
 
     def without(self, hashed: HashedTexts, kept: np.ndarray, labels: np.ndarray, places: np.ndarray) -> ClassSums:
         """Return the sums of the texts that are kept.
 
-        ``hashed`` and ``labels`` are theirs, ``kept`` marks their entries of ``stored``, and ``places`` is the new
-        number of each label, or -1.
+        ``hashed`` and ``labels`` belong to these texts, ``kept`` marks their entries of ``stored``, and ``places`` is
+        the new number of each label, or -1.
         """
         columns, of_entries, _, corrections = self.entries()
         n_labels = int(places.max()) + 1
@@ -165,7 +165,7 @@ class ClassSums:
     # Files
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Return the arrays of a file."""
+        """Return the arrays for a file."""
         columns, labels, sums, corrections = self.entries()
         first = np.flatnonzero(np.diff(columns, prepend=-1))
         return {
@@ -180,7 +180,7 @@ class ClassSums:
 
     @classmethod
     def of(cls, arrays: dict[str, np.ndarray], stored_labels: np.ndarray, n_labels: int, n_stored: int) -> ClassSums:
-        """Return the sums of a file. Raises InvariantError, TypeError or ValueError if they are not valid."""
+        """Return the sums in a file. Raise InvariantError, TypeError or ValueError if its arrays are not valid."""
         columns, sizes, labels = (read_array(name, arrays, np.int32) for name in ("columns", "sizes", "labels"))
         sums, corrections, stored = (read_array(name, arrays, np.float32) for name in ("sums", "corrections", "stored"))
         squares = read_array("squares", arrays, np.float64)

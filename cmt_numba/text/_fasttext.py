@@ -41,11 +41,11 @@ _MOST_CELLS = 2**23  # maximum size of a block of scores
 
 
 class FastTextClassifier(ClassifierMixin, TransformerMixin, TextEstimator):
-    """Classes of texts from vectors of their words, n-grams of words and n-grams of characters.
+    """Classify texts by learned vectors of their words, word n-grams and character n-grams.
 
-    A text's vector is a weighted sum of those of its features. They are learned together with a linear model of the
-    classes (Joulin et al., Bag of tricks for efficient text classification, 2017). The vectors of texts, which
-    :meth:`transform` returns, are dense keys for trees and estimators. They also suit classes that arrive after
+    The vector of a text is a weighted sum of the vectors of its features, which are learned together with a linear
+    model of the classes (Joulin et al., Bag of tricks for efficient text classification, 2017). The vectors of texts,
+    which :meth:`transform` returns, are dense keys for trees and estimators. They also suit classes that arrive after
     training.
 
     Parameters
@@ -60,26 +60,26 @@ class FastTextClassifier(ClassifierMixin, TransformerMixin, TextEstimator):
           time and is less accurate.
         - "negative" separates the class from some that are drawn at random.
         - "forest" is the softmax over few classes: its own, those that a forest over the classes finds nearest to the
-          text, and some that are drawn at random, which stand for all others. It is almost as accurate as
+          text, and some drawn at random, which represent all others. It is almost as accurate as
           "softmax", and faster from some thousand classes on. Queries score all classes.
     word_ngrams : int, default 2
-        Greatest number of words of an n-gram; 1 for none.
+        Maximum number of words in an n-gram; 1 for no n-grams.
     min_n, max_n : int, default 3 and 5
-        Least and greatest number of characters of an n-gram of a word, with a mark before and after. No n-grams are
-        used if ``max_n`` is 0.
+        Minimum and maximum number of characters in a character n-gram. A word has a mark before and after. No character
+        n-grams are used if ``max_n`` is 0.
     n_buckets : int, default 2,000,000
         Number of values of the hash of n-grams. Only those that occur take memory: 4 bytes for each component.
     weighting : {"tfidf", "mean"}, default "tfidf"
-        How the vectors of features make that of a text: their sum weighted by tf-idf, with weights of length 1, or
-        their mean. The mean learns little from few texts and needs larger steps.
+        How the vectors of features are combined: their sum weighted by tf-idf, with weights of length 1, or their
+        mean. The mean learns little from few texts and needs larger steps.
     min_count : int, default 1
-        Less frequent words have no vector of their own.
+        Minimum count of a word; rarer words have no vector of their own.
     n_negatives : int, default 5
         Classes drawn at random for each text with ``loss="negative"``.
     n_candidates : int, default 20
-        Classes that the forest finds for each text with ``loss="forest"``. As many are drawn at random.
+        Classes that the forest finds for each text with ``loss="forest"``. The same number is drawn at random.
     learning_rate : float, default 0.2
-        First step size, which falls to 0. Steps are limited, so that large values do not make the vectors diverge.
+        Initial step size, which falls to 0. Steps are limited, so that large values do not make the vectors diverge.
     n_epochs : int, optional
         Passes over the texts, in a new order each time. By default enough for 50,000 steps, between 5 and 50.
     vectors : SubwordVectors, optional
@@ -90,8 +90,8 @@ class FastTextClassifier(ClassifierMixin, TransformerMixin, TextEstimator):
     lowercase : bool, default True
         Whether to convert texts to lower case.
     n_jobs : int, optional
-        Number of threads to learn with: 1 by default, -1 for all processors. With one, the same seed gives the same
-        vectors. Several write to the same vectors without locks, and give slightly different ones every time.
+        Number of training threads: 1 by default, -1 for all processors. With one, the same seed gives the same
+        vectors. Several threads write to the same vectors without locks, so results differ slightly between runs.
     progress : bool, default False
         Whether to show a progress bar.
     random_state : int or numpy.random.SeedSequence, optional
@@ -231,7 +231,7 @@ class FastTextClassifier(ClassifierMixin, TransformerMixin, TextEstimator):
         features.learn(corpus, self.min_count)
         if features.n_rows == 0:
             raise ValueError(f"no word occurs {self.min_count} times: pass more texts or a smaller min_count")
-        spread = np.float32(np.sqrt(3.0 / d))  # of vectors of length 1 on average
+        spread = np.float32(np.sqrt(3.0 / d))  # gives vectors of length 1 on average
         fresh = (generator.random((features.n_rows - len(learned), d), np.float32) * 2.0 - 1.0) * spread
         length = np.sqrt(np.square(learned, dtype=np.float64).sum() / max(1, len(learned)))
         return features, np.concatenate([learned / np.float32(length or 1.0), fresh])
@@ -315,9 +315,9 @@ class FastTextClassifier(ClassifierMixin, TransformerMixin, TextEstimator):
         Returns
         -------
         classes : ndarray of int64, shape (n_texts, k)
-            Positions in ``classes_``, the best first.
+            Positions in ``classes_``, best first.
         probabilities : ndarray of float32, shape (n_texts, k)
-            Their probabilities. With ``loss="negative"`` each class has one of its own, and they need not sum to 1.
+            Their probabilities. With ``loss="negative"``, classes are scored independently, and the sum may not be 1.
 
         Raises
         ------

@@ -300,7 +300,7 @@ class SubwordVectors(TransformerMixin, TextEstimator):
         Returns
         -------
         list of tuple of str and float
-            Words and their scores, the best first.
+            Words and their scores, best first.
         """
         OneOf(("add", "mul")).check("method", method)
         vectors = unit(self.word_vectors([a, b, c]))

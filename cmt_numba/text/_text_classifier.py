@@ -417,7 +417,7 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
         Returns
         -------
         classes : ndarray of int64, shape (n_texts, k)
-            Positions in ``classes_``, the best first.
+            Positions in ``classes_``, best first.
         probabilities : ndarray of float64, shape (n_texts, k)
             Their probabilities.
 
@@ -594,7 +594,7 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
             The total time of the changes in the journal, in seconds, above which a snapshot replaces it; at least 4
             times the time of the last one.
         read_only : bool, default False
-            Open an existing classifier for answers and write nothing.
+            Open an existing classifier for queries only and write nothing.
 
         Returns
         -------
