@@ -21,7 +21,7 @@ from ._schema import Schema, common_schema
 from ._topology import Topology, count_duplicates, pick, shards_behind
 
 BLOCKS_AHEAD = 2  # number of blocks sent before waiting for an earlier answer
-_OWN = ("learned", "recall", "calibrate", "check_invariants", "sync")  # read-only calls that replicas cannot answer
+_OWN = ("learned", "recall", "calibrate", "check_invariants", "sync")  # read-only calls for shards, never for replicas
 _KEYS_AT_ONCE = 1 << 14  # maximum number of keys in one call that moves memories
 _BYTES_AT_ONCE = 1 << 25  # maximum size of the vectors in one call
 _ROWS_AT_ONCE = 1 << 14
