@@ -14,6 +14,7 @@ from .._forest import NONE, require
 from .._jit import keeping_interpreter, keeps_interpreter
 from .._validation import Checked, Constraint, Integer, Optional, check_seed
 from ..persistence import Contents, Saved, as_part, generator_fields, of_part, read_generator, take
+from ._candidate_kernels import find_slots
 from ._checks import (
     LARGEST,
     MOST_ACTIONS,
@@ -214,10 +215,9 @@ class Policy(Lockable, Saved, ABC):
 
     def _slots_of(self, actions: np.ndarray) -> np.ndarray:
         """Return the slot of each action, or NONE if it is unknown."""
-        if self._ids.size == 0:
-            return np.full(actions.shape, NONE, np.int64)
-        places = np.minimum(np.searchsorted(self._ordered, actions), self._ids.size - 1)
-        return np.where(self._ordered[places] == actions, self._order[places], NONE)
+        slots = np.empty(actions.size, np.int64)
+        find_slots(self._ordered, self._order, actions, slots)
+        return slots
 
     def _enter(self, new: np.ndarray, features: np.ndarray | None) -> None:
         """Add new actions."""

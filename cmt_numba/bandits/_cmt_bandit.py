@@ -489,16 +489,17 @@ class CMTBandit(Policy):
         given = np.atleast_1d(ids)
         if given.dtype.kind not in "iu" or given.ndim != 1 or given.size == 0:
             raise TypeError("ids must be integers, as returned by act")
-        if np.unique(given).size < given.size:
+        decisions = given.tolist()
+        if len(set(decisions)) < len(decisions):
             raise ValueError("ids must be distinct")
-        values = _unit_rewards(np.atleast_1d(rewards), given.size)
-        unknown = self._pending.unknown(given)
+        values = _unit_rewards(np.atleast_1d(rewards), len(decisions))
+        unknown = self._pending.unknown(decisions)
         if unknown:
             raise KeyError(f"ids must be of decisions that await a reward, got {unknown[0]}")
         assert self._width is not None
-        rows, actions = self._pending.take(given, self._width, self._sparse)
+        rows, actions = self._pending.take(decisions, self._width, self._sparse)
         self._learn(rows, actions, values)
-        self._pending.drop(given)
+        self._pending.drop(decisions)
         return self
 
     @keeps_interpreter
