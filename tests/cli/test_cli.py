@@ -317,7 +317,7 @@ def test_complaints_about_data(folder: Path, tmp_path: Path):
     broken = tmp_path / "broken.svm"
     broken.write_text("1 0:1\n2 x:1\n")
     for words in (("info",), ("evaluate",), ("evaluate", "--progressive"), ("fit", "-m", tmp_path / "my.cmt")):
-        assert f"{broken}, line 2: 'x:1' is not feature:value" in fail(words[0], broken, *words[1:])
+        assert f"{broken}, line 2: 'x:1' must be feature:value" in fail(words[0], broken, *words[1:])
         assert "does not exist" in fail(words[0], tmp_path / "none.svm", *words[1:])
         assert "is a directory" in fail(words[0], tmp_path, *words[1:])
     assert not (tmp_path / "my.cmt").exists()
@@ -338,7 +338,7 @@ def test_complaints_about_data(folder: Path, tmp_path: Path):
 def test_complaints_about_models(folder: Path, tmp_path: Path):
     data, model = folder / "train.svm", tmp_path / "my.cmt"
     assert "No such file" in fail("query", data, "-m", model)
-    assert "is not a file of cmt-numba" in fail("query", data, "-m", data)
+    assert "is not a cmt-numba file" in fail("query", data, "-m", data)
     assert "No such file" in fail("fit", data, "-m", tmp_path / "none" / "my.cmt")
     succeed("fit", data, "-m", model)
     assert "cannot be combined" in fail("query", data, "-m", model, "--json", "--csv")

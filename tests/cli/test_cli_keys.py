@@ -71,7 +71,7 @@ def test_complaints_about_keys(news: Path, tmp_path: Path):
     assert "--keys words needs columns of text: select them with --text" in fail(*given, "words")
     assert "omit --keys or --streaming" in fail(*given, "bm25", "--text", "title", "--streaming")
     (tmp_path / "train.svm").write_text("1 0:1\n2 1:1\n")
-    assert "texts can be read only from columns" in fail(
+    assert "as_text requires a table" in fail(
         "fit", tmp_path / "train.svm", "-m", model, "--keys", "words", "--text", "title"
     )
     assert not model.exists()

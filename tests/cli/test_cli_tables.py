@@ -83,7 +83,7 @@ def test_kinds_that_cannot_be_used(tables: Path, tmp_path: Path):
     given = ("-m", tmp_path / "my.cmt", "--kind", "city=text", "--streaming")
     assert "omit --kind" in fail("fit", tables / "train.csv", *given)
     (tmp_path / "rows.svm").write_text("1 0:1\n2 1:1\n")
-    assert "only columns of tables have kinds" in fail("info", tmp_path / "rows.svm", "--kind", "city=text")
+    assert "kinds apply only to columns of tables" in fail("info", tmp_path / "rows.svm", "--kind", "city=text")
     (tmp_path / "a.csv").write_text("city,label\nRome,1\nOslo,2\n")
     source = open_data(tmp_path / "a.csv", kinds=("city=number",))
     with pytest.raises(FormatError, match="row 1: column 'city' holds 'Rome', which is not a number"):
@@ -126,7 +126,7 @@ def test_labels_of_mixed_types_are_refused(command: str, tmp_path: Path):
     path, model = tmp_path / "mixed.jsonl", tmp_path / "my.cmt"
     path.write_text("".join(json.dumps({"size": i, "label": "a" if i == 7 else i % 3}) + "\n" for i in range(9)))
     printed = fail(command, path, *(("-m", model) if command == "fit" else ()))
-    assert "mixes text such as 'a' with labels such as 0 in 'label': write all labels as text" in printed
+    assert "column 'label' mixes text such as 'a' with numbers such as 0: write all labels as text" in printed
     assert not model.exists()
 
 
