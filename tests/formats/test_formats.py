@@ -316,8 +316,8 @@ def test_lists_in_parquet(tmp_path: Path):
     batch = open_data(path).read()
     assert np.array_equal(batch.X, np.column_stack([vectors, np.arange(5.0)]))
     for third, message in (
-        (np.zeros(2, np.float32), "row 3: column 'vector' must contain lists of 3 numbers"),
-        (None, "row 3: column 'vector' must contain lists of 3 numbers"),
+        (np.zeros(2, np.float32), "row 3: column 'vector' must contain a list of 3 numbers"),
+        (None, "row 3: column 'vector' must contain a list of 3 numbers"),
         (np.array([1.0, np.nan, 2.0], np.float32), "row 3: column 'vector' holds a value that is not finite"),
     ):
         lists = [*vectors[:2], third, *vectors[3:]]
