@@ -98,7 +98,7 @@ def test_learn_describe_ask(folder: Path, tmp_path: Path):
     result = run("fit", folder / "train.svm", "--model", model, "--trees", 3, "--passes", 2, "--set", "alpha=0.8")
     assert result.exit_code == 0
     assert result.stdout == ""
-    assert "rows held out" in result.stderr
+    assert "held-out rows" in result.stderr
     X, y = texts()
     estimator = CMTClassifier(n_trees=3, n_router_passes=2, n_head_passes=2, alpha=0.8, n_jobs=1, random_state=0)
     estimator.fit(scipy.sparse.csr_array(X), y)
@@ -329,7 +329,7 @@ def test_complaints_about_data(folder: Path, tmp_path: Path):
     assert "--ray cannot be combined with --progressive" in fail(
         "evaluate", folder / "train.svm", "--progressive", "--ray", "local"
     )
-    assert "--test-labels needs --test" in fail("evaluate", folder / "train.svm", "--test-labels", broken)
+    assert "--test-labels requires --test" in fail("evaluate", folder / "train.svm", "--test-labels", broken)
     assert "choose the task multilabel" in fail("info", folder / "several.xc", "--task", "multiclass")
     assert run("--traceback", "info", broken).exception.__class__.__name__ == "FormatError"
 
@@ -347,7 +347,7 @@ def test_complaints_about_models(folder: Path, tmp_path: Path):
     model.write_bytes(content[: len(content) // 2])
     assert "is truncated" in fail("info", model)
     CMTClassifier().save(model)
-    assert "does not say how to read data" in fail("query", data, "-m", model)
+    assert "contains no options for reading data" in fail("query", data, "-m", model)
 
 
 HELP = """
@@ -451,7 +451,7 @@ def test_data_in_another_format(folder: Path, tmp_path: Path):
     succeed("fit", folder / "news.csv", "-m", model, "--text", "body", "--label", "topic", "--bits", 12)
     for command in ("query", "predict"):
         complaint = fail(command, folder / "test.svm", "-m", model)
-        assert f"{model} reads column 'body' of csv; {folder / 'test.svm'} is svmlight" in complaint
+        assert f"{model} requires column 'body' of csv, but {folder / 'test.svm'} has the format svmlight" in complaint
 
 
 @needs_jit

@@ -60,7 +60,7 @@ def test_the_first_shard_decides_once_which_topology_follows():
 def test_a_shard_accepts_only_what_was_agreed_on():
     shard, keys = new_shard(EMPTY), keys_of("shard-000")
     assert isinstance(shard.change(COMPLETE.version, "a", "add", keys[:1], X[:1], None), OtherTopology)
-    with pytest.raises(RuntimeError, match="after the shards have agreed"):
+    with pytest.raises(RuntimeError, match="the shards must agree"):
         shard.change(EMPTY.version, "b", "add", keys[:1], X[:1], None)
     shard.adopt(COMPLETE)
     for method in ("add", "upsert"):
@@ -104,7 +104,7 @@ def test_incompatible_shards_are_named():
     assert common_schema({"a": some, "b": Schema("cosine")}) == some
     assert common_schema({"a": some, "b": some._replace(is_sparse=False)}) == some._replace(is_sparse=False)
     for other, words in (
-        (some._replace(n_features=6), "a holds vectors of 4 features, and b holds vectors of 6"),
+        (some._replace(n_features=6), "a contains vectors of 4 features, and b contains vectors of 6"),
         (some._replace(key_type="int"), "a holds keys of the type str, and b holds keys of the type int"),
         (some._replace(metric="euclidean"), "a has the metric cosine, and b has the metric euclidean"),
     ):
@@ -214,7 +214,7 @@ def test_a_folder_opens_though_its_move_cannot_be_finished(tmp_path: Path, chang
         assert store.shards == NAMES
         assert len(store) == 6
         assert store.get(keys[1]).keys == keys[1]
-        with pytest.raises(ShardConflictError, match="nothing can be added"):
+        with pytest.raises(ShardConflictError, match="before adding memories, delete"):
             store.add(["new"], X[:1])
         with pytest.raises(ShardConflictError, match="shards are incompatible"):
             store.remove_shard()

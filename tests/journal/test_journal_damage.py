@@ -52,7 +52,7 @@ def damaged(contents: bytes, random: np.random.Generator) -> bytes:
     return bytes(spoilt)
 
 
-@pytest.mark.filterwarnings("ignore:.*replaying the changes")  # with damaged keys, which the check detects
+@pytest.mark.filterwarnings("ignore:.*replaying the journal")  # with damaged keys, which the check detects
 @pytest.mark.parametrize("state", ["killed", "closed"])
 def test_damage_is_reported_or_harmless(state: str, left_behind: Any, tmp_path: Path):
     folder, expected, random = left_behind[state == "closed"], left_behind[2], np.random.default_rng(11)
