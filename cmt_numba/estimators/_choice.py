@@ -82,7 +82,9 @@ def choose(
         Lengths of the examples before scaling; None if all were 1.
     n_labels : int
         The number of labels.
-    options : ChoiceOptions Parameters of the classifier. predict : callable
+    options : ChoiceOptions
+        Parameters of the classifier.
+    predict : callable
         Function of slots and rows that trains a head on the examples in the slots, and returns its labels for the rows.
     """
     by_default = resolved(options, None)

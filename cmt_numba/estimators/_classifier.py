@@ -420,8 +420,12 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         """Remove classes, with their examples, scorers and memories.
 
         Their effect on the scorers of other classes disappears as described for :meth:`remove`. The time is
-        proportional to the size of the whole classifier, so remove many at once.  Parameters ---------- labels :
-        array-like, shape (n,) Classes to remove, but not all of ``classes_``.
+        proportional to the size of the whole classifier, so remove many at once.
+
+        Parameters
+        ----------
+        labels : array-like, shape (n,)
+            Classes to remove, but not all of ``classes_``.
 
         Returns
         -------

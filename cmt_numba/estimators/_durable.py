@@ -86,7 +86,11 @@ class EstimatorFolder:
     options : dict of str to object
         Parameters passed to ``open``.
 
-    Attributes ---------- estimator : MemoryEstimator The open estimator. journal : Journal
+    Attributes
+    ----------
+    estimator : MemoryEstimator
+        The open estimator.
+    journal : Journal
         The journal.
     """
 
