@@ -1,7 +1,7 @@
-"""The largest of many scores, and the items that have them.
+"""Selection of the ``k`` items with the largest scores.
 
-Equal scores are ordered by item, the lowest first, so that answers do not depend on the order of the scores or on the
-processor. Searches of the trees break ties at random and keep their own lists, see ``leaf_scan.py``.
+Among equal scores the lowest item ranks first, so results do not depend on the order of the input or on the processor.
+Tree searches break ties at random; see ``leaf_scan.py``.
 """
 
 from typing import NamedTuple
@@ -29,7 +29,7 @@ def _swap(scores, items, i, j):
 
 @inner
 def _sink(scores, items, n):
-    """Restore a heap of ``n`` entries, the worst at its root, after a change of the root."""
+    """Restore a heap of ``n`` entries, with the worst entry at the root, after the root has changed."""
     i = 0
     while True:
         worst = i
@@ -44,9 +44,10 @@ def _sink(scores, items, n):
 
 @inner
 def keep_best(scores, items, score, item):
-    """Replace the worst entry of a heap, ``scores[0]``, if this one is better.
+    """Replace the worst entry of a heap, entry 0, if ``score`` and ``item`` rank above it.
 
-    Empty entries have a score of minus infinity, and the worst item if scores may be minus infinity, too.
+    Initialise all scores to minus infinity and, if actual scores may be minus infinity, all items to a number above
+    every item.
     """
     if score > scores[0] or (score == scores[0] and item < items[0]):
         scores[0], items[0] = score, item
@@ -55,7 +56,7 @@ def keep_best(scores, items, score, item):
 
 @inner
 def sort_best_first(scores, items):
-    """Sort a heap, the best entry first."""
+    """Turn a heap into a sorted list, best entry first."""
     for n in range(scores.size - 1, 0, -1):
         _swap(scores, items, 0, n)
         _sink(scores, items, n)
@@ -147,10 +148,10 @@ def _select_many(scores, best, found):
 
 @kernel
 def best_columns(scores, columns, values):
-    """Write the columns with the largest scores of each row, and these scores, the best first.
+    """Write the columns with the largest scores in each row to ``columns``, and these scores to ``values``, best first.
 
-    NaN is never among them: the answers are padded with -1 and minus infinity. Most scores are below the worst of the
-    best so far, and one vector comparison checks 32 of them.
+    NaN is ignored, and missing entries are -1 and minus infinity. Most scores are below the worst of the heap, so the
+    loop compares a tile of 32 scores with it at once.
     """
     k = columns.shape[1]
     held = _Held(empty(_MOST_HELD, np.float32), empty(_MOST_HELD, np.int64), empty(_MOST_HELD, np.int64))
@@ -166,9 +167,9 @@ def best_columns(scores, columns, values):
 
 
 def top_k(scores: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the columns of the ``k`` largest scores of each row, int64, and these scores, float32, the best first.
+    """Return the columns (int64) and the values (float32) of the ``k`` largest scores in each row, best first.
 
-    Equal scores are ordered by column. Where a row has fewer scores, columns are -1 and scores minus infinity.
+    Equal scores are ordered by column. A row with fewer than ``k`` scores is padded with -1 and minus infinity.
     """
     columns, values = np.empty((scores.shape[0], k), np.int64), np.empty((scores.shape[0], k), np.float32)
     best_columns(np.ascontiguousarray(scores, np.float32), columns, values)
