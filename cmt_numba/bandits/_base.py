@@ -310,9 +310,9 @@ class Policy(Lockable, Saved, ABC):
         if actions is None:
             if self._ids.size == 0:
                 raise ValueError("no actions are known: pass actions, or n_actions to the constructor")
-            return (
-                (rows, self._all, self._order) if n == 1 else (rows, all_of(self._ordered, n), np.tile(self._order, n))
-            )
+            if n == 1:
+                return rows, self._all, self._order
+            return rows, all_of(self._ordered, n), np.tile(self._order, n)
         choices = check_choices(actions, n)
         return rows, choices, self._slots_of(choices.actions)
 
