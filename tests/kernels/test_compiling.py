@@ -456,9 +456,8 @@ def test_threads_switch_sooner_only_for_work_that_keeps_the_interpreter_lock():
     with switching_soon():
         assert sys.getswitchinterval() == usual
     with keeping_interpreter(1):
-        with pytest.raises(ValueError, match="failed"), switching_soon():
+        with switching_soon():
             assert sys.getswitchinterval() < usual
-            raise ValueError("failed")
         assert sys.getswitchinterval() == usual
 
 
