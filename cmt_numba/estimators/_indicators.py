@@ -60,8 +60,8 @@ def label_sets(
 ) -> Any:
     """Return the labels of each row: tuples of names if labels have names, otherwise an indicator matrix."""
     indicator = scipy.sparse.csr_array((np.ones(row.size, np.int64), (row, column)), shape)
+    indicator.sort_indices()
     if names is not None:
-        indicator.sort_indices()
         sorted_names = names[indicator.indices].tolist()
         bounds = indicator.indptr.tolist()
         return [tuple(sorted_names[first:stop]) for first, stop in pairwise(bounds)]
