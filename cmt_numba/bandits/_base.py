@@ -1,4 +1,4 @@
-"""The base class of all policies: actions, choices, learning, files and pickles."""
+"""The base class of policies."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ OF_ALL: dict[str, Constraint] = {
     "n_actions": Optional(Integer(1, MOST_ACTIONS)),
     "random_state": Checked(check_seed, "int or numpy.random.SeedSequence"),
 }
-"""The options of every policy."""
+"""Constraints on the options that all policies share."""
 
 _MICROSECONDS_OF_A_PAIR = 1.0
-"""Estimated time of a kernel for one action in one context."""
+"""Estimated time to score one action in one context."""
 
 _NO_FEATURES = np.empty((0, 0))
 
 
 class Chosen(namedtuple("Chosen", ("actions", "propensities"))):
-    """The chosen actions. Unpacks into actions and propensities.
+    """Chosen actions with their propensities. Unpacks into these two arrays.
 
     Attributes
     ----------
@@ -56,7 +56,7 @@ class Chosen(namedtuple("Chosen", ("actions", "propensities"))):
     propensities : ndarray of float64, shape (n,)
         The probability of each choice.
     ids : ndarray of int64, shape (n,), or None
-        Ids of the decisions of a :class:`CMTBandit`, to be passed to :meth:`CMTBandit.reward`.
+        Decision ids for :meth:`CMTBandit.reward`, or None for other policies.
     """
 
     __module__ = "cmt_numba.bandits"
@@ -75,7 +75,7 @@ class Chosen(namedtuple("Chosen", ("actions", "propensities"))):
 class Policy(Lockable, Saved, ABC):
     """Base class of policies, which choose actions with known probabilities and learn from rewards.
 
-    Several threads may use a policy at the same time. The same seed and the same calls give the same choices.
+    Policies are thread-safe. Two policies with the same seed and the same calls make the same choices.
     """
 
     _constraints: ClassVar[dict[str, Constraint]]
@@ -94,7 +94,7 @@ class Policy(Lockable, Saved, ABC):
         self._generator = generator_of(options["random_state"], "choices")
         self._set_ids(np.empty(0, np.int64))
         self._n_rewards = 0
-        self._features = _NO_FEATURES  # features of actions, indexed by slot
+        self._features = _NO_FEATURES  # action features by slot
         self._model: Means | RewardModels | None = None if self._is_contextual else Means()
         if options["n_actions"] is not None:
             self._enter(np.arange(options["n_actions"]), None)
@@ -113,19 +113,19 @@ class Policy(Lockable, Saved, ABC):
 
     @property
     def n_features(self) -> int | None:
-        """Number of context features, or None if no context has been seen or contexts are ignored."""
+        """Number of context features, or None if the policy has seen no contexts or ignores them."""
         return self._model.n_features if isinstance(self._model, RewardModels) else None
 
     @changes_in_one_step
     def add_actions(self, actions: Any, features: Any = None) -> Self:
-        """Add actions, from which ``act`` chooses by default.
+        """Add actions. By default, ``act`` chooses among all actions that were added.
 
         Parameters
         ----------
         actions : int or array-like of int, shape (k,)
-            Distinct new actions: integers from 0 on.
+            Distinct new actions, as non-negative integers.
         features : array-like, shape (k, n_action_features), optional
-            Features of each action, for policies whose actions have features. Either all actions have them, or none.
+            Features of each action, for policies that use them. Either all actions have features or none has.
 
         Returns
         -------
@@ -134,8 +134,8 @@ class Policy(Lockable, Saved, ABC):
         Raises
         ------
         TypeError, ValueError
-            If they are not new, distinct actions, or features are missing, refused or have the wrong shape. The policy
-            is unchanged in this case.
+            If actions are not new and distinct, or features are missing, not supported, or have the wrong shape. The
+            policy is unchanged in this case.
         """
         new = self._new(actions)
         self._enter(new, self._checked_features(features, new.size))
@@ -145,7 +145,7 @@ class Policy(Lockable, Saved, ABC):
         width = self._features.shape[1]
         if features is None:
             if width > 0:
-                raise ValueError(f"features must be given: the other actions have {width} features each")
+                raise ValueError(f"features are required: the other actions have {width} features each")
             return None
         if width == 0 and not self._may_start_features():
             raise ValueError("features must not be given: the other actions have no features")
@@ -158,21 +158,21 @@ class Policy(Lockable, Saved, ABC):
         return array
 
     def _may_start_features(self) -> bool:
-        """Return whether actions may have features although no action has had any."""
+        """Return whether the policy accepts features for its first actions."""
         return False
 
     def _new(self, actions: Any) -> np.ndarray:
         new = check_distinct_actions(actions)
         known = new[self._slots_of(new) != NONE]
         if known.size > 0:
-            raise ValueError(f"actions must be new, but {known[0]} was added before")
+            raise ValueError(f"actions must be new, but {known[0]} is already known")
         return new
 
     @changes_in_one_step
     def remove_actions(self, actions: Any) -> Self:
-        """Remove actions, their models, and decisions for them that have no reward yet.
+        """Remove actions with their models and pending decisions.
 
-        Models that all actions share are kept.
+        Models that all actions share do not change.
 
         Parameters
         ----------
@@ -186,9 +186,9 @@ class Policy(Lockable, Saved, ABC):
         Raises
         ------
         KeyError
-            If one is unknown. The policy is unchanged in this case.
+            If an action is unknown. The policy is unchanged in this case.
         TypeError, ValueError
-            If they are not distinct actions. The policy is unchanged in this case.
+            If ``actions`` are not distinct actions. The policy is unchanged in this case.
         """
         gone = check_distinct_actions(actions)
         slots = self._slots_of(gone)
@@ -220,7 +220,7 @@ class Policy(Lockable, Saved, ABC):
         return np.where(self._ordered[places] == actions, self._order[places], NONE)
 
     def _enter(self, new: np.ndarray, features: np.ndarray | None) -> None:
-        """Add new actions."""
+        """Assign slots to new actions."""
         ids = np.concatenate([self._ids, new])
         if self._model is not None:
             self._model.reserve(ids.size)
@@ -229,8 +229,8 @@ class Policy(Lockable, Saved, ABC):
         self._set_ids(ids)
 
     def _set_ids(self, ids: np.ndarray) -> None:
-        """Set the action of each slot."""
-        self._order = np.argsort(ids)  # slots in the order of their actions
+        """Set the action in each slot."""
+        self._order = np.argsort(ids)  # slots in ascending order of their actions
         self._ids, self._ordered = ids, ids[self._order]
 
     # Choosing
@@ -245,14 +245,14 @@ class Policy(Lockable, Saved, ABC):
         contexts : array-like or sparse matrix, shape (n, n_features)
             Contexts. A policy that ignores contexts accepts None for a single row.
         actions : array-like, optional
-            Allowed actions, by default all known ones: integers of shape (k,) for all rows, or of shape (n, k) for each
-            row, padded with -1; a boolean mask of shape (n, k) over the actions 0 .. k - 1; or a list of n sequences.
-            Unknown actions are treated as actions without rewards.
+            Allowed actions. By default, all known actions are allowed. The argument is an integer array of shape (k,)
+            for all rows, an integer array of shape (n, k) padded with -1, a boolean mask of shape (n, k) over actions 0
+            to k - 1, or a list of n sequences. Unknown actions are treated as actions without rewards.
 
         Returns
         -------
         Chosen
-            ``actions``, int64 of shape (n,), and ``propensities``, float64 of shape (n,), their exact probabilities.
+            The chosen actions and their exact propensities.
 
         Raises
         ------
@@ -283,13 +283,13 @@ class Policy(Lockable, Saved, ABC):
         Parameters
         ----------
         contexts, actions
-            As in :meth:`act`.
+            Contexts and allowed actions, as in :meth:`act`.
 
         Returns
         -------
         ndarray of float64, shape (n, k)
-            Columns correspond to ``actions``, by default the known actions in ascending order. Rows sum to 1; actions
-            that are not allowed have probability 0.
+            Columns correspond to ``actions``, by default the known actions in ascending order. Each row sums to 1.
+            Actions that are not allowed have probability 0.
         """
         return self._probabilities(contexts, actions)
 
@@ -303,7 +303,7 @@ class Policy(Lockable, Saved, ABC):
         return answer
 
     def _asked(self, contexts: Any, actions: Any) -> tuple[np.ndarray, Choices, np.ndarray]:
-        """Return validated contexts, choices, and the slots of their actions."""
+        """Return validated contexts, allowed actions, and the slots of these actions."""
         rows = self._checked(contexts)
         n = rows.shape[0]
         if actions is None:
@@ -314,13 +314,13 @@ class Policy(Lockable, Saved, ABC):
         return rows, choices, self._slots_of(choices.actions)
 
     def _checked(self, contexts: Any, n_rows: int = 1) -> np.ndarray:
-        """Return validated contexts, or ``n_rows`` rows without features if the policy ignores contexts."""
+        """Return validated contexts. A policy that ignores contexts gets rows without features."""
         if self._is_contextual:
             return check_contexts(contexts, self.n_features)
         return np.empty((n_rows if contexts is None else count_rows(contexts), 0))
 
     def _of_choices(self, rows: np.ndarray, actions: np.ndarray, slots: np.ndarray, offsets: np.ndarray) -> np.ndarray:
-        """Return the probability of each pair."""
+        """Return the probability of each context-action pair."""
         return self._rule(self._estimates(rows, rows_of(offsets), actions, slots), offsets)
 
     def _estimates(self, rows: np.ndarray, of_pairs: np.ndarray, actions: np.ndarray, slots: np.ndarray) -> Estimates:
@@ -332,18 +332,18 @@ class Policy(Lockable, Saved, ABC):
 
     @abstractmethod
     def _rule(self, estimates: Any, offsets: np.ndarray) -> np.ndarray:
-        """Return the probability of each pair, given estimates of their rewards."""
+        """Return the choice probability of each context-action pair from estimated rewards."""
 
     def _new_model(self, n_features: int) -> RewardModels:
-        """Return an untrained model for contexts of this width."""
+        """Return an untrained model for contexts with ``n_features`` features."""
         return RewardModels(n_features, self._n_shared(n_features), float(self._options["regularization"]))
 
     def _n_shared(self, n_features: int) -> int:
-        """Return the number of shared features of a pair, for contexts of this width."""
+        """Return the number of shared features of a context-action pair."""
         return 0
 
     def _shared(self, rows: np.ndarray, of_pairs: np.ndarray, actions: np.ndarray, slots: np.ndarray) -> np.ndarray:
-        """Return the shared features of pairs."""
+        """Return the shared features of each pair: float64, shape (pairs, n_shared)."""
         return np.empty((actions.size, 0))
 
     # Learning
@@ -351,7 +351,7 @@ class Policy(Lockable, Saved, ABC):
     @keeps_interpreter
     @changes_in_one_step
     def learn(self, contexts: Any, actions: Any, rewards: Any, propensities: Any = None) -> Self:
-        """Learn the rewards of chosen actions, in the order of the rows.
+        """Learn the rewards of chosen actions, in row order.
 
         Parameters
         ----------
@@ -360,10 +360,10 @@ class Policy(Lockable, Saved, ABC):
         actions : array-like of int, shape (n,)
             The action chosen in each context. Unknown actions are added.
         rewards : array-like, shape (n,)
-            The rewards of these actions.
+            The reward of each chosen action.
         propensities : array-like, shape (n,), optional
-            The probabilities with which they were chosen. They are checked, but have no effect: these policies
-            estimate the reward of each action, for which actions need no weights.
+            The probability of each choice. Propensities are validated but have no effect, because policies estimate the
+            reward of each action separately.
 
         Returns
         -------
@@ -397,7 +397,7 @@ class Policy(Lockable, Saved, ABC):
         return self
 
     def _check_learnable(self, actions: np.ndarray) -> None:
-        """Raise ValueError if an action cannot be added when its rewards are learned."""
+        """Raise ValueError if unknown actions cannot be added by learning their rewards."""
 
     # Files and pickles
 
@@ -418,7 +418,7 @@ class Policy(Lockable, Saved, ABC):
         return Contents(type(self).__name__, fields, arrays)
 
     def _plain_options(self) -> dict[str, Any]:
-        """Return the options as plain Python values for JSON."""
+        """Return the options as JSON-compatible Python values."""
         kept = self._options.items()
         return {name: value.item() if isinstance(value, np.generic) else value for name, value in kept}
 
@@ -426,7 +426,7 @@ class Policy(Lockable, Saved, ABC):
     def _made_of(cls, contents: Contents) -> Self:
         fields, arrays = contents.fields, contents.arrays
         options = take(fields, "options", dict)
-        require(options.get("action_features") is None, "action_features must be an array of the file")
+        require(options.get("action_features") is None, "action_features must be stored as an array")
         policy = cls(**options | {"n_actions": None})
         policy._options["n_actions"] = policy.n_actions = fields["options"].get("n_actions")  # type: ignore[attr-defined]
         OF_ALL["n_actions"].check("n_actions", policy._options["n_actions"])
@@ -462,5 +462,5 @@ class Policy(Lockable, Saved, ABC):
 
 
 def distinct(actions: np.ndarray) -> np.ndarray:
-    """Return the distinct actions in ascending order. Empty arrays are common, and NumPy is slow for them."""
+    """Return the distinct actions in ascending order, with a fast path for the common empty array."""
     return np.unique(actions) if actions.size > 0 else actions

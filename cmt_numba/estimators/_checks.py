@@ -1,4 +1,4 @@
-"""Invariants of fitted estimators, checked when they are saved and loaded and by ``check_invariants``."""
+"""Invariants of fitted estimators, checked by ``save``, ``load`` and ``check_invariants``."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from ._multilabel_model import MultilabelModel
 from ._retrieval_model import RetrievalModel
 
 MOST_ROWS = 2**53
-"""Most rows that a stream may have had."""
+"""Maximum number of rows in a stream."""
 
 
 def check_model(estimator: Any, *, thorough: bool) -> None:
     """Raise InvariantError if a model is inconsistent.
 
-    Its trees are checked elsewhere. The contents of large arrays are checked only if ``thorough``.
+    Trees have their own checks. Large arrays are read only if ``thorough``.
     """
     names, d = getattr(estimator, "feature_names_in_", None), estimator.n_features_in_
     require(names is None or names.size == d, "every feature must have a name")
@@ -93,9 +93,6 @@ def _check_classes(model: ClassificationModel, d: int, thorough: bool) -> None:
         if thorough and model.example_names is not None:
             names = model.shown_ids(model.example_ids())
             require("" not in names and np.unique(names).size == n_examples, "examples must have different names")
-        if thorough and model.example_names is not None:
-            names = model.shown_ids(model.example_ids())
-            require("" not in names and np.unique(names).size == n_examples, "examples must have different names")
         if model.duals is not None:
             check_duals(model.duals, n_examples, n_labels, thorough=thorough)
     if thorough:
@@ -113,7 +110,7 @@ def _check_label_sets(model: MultilabelModel, d: int, thorough: bool) -> None:
     require(names is None or np.unique(names).size == names.size, "labels must have different names")
     require((weight is None) == (index.weight_of_label is None), "labels and all rows must both have weights")
     require(weight is None or weight >= 0.0, "the weight of all rows must not be negative")
-    require(pair is None or (n_columns == 1 and pair.size in (1, 2)), "a vector must be of one or two classes")
+    require(pair is None or (n_columns == 1 and pair.size in (1, 2)), "a vector must have one or two classes")
     if thorough:
         few = invariants.all_within(index.n_of_label, 1, index.n_rows)
         require(few, "a label counts too many examples")
@@ -157,7 +154,7 @@ def _check_memories(memories: Memories, in_forest: np.ndarray, *, shared: bool) 
     require(invariants.all_within(memories.places, 0, memories.values.n_values - 1), "a memory has no value")
     require(np.unique(memories.places).size == ids.size, "two memories share the place of a value")
     if shared:
-        require(np.array_equal(memories.entries_of(owners), keys), "a value leads to a memory that has another")
+        require(np.array_equal(memories.entries_of(owners), keys), "a value leads to a memory with another value")
     else:
         require(np.array_equal(memories.owners_of(entries), ids), "a key leads to another memory")
 

@@ -292,7 +292,7 @@ def test_features_of_new_actions():
         policy.act(X, [0, 8])
     with pytest.raises(ValueError, match="add_actions with the features of 8"):
         policy.learn(X[:1], [8], [1.0])
-    with pytest.raises(ValueError, match="features must be given"):
+    with pytest.raises(ValueError, match="features are required"):
         policy.add_actions(8)
     with pytest.raises(ValueError, match="2 columns"):
         policy.add_actions(8, [[1.0, 2.0, 3.0]])
