@@ -65,7 +65,7 @@ POLICIES: dict[str, Callable[[], Any]] = {
     "warm epsilon": lambda: warm(WarmEpsilonGreedy()),
     "argmax": lambda: ArgmaxRegressor(support="contexts").fit(Log(ACTIONS, REWARDS, CONTEXTS, np.full(N, 0.25))),
     "bandit": lambda: bandit(CONTEXTS),
-    "sparse bandit": lambda: bandit(scipy.sparse.random_array((N, 8), density=0.5, format="csr", random_state=np.random.default_rng(0))),
+    "sparse bandit": lambda: bandit(scipy.sparse.random_array((N, 8), density=0.5, format="csr", random_state=RANDOM)),
 }
 
 
