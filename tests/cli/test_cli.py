@@ -285,9 +285,9 @@ def test_progress_bar(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     size = f"{(folder / 'train.svm').stat().st_size / 1000:.2f}k"
     assert f"{size}/{size}" in result.stderr
     assert "rows=240" in result.stderr
-    assert "asking" not in run("evaluate", folder / "train.svm", "--progressive", "--json", "-").stderr
+    assert "predicting" not in run("evaluate", folder / "train.svm", "--progressive", "--json", "-").stderr
     fitted = run("fit", folder / "train.svm", "-m", tmp_path / "my.cmt", "--progress").stderr
-    assert all(part in fitted for part in ("looking through", "reading", "pass"))
+    assert all(part in fitted for part in ("scanning", "reading", "pass"))
     assert load_model(tmp_path / "my.cmt").estimator.verbose is False
     assert "pass" not in run("fit", folder / "train.svm", "-m", tmp_path / "my.cmt").stderr
 
