@@ -1,4 +1,4 @@
-"""How functions are compiled: the only place with options of Numba."""
+"""Decorators that compile kernels, functions for use in kernels, and all options of Numba."""
 
 from .addresses import address_of, call_at
 from .arrays import empty, release, zeros

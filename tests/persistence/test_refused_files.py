@@ -31,9 +31,9 @@ from cmt_numba.persistence import FileFormatError
 @pytest.mark.parametrize(
     ("file", "reason"),
     [
-        (b"", "is not a file of cmt-numba"),
-        (b"7 12:1 40:0.5\n", "is not a file of cmt-numba"),
-        (b"PK\x03\x04" + bytes(100), "is not a file of cmt-numba"),
+        (b"", "is not a cmt-numba file"),
+        (b"7 12:1 40:0.5\n", "is not a cmt-numba file"),
+        (b"PK\x03\x04" + bytes(100), "is not a cmt-numba file"),
         (b"\x93cmt-numba\r\n\x1a\n", "is truncated"),
         (
             PREAMBLE.pack(MAGIC, 1, 0, 2**40),
@@ -218,7 +218,7 @@ FORGERIES = [
     ("classifier", "_label_of_class", put(0, 99), "classes and labels do not exist"),
     ("classifier", "_class_of_label", swap(0, 1), "classes and labels do not lead to each other"),
     ("classifier", "_n_of_label", put(0, -1), "a label has no examples"),
-    ("classifier", "classes_", put((0, 0), 2**31), "classes_ holds a number that is not a character"),
+    ("classifier", "classes_", put((0, 0), 2**31), "classes_ contains a number that is not a Unicode character"),
     ("classifier", "classes_", put((0, 0), 0x7A), "classes must be sorted"),
     ("classifier", "forest_.keys.ids", swap(0, 1), "another number than its memory|slot table"),
     ("retriever by value", "expectation_.weights", put((0, 0), np.nan), "a weight of the expectation is not finite"),
