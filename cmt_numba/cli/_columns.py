@@ -128,7 +128,7 @@ def contents_of_columns(columns: Any) -> Contents:
 
 
 def columns_of(contents: Contents) -> Any:
-    """Return the fitted column transformer in file contents.
+    """Return the fitted column transformer that file contents describe.
 
     Raises
     ------

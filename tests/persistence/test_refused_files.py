@@ -43,7 +43,7 @@ from cmt_numba.persistence import FileFormatError
         (PREAMBLE.pack(MAGIC, 1, 0, 2) + b"{}", "its header is damaged"),
         (PREAMBLE.pack(MAGIC, 99, 0, 0), "has format version 99, .* reads versions 1 to .*; load it with a later"),
         (sealed([], []), "the header must be of type dict"),
-        (sealed({"kind": "x", "library": "1", "fields": {}, "arrays": []}, []), "contains an object of kind 'x'"),
+        (sealed({"kind": "x", "library": "1", "fields": {}, "arrays": []}, []), "must contain an object of kind .*, got 'x'"),
         (sealed({"kind": "ContextualMemoryTree", "library": "1", "fields": {}, "arrays": []}, []), "options must be"),
     ],
 )
