@@ -143,13 +143,11 @@ class ClassifierShard:
         return self._own[1]
 
     def close(self) -> None:
-        """Close the classifier."""
         with self._opening:
             if self._opened is not None:
                 self._opened.close()
 
     def process(self) -> int:
-        """Return the process id."""
         return os.getpid()
 
 

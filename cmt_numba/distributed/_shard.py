@@ -106,13 +106,11 @@ class Shard:
         return self._open().followers.follow(actor)
 
     def process(self) -> int:
-        """Return the process id."""
         return os.getpid()
 
     # Topologies and moves of memories
 
     def topology(self) -> Topology:
-        """Return the topology of this shard."""
         return self._open().moves.topology
 
     def adopt(self, topology: Topology) -> Topology:
@@ -161,11 +159,9 @@ class Shard:
     # Files
 
     def save(self, path: str) -> None:
-        """Write the store to a file."""
         self._open().store.save(path)
 
     def close(self) -> None:
-        """Close the store."""
         with self._opening:
             if self._opened is not None:
                 self._opened.store.close()

@@ -185,7 +185,7 @@ def as_part(name: str, arrays: Arrays) -> Arrays:
 
 
 def of_part(name: str, arrays: Arrays) -> Arrays:
-    """Return the arrays with the prefix ``name.``, with the prefix removed from their names."""
+    """Return the arrays whose names have the prefix ``name.``, and remove the prefix."""
     return {key.removeprefix(f"{name}."): array for key, array in arrays.items() if key.startswith(f"{name}.")}
 
 
