@@ -217,7 +217,10 @@ def best_of_all(scorers: AllScorers, rows: Rows, lengths: np.ndarray | None = No
     for first, scores in blocks_of_scores(scorers, rows):
         best = labels[first : first + scores.shape[0]]
         if scorers.sparse:
-            scores.argmax(axis=1, out=best)
+            if rows.n_rows == 1:
+                best[0], _ = _first_largest(scores[0])
+            else:
+                scores.argmax(axis=1, out=best)
             continue
         two, values = top_k(scores, 2)
         best[:], largest = two[:, 0], values[:, 0]
@@ -231,16 +234,21 @@ def best_of_all(scorers: AllScorers, rows: Rows, lengths: np.ndarray | None = No
     return labels
 
 
+def _first_largest(scores: np.ndarray) -> tuple[int, float]:
+    """Return the place of the first largest score, and this score. Unlike ``argmax``, keep the interpreter lock."""
+    largest = np.maximum.reduce(scores)
+    return (scores == largest).tobytes().index(1), float(largest)
+
+
 def _clearly_best(scorers: AllScorers, rows: Rows, length: float) -> int | None:
     """Return the best label of a single dense row, or None if another label is nearly as good."""
     scores = scorers.weights.T @ rows.values
     if scorers.biases is not None:
         scores += scorers.biases
-    best = int(scores.argmax())
-    largest = float(scores[best])
+    best, largest = _first_largest(scores)
     scores[best] = -np.inf
     margin = max(abs(largest), length) * rows.n_features * _ROUNDING
-    return best if scores.max() < largest - margin else None
+    return best if np.maximum.reduce(scores) < largest - margin else None
 
 
 def top_of_all(scorers: AllScorers, rows: Rows, k: int) -> tuple[np.ndarray, np.ndarray]:
