@@ -102,7 +102,7 @@ class ReadWriteLock:
         self._queueing, self._registering, self.instant = Lock(), Lock(), Lock()
         self._last = _Turn()
         if self._changer != get_ident():
-            self._changer, self._turn = None, self._last  # the current change, or the last one
+            self._changer, self._turn = None, self._last  # the turn of the current or latest change
             self._gate: Lock | None = None  # locked during a step
             self._hold: Lock | None = None  # locked while readers must wait
             self._kept_waiting = False  # whether a reader has waited since the hold began

@@ -83,13 +83,13 @@ def normalize_rows(values, offsets, first, stop, unit):
     neither overflows nor underflows.
     """
     for row in range(first, stop):
-        a, b = offsets[row], offsets[row + 1]
-        total = _squared_length(values[a:b])
+        given, scaled = values[offsets[row] : offsets[row + 1]], unit[offsets[row] : offsets[row + 1]]
+        total = _squared_length(given)
         if not np.isfinite(total):
             return row
         scale = 1.0 / np.sqrt(total) if total > 0.0 else 1.0
-        for i in range(a, b):
-            unit[i] = values[i] * scale
+        for i in range(given.size):  # within slices, so that the loop is vectorised
+            scaled[i] = given[i] * scale
     return -1
 
 

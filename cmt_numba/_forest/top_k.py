@@ -4,9 +4,15 @@ Among equal scores the lowest item ranks first, so results do not depend on the 
 Tree searches break ties at random; see ``leaf_scan.py``.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 
-from .._jit import TILE, first_of, inner, kernel, marks_of
+from .._jit import TILE, empty, first_of, inner, inner_called, kernel, marks_of, release
+from .state import NONE
+
+_MOST_HELD = 64  # at least twice TILE
+_FEW, _MOST_RANKED = 2, 24  # ranking is faster than a heap for more than 2 and up to 24 of the best
 
 
 @inner
@@ -56,6 +62,90 @@ def sort_best_first(scores, items):
         _sink(scores, items, n)
 
 
+class _Held(NamedTuple):
+    """Scores of a row that may be among the best, with their columns, in the order of the columns."""
+
+    scores: np.ndarray  # float32 (64,), minus infinity where there is none
+    columns: np.ndarray  # int64 (64,)
+    order: np.ndarray  # int64 (k,): positions of the best
+
+
+@inner_called
+def _keep_held(held, n, best, found):
+    """Write the best of ``n`` held scores, and hold only these. Return their number.
+
+    The rank of a score is the number of larger ones, plus the number of equal ones before it.
+    """
+    k = found.size
+    held.order[:k] = NONE
+    for i in range(n):
+        score, rank = held.scores[i], np.int32(0)
+        for j in range(_MOST_HELD):  # a constant number of vector comparisons
+            rank = np.int32(rank + np.int32(held.scores[j] > score))
+        while rank < k and held.order[rank] != NONE:
+            rank = np.int32(rank + 1)
+        if rank < k:
+            held.order[rank] = i
+    n = min(n, k)
+    for rank in range(n):
+        best[rank], found[rank] = held.scores[held.order[rank]], held.columns[held.order[rank]]
+    for i in range(n):
+        held.scores[i], held.columns[i] = best[i], found[i]
+    held.scores[n:] = -np.float32(np.inf)
+    return n
+
+
+@inner
+def _marked(scores, first, least):
+    """Return the marks of the scores of a tile, which may reach beyond the end of the row."""
+    if first + TILE <= scores.size:
+        return marks_of(scores, first, least)
+    marks = np.int64(0)
+    for j in range(first, scores.size):
+        if scores[j] >= least:
+            marks |= np.int64(1) << np.int64(j - first)
+    return marks
+
+
+@inner_called
+def _select_few(scores, held, best, found):
+    """Write the best scores of a row, and their columns. Return their number.
+
+    Collecting some scores and ranking them takes a third of the time of a heap if few are wanted.
+    """
+    n, bar = np.int64(0), -np.float32(np.inf)
+    held.scores[:] = -np.float32(np.inf)
+    for first in range(0, scores.size, TILE):
+        if n + TILE > _MOST_HELD:
+            n = _keep_held(held, n, best, found)
+            bar = best[n - 1] if n == found.size else bar
+        marks = _marked(scores, first, bar)
+        while marks != 0:
+            column = first + first_of(marks)
+            marks &= marks - 1
+            held.scores[n], held.columns[n] = scores[column], column
+            n += 1
+    return _keep_held(held, n, best, found)
+
+
+@inner_called
+def _select_many(scores, best, found):
+    """Write the best scores of a row, and their columns, using a heap. Return their number."""
+    best[:] = -np.float32(np.inf)
+    found[:] = scores.size
+    for first in range(0, scores.size, TILE):
+        marks = _marked(scores, first, best[0])
+        while marks != 0:
+            column = first + first_of(marks)
+            marks &= marks - 1
+            keep_best(best, found, scores[column], column)
+    sort_best_first(best, found)
+    n = found.size
+    while n > 0 and found[n - 1] == scores.size:
+        n -= 1
+    return n
+
+
 @kernel
 def best_columns(scores, columns, values):
     """Write the columns with the largest scores in each row to ``columns``, and these scores to ``values``, best first.
@@ -63,24 +153,17 @@ def best_columns(scores, columns, values):
     NaN is ignored, and missing entries are -1 and minus infinity. Most scores are below the worst of the heap, so the
     loop compares a tile of 32 scores with it at once.
     """
-    n = scores.shape[1]
-    n_in_tiles = n - n % TILE
+    k = columns.shape[1]
+    held = _Held(empty(_MOST_HELD, np.float32), empty(_MOST_HELD, np.int64), empty(_MOST_HELD, np.int64))
     for i in range(scores.shape[0]):
-        of_row, found, best = scores[i], columns[i], values[i]
-        found[:] = n
-        best[:] = -np.float32(np.inf)
-        for first in range(0, n_in_tiles, TILE):
-            marks = marks_of(of_row, first, best[0])
-            while marks != 0:
-                j = first + first_of(marks)
-                marks &= marks - 1
-                keep_best(best, found, of_row[j], j)
-        for j in range(n_in_tiles, n):
-            keep_best(best, found, of_row[j], j)
-        sort_best_first(best, found)
-        for rank in range(found.size):
-            if found[rank] == n:
-                found[rank] = -1
+        best, found = values[i], columns[i]
+        if _FEW < k <= _MOST_RANKED:
+            n = _select_few(scores[i], held, best, found)
+        else:
+            n = _select_many(scores[i], best, found)
+        best[n:] = -np.float32(np.inf)
+        found[n:] = NONE
+    release(held)
 
 
 def top_k(scores: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:

@@ -63,8 +63,8 @@ def label_sets(
 ) -> Any:
     """Return the labels of each row as tuples of names or, for labels without names, as an indicator matrix."""
     indicator = scipy.sparse.csr_array((np.ones(row.size, np.int64), (row, column)), shape)
+    indicator.sort_indices()
     if names is not None:
-        indicator.sort_indices()
         sorted_names = names[indicator.indices].tolist()
         bounds = indicator.indptr.tolist()
         return [tuple(sorted_names[first:stop]) for first, stop in pairwise(bounds)]
