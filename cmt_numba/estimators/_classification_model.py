@@ -85,12 +85,12 @@ from ._votes import count_votes, weights_of_votes
 PASSES_ONLINE = 2
 """Passes over a batch and its replayed examples. More passes would overfit."""
 
-_REPLAYED = 8  # stored examples to replay with each new one
+_REPLAYED = 8  # number of stored examples to replay with each new example
 _GROWTH = 0.25  # share of new examples that triggers retraining; each example is learned five times on average
 _FEW_ROWS = 64  # batches of at most this size are learned in a single kernel call
-_MOST_AT_ONCE = 1000  # number of examples that can be retrained in about 20 ms
+_MOST_AT_ONCE = 1000  # number of examples on which retraining takes about 20 ms
 _LARGE_BATCH = 16  # with more examples, retrain only if a batch is at least 1/16 of them
-_SWEPT = 16  # additional stored examples to learn with each new one instead of retraining
+_SWEPT = 16  # number of additional stored examples to learn with each new example instead of retraining
 _FEWEST = 16  # number of new examples below which no retraining is due
 _EVICTED_AT_ONCE = 1 / 16  # share of `max_examples` to evict together, because an eviction copies the whole model
 
@@ -101,7 +101,7 @@ logger = logging.getLogger("cmt_numba")
 
 
 class ClassificationOptions(LabelOptions, Protocol):
-    """Classifier parameters that the model depends on."""
+    """Parameters of a classifier that the model depends on."""
 
     n_head_passes: int
     loss: str
@@ -642,7 +642,7 @@ class ClassificationModel:
             removed = weighted(rescaled(index.weighed(rows.take(gone))), taken(weights, gone))
             head = count_in_means(head, removed._replace(values=-removed.values), of_gone)
         stays = np.flatnonzero(stays)
-        if index.weight_of_label is not None:  # subtracting large weights would lose small ones
+        if index.weight_of_label is not None:  # sum again, because subtracting large weights would lose small weights
             index.weight_of_label = total_weights(number[label_of[stays]], taken(weights, stays), n_labels)
         fewer.example_weights, fewer.example_lengths = taken(weights, stays), taken(self.example_lengths, stays)
         fewer.duals = None if self.duals is None else duals_of_slots(self.duals, stays, number)

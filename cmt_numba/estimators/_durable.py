@@ -297,7 +297,7 @@ def _calibration_of(estimator: Any) -> float:
 
 
 def _drawn_by(estimator: Any) -> int | None:
-    """Return the random state of a retriever's queries, or None for another or an unfitted estimator."""
+    """Return the random state of a retriever's queries, or None for other estimators and before the first fit."""
     if estimator._kind != "CMTRetriever" or not estimator.__sklearn_is_fitted__():
         return None
     return queries_drawn(estimator.forest_)

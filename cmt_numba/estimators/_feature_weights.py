@@ -1,4 +1,4 @@
-"""Feature weights for sparse rows, by which rare features count more than frequent ones.
+"""Feature weights for sparse rows, which make rare features count more than frequent features.
 
 In word counts, such as those of ``CountVectorizer`` and ``HashingVectorizer``, features that all classes share dominate
 the mean of a class. Training on a few examples per class cannot correct this. Features are therefore weighted by their

@@ -63,7 +63,7 @@ _LABELS_LISTED = 1 << 16
 
 
 class MultilabelOptions(LabelOptions, Protocol):
-    """Multi-label classifier parameters that the model depends on."""
+    """Parameters of a multi-label classifier that the model depends on."""
 
     n_head_passes: int
     aggressiveness: float

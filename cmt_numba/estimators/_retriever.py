@@ -36,7 +36,7 @@ from ._retrieval_model import RetrievalModel
 from ._values import as_values, cosines, equalities
 
 SEARCHES = ("key", "value")
-_LEAST_EXPLORED = 10  # default lower limit of `n_explored`
+_LEAST_EXPLORED = 10  # smallest default of `n_explored`
 
 
 class CMTRetriever(MemoryEstimator):
@@ -155,7 +155,7 @@ class CMTRetriever(MemoryEstimator):
 
     @changes_model
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Store memories, and forget earlier ones.
+        """Store memories, and discard earlier memories.
 
         Parameters
         ----------
@@ -181,7 +181,7 @@ class CMTRetriever(MemoryEstimator):
         return self._store_anew(X, y, sample_weight)
 
     def _store_anew(self, X: Any, y: Any, sample_weight: Any) -> Self:
-        """Store memories, and forget earlier ones."""
+        """Store memories, and discard earlier memories."""
         fresh = self._unfitted()
         X = fresh._validated(X, reset=True)
         values = as_values(np.arange(X.shape[0]) if y is None else y, X.shape[0])
