@@ -553,7 +553,7 @@ class ClassificationModel:
             n_sought = n_rows - n_swept
             shortlist_rows(index.head.models, rows, n_sought, shortlists)
             shortlists[n_sought:, 1 : 1 + N_STORED] = duals.competitors[n_sought:, :N_STORED]
-            order = np.tile(np.arange(n_rows), (n_passes, 1))
+            order = np.arange(n_rows)[None].repeat(n_passes, axis=0)
             index.orders.permuted(order, axis=1, out=order)
             index.head = learn_shortlists(index.head, rows, labels, shortlists, order.ravel(), duals)
             index.prune()
