@@ -38,7 +38,7 @@ class Choice(NamedTuple):
 
 
 class ChoiceOptions(Protocol):
-    """Classifier parameters that the choice depends on."""
+    """Parameters of a classifier that the choice depends on."""
 
     method: str
     metric: str
@@ -72,7 +72,7 @@ def choose(
 ) -> Choice:
     """Return the choice with the lowest error on held-out stored examples.
 
-    With too few held-out examples, replace each "auto" by its default. Ties go to the head.
+    With too few held-out examples, return the default values. Ties go to the head.
 
     Parameters
     ----------
@@ -82,7 +82,9 @@ def choose(
         Lengths of the examples before scaling; None if all were 1.
     n_labels : int
         The number of labels.
-    options : ChoiceOptions Parameters of the classifier. predict : callable
+    options : ChoiceOptions
+        Parameters of the classifier.
+    predict : callable
         Function of slots and rows that trains a head on the examples in the slots, and returns its labels for the rows.
     """
     by_default = resolved(options, None)

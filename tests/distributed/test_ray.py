@@ -188,7 +188,7 @@ def test_folders_of_parquet_files_are_evaluated_in_blocks(tmp_path: Path):
         {"error", "accuracy", "entropy_reduction", "constant_accuracy"}
     ] * 2
     assert found["default"].metrics["error"][0] < 0.1
-    with pytest.raises(TypeError, match="'rote' must have partial_fit"):
+    with pytest.raises(TypeError, match="'rote' must have a method partial_fit"):
         evaluate_files({"rote": KNeighborsClassifier()}, tmp_path)
     with pytest.raises(ValueError, match="no column 'topic'"):
         validate_files(estimators, tmp_path, label="topic")

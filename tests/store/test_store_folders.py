@@ -167,7 +167,7 @@ def test_a_change_that_is_on_disk_is_made_though_no_snapshot_replaces_the_journa
         for i in range(2):
             tree = store._contents.tree
             tree._journal._journal = tree._journal._journal._replace(seconds=1e6)
-            with pytest.warns(RuntimeWarning, match=r"no snapshot could be taken.*no space"):
+            with pytest.warns(RuntimeWarning, match=r"a snapshot failed.*no space"):
                 store.upsert("k1", vectors(1, i))
             expected.upsert("k1", vectors(1, i))
             assert contents(store) == contents(expected)
