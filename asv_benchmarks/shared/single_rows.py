@@ -272,13 +272,14 @@ def by_hnswlib(call: str) -> Callable[[Rows], Call]:
         import hnswlib
 
         graph = hnswlib.Index(space="l2", dim=N_FEATURES)
-        graph.init_index(N_STORED, 200, 16, random_seed=0)
+        graph.init_index(2 * N_STORED, 200, 16, random_seed=0)
         graph.add_items(rows.stored(), num_threads=1)
         graph.set_ef(100)
         if call == "query":
             return lambda i: graph.knn_query(rows.row(i, "dense"), 10, num_threads=1)
+        first = N_STORED if call == "insert" else 0
         others = rows.stored()[::-1].copy()
-        return lambda i: graph.add_items(others[i % N_STORED : i % N_STORED + 1], [i % N_STORED], num_threads=1)
+        return lambda i: graph.add_items(others[i % N_STORED : i % N_STORED + 1], [first + i % N_STORED], num_threads=1)
 
     return make
 
@@ -294,7 +295,7 @@ RIVALS: dict[str, tuple[str, Callable[[Rows], Call]]] = {
     "CMTBandit, act and reward": ("diagonal UCB", diagonal_ucb("sparse")),
     "LinUCB, act and learn": ("diagonal UCB", diagonal_ucb("dense")),
     "tree.query": ("hnswlib", by_hnswlib("query")),
-    "tree.insert": ("hnswlib", by_hnswlib("upsert")),
+    "tree.insert": ("hnswlib", by_hnswlib("insert")),
     "store.query": ("hnswlib", by_hnswlib("query")),
     "store.upsert": ("hnswlib", by_hnswlib("upsert")),
 }

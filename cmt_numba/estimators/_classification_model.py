@@ -391,7 +391,7 @@ class ClassificationModel:
         return labels, known
 
     def _count(self, labels: np.ndarray, weights: np.ndarray | None, n_new: int) -> None:
-        """Add to the number and total weight of each label's examples, for ``n_new`` new labels too."""
+        """Update the number and total weight of each label's examples. The last ``n_new`` labels are new."""
         index = self.index
         if index.weight_of_label is None and weights is not None:
             index.weight_of_label = index.n_of_label.astype(np.float64)
@@ -553,7 +553,7 @@ class ClassificationModel:
             n_sought = n_rows - n_swept
             shortlist_rows(index.head.models, rows, n_sought, shortlists)
             shortlists[n_sought:, 1 : 1 + N_STORED] = duals.competitors[n_sought:, :N_STORED]
-            order = np.tile(np.arange(n_rows), (n_passes, 1))
+            order = np.arange(n_rows)[None].repeat(n_passes, axis=0)
             index.orders.permuted(order, axis=1, out=order)
             index.head = learn_shortlists(index.head, rows, labels, shortlists, order.ravel(), duals)
             index.prune()
@@ -672,7 +672,7 @@ class ClassificationModel:
         return scores
 
     def probabilities(self, scores: np.ndarray, options: ClassificationOptions) -> np.ndarray:
-        """Return probabilities for scores, and overwrite the scores. Each row must have a finite score.
+        """Return probabilities from ``scores``, which are overwritten. Each row must have a finite score.
 
         The first call learns the calibration.
         """
