@@ -318,7 +318,7 @@ def test_lists_in_parquet(tmp_path: Path):
     for third, message in (
         (np.zeros(2, np.float32), "row 3: column 'vector' must contain a list of 3 numbers"),
         (None, "row 3: column 'vector' must contain a list of 3 numbers"),
-        (np.array([1.0, np.nan, 2.0], np.float32), "row 3: column 'vector' holds a value that is not finite"),
+        (np.array([1.0, np.nan, 2.0], np.float32), "row 3: column 'vector' contains a value that is not finite"),
     ):
         lists = [*vectors[:2], third, *vectors[3:]]
         pandas.DataFrame({"vector": lists, "label": [1, 2, 3, 4, 5]}).to_parquet(path)
