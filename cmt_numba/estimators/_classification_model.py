@@ -391,7 +391,7 @@ class ClassificationModel:
         return labels, known
 
     def _count(self, labels: np.ndarray, weights: np.ndarray | None, n_new: int) -> None:
-        """Add to the number and total weight of each label's examples, for ``n_new`` new labels too."""
+        """Update the number and total weight of each label's examples. The last ``n_new`` labels are new."""
         index = self.index
         if index.weight_of_label is None and weights is not None:
             index.weight_of_label = index.n_of_label.astype(np.float64)
@@ -672,7 +672,7 @@ class ClassificationModel:
         return scores
 
     def probabilities(self, scores: np.ndarray, options: ClassificationOptions) -> np.ndarray:
-        """Return probabilities for scores, and overwrite the scores. Each row must have a finite score.
+        """Return probabilities from ``scores``, which are overwritten. Each row must have a finite score.
 
         The first call learns the calibration.
         """

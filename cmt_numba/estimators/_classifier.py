@@ -309,7 +309,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
     def partial_fit(
         self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None, *, example_ids: Any = None
     ) -> CMTClassifier:
-        """Learn from more examples, of known or new classes.
+        """Learn from more examples of known or new classes.
 
         Parameters
         ----------
@@ -583,7 +583,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
 
         With ``method="head"``, probabilities are the softmax of the candidates' scores times a learned factor
         (temperature scaling; Guo et al., 2017). The first call learns the factor as :meth:`calibrate` does, if examples
-        are stored and some classes have more than one. If neighbors decide, probabilities are shares of the votes.
+        are stored and some class has more than one example. If neighbors decide, probabilities are shares of the votes.
         Classes that are not candidates have probability 0.
 
         Parameters

@@ -73,7 +73,7 @@ OPERATIONS: dict[tuple[str, str, int], Operation] = {
     ("CMTRetriever", "replace", 2): Operation("replace", {"ids": "ids", "keys": "X"}),
     ("CMTRetriever", "set_values", 2): Operation("set_values", {"ids": "ids", "values": "y"}),
 }
-_VERSIONS = {(kind, name): version for kind, name, version in sorted(OPERATIONS)}  # the latest versions
+_VERSIONS = {(kind, name): version for kind, name, version in sorted(OPERATIONS)}  # latest versions only
 
 
 class EstimatorFolder:

@@ -16,7 +16,7 @@ from ._labels import check_labels, in_one_type
 def lists_of_names(Y: Any, *, expected: bool = False) -> list[list[str]] | None:
     """Return a list of names for each row if ``Y`` holds lists, tuples or sets of strings; otherwise None.
 
-    Empty lists alone count as lists of names only if ``expected``.
+    If all lists are empty, they count as lists of names only if ``expected`` is True.
 
     Raises
     ------

@@ -268,7 +268,7 @@ class LabelIndex:
 
     @property
     def most_scored(self) -> int:
-        """The largest number of labels for which all are scored for each row."""
+        """Up to this number of labels, each row is scored against all of them."""
         return MOST_SCORED_SPARSE if self.is_sparse else MOST_SCORED
 
     @property

@@ -230,7 +230,7 @@ class FurtherKeyWorth(NamedTuple):
     """Logistic models of the probability that the nearest own key or further key leads to the right memory.
 
     Further keys are rewarded queries. Queries may be more similar to each other than to own keys, so a further key is
-    weaker evidence than an own key of the same similarity. How much weaker depends on the data. The similarity to a
+    weaker evidence than an own key of the same similarity. The difference depends on the data. The similarity to a
     further key is therefore converted to the similarity to an own key that is right with the same probability.
 
     Both models learn online, by a normal approximation of the posterior (Spiegelhalter and Lauritzen, 1990).

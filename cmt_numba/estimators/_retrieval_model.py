@@ -109,7 +109,7 @@ class ValueExpectation:
 
 
 class RetrievalModel:
-    """Memories, and the forest that finds them.
+    """The memories of a retriever, and the forest that finds them.
 
     Attributes
     ----------

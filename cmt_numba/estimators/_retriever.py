@@ -56,7 +56,7 @@ class CMTRetriever(MemoryEstimator):
     Parameters
     ----------
     search : {"key", "value"}, optional
-        How to search. By default by value if values are vectors, otherwise by key.
+        How to search. The default is "value" if values are vectors, otherwise "key".
     n_trees : int, optional
         Number of trees in the forest. By default 4 over keys, 1 over values.
     n_probes : int, optional
@@ -235,7 +235,7 @@ class CMTRetriever(MemoryEstimator):
     @keeps_interpreter
     @changes_model
     def feedback(self, X: Any, ids: Any, rewards: Any) -> Self:
-        """Learn from rewards for the memories that queries retrieved.
+        """Learn from the rewards of retrieved memories.
 
         In a search by value, the map from keys to values learns to predict the rewards. In a search by key, the scorer
         learns to rank memories with high rewards above memories with low rewards. A query with a reward of 0.5 or more
@@ -379,7 +379,7 @@ class CMTRetriever(MemoryEstimator):
     @keeps_interpreter
     @reads
     def query(self, X: Any, k: int = 1, epsilon: float = 0.0, *, n_explored: int | None = None) -> ShownHits:
-        """Return the best memories for each row or, with probability ``epsilon``, a random sample of the best.
+        """Return the best memories for each row or, with probability ``epsilon``, a random sample of good memories.
 
         Parameters
         ----------
