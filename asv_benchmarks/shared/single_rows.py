@@ -41,7 +41,7 @@ class Rows(NamedTuple):
         return (self.sparse if form == "sparse" else self.dense)[at : at + 1]
 
     def cut(self, form: str) -> list[Any]:
-        """Return 1,000 rows in one form. SciPy takes longer to cut a row than some calls take."""
+        """Return the first 1,000 rows in one form. Slicing a sparse matrix takes longer than some of the calls."""
         return [self.row(i, form) for i in range(1000)]
 
 

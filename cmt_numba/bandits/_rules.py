@@ -10,7 +10,7 @@ from scipy.special import ndtr
 
 from ._candidate_kernels import draw_pairs, share_best
 
-_FEW = 10  # numbers
+_FEW = 10  # up to this many uniform numbers are drawn one at a time
 _REACH = 8.0  # densities are treated as 0 beyond this number of standard deviations
 _LEAST_DEVIATION = 1e-13  # relative to the largest mean; about the rounding error of the mean
 _LONGEST = 2.0  # maximum length of a quadrature interval, in standard deviations
@@ -116,7 +116,7 @@ def draw(probabilities: np.ndarray, offsets: np.ndarray, uniforms: np.ndarray) -
 
 
 def uniform_numbers(generator: np.random.Generator, *shape: int) -> np.ndarray:
-    """Return uniform numbers in [0, 1). Few are drawn one by one, which keeps the interpreter lock."""
+    """Return uniform numbers in [0, 1). A few are drawn one at a time, which keeps the interpreter lock."""
     n = math.prod(shape)
     if n > _FEW:
         return generator.random(shape)
