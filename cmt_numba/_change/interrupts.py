@@ -19,8 +19,8 @@ T = TypeVar("T")
 
 # Python raises interrupts in the main thread only, so these globals describe that thread.
 _handler: Callable[[int, Any], Any] | None = None  # the original handler while interrupts are deferred, else None
-_is_pending = False  # an interrupt has been recorded and not yet raised
-_n_protected = 0  # nested calls of ``uninterrupted``
+_is_pending = False  # True while a recorded interrupt has not been raised
+_n_protected = 0  # number of active calls of ``uninterrupted``
 
 
 def defer_interrupts(work: Callable[[], T]) -> T:

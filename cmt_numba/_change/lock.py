@@ -10,9 +10,9 @@ finds the gate closed. If a thread does not stop reading, the gate reopens for o
 a longer wait.
 
 Between steps a change needs the interpreter, which busy readers release only every few milliseconds. Readers therefore
-*hold back*: a thread that starts to read during a change waits for the change to end, for at most tens of
-milliseconds. Correctness does not depend on this. After a hold that delayed readers, the next hold starts only after a
-pause, in which the readers run.
+*hold back*: a thread that starts to read during a change waits for the change to end, for at most ``_LONGEST_DRAIN``.
+Correctness does not depend on this. After a hold that delayed readers, the next hold starts only after a pause, in
+which the readers run.
 
 Interrupts are deferred during a change (:mod:`.interrupts`), but can occur while a thread reads or waits. Essential
 locks are therefore taken by ``with`` statements, which release them even after a ``KeyboardInterrupt``, and work is
@@ -82,7 +82,7 @@ class ReadWriteLock:
     Attributes
     ----------
     is_outer : bool
-        As given.
+        Whether the lock is an outer lock.
     instant : Lock
         A lock for data that readers change too, held only for very short operations.
     n_steps : int
@@ -102,7 +102,7 @@ class ReadWriteLock:
         self._queueing, self._registering, self.instant = Lock(), Lock(), Lock()
         self._last = _Turn()
         if self._changer != get_ident():
-            self._changer, self._turn = None, self._last  # the current change, or the last one
+            self._changer, self._turn = None, self._last  # the turn of the current or latest change
             self._gate: Lock | None = None  # locked during a step
             self._hold: Lock | None = None  # locked while readers must wait
             self._kept_waiting = False  # whether a reader has waited since the hold began
@@ -195,7 +195,7 @@ class ReadWriteLock:
         self._held_until = self._held_since + _LONGEST_HOLD
 
     def let_in(self) -> None:
-        """End the hold, so that readers run until the next step. Do nothing if another thread makes the change."""
+        """End the hold and let readers run until the next step. Do nothing if another thread makes the change."""
         hold = self._hold
         if hold is None or not self.is_changing():
             return
@@ -274,7 +274,7 @@ class ReadWriteLock:
 
 
 def changes(method: Method) -> Method:
-    """Run a method as a change of its object, which has a ``_lock``. The method itself calls ``step``."""
+    """Decorate a method of an object with a ``_lock`` to run as a change. The method itself calls ``step``."""
 
     @wraps(method)
     def changing(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -284,7 +284,7 @@ def changes(method: Method) -> Method:
 
 
 def changes_in_one_step(method: Method) -> Method:
-    """Run a method as a one-step change of its object, which has a ``_lock``.
+    """Decorate a method of an object with a ``_lock`` to run as a one-step change.
 
     Interrupts are deferred to the end of the step.
     """
@@ -297,7 +297,7 @@ def changes_in_one_step(method: Method) -> Method:
 
 
 def reads(method: Method) -> Method:
-    """Run a method as a read of its object, which has a ``_lock``."""
+    """Decorate a method of an object with a ``_lock`` to run as a read."""
 
     @wraps(method)
     def reading(self: Any, *args: Any, **kwargs: Any) -> Any:

@@ -108,7 +108,7 @@ class TimedSteps:
 
 
 def progress_bar(n: int | None, unit: str, shown: bool) -> AbstractContextManager[Callable[[int], Any]]:
-    """Return a context whose function advances a tqdm bar with the total ``n``, or does nothing unless ``shown``."""
+    """Return a context that yields a function to advance a tqdm bar. Unless ``shown``, the function does nothing."""
     return _bar(n, unit) if shown else _NO_BAR
 
 

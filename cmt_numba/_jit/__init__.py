@@ -14,7 +14,7 @@ from .decorators import (
     kernel,
 )
 from .held import held
-from .interpreter_lock import keeping_interpreter, keeps_interpreter
+from .interpreter_lock import keeping_interpreter, keeps_interpreter, switching_soon
 from .prefetch import prefetch
 from .pruning import Known, known
 from .references import by_reference, by_value

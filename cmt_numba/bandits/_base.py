@@ -14,6 +14,7 @@ from .._forest import NONE, require
 from .._jit import keeping_interpreter, keeps_interpreter
 from .._validation import Checked, Constraint, Integer, Optional, check_seed
 from ..persistence import Contents, Saved, as_part, generator_fields, of_part, read_generator, take
+from ._candidate_kernels import find_slots
 from ._checks import (
     LARGEST,
     MOST_ACTIONS,
@@ -32,7 +33,7 @@ from ._checks import (
 )
 from ._kernels import ActionPairs
 from ._models import Estimates, Means, RewardModels, blocks, checked
-from ._rules import draw, rows_of
+from ._rules import draw, rows_of, uniform_numbers
 
 OF_ALL: dict[str, Constraint] = {
     "n_actions": Optional(Integer(1, MOST_ACTIONS)),
@@ -214,10 +215,9 @@ class Policy(Lockable, Saved, ABC):
 
     def _slots_of(self, actions: np.ndarray) -> np.ndarray:
         """Return the slot of each action, or NONE if it is unknown."""
-        if self._ids.size == 0:
-            return np.full(actions.shape, NONE, np.int64)
-        places = np.minimum(np.searchsorted(self._ordered, actions), self._ids.size - 1)
-        return np.where(self._ordered[places] == actions, self._order[places], NONE)
+        slots = np.empty(actions.size, np.int64)
+        find_slots(self._ordered, self._order, actions, slots)
+        return slots
 
     def _enter(self, new: np.ndarray, features: np.ndarray | None) -> None:
         """Assign slots to new actions."""
@@ -232,6 +232,7 @@ class Policy(Lockable, Saved, ABC):
         """Set the action in each slot."""
         self._order = np.argsort(ids)  # slots in ascending order of their actions
         self._ids, self._ordered = ids, ids[self._order]
+        self._all = all_of(self._ordered, 1)
 
     # Choosing
 
@@ -265,7 +266,7 @@ class Policy(Lockable, Saved, ABC):
         rows, choices, slots = self._asked(contexts, actions)
         n = len(rows)
         drawn_actions, propensities = np.empty(n, np.int64), np.empty(n)
-        uniforms = self._generator.random(n)
+        uniforms = uniform_numbers(self._generator, n)
         with keeping_interpreter(int(choices.offsets[-1]), _MICROSECONDS_OF_A_PAIR):
             for first, stop in blocks(choices.offsets):
                 offsets, pairs = choices.between(first, stop)
@@ -309,7 +310,9 @@ class Policy(Lockable, Saved, ABC):
         if actions is None:
             if self._ids.size == 0:
                 raise ValueError("no actions are known: pass actions, or n_actions to the constructor")
-            return rows, all_of(self._ordered, n), self._order if n == 1 else np.tile(self._order, n)
+            if n == 1:
+                return rows, self._all, self._order
+            return rows, all_of(self._ordered, n), np.tile(self._order, n)
         choices = check_choices(actions, n)
         return rows, choices, self._slots_of(choices.actions)
 

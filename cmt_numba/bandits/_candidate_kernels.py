@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .._forest import clear_probe, keep_best, probe_at
+from .._forest import NONE, clear_probe, keep_best, probe_at
 from .._jit import by_reference, by_value, empty, inner, inner_called, inner_fastmath, kernel, release, zeros
 from ._reward_kernels import (
     OF_MAP,
@@ -284,6 +284,14 @@ def scan_keys(learned, keys, rows, first_key, hits):
                 score += rows_of_keys.values[place] * query[rows_of_keys.indices[place]]
             keep_best(best, hits[row], score, key)
     release((room, query, scores, best))
+
+
+@kernel
+def find_slots(ordered, order, actions, slots):
+    """Write the slot of each action, or NONE if it is unknown. ``order`` has the slots of the ``ordered`` actions."""
+    for i in range(actions.size):
+        place = place_of(ordered, 0, ordered.size, actions[i])
+        slots[i] = order[place] if place < ordered.size else NONE
 
 
 @kernel

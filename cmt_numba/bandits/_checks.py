@@ -159,8 +159,6 @@ def check_distinct_actions(actions: Any) -> np.ndarray:
 
 def all_of(actions: np.ndarray, n_rows: int) -> Choices:
     """Return choices that allow the same actions in every row."""
-    if n_rows == 1:
-        return Choices(np.array([0, actions.size]), actions, (1, actions.size), np.arange(actions.size))
     offsets = np.arange(n_rows + 1) * actions.size
     return Choices(offsets, np.tile(actions, n_rows), (n_rows, actions.size), np.arange(n_rows * actions.size))
 

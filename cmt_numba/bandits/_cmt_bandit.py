@@ -36,7 +36,7 @@ from ._reward_kernels import (
     KnownActions,
     RewardState,
 )
-from ._rules import draw, greedy, rows_of, thompson
+from ._rules import draw, greedy, rows_of, thompson, uniform_numbers
 
 _ALL = np.empty(0, np.int64)  # empty offsets: all known actions are allowed
 _NOTHING = ProposedActions(_ALL, _ALL, np.empty((0, 0), np.int64))
@@ -270,7 +270,7 @@ class CMTBandit(Policy):
     def _act(self, contexts: Any, actions: Any) -> Chosen:
         rows = self._rows(contexts)
         choices = self._checked_choices(actions, rows.n_rows)
-        uniforms, blocks = self._generator.random((3, rows.n_rows)), self._blocks(rows.n_rows, choices)
+        uniforms, blocks = uniform_numbers(self._generator, 3, rows.n_rows), self._blocks(rows.n_rows, choices)
         if len(blocks) == 1:
             chosen, propensities = self._drawn(rows, choices, uniforms)
         else:
@@ -489,16 +489,17 @@ class CMTBandit(Policy):
         given = np.atleast_1d(ids)
         if given.dtype.kind not in "iu" or given.ndim != 1 or given.size == 0:
             raise TypeError("ids must be integers, as returned by act")
-        if np.unique(given).size < given.size:
+        decisions = given.tolist()
+        if len(set(decisions)) < len(decisions):
             raise ValueError("ids must be distinct")
-        values = _unit_rewards(np.atleast_1d(rewards), given.size)
-        unknown = self._pending.unknown(given)
+        values = _unit_rewards(np.atleast_1d(rewards), len(decisions))
+        unknown = self._pending.unknown(decisions)
         if unknown:
             raise KeyError(f"ids must belong to decisions that await a reward, got {unknown[0]}")
         assert self._width is not None
-        rows, actions = self._pending.take(given, self._width, self._sparse)
+        rows, actions = self._pending.take(decisions, self._width, self._sparse)
         self._learn(rows, actions, values)
-        self._pending.drop(given)
+        self._pending.drop(decisions)
         return self
 
     @keeps_interpreter

@@ -307,29 +307,29 @@ class Pending:
 
     def enter(self, rows: Rows, actions: np.ndarray) -> np.ndarray:
         """Store a decision for each row, and return the new ids."""
-        ids = np.arange(self.next_id, self.next_id + actions.size)
-        first = max(0, actions.size - self._most)
-        while len(self._decisions) + actions.size - first > self._most:
+        first_id, n = self.next_id, actions.size
+        first = max(0, n - self._most)
+        while len(self._decisions) + n - first > self._most:
             del self._decisions[next(iter(self._decisions))]
-        self.next_id += actions.size
-        for i in range(first, actions.size):
-            self._decisions[int(ids[i])] = _decision_of(rows, i, int(actions[i]))
-        return ids
+        self.next_id += n
+        for i, action in enumerate(actions[first:].tolist(), first):
+            self._decisions[first_id + i] = _decision_of(rows, i, action)
+        return np.arange(first_id, self.next_id)
 
-    def unknown(self, ids: np.ndarray) -> list[int]:
+    def unknown(self, ids: list[int]) -> list[int]:
         """Return the ids without a pending decision."""
-        return [int(i) for i in ids if int(i) not in self._decisions]
+        return [i for i in ids if i not in self._decisions]
 
-    def take(self, ids: np.ndarray, n_features: int, sparse: bool) -> tuple[Rows, np.ndarray]:
+    def take(self, ids: list[int], n_features: int, sparse: bool) -> tuple[Rows, np.ndarray]:
         """Return the contexts and actions of pending decisions."""
-        decisions = [self._decisions[int(i)] for i in ids]
+        decisions = [self._decisions[i] for i in ids]
         actions = np.array([decision.action for decision in decisions], np.int64)
         return _rows_of(decisions, n_features, sparse), actions
 
-    def drop(self, ids: np.ndarray) -> None:
+    def drop(self, ids: list[int]) -> None:
         """Remove decisions by id."""
         for i in ids:
-            del self._decisions[int(i)]
+            del self._decisions[i]
 
     def forget(self, actions: np.ndarray) -> None:
         """Remove all decisions for the given actions."""

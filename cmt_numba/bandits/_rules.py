@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from itertools import pairwise
 
 import numpy as np
@@ -9,6 +10,7 @@ from scipy.special import ndtr
 
 from ._candidate_kernels import draw_pairs, share_best
 
+_FEW = 10  # numbers
 _REACH = 8.0  # densities are treated as 0 beyond this number of standard deviations
 _LEAST_DEVIATION = 1e-13  # relative to the largest mean; about the rounding error of the mean
 _LONGEST = 2.0  # maximum length of a quadrature interval, in standard deviations
@@ -111,3 +113,11 @@ def draw(probabilities: np.ndarray, offsets: np.ndarray, uniforms: np.ndarray) -
     drawn = np.empty(offsets.size - 1, np.int64)
     draw_pairs(probabilities, offsets, uniforms, drawn)
     return drawn
+
+
+def uniform_numbers(generator: np.random.Generator, *shape: int) -> np.ndarray:
+    """Return uniform numbers in [0, 1). Few are drawn one by one, which keeps the interpreter lock."""
+    n = math.prod(shape)
+    if n > _FEW:
+        return generator.random(shape)
+    return np.array([generator.random() for _ in range(n)]).reshape(shape)

@@ -33,7 +33,7 @@ def _leave(number: int, frame: Any) -> None:
 
 
 def _flush() -> None:
-    """Flush the output. This handles a closed pipe before Python reports it at exit."""
+    """Flush the output. If the output pipe is closed, exit with status 1 instead of an error from Python."""
     try:
         sys.stdout.flush()
     except BrokenPipeError:

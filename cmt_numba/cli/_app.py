@@ -25,7 +25,13 @@ if TYPE_CHECKING:
     from .. import evaluation
     from ..formats import Batch, ReadOptions, Source
 
-_EXPECTED = (ValueError, TypeError, OSError, ImportError, MemoryError)  # errors of users, not of the program
+_EXPECTED = (
+    ValueError,
+    TypeError,
+    OSError,
+    ImportError,
+    MemoryError,
+)  # errors caused by invalid input or the environment
 
 
 class _Commands(TyperGroup):
@@ -477,7 +483,7 @@ def _evaluated_on_ray(address: str, estimator: Any, *examples: Any, **options: A
 def _train_and_test(
     source: Source, options: ReadOptions, test: Path | None, test_labels: Path | None, progress: bool | None
 ) -> tuple[Batch, Batch | None]:
-    """Return the training and the test rows, with the same number of features. Without ``test``, there are none."""
+    """Return training rows and test rows with the same number of features. Without ``test``, return no test rows."""
     from ..formats import open_data
     from ._streams import read_all
 

@@ -110,7 +110,7 @@ def _scaled(scaler: Any) -> Pipeline:
 
 
 def contents_of_columns(columns: Any) -> Contents:
-    """Return the file contents of a fitted column transformer."""
+    """Return the contents that store a fitted column transformer in a file."""
     fields: dict[str, Any] = {"sparse": bool(columns.sparse_output_), "texts": {}}
     arrays: dict[str, np.ndarray] = {}
     for name, part, chosen in columns.transformers_:
@@ -128,7 +128,7 @@ def contents_of_columns(columns: Any) -> Contents:
 
 
 def columns_of(contents: Contents) -> Any:
-    """Return the fitted column transformer in file contents.
+    """Return the fitted column transformer that file contents describe.
 
     Raises
     ------

@@ -65,7 +65,7 @@ class Model(NamedTuple):
 
 
 def save_model(path: Path, model: Model) -> None:
-    """Save a model. An existing file is replaced atomically.
+    """Save a model to a file. An existing file is replaced atomically.
 
     Raises
     ------
@@ -88,7 +88,7 @@ def save_model(path: Path, model: Model) -> None:
 
 
 def load_model(path: Path) -> Model:
-    """Load a model.
+    """Load a model from a file.
 
     Raises
     ------

@@ -47,7 +47,7 @@ class TaskName(StrEnum):
 
 
 class TextKeys(StrEnum):
-    """Kinds of keys for texts. ``words`` and ``characters`` use TfidfVectorizer, others :mod:`cmt_numba.text`."""
+    """Kinds of keys for texts: tf-idf of ``words`` or ``characters``, or a vectorizer of :mod:`cmt_numba.text`."""
 
     words = "words"
     characters = "characters"

@@ -16,7 +16,7 @@ from ._shard import Shard
 
 _CALLS_AT_A_TIME = 4  # calls that an actor runs concurrently; above 1, queries can run during a change
 _SECONDS_TO_COMPILE = 600.0
-_SECONDS_TO_ASK_ELSEWHERE = 0.5  # time without an answer after which another actor of the shard is called too
+_SECONDS_TO_ASK_ELSEWHERE = 0.5  # seconds to wait for an answer before also calling another actor of the shard
 
 
 def new_actors(plan: ShardPlan, options: dict[str, Any]) -> list[Any]:

@@ -54,7 +54,7 @@ class Reply(NamedTuple):
     """The answer to a read-only call."""
 
     value: Any
-    progress: MoveProgress  # ``received`` before the call ran, and ``given`` after the call
+    progress: MoveProgress  # the batches received before the call ran, and the batches given after it ran
 
 
 class OtherTopology(NamedTuple):

@@ -86,10 +86,10 @@ class ClassifierShard:
             model.partial_fit(X[given.rows], y[given.rows], example_ids=ids)
 
     def rivals_of_means(self, X: Any, y: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        """Return the similarity of each example in ``X`` to the nearest mean of another class of the shard.
+        """Return the similarity of each example to the nearest class mean, except the mean of its own class.
 
         The means are computed from the examples at ``rows``. The result is float32 of shape (n,), with minus infinity
-        if the shard has no other class.
+        if there is no other class.
         """
         options = self._plan.options | {"n_head_passes": 0, "n_router_passes": 0, "max_examples": None}
         model = CMTClassifier(**options).fit(X[rows], y[rows])
@@ -97,7 +97,7 @@ class ClassifierShard:
         return _best_other(*_own_answers(model, every, X, 2), y)
 
     def rivals(self, X: Any, y: np.ndarray) -> np.ndarray:
-        """Return each example's best score for another class of the shard: float32, shape (n,)."""
+        """Return the score of the shard's best wrong class for each example: float32, shape (n,)."""
         model = self._model()
         if classified_examples(model) is None:
             return np.full(X.shape[0], -np.inf, np.float32)
@@ -143,13 +143,11 @@ class ClassifierShard:
         return self._own[1]
 
     def close(self) -> None:
-        """Close the classifier."""
         with self._opening:
             if self._opened is not None:
                 self._opened.close()
 
     def process(self) -> int:
-        """Return the process id."""
         return os.getpid()
 
 
@@ -161,7 +159,7 @@ def _ids(given: ExampleShare, first_number: int) -> np.ndarray:
 def _own_answers(model: CMTClassifier, are_own: np.ndarray, X: Any, k: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the shard's ``k`` best own classes for each row, best first, and their scores.
 
-    If fewer than ``k`` are found, the remaining scores are minus infinity, with arbitrary classes.
+    If fewer than ``k`` are found, the remaining scores are minus infinity and the remaining classes are arbitrary.
     """
     positions, scores = model.top_classes(X, k + RANKED)
     found = (positions != NONE) & are_own[positions]
@@ -172,6 +170,6 @@ def _own_answers(model: CMTClassifier, are_own: np.ndarray, X: Any, k: int) -> t
 
 
 def _best_other(classes: np.ndarray, scores: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Return each row's highest score among the classes other than ``y``."""
+    """Return each row's highest score among the classes that differ from ``y``."""
     best: np.ndarray = np.where(classes == y[:, None], np.float32(-np.inf), scores).max(axis=1)
     return best

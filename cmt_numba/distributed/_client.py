@@ -155,7 +155,7 @@ class Client:
             self.decide(survey.topology, survey.topology.with_schema(undecided if schema.is_complete else found | new))
 
     def settled(self, keys: list[Key], new: Schema | None = None) -> Topology:
-        """Return a topology that admits memories with schema ``new`` and in which ``keys`` do not move any more."""
+        """Return a topology that admits memories with schema ``new``, after finishing the move of ``keys``."""
         while True:
             if new is not None:
                 self.agree(new)
@@ -177,9 +177,9 @@ class Client:
         return True
 
     def go_over(self, following: Callable[[Topology], Topology | None]) -> Topology:
-        """Propose the topology that ``following`` returns for the latest one until it returns None.
+        """Propose topologies to the first shard until ``following`` returns None. Return the latest topology.
 
-        Return the latest topology.
+        ``following`` takes the latest topology and returns the next proposal.
         """
         while (topology := following(before := self.topology)) is not None:
             self.decide(before, topology)
@@ -195,7 +195,7 @@ class Client:
     # Read-only calls
 
     def send(self, question: Question) -> SentQuestion:
-        """Send a read-only call to shards or their replicas, whichever have fewer pending calls."""
+        """Send a read-only call to each shard or to its least busy replica."""
         topology = self.settled(question.keys)
         calls, kind = self._reads(question, topology), (question.name, *question.kind)
         sent = self.actors.send("read", calls, kind, also_replicas=question.name not in _OWN)
@@ -255,9 +255,9 @@ class Client:
         return self.complete(self.actors.ask(method, {shard: arguments}))[shard]
 
     def complete(self, answers: Replies) -> dict[str, Any]:
-        """Return the answers sorted by shard name.
+        """Return the answers sorted by shard name, or raise the first error.
 
-        Raises the first error, or NoAnswerError if a shard has not answered.
+        Raises NoAnswerError if a shard has not answered.
         """
         values = answers.all_values()
         if answers.missing:

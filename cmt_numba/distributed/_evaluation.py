@@ -55,7 +55,7 @@ def evaluate(
     address: str | None = None,
     task_options: dict[str, Any] | None = None,
 ) -> dict[str, BatchResult]:
-    """Evaluate several estimators, or one with several settings, in parallel Ray tasks.
+    """Evaluate several estimators, or several settings of an estimator, in parallel Ray tasks.
 
     Each combination of an estimator, a seed and a fold is a task. The metrics are bit-identical to the results of
     :func:`cmt_numba.evaluation.batch_evaluation`, because a run depends only on its seed. Times are measured while
@@ -199,7 +199,7 @@ def validate_files(
     """Validate estimators progressively in Ray tasks on data that may be larger than memory.
 
     Each estimator is a task, which reads the rows once, in order and in growing batches. It predicts each batch before
-    it learns it. The metrics are described at :func:`cmt_numba.evaluation.progressive_validation`.
+    it learns it. See :func:`cmt_numba.evaluation.progressive_validation` for the metrics.
 
     Parameters
     ----------

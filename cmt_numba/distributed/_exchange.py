@@ -49,7 +49,7 @@ def _learned_weights(store: MemoryStore) -> LearnedWeights | None:
 def combine_weights(found: Iterable[LearnedWeights]) -> tuple[int, np.ndarray]:
     """Return the number of the next exchange and its base.
 
-    A shard that has missed the last exchange contributes nothing, because that base already contains its earlier gain.
+    A shard that has missed the last exchange contributes nothing: the base of that exchange already contains its gain.
     """
     known = list(found)
     number = max(own.number for own in known)

@@ -67,7 +67,10 @@ class Moves:
         return MoveProgress(dict(self._given), received)
 
     def adopt(self, topology: Topology, after: int | None = None) -> None:
-        """Adopt a topology if it is later than the current one and follows the version ``after``, if given."""
+        """Adopt a topology if it is later than the current one.
+
+        If ``after`` is given and is not the current version, do nothing.
+        """
 
         def adopt() -> None:
             if topology.version <= self.topology.version or after not in (None, self.topology.version):

@@ -85,7 +85,7 @@ def assigned(means: Any, centres: np.ndarray, sizes: np.ndarray) -> np.ndarray:
 
 
 def sums_of(means: Any, owners: np.ndarray, n_shards: int) -> np.ndarray:
-    """Return the sum of each shard's rows of ``means``: float32, shape (n_shards, n_features). Owner -1 is ignored."""
+    """Return the sum of each shard's class means: float32, shape (n_shards, n_features). Ignore the owner -1."""
     centres = np.zeros((n_shards, means.shape[1]), np.float32)
     for shard in range(n_shards):
         centres[shard] = np.asarray(means[np.flatnonzero(owners == shard)].sum(axis=0)).reshape(-1)

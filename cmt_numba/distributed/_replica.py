@@ -1,4 +1,4 @@
-"""Replicas, which are copies of a shard in memory that answer queries, and the updates of replicas."""
+"""Replicas: copies of a shard in memory, which answer queries and repeat the shard's changes."""
 
 from __future__ import annotations
 
@@ -160,7 +160,6 @@ class Replica:
         return answer(*copy, version, name, arguments)
 
     def process(self) -> int:
-        """Return the process id."""
         return os.getpid()
 
 

@@ -134,7 +134,7 @@ def remove_shard(cluster: Cluster, name: str | None) -> str:
         if name not in names:
             raise ValueError(f"name must be one of {', '.join(names)}, got {name!r:.50}")
         if len(names) == 1:
-            raise ValueError(f"{name} is the only shard, and cannot be removed")
+            raise ValueError(f"{name} is the only shard and cannot be removed; add another shard first")
         survey = client.survey()
         if survey.facts[name].n_memories > 0:
             survey.schema()
@@ -157,7 +157,7 @@ def undo_move(cluster: Cluster) -> None:
     with cluster.resizing:
         topology = client.survey().topology
         if topology.is_moving:
-            # Giving no keys only completes the batches under way.
+            # With an empty list of keys, ``give`` only completes the batch under way.
             client.actors.ask("give", dict.fromkeys(topology.before, (topology.move, [])))
             client.go_over(lambda latest: latest.reversed() if latest.move == topology.move else None)
             cluster.write_list()

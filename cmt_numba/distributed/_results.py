@@ -39,9 +39,9 @@ class ShardedResults(Results):
 def merge_results(answers: Sequence[Results], k: int, *, are_distinct: bool = True) -> ShardedResults:
     """Merge the results of several shards for the same queries, and return the ``k`` best results of each query.
 
-    If ``are_distinct`` is False, several shards may return the same memory, of which only the first result is kept.
+    If ``are_distinct`` is False, keep only the first result for a memory that several shards return.
     """
-    keys = np.concatenate([answer.keys for answer in answers], axis=1)  # int64 if all parts are, else object
+    keys = np.concatenate([answer.keys for answer in answers], axis=1)  # int64 if all parts are int64, else object
     payloads = np.concatenate([answer._payloads for answer in answers], axis=1)
     scores = np.concatenate([answer.scores for answer in answers], axis=1)
     if not are_distinct:

@@ -64,7 +64,7 @@ class Schema(NamedTuple):
 
 
 def common_schema(schemas: Mapping[str, Schema]) -> Schema:
-    """Return a schema that covers the schemas of all shards, given by name.
+    """Return the combined schema of all shards. ``schemas`` contains each shard's schema by name.
 
     Raises
     ------

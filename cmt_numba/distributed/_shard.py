@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 class OpenShard(NamedTuple):
-    """The parts of an open shard."""
+    """The store of an open shard, with its requests, moves and replicas."""
 
     store: MemoryStore
     requests: Requests
@@ -73,7 +73,7 @@ class Shard:
             raise FileFormatError(path, "is missing; restore it from a copy")
         return open_when_free(lambda: MemoryStore(path, **self._plan.options), _SECONDS_TO_OPEN)
 
-    # Calls of clients
+    # Calls from clients
 
     def change(self, version: int, request: str, name: str, *arguments: Any) -> ChangeReceipt | OtherTopology:
         """Make a change in the store and its replicas. A repeated request has no effect."""
@@ -106,13 +106,11 @@ class Shard:
         return self._open().followers.follow(actor)
 
     def process(self) -> int:
-        """Return the process id."""
         return os.getpid()
 
     # Topologies and moves of memories
 
     def topology(self) -> Topology:
-        """Return the topology of this shard."""
         return self._open().moves.topology
 
     def adopt(self, topology: Topology) -> Topology:
@@ -124,7 +122,7 @@ class Shard:
     def decide(self, after: int, topology: Topology) -> Topology:
         """Adopt a topology if the shard's own has the version ``after``. Return the shard's topology.
 
-        Clients call this method on the first shard, which thereby decides between competing proposals.
+        Clients call this method on the first shard, which accepts only one of several competing proposals.
         """
         moves = self._open().moves
         moves.adopt(topology, after)
@@ -161,18 +159,16 @@ class Shard:
     # Files
 
     def save(self, path: str) -> None:
-        """Write the store to a file."""
         self._open().store.save(path)
 
     def close(self) -> None:
-        """Close the store."""
         with self._opening:
             if self._opened is not None:
                 self._opened.store.close()
 
 
 class Requests:
-    """A record of the last requests for changes of a store.
+    """A record of a store's latest change requests.
 
     A request is recorded in the transaction of its change. If the shard was killed before it could answer, the client
     can therefore safely repeat the request. At least ``least_kept`` and at most ``2 * least_kept`` requests are kept.

@@ -277,9 +277,9 @@ class ShardedClassifier:
         return owners
 
     def _rivals(self, shared: tuple[Any, Any], home: np.ndarray, *, from_means: bool) -> np.ndarray:
-        """Return each example's best score for another class of each shard: float32, shape (n, n_shards).
+        """Return the score of each shard's best wrong class for each example: float32, shape (n, n_shards).
 
-        With ``from_means``, the scores are similarities to class means.
+        With ``from_means``, scores are similarities to class means.
         """
         if not from_means:
             return np.stack(self._ask_all("rivals", *shared, patient=True), axis=1)
@@ -315,7 +315,7 @@ class ShardedClassifier:
         k = check_wanted("k", k, self._all_classes().size)
         classes, scores = self._best(X, k)
         if not np.isin(classes, self._all_classes()).all():
-            self._learn_facts()  # shards have learned new classes
+            self._learn_facts()  # the shards have learned classes since the last call
         order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
         scores = np.take_along_axis(scores, order, axis=1)
         positions = np.searchsorted(self._all_classes(), np.take_along_axis(classes, order, axis=1))

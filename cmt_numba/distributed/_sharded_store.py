@@ -178,7 +178,7 @@ class ShardedStore:
             raise
         try:
             self.finish_move()
-        except Exception as error:  # open the folder nevertheless: the user may undo the move
+        except Exception as error:  # open the folder despite the error: the user may undo the move
             warn(f"{self}: {error}", RuntimeWarning)
 
     def _begin(self, client: Client, folder: Path | None, exchange_every: int | None) -> None:
@@ -209,9 +209,9 @@ class ShardedStore:
     ) -> ShardedResults:
         """Return the nearest memories for each row; see :meth:`cmt_numba.MemoryStore.query`.
 
-        ``n_probes`` is the number of leaves to search in each shard. If ``where`` is a function, it must be picklable
-        by ``pickle`` or Ray, which send it to the shards. The attribute ``missing_shards`` of the results names the
-        shards that did not answer in time.
+        ``n_probes`` is the number of leaves to search in each shard. If ``where`` is a function, it is sent to the
+        shards, so ``pickle`` or Ray must be able to pickle it. The attribute ``missing_shards`` of the results names
+        the shards that did not answer in time.
         """
         X = self._check_vectors(X)
         k = check_wanted("k", k, len(self) if isinstance(k, int | np.integer) and k > MOST_WANTED else 0)
@@ -257,7 +257,7 @@ class ShardedStore:
         return prepared
 
     def _ask_filtered(self, name: str, where: Any, arguments: Callable[[Any], tuple[Any, ...]]) -> list[Any]:
-        """Return the answers of the shards to a read-only call with a filter."""
+        """Send a read-only call with a filter to the shards, and return their answers."""
         keys = self._filtering_keys(where)
 
         def calls(topology: Topology) -> dict[str, tuple[Any, ...]]:
@@ -349,7 +349,7 @@ class ShardedStore:
 
     @property
     def metric(self) -> str:
-        """The metric."""
+        """The name of the metric."""
         return self._topology.schema.metric or "cosine"
 
     @property
@@ -697,7 +697,7 @@ def _check_options(options: dict[str, Any], metric: str | None) -> None:
     """Raise TypeError or ValueError if an option is invalid for a shard's store."""
     for name in ("path", "read_only"):
         if name in options:
-            raise TypeError(f"{name} cannot be set for a sharded store")
+            raise TypeError(f"{name} is not an option of the store of a shard; omit it")
     MemoryStore(metric=metric, **options)
 
 

@@ -29,7 +29,6 @@ def silence_filters(store: MemoryStore) -> None:
 
 
 def facts_of(store: MemoryStore) -> dict[str, Any]:
-    """Return all facts of a store."""
     return store._contents.records.facts()
 
 
@@ -40,7 +39,6 @@ def write_facts(store: MemoryStore, facts: dict[str, Any]) -> None:
 
 
 def delete_facts(store: MemoryStore, names: list[str]) -> None:
-    """Delete the named facts."""
     store._contents.change(lambda: store._contents.records.delete_facts(names))
 
 

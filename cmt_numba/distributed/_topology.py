@@ -37,7 +37,7 @@ class Ring:
         return self.owners_of(hash_keys(keys))
 
     def owners_of(self, hashed: np.ndarray) -> np.ndarray:
-        """Return the owners of keys, as :meth:`owners` does, from their hashes."""
+        """Return the owner of each key from its hash; see :meth:`owners`."""
         following = np.searchsorted(self._points, hashed)
         return np.asarray(self._owners[following % self._points.size])
 
@@ -142,7 +142,7 @@ class Topology(NamedTuple):
 class MoveProgress(NamedTuple):
     """The batches of memories that a shard has given and received in the current move."""
 
-    given: Mapping[str, int]  # given[name]: the last batch stored by shard ``name``, deleted or being deleted here
+    given: Mapping[str, int]  # given[name]: the number of the last batch that this shard has given to shard ``name``
     received: Mapping[str, tuple[int, int]]  # received[name]: the number and size of the last batch from shard ``name``
 
     def last_from(self, name: str) -> int:
@@ -151,7 +151,7 @@ class MoveProgress(NamedTuple):
 
 
 def shards_behind(progress: Mapping[str, MoveProgress]) -> list[str]:
-    """Return the shards that answered a call before they received a batch that its giver had already deleted.
+    """Return the shards that answered before receiving a batch that its giver had already deleted.
 
     The memories of the batch may be missing from all answers.
     """

@@ -374,9 +374,9 @@ class MemoryEstimator(Lockable, BaseEstimator):
         Every change is on disk before its method returns. The methods that change an estimator are ``fit``,
         ``partial_fit``, ``remove``, ``remove_classes``, ``calibrate``, ``feedback``, ``replace`` and ``set_values``;
         each class has some of them. A change that fails or is interrupted has no effect: the model is read again from
-        the folder, which takes about as long as opening it. The estimator is a context manager. Copies of it live in
-        memory only. A retriever rejects values that ``save`` cannot write. Its random state is written with the next
-        change or on close.
+        the folder, which takes about as long as opening it. The estimator is a context manager. Copies of the estimator
+        live in memory only. A retriever rejects values that ``save`` cannot write. The random state of a retriever is
+        written with the next change or on close.
 
         Parameters
         ----------

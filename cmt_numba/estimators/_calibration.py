@@ -29,7 +29,7 @@ FEWEST_HELD_OUT = 20
 F1 = "f1"
 
 _SHARE, _MOST = 0.2, 2000  # limits on held-out examples: share of all examples, and number
-_LEAST_LOGITS, _MOST_LOGITS = 0.1, 1e3  # per margin
+_LEAST_LOGITS, _MOST_LOGITS = 0.1, 1e3  # range of logits per margin
 _FEWEST_FOR_THRESHOLD = 10
 _THRESHOLDS_TRIED = 200
 _LARGEST_THRESHOLD = 1e6

@@ -38,7 +38,7 @@ class Choice(NamedTuple):
 
 
 class ChoiceOptions(Protocol):
-    """Classifier parameters that the choice depends on."""
+    """Parameters of a classifier that the choice depends on."""
 
     method: str
     metric: str
@@ -72,7 +72,7 @@ def choose(
 ) -> Choice:
     """Return the choice with the lowest error on held-out stored examples.
 
-    With too few held-out examples, replace each "auto" by its default. Ties go to the head.
+    With too few held-out examples, return the default values. Ties go to the head.
 
     Parameters
     ----------

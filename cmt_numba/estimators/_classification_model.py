@@ -85,12 +85,12 @@ from ._votes import count_votes, weights_of_votes
 PASSES_ONLINE = 2
 """Passes over a batch and its replayed examples. More passes would overfit."""
 
-_REPLAYED = 8  # stored examples to replay with each new one
+_REPLAYED = 8  # number of stored examples to replay with each new example
 _GROWTH = 0.25  # share of new examples that triggers retraining; each example is learned five times on average
 _FEW_ROWS = 64  # batches of at most this size are learned in a single kernel call
-_MOST_AT_ONCE = 1000  # number of examples that can be retrained in about 20 ms
+_MOST_AT_ONCE = 1000  # number of examples on which retraining takes about 20 ms
 _LARGE_BATCH = 16  # with more examples, retrain only if a batch is at least 1/16 of them
-_SWEPT = 16  # additional stored examples to learn with each new one instead of retraining
+_SWEPT = 16  # number of additional stored examples to learn with each new example instead of retraining
 _FEWEST = 16  # number of new examples below which no retraining is due
 _EVICTED_AT_ONCE = 1 / 16  # share of `max_examples` to evict together, because an eviction copies the whole model
 
@@ -101,7 +101,7 @@ logger = logging.getLogger("cmt_numba")
 
 
 class ClassificationOptions(LabelOptions, Protocol):
-    """Classifier parameters that the model depends on."""
+    """Parameters of a classifier that the model depends on."""
 
     n_head_passes: int
     loss: str
@@ -391,7 +391,7 @@ class ClassificationModel:
         return labels, known
 
     def _count(self, labels: np.ndarray, weights: np.ndarray | None, n_new: int) -> None:
-        """Add to the number and total weight of each label's examples, for ``n_new`` new labels too."""
+        """Update the number and total weight of each label's examples. The last ``n_new`` labels are new."""
         index = self.index
         if index.weight_of_label is None and weights is not None:
             index.weight_of_label = index.n_of_label.astype(np.float64)
@@ -553,7 +553,7 @@ class ClassificationModel:
             n_sought = n_rows - n_swept
             shortlist_rows(index.head.models, rows, n_sought, shortlists)
             shortlists[n_sought:, 1 : 1 + N_STORED] = duals.competitors[n_sought:, :N_STORED]
-            order = np.tile(np.arange(n_rows), (n_passes, 1))
+            order = np.arange(n_rows)[None].repeat(n_passes, axis=0)
             index.orders.permuted(order, axis=1, out=order)
             index.head = learn_shortlists(index.head, rows, labels, shortlists, order.ravel(), duals)
             index.prune()
@@ -642,7 +642,7 @@ class ClassificationModel:
             removed = weighted(rescaled(index.weighed(rows.take(gone))), taken(weights, gone))
             head = count_in_means(head, removed._replace(values=-removed.values), of_gone)
         stays = np.flatnonzero(stays)
-        if index.weight_of_label is not None:  # subtracting large weights would lose small ones
+        if index.weight_of_label is not None:  # sum again, because subtracting large weights would lose small weights
             index.weight_of_label = total_weights(number[label_of[stays]], taken(weights, stays), n_labels)
         fewer.example_weights, fewer.example_lengths = taken(weights, stays), taken(self.example_lengths, stays)
         fewer.duals = None if self.duals is None else duals_of_slots(self.duals, stays, number)
@@ -672,7 +672,7 @@ class ClassificationModel:
         return scores
 
     def probabilities(self, scores: np.ndarray, options: ClassificationOptions) -> np.ndarray:
-        """Return probabilities for scores, and overwrite the scores. Each row must have a finite score.
+        """Return probabilities from ``scores``, which are overwritten. Each row must have a finite score.
 
         The first call learns the calibration.
         """

@@ -60,7 +60,7 @@ class ClassifiedExamples(NamedTuple):
 
     rows: Rows
     classes: np.ndarray  # int64: position of each example's class in ``classes_``
-    ids: np.ndarray  # int64
+    ids: np.ndarray  # int64: id of each example
     next_id: int
 
 
@@ -81,11 +81,11 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
     number: its memories are the classes, and its routers learn to send each example to its class. ``partial_fit``
     accepts new examples and new classes at any time.
 
-    Up to 8,192 dense or 1,024 sparse classes are all scored, by matrix products, which is more accurate and faster than
-    a search. With more dense classes, similar classes are grouped into cluster lists, and a row is compared with the
-    nearest lists. With more sparse classes, candidates come from the trees and from an inverted index. Setting
-    ``n_probes`` or ``n_candidates`` always selects a search of the trees. With few classes, ``fit`` grows trees only if
-    ``n_trees``, ``n_probes`` or ``leaf_multiplier`` is set; otherwise the first search grows them.
+    With up to 8,192 dense or 1,024 sparse classes, all classes are scored, by matrix products. This is more accurate
+    and faster than a search. More dense classes are grouped into cluster lists, and a row is compared with the nearest
+    lists. For more sparse classes, candidates come from the trees and from an inverted index. Setting ``n_probes`` or
+    ``n_candidates`` always selects a search of the trees. With few classes, ``fit`` grows trees only if ``n_trees``,
+    ``n_probes`` or ``leaf_multiplier`` is set; otherwise the first search grows them.
 
     Parameters
     ----------
@@ -95,8 +95,8 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         more examples on average; or 1 for more than 50,000 classes of one example each, which cluster lists find.
     n_probes : int, optional
         Number of leaves searched in all trees together. By default, sparse rows search 1 leaf per tree, and dense rows
-        ``1.5 * max(1, log2(n_classes / 512))``. While the inverted index is up to date, the default searches trees only
-        for sparse rows without an indexed feature.
+        search ``1.5 * max(1, log2(n_classes / 512))`` leaves per tree. While the inverted index is up to date, the
+        default searches trees only for sparse rows without an indexed feature.
     n_candidates : int, optional
         Maximum number of candidates, which are classes scored for a row with all of their weights. Fewer candidates are
         faster and less accurate. By default, all classes in the searched leaves are candidates, up to a fifth of all
@@ -104,17 +104,17 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         index: 16, or 1/64 of that limit if it is more. Learning does not depend on this parameter, so it can be set at
         any time.
     n_router_passes : int, default 2
-        Number of passes over the examples that train the routers, at most 10,000. With 0 the trees are unsupervised.
+        Number of passes over the examples that train the routers, at most 10,000. With 0, the trees are unsupervised.
         They are always unsupervised if ``fit`` receives one sparse example per class.
     n_head_passes : int, default 5
-        Number of passes over the examples that train the head, at most 10,000. With 0 a class is scored by the mean of
+        Number of passes over the examples that train the head, at most 10,000. With 0, a class is scored by the mean of
         its examples. The head is never trained for more than 8,192 classes of one sparse example each.
     feature_weights : {"auto", "idf", "none"}, default "auto"
         How the features of sparse rows are weighted. "idf" multiplies each feature by its inverse document frequency
         among the examples, so that rare features count more, and then scales rows to unit length. Frequencies are
-        updated whenever all stored examples are learned again, or with every batch if examples are not stored. "auto"
-        means "idf" for sparse rows such as word counts. It means "none" for dense rows, if more than a tenth of the
-        cells are nonzero, or if the values seem to be weighted already, for example by ``TfidfVectorizer``.
+        updated at each retraining or, if examples are not stored, with every batch. "auto" means "idf" for sparse rows
+        such as word counts. It means "none" for dense rows, if more than a tenth of the cells are nonzero, or if the
+        values seem to be weighted already, for example by ``TfidfVectorizer``.
     class_weight : dict or "balanced", optional
         Class weights, which multiply ``sample_weight``. A dict maps classes to numbers from 0 to 1,000,000; missing
         classes have weight 1. "balanced" gives all classes the same total weight. ``partial_fit`` rejects "balanced",
@@ -141,10 +141,11 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         Distance for ``method="neighbors"``, and for :meth:`kneighbors` unless the method is "scored_neighbors". "auto"
         chooses the distance by the error on held-out examples.
     weights : {"uniform", "distance", "score", "cosine", "gaussian", "laplacian"}, default "uniform"
-        Weight of each example's vote: 1, the inverse of its distance, its score (only with "scored_neighbors"), or its
-        similarity to the row after scaling both to unit length. "gaussian" is ``exp(-d**2 / (2 * h**2))`` of the
-        Euclidean distance ``d``, and "laplacian" is ``exp(-d / h)`` of the city block distance. ``h`` is the median
-        distance of the examples that vote for the row.
+        Weight of each example's vote. "uniform" gives weight 1, "distance" the inverse of the distance, and "score" the
+        example's score (only with "scored_neighbors"). The remaining kernels compare the example with the row, both
+        scaled to unit length: "cosine" is their cosine, "gaussian" is ``exp(-d**2 / (2 * h**2))`` of the Euclidean
+        distance ``d``, and "laplacian" is ``exp(-d / h)`` of the city block distance ``d``. ``h`` is the median of
+        ``d`` over the examples that vote for the row.
     leaf_multiplier : float, optional
         Factor ``c`` of the leaf size: a leaf of a tree of ``n`` classes holds at most ``c * log2(n)``. By default 2 for
         dense examples and 1 for sparse ones, or less if ``fit`` receives few classes.
@@ -155,10 +156,10 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         ``fit`` receives one sparse example per class.
     store_examples : bool, default True
         Whether to store all examples. ``kneighbors`` and ``method="neighbors"`` need them. ``partial_fit`` learns some
-        stored examples again with each new one and, in large batches, retrains on all of them when a quarter is new.
-        The result is close to that of ``fit`` on all examples, and classes without new examples do not fade. Without
-        stored examples, memory grows only with the classes and their features, so streams may have any length. The
-        parameter takes effect at ``fit`` or the first ``partial_fit``.
+        stored examples again with each new example. For large batches, it also retrains on all examples when a quarter
+        of them is new. The result is close to that of ``fit`` on all examples, and classes without new examples do not
+        fade. Without stored examples, memory grows only with the classes and their features, so streams may have any
+        length. The parameter takes effect at ``fit`` or the first ``partial_fit``.
     max_examples : int, optional
         Maximum number of stored examples. When it is exceeded, the oldest examples are removed as by :meth:`remove`,
         together with classes that lose all their examples. To save time, a sixteenth of the maximum is removed at once.
@@ -255,7 +256,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
 
     @changes_model
     def fit(self, X: Any, y: Any, sample_weight: Any = None, *, example_ids: Any = None) -> CMTClassifier:
-        """Learn from examples, and forget earlier ones.
+        """Fit the classifier to examples, and discard earlier examples.
 
         Parameters
         ----------
@@ -284,7 +285,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         return self._learn_anew(X, y, None, sample_weight, example_ids, afresh=True)
 
     def _learn_anew(self, X: Any, y: Any, classes: Any, sample_weight: Any, example_ids: Any, *, afresh: bool) -> Self:
-        """Learn from examples, and forget earlier ones. ``afresh`` is True for ``fit``, False for ``partial_fit``."""
+        """Fit the classifier to examples, and discard earlier examples. ``afresh`` is True if called by ``fit``."""
         fresh = self._unfitted()
         y, expected = check_classes(y, classes)
         X, y = fresh._validated(X, y, reset=True)
@@ -308,7 +309,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
     def partial_fit(
         self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None, *, example_ids: Any = None
     ) -> CMTClassifier:
-        """Learn from more examples, of known or new classes.
+        """Learn from more examples of known or new classes.
 
         Parameters
         ----------
@@ -419,7 +420,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
     def remove_classes(self, labels: Any) -> Self:
         """Remove classes, with their examples, scorers and memories.
 
-        Their effect on the scorers of other classes disappears as described for :meth:`remove`. The time is
+        The effect of removed classes on the remaining scorers disappears as described for :meth:`remove`. The time is
         proportional to the size of the whole classifier, so remove many at once.
 
         Parameters
@@ -473,7 +474,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
             Reject rows whose highest probability (:meth:`predict_proba`) is below this value, because they may belong
             to an unknown class.
         reject_label : object, optional
-            Value to return for rejected rows. It must not be a class, and its type must combine with that of
+            Value to return for rejected rows. It must not be a class, and its type must be compatible with
             ``classes_``. By default -1 for numeric classes and "" for strings.
 
         Returns
@@ -582,7 +583,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
 
         With ``method="head"``, probabilities are the softmax of the candidates' scores times a learned factor
         (temperature scaling; Guo et al., 2017). The first call learns the factor as :meth:`calibrate` does, if examples
-        are stored and some classes have more than one. If neighbors decide, probabilities are shares of the votes.
+        are stored and some class has more than one example. If neighbors decide, probabilities are shares of the votes.
         Classes that are not candidates have probability 0.
 
         Parameters

@@ -73,7 +73,7 @@ OPERATIONS: dict[tuple[str, str, int], Operation] = {
     ("CMTRetriever", "replace", 2): Operation("replace", {"ids": "ids", "keys": "X"}),
     ("CMTRetriever", "set_values", 2): Operation("set_values", {"ids": "ids", "values": "y"}),
 }
-_VERSIONS = {(kind, name): version for kind, name, version in sorted(OPERATIONS)}  # the latest versions
+_VERSIONS = {(kind, name): version for kind, name, version in sorted(OPERATIONS)}  # latest versions only
 
 
 class EstimatorFolder:
@@ -297,7 +297,7 @@ def _calibration_of(estimator: Any) -> float:
 
 
 def _drawn_by(estimator: Any) -> int | None:
-    """Return the random state of a retriever's queries, or None for another or an unfitted estimator."""
+    """Return the random state of a retriever's queries, or None for other estimators and before the first fit."""
     if estimator._kind != "CMTRetriever" or not estimator.__sklearn_is_fitted__():
         return None
     return queries_drawn(estimator.forest_)

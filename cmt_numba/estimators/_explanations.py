@@ -19,8 +19,8 @@ class Explanation(NamedTuple):
     """An explanation of the predicted class of one row.
 
     The contribution of a feature is its value in the row, scaled to length 1, times its weight in the scorer of a
-    class. The score is the sum of all contributions and the scorer's bias. Similarly, ``lead`` is the sum of all
-    differences between the contributions to the class and to the runner-up, and of the difference between their biases.
+    class. The score is the sum of all contributions and the scorer's bias. ``lead`` is the sum of the differences
+    between a feature's contributions to the class and to the runner-up, plus the difference of the biases.
     """
 
     label: Any  # the predicted class
@@ -137,7 +137,7 @@ def _largest(contributions: Any, i: int, names: np.ndarray | None, n: int) -> li
 def _nearest_of_labels(
     model: ClassificationModel, labels: np.ndarray, x: Any, n: int
 ) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Return the ids and cosines of the ``n`` examples most similar to each row among those of its label."""
+    """Return the ids and cosines of each row's ``n`` most similar stored examples with the row's label."""
     examples = model.index.examples
     found = [(np.empty(0, np.int64), np.empty(0, np.float32))] * labels.size
     if examples is None or n == 0:

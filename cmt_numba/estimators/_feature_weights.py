@@ -1,4 +1,4 @@
-"""Feature weights for sparse rows, by which rare features count more than frequent ones.
+"""Feature weights for sparse rows, which make rare features count more than frequent features.
 
 In word counts, such as those of ``CountVectorizer`` and ``HashingVectorizer``, features that all classes share dominate
 the mean of a class. Training on a few examples per class cannot correct this. Features are therefore weighted by their
@@ -91,7 +91,7 @@ def _are_unweighted(rows: Rows, weights: FeatureWeights) -> bool:
     """Return whether the values of rows do not depend on how rare their features are.
 
     Values are modelled as a power of the inverse document frequency. Least squares on logarithms estimates the
-    exponent. Both sides are centred within each row, because rows are scaled to unit length.
+    exponent. Logarithms are centred within each row, because each row has its own scale.
     """
     if rows.n_rows < _FEWEST_ROWS or rows.values.size > _MOST_DENSE * rows.n_rows * rows.n_features:
         return False

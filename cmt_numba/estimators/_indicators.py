@@ -16,7 +16,7 @@ from ._labels import check_labels, in_one_type
 def lists_of_names(Y: Any, *, expected: bool = False) -> list[list[str]] | None:
     """Return a list of names for each row if ``Y`` holds lists, tuples or sets of strings; otherwise None.
 
-    Empty lists alone count as lists of names only if ``expected``.
+    If all lists are empty, they count as lists of names only if ``expected`` is True.
 
     Raises
     ------
@@ -63,8 +63,8 @@ def label_sets(
 ) -> Any:
     """Return the labels of each row as tuples of names or, for labels without names, as an indicator matrix."""
     indicator = scipy.sparse.csr_array((np.ones(row.size, np.int64), (row, column)), shape)
+    indicator.sort_indices()
     if names is not None:
-        indicator.sort_indices()
         sorted_names = names[indicator.indices].tolist()
         bounds = indicator.indptr.tolist()
         return [tuple(sorted_names[first:stop]) for first, stop in pairwise(bounds)]

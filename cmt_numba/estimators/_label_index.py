@@ -86,12 +86,12 @@ MOST_TRAINED_ALONE_DENSE = 50_000
 """The same limit for dense examples. A pass over more takes minutes, because each example searches all trees."""
 
 # Limits on a row's candidates from leaves and from the inverted index.
-_FEWEST_CANDIDATES = 16  # lower limit: this many labels found in leaves are always candidates
-_SHARE_OF_LABELS = 0.2  # limit as a share of the labels, if there are many
-_LABELS_PER_LEVEL = 400  # limit per level of a balanced tree, if there are very many labels
-_FEWEST_LISTED = 16  # candidates from the index that are scored with all of their weights
-_SHARE_LISTED = 1 / 64  # share of the limit to take from the index, if that is more
-_FURTHER_ENTRIES = 2  # posting entries read per label once enough labels are found; none in training
+_FEWEST_CANDIDATES = 16  # lower bound on the maximum number of candidates
+_SHARE_OF_LABELS = 0.2  # maximum number of candidates as a share of the labels
+_LABELS_PER_LEVEL = 400  # maximum number of candidates per level of a balanced tree
+_FEWEST_LISTED = 16  # minimum number of labels from the index that are candidates
+_SHARE_LISTED = 1 / 64  # labels from the index as a share of the maximum, if that is more
+_FURTHER_ENTRIES = 2  # posting-list entries read per label once enough labels are found; none in training
 _MOST_RANKED = 16  # with more requested labels, trees are also searched
 _WIDER_IN_TRAINING = 2  # factor for leaves and listed labels in training, to find harder negatives
 
@@ -101,22 +101,22 @@ _FEWEST_LISTED_OF_SETS = 48
 _LISTED_FOR_A_LABEL = 12  # candidates from the index per label of an average row, if that is more
 _WIDER_LISTS_IN_TRAINING = 3
 
-# The inverted index and the digest of a head.
-_LIGHTEST_LISTED_OF_SETS = 0.1  # the many small weights from hard negatives do not help to find a label
+# Limits for updates of a head's inverted index and digest.
+_LIGHTEST_LISTED_OF_SETS = 0.1  # weights below this share of a label's largest weight are not listed
 _ROWS_WORTH_A_LAYOUT = 64  # a layout of the scorers takes about as long as scoring this many rows without one
-_GROWTH_LISTED = 1.25  # growth of the number of labels that triggers a new index
-_MANY_LABELS = 1000  # reading this many scorers takes a few milliseconds
+_GROWTH_LISTED = 1.25  # growth of the number of labels that triggers an update of the index
+_MANY_LABELS = 1000  # number of scorers that take a few milliseconds to read
 _LABELS_LISTED_A_ROW = 16  # labels that can be listed in the time of learning a row
 _CELLS_LISTED_A_ROW = 20_000  # cells that can be listed in the time of learning a row
 
-# Routers.
+# Defaults of trees and routers.
 _CELLS_ROUTED = 20  # heaviest cells of a sparse row, which routers use; lighter cells cost time and often mislead
 _SURE_MARGIN = 0.2  # new rows have smaller margins than the rows that trained the routers
 _DENSE_TREES = 8
 # Dense classes get more trees if they have at least this many examples on average. Very many labels of one dense
 # example each need only one tree, because cluster lists find them and their scorers are not trained.
 _MORE_TREES, _MANY_EXAMPLES = 12, 16
-_SPARSE_TREES = 2  # sparse rows also have the inverted index
+_SPARSE_TREES = 2  # few, because sparse rows also use the inverted index
 _DENSE_LEAVES, _SPARSE_LEAVES = 1.5, 1  # leaves searched per tree
 _LABELS_BEFORE_MORE_LEAVES = 512  # each doubling of the labels beyond this number adds leaves for dense rows
 _DENSE_MULTIPLIER, _SPARSE_MULTIPLIER = 2.0, 1.0  # default leaf multipliers
@@ -125,7 +125,7 @@ _SHARE_OF_A_LEAF = 1 / 25  # largest share of the classes in a leaf, so that a s
 
 
 class LabelOptions(Protocol):
-    """Classifier parameters that the label index depends on."""
+    """Parameters of a classifier that the label index depends on."""
 
     n_trees: int | None
     n_probes: int | None
@@ -268,7 +268,7 @@ class LabelIndex:
 
     @property
     def most_scored(self) -> int:
-        """The largest number of labels for which all are scored for each row."""
+        """Up to this number of labels, each row is scored against all of them."""
         return MOST_SCORED_SPARSE if self.is_sparse else MOST_SCORED
 
     @property

@@ -124,11 +124,11 @@ class Memories:
         return Filter(np.sort(self.entries))
 
     def entries_of(self, ids: np.ndarray) -> np.ndarray:
-        """Return the forest entry of each memory; NONE for NONE."""
+        """Return the forest entry of each memory, and NONE for NONE."""
         return _looked_up(self.entries, _positions(self.ids, ids))
 
     def owners_of(self, keys: np.ndarray) -> np.ndarray:
-        """Return the id of the memory that owns each key; NONE for NONE."""
+        """Return the id of the memory that owns each key, and NONE for NONE."""
         return _looked_up(self.owners, _positions(self.keys, keys))
 
     def values_of(self, ids: np.ndarray) -> Any:
@@ -136,7 +136,7 @@ class Memories:
         return self.values.take(self.places[self.rows_of(ids)])
 
     def with_more(self, values: Any, entries: np.ndarray) -> Memories:
-        """Return tables with further memories. They own those of their entries that are new."""
+        """Return tables with further memories, which own their new entries."""
         ids = np.arange(self.next_id, self.next_id + entries.size)
         places = np.arange(self.values.n_values, self.values.n_values + entries.size)
         more = replace(
@@ -214,7 +214,7 @@ class Memories:
 
 
 def _positions(ids: np.ndarray, asked: np.ndarray) -> np.ndarray:
-    """Return the positions of the ids ``asked`` in the sorted ``ids``; NONE for missing ids."""
+    """Return the positions of ``asked`` in the sorted ``ids``, or NONE for missing ids."""
     if ids.size == 0:
         return np.full(np.shape(asked), NONE, np.int64)
     rows = np.minimum(np.searchsorted(ids, asked), ids.size - 1)
@@ -222,7 +222,7 @@ def _positions(ids: np.ndarray, asked: np.ndarray) -> np.ndarray:
 
 
 def _looked_up(table: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Return the entries of a table at ``rows``; NONE for NONE."""
+    """Return the entries of a table at ``rows``, and NONE for NONE."""
     return np.where(rows == NONE, NONE, table[rows]) if table.size > 0 else rows
 
 
@@ -230,7 +230,7 @@ class FurtherKeyWorth(NamedTuple):
     """Logistic models of the probability that the nearest own key or further key leads to the right memory.
 
     Further keys are rewarded queries. Queries may be more similar to each other than to own keys, so a further key is
-    weaker evidence than an own key of the same similarity. How much weaker depends on the data. The similarity to a
+    weaker evidence than an own key of the same similarity. The difference depends on the data. The similarity to a
     further key is therefore converted to the similarity to an own key that is right with the same probability.
 
     Both models learn online, by a normal approximation of the posterior (Spiegelhalter and Lauritzen, 1990).

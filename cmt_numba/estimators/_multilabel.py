@@ -130,7 +130,7 @@ class CMTMultilabelClassifier(ClassifierMixin, MemoryEstimator):
 
     @changes_model
     def fit(self, X: Any, Y: Any, sample_weight: Any = None) -> Self:
-        """Learn from examples, and forget earlier ones.
+        """Fit the classifier to examples, and discard earlier examples.
 
         Parameters
         ----------
@@ -157,7 +157,7 @@ class CMTMultilabelClassifier(ClassifierMixin, MemoryEstimator):
         return self._learn_anew(X, Y, None, sample_weight)
 
     def _learn_anew(self, X: Any, Y: Any, classes: Any, sample_weight: Any) -> Self:
-        """Learn from examples, and forget earlier ones."""
+        """Fit the classifier to examples, and discard earlier examples."""
         fresh = self._unfitted()
         X = fresh._validated(X, reset=True)
         names, pair, answers = first_labels(Y, classes, X.shape[0])
@@ -186,7 +186,7 @@ class CMTMultilabelClassifier(ClassifierMixin, MemoryEstimator):
             Examples.
         Y : array-like or sparse matrix, shape (n, n_labels)
             Labels in the same form as in the first call. A matrix must have at least as many columns as before. Lists
-            may hold new names.
+            may contain new names.
         classes : array-like, optional
             Both classes, for a first call with a vector ``Y`` that may contain only one of them.
         sample_weight : array-like, shape (n,), optional

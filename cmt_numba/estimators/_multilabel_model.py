@@ -63,7 +63,7 @@ _LABELS_LISTED = 1 << 16
 
 
 class MultilabelOptions(LabelOptions, Protocol):
-    """Multi-label classifier parameters that the model depends on."""
+    """Parameters of a multi-label classifier that the model depends on."""
 
     n_head_passes: int
     aggressiveness: float
@@ -254,7 +254,7 @@ class MultilabelModel:
         return labels
 
     def _count(self, labels: np.ndarray, n_rows: int, of_rows: np.ndarray, weights: np.ndarray | None) -> None:
-        """Add rows to the numbers and total weights of labels and of all rows."""
+        """Update the counts and total weights of labels and rows."""
         index, n_labels = self.index, self.column_of_label.size
         if index.weight_of_rows is not None or weights is not None:
             before, n_before = index.amounts

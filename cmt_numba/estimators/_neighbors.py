@@ -28,7 +28,7 @@ class NeighborTable(NamedTuple):
     keys: Any  # float32 (n, n_features), dense or CSR: unit length for cosines, centred if dense and Euclidean
     columns: Any  # the transposed keys, for products
     squares: np.ndarray  # float32 (n,): squared lengths of keys
-    center: np.ndarray | None  # float32 (n_features,)
+    center: np.ndarray | None  # float32 (n_features,): mean subtracted from the keys, None if not centred
 
 
 def row_lengths(X: Any) -> np.ndarray:
@@ -42,7 +42,7 @@ def row_lengths(X: Any) -> np.ndarray:
 
 
 def new_table(stored: Rows, lengths: np.ndarray | None, metric: str) -> NeighborTable:
-    """Return a table of stored unit-length examples. ``lengths`` are their original lengths, or None if all are 1."""
+    """Return a table of unit-length examples. ``lengths`` are their lengths before scaling; None stands for 1."""
     keys: Any = as_matrix(stored)
     if metric == "cosine":
         ones = np.ones(stored.n_rows, np.float32)
@@ -93,7 +93,7 @@ def nearest(table: NeighborTable, rows: Rows, lengths: np.ndarray, k: int) -> tu
         order = np.lexsort((picked, np.round(apart / rounding)), axis=1)[:, :n_found]
         found = np.take_along_axis(apart, order, axis=1)
         if rows.sparse:
-            found = np.where(found < rounding, 0.0, found)  # equal rows
+            found = np.where(found < rounding, 0.0, found)  # distances between equal rows are exactly 0
         positions[span, :n_found] = np.take_along_axis(picked, order, axis=1)
         distances[span, :n_found] = np.sqrt(found) if table.metric == "euclidean" else found / 2.0
     return positions, distances

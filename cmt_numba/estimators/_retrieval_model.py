@@ -38,7 +38,7 @@ _ROWS_AT_FIRST, _MOST_ROWS = 32, 512  # rows in the first and in the largest blo
 
 
 class RetrievalOptions(Protocol):
-    """Retriever parameters that the model depends on."""
+    """Parameters of a retriever that the model depends on."""
 
     search: str | None
     n_trees: int | None
@@ -109,7 +109,7 @@ class ValueExpectation:
 
 
 class RetrievalModel:
-    """Memories, and the forest that finds them.
+    """The memories of a retriever, and the forest that finds them.
 
     Attributes
     ----------
@@ -320,7 +320,7 @@ class RetrievalModel:
         return entries
 
     def _set_memories(self, memories: Memories) -> None:
-        """Replace the tables, and remove keys from the forest that only the old tables contain."""
+        """Replace the tables, and remove from the forest the keys that only the old tables contain."""
         gone = np.setdiff1d(self.memories.keys, memories.keys)
         self.memories = memories
         self._forget_keys(gone)

@@ -36,7 +36,7 @@ from ._retrieval_model import RetrievalModel
 from ._values import as_values, cosines, equalities
 
 SEARCHES = ("key", "value")
-_LEAST_EXPLORED = 10  # default lower limit of `n_explored`
+_LEAST_EXPLORED = 10  # smallest default of `n_explored`
 
 
 class CMTRetriever(MemoryEstimator):
@@ -56,7 +56,7 @@ class CMTRetriever(MemoryEstimator):
     Parameters
     ----------
     search : {"key", "value"}, optional
-        How to search. By default by value if values are vectors, otherwise by key.
+        How to search. The default is "value" if values are vectors, otherwise "key".
     n_trees : int, optional
         Number of trees in the forest. By default 4 over keys, 1 over values.
     n_probes : int, optional
@@ -155,7 +155,7 @@ class CMTRetriever(MemoryEstimator):
 
     @changes_model
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Store memories, and forget earlier ones.
+        """Store memories, and discard earlier memories.
 
         Parameters
         ----------
@@ -181,7 +181,7 @@ class CMTRetriever(MemoryEstimator):
         return self._store_anew(X, y, sample_weight)
 
     def _store_anew(self, X: Any, y: Any, sample_weight: Any) -> Self:
-        """Store memories, and forget earlier ones."""
+        """Store memories, and discard earlier memories."""
         fresh = self._unfitted()
         X = fresh._validated(X, reset=True)
         values = as_values(np.arange(X.shape[0]) if y is None else y, X.shape[0])
@@ -235,7 +235,7 @@ class CMTRetriever(MemoryEstimator):
     @keeps_interpreter
     @changes_model
     def feedback(self, X: Any, ids: Any, rewards: Any) -> Self:
-        """Learn from rewards for the memories that queries retrieved.
+        """Learn from the rewards of retrieved memories.
 
         In a search by value, the map from keys to values learns to predict the rewards. In a search by key, the scorer
         learns to rank memories with high rewards above memories with low rewards. A query with a reward of 0.5 or more
@@ -379,7 +379,7 @@ class CMTRetriever(MemoryEstimator):
     @keeps_interpreter
     @reads
     def query(self, X: Any, k: int = 1, epsilon: float = 0.0, *, n_explored: int | None = None) -> ShownHits:
-        """Return the best memories for each row or, with probability ``epsilon``, a random sample of the best.
+        """Return the best memories for each row or, with probability ``epsilon``, a random sample of good memories.
 
         Parameters
         ----------

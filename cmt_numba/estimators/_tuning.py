@@ -45,8 +45,8 @@ def tune(
 ) -> Tuning:
     """Choose the best options of a classifier on held-out examples, and fit a clone with them to all examples.
 
-    At most one example per class is held out, and none of a class with a single example. So even classes with two or
-    three examples can be learned, whereas folds of cross-validation would omit whole classes.
+    At most one example per class is held out, and none of a class with a single example. Classes with two or three
+    examples can therefore be learned. In cross-validation, some folds would lack whole classes.
 
     Parameters
     ----------

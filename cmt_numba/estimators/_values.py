@@ -83,7 +83,7 @@ class ValueStore:
         return bool(self._some.ndim == 2)
 
     def accept(self, y: Any, n_rows: int) -> Any:
-        """Check further values, one for each of ``n_rows`` rows, and return them as :func:`as_values` does.
+        """Check ``n_rows`` further values, and return them like :func:`as_values`.
 
         Raises
         ------
@@ -97,7 +97,7 @@ class ValueStore:
         return more
 
     def with_more(self, more: Any) -> ValueStore:
-        """Return a store with further values at the next places. It may share memory with this one."""
+        """Return a store with further values at the next places. It may share memory with this store."""
         store = copy.copy(self)
         store.n_values += more.shape[0]
         if self._dense is None:
@@ -175,7 +175,7 @@ class Components:
     n_components : int
         Number of basis vectors wanted; at most ``width`` are used.
     seed : int
-        Seed of the sample and of random vectors.
+        Seed for the sample and the random vectors.
     """
 
     def __init__(self, values: Any, n_components: int, seed: int) -> None:
@@ -193,7 +193,10 @@ class Components:
 
     @classmethod
     def of(cls, basis: np.ndarray | None, n_components: int) -> Components:
-        """Return components with an existing basis: float32, shape (width, n_components), or None."""
+        """Return components with an existing basis.
+
+        The basis is float32 of shape (width, n_components). None stands for the identity.
+        """
         components = cls.__new__(cls)
         components.basis, components.n_components = basis, n_components
         return components
@@ -207,7 +210,7 @@ class Components:
         return np.hstack([parts, rest.astype(np.float32)])
 
 
-_DIGEST_SIZE = 16  # bytes
+_DIGEST_SIZE = 16  # size of a digest in bytes
 
 
 class DistinctVectors:

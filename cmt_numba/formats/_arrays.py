@@ -78,7 +78,9 @@ class ArraysSource(Source):
         else:
             rows = np.flatnonzero(~np.isfinite(X).all(axis=1))[:1] + 1
         if rows.size > 0:
-            raise FormatError(self.path, "X must be finite in float32, without NaN", row=int(rows[0]))
+            raise FormatError(
+                self.path, "X must be finite in float32, but it contains NaN or infinity", row=int(rows[0])
+            )
 
     def _checked_labels(self, y: Any, n_rows: int) -> Any:
         if not self.options.with_labels:
@@ -124,7 +126,7 @@ class ArraysSource(Source):
             if isinstance(y, dict):
                 names = [name for name in ("y", "Y") if name in y] or list(y)[:1]
                 if not names:
-                    raise FormatError(second, "has no array of labels")
+                    raise FormatError(second, "has no array of labels; name it y or Y")
                 y = y[names[0]]
         return X, y
 

@@ -39,8 +39,9 @@ def kinds_of(given: Sequence[str]) -> dict[str, str]:
 class KindsOfColumns:
     """Detection of column kinds. Kinds given by the caller take precedence.
 
-    A column of numbers has the kind ``number``. Any other column is a ``category`` if, in the first frame with a value
-    that is not a number, values occur at least twice and have at most five words, on average. Otherwise it is ``text``.
+    A column of numbers has the kind ``number``. The first frame that contains another value decides the kind of any
+    other column: ``category`` if values have on average at most five words and at least two occurrences in this frame,
+    or else ``text``.
 
     Parameters
     ----------

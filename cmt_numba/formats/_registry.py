@@ -44,7 +44,8 @@ def open_data(path: str | PathLike[str], options: ReadOptions | None = None, **c
     Parameters
     ----------
     path : path-like
-        The file, or a folder of Parquet files. Text files may be compressed by gzip, whatever their suffix.
+        The file, or a folder of Parquet files. Text files may be compressed by gzip, with or without the suffix
+        ``.gz``.
     options : ReadOptions, optional
         Options for reading the file.
     **changes

@@ -66,7 +66,8 @@ class ReadOptions:
     kinds : tuple of str, optional
         Kinds of a table's columns, such as ``("age=number", "city=category", "body=text")``. The kinds of other
         columns are detected from their values. Rows are then read as data frames, with NaN for missing numbers and an
-        empty string for missing categories and texts. By default, all columns are numbers, and rows are read as arrays.
+        empty string for missing categories and texts. By default, and in tables with lists of numbers, rows are read as
+        arrays of numbers.
     labels_file : str, optional
         A second file, with the labels of a SciPy sparse matrix.
     with_labels : bool, default True

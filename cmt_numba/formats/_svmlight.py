@@ -78,7 +78,8 @@ class ExtremeSource(Source):
         if found is None or int(found[2]) == 0:
             raise FormatError(self.path, "must be three integers: rows, features, labels", line=1)
         if max(int(found[2]), int(found[3])) > _MOST_FEATURES:
-            raise FormatError(self.path, f"has more than {_MOST_FEATURES} features or labels", line=1)
+            reason = f"must have at most {_MOST_FEATURES} features and labels, got {int(found[2])} and {int(found[3])}"
+            raise FormatError(self.path, reason, line=1)
         return int(found[1]), int(found[2]), int(found[3])
 
     def _chunks(self, options: ReadOptions) -> Iterator[Batch]:

@@ -28,7 +28,7 @@ class TableSource(Source):
     def _scanned(self) -> ReadOptions:
         names = self._names()
         if not names:
-            raise FormatError(self.path, "has no columns")
+            raise FormatError(self.path, "has no columns; choose a table with a header or named fields")
         label = self.options.label
         if label is None:
             label = names[-1] if self.options.with_labels and "label" not in names else "label"
@@ -134,7 +134,7 @@ class TableSource(Source):
             what = "a value that is not finite in float32"
             if numbers[bad[0]] != numbers[bad[0]]:
                 what = f"{value!r}, which is not a number"
-            raise FormatError(self.path, f"column {column.name!r} holds {what}", row=first_row + int(bad[0]))
+            raise FormatError(self.path, f"column {column.name!r} contains {what}", row=first_row + int(bad[0]))
         return numbers
 
     def _numbers(self, column: Any, name: str, first_row: int) -> np.ndarray:
@@ -158,7 +158,7 @@ class TableSource(Source):
                 reason = f"column {name!r} must contain a list of {lists[0].size} numbers in every row"
                 raise FormatError(self.path, reason, row=row)
             if not np.isfinite(numbers.astype(np.float32)).all():
-                raise FormatError(self.path, f"column {name!r} holds a value that is not finite in float32", row=row)
+                raise FormatError(self.path, f"column {name!r} contains a value that is not finite in float32", row=row)
         return np.stack(lists).astype(np.float32)
 
     def _labels(self, column: Any, options: ReadOptions, first_row: int, n_labels: int) -> Any:

@@ -125,7 +125,7 @@ def _parsed_head(head: str, options: ReadOptions) -> Any:
     if options.task == "multilabel":
         labels = label_list(label)
         if labels is None:
-            raise ValueError(f"labels {label!r} must be integers")
+            raise ValueError(f"labels must be integers, got {label!r}")
         complaint = complaint_about_labels(labels, None)
         if complaint is not None:
             raise ValueError(complaint)

@@ -29,10 +29,10 @@ folder are not followed. A new folder and its files are accessible only to their
 ``journal.sqlite``, so users who can read the journal can also read later snapshots.
 
 SQLite's write-ahead log makes each change atomic, so a killed process loses no acknowledged change. SQLite also locks
-the folder against other processes until it is closed or the process ends. With ``sync_every`` above 1,
-commits do not wait for the disk (``synchronous=NORMAL``), and the log is synced once per ``sync_every`` changes. SQLite
-silently ignores the damaged end of a log. The number in ``acknowledged``, which is written at each sync without waiting
-for the disk, detects this loss.
+the folder against other processes until it is closed or the process ends. With ``sync_every`` above 1, commits do not
+wait for the disk (``synchronous=NORMAL``), and the log is synced once per ``sync_every`` changes. SQLite silently
+ignores the damaged end of a log. The number in ``acknowledged``, which is written at each sync without waiting for the
+disk, detects this loss.
 
 A snapshot is taken when the journal takes long to replay. The previous snapshot is deleted only after the new one is
 complete, synced to disk and recorded in the journal. Opening the folder deletes files left by a crash.
@@ -49,8 +49,8 @@ and a warning is issued. Take a :meth:`~DurableTree.snapshot` before moving a fo
 Journals of version 1 have no identity and name operations by methods. The next change upgrades them to version 2, and
 the next snapshot adds an identity. In version 1, a bounded tree that evicts the least recently returned memories
 counted replaced memories as returned during replay, but not during the original change, so a replay could evict
-different memories. These journals are first replayed like the original changes. If the result does not match the
-entries, they are replayed like version 1 did.
+different memories. These journals are first replayed with the rule of the original changes. If the result does not
+match the entries, they are replayed with the replay rule of version 1.
 
 The lock is a file lock, which network file systems may not support. Opening and closing ``journal.sqlite`` elsewhere in
 the same process, even to copy the file, releases the lock. To copy an open tree, call ``save``.

@@ -25,9 +25,9 @@ MOST_BYTES = 1 << 29
 VERSION = 3
 """The version of the database. The first new entry upgrades a database of an earlier version."""
 
-_APPLICATION = 0x434D544A  # "CMTJ"
+_APPLICATION = 0x434D544A  # "CMTJ" in ASCII
 _SCHEMA = "CREATE TABLE entries (sequence INTEGER PRIMARY KEY, entry BLOB NOT NULL)"
-_MOST_ATTEMPTS = 20  # attempts to read consistent files while another process writes them
+_MOST_ATTEMPTS = 20  # maximum number of attempts to read files that another process is writing
 _LONGEST_LOG = 1 << 22  # bytes to which a checkpoint truncates the log
 _OTHERS = ("-wal", "-shm", "-journal")  # suffixes of SQLite's additional files
 
@@ -46,9 +46,9 @@ _ENVIRONMENT_ERRORS = {
 }
 
 # SQLite's write-ahead log; see "The Write-Ahead Log" in the documentation of SQLite's file format
-_HEADER = struct.Struct(">IIIIIIII")  # magic, version, page size, checkpoint, salts, checksums
-_FRAME = struct.Struct(">IIIIII")  # page, pages of the database after a commit, salts, checksums
-_LOG_MAGIC = 0x377F0682  # plus 1 if checksums use big-endian numbers
+_HEADER = struct.Struct(">IIIIIIII")  # fields: magic, version, page size, checkpoint number, 2 salts, 2 checksums
+_FRAME = struct.Struct(">IIIIII")  # fields: page number, number of pages after a commit (else 0), 2 salts, 2 checksums
+_LOG_MAGIC = 0x377F0682  # larger by 1 if checksums are computed from big-endian numbers
 _LOG_VERSION = 3_007_000
 _PAGE_SIZES = {1 << i for i in range(9, 17)}
 
@@ -110,7 +110,7 @@ def is_blank(path: Path) -> bool:
     Raises
     ------
     AlreadyOpenError
-        If the database is open in this process. Reading the file here releases SQLite's lock.
+        If the database is open in this process. Opening and closing the file again releases SQLite's lock.
     FileFormatError
         If the file is not a journal.
     OSError
@@ -243,7 +243,7 @@ class EntryDatabase:
             return connection
 
     def _read_together(self) -> tuple[bytes, bytes]:
-        """Return the contents of the database file and of its log, read without an intervening restart of the log.
+        """Return consistent contents of the database file and its log.
 
         Until the header of the log changes, the log contains every page that a checkpoint copies to the database file.
         """
@@ -269,7 +269,7 @@ class EntryDatabase:
         self._run("PRAGMA cell_size_check = ON")
         self._run("BEGIN EXCLUSIVE")
         if not self._schema() and self._run("PRAGMA application_id") == 0:
-            # Write the identification in one transaction before enabling the log, so that the file alone shows it.
+            # One transaction before enabling the log: the database file must be recognisable without its log.
             self._run(f"PRAGMA application_id = {_APPLICATION}")
             self._run(f"PRAGMA user_version = {VERSION}")
             for statement in (_SCHEMA, *(self._tables.statements if self._tables else ())):
@@ -465,7 +465,7 @@ class EntryDatabase:
             raise FileFormatError(self.path, f"is damaged: {error}") from error
 
 
-# Reading a log without SQLite, which needs write access for it
+# Reading a log without SQLite, which needs write access to read one
 
 
 class LogPages(NamedTuple):
@@ -503,7 +503,7 @@ def read_log(log: bytes) -> LogPages | None:
 
 
 def with_log(database: bytes, log: LogPages | None) -> bytes:
-    """Return a database file with the pages of its log merged into it and its header set to "no log"."""
+    """Return a database file with the pages of its log merged into it. Its header states that it has no log."""
     merged = bytearray(database)
     if log is not None:
         size = log.n_pages * log.page_size

@@ -218,8 +218,8 @@ class _TreeForm:
     def recover(self, replay_all: Callable[[], tuple[Any, bool]]) -> tuple[Any, bool]:
         """Replay the journal.
 
-        Version 1 counted replaced memories as returned during replay, but not during the original change. Entries of
-        version 1 are therefore first replayed like the original changes and, if the result differs, like version 1 did.
+        Version 1 counted replaced memories as returned during replay, but not during the original change. Its entries
+        are first replayed with the rule of the original changes and, if the result differs, with its replay rule.
         """
         self._is_ambiguous, error = False, None
         try:
@@ -414,7 +414,7 @@ class DurableTree(ContextualMemoryTree):
         Raises
         ------
         JournalError
-            If a change cannot be written. The folder is closed nevertheless.
+            If a change cannot be written. The folder is closed even then.
         """
         self._journal.close()
 

@@ -138,7 +138,6 @@ class Acknowledged:
         self.sequence = sequence
 
     def close(self) -> None:
-        """Close the file."""
         self._file.close()
 
 

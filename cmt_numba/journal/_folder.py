@@ -117,7 +117,7 @@ class Folder:
     # Checking the folder
 
     def _check_whose_it_is(self) -> None:
-        """Raise FileFormatError if the folder contains only other files. Create a journal file in an empty folder."""
+        """Raise FileFormatError if the folder has files but no journal. Create a journal file in an empty folder."""
         there_is_one = check_regular(self.journal_path)
         if there_is_one and not is_blank(self.journal_path):
             return
@@ -184,7 +184,9 @@ class Folder:
         self.identity = identity
         assert self._acknowledged is not None
         if identity not in (None, self._acknowledged.identity):
-            raise FileFormatError(self._acknowledged_path, "does not belong to the journal in the folder")
+            raise FileFormatError(
+                self._acknowledged_path, "does not belong to the journal in the folder; restore it from a copy"
+            )
 
     def entries(self) -> Generator[tuple[int, bytes], None, None]:
         """Yield the number and the bytes of each entry. The first entry describes the snapshot.
@@ -311,7 +313,7 @@ class Folder:
 
 
 def read_at_one_moment(path: str | os.PathLike[str], read: Callable[[], None]) -> None:
-    """Call ``read`` on the files of a folder. If it fails because another process has changed a file, call it again."""
+    """Call ``read``, which reads the files of a folder. If it fails because a file has changed, call it again."""
     while True:
         before = _stamps(Path(path))
         try:

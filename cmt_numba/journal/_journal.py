@@ -441,7 +441,7 @@ class Journal:
         Raises
         ------
         JournalError
-            If a change cannot be written. The folder is closed nevertheless.
+            If a change cannot be written. The folder is closed even then.
         """
         if self._is_a_fork():
             self._refusal = CLOSED
@@ -478,7 +478,13 @@ class Journal:
         try:
             self._sync()
             self._take_snapshot()
-        except (AssertionError, MemoryError, OSError, TypeError, ValueError) as error:  # the journal has all changes
+        except (
+            AssertionError,
+            MemoryError,
+            OSError,
+            TypeError,
+            ValueError,
+        ) as error:  # no change is lost: the journal contains them all
             self._journal = _Effort(0, 0.0)  # retry when the journal is full again
             warn(f"{self.path}: a snapshot failed, so the journal keeps growing: {error}", RuntimeWarning)
 

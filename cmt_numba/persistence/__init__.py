@@ -11,8 +11,8 @@ arrays                      in C order, each aligned to 64 bytes
 ==========================  ======================================================================================
 
 Arrays have the same layout in the file as in memory, and can therefore be mapped. ``mmap=True`` reads only the header,
-and processes that map the same file share its pages. Without compression, a small file cannot expand to a large
-object.
+and processes that map the same file share its pages. Arrays are not compressed, so a small file cannot expand to a
+large object.
 
 Checksums detect damage, but not forgery. Loading therefore validates everything that kernels rely on, using only NumPy,
 before any kernel runs. Every file either loads as a valid object or raises :class:`FileFormatError`.

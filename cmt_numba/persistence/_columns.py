@@ -64,9 +64,7 @@ def column(name: str, values: np.ndarray) -> tuple[str, Arrays]:
     if native.dtype.kind == "S":
         return "bytes", {name: np.ascontiguousarray(native).view(np.uint8).reshape(len(native), -1)}
     if native.dtype not in NUMBERS.values():
-        raise TypeError(
-            f"{what} must be numbers, text or values that JSON can express, got {values.dtype}, to be saved"
-        )
+        raise TypeError(f"{what} must be numbers, text or values that JSON can express to be saved, got {values.dtype}")
     return "numbers", {name: native}
 
 

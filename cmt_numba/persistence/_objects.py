@@ -73,7 +73,7 @@ def read_object(
     """
     contents = read_contents(path, DTYPES, mmap=mmap, unread=unread)
     if contents.kind not in kinds:
-        raise FileFormatError(path, f"contains an object of kind {contents.kind!r}, not {' or '.join(kinds)}")
+        raise FileFormatError(path, f"must contain an object of kind {' or '.join(kinds)}, got {contents.kind!r}")
     with refusing(path):
         return upgraded(contents)
 
@@ -185,7 +185,7 @@ def as_part(name: str, arrays: Arrays) -> Arrays:
 
 
 def of_part(name: str, arrays: Arrays) -> Arrays:
-    """Return the arrays with the prefix ``name.``, with the prefix removed from their names."""
+    """Return the arrays whose names have the prefix ``name.``, and remove the prefix."""
     return {key.removeprefix(f"{name}."): array for key, array in arrays.items() if key.startswith(f"{name}.")}
 
 

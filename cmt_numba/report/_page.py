@@ -24,7 +24,7 @@ class PageTable(NamedTuple):
 
     @property
     def wordy(self) -> list[bool]:
-        """A flag for each column that is True if a cell is not a number."""
+        """For each column, whether any of its cells is not a number."""
         return [not all(map(_is_number, column)) for column in zip(*self.rows, strict=True)]
 
 

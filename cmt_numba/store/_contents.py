@@ -13,6 +13,7 @@ import scipy.sparse
 
 from .._change import uninterrupted
 from .._engine import enter_returned, insert_rows, remove_ids, replace_rows
+from .._jit import switching_soon
 from .._validation import OneOf, check_matrix
 from ..journal import Durability, DurableTree, JournalError
 from ..persistence import Contents, FileFormatError, read_object, refusing, take, write_object
@@ -275,12 +276,13 @@ class StoreContents:
         try:
             self.unread.read()
             noting = work if not self.efforts.are_new else partial(self._work_and_note, work)
-            if database is None:
-                answer: T = tree._transaction(noting)  # type: ignore[attr-defined]
-            else:
-                database.execute("BEGIN")
-                answer = noting()
-                database.commit()
+            with switching_soon():
+                if database is None:
+                    answer: T = tree._transaction(noting)  # type: ignore[attr-defined]
+                else:
+                    database.execute("BEGIN")
+                    answer = noting()
+                    database.commit()
             if noting is not work:
                 self.efforts.are_new = False
             return answer

@@ -196,8 +196,8 @@ class KeyTable:
             at = all_ids.searchsorted(ids)
         elif first > 0:
             at = ids - first
-        ids_found = all_ids.take(at, mode="clip")
-        return NamedMemories(ids, keys.take(at, mode="clip"), ids_found, kinds.take(at, mode="clip"))
+        at = np.minimum(np.maximum(at, 0), n - 1)  # indexing, unlike take, keeps the interpreter lock
+        return NamedMemories(ids, keys[at], all_ids[at], kinds[at])
 
     def append(self, ids: np.ndarray, keys: Sequence[Key], has_payload: np.ndarray) -> None:
         """Add records. Their ids must exceed all others."""

@@ -27,7 +27,7 @@ from cmt_numba.bandits import (
     load_policy,
 )
 from cmt_numba.bandits import _models as models
-from cmt_numba.bandits._rules import draw
+from cmt_numba.bandits._rules import draw, uniform_numbers
 from cmt_numba.bandits.evaluation import Log
 from cmt_numba.persistence import FileFormatError
 
@@ -431,3 +431,9 @@ def test_choices_do_not_depend_on_data_drawn_with_the_same_seed():
     logged = np.random.default_rng(0).random(2000) < 0.5
     chosen = Random(2, random_state=0).act(np.ones((2000, 1))).actions
     assert abs(np.mean(logged == chosen) - 0.5) < 0.05
+
+
+@pytest.mark.parametrize("n", [1, 3, 30])
+def test_single_uniform_numbers_are_those_of_a_batch(n):
+    numbers = uniform_numbers(np.random.default_rng(0), 3, n)
+    np.testing.assert_array_equal(numbers, np.random.default_rng(0).random((3, n)))

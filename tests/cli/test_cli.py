@@ -279,14 +279,15 @@ def test_test_data_may_be_wider(folder: Path, tmp_path: Path):
 
 
 @needs_jit
-def test_progress_bar(folder: Path, tmp_path: Path):
+def test_progress_bar(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("COLUMNS", "200")
     result = run("evaluate", folder / "train.svm", "--progressive", "--progress", "--json", "-")
     size = f"{(folder / 'train.svm').stat().st_size / 1000:.2f}k"
     assert f"{size}/{size}" in result.stderr
     assert "rows=240" in result.stderr
-    assert "asking" not in run("evaluate", folder / "train.svm", "--progressive", "--json", "-").stderr
+    assert "predicting" not in run("evaluate", folder / "train.svm", "--progressive", "--json", "-").stderr
     fitted = run("fit", folder / "train.svm", "-m", tmp_path / "my.cmt", "--progress").stderr
-    assert all(part in fitted for part in ("looking through", "reading", "pass"))
+    assert all(part in fitted for part in ("scanning", "reading", "pass"))
     assert load_model(tmp_path / "my.cmt").estimator.verbose is False
     assert "pass" not in run("fit", folder / "train.svm", "-m", tmp_path / "my.cmt").stderr
 
@@ -471,9 +472,9 @@ def test_control_characters_in_labels_are_escaped(tmp_path: Path):
 
 def test_second_files_of_labels(folder: Path, tmp_path: Path):
     np.save(tmp_path / "y.npy", np.zeros(240, int))
-    assert "contain their labels" in fail("info", folder / "train.svm", "--labels", tmp_path / "y.npy")
+    assert "contains labels" in fail("info", folder / "train.svm", "--labels", tmp_path / "y.npy")
     options = ("--test", folder / "test.svm", "--test-labels", tmp_path / "y.npy")
-    assert "contain their labels" in fail("evaluate", folder / "train.svm", *options)
+    assert "contains labels" in fail("evaluate", folder / "train.svm", *options)
 
 
 @needs_jit

@@ -105,7 +105,7 @@ def test_incompatible_shards_are_named():
     assert common_schema({"a": some, "b": some._replace(is_sparse=False)}) == some._replace(is_sparse=False)
     for other, words in (
         (some._replace(n_features=6), "a contains vectors of 4 features, and b contains vectors of 6"),
-        (some._replace(key_type="int"), "a holds keys of the type str, and b holds keys of the type int"),
+        (some._replace(key_type="int"), "a contains keys of type str, and b contains keys of type int"),
         (some._replace(metric="euclidean"), "a has the metric cosine, and b has the metric euclidean"),
     ):
         with pytest.raises(ShardConflictError, match=words) as caught:

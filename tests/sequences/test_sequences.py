@@ -281,7 +281,7 @@ def test_an_interrupted_insertion(rng: np.random.Generator):
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"alphabet": "aa"}, ValueError, "alphabet must name each symbol once"),
+        ({"alphabet": "aa"}, ValueError, "alphabet must contain each symbol only once"),
         ({"alphabet": ""}, ValueError, "alphabet must have 1 to"),
         ({"alphabet": [[1]]}, TypeError, "alphabet must contain hashable symbols"),
         ({"alphabet": None}, ValueError, "the alphabet is not known"),
