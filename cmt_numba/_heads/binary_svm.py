@@ -32,7 +32,7 @@ _SOFTNESS = 0.5  # 1 / (2 C) for C = 1, the usual default of linear support vect
 _SOFTEST = 1e10  # keeps the softness of the lightest rows finite in float32
 _CLOSE_ENOUGH = 1e-4  # smaller steps are skipped
 _FARTHEST = 0.003  # training stops after a sweep without longer steps
-_ROWS_AHEAD = 6  # rows to prefetch
+_ROWS_AHEAD = 6  # number of rows to prefetch
 _CELLS_IN_A_LINE = 16  # cells in a cache line of 64 bytes
 _SWEEPS_TO_CHECK = 5  # every fifth sweep checks all rows; other sweeps check only rows that still change
 
@@ -75,12 +75,12 @@ class Bench(NamedTuple):
     n_touched: np.ndarray  # int64 (1,): number of touched features; all other weights are 0
     active: np.ndarray  # int64: positions of pairs that still change
     learning: np.ndarray  # int64: buffer for the active pairs of the next sweep
-    softness: np.ndarray  # float32 (rows,): smaller for rows of larger weight
+    softness: np.ndarray  # float32 (rows,): softness of each row, smaller for larger weights
     stream: np.ndarray  # uint64 (1,): random state
 
 
 def new_duties(aggressiveness: float, weights: np.ndarray, totals: np.ndarray, n_known: int) -> Duties:
-    """Return the parameters for labels without dual variables."""
+    """Return duties whose dual variables are 0."""
     of_others = np.zeros(totals.size, np.float32)
     return Duties(min(_SOFTNESS / aggressiveness, _SOFTEST), n_known, weights, totals.astype(np.float64), of_others)
 
@@ -152,7 +152,7 @@ def _add(bench, x, amount):
 
 @inner
 def _touch(bench, x, label):
-    """List a sparse row's features that have no weight of the label yet."""
+    """Add a sparse row's features without weights of the label to ``bench.touched``."""
     n_touched = bench.n_touched[0]
     for i in range(x.a, x.b if x.indices.size > 0 else x.a):
         feature = x.indices[i]

@@ -11,7 +11,7 @@ from .search import Questions, SearchEffort, candidates_of
 
 
 class LabelAnswers(NamedTuple):
-    """The best labels of rows."""
+    """The best labels of each row."""
 
     labels: np.ndarray  # int64 (rows, k): best first, padded with NONE
     scores: np.ndarray  # float32 (rows, k): score of each label
@@ -33,7 +33,7 @@ class LabelCandidates(NamedTuple):
     labels: np.ndarray  # int64 (most + n_right,): candidates, with room for right labels
     scores: np.ndarray  # float32: score of each candidate
     n_found: np.ndarray  # int64 (1,): number of candidates
-    probe: Probe  # aimed at the row
+    probe: Probe  # probe aimed at the row
 
 
 @inner_allocating

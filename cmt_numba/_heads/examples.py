@@ -167,7 +167,7 @@ def give_ids(examples, ids, next_id):
 def _group_labels(examples, labels, n_old, newest):
     """Move labels with examples before slot ``n_old`` to the front of the sorted ``labels``; return their number.
 
-    Writes the newest of these examples of each label to ``newest``.
+    Writes the newest earlier example of each of these labels to ``newest``.
     """
     n_labels, last, slot = 0, NONE, NONE
     for i in range(labels.size):
@@ -198,7 +198,7 @@ def _draw_near(examples, first, number):
 
 @kernel
 def draw_replayed(examples, competing, numbers, swept, n_new, slots, ends):
-    """Draw distinct stored examples to learn with the newest ``n_new``, and write the slots of all of them.
+    """Draw distinct stored examples to learn with the newest ``n_new``; write the slots of both.
 
     Each row of ``numbers``, which are random numbers in [0, 1), draws two examples: one from all earlier examples, and
     one from the earlier examples of a label in the sorted ``competing``. Only a label's newest examples can be drawn,

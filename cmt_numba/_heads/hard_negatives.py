@@ -63,7 +63,7 @@ class HardNegatives(NamedTuple):
     """Rows by candidate label: label ``l`` is a candidate for the rows ``rows[offsets[l]:offsets[l + 1]]``."""
 
     offsets: np.ndarray  # int64 (labels + 1,)
-    rows: np.ndarray  # int32
+    rows: np.ndarray  # int32: rows of one label after another
 
 
 def by_label(candidates: np.ndarray, order: np.ndarray, n_labels: int) -> HardNegatives:

@@ -1,12 +1,12 @@
 """Kernels: exact search for the best labels of a row in the inverted index, without trees.
 
-Posting lists are sorted by descending weight. A search first reads the lists that can add most to a score for their
-length. The unread lists bound the score of labels that have not been found. Once this bound is below the score of the
-best label found, no further label can be the best (MaxScore; Turtle and Flood, 1995). Of the labels found, only those
-that may still be the best are scored in full.
+Posting lists are sorted by descending weight. A search first reads the lists that can add most to a score relative to
+their length. The unread lists bound the score of labels that have not been found. Once this bound is below the score of
+the best label found, no further label can be the best (MaxScore; Turtle and Flood, 1995). Of the labels found, only
+those that may still be the best are scored in full.
 
 The lists read last are long, and most of their weights are far below the heaviest weight. Each label therefore has a
-tighter bound: the largest ratio, over all long lists, of its weight to the heaviest weight.
+tighter bound: the largest ratio, over all long lists, of its weight to the heaviest weight of the list.
 
 The bounds hold only if the index lists all weights.
 """
@@ -297,7 +297,7 @@ def _rank_row(postings, digest, of_labels, questions, room, row, answers):
 def rank_listed(postings, digest, of_labels, questions, answers):
     """Write the best labels of rows ``first:stop``, and the numbers of labels scored and found.
 
-    The index must list all weights of ``digest``. ``of_labels`` are the bounds of the same scorers.
+    The index must list all weights of ``digest``. ``of_labels`` holds the bounds of its labels.
 
     Writes only ``answers``. If too few labels are found, the remaining entries do not change.
     """

@@ -2,7 +2,7 @@
 
 A scorer starts as the mean of its label's examples, scaled to length 1, so initial scores are cosines. MIRA needs no
 AdaGrad accumulators, so their arrays hold the sums of each label's examples. Further examples move the mean inside a
-scorer and leave its other changes as they are.
+scorer without undoing other changes.
 
 Sparse scorers learn in hash tables. Between trainings, the lists of the digest can replace the tables, which saves two
 thirds of the memory. Tables are rebuilt before the next training, but the sums of examples are lost.
@@ -251,7 +251,7 @@ def as_ready_as(head: Head, other: Head, lightest: float) -> Head:
 
 
 def weights_of_labels(head: Head, labels: np.ndarray) -> np.ndarray | scipy.sparse.csr_array:
-    """Return the scorers of some labels, without biases, as rows of a matrix. It is sparse if the head is sparse."""
+    """Return the scorers of some labels, without biases, as rows of a matrix. A sparse head gives a sparse matrix."""
     n_labels, d = int(head.counters[0, NODES_END]), head.parameters.n_features
     if not head.parameters.sparse:
         weights: np.ndarray = head.routers.weights[0, : n_labels * 2 * d].reshape(n_labels, 2 * d)[labels, :d]
@@ -312,7 +312,7 @@ def _sizes_of_tables(digest: Digest) -> np.ndarray:
 
 
 def without_digest(head: Head) -> Head:
-    """Return a head without a digest, which may learn."""
+    """Return a head without a digest, which can be trained."""
     if is_in_lists(head):
         size = int(SPARE * cells_of_tables(head))
         head = head._replace(

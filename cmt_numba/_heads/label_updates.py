@@ -30,9 +30,9 @@ from .label_scorers import Head, with_more_cells, without_room
 class PairsByLabel(NamedTuple):
     """Pairs grouped by label. Pairs ``at[i]:ends[i]`` of ``labels[i]`` are still to be processed."""
 
-    labels: np.ndarray  # int64
-    at: np.ndarray  # int64
-    ends: np.ndarray  # int64
+    labels: np.ndarray  # int64: distinct labels
+    at: np.ndarray  # int64: next pair of each label
+    ends: np.ndarray  # int64: end of each label's pairs
     rows: np.ndarray  # int64: row of each pair
     values: np.ndarray  # float32: score of each pair, or the multiple of its row to add to the scorer
 

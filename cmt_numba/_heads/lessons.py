@@ -75,7 +75,7 @@ def learn_in_turn(
 ) -> Head:
     """Train a head with ``learn`` on one row after another; return the head, or a larger head if tables were full.
 
-    ``learn`` takes the head, rows with candidates, which it scores, and an array ``at`` of one number. It increments
+    ``learn`` takes the head, rows with candidates, and a one-element array ``at``. It scores the candidates, increments
     ``at[0]`` after each row, and returns DONE or TABLES_FULL.
     """
     at = np.zeros(1, np.int64)

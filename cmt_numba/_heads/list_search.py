@@ -220,7 +220,7 @@ def _best_marked(scores, at, bar):
 
 @inner
 def _let_wait(lists, scorers, d, tile, reached, i, group, n):
-    """Add a row to those waiting for a tile, and prefetch the scorer that may be its best."""
+    """Add a row to the rows waiting for a tile, and prefetch the scorer that may be its best."""
     reached.waiting[n] = i
     at = (i - group) * TILE
     for j in range(TILE):
@@ -300,7 +300,7 @@ def _next_reached(reached, j, n_lists):
 
 @inner_called
 def _search_block(landmarks, sizes, scorers, rows, first, n_rows, reached, answers):
-    """Write the best labels of the rows of a block; return the number of rows done."""
+    """Write the best labels of a block's rows; return the number of rows done."""
     n_rows = _find_reached(landmarks, rows, first, reached, n_rows)
     before = np.int64(0)
     for i in range(n_rows):

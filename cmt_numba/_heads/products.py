@@ -235,7 +235,7 @@ def best_of_all(scorers: AllScorers, rows: Rows, lengths: np.ndarray | None = No
 
 
 def _first_largest(scores: np.ndarray) -> tuple[int, float]:
-    """Return the place of the first largest score, and this score. Unlike ``argmax``, keep the interpreter lock."""
+    """Return the position of the first largest score, and the score. Unlike ``argmax``, keep the interpreter lock."""
     largest = np.maximum.reduce(scores)
     return (scores == largest).tobytes().index(1), float(largest)
 

@@ -33,7 +33,7 @@ from .label_scorers import Head, with_lists, with_more_cells
 
 _CELLS_IN_A_TASK = 1 << 21  # maximum number of cells in the rows of a task's labels
 _PAIRS_AT_ONCE = 1 << 18  # number of pairs counted at once
-_ROOM = 1 << 23  # number of weights in an array that can grow without a copy
+_ROOM = 1 << 23  # initial number of weights in an array; larger arrays grow without a copy
 _TASKS_AT_ONCE = 16  # number of tasks solved before their scorers are stored
 
 

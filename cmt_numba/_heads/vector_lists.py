@@ -18,7 +18,7 @@ from .list_search import Landmarks
 
 _BYTES = FEATURES_OF_A_WORD * TILE  # bytes of a group of features in a tile
 
-# Entries of ``ListedVectors.totals``.
+# Positions in ``ListedVectors.totals``.
 _N_TILES = 0  # number of tiles that are in use or free again
 _FREE = 1  # the first free tile, NONE if there is none
 
