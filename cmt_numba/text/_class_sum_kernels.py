@@ -149,11 +149,21 @@ def _refresh(postings, totals, hashed, stored, text, label, weights):
     return length
 
 
+@inner
+def _find_all(postings, hashed, text, label, weights, found):
+    """Write the position of a label in the list of each feature of a text, or -1; skip features without a weight."""
+    first = hashed.starts[text]
+    for i in range(hashed.starts[text + 1] - first):
+        found[i] = -1
+        if weights[i] > 0.0:
+            found[i] = _find(postings, np.int64(hashed.columns[first + i]), label)
+
+
 @inner_called
-def _correct(postings, hashed, text, label, weights, share, length, scores, settings):
+def _correct(postings, hashed, text, label, weights, share, length, scores, settings, own, wrong):
     """Move the corrections of a text's label and of the best others so that the margin between them grows."""
-    first, stop = hashed.starts[text], hashed.starts[text + 1]
-    for _ in range(_N_CORRECTED):
+    size = hashed.starts[text + 1] - hashed.starts[text]
+    for turn in range(_N_CORRECTED):
         best = -1
         for other in range(scores.size):
             if other != label and (best < 0 or scores[other] > scores[best]):
@@ -163,19 +173,19 @@ def _correct(postings, hashed, text, label, weights, share, length, scores, sett
         lack = np.float32(settings.margin) - scores[label] + scores[best]
         if lack <= 0.0:
             return
+        if turn == 0:
+            _find_all(postings, hashed, text, label, weights, own)
+        _find_all(postings, hashed, text, best, weights, wrong)
         common = np.float32(0.0)
-        for i in range(first, stop):
-            if weights[i - first] > 0.0 and _find(postings, np.int64(hashed.columns[i]), best) >= 0:
-                common += weights[i - first] * weights[i - first]
+        for i in range(size):
+            if wrong[i] >= 0:
+                common += weights[i] * weights[i]
         step = share * lack / (length + common + _SLACK)
-        for i in range(first, stop):
-            weight, column = weights[i - first], np.int64(hashed.columns[i])
-            if weight > 0.0:
-                own, wrong = _find(postings, column, label), _find(postings, column, best)
-                if own >= 0:
-                    postings.corrections[own] += step * weight
-                if wrong >= 0:
-                    postings.corrections[wrong] -= step * weight
+        for i in range(size):
+            if own[i] >= 0:
+                postings.corrections[own[i]] += step * weights[i]
+            if wrong[i] >= 0:
+                postings.corrections[wrong[i]] -= step * weights[i]
         scores[label] += step * length
         scores[best] = _DONE
 
@@ -196,6 +206,7 @@ def learn_margins(postings, totals, hashed, stored, labels, weighing, order, set
         longest = max(longest, hashed.starts[order[place] + 1] - hashed.starts[order[place]])
     weights, n_labels = empty(longest, np.float32), totals.counts.size
     sums, scores = empty(n_labels, np.float32), empty(n_labels, np.float32)
+    own, wrong = empty(longest, np.int64), empty(longest, np.int64)
     for place in range(order.size):
         text = order[place]
         label, first, stop = labels[text], hashed.starts[text], hashed.starts[text + 1]
@@ -211,5 +222,5 @@ def learn_margins(postings, totals, hashed, stored, labels, weighing, order, set
                 product -= length
             scores[other] += product / np.sqrt(max(_TINY, square))
         share = np.float32(settings.rate - settings.fall * place)
-        _correct(postings, hashed, text, label, weights, share, length, scores, settings)
-    release((weights, sums, scores))
+        _correct(postings, hashed, text, label, weights, share, length, scores, settings, own, wrong)
+    release((weights, sums, scores, own, wrong))

@@ -15,7 +15,7 @@ from ..persistence import as_part, column, generator_fields, of_part, read_array
 from ._base import are_moderate, of_prefix, with_prefix
 from ._class_sums import ClassSums
 from ._hash_kernels import N_COLUMNS, N_KINDS
-from ._hashing import DocumentFrequencies, HashedTexts
+from ._hashing import DocumentFrequencies, HashedTexts, LabelledTexts
 from ._learned_vectors import LearnedVectors
 from ._mixture import (
     FIRST_WEIGHTS,
@@ -102,21 +102,26 @@ class TextModel:
 
     def _learn_sums(self) -> None:
         """Learn class sums from most texts, then the confidence from the others, and then class sums from these."""
-        stored, labels, n_labels = self.stored, self.stored.labels, self.names.size
+        stored, labels = self.stored, self.stored.labels
         folds = folds_of(labels, self.generator)
-        later = folds[0][: max(1, 4 * _MOST_CELLS // n_labels)] if folds else np.empty(0, np.int64)
-        self.sums = ClassSums.learned(stored.hashed, self.frequencies, labels, n_labels, self.generator, later)
+        later = folds[0][: max(1, 4 * _MOST_CELLS // self.names.size)] if folds else np.empty(0, np.int64)
+        self.sums = ClassSums.learned(self._labelled(), self.generator, later)
         scores = self.sums.scores(stored.features_at(later), self.frequencies)
         self.weights = learn_weights_of_scores([scores], labels[later], np.array([FIRST_WEIGHTS["sums"]]))
         self.confidence = learn_confidence(weighted_sum([scores], self.weights), labels[later])
-        self.sums.learn_further(stored.hashed, self.frequencies, labels, later)
+        self.sums.learn_further(self._labelled(), later)
+
+    def _labelled(self) -> LabelledTexts:
+        """Return the stored texts as training data."""
+        return LabelledTexts(self.stored.hashed, self.frequencies, self.stored.labels, self.names.size)
 
     def _learn_scorers(self, hashed: HashedTexts, chosen: np.ndarray, stored: StoredTexts) -> None:
         """Learn the chosen texts, whose features are ``hashed``."""
-        labels, n_labels = stored.labels[chosen], self.names.size
-        self.sums = ClassSums.learned(hashed, self.frequencies, labels, n_labels, self.generator)
-        if n_labels <= _MOST_CLASSES:
-            self.vectors = LearnedVectors.learned(hashed, self.frequencies, labels, n_labels, self.generator)
+        labels = stored.labels[chosen]
+        texts = LabelledTexts(hashed, self.frequencies, labels, self.names.size)
+        self.sums = ClassSums.learned(texts, self.generator)
+        if self.names.size <= _MOST_CLASSES:
+            self.vectors = LearnedVectors.learned(texts, self.generator)
         if stored.encoded is not None:
             self.dense = CMTClassifier(random_state=int(self.generator.integers(2**31)))
             self.dense.fit(stored.encoded[chosen], self.names[labels], example_ids=stored.slots[chosen])
@@ -185,14 +190,14 @@ class TextModel:
 
     def _learn_again_some(self, n: int) -> None:
         """Learn the last ``n`` texts together with a random sample of the others."""
-        stored, n_all = self.stored, len(self.stored)
+        texts, n_all = self._labelled(), len(self.stored)
         new, n_old = np.arange(n_all - n, n_all), n_all - n
         again = self.generator.integers(0, n_old, _REPLAYED * n) if n_old else np.empty(0, np.int64)
         order = np.concatenate([new, self.generator.permutation(np.concatenate([new, again]))])
-        self.sums.learn_further(stored.hashed, self.frequencies, stored.labels, order)
+        self.sums.learn_further(texts, order)
         if self.vectors is not None:
             order = np.concatenate([new, again[: _REPLAYED_BY_VECTORS * n]])
-            self.vectors.learn_further(stored.hashed, self.frequencies, stored.labels, order, n)
+            self.vectors.learn_further(texts, order, n)
 
     def _make_outputs(self) -> None:
         """Give each label a vector, or drop the vectors if there are too many labels."""
