@@ -77,7 +77,7 @@ def learn_weights(comparisons: Comparisons, idf: np.ndarray) -> np.ndarray:
 
 
 def _curve_over(idf: np.ndarray, seen: np.ndarray) -> np.ndarray:
-    """Return Hermite polynomials of degree 1 to 3 of the idf: shape (n_terms, 3).
+    """Return scaled Hermite polynomials of degree 1 to 3 of the idf: shape (n_terms, 3).
 
     The idf is standardised by the mean and deviation of ``seen``, and clipped to the range of ``seen``.
     """
@@ -104,7 +104,7 @@ def _negative_log_posterior(
 ) -> tuple[float, np.ndarray]:
     """Return the negative log-posterior and its gradient.
 
-    The likelihood of a query is the mean of its documents' softmax probabilities, weighted by their rewards. ``values``
+    The likelihood of a query is the sum of its documents' softmax probabilities, weighted by their rewards. ``values``
     has a coefficient for each column of ``of_curve``, then one for each column of ``of_terms`` (which may be None).
     """
     rewards, there, n_shared = comparisons.rewards, comparisons.there, of_curve.shape[1]
