@@ -73,8 +73,9 @@ def _softmax(outputs, label, rate, hidden, gradient, scores):
 def _among(outputs, label, candidates, n_drawn, rate, hidden, gradient, scores):
     """Train one class against candidates. The last ``n_drawn`` candidates are random.
 
-    The random candidates represent all other classes: their sum, times the number of classes per draw, estimates the
-    sum over all classes (Bengio and Senecal, 2008). Candidates equal to the class or to -1 are skipped.
+    The random candidates represent all other classes: the sum of their exponential scores, times the number of classes
+    per draw, estimates the sum over all classes (Bengio and Senecal, 2008). Candidates equal to the class or to -1 are
+    skipped.
     """
     greatest = own = dot(outputs, label, hidden)
     more = np.float32(np.log(outputs.shape[0] / n_drawn))

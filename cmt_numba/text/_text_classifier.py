@@ -171,7 +171,7 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
         if ids is not None:
             ids = _objects(list(ids))
         seed = int(check_seed(self.random_state).generate_state(1)[0])
-        vectors = self._encoded(listed, remembers=True)
+        vectors = self._encoded(listed, remembers=name == "fit")
         arguments = {"texts": _objects(listed), "labels": labels, "ids": ids, "vectors": vectors, "seed": seed}
         return self._change(name, arguments)
 

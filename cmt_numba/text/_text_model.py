@@ -10,7 +10,7 @@ import numpy as np
 
 from .._change import undone_by
 from .._forest import require
-from ..estimators import CMTClassifier, estimator_contents, estimator_of, in_one_type
+from ..estimators import CMTClassifier, classified_examples, estimator_contents, estimator_of, in_one_type
 from ..persistence import as_part, column, generator_fields, of_part, read_array, read_column, read_generator, take
 from ._base import are_moderate, of_prefix, with_prefix
 from ._class_sums import ClassSums
@@ -88,7 +88,7 @@ class TextModel:
         """Return a model of the stored texts, whose classes are ``y``."""
         classes, labels = np.unique(y, return_inverse=True)
         model = cls(generator, classes)
-        stored.labels[:] = labels  # in place, because later labels are appended
+        stored.labels[:] = labels  # in place: StoredTexts owns the array
         model.stored, model.frequencies = stored, DocumentFrequencies.of(stored.hashed)
         if classes.size > _MOST_CLASSES and stored.encoded is None:
             model._learn_sums()
@@ -316,6 +316,10 @@ class TextModel:
             model.dense = estimator_of(CMTClassifier, contents, thorough=True)
             require(hasattr(model.dense, "n_features_in_"), "the scorer of the encoder's vectors must be fitted")
             require(np.array_equal(model.dense.classes_, model.classes), "all scorers must have the same classes")
+            examples = None if model.dense.examples_ is None else classified_examples(model.dense)
+            ids = np.empty(0, np.int64) if examples is None else np.sort(examples.ids)
+            sound = model.dense.max_examples is None and np.array_equal(ids, stored.slots)
+            require(sound, "the scorer of the encoder's vectors must have learned the stored texts")
             sound = stored.encoded is not None and stored.encoded.shape[1] == model.dense.n_features_in_
             require(sound, "the encoder's vectors must have the width that their scorer expects")
         model.n_removed, model.n_since = (take(fields, name, int) for name in ("n_removed", "n_since"))
