@@ -195,7 +195,7 @@ class ReadWriteLock:
         self._held_until = self._held_since + _LONGEST_HOLD
 
     def let_in(self) -> None:
-        """End the hold, so that readers run until the next step. Do nothing if another thread makes the change."""
+        """End the hold and let readers run until the next step. Do nothing if another thread makes the change."""
         hold = self._hold
         if hold is None or not self.is_changing():
             return

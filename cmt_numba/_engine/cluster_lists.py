@@ -1,6 +1,6 @@
 """Building and updating the cluster lists of a forest's memories.
 
-Cluster lists are a cache. They are built on demand in parts, and dropped after so many changes that the centers no
+Cluster lists are a cache. They are built on demand in parts, and dropped after so many changes that the centres no
 longer fit the memories. Files do not contain them.
 """
 
@@ -17,7 +17,7 @@ from .coded_candidates import ZERO, CodedCandidates
 from .forest import Forest
 
 _LISTS = 1.0  # ratio of the number of lists to the square root of the number of memories
-_CELLS_IN_A_PART = 1 << 17  # number of key cells that one part compares with the centers
+_CELLS_IN_A_PART = 1 << 17  # number of key cells that one part compares with the centres
 _CELLS_READ_IN_A_PART = 1 << 20  # number of key cells that one part copies for the sample
 
 

@@ -59,7 +59,7 @@ class Reach(NamedTuple):
     left_out : ndarray of int64, shape (n_rows,), optional
         For each row, the id of a memory that a search along links ignores.
     gap : float, optional
-        Search the cluster lists whose centers' scores are at most ``gap`` below the highest one. Without cluster lists
+        Search the cluster lists whose centres' scores are at most ``gap`` below the highest one. Without cluster lists
         this has no effect.
     """
 

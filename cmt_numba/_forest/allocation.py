@@ -99,7 +99,7 @@ def slot_table_size(n: int) -> int:
 
 
 def _rebuilt_slot_table(ids: np.ndarray, n: int) -> np.ndarray:
-    """Return a slot table for ``n`` memories, at most four fifths full."""
+    """Return a slot table that contains slot ``i`` under ``ids[i]`` and has room for ``n`` memories."""
     table = np.full(slot_table_size(n), NONE, np.int32)
     fill_slot_table(table, ids)
     return table
@@ -153,7 +153,7 @@ def copy_cells(target, source, slots):
 
 
 def with_more(state: State, status: int, n_memories: int) -> State:
-    """Return a state for ``n_memories`` memories in which the array that ``status`` names is larger."""
+    """Enlarge the full array that ``status`` names, for a forest that will soon hold ``n_memories``."""
     if status in (NODES_FULL, LEAVES_FULL):
         size = max(state.nodes.shape[1], state.leaves.shape[1] - 1)
         size = larger(state, size, size + 1, n_memories)

@@ -73,7 +73,7 @@ def rename_members(trees, members, new_slot):
 
 
 def _rows_in(order: np.ndarray, flat: np.ndarray, width: int) -> np.ndarray:
-    """Return an array of the same size whose rows of ``width`` entries are in another order."""
+    """Return a copy of ``flat`` in which row ``i``, of ``width`` entries, is the former row ``order[i]``."""
     moved = np.empty_like(flat)
     np.take(flat.reshape(-1, width), order, axis=0, out=moved.reshape(-1, width)[: order.size])
     return moved

@@ -78,7 +78,7 @@ class Eviction:
 
 
 class RandomEviction(Eviction):
-    """Evicts memories drawn uniformly from the forest's random stream for queries."""
+    """Evicts random memories, drawn with the forest's random stream for queries."""
 
     def choose(self, state: State, n: int) -> np.ndarray:
         """Return ``n`` ids drawn without replacement (Floyd's algorithm)."""

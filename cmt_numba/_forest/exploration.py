@@ -1,4 +1,4 @@
-"""Kernels: PATH (Algorithm 1) and the exploring half of QUERY (Algorithm 2, lines 6 to 13)."""
+"""Kernels: PATH (Algorithm 1), and the exploration in QUERY (Algorithm 2, lines 6 to 13)."""
 
 import numpy as np
 

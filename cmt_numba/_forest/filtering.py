@@ -41,7 +41,7 @@ UNRESTRICTED = Restriction(np.empty(0, np.bool_), np.empty((0, 0), np.bool_), np
 
 
 def are_few(slots: np.ndarray, n_leaves: int, breadth: int) -> bool:
-    """Return whether scoring all memories in ``slots`` takes no longer than a search."""
+    """Return whether scoring all memories in ``slots`` is at least as fast as a search."""
     return slots.size <= n_leaves * WORTH_A_LEAF + breadth * WORTH_A_CANDIDATE
 
 

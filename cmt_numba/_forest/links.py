@@ -83,7 +83,7 @@ class Linkage:
             slots = np.full(n + 1, NONE, np.int32)
             slots[before] = np.arange(n, dtype=np.int32)
             linkage.make_room(new)
-            linkage.near[:n] = slots[self.near[before]]  # the last entry represents NONE
+            linkage.near[:n] = slots[self.near[before]]  # slots[-1] is NONE, so NONE maps to itself
         return linkage
 
     def check(self, state: State) -> None:

@@ -13,7 +13,7 @@ from .topology import first_leaf, next_leaf
 
 
 class RouterLoss(IntEnum):
-    """The loss that routers minimise."""
+    """The loss functions of routers."""
 
     SQUARED = 0
     LOGISTIC = 1

@@ -88,7 +88,7 @@ def normalize_rows(values, offsets, first, stop, unit):
         if not np.isfinite(total):
             return row
         scale = 1.0 / np.sqrt(total) if total > 0.0 else 1.0
-        for i in range(given.size):  # within slices, so that the loop is vectorised
+        for i in range(given.size):  # loops over slices that start at 0 can be vectorised
             scaled[i] = given[i] * scale
     return -1
 

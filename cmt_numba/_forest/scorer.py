@@ -19,7 +19,7 @@ from .state import NONE
 
 
 class ScorerLoss(IntEnum):
-    """The loss that the scorer minimises."""
+    """The loss functions of the scorer."""
 
     RANKING = 0
     MIRA = 1

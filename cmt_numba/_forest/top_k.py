@@ -11,8 +11,8 @@ import numpy as np
 from .._jit import TILE, empty, first_of, inner, inner_called, kernel, marks_of, release
 from .state import NONE
 
-_MOST_HELD = 64  # at least twice TILE
-_FEW, _MOST_RANKED = 2, 24  # ranking is faster than a heap for more than 2 and up to 24 of the best
+_MOST_HELD = 64  # capacity of ``_Held``, at least 2 * TILE
+_FEW, _MOST_RANKED = 2, 24  # ranking is faster than a heap for k from 3 to 24
 
 
 @inner
@@ -63,18 +63,18 @@ def sort_best_first(scores, items):
 
 
 class _Held(NamedTuple):
-    """Scores of a row that may be among the best, with their columns, in the order of the columns."""
+    """Candidates for the ``k`` best scores of a row."""
 
-    scores: np.ndarray  # float32 (64,), minus infinity where there is none
-    columns: np.ndarray  # int64 (64,)
-    order: np.ndarray  # int64 (k,): positions of the best
+    scores: np.ndarray  # float32 (64,): scores of the candidates, padded with minus infinity
+    columns: np.ndarray  # int64 (64,): their columns; equal scores are in column order
+    order: np.ndarray  # int64 (64,): scratch space for the positions of the k best candidates
 
 
 @inner_called
 def _keep_held(held, n, best, found):
-    """Write the best of ``n`` held scores, and hold only these. Return their number.
+    """Write the best of ``n`` held scores and their columns, and drop all other scores; return the number written.
 
-    The rank of a score is the number of larger ones, plus the number of equal ones before it.
+    The rank of a score is the number of larger scores plus the number of equal scores before it.
     """
     k = found.size
     held.order[:k] = NONE
@@ -97,7 +97,10 @@ def _keep_held(held, n, best, found):
 
 @inner
 def _marked(scores, first, least):
-    """Return the marks of the scores of a tile, which may reach beyond the end of the row."""
+    """Return an int64 whose bit ``i`` is set if ``scores[first + i] >= least``, like :func:`marks_of`.
+
+    The last tile of a row may have fewer than 32 scores.
+    """
     if first + TILE <= scores.size:
         return marks_of(scores, first, least)
     marks = np.int64(0)
@@ -109,9 +112,9 @@ def _marked(scores, first, least):
 
 @inner_called
 def _select_few(scores, held, best, found):
-    """Write the best scores of a row, and their columns. Return their number.
+    """Write the best scores of a row and their columns by ranking candidates; return the number written.
 
-    Collecting some scores and ranking them takes a third of the time of a heap if few are wanted.
+    For a few results this takes a third of the time of a heap.
     """
     n, bar = np.int64(0), -np.float32(np.inf)
     held.scores[:] = -np.float32(np.inf)
@@ -130,7 +133,7 @@ def _select_few(scores, held, best, found):
 
 @inner_called
 def _select_many(scores, best, found):
-    """Write the best scores of a row, and their columns, using a heap. Return their number."""
+    """Write the best scores of a row and their columns with a heap; return the number written."""
     best[:] = -np.float32(np.inf)
     found[:] = scores.size
     for first in range(0, scores.size, TILE):
@@ -150,8 +153,8 @@ def _select_many(scores, best, found):
 def best_columns(scores, columns, values):
     """Write the columns with the largest scores in each row to ``columns``, and these scores to ``values``, best first.
 
-    NaN is ignored, and missing entries are -1 and minus infinity. Most scores are below the worst of the heap, so the
-    loop compares a tile of 32 scores with it at once.
+    NaN is ignored, and missing entries are -1 and minus infinity. Most scores are below the worst of the best so far,
+    which is compared with a tile of 32 scores at once.
     """
     k = columns.shape[1]
     held = _Held(empty(_MOST_HELD, np.float32), empty(_MOST_HELD, np.int64), empty(_MOST_HELD, np.int64))

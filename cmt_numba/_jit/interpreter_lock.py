@@ -27,7 +27,7 @@ _LONGEST = 1000.0
 """Maximum estimated microseconds of work for which a thread keeps the lock."""
 
 _SOON = 2e-5
-"""Seconds between switches of threads within ``switching_soon``."""
+"""Interpreter switch interval, in seconds, within ``switching_soon``."""
 
 _SYMBOL = "cmt_numba_interpreter_keeper"
 
@@ -81,7 +81,7 @@ def keeps_interpreter(method: Method) -> Method:
         elif hasattr(rows, "__len__"):
             n_rows = 1 if isinstance(rows, str | bytes) else len(rows)
         else:
-            n_rows = sys.maxsize if hasattr(rows, "__next__") else 1  # an iterator may have any number
+            n_rows = sys.maxsize if hasattr(rows, "__next__") else 1  # an iterator may yield any number of rows
         if n_rows * _EACH > _LONGEST or _keeper.value == get_ident():
             with keeping_interpreter(n_rows):
                 return method(self, *args, **kwargs)
@@ -96,10 +96,10 @@ def keeps_interpreter(method: Method) -> Method:
 
 @contextmanager
 def switching_soon() -> Iterator[None]:
-    """Within ``keeping_interpreter``, make busy threads return the interpreter lock after 0.02 ms instead of 5.
+    """Shorten the interpreter's switch interval from 5 to 0.02 ms within :func:`keeping_interpreter`.
 
-    Use it around calls that release the lock, such as those of SQLite. The interval applies to all threads of the
-    process, so the block must be short.
+    Use this around calls that release the lock, for example calls of SQLite: busy threads then return the lock sooner.
+    The interval applies to all threads of the process, so the ``with`` block must be short.
     """
     usual = sys.getswitchinterval()
     if _keeper.value != get_ident() or usual <= _SOON:

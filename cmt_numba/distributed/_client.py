@@ -195,7 +195,7 @@ class Client:
     # Read-only calls
 
     def send(self, question: Question) -> SentQuestion:
-        """Send a read-only call to shards or their replicas, whichever have fewer pending calls."""
+        """Send a read-only call to each shard or to its least busy replica."""
         topology = self.settled(question.keys)
         calls, kind = self._reads(question, topology), (question.name, *question.kind)
         sent = self.actors.send("read", calls, kind, also_replicas=question.name not in _OWN)

@@ -178,7 +178,7 @@ class ShardedStore:
             raise
         try:
             self.finish_move()
-        except Exception as error:  # open the folder nevertheless: the user may undo the move
+        except Exception as error:  # open the folder despite the error: the user may undo the move
             warn(f"{self}: {error}", RuntimeWarning)
 
     def _begin(self, client: Client, folder: Path | None, exchange_every: int | None) -> None:

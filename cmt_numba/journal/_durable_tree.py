@@ -414,7 +414,7 @@ class DurableTree(ContextualMemoryTree):
         Raises
         ------
         JournalError
-            If a change cannot be written. The folder is closed nevertheless.
+            If a change cannot be written. The folder is closed even then.
         """
         self._journal.close()
 

@@ -96,7 +96,7 @@ _HITS = {
     "exploration.side": "exploration.side",
     "exploration.probability": "exploration.probability",
 }
-"""The attributes of hits that ``update`` uses, by their permanent names in entries. Scores are not stored."""
+"""The fields of :class:`Hits` that ``update`` uses, by their permanent names in entries. Scores are not stored."""
 
 _LIKE = arrays_of(no_hits(0, 1))  # arrays with the dtype and number of axes of each attribute
 _FORGOTTEN = "forgotten"  # an array of an entry that is not an argument

@@ -313,7 +313,7 @@ class Folder:
 
 
 def read_at_one_moment(path: str | os.PathLike[str], read: Callable[[], None]) -> None:
-    """Call ``read``, which reads the files of a folder. If it fails and a file has changed meanwhile, call it again."""
+    """Call ``read``, which reads the files of a folder. If it fails because a file has changed, call it again."""
     while True:
         before = _stamps(Path(path))
         try:

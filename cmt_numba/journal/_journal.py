@@ -441,7 +441,7 @@ class Journal:
         Raises
         ------
         JournalError
-            If a change cannot be written. The folder is closed nevertheless.
+            If a change cannot be written. The folder is closed even then.
         """
         if self._is_a_fork():
             self._refusal = CLOSED
