@@ -257,7 +257,7 @@ def checked(
     require(array is not None, f"the array {name} is missing")
     assert array is not None
     require(array.dtype == dtype and array.shape == shape, f"{name} must be of {dtype} and of shape {shape}")
-    sound = array.size == 0 or (array.max() <= largest and array.min() >= -largest)  # NaN compares false
+    sound = array.size == 0 or (array.max() <= largest and array.min() >= -largest)  # false for NaN
     require(bool(sound), f"{name} must be finite and at most {largest:g}")
     return array
 

@@ -74,7 +74,7 @@ def _largest(means: np.ndarray, deviations: np.ndarray) -> np.ndarray:
     scale = max(float(np.abs(means).max()), float(deviations.max())) or 1.0
     means, deviations = means / scale, np.maximum(deviations / scale, _LEAST_DEVIATION)
     lows = means - _REACH * deviations
-    first = int(np.argmax(lows))  # the largest score exceeds the low of this action
+    first = int(np.argmax(lows))  # the largest score exceeds the lower end of this density
     centers = means - means[first] + _REACH * deviations[first]
     highs = centers + _REACH * deviations
     possible = np.flatnonzero(highs > 0.0)
@@ -92,9 +92,9 @@ def _largest(means: np.ndarray, deviations: np.ndarray) -> np.ndarray:
 
 
 def _edges(highs: np.ndarray, deviations: np.ndarray) -> np.ndarray:
-    """Return the edges of quadrature intervals from 0 to the largest high.
+    """Return the edges of quadrature intervals from 0 to the largest of ``highs``, the upper ends of densities.
 
-    All densities begin below 0, so a density reaches a point if its high lies above the point.
+    All densities begin below 0, so a density reaches a point if its upper end lies above the point.
     """
     order = np.argsort(highs)
     stops = highs[order]
@@ -116,7 +116,7 @@ def draw(probabilities: np.ndarray, offsets: np.ndarray, uniforms: np.ndarray) -
 
 
 def uniform_numbers(generator: np.random.Generator, *shape: int) -> np.ndarray:
-    """Return uniform numbers in [0, 1). Few are drawn one by one, which keeps the interpreter lock."""
+    """Return uniform numbers in [0, 1). Small arrays are drawn number by number, which keeps the interpreter lock."""
     n = math.prod(shape)
     if n > _FEW:
         return generator.random(shape)

@@ -69,7 +69,7 @@ class Pulls(NamedTuple):
 def learn(
     learner: Learner, targets: Sequences, examples: QueryExamples, rounds: Rounds, random: np.random.RandomState
 ) -> LearnedCosts:
-    """Train costs. Return those of the round with the smallest error or, with efficient rounds, the smallest loss."""
+    """Train costs, and return the costs of the round with the smallest error rate or loss."""
     best, least, errors, pruned = learner.costs, np.inf, [], []
     scale, scale_of_paths = 0.0, 0.0
     # The trees of all rounds have the same seed, which makes the losses of rounds comparable.
@@ -147,7 +147,7 @@ class WrongTargets:
 
 
 def tally(costs: Costs, first: Sequences, second: Sequences, pulls: Pulls) -> list[Tally]:
-    """Count the edits in optimal alignments. If costs have two directions, align each pair in the cheaper one."""
+    """Count the edits in optimal alignments. With two directions, align each pair in the cheaper direction."""
     one_way, no_steps = costs._replace(both=False), np.empty((0, 2), np.int64)
     ways = [(first, second, pulls)]
     if costs.both:
