@@ -28,6 +28,13 @@ BASELINE = {
 """The name of the processor and its features, as LLVM spells them, for each machine."""
 
 
+def compiler_settings() -> dict[str, str]:
+    """Return Numba's settings for the kernels of the wheel."""
+    machine = {"aarch64": "arm64", "AMD64": "x86_64"}.get(platform.machine(), platform.machine())
+    name, features = BASELINE[machine]
+    return {"NUMBA_CPU_NAME": name, "NUMBA_CPU_FEATURES": features}
+
+
 def run(*command: object, **environment: str) -> None:
     """Run a command, and show its output only if it fails."""
     words = [str(word) for word in command]
@@ -45,10 +52,8 @@ def run(*command: object, **environment: str) -> None:
 
 def compile_kernels(unpacked: Path, work: Path) -> None:
     """Compile all kernels of an unpacked wheel into its folder ``_compiled``."""
-    machine = {"aarch64": "arm64", "AMD64": "x86_64"}.get(platform.machine(), platform.machine())
-    name, features = BASELINE[machine]
     cache = work / "cache"
-    settings = {"NUMBA_CPU_NAME": name, "NUMBA_CPU_FEATURES": features, "NUMBA_CACHE_DIR": str(cache)}
+    settings = {**compiler_settings(), "NUMBA_CACHE_DIR": str(cache)}
     run(sys.executable, "-c", "import cmt_numba; cmt_numba.warmup()", PYTHONPATH=str(unpacked), **settings)
     package = unpacked / "cmt_numba"
     for folder in [package, *(path for path in package.rglob("*") if path.is_dir())]:

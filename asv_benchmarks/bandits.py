@@ -35,7 +35,7 @@ commands = Commands(__doc__)
 
 @commands.add()
 def mabwiser(options: argparse.Namespace, n_rows: int = 2000, n_single: int = 300) -> None:
-    """Compare our LinUCB with that of MABWiser (https://github.com/fidelity/mabwiser) on the same rewards.
+    """Compare ``LinUCB`` with the LinUCB policy of MABWiser (https://github.com/fidelity/mabwiser) on the same rewards.
 
     For several numbers of arms and features, prints whether both make the same choices, and the CPU time to choose and
     to learn, row by row and in batches.
@@ -54,7 +54,7 @@ def mabwiser(options: argparse.Namespace, n_rows: int = 2000, n_single: int = 30
 def measure_mabwiser(
     n_actions: int, n_features: int, n_rows: int, n_single: int
 ) -> tuple[float, np.ndarray, np.ndarray]:
-    """Return the share of equal choices, the ratios of the times, and our microseconds per row."""
+    """Return the share of equal choices, the ratios of the times, and the microseconds per row of ``LinUCB``."""
     from mabwiser.mab import MAB, LearningPolicy
 
     rng = np.random.default_rng(0)
@@ -92,7 +92,7 @@ def measure_mabwiser(
 def play(task: Task, player: Any, rng: np.random.Generator) -> tuple[np.ndarray, float]:
     """Return the rewards of all rounds, as shares of the best expected rewards, and the microseconds per round."""
     n = task.X.shape[0]
-    rewards, seconds, untimed = np.zeros(n), 0.0, 10 * task.batch  # rounds in which kernels are compiled are not timed
+    rewards, seconds, untimed = np.zeros(n), 0.0, 10 * task.batch  # the first rounds compile kernels
     for first in range(0, n, task.batch):
         span, start = slice(first, min(first + task.batch, n)), time.process_time()
         actions = player.choose(span)
@@ -198,7 +198,7 @@ def by_obp(log: Log, probabilities: np.ndarray, expected: np.ndarray, tau: float
 
 
 def _switch() -> Any:
-    """Return the switch estimator, whose threshold parameter has had two names."""
+    """Return the switch estimator; versions of ``obp`` differ in the name of its threshold."""
     from obp import ope
 
     try:
@@ -378,13 +378,13 @@ POLICIES: dict[str, Maker] = {
 
 
 class Sparing:
-    """A policy that learns from a share of the rewards only."""
+    """A policy that learns from a random share of the rewards."""
 
     def __init__(self, policy: Any, share: float) -> None:
         self.policy, self.share, self.rng = policy, share, np.random.default_rng(17)
 
     def act(self, contexts: Any, actions: Any) -> Any:
-        """Choose as the policy does."""
+        """Choose actions with the wrapped policy."""
         return self.policy.act(contexts, actions)
 
     def learn(self, *columns: Any) -> None:

@@ -60,7 +60,7 @@ class Outcome(NamedTuple):
     error: float
     train_seconds: float
     query_microseconds: float
-    share_touched: float  # of the classes, on average
+    share_touched: float  # mean share of classes scored
     megabytes: float
     note: str = ""
     model_megabytes: float = float("nan")
@@ -107,7 +107,7 @@ def _best_rows(queries: Any, keys: Any) -> np.ndarray:
 
 
 def _quietly(work: Callable[[], Any]) -> Any:
-    """Run a function without the warning that many classes with few examples look like regression."""
+    """Suppress scikit-learn's warning that a target with many classes looks like regression."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return work()
@@ -192,7 +192,7 @@ def of_labels(data: LabelledSet, name: str, title: str, python: str) -> Iterator
 
 
 def ours(data: LabelledSet) -> Iterator[Outcome]:
-    """Measure the classifier of this package, one matrix product with all of its scorers, and an untrained variant."""
+    """Measure ``CMTClassifier``, a matrix product with all of its scorers, and an untrained variant."""
     _compile(data)
     outcome, classifier = measured(
         "CMTClassifier",
@@ -337,15 +337,15 @@ def keyed(name: str, folder: Path, keys: list[str]) -> Iterator[tuple[str, Label
     argument("--python", nargs="*", default=[], metavar="LEARNER=PATH", help="interpreter for a learner"),
 )
 def compare(options: argparse.Namespace) -> None:
-    """Compare classifiers over many classes: exact search, class means, linear models, BM25, label trees, and ours.
+    """Compare ``CMTClassifier`` with exact search, class means, linear models, BM25 and label trees.
 
     The learners run one after the other on the sets that ``shared/labelled_sets.py`` describes.
 
     PLT (napkinXC) and XR-Linear (PECOS) run in processes and environments of their own, with one label per example;
-    ``shared/extreme_learners.py`` says what to install. BM25 returns the class of the most similar text, by the library
-    bm25s. The script skips what is not installed, and says so. All other learners use the same keys: for texts, tf-idf
-    words or, with ``--keys bm25``, those of ``BM25Vectorizer`` (``bm25_l2`` means ``norm="l2"``). If several kinds of
-    keys are given, each set of texts has one table for each kind.
+    ``shared/extreme_learners.py`` lists the packages to install. BM25 returns the class of the most similar text, by
+    the library bm25s. The script prints a message for missing packages and skips their learners. All other learners use
+    the same keys: for texts, tf-idf vectors of words or, with ``--keys bm25``, vectors of ``BM25Vectorizer``
+    (``bm25_l2`` means ``norm="l2"``). With several kinds of keys, each text data set has one table per kind.
 
     Prints one table per set: error, seconds of CPU time to train, microseconds of CPU time per query (all queries in
     one batch), the share of the classes that are scored per query, the peak of the additional memory (Linux only), and
@@ -405,7 +405,7 @@ class Dot(NamedTuple):
 
 
 def dot_of(series: str, value: Any, data: LabelledSet, train: Callable[[], Any]) -> Dot:
-    """Return the error, time and memory of a classifier of this package."""
+    """Return the error, time and memory of a ``CMTClassifier``."""
     outcome = measured(series, data, train, lambda classifier: classifier.predict(data.queries))[0]
     return Dot(series, str(value), outcome.error, outcome.query_microseconds, outcome.model_megabytes)
 
@@ -418,7 +418,7 @@ def rivals(data: LabelledSet) -> Iterator[Dot]:
 
 
 def dots_of_ours(name: str, data: LabelledSet) -> Iterator[Dot]:
-    """Yield the results of our classifier, with its defaults and with one or two parameters changed."""
+    """Yield the results of ``CMTClassifier`` with its defaults and with one or two changed parameters."""
 
     def learned(**parameters: Any) -> CMTClassifier:
         return CMTClassifier(**parameters, random_state=0).fit(data.X, data.y)
@@ -495,7 +495,7 @@ def draw(path: Path, dots: list[Dot], *, quality: str) -> None:
         axes = figure.subplots(1, 2 if quality == "error" else 1, sharey=True, squeeze=False)[0]
         panel(axes[0], dots, "us", "microseconds per query")
         if quality == "error":
-            once = [dot for dot in dots if dot.series != "n_candidates"]  # it does not change the model size
+            once = [dot for dot in dots if dot.series != "n_candidates"]  # n_candidates does not change the model size
             panel(axes[1], once, "megabytes", "size of the model, MB")
         axes[0].set_ylabel(quality)
         handles, labels = axes[0].get_legend_handles_labels()
@@ -550,7 +550,7 @@ def tables() -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
 
 @commands.add(argument("--seeds", type=int, default=3))
 def methods(options: argparse.Namespace) -> None:
-    """Compare the methods of ``CMTClassifier`` with two rivals of scikit-learn on tables of numbers.
+    """Compare the methods of ``CMTClassifier`` with two scikit-learn classifiers on numeric tables.
 
     For each table, prints the share of equal predictions of ``method="neighbors"`` and ``KNeighborsClassifier``, the
     ratio of their prediction times, the seconds to fit with the methods "head" and "auto", and the errors. "ones" has
@@ -674,7 +674,7 @@ def memory_tree(options: argparse.Namespace) -> None:
         found, asked = timed(lambda tree=tree, queries=queries: [tree.query(row).ids[0, 0] for row in queries])
         error = np.mean(labels[y[np.searchsorted(ids, found)]] != data.answers)
         table.append([name, "ours", learned, 1e6 * asked / len(queries), error])
-        # Its alpha weighs the router, ours the balance.
+        # Vowpal Wabbit's alpha weights the router, the package's alpha the balance.
         workspace = Workspace(
             f"--memory_tree {y.size} --max_number_of_labels {labels.size} --alpha 0.1 --leaf_example_multiplier 4 "
             "--dream_repeats 5 -b 22 --quiet"

@@ -5,6 +5,7 @@
     python asv_benchmarks/compare_versions.py HEAD~3                      # with the working tree
     python asv_benchmarks/compare_versions.py v1.0 HEAD --bench 'Insert|Estimator' --rounds 9
     python asv_benchmarks/compare_versions.py HEAD --bench 'time_insert.dense, 10000' --clock cpu
+    python asv_benchmarks/compare_versions.py HEAD HEAD --wheel --most 1.15   # the machine code of wheels
 
 Each version runs the benchmarks of this checkout (``benchmarks/``) in a process of its own, with its own package. For
 each case the processes take turns, and each result is the minimum over all rounds. Prints both results and their ratio.
@@ -30,6 +31,7 @@ import os
 import pickle
 import re
 import resource
+import runpy
 import subprocess
 import sys
 import tempfile
@@ -180,13 +182,13 @@ class CannotRunError(Exception):
 class Version:
     """One of the versions, and its process."""
 
-    def __init__(self, name: str, checkout: Path, folder: Path, benchmarks: Path) -> None:
+    def __init__(self, name: str, checkout: Path, folder: Path, benchmarks: Path, **settings: str) -> None:
         self.name = name
         self._command = [sys.executable, str(Path(__file__).resolve()), "--worker", benchmarks.name]
         temporary = folder / "temporary"  # where the benchmarks keep compiled kernels
         temporary.mkdir(parents=True)
         paths = (str(checkout), str(benchmarks.parent))
-        self._environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "TMPDIR": str(temporary)}
+        self._environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "TMPDIR": str(temporary), **settings}
         self._environment["NUMBA_CACHE_DIR"] = str(temporary)
         self._folder = folder
         self._process = self._start()
@@ -303,7 +305,9 @@ def main() -> int:
     parser.add_argument(
         "--benchmarks", type=Path, default=ROOT / "asv_benchmarks" / "benchmarks", help="folder of benchmarks"
     )
+    parser.add_argument("--wheel", action="store_true", help="compile AFTER like the wheels with compiled kernels")
     options = parser.parse_args()
+    settings = runpy.run_path(str(ROOT / ".ci" / "build_wheel.py"))["compiler_settings"]() if options.wheel else {}
     options.benchmarks = options.benchmarks.resolve()
     names = [Path(name).name if Path(name).is_dir() else name for name in (options.before, options.after)]
     with contextlib.ExitStack() as stack:
@@ -311,7 +315,8 @@ def main() -> int:
         versions = []
         for role, version, name in zip(("before", "after"), (options.before, options.after), names, strict=True):
             checkout = stack.enter_context(checked_out(version, folder / f"{role} checkout"))
-            versions.append(Version(name[:12], checkout, folder / role, options.benchmarks))
+            own = settings if role == "after" else {}
+            versions.append(Version(name[:12], checkout, folder / role, options.benchmarks, **own))
             stack.callback(versions[-1].close)
         n_higher = compare(versions, options)
     if n_higher:

@@ -82,7 +82,7 @@ SETS: dict[str, Callable[[Path], LabelledTexts]] = {
 
 
 def measured(texts: LabelledTexts, model: Any, warm: Any) -> Result:
-    """Return the results of a model, after another model like it has compiled all kernels."""
+    """Return the results of a model; a similar model first compiles all kernels."""
     few = np.concatenate([np.flatnonzero(texts.y == label)[:5] for label in np.unique(texts.y)[:20]])
     warm.fit([texts.texts[i] for i in few], texts.y[few]).predict(texts.queries[:2])
     start = process_time()
@@ -122,7 +122,7 @@ def by_number_of_classes(folder: Path, n_classes: int, loss: str) -> list[float]
         model = make(n_epochs=n_epochs).fit(texts, np.arange(n_classes))
         times.append(process_time() - start)
     hidden = model.transform(texts[:500])
-    model.transform = lambda texts: hidden  # what a query costs in addition to its words
+    model.transform = lambda texts: hidden  # time only the search, not the vectorisation
     start = process_time()
     model.top_classes(texts[:500])
     asked = process_time() - start

@@ -208,7 +208,7 @@ def candidates(options: argparse.Namespace) -> None:
 
 
 BATCHES = (1, 1000, None)
-ROWS_AT_ONCE, CLASSES_AT_ONCE = 1000, 10_000  # of a product: 40 MB
+ROWS_AT_ONCE, CLASSES_AT_ONCE = 1000, 10_000  # block size of a product: 40 MB
 SAMPLED_FOR_A_LIST = 100  # vectors per cluster list that k-means is trained on
 Method = Callable[[np.ndarray], np.ndarray]
 
@@ -350,15 +350,15 @@ def asked_of(name: str, queries: np.ndarray, product_queries: int) -> int:
     argument("--no-lists", action="store_true", help="leave out the inverted files"),
 )
 def plans(options: argparse.Namespace) -> None:
-    """Compare how CMTClassifier answers dense rows with plain matrix products, on one thread.
+    """Compare the search plans of CMTClassifier for dense rows with matrix products, on one thread.
 
     Prints the error and microseconds of CPU time per row, in batches of 1, of 1,000 and of all rows, on coil100,
     Omniglot and the synthetic set of ``shared/labelled_sets.py`` with several numbers of classes.
 
-    The rivals are one product with the class means, one product with the classifier's own scorers, and an inverted file
-    in a few lines of NumPy. The inverted file has landmarks by k-means and, for each landmark, a list of the scorers
-    that score best for it; each row is scored against the list of its nearest landmark (``--no-lists`` omits it). The
-    methods take turns, and each time is the minimum of several runs.
+    The baselines are a product with the class means, a product with the classifier's own scorers, and an inverted file
+    in a few lines of NumPy (omitted with ``--no-lists``). The inverted file has landmarks by k-means. Each landmark has
+    a list of the scorers with the highest scores for it, and each row is scored against the list of its nearest
+    landmark. The methods take turns, and each time is the minimum of several runs.
     """
     sets: dict[str, Callable[[], LabelledSet]] = {}
     if options.data is not None:
@@ -410,7 +410,7 @@ def ranking_quality(best: np.ndarray, answers: Any) -> tuple[list[float], list[f
 
 
 def ours_of_labels(data: MultilabelSet, options: argparse.Namespace) -> Iterator[MultilabelOutcome]:
-    """Measure the classifier of this package with its defaults."""
+    """Measure ``CMTMultilabelClassifier`` with its defaults."""
     few = CMTMultilabelClassifier(random_state=0).fit(data.X[:50], data.Y[:50])  # compile all kernels
     few.predict(data.queries[:5])
     start = time.perf_counter()
@@ -526,7 +526,7 @@ LEARNERS: dict[str, Callable[[MultilabelSet, argparse.Namespace], Iterator[Multi
     argument("--sample-labels", type=int, default=0, help="time one against all on this many labels of larger sets"),
 )
 def multilabel(options: argparse.Namespace) -> None:
-    """Compare multi-label classifiers: ours, linear one against all, and Vowpal Wabbit's memory tree, on one thread.
+    """Compare ``CMTMultilabelClassifier`` with linear one against all and Vowpal Wabbit's memory tree, on one thread.
 
     A set is a folder with ``X_train.npz``, ``X_test.npz``, ``Y_train.npz`` and ``Y_test.npz``: sparse matrices in the
     format of SciPy, with the features and the label indicators. Prints for each learner the wrong labels per query (the
@@ -561,7 +561,7 @@ def multilabel(options: argparse.Namespace) -> None:
     argument("--python", nargs="*", default=[], metavar="LEARNER=PATH", help="interpreter for a learner"),
 )
 def extreme(options: argparse.Namespace) -> None:
-    """Compare multi-label classifiers with very many labels: ours, napkinXC's PLT and PECOS's XR-Linear, on one thread.
+    """Compare ``CMTMultilabelClassifier`` with napkinXC's PLT and PECOS's XR-Linear, on one thread.
 
     A set is a folder with ``X_train.npz``, ``X_test.npz``, ``Y_train.npz`` and ``Y_test.npz``: sparse matrices in the
     format of SciPy, with the features and the label indicators. Each learner runs in a process of its own, with its own
@@ -601,7 +601,7 @@ def scores_of_all(X: Any, Y: Any, queries: Any) -> np.ndarray:
 
 
 def machines_with_thresholds(data: MultilabelSet) -> list[tuple[str, Any]]:
-    """Return the predictions of support vector machines with the threshold 0, and with a tuned threshold."""
+    """Return the predictions of support vector machines with threshold 0 and with a tuned threshold."""
     X, Y = scipy.sparse.csr_array(data.X), scipy.sparse.csr_array(data.Y)
     order = np.random.default_rng(0).permutation(X.shape[0])
     n = min(2000, X.shape[0] // 5)
@@ -614,7 +614,7 @@ def machines_with_thresholds(data: MultilabelSet) -> list[tuple[str, Any]]:
 
 
 def ours_with_thresholds(data: MultilabelSet) -> list[tuple[str, Any]]:
-    """Return the predictions of our classifier with the threshold 0, and with a learned threshold."""
+    """Return the predictions of ``CMTMultilabelClassifier`` with threshold 0 and with a learned threshold."""
     found: list[tuple[str, Any]] = []
     for threshold in (0.0, "f1"):
         start = time.process_time()
@@ -638,7 +638,7 @@ def thresholds(options: argparse.Namespace) -> None:
 
     ``shared/labelled_sets.py`` describes the folder of data.
     """
-    warnings.simplefilter("ignore")  # of support vector machines that have not converged
+    warnings.simplefilter("ignore")  # convergence warnings of support vector machines
     for name in options.sets:
         data = read_multilabel(options.data / name)
         answers = ours_with_thresholds(data) + ([] if options.without_machines else machines_with_thresholds(data))

@@ -25,13 +25,13 @@ commands = Commands(__doc__)
 
 WANTED = 10
 PROBES = (1, 2, 4, 8, 16, 32, 64)
-_TREE_QUERIES = 200  # of KDTree and BallTree, which are slow
+_TREE_QUERIES = 200  # number of queries for KDTree and BallTree, which are slow
 
 Search = Callable[[np.ndarray], np.ndarray]
 
 
 def ours(index: LandmarkIndex, n_probes: int) -> Search:
-    """Return our search with a number of probes."""
+    """Return a search with ``LandmarkIndex`` and a number of probes."""
 
     def search(asked: np.ndarray) -> np.ndarray:
         index.n_probes = n_probes
@@ -185,11 +185,11 @@ def neighbors(options: argparse.Namespace) -> None:
     """Compare searches for the nearest of very many dense rows, or nearest neighbour votes under several similarities.
 
     The sets are those of ``shared/labelled_sets.py``. Prints the seconds to build each index, and then the recall of
-    the ten nearest by cosine against CPU time on one thread, all queries in one call. Compares our cluster lists with
+    the ten nearest by cosine against CPU time on one thread, all queries in one call. Compares ``LandmarkIndex`` with
     several numbers of probes, faiss's inverted file with the same landmarks (``--no-share`` lets it train its own), its
     locality-sensitive hashing, scikit-learn's KDTree and BallTree, and a matrix product. All times are medians of
-    ``--rounds`` rounds, in which the methods take turns. Then prints our time relative to faiss for each number of
-    probes.
+    ``--rounds`` rounds, in which the methods take turns. Then prints the time of ``LandmarkIndex`` relative to faiss
+    for each number of probes.
 
     ``--votes`` prints the errors of votes instead. ``--trees 100000`` prints the times of exact searches of VPTree and
     BallTree in that many random points with few features. Needs tabulate. Rows of faiss are left out unless faiss-cpu
@@ -243,7 +243,7 @@ def read_misspellings(folder: Path, n_queries: int) -> Task:
 
 
 def our_searches(task: Task, n_examples: int, n_rounds: int, kinds: list[str]) -> Iterator[tuple[str, WordSearch]]:
-    """Yield our searches, which return positions and the number of distances computed."""
+    """Yield this package's searches, which return positions and the number of distances computed."""
     alphabet = sorted(set("".join(task.words + task.examples + task.queries)))
     some = np.random.default_rng(1).permutation(len(task.examples))[:n_examples]
     for name in kinds:

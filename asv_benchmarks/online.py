@@ -98,9 +98,9 @@ def cost_table(results: dict[str, ProgressiveResult]) -> str:
     argument("--json", type=Path, help="write all results to this file"),
 )
 def progressive(options: argparse.Namespace) -> None:
-    """Compare online learning, example by example: the classifier and linear one-against-all models, on one thread.
+    """Compare online learning of ``CMTClassifier`` and linear one-against-all models, on one thread.
 
-    ``shared/labelled_sets.py`` describes the sets and where they come from. The training examples come in random order,
+    ``shared/labelled_sets.py`` describes the data sets and their sources. The training examples come in random order,
     in batches of 1 % of the examples so far. Each batch is first predicted and then learned (progressive validation,
     section 4.1 of the paper).
 
@@ -258,7 +258,7 @@ def reward_row(name: str, examples: LabelledSet, n_trees: int, n_passes: int) ->
     argument("--passes", type=int, default=5),
 )
 def rewards(options: argparse.Namespace) -> None:
-    """Measure what trees learn from rewards alone: their error after passes of query, reward and update.
+    """Measure the error of trees after passes of query, reward and update.
 
     Expects the sets of ``shared/labelled_sets.py``. Examples are stored as memories. ``ContextualMemoryTree.learn``
     then queries each example, excluding its own memory, and rewards each memory found if it has the same label. Unseen

@@ -298,14 +298,14 @@ def _peak() -> float:
     argument("--only", default="", help="run only cases whose names contain this"),
 )
 def churn(options: argparse.Namespace) -> None:
-    """Measure whether estimators, bounded trees and their files stay small while memories come and go.
+    """Measure the memory use of estimators, bounded trees and their files under inserts and removals.
 
     Each step adds a memory and removes one. Classifiers never forget a label, so they learn an example of a known class
-    without storing it. As the steps go on, prints the size of the pickled object, and the growth of the peak memory of
-    the process since the first steps. POSIX only.
+    without storing it. Prints the size of the pickled object after several numbers of steps, and the growth of the
+    peak memory of the process since the first steps. POSIX only.
 
-    A router of sparse keys holds a weight for each feature that it has seen. So trees of sparse keys grow until their
-    oldest routers have seen all features: soon with ``--features 200``, slowly with 2,000.
+    A router for sparse keys has a weight for each feature that it has seen. Trees with sparse keys therefore grow until
+    their oldest routers have seen all features: soon with ``--features 200``, slowly with 2,000.
     """
     for name, make in cases(int(options.memories), int(options.features)).items():
         if options.only in name:
@@ -369,7 +369,7 @@ def resident_megabytes() -> float:
 
 
 def save_tree(path: Path, n: int, n_features: int) -> None:
-    """Write a tree of random keys to a file, and its answers to a few of them to another one."""
+    """Save a tree of random keys to a file, and its results for some queries to another file."""
     tree, rng = ContextualMemoryTree(n_reroutes=0, random_state=0), np.random.default_rng(0)
     blocks = []
     for first in tqdm(range(0, n, _BLOCK), unit_scale=_BLOCK, unit="memory"):
@@ -388,7 +388,7 @@ def save_tree(path: Path, n: int, n_features: int) -> None:
     argument("--features", type=int, default=1024),
 )
 def mapped(options: argparse.Namespace) -> None:
-    """Write a tree to a file of some gigabytes, map it in another process, and compare the answers."""
+    """Save a tree to a file of several gigabytes, map it into another process, and compare the results."""
     child = multiprocessing.get_context("spawn").Process(
         target=save_tree, args=(options.path, options.memories, options.features)
     )

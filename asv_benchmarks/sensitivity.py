@@ -15,8 +15,7 @@ file are not measured again, so the script can be stopped at any time. ``--print
 Constants are frozen into kernels at compile time. So each value of a constant that kernels read has a process of its
 own, which recompiles the kernels that depend on it and does not cache them; all other kernels come from Numba's cache.
 The values of all other constants share a process. ``shared/labelled_sets.py`` describes the folder of data. The splits
-are smaller than those of the comparisons: the script measures how much depends on a constant, not how good the
-estimators are.
+are smaller than in the comparisons, because the script measures sensitivity, not accuracy.
 """
 
 import shared.commands  # noqa: F401  # limits threads before libraries read the limit
@@ -100,7 +99,7 @@ def is_compiled(constant: Constant) -> bool:
 
 
 def compile_anew(constant: Constant) -> None:
-    """Keep kernels that read a constant from being loaded from Numba's cache or stored in it."""
+    """Exclude kernels that read a constant from Numba's cache."""
     from numba.core.caching import NullCache
 
     for function in _kernels_reading(constant):

@@ -91,7 +91,7 @@ def microseconds(store: Any, Q: np.ndarray, batch: int, repeats: int) -> float:
     argument("--data", help="gzip-compressed file of JSON lines with the field summary"),
 )
 def stores(options: argparse.Namespace) -> None:
-    """Measure the cost of shards: a store in memory against the same memories in 1, 2 and 4 shards on this machine.
+    """Compare a store in memory with the same memories in 1, 2 and 4 shards on this machine.
 
     Prints the microseconds per query in batches of several sizes (the median of the repeats), memories added per
     second, and the megabytes of an empty shard. Vectors are random, in clusters. First checks that exact searches of
@@ -105,7 +105,7 @@ def stores(options: argparse.Namespace) -> None:
     one = MemoryStore(random_state=0, n_threads=1)
     stores: dict[str, Any] = {"one store": one}
     rows: list[list[Any]] = [["one store", add_all(one, X), None]]
-    exact = one.query(Q[:_CHECKED], 11, target_recall=1.0)  # to find rows whose tenth and eleventh scores differ
+    exact = one.query(Q[:_CHECKED], 11, target_recall=1.0)  # k = 11 shows ties for the tenth place
     clear = exact.scores[:, 9] - exact.scores[:, 10] > _TIE
     exact = one.query(Q[:_CHECKED], 10, target_recall=1.0)
     for n_shards in options.shards:
@@ -114,7 +114,7 @@ def stores(options: argparse.Namespace) -> None:
         rows.append([f"{n_shards} shards", add_all(store, X), empty])
         found = store.query(Q[:_CHECKED], 10, target_recall=1.0)
         for keys, right in zip(found.keys[clear], exact.keys[clear], strict=True):
-            assert set(keys) == set(right)  # equal scores may come in another order
+            assert set(keys) == set(right)  # ties may have another order
         np.testing.assert_allclose(found.scores, exact.scores, rtol=1e-5, atol=1e-6)
         stores[rows[-1][0]] = store
     for row in rows:
@@ -149,7 +149,7 @@ def read_set(name: str, folder: Path | None) -> LabelledSet:
 
 
 def error_of(classifier: Any, data: LabelledSet) -> float:
-    """Return the share of the queries that are answered wrongly."""
+    """Return the share of wrong predictions."""
     return float(np.mean(classifier.predict(data.queries) != data.answers))
 
 
@@ -248,21 +248,21 @@ def evaluation(options: argparse.Namespace) -> None:
     print(f"{len(settings) * options.seeds} runs: {seconds_alone:.1f} s in one process, {seconds_on_ray:.1f} s on Ray")
 
 
-_BUSY = 0.6  # share of the time that the busiest part works
-_WARM_UP = 0.1  # share of the batches that is not counted
+_BUSY = 0.6  # utilisation of the busiest resource
+_WARM_UP = 0.1  # share of batches excluded from the results
 _RECALL_AT = 10
 
 
 class Costs(NamedTuple):
     """The costs of calls, in seconds."""
 
-    call: float  # of a shard, for any number of queries
-    query: float  # of a shard, for each query of a batch
-    send: float  # of a client, for each shard that it queries
+    call: float  # shard time per call
+    query: float  # shard time per query of a batch
+    send: float  # client time per called shard
     network: float  # round trip
     stragglers: float = 0.0  # share of the calls that are slow
-    least_slow: float = 5.0  # smallest factor by which a slow call takes longer
-    shape: float = 2.0  # of the Pareto distribution of this factor
+    least_slow: float = 5.0  # smallest slowdown factor of a slow call
+    shape: float = 2.0  # shape of the Pareto distribution of the factor
 
     def of_shard(self, batch: int) -> float:
         """Return the time of a shard for a batch, without stragglers."""
@@ -281,7 +281,7 @@ class Cluster(NamedTuple):
     n_copies: int
     n_asked: int  # number of shards that each batch queries
     n_clients: int
-    least_loaded: bool = True  # whether queries go to the copy that is free first, or to a random one
+    least_loaded: bool = True  # True: query the copy that is free first; False: a random copy
 
 
 def fitted(measured: dict[int, float], two_shards: float, n_measured: float, n: float) -> tuple[float, float, float]:
@@ -317,7 +317,7 @@ def answer_seconds(
     draws : numpy.random.Generator
         Chooses shards and, unless the least loaded copies are queried, copies.
     services : ndarray of float, shape (n, n_asked)
-        How long each queried shard works on each batch.
+        Service time of each queried shard for each batch.
     """
     clients = np.zeros(cluster.n_clients)  # when each client is free
     free = np.zeros((cluster.n_shards, cluster.n_copies))  # when each copy is free
@@ -392,7 +392,7 @@ def gigabytes(n_memories: float, given: argparse.Namespace) -> float:
 
 
 def sizing_rows(given: argparse.Namespace) -> list[list[object]]:
-    """Return the rows of the table of sizes: the fewest machines of a given memory size, of which 80 % is used."""
+    """Return the rows of the table of sizes: the smallest number of machines if 80 % of their memory is used."""
     rows: list[list[object]] = []
     batch = max(given.batches)
     for n in given.sizes:
@@ -435,19 +435,19 @@ def pairs(text: str) -> tuple[int, float]:
 def simulate(options: argparse.Namespace) -> None:
     """Simulate a sharded store on many machines: memory, queries per second, and response times.
 
-    Queries arrive at random (a Poisson process), in batches of a fixed size. One of the clients sends a batch to one
-    shard after the other, and each shard costs it some time. One copy of each shard, the shard itself or a replica,
-    answers; batches queue at each copy. A batch is finished when its last shard has answered. The costs are those that
-    ``stores`` prints: ``--measured`` gives microseconds per query by batch size with one shard, and ``--two-shards``
-    gives those of a single query with two shards, which is the client's cost of a further shard. The time per query is
-    assumed to grow with the logarithm of the memories of a shard. Some calls are slow (``--stragglers``): their time is
-    multiplied by a Pareto-distributed factor.
+    Batches of a fixed size arrive at random (a Poisson process). A client sends a batch to the shards one by one, which
+    takes some time per shard. One copy of each shard, the shard itself or a replica, answers; batches queue at each
+    copy. A batch is complete when its last shard has answered. The costs come from the output of ``stores``:
+    ``--measured`` gives microseconds per query by batch size with one shard, and ``--two-shards`` those of a single
+    query with two shards, which determine the client's cost per shard. The time per query grows with the logarithm of
+    the number of memories in a shard. Some calls are slow (``--stragglers``): a Pareto-distributed factor multiplies
+    their time.
 
-    Prints, for several numbers of copies and of shards queried, the gigabytes per machine, queries per second when the
-    busiest part is 60 % busy, and the median and the 99th percentile of the response times. Then prints the recall when
-    only the shards with the nearest centres are queried, measured on a small case, and a table of sizes from a laptop
-    to a cluster. The simulation ignores batches of different sizes, changes, failures, and network time other than
-    ``--network``. Needs tabulate.
+    Prints the gigabytes per machine, the queries per second when the busiest resource is in use 60 % of the time, and
+    the median and 99th percentile of the response times, for several numbers of copies and of queried shards. Then
+    prints the recall if only the shards with the nearest centres are queried, measured on a small case, and a table of
+    sizes from a laptop to a cluster. The simulation ignores mixed batch sizes, changes, failures, and network time
+    other than ``--network``. Needs tabulate.
     """
     options.measured = dict(options.measured)
     print(f"{options.memories:,.0f} memories on {options.machines} machines, {options.stragglers:.0%} stragglers")

@@ -72,7 +72,7 @@ def compare_searches(name: str, data: Vectors) -> None:
 
 
 def searches(store: MemoryStore, graph: Any, lists: Any, data: Vectors) -> Iterator[tuple[str, float, float, float]]:
-    """Yield the name of each search, its recall, and the times of queries in a batch and one by one."""
+    """Yield the name and recall of each search, and microseconds per query in a batch and for single rows."""
     true, seconds = timed(lambda: store.query(data.asked, K, target_recall=1.0).keys)
     yield "store, exact", 1.0, 1e6 * seconds / len(true), float("nan")
     some = data.asked[:200]
@@ -150,7 +150,7 @@ def compare_sparse(folder: Path, n: int) -> None:
     scores, true = np.empty(0), np.empty(0, np.int64)
 
     def score(found: np.ndarray) -> np.ndarray:
-        """Return the scores of the results for each row. Of memories with equal scores any counts."""
+        """Return the scores of the results for each row; memories with equal scores are interchangeable."""
         row = np.repeat(np.arange(asked.shape[0]), K)
         return np.asarray(asked[row].multiply(keys[found.reshape(-1)]).sum(axis=1)).reshape(found.shape)
 
@@ -349,8 +349,8 @@ def compare(options: argparse.Namespace) -> None:
     - Single: changes of one vector at a time.
     - Rewards: package summaries and captions of pictures; 2,000 queries are rewarded, and others are measured.
 
-    Times are microseconds of CPU time per query of a batch, on one thread. Needs tabulate. Rows of hnswlib and faiss
-    are left out unless these are installed.
+    Times are microseconds of CPU time per query of a batch, on one thread. Needs tabulate; hnswlib and faiss are
+    optional.
     """
     parts = options.parts or list(PARTS)
     if "recall" in parts:
@@ -371,7 +371,7 @@ def compare(options: argparse.Namespace) -> None:
 
 
 def seconds_a_key(store: MemoryStore, n: int) -> tuple[float, float]:
-    """Return the seconds to look up the key of a memory in the database, and per key when all are read at once."""
+    """Return the seconds to look up one key in the database, and the seconds per key to read all keys at once."""
     records, ids = store._contents.records, np.random.default_rng(0).permutation(n)[: 100 * K].reshape(-1, 1, K)
     begun = perf_counter()
     for some in ids:
@@ -441,12 +441,12 @@ N_THREADS = 1, 2, 8, 32
 def asked_and_changed(
     ask: Callable[[int], Any], n_threads: int, change: Callable[[int], Any] | None, seconds: float
 ) -> list[float]:
-    """Return queries per second of some threads, changes per second of another thread, and quantiles of their times."""
+    """Return the queries per second of reader threads, the changes per second of a writer, and latency quantiles."""
     times: list[list[float]] = [[] for _ in range(n_threads + 1)]
     together, end = threading.Barrier(n_threads + 2), [0.0]
 
     def work(own: list[float], order: np.ndarray, do: Callable[[int], Any] | None) -> None:
-        together.wait()  # some threads may otherwise start only after all others have finished
+        together.wait()  # start all threads at the same time
         i = 0
         while do is not None and perf_counter() < end[0]:
             begun = perf_counter()
@@ -483,9 +483,9 @@ def asked_and_changed(
 def threads(options: argparse.Namespace) -> None:
     """Compare queries from several threads with hnswlib's, alone and while another thread changes the store.
 
-    Makes single queries of clustered vectors from 1 to 32 threads at once: alone, while a thread replaces vectors, and
-    while a thread replaces vectors in or adds vectors to a store in a folder, which grows and takes snapshots. Also
-    measures the changes alone. Times are wall times. Rows of hnswlib are left out unless it is installed.
+    Queries clustered vectors from 1 to 32 threads, one row per call: without changes, while another thread replaces
+    vectors in memory, and while another thread replaces or adds vectors in a folder. Also measures changes without
+    queries. Times are wall times. Rows of hnswlib are omitted unless it is installed.
     """
     n, n_features, seconds = options.n, options.features, options.seconds
     data, others = clustered(n, n_features), clustered(n, n_features, seed=1).stored
@@ -581,9 +581,9 @@ def first(options: argparse.Namespace) -> None:
     argument("--sets", nargs="+", default=["clusters", "low rank", "pictures", "texts"]),
 )
 def rivals(options: argparse.Namespace) -> None:
-    """Compare the time that a recall takes with the product in NumPy, faiss, hnswlib, ScaNN and SVS, on one thread.
+    """Compare the time to reach a recall with a NumPy product, faiss, hnswlib, ScaNN and SVS, on one thread.
 
-    Of each library the fastest setting that was tried is shown, for a batch of 1,000 rows and for single rows.
+    For each library, prints the fastest of several settings, for a batch of 1,000 rows and for single rows.
     """
     n, d = options.n, options.features
     sets = {
@@ -657,8 +657,8 @@ N_TIMED, N_REPEATED = 200, 20  # queries of a batch, and repetitions
 def filters(options: argparse.Namespace) -> None:
     """Compare filtered queries with NumPy and with faiss's ID selectors: recall at 10, in a batch and single.
 
-    NumPy copies the candidates and multiplies them; "at hand" multiplies a copy made before. faiss scans 16 lists of an
-    IVF index, or all vectors, with ``IDSelectorBitmap``. Times are microseconds of CPU time per query, the first
+    NumPy copies the candidates and computes a product; "at hand" uses a copy made in advance. faiss scans 16 lists of
+    an IVF index, or all vectors, with ``IDSelectorBitmap``. Times are microseconds of CPU time per query, the first
     quartile of repetitions in turns. Rows of faiss are left out unless it is installed.
     """
     data, rng = clustered(options.n, options.features), np.random.default_rng(1)
@@ -707,18 +707,19 @@ def one_by_one(search: Callable[[np.ndarray], Any], asked: np.ndarray) -> None:
 
 
 def quartiles(works: Mapping[str, Callable[[], Any]], n: int) -> dict[str, float]:
-    """Return the first quartile of the microseconds of each function for one of ``n`` queries, run in turns."""
+    """Return the microseconds per query of each function, which makes ``n`` queries: the first quartile over rounds."""
     times: dict[str, list[float]] = {name: [] for name in works}
     for i in range(N_REPEATED + 2):
         for name, work in works.items():
+            work()  # fills the processor's caches
             seconds = timed(work)[1]
-            if i >= 2:  # the first compile
+            if i >= 2:  # the first calls compile
                 times[name].append(seconds)
     return {name: 1e6 * float(np.quantile(spent, 0.25)) / n for name, spent in times.items()}
 
 
 def best_of_gathered(asked: np.ndarray, stored: np.ndarray, chosen: Any) -> Any:
-    """Return the positions of the best of some rows for each query, by a product with a copy of these rows."""
+    """Return the positions of the best of the chosen rows for each query, by a product with a copy of these rows."""
     scores = asked @ stored[chosen].T
     best = np.argpartition(-scores, K - 1, axis=1)[:, :K]
     order = np.argsort(-np.take_along_axis(scores, best, axis=1), axis=1, kind="stable")

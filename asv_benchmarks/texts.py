@@ -184,9 +184,9 @@ def self_consistency(tree: ContextualMemoryTree, X: Any) -> float:
     argument("--seed", type=int, default=0),
 )
 def trees(options: argparse.Namespace) -> None:
-    """Measure retrieval of texts by other wordings: error, self-consistency, time and memory.
+    """Measure retrieval of texts by paraphrases: error, self-consistency, time and memory.
 
-    Every text is a memory and a class of its own; the queries say the same in other words. The data is a file of JSON
+    Every text is a memory and a separate class; the queries are paraphrases. The data is a file of JSON
     lines (plain or gzip), each with a ``text`` that holds several versions, such as a verse in several translations::
 
         {"text": {"KJV": "In the beginning God created ...", "ASV": "In the beginning God created ..."}}
@@ -251,7 +251,7 @@ N_QUERIES, N_FOUND, N_LEAVES = 2000, 20, 64
 
 
 class Task(NamedTuple):
-    """Texts to store with their values; queries with their right values. The queries to measure come first."""
+    """Texts to store with their values, and queries with their right values; the test queries come first."""
 
     stored: list[str]
     values: np.ndarray
@@ -274,7 +274,7 @@ def flickr(folder: Path) -> Task:
 
 
 def entities(folder: Path, name: str) -> Task:
-    """Return the records of one table, and those of another that have a match; the first match counts."""
+    """Return the records of one table as texts, and the matching records of the other table as queries."""
     records = read_lines(folder / f"entitymatch/{name}.records.jsonl.gz")
     texts = {
         line["id"]: " ".join(str(value) for field, value in line.items() if field not in ("id", "table"))
@@ -555,7 +555,7 @@ FOREIGN = {
 
 @commands.add(argument("folder", type=Path, help="clinc150"), argument("--shots", type=int, default=5))
 def languages(options: argparse.Namespace) -> None:
-    """Classify texts in other languages than the one that was taught, with ``encoder="use"``. Needs tabulate."""
+    """Classify texts in languages that are not in the training data, with ``encoder="use"``. Needs tabulate."""
     data = taught(options.folder).shots(options.shots, 0)
     fitted = TextClassifier("use", random_state=0).fit(data.texts, data.labels)
     best, chances = fitted.top_classes(list(FOREIGN), 1)

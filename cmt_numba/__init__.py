@@ -33,8 +33,8 @@ __all__ = [
     "warmup",
 ]
 
-# Modules that are slow to import (numba, scikit-learn) or seldom needed (SQLite) are imported on first use. So the
-# command line starts at once, and an interrupt during an import leaves no traceback.
+# Names whose modules are slow to import (Numba, scikit-learn) or rarely needed (SQLite) are imported on first use. The
+# command line therefore starts immediately, and an interrupt during a later import leaves no traceback.
 _IMPORTED_WHEN_USED = {
     "CMTClassifier": "estimators",
     "CMTMultilabelClassifier": "estimators",

@@ -1,4 +1,4 @@
-"""``python -m cmt_numba`` is the command ``cmt-numba``."""
+"""Run the command ``cmt-numba`` with ``python -m cmt_numba``."""
 
 from .cli import main
 

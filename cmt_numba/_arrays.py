@@ -1,4 +1,4 @@
-"""Conversions of array-likes that need no kernels, so that reading files does not import Numba."""
+"""Conversions of array-likes for modules that must not import Numba."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ def unmasked(name: str, value: Any) -> Any:
     Raises
     ------
     ValueError
-        If it has masked entries: the values below the mask would be taken for real.
+        If an entry is masked. NumPy would silently use the value under the mask.
     """
     if type(value) is not np.ndarray and np.ma.is_masked(value):
         raise ValueError(f"{name} must not have masked entries: fill them in or remove them")
@@ -19,9 +19,10 @@ def unmasked(name: str, value: Any) -> Any:
 
 
 def label_array(name: str, labels: Any) -> np.ndarray:
-    """Return labels as an array without changing any.
+    """Return labels as an array that preserves every label.
 
-    NumPy's string arrays drop trailing NUL characters, so lists with such strings become arrays of objects.
+    NumPy's string arrays drop trailing NUL characters. Lists that contain strings with trailing NULs therefore become
+    arrays of objects.
     """
     array = np.asarray(unmasked(name, labels))
     if array.dtype.kind == "U" and not hasattr(labels, "dtype"):

@@ -1,4 +1,4 @@
-"""Values as text for people, on the terminal and in reports, and warnings."""
+"""Formatting of values for the terminal and for reports, and warnings."""
 
 import sys
 import warnings
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def format_value(value: Any) -> str:
-    """Return a value as text for display."""
+    """Format a value for display."""
     if isinstance(value, bool) or value is None:
         return {True: "yes", False: "no", None: "-"}[value]
     if isinstance(value, int):
@@ -16,7 +16,7 @@ def format_value(value: Any) -> str:
 
 
 def warn(message: str, category: type[Warning]) -> None:
-    """Warn at the line that called the package."""
+    """Issue a warning that points to the line of the user's code that called the package."""
     package, level = __name__.split(".")[0], 1
     frame: FrameType | None = sys._getframe()
     while frame is not None and frame.f_globals.get("__name__", "").split(".")[0] == package:

@@ -1,6 +1,6 @@
-"""Checks and conversions of arguments.
+"""Validation and conversion of arguments.
 
-Kernels have no bounds checks, so every array passes through these functions first.
+Kernels have no bounds checks, so every array must pass these functions first.
 """
 
 from collections.abc import Callable
@@ -30,12 +30,13 @@ from ._forest import (
 )
 
 MOST_WANTED = 1_000_000
-"""Maximum number of memories or labels per query, unless more are stored: the answer has room for all of them."""
+"""Maximum ``k`` of a query, unless more memories or labels are stored. The limit bounds the size of the results."""
 
 MOST_REROUTES = 10_000
-"""Maximum number of reroutes for each inserted memory. They are part of its step, for which readers wait."""
+"""Maximum number of reroutes after each insert. They belong to the same step, and readers wait for it."""
 
 MOST_PASSES = 10_000
+"""Maximum number of passes over examples."""
 
 MOST_COMPONENTS = 2**16
 
@@ -49,18 +50,18 @@ _EMPTY_INDICES = np.empty(0, np.int32)
 _INTEGERS = (int, np.integer)
 _REALS = (int, float, np.integer, np.floating)
 
-_SCALED_ROWS_WORTH_A_THREAD = 4096  # scaling fewer takes less time than starting a thread
+_SCALED_ROWS_WORTH_A_THREAD = 4096  # scaling fewer rows takes less time than starting a thread
 
 
 def check_rows(X: Any, *, sparse: bool | None = None, n_features: int | None = None, n_threads: int = 1) -> Rows:
-    """Return keys or queries as unit-length float32 rows.
+    """Convert keys or queries to unit-length float32 rows.
 
     Parameters
     ----------
     X : array-like or scipy.sparse matrix or array, shape (n_rows, n_features)
         Real numbers.
     sparse : bool, optional
-        Whether to return sparse rows; by default as ``X`` is.
+        Whether to return sparse rows; by default the rows have the form of ``X``.
     n_features : int, optional
         The required width.
     n_threads : int, default 1
@@ -69,10 +70,10 @@ def check_rows(X: Any, *, sparse: bool | None = None, n_features: int | None = N
     Raises
     ------
     TypeError
-        If ``X`` does not hold real numbers.
+        If ``X`` does not contain real numbers.
     ValueError
-        If ``X`` does not have two dimensions, is empty, has the wrong width, holds NaN, infinity or a value too large
-        for float32, or is a sparse matrix with invalid indices.
+        If ``X`` does not have two dimensions, is empty, has the wrong width, contains NaN, infinity or a value too
+        large for float32, or is a sparse matrix with invalid indices.
     """
     form = _form_of(X, n_features)
     if form != INVALID_CELLS:
@@ -89,15 +90,15 @@ def check_rows(X: Any, *, sparse: bool | None = None, n_features: int | None = N
 
 
 def is_plain(X: Any, n_features: int | None = None) -> bool:
-    """Return whether rows need no conversion by NumPy or SciPy, so that :func:`check_rows` suffices.
+    """Return whether rows need no conversion by NumPy or SciPy before :func:`check_rows`.
 
-    It takes about a microsecond. Rows for which it returns False may be valid: the full checks convert or refuse them.
+    Plain rows are C-contiguous arrays, or valid CSR matrices with int32 indices, of float32 or float64 with at least
+    one row. The check takes about a microsecond. Other rows may also be valid; the full checks convert or reject them.
 
     Parameters
     ----------
     X : Any
-        Plain are C-contiguous arrays and valid CSR matrices with int32 indices, of float32 or float64, with at least
-        one row.
+        The rows.
     n_features : int, optional
         The required width.
     """
@@ -105,7 +106,7 @@ def is_plain(X: Any, n_features: int | None = None) -> bool:
 
 
 def _form_of(X: Any, n_features: int | None) -> int:
-    """Return the form of plain rows as :func:`check_cells` does, or ``INVALID_CELLS`` for other rows."""
+    """Return SORTED_CELLS or UNSORTED_CELLS for plain rows, and INVALID_CELLS for other rows."""
     kind = type(X)
     if kind is not np.ndarray and kind not in _CSR:
         return INVALID_CELLS
@@ -142,12 +143,12 @@ def unit_rows(X: Any, *, sparse: bool | None = None, n_threads: int = 1) -> Rows
 
 
 def check_matrix(X: Any, *, n_features: int | None = None) -> Any:
-    """Return keys or queries as a float32 array, or in canonical CSR form if they are sparse.
+    """Convert keys or queries to a float32 array or, if they are sparse, to a canonical CSR array.
 
     Raises
     ------
     TypeError, ValueError
-        As for :func:`check_rows`, but values that are not finite are accepted.
+        If :func:`check_rows` would raise, except for values that are not finite.
     """
     if type(X) is np.ndarray and is_plain(X, n_features):
         return _as_float32(X)
@@ -179,12 +180,12 @@ def check_matrix(X: Any, *, n_features: int | None = None) -> Any:
 
 
 def sound(X: Any) -> Any:
-    """Return ``X`` unchanged or, if it is sparse, in CSR form with valid indices.
+    """Return a sparse ``X`` as a CSR array with valid indices, and any other ``X`` unchanged.
 
     Raises
     ------
     ValueError
-        If it is a masked array, or a sparse matrix with invalid indices.
+        If ``X`` has masked entries or is a sparse matrix with invalid indices.
     """
     unmasked("X", X)
     return _as_csr(X) if scipy.sparse.issparse(X) else X
@@ -206,25 +207,25 @@ def _sparse_rows(values: np.ndarray, indices: np.ndarray, offsets: np.ndarray, w
 
 
 def _as_csr(X: Any) -> scipy.sparse.csr_array:
-    """Return a sparse matrix of any format as CSR, refusing invalid indices.
+    """Convert a sparse matrix of any format to CSR. Raises ValueError if an index is invalid.
 
-    SciPy checks indices only on request. Converting or using invalid ones could go out of bounds.
+    SciPy checks indices only on request, and out-of-range indices could make it access invalid memory.
     """
     try:
         checked = X.format in ("csr", "csc", "bsr")
         if checked:
             if X.indices.dtype.kind != "i" or X.indptr.dtype.kind != "i":
                 raise ValueError("its indices must be signed integers")
-            X = type(X)(X)  # the check may modify the matrix
+            X = type(X)(X)  # check_format may modify its matrix
             X.check_format(full_check=True)
         elif X.format == "coo":
-            X = scipy.sparse.coo_array((X.data, X.coords), X.shape)  # checks
+            X = scipy.sparse.coo_array((X.data, X.coords), X.shape)  # the constructor checks the indices
         elif X.format == "dia":
-            X = scipy.sparse.dia_array((X.data, X.offsets), X.shape)  # checks
+            X = scipy.sparse.dia_array((X.data, X.offsets), X.shape)  # the constructor checks the offsets
         elif X.format == "lil" and list(map(len, X.rows)) != list(map(len, X.data)):
             raise ValueError("each row must have as many values as indices")
         if X.format != "lil" and X.dtype.kind in "iub":
-            X = X.astype(np.float64)  # SciPy sums duplicates in their own type, which may overflow
+            X = X.astype(np.float64)  # sums of duplicates could overflow the integer type
         X = scipy.sparse.csr_array(X)
         if not checked:
             X.check_format(full_check=True)
@@ -241,7 +242,7 @@ def _as_float32(values: np.ndarray) -> np.ndarray:
 
 
 def _for_kernels(array: Any, dtype: type) -> np.ndarray:
-    """Return the array in the memory layout that kernels are compiled for."""
+    """Return an array as C-contiguous and writeable, the form that kernels are compiled for."""
     ready: np.ndarray = np.asarray(array, dtype=dtype, order="C")
     return ready if ready.flags.writeable else ready.copy()
 
@@ -263,7 +264,7 @@ def _normalized(values: np.ndarray, indices: np.ndarray, offsets: np.ndarray, n_
 
 
 def _refuse_row(row: int, values: np.ndarray, indices: np.ndarray) -> NoReturn:
-    """Raise ValueError for a row whose values are not finite. ``indices`` are empty if it is dense."""
+    """Raise ValueError for a row with a value that is not finite. A dense row has empty ``indices``."""
     missing = np.flatnonzero(np.isnan(values))
     if missing.size > 0:
         column = missing[0] if indices.size == 0 else indices[missing[0]]
@@ -275,14 +276,14 @@ def _refuse_row(row: int, values: np.ndarray, indices: np.ndarray) -> NoReturn:
 
 
 def check_ids(ids: Any) -> np.ndarray:
-    """Return memory ids as an int64 array of one dimension.
+    """Return distinct memory ids as a one-dimensional int64 array.
 
     Raises
     ------
     TypeError
-        If they are not integers.
+        If the ids are not integers.
     ValueError
-        If they have more than one dimension, are empty, or are not distinct.
+        If the ids have more than one dimension, are empty, or are not distinct.
     """
     given = _as_ids(ids)
     if given.size > 1:
@@ -293,27 +294,27 @@ def check_ids(ids: Any) -> np.ndarray:
 
 
 def check_memory_ids(ids: Any, n_rows: int) -> np.ndarray:
-    """Return one memory id for each of ``n_rows`` rows, as int64. Raises TypeError or ValueError for other ids."""
+    """Return memory ids, one for each of ``n_rows`` rows, as int64. Raises TypeError or ValueError."""
     given = _as_ids(ids)
     check_entries("ids", given.size, n_rows)
     return given
 
 
 def check_entries(name: str, n_found: int, n_rows: int, of: str = "rows of X") -> None:
-    """Raise ValueError unless an argument has one entry for each row."""
+    """Raise ValueError unless ``n_found``, the length of the argument ``name``, equals ``n_rows``."""
     if n_found != n_rows:
         raise ValueError(f"{name} must have one entry for each of the {n_rows} {of}, got {n_found}")
 
 
 def check_range(name: str, values: np.ndarray, least: float, most: float) -> None:
-    """Raise ValueError unless all numbers are in a range."""
-    inside = (values >= least) & (values <= most)  # NaN compares false
+    """Raise ValueError unless all numbers are between ``least`` and ``most``."""
+    inside = (values >= least) & (values <= most)  # false for NaN
     if not inside.all():
         raise ValueError(f"{name} must be between {least} and {most}, got {values[~inside][0]}")
 
 
 def check_groups(groups: Any, n: int) -> np.ndarray:
-    """Return one group number for each of ``n`` ids, as int64. Raises TypeError or ValueError for other groups."""
+    """Return group numbers, one for each of ``n`` ids, as int64. Raises TypeError or ValueError."""
     given = _as_ids(groups, "groups")
     check_entries("groups", given.size, n, "ids")
     return given
@@ -343,19 +344,19 @@ def check_known(ids: np.ndarray, slots: np.ndarray, name: str = "ids") -> None:
 
 
 class Among(NamedTuple):
-    """The memories that a query may return."""
+    """The memories that a filter passes."""
 
     ids: np.ndarray  # int64
-    may_have_gone: bool  # whether ids may be missing: allowed for a mask, but not for listed ids
+    may_have_gone: bool  # whether to ignore ids that are not stored: true for a mask, false for listed ids
 
 
 def check_among(among: Any) -> Among:
-    """Return the memories that ``among`` lists by id or selects by a mask.
+    """Return the filter for an argument ``among``, which is an array of ids or a boolean mask.
 
     Raises
     ------
     TypeError, ValueError
-        If it is neither a list of ids nor a mask.
+        If ``among`` is neither ids nor a mask.
     """
     given = _as_array("among", among)
     if given.ndim != 1:
@@ -370,14 +371,14 @@ def check_among(among: Any) -> Among:
 
 
 def check_rewards(rewards: Any, ids: np.ndarray) -> np.ndarray:
-    """Return rewards as float32, with a column for each of the first memories of a row.
+    """Return rewards as float32 of shape (n, 1) or, if every hit has a reward, (n, k).
 
     Raises
     ------
     TypeError
-        If they are not real numbers.
+        If the rewards are not real numbers.
     ValueError
-        If their shape does not fit the hits, or one is NaN or outside [0, 1].
+        If the shape does not match ``ids``, or if a reward is NaN or outside [0, 1].
     """
     rewards = _as_array("rewards", rewards)
     if rewards.dtype.kind not in "fiub":
@@ -389,14 +390,14 @@ def check_rewards(rewards: Any, ids: np.ndarray) -> np.ndarray:
 
 
 def check_hits(hits: Any, n_rows: int, state: State | None) -> Hits:
-    """Return validated answers of a query for ``n_rows`` rows.
+    """Return validated hits of a query of ``n_rows`` rows.
 
     Raises
     ------
     TypeError
-        If they are not ``Hits``.
+        If ``hits`` is not a ``Hits`` object.
     ValueError
-        If they have another number of rows, or an exploration that no query of the forest could return.
+        If ``hits`` has a different number of rows, or an exploration that no query of the forest can return.
     """
     if not isinstance(hits, Hits) or not isinstance(hits.exploration, Exploration):
         raise TypeError(f"hits must be the return value of query, got {type(hits).__name__}")
@@ -423,7 +424,7 @@ def check_hits(hits: Any, n_rows: int, state: State | None) -> Hits:
 
 
 def _are_as_returned(hits: Hits, n_rows: int) -> bool:
-    """Return whether all arrays have the form of a query's result for ``n_rows`` rows and need no conversion."""
+    """Return whether all arrays have the dtypes and shapes of a query's result for ``n_rows`` rows."""
     ids, shape = hits.ids, (n_rows,)
     if type(ids) is not np.ndarray or ids.ndim != 2 or ids.shape[0] != n_rows or ids.shape[1] == 0:
         return False
@@ -435,7 +436,7 @@ def _are_as_returned(hits: Hits, n_rows: int) -> bool:
 
 
 def _as_integers(name: str, values: Any, dtype: type) -> np.ndarray:
-    """Return an array of integers of a type. Whole floats are accepted: tables with gaps contain them."""
+    """Return an array of integers of ``dtype``. Whole floats are valid, because tables with gaps contain them."""
     given = _as_array(name, values)
     if given.dtype == dtype:
         return _for_kernels(given, dtype)
@@ -466,7 +467,7 @@ def _as_array(name: str, values: Any) -> np.ndarray:
 
 
 def _could_be(state: State, exploration: Exploration) -> bool:
-    """Return whether a query could have returned this exploration. Kernels use its fields as indices."""
+    """Return whether a query of the forest can return this exploration, whose fields kernels use as indices."""
     tree, node = exploration.tree, exploration.node
     if not ((~tree).any() or (~node).any()):  # NONE everywhere
         return True
@@ -483,7 +484,7 @@ def _could_be(state: State, exploration: Exploration) -> bool:
 
 
 def check_integer(name: str, value: Any, least: int, most: int = 2**31 - 1) -> int:
-    """Return an integer argument, or raise TypeError or ValueError."""
+    """Return an integer argument between ``least`` and ``most``. Raises TypeError or ValueError."""
     if not isinstance(value, _INTEGERS) or isinstance(value, bool):
         raise TypeError(f"{name} must be an integer, got {value!r}")
     if not least <= value <= most:
@@ -492,17 +493,17 @@ def check_integer(name: str, value: Any, least: int, most: int = 2**31 - 1) -> i
 
 
 def check_wanted(name: str, value: Any, n_stored: int) -> int:
-    """Return the requested number of memories or labels per row."""
+    """Return an argument such as ``k``, the number of memories or labels to return per row."""
     return check_integer(name, value, 1, max(MOST_WANTED, n_stored))
 
 
 def check_passes(name: str, value: Any, least: int) -> int:
-    """Return a number of passes over examples."""
+    """Return an argument such as ``n_passes``, a number of passes over examples."""
     return check_integer(name, value, least, MOST_PASSES)
 
 
 def check_real(name: str, value: Any, least: float, most: float, *, above: bool = False) -> float:
-    """Return a real argument from ``least`` to ``most``; with ``above``, greater than ``least``."""
+    """Return a real argument between ``least`` and ``most``; with ``above``, excluding ``least``."""
     if not isinstance(value, _REALS) or isinstance(value, bool):
         raise TypeError(f"{name} must be a real number, got {value!r}")
     if not least <= value <= most or (above and value == least) or not np.isfinite(value):
@@ -512,21 +513,21 @@ def check_real(name: str, value: Any, least: float, most: float, *, above: bool 
 
 
 def check_choice(name: str, value: Any, choices: tuple[str, ...]) -> int:
-    """Return the position of a named choice."""
+    """Return the position of a string argument in ``choices``."""
     if not isinstance(value, str) or value not in choices:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
     return choices.index(value)
 
 
 class Constraint(Protocol):
-    """The values that an option may have. Its string is their type, as in docstrings."""
+    """The valid values of an option. ``str`` returns their type in numpydoc notation."""
 
     def check(self, name: str, value: Any) -> Any:
-        """Return the value of the option ``name``, or raise TypeError or ValueError."""
+        """Return the value of the option ``name``. Raises TypeError or ValueError if it is invalid."""
 
 
 def check_parameters(owner: Any, constraints: dict[str, Constraint]) -> None:
-    """Check the constrained attributes of an object."""
+    """Check the attributes of ``owner`` that have constraints. Raises TypeError or ValueError."""
     for name, constraint in constraints.items():
         constraint.check(name, getattr(owner, name))
 
@@ -546,7 +547,7 @@ class Integer(NamedTuple):
 
 
 class Real(NamedTuple):
-    """Real numbers from ``least`` to ``most``; with ``above``, greater than ``least``."""
+    """Real numbers from ``least`` to ``most``; with ``above``, excluding ``least``."""
 
     least: float
     most: float
@@ -587,7 +588,7 @@ class Flag(NamedTuple):
 
 
 class Optional(NamedTuple):
-    """None, or a value that another constraint allows."""
+    """None, and the values that another constraint allows."""
 
     other: Constraint
 
@@ -600,7 +601,7 @@ class Optional(NamedTuple):
 
 
 class Checked(NamedTuple):
-    """The values that a function accepts without an error."""
+    """The values for which a function raises no exception."""
 
     function: Callable[[Any], Any]
     type: str
@@ -615,14 +616,14 @@ class Checked(NamedTuple):
 
 
 def check_jobs(n_jobs: Any) -> int | None:
-    """Return the number of threads for scikit-learn's ``n_jobs``; None means as many as Numba uses."""
+    """Convert scikit-learn's ``n_jobs`` to a number of threads, or to None for Numba's number of threads."""
     if n_jobs is None:
         return 1
     return None if n_jobs == -1 else check_integer("n_jobs", n_jobs, 1)
 
 
 def check_seed(random_state: Any) -> np.random.SeedSequence:
-    """Return the seed sequence of a ``random_state``: None, a non-negative integer or a numpy SeedSequence."""
+    """Convert ``random_state``, which is None, a non-negative integer or a NumPy SeedSequence, to a SeedSequence."""
     if isinstance(random_state, np.random.SeedSequence):
         return random_state
     if random_state is None:

@@ -11,40 +11,40 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Any
 
 KINDS = ("tree", "store", "classifier", "multilabel", "retriever", "bandit", "text", "sequences")
-"""Kinds of objects that have kernels."""
+"""Kinds of objects that :func:`warmup` can compile kernels for."""
 
 _FORMS = ("dense", "sparse")
-_FEW = 60  # rows; enough to split leaves and to train
+_FEW = 60  # number of rows, enough to split leaves and to train
 _PACKAGE_FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
 def warmup(kinds: Iterable[str] = KINDS, *, n_jobs: int | None = None, progress: bool | None = None) -> None:
-    """Compile kernels now, so that later processes need not wait.
+    """Compile kernels ahead of time, for example while building a container image.
 
-    The first call of each method compiles what it needs and keeps it on disk, in the folder that the environment
-    variable ``NUMBA_CACHE_DIR`` names, by default beside the package or, if this cannot be written, in the user's
-    folder for caches. This makes all these calls with a few rows, dense and sparse ones. It is for the build of an
-    image whose processes run as the same user, on the same kind of processor. Machine code from a platform wheel, which
-    serves many processors, gives way to what is compiled here.
+    Without ``warmup``, the first call of each method compiles its kernels and saves them on disk. The folder is
+    ``NUMBA_CACHE_DIR``, by default the package's ``__pycache__`` folders or, if these are not writable, the user's
+    cache folder. ``warmup`` makes these calls with a few dense and sparse rows. Later processes load the saved kernels
+    if they run as the same user on the same type of processor. The saved kernels take precedence over kernels from a
+    platform wheel, which are compiled for a baseline processor.
 
     Parameters
     ----------
     kinds : iterable of str, default all
-        What to compile for: "tree" (:class:`ContextualMemoryTree`), "store" (:class:`MemoryStore`), "classifier"
-        (:class:`CMTClassifier`), "multilabel" (:class:`CMTMultilabelClassifier`), "retriever"
-        (:class:`CMTRetriever`), "bandit" (:mod:`cmt_numba.bandits`), "text" (:class:`SubwordVectors` and
+        The kinds of objects to compile kernels for: "tree" (:class:`ContextualMemoryTree`), "store"
+        (:class:`MemoryStore`), "classifier" (:class:`CMTClassifier`), "multilabel" (:class:`CMTMultilabelClassifier`),
+        "retriever" (:class:`CMTRetriever`), "bandit" (:mod:`cmt_numba.bandits`), "text" (:class:`SubwordVectors` and
         :class:`FastTextClassifier`), "sequences" (:mod:`cmt_numba.sequences`).
     n_jobs : int, optional
-        Processes at a time; by default as many as there are processors.
+        Number of parallel processes; by default the number of processors.
     progress : bool, optional
         Whether to show a progress bar on standard error; by default only on a terminal.
 
     Raises
     ------
     ValueError
-        If there is no such kind, ``n_jobs`` is not positive, or what is compiled would not be kept.
+        If a kind is unknown, if ``n_jobs`` is below 1, or if an environment variable disables compilation or the cache.
     RuntimeError
-        If a process fails; the message ends with what it has printed.
+        If a process fails. The message contains its error output.
 
     Examples
     --------
@@ -66,7 +66,7 @@ def warmup(kinds: Iterable[str] = KINDS, *, n_jobs: int | None = None, progress:
 
 
 def _run(parts: list[str], n_jobs: int, progress: bool | None) -> None:
-    """Run the first part, which all others need, then the others in parallel."""
+    """Run the first part, whose kernels all parts need, and then the other parts in parallel."""
     from tqdm import tqdm
 
     hidden = None if progress is None else not progress  # None: only on a terminal
@@ -86,7 +86,7 @@ def _run(parts: list[str], n_jobs: int, progress: bool | None) -> None:
 
 
 def _run_part(part: str) -> None:
-    """Make the calls of a part in a separate process."""
+    """Run :func:`make_calls` in a separate process."""
     path = os.pathsep.join(filter(None, (_PACKAGE_FOLDER, os.environ.get("PYTHONPATH"))))
     done = subprocess.run(
         [sys.executable, "-m", f"{__package__}._warmup", part],
@@ -101,7 +101,7 @@ def _run_part(part: str) -> None:
 
 
 def make_calls(part: str) -> None:
-    """Make the calls of a part, each of all kinds once."""
+    """Call the methods of a part with dense and sparse rows of float32 and float64."""
     import numpy as np
     import scipy.sparse
 

@@ -1,7 +1,7 @@
-"""Measures of the papers on memory trees and extreme classification.
+"""Evaluation measures from the papers on memory trees and extreme classification.
 
-These measures are missing from scikit-learn, or not available there for rankings. Rankings are lists of the best labels
-or ids, because a matrix with a score for every row and label would not fit into memory if there are many labels.
+scikit-learn does not have these measures, or not for rankings. A ranking contains only the best labels or ids of each
+row, because with many labels a matrix of all scores does not fit in memory.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ F1_AVERAGES = ("micro", "samples")
 
 
 def entropy_reduction(accuracy: float, constant_accuracy: float) -> float:
-    """Return the entropy reduction, in bits, of a predictor over a constant one (section 4.1 of the paper).
+    """Return the entropy reduction, in bits, of a predictor relative to a constant predictor (paper, section 4.1).
 
     Parameters
     ----------
@@ -30,7 +30,7 @@ def entropy_reduction(accuracy: float, constant_accuracy: float) -> float:
     Returns
     -------
     float
-        ``log2(accuracy) - log2(constant_accuracy)``; minus infinity if ``accuracy`` is 0, and infinity if only
+        ``log2(accuracy) - log2(constant_accuracy)``. This is minus infinity if ``accuracy`` is 0, and infinity if only
         ``constant_accuracy`` is 0.
 
     Raises
@@ -70,17 +70,19 @@ def constant_accuracy(y: Any) -> float:
 
 
 def hamming(Y: Any, predicted: Any) -> float:
-    """Return the mean number of wrong labels per row (the paper's Hamming loss: a number, not a fraction).
+    """Return the mean number of wrong labels per row, which the paper calls Hamming loss.
+
+    Unlike scikit-learn's ``hamming_loss``, this is not divided by the number of labels.
 
     Parameters
     ----------
     Y, predicted : array-like or sparse matrix, shape (n, n_labels)
-        Not 0 for the labels that a row has, and for those that were predicted.
+        Indicator matrices of the true and of the predicted labels. Nonzero entries are labels.
 
     Raises
     ------
     TypeError, ValueError
-        If the arguments are not two matrices of numbers of the same shape, of at least one row.
+        If the arguments are not numeric matrices of the same shape with at least one row.
     """
     Y, predicted = _same_shape(Y, predicted)
     return float((Y.nnz + predicted.nnz - 2 * Y.multiply(predicted).nnz) / Y.shape[0])
@@ -92,15 +94,15 @@ def f1(Y: Any, predicted: Any, average: str = "micro") -> float:
     Parameters
     ----------
     Y, predicted : array-like or sparse matrix, shape (n, n_labels)
-        Not 0 for the labels that a row has, and for those that were predicted.
+        Indicator matrices of the true and of the predicted labels. Nonzero entries are labels.
     average : {"micro", "samples"}, default "micro"
-        ``"micro"`` weights all labels of all rows equally. ``"samples"`` averages over rows the F1 of the two label
-        sets, which is 1 if both are empty.
+        ``"micro"`` computes F1 from the total counts over all rows and labels. ``"samples"`` computes F1 for each row
+        and returns the mean; F1 is 1 for a row with neither true nor predicted labels.
 
     Raises
     ------
     TypeError, ValueError
-        If the arguments are not two matrices of numbers of the same shape, of at least one row.
+        If the arguments are not numeric matrices of the same shape with at least one row.
     """
     check_choice("average", average, F1_AVERAGES)
     Y, predicted = _same_shape(Y, predicted)
@@ -117,24 +119,24 @@ def precision_at(Y: Any, ranked: Any, k: int, *, inverse_propensities: Any = Non
     Parameters
     ----------
     Y : array-like or sparse matrix, shape (n, n_labels)
-        Not 0 for the labels that a row has.
+        Indicator matrix of the true labels. Nonzero entries are labels.
     ranked : array-like of int, shape (n, at least k)
-        Labels (columns of ``Y``) by row, best first, -1 for none.
+        Labels (columns of ``Y``) for each row, best first, padded with -1.
     k : int
-        Number of answers that count, at most 1,000,000.
+        Number of labels of each row to evaluate, at most 1,000,000.
     inverse_propensities : array-like, shape (n_labels,), optional
         The weight of each label, see :func:`inverse_propensities`. The result is then the propensity-scored precision
-        of Jain et al. (2016), relative to that of the best ranking.
+        of Jain et al. (2016), divided by that of the best possible rankings.
 
     Returns
     -------
     float
-        In [0, 1].
+        The precision, in [0, 1].
 
     Raises
     ------
     TypeError, ValueError
-        If an argument cannot be used.
+        If an argument is invalid.
     """
     return _gain_at(Y, ranked, np.ones(check_wanted("k", k, 0)), inverse_propensities, by_row=False)
 
@@ -147,52 +149,53 @@ def ndcg_at(Y: Any, ranked: Any, k: int, *, inverse_propensities: Any = None) ->
     Parameters
     ----------
     Y : array-like or sparse matrix, shape (n, n_labels)
-        Not 0 for the labels that a row has.
+        Indicator matrix of the true labels. Nonzero entries are labels.
     ranked : array-like of int, shape (n, at least k)
-        Labels (columns of ``Y``) by row, best first, -1 for none.
+        Labels (columns of ``Y``) for each row, best first, padded with -1.
     k : int
-        Number of answers that count, at most 1,000,000.
+        Number of labels of each row to evaluate, at most 1,000,000.
     inverse_propensities : array-like, shape (n_labels,), optional
         The weight of each label, see :func:`inverse_propensities`. The result is then the propensity-scored gain of
-        Jain et al. (2016): the total gain of all rows relative to that of the best rankings.
+        Jain et al. (2016): the total gain of all rows, divided by that of the best possible rankings.
 
     Returns
     -------
     float
-        In [0, 1]: the mean over rows of the gain relative to that of the best ranking, 0 for a row without labels.
+        The mean of the rows' gains, each divided by the gain of the row's best possible ranking, in [0, 1]. A row
+        without labels counts as 0.
 
     Raises
     ------
     TypeError, ValueError
-        If an argument cannot be used.
+        If an argument is invalid.
     """
     discounts = 1.0 / np.log2(np.arange(2, check_wanted("k", k, 0) + 2))
     return _gain_at(Y, ranked, discounts, inverse_propensities, by_row=True)
 
 
 def inverse_propensities(Y: Any, a: float = 0.55, b: float = 1.5) -> np.ndarray:
-    """Return weights of labels for ground truth in which rare labels are often missing (Jain et al., 2016).
+    """Return label weights that correct for missing rare labels in the ground truth (Jain et al., 2016).
 
-    In the model of the authors, a relevant label that occurs in ``m`` of ``n`` training rows is observed with the
-    probability (propensity) ``1 / (1 + c (m + b)^-a)``, where ``c = (log n - 1) (b + 1)^a``.
+    In the authors' model, a correct label that occurs in ``m`` of ``n`` training rows is observed with the probability
+    (propensity) ``1 / (1 + c (m + b)^-a)``, where ``c = (log n - 1) (b + 1)^a``.
 
     Parameters
     ----------
     Y : array-like or sparse matrix, shape (n, n_labels)
-        Not 0 for the labels that a training row has.
+        Indicator matrix of the labels of the training rows. Nonzero entries are labels.
     a, b : float
-        Parameters of the data set; the authors use 0.5 and 0.4 for Wikipedia, 0.6 and 2.6 for Amazon, and 0.55 and 1.5
+        Parameters of the data set. The authors use 0.5 and 0.4 for Wikipedia, 0.6 and 2.6 for Amazon, and 0.55 and 1.5
         for most other data.
 
     Returns
     -------
     ndarray of float64, shape (n_labels,)
-        The inverse propensities, at least 1.
+        The inverse propensities, which are at least 1.
 
     Raises
     ------
     TypeError, ValueError
-        If an argument cannot be used.
+        If an argument is invalid.
     """
     a, b = check_real("a", a, 0.0, 1e6), check_real("b", b, 0.0, 1e6, above=True)
     Y = indicators("Y", Y)
@@ -201,19 +204,19 @@ def inverse_propensities(Y: Any, a: float = 0.55, b: float = 1.5) -> np.ndarray:
 
 
 def recall_at(found: Any, exact: Any, k: int) -> float:
-    """Return the fraction of the ``k`` memories of exact search that were found.
+    """Return the recall: the fraction of the exact best ``k`` memories that were found.
 
     Parameters
     ----------
     found, exact : array-like of int, shape (n, at least k)
-        Ids by row, best first, -1 for none.
+        Ids for each row from the evaluated search and from an exact search, best first, padded with -1.
     k : int
-        Number of answers that count, at most 1,000,000.
+        Number of ids of each row to evaluate, at most 1,000,000.
 
     Returns
     -------
     float
-        In [0, 1].
+        The recall, in [0, 1].
 
     Raises
     ------
@@ -234,12 +237,12 @@ def recall_at(found: Any, exact: Any, k: int) -> float:
 
 
 def indicators(name: str, Y: Any) -> scipy.sparse.csr_array:
-    """Return an indicator matrix as a validated CSR array of int64 ones with sorted indices.
+    """Convert an indicator matrix to a CSR array of int64 ones with sorted indices.
 
     Raises
     ------
     TypeError, ValueError
-        If it is not a matrix of numbers with at least one row.
+        If ``Y`` is not a numeric matrix with at least one row.
     """
     unmasked(name, Y)
     try:
@@ -277,10 +280,10 @@ def _first_columns(name: str, ids: Any, k: int) -> np.ndarray:
 
 
 def _gain_at(Y: Any, ranked: Any, discounts: np.ndarray, worths: Any, *, by_row: bool) -> float:
-    """Return the discounted gain of the correct labels of rankings, relative to the best possible gain.
+    """Return the discounted gain of the correct labels of rankings, divided by the best possible gain.
 
-    Without ``worths`` each label has the weight 1. The best possible gain is then that of the row's labels if
-    ``by_row``, and otherwise that of as many labels as there are discounts.
+    Without ``worths``, each label has the weight 1, and the best possible gain of a row is the sum of all discounts or,
+    if ``by_row``, the gain of its own labels.
     """
     Y, ranked = indicators("Y", Y), _first_columns("ranked", ranked, discounts.size)
     check_entries("ranked", ranked.shape[0], Y.shape[0], "rows of Y")
@@ -288,7 +291,7 @@ def _gain_at(Y: Any, ranked: Any, discounts: np.ndarray, worths: Any, *, by_row:
         raise ValueError(f"ranked must contain columns of Y, 0 to {Y.shape[1] - 1}, or -1 for none")
     worth_of = np.ones(Y.shape[1]) if worths is None else _worths(worths, Y.shape[1])
     if Y.shape[1] == 0:
-        return 0.0  # there are no labels
+        return 0.0
     right = _contains(Y, ranked)
     gains = (np.where(right, worth_of[ranked], 0.0) * discounts).sum(axis=1)
     if worths is None and not by_row:
@@ -307,7 +310,7 @@ def _worths(worths: Any, n_labels: int) -> np.ndarray:
 
 
 def _contains(Y: scipy.sparse.csr_array, labels: np.ndarray) -> np.ndarray:
-    """Return whether each of ``labels``, shape (n, k), is a label of its row: bool, shape (n, k)."""
+    """Return whether ``labels[i, j]`` is a label of row ``i``: bool, shape (n, k)."""
     width = np.int64(Y.shape[1])
     own = np.repeat(np.arange(Y.shape[0], dtype=np.int64), np.diff(Y.indptr)) * width + Y.indices
     asked = np.arange(Y.shape[0], dtype=np.int64)[:, None] * width + labels
@@ -316,7 +319,7 @@ def _contains(Y: scipy.sparse.csr_array, labels: np.ndarray) -> np.ndarray:
 
 
 def _best_gains(Y: scipy.sparse.csr_array, worth_of: np.ndarray, discounts: np.ndarray) -> np.ndarray:
-    """Return the gain of the labels of each row in the best order: float64, shape (n,)."""
+    """Return the gain of each row's best possible ranking: float64, shape (n,)."""
     row = np.repeat(np.arange(Y.shape[0]), np.diff(Y.indptr))
     worth = worth_of[Y.indices]
     worth = worth[np.lexsort((-worth, row))]

@@ -1,7 +1,7 @@
 """Rewards of the paper's three applications, for ``ContextualMemoryTree.learn``.
 
-A reward is created from the labels or values of the memories and of the training rows. It is called with the positions
-of rows and the ids of the memories retrieved for them. Any function with the same signature can be used instead.
+A reward is created from the labels or values of all memories and training rows. Calling it with row positions and
+memory ids returns the rewards. Any function with the same signature can be used instead.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from ._jit import kernel
 from ._validation import check_rows, label_array
 
 Reward = Callable[[np.ndarray, np.ndarray], np.ndarray]
-"""A function of the positions of rows, int64 (n,), and ids, int64 (n, k), -1 for none. It returns rewards, (n, k)."""
+"""A function from row positions, int64 (n,), and ids padded with -1, int64 (n, k), to rewards, shape (n, k)."""
 
 
 class LabelEquality:
-    """Reward for classification: 1 if the memory has the label of the row, else 0 (section 4.1 of the paper).
+    """Reward for classification: 1 if memory and row have the same label, else 0 (section 4.1 of the paper).
 
     Parameters
     ----------
     of_memories : array-like, shape (n_ids,)
-        Labels of the memories, of any type, indexed by id.
+        The label of each memory, of any type, indexed by id.
     of_rows : array-like, shape (n_rows,)
-        Labels of the training rows.
+        The label of each training row.
 
     Raises
     ------
@@ -39,10 +39,10 @@ class LabelEquality:
         self.of_memories = label_array("of_memories", of_memories)
         self.of_rows = label_array("of_rows", of_rows)
         if self.of_memories.ndim != 1 or self.of_rows.ndim != 1:
-            raise ValueError("of_memories and of_rows must have one dimension, with a label for each memory or row")
+            raise ValueError("of_memories and of_rows must have one dimension, with one label for each memory or row")
 
     def __call__(self, rows: np.ndarray, ids: np.ndarray) -> np.ndarray:
-        """Return the rewards of the memories ``ids``, shape (n, k), for the rows at these positions, shape (n,)."""
+        """Return the reward of each memory ``ids[i, j]`` for row ``rows[i]``, shape (n, k)."""
         _check_reach(rows, ids, self.of_rows.shape[0], self.of_memories.shape[0])
         equal = self.of_memories[ids] == self.of_rows[rows][:, None]
         return np.where(ids == NONE, 0.0, equal)
@@ -54,14 +54,14 @@ class LabelF1:
     Parameters
     ----------
     of_memories : array-like or sparse matrix, shape (n_ids, n_labels)
-        Indicator matrix of the labels of the memories; non-zero entries are labels.
+        Indicator matrix of the memories' labels, indexed by id. Nonzero entries are labels.
     of_rows : array-like or sparse matrix, shape (n_rows, n_labels)
-        Indicator matrix of the labels of the training rows.
+        Indicator matrix of the training rows' labels.
 
     Raises
     ------
     TypeError, ValueError
-        If the arguments are not two matrices of numbers with the same number of columns.
+        If the arguments are not numeric matrices with the same number of columns.
     """
 
     def __init__(self, of_memories: Any, of_rows: Any) -> None:
@@ -70,7 +70,7 @@ class LabelF1:
         _check_widths(self.of_memories, self.of_rows)
 
     def __call__(self, rows: np.ndarray, ids: np.ndarray) -> np.ndarray:
-        """Return the rewards of the memories ``ids``, shape (n, k), for the rows at these positions, shape (n,)."""
+        """Return the reward of each memory ``ids[i, j]`` for row ``rows[i]``, shape (n, k)."""
         n_common = _products(self.of_memories, self.of_rows, rows, ids)
         n_labels = np.diff(self.of_memories.offsets)[ids] + np.diff(self.of_rows.offsets)[rows][:, None]
         scores = np.where(n_labels > 0, 2.0 * n_common / np.maximum(n_labels, 1), 1.0)  # two empty sets are equal
@@ -78,19 +78,21 @@ class LabelF1:
 
 
 class ValueCosine:
-    """Reward for retrieval: cosine similarity of the values of memory and row, at least 0 (section 4.3 of the paper).
+    """Reward for retrieval: cosine similarity of the memory's and the row's value (section 4.3 of the paper).
+
+    Negative similarities have a reward of 0.
 
     Parameters
     ----------
     of_memories : array-like or sparse matrix, shape (n_ids, n_values)
-        The value of each memory, a vector.
+        The value of each memory, indexed by id.
     of_rows : array-like or sparse matrix, shape (n_rows, n_values)
         The value of each training row.
 
     Raises
     ------
     TypeError, ValueError
-        If the arguments are not two matrices of finite numbers with the same number of columns.
+        If the arguments are not matrices of finite numbers with the same number of columns.
     """
 
     def __init__(self, of_memories: Any, of_rows: Any) -> None:
@@ -99,12 +101,12 @@ class ValueCosine:
         _check_widths(self.of_memories, self.of_rows)
 
     def __call__(self, rows: np.ndarray, ids: np.ndarray) -> np.ndarray:
-        """Return the rewards of the memories ``ids``, shape (n, k), for the rows at these positions, shape (n,)."""
+        """Return the reward of each memory ``ids[i, j]`` for row ``rows[i]``, shape (n, k)."""
         return np.clip(_products(self.of_memories, self.of_rows, rows, ids), 0.0, 1.0)
 
 
 def _vectors(name: str, vectors: Any, sparse: bool | None) -> Rows:
-    """Return vectors as rows of unit length, with sorted indices if sparse."""
+    """Convert vectors to unit-length rows, with sorted indices if they are sparse."""
     try:
         return check_rows(vectors, sparse=sparse)
     except (TypeError, ValueError) as error:
@@ -112,7 +114,7 @@ def _vectors(name: str, vectors: Any, sparse: bool | None) -> Rows:
 
 
 def _indicators(name: str, labels: Any) -> Rows:
-    """Return label sets as sparse rows of ones."""
+    """Convert an indicator matrix to sparse rows of ones."""
     rows = _vectors(name, labels, sparse=True)
     return rows._replace(values=np.ones_like(rows.values))
 
@@ -133,11 +135,11 @@ def _check_reach(rows: np.ndarray, ids: np.ndarray, n_rows: int, n_ids: int) -> 
     if rows.size and rows.max() >= n_rows:
         raise ValueError(f"of_rows must have an entry for row {rows.max()}, but has {n_rows}")
     if ids.size and ids.max() >= n_ids:
-        raise ValueError(f"of_memories must have an entry for the memory of id {ids.max()}, but has {n_ids}")
+        raise ValueError(f"of_memories must have an entry for the memory with id {ids.max()}, but has {n_ids}")
 
 
 def _products(of_memories: Rows, of_rows: Rows, rows: np.ndarray, ids: np.ndarray) -> np.ndarray:
-    """Return the dot products of memories and rows, 0 for missing memories."""
+    """Return the dot product of row ``rows[i]`` and memory ``ids[i, j]``, shape (n, k), or 0 where the id is -1."""
     _check_reach(rows, ids, of_rows.n_rows, of_memories.n_rows)
     products = np.zeros(ids.shape, np.float32)
     multiply_rows(of_memories, of_rows, rows, ids, products)
@@ -146,7 +148,7 @@ def _products(of_memories: Rows, of_rows: Rows, rows: np.ndarray, ids: np.ndarra
 
 @kernel
 def multiply_rows(of_memories, of_rows, rows, ids, products):
-    """Write the dot products of pairs of rows, dense or sparse with sorted indices."""
+    """Write the dot product of row ``rows[i]`` and memory ``ids[i, j]`` to ``products[i, j]``, unless the id is -1."""
     for i in range(rows.size):
         a, b = of_rows.offsets[rows[i]], of_rows.offsets[rows[i] + 1]
         for j in range(ids.shape[1]):

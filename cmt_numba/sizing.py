@@ -1,4 +1,4 @@
-"""Prediction of the memory use of a forest before it is built."""
+"""Prediction of a forest's memory use from the number and the form of its keys."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ _leaf_limit = as_python(leaf_limit)
 
 _ROOM = (1.0 + SPARE) / 2  # mean ratio of allocated to used nodes, leaves and router tables after a large insert
 
-# Measured: how evenly trees divide memories, and how similar the memories below a router are.
-_SPREAD = 0.26  # spread of the sizes of leaves at one depth, in square roots of their mean
-_EARLY = 0.65  # shift of the split probability, in units of that spread: a leaf that has split may have shrunk since
-_TABLE_SPREAD = 0.1  # spread of the logarithm of the number of features of routers at one depth
-_LIKENESS = 0.85  # ratio of the features of a router to the features of equally many keys drawn at random
-_FINER = 0.12  # growth of the power of this ratio per doubling of the memories, because routers separate finer groups
+# Measured constants. They describe how evenly trees divide memories, and how similar the memories below a node are.
+_SPREAD = 0.26  # standard deviation of leaf sizes at one depth, in square roots of the mean size
+_EARLY = 0.65  # shift of the split probability in standard deviations; leaves may shrink after they have split
+_TABLE_SPREAD = 0.1  # standard deviation of the logarithm of the number of a router's features at one depth
+_LIKENESS = 0.85  # ratio of the number of a router's features to that of the same number of random keys
+_FINER = 0.12  # increase of this ratio's exponent with each doubling of the memories, which have finer groups
 
-_EXACT_RANKS = 1000  # most common features, which are counted individually; the others are counted in groups
-_GROUPS = 400
+_EXACT_RANKS = 1000  # number of most common features with individual counts; other features are counted in groups
+_GROUPS = 400  # number of these groups
 
 
 def predict_nbytes(
@@ -54,55 +54,55 @@ def predict_nbytes(
     copies: bool = False,
     scorer: bool = False,
 ) -> int:
-    """Return a prediction of ``nbytes``, the allocated bytes of a :class:`~cmt_numba.ContextualMemoryTree`.
+    """Predict ``nbytes``, the number of allocated bytes of a :class:`~cmt_numba.ContextualMemoryTree`.
 
-    With ``n`` memories of ``d`` features, ``T`` trees and leaves of at most ``W = floor(c log2 n)`` memories, it is the
+    For ``n`` memories of ``d`` features and leaves of at most ``W = floor(c log2 n)`` memories, the prediction is the
     sum of:
 
-    - keys: an id of 8 bytes and its place in a hash table of 4-byte cells, whose number is the first power of two above
-      ``5 n / 4``; dense ``4 d`` bytes and a code of ``d + 8``, sparse ``8`` a cell and ``16`` a key; and for each tree
-      4 bytes for the leaf. With ``copies`` (of :meth:`~cmt_numba.ContextualMemoryTree.compact`) each tree except the
-      first has another copy of the codes of dense keys.
-    - leaves: ``12 + 4 W`` bytes each. Trees are so well balanced, by default, that all nodes of one depth have about as
-      many memories below them, ``m = n / 2**depth``. So leaves split at about the same time: their number stays near a
-      power of two, then doubles quickly, and leaves are between half full and full. The probability of a split
-      at a depth is ``Phi(0.65 + (m - W) / (0.26 sqrt(m)))``, the normal distribution.
-    - internal nodes, one less than there are leaves: 64 bytes each, and the router. A dense one takes ``8 d`` bytes. A
-      sparse one takes 12 bytes for each cell of a hash table. The number of cells is a power of two, at least 4/3 of
-      the number of features that the router has seen: at most all features of the ``m`` keys below the node, and fewer
-      if similar keys share features.
+    - Keys. An id takes 8 bytes, and the hash table of ids has 4-byte cells, whose number is the first power of two
+      above ``5 n / 4``. A dense key takes ``4 d`` bytes and its code ``d + 8`` bytes. A sparse key takes 8 bytes per
+      cell and 16 more. Each tree takes 4 bytes per key for its leaf. With ``copies``, each tree except the first has
+      another copy of the codes.
+    - Leaves, with ``12 + 4 W`` bytes each. By default trees are so well balanced that all nodes at one depth have about
+      ``m = n / 2**depth`` memories below them. Leaves therefore split at about the same time. Their number stays near a
+      power of two and then doubles quickly, and leaves are between half full and full. The probability that a node at a
+      depth has split is ``Phi(0.65 + (m - W) / (0.26 sqrt(m)))``, where ``Phi`` is the normal distribution function.
+    - Internal nodes, one less than leaves, with 64 bytes and a router each. A dense router takes ``8 d`` bytes. A
+      sparse router takes 12 bytes per cell of a hash table. The number of cells is a power of two, and at least 4/3 of
+      the number of features that the router was trained on. These are at most the distinct features of the ``m`` keys
+      below the node.
 
-    After one large insert, nodes, leaves and tables have up to 10 % spare room, which the prediction includes. An array
-    that many small inserts fill is enlarged by 25 % whenever it is full. Then all arrays except the hash table of ids
-    take 1 to 1.25 times the memory they need, and a forest takes 0.9 to 1.25 times the prediction.
+    After one large insert, nodes, leaves and tables have up to 10 % spare capacity, which the prediction includes. Many
+    small inserts enlarge an array by 25 % whenever it is full. All arrays except the hash table of ids then take 1 to
+    1.25 times the memory they need, and a forest takes 0.9 to 1.25 times the prediction.
 
     Parameters
     ----------
     n_memories : int
-        ``n``.
+        Number of memories, ``n``.
     n_features : int, optional
-        ``d``. Not needed with a ``sample``.
+        Number of features, ``d``. Not needed with a ``sample``.
     cells_per_key : float, optional
-        For sparse keys: the mean number of features of a key. The frequencies of features are assumed to follow Zipf's
-        law, like those of words, which can be inaccurate. Prefer a ``sample``.
+        Mean number of features of a sparse key. The prediction assumes that the frequencies of features follow Zipf's
+        law, as word frequencies do, which can be inaccurate. Prefer a ``sample``.
     sample : sparse matrix, shape (n_sample, n_features), optional
-        A random sample of about a thousand sparse keys. A small tree is built from it to estimate the number of
-        features that routers store.
+        A random sample of about a thousand sparse keys. The function builds a small tree from it to estimate the number
+        of features that routers store.
     n_trees : int, default 1
-        ``T``.
+        Number of trees.
     leaf_multiplier : float, default 4.0
-        ``c``.
+        The option ``leaf_multiplier`` of the forest, ``c``.
     copies : bool, default False
-        Whether the forest will be compacted with copies.
+        Whether :meth:`~cmt_numba.ContextualMemoryTree.compact` will be called with ``copies``.
     scorer : bool, default False
         Whether the scorer will be trained, which takes 8 bytes per feature.
 
     Returns
     -------
     int
-        Bytes. The error is usually below 10 % for dense keys and for sparse keys with a sample. For texts without a
-        sample, the prediction is up to two thirds too high. The prediction is less accurate for forests of very few
-        leaves; for dissimilar sparse keys, whose tables may all be just below or above a power of two; and for an
+        Number of bytes. The error is usually below 10 % for dense keys, and for sparse keys with a sample. Without a
+        sample, predictions for texts are up to two thirds too high. Predictions are less accurate for forests with very
+        few leaves, for dissimilar sparse keys, whose tables may all be just below or above a power of two, and for an
         ``alpha`` far below the default, which gives less balanced trees.
 
     Raises
@@ -157,7 +157,7 @@ def _expected_nodes(n: int, width: int) -> list[float]:
 
 
 def _expected_cells(n_met: float) -> float:
-    """Return the expected size of the table of a router that stores about ``n_met`` features."""
+    """Return the expected number of cells in the table of a router with about ``n_met`` features."""
     quantiles = n_met * np.exp(_TABLE_SPREAD * np.linspace(-2.0, 2.0, 41))
     weights = np.exp(-(np.linspace(-2.0, 2.0, 41) ** 2) / 2)
     bits = np.maximum(SMALLEST_TABLE_BITS, np.ceil(np.log2(np.maximum(1.0, quantiles * 4 / 3))))
@@ -165,9 +165,9 @@ def _expected_cells(n_met: float) -> float:
 
 
 def _met_in_text(n_features: int, cells_per_key: float) -> Callable[[float, int], float]:
-    """Return a function of the memories below a node and its depth that predicts the features of its router.
+    """Return a function that predicts the number of a router's features if feature frequencies follow Zipf's law.
 
-    The frequencies of features follow Zipf's law, like those of words.
+    Its arguments are the number of memories below the node, and the node's depth.
     """
     edges = np.arange(1.0, min(n_features, _EXACT_RANKS) + 2)
     if n_features > _EXACT_RANKS:
@@ -179,7 +179,8 @@ def _met_in_text(n_features: int, cells_per_key: float) -> Callable[[float, int]
     def distinct(n_drawn: float) -> float:
         return float(np.sum(size * -np.expm1(n_drawn * np.log1p(-share)))) if n_features > 1 else 1.0
 
-    least, most = 0.0, 1e9  # number of words of a text with ``cells_per_key`` distinct words
+    # Bisect for the number of words of a text that has ``cells_per_key`` distinct words.
+    least, most = 0.0, 1e9
     for _ in range(100):
         middle = (least + most) / 2
         least, most = (middle, most) if distinct(middle) < cells_per_key else (least, middle)
@@ -187,7 +188,7 @@ def _met_in_text(n_features: int, cells_per_key: float) -> Callable[[float, int]
 
 
 def _met_in_sample(sample: Rows, leaf_multiplier: float) -> Callable[[float, int], float]:
-    """Return a function like :func:`_met_in_text`, for features with the frequencies and co-occurrences of a sample."""
+    """Return a function like :func:`_met_in_text`, based on feature frequencies and co-occurrences in a sample."""
     distinct = _distinct_like(sample)
     tree = ContextualMemoryTree(1, leaf_multiplier=leaf_multiplier, n_threads=1, random_state=0)
     insert_rows(tree._forest, sample)
@@ -209,11 +210,11 @@ def _met_in_sample(sample: Rows, leaf_multiplier: float) -> Callable[[float, int
 
 
 def _distinct_like(sample: Rows) -> Callable[[float], float]:
-    """Return a function from a number of randomly drawn keys to the number of their distinct features.
+    """Return a function that estimates the number of distinct features of ``m`` random keys.
 
-    Beyond the size of the sample, the number is between two estimates: growth as a power of the number of keys (Heaps'
-    law), which is too high, and an estimate of unseen features from those seen once or twice (Chao, 1984), which is too
-    low.
+    Beyond the size of the sample, the result is the geometric mean of two estimates. A power of the number of keys
+    (Heaps' law) is too high. The number of unseen features, estimated from features seen once or twice (Chao, 1984), is
+    too low.
     """
     n = sample.n_rows
     counts = np.bincount(sample.indices)

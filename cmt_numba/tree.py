@@ -54,89 +54,93 @@ from .rewards import Reward
 __all__ = ["KIND", "OPTIONS", "ContextualMemoryTree"]
 
 KIND = "ContextualMemoryTree"
-"""The kind of object that files of trees hold."""
+"""The kind of object in files of trees."""
 
-_LEAVES_OF_EACH = 4  # leaves of each tree that ``learn`` searches by default
+_LEAVES_OF_EACH = 4  # default number of leaves of each tree that ``learn`` searches
 
 
 class ContextualMemoryTree:
-    """A Contextual Memory Tree, or a forest of them over one store of memories.
+    """A Contextual Memory Tree, or a forest of such trees over one store of memories.
 
-    A memory is a key (a feature vector) with an id; the caller decides what the id stands for. Keys are scaled to unit
-    length, so only their direction counts. Each memory is inserted, found, removed or moved in time logarithmic in the
-    number of memories. Rewards for the memories returned teach the trees where to search and the scorer what to return
-    (Sun et al., Contextual Memory Trees, ICML 2019).
+    A memory is a key (a feature vector) with an id. The caller decides what the id stands for. Keys are scaled to unit
+    length, so only their direction matters. Insertion, search, removal and rerouting of a memory take time logarithmic
+    in the number of memories. From rewards for returned memories, the trees learn where to search and the scorer learns
+    what to return (Sun et al., Contextual Memory Trees, ICML 2019).
 
-    Any number of threads may use a tree at the same time. Changes (inserts, removals, moves, learning) are made one
-    after another, in the order of their calls, in steps of a few milliseconds. Other threads read between two steps.
-    They see the effect of all steps so far, so the last rows of a large batch of queries may see more steps than the
-    first. A tree may be pickled or saved while it is used. It may be used on both sides of a fork, which waits for the
-    current change.
+    Any number of threads may use a tree at the same time. Changes are made one at a time, in the order of the calls, in
+    steps of a few milliseconds. Readers proceed between steps and see the effect of all completed steps. During a large
+    batch of queries, later rows may therefore see more steps than earlier rows. A tree may be pickled or saved while
+    other threads use it. It may also be used in parent and child after a fork, which waits for the current change.
 
     Parameters
     ----------
     n_trees : int, default 1
-        Number of trees over the same memories, each with its own random draws. The paper uses one tree. The time of an
-        insert is proportional to the number of trees; each tree finds much of what the others miss.
+        Number of trees over the same memories, each with its own random draws. The paper uses one tree. More trees find
+        more of the nearest memories, and the time of an insert is proportional to their number.
     alpha : float in (0, 1], default 0.9
-        How strongly routers balance the two sides of a node.
+        Weight of balance in the training of routers. With 1, a router only learns to balance the two sides of its node.
     leaf_multiplier : float, default 4.0
-        ``c``: a leaf of a tree of ``n`` memories holds at most ``c * log2(n)``.
+        Leaf size: a leaf of a tree of ``n`` memories contains at most ``leaf_multiplier * log2(n)`` memories. The paper
+        calls it ``c``.
     n_reroutes : int, default 5
-        ``d``: number of memories that each tree reroutes after each memory inserted and each row of an update, at most
-        10,000.
+        Number of memories that each tree reroutes after each inserted memory and each row of an update, at most 10,000.
+        The paper calls it ``d``.
     router_loss : {"squared", "logistic", "mira"}, default "squared"
-        Loss that routers minimise, by AdaGrad steps (Duchi et al., 2011). With "mira" each row makes the smallest
-        change of a router that gives the row a margin of 1 on the right side: the passive-aggressive step.
+        Loss function of the routers, which AdaGrad steps minimise (Duchi et al., 2011). "mira" takes passive-aggressive
+        steps instead: the smallest change of a router that gives the row a margin of 1 on the right side.
     router_learning_rate : float, default 2.0
-        AdaGrad step of the routers, relative to the sum of a key's absolute values. With "mira" the cap on a step
-        (``C``): the largest factor by which a row is added to a router.
+        Learning rate of the routers, divided by the sum of a key's absolute values. With "mira" it is the cap on a step
+        (``C``), the largest multiple of a row that is added to a router.
     sure_margin : float, default 0.75
-        Margin above which searches follow a router without considering the other side. Routers learn margins of -1 or 1
-        for keys, and have smaller ones for queries that share only some features with a key. With a larger value
-        searches find more and take longer.
+        Margin at which a search considers a router certain. The smaller the margin, the earlier the search also tries
+        the other side. Keys have margins near -1 or 1, and queries that share only some features with a key have
+        smaller ones. With a larger ``sure_margin``, searches find more and take longer.
     scorer_loss : {"ranking", "mira", "regression", "contrast"}, default "contrast"
-        Loss that the scorer minimises. All except "regression" compare two memories of a row: the one with the highest
-        reward, and the one with the highest score of those with a lower reward.
+        Loss function of the scorer. All except "regression" compare two memories of a row: the memory with the highest
+        reward, and the memory with the highest score among those with a lower reward.
 
-        - "contrast" is "ranking" that also learns from the reward of a single memory for each row: the memory is
-          compared with the best other memory, as if that had reward 0. If its reward is 1, routers learn to lead to it.
+        - "contrast" is "ranking" that also learns from the reward of a single memory for each row. The memory is
+          compared with the best other memory, whose reward is assumed to be 0. If the reward is 1, routers learn the
+          path to the memory.
         - "ranking" takes AdaGrad steps on a logistic loss of the score difference, weighted by the reward difference.
-          It learns nothing from the reward of a single memory; a warning says so once.
-        - "mira" makes the smallest change of the scorer that ranks the two by a small margin; otherwise like "ranking".
+          It learns nothing from the reward of a single memory, and warns about this once.
+        - "mira" makes the smallest change of the scorer that ranks the two memories with a small margin. It also needs
+          the rewards of at least two memories.
         - "regression", the loss of the paper, takes AdaGrad steps on the squared difference between score and reward.
     scorer_learning_rate : float, default 0.1
-        AdaGrad step of the scorer. With "mira" the cap on a step is proportional to it.
+        Learning rate of the scorer. With "mira" the cap on a step is proportional to it.
     max_memories : int, optional
-        Largest number of memories; unlimited by default. An insert that would exceed it evicts memories first.
-        Batches larger than an eighth of it are inserted in parts.
+        Maximum number of memories; unlimited by default. An insert that would exceed it evicts memories first. Batches
+        of more than an eighth of ``max_memories`` are inserted in parts.
     eviction : {"least_recently_returned", "oldest", "random"}, default "least_recently_returned"
-        Which memories are evicted:
+        Policy that chooses the memories to evict:
 
-        - "least_recently_returned": those that queries, including those of :meth:`learn`, have not returned for
-          the longest time. Rows count in order, and within a row the worst memory counts first. An insert or a
-          replacement counts as a return. This policy takes 8 bytes for each memory.
-        - "oldest": those inserted first; "random": any.
+        - "least_recently_returned": the memories that no query has returned for the longest time. A query returns its
+          rows in order, and the best memory of each row last. Queries made by :meth:`learn` count, and inserts and
+          replacements count as returns. This policy takes 8 bytes per memory.
+        - "oldest": the memories inserted first.
+        - "random": random memories.
     n_links : int, default 0
-        Number of links from each dense memory to near ones, at most 512. Queries with a ``breadth`` follow the links (a
-        navigable graph; Malkov and Yashunin, 2018) and soon find nearly all of the nearest memories. 24 is usually
-        enough. Links take ``4 * n_links`` bytes for each memory, and 50 to 200 microseconds for each insert. Sparse
-        keys have none.
+        Maximum number of links from each dense memory to near memories, at most 512. Queries with a ``breadth`` follow
+        links (a navigable graph; Malkov and Yashunin, 2018) and find nearly all of the nearest memories in little time.
+        24 links are usually enough. Links take ``4 * n_links`` bytes per memory and 50 to 200 microseconds per insert.
+        Sparse keys have no links.
     keep : {"all", "codes"}, default "all"
-        What is stored of dense keys. "codes" stores only 8-bit codes, in a fifth of the memory. Decoded keys differ
-        slightly from the inserted ones, and trees, scores and learning use them. Sparse keys are always stored in full.
+        What to store for dense keys. "codes" stores only 8-bit codes, in a fifth of the memory. The decoded keys, which
+        differ slightly from the inserted ones, then serve as keys in trees, scores and learning. Sparse keys are always
+        stored in full.
     n_threads : int, optional
-        Number of threads for batches; by default as many as Numba uses (``NUMBA_NUM_THREADS``, or the number of
+        Number of threads for batches; by default Numba's number of threads (``NUMBA_NUM_THREADS``, or the number of
         processors). Answers and trees do not depend on it.
     random_state : int or numpy.random.SeedSequence, optional
-        Seed. The same seed and calls give the same trees and answers, bit for bit, with any number of threads. A
-        processor with other vector instructions adds numbers in another order: scores and weights may then differ in
-        their last digits, and trees may differ where a router is almost undecided.
+        Seed. The same seed and calls give bit-identical trees and answers with any number of threads. On a processor
+        with different vector instructions, sums are computed in a different order. Scores and weights may then differ
+        in the last digits, and trees may differ where a router is nearly undecided.
 
     Attributes
     ----------
     n_memories, n_features, depth, nbytes
-        See the properties of these names.
+        See the properties with these names.
 
     Examples
     --------
@@ -189,23 +193,23 @@ class ContextualMemoryTree:
 
     @property
     def n_features(self) -> int | None:
-        """Width of the keys, set by the first insert; None before."""
+        """Number of features of the keys, or None before the first insert."""
         state = self._forest.state
         return None if state is None else state.parameters.n_features
 
     @property
     def depth(self) -> int:
-        """Maximum number of internal nodes between a root and a leaf; 0 while every tree is a single leaf."""
+        """Maximum number of internal nodes between a root and a leaf, or 0 if every tree is a single leaf."""
         return self._forest.depth()
 
     @property
     def nbytes(self) -> int:
-        """Bytes allocated for keys, trees, routers, the scorer, links and the eviction policy."""
+        """Number of bytes allocated for keys, trees, routers, the scorer, links and the eviction policy."""
         return self._forest.nbytes
 
     @property
     def ids(self) -> np.ndarray:
-        """The ids of all memories, in no particular order: int64, shape (n_memories,)."""
+        """The ids of all memories in no particular order: int64, shape (n_memories,)."""
         return self._forest.ids()
 
     def __len__(self) -> int:
@@ -220,30 +224,31 @@ class ContextualMemoryTree:
         return bool(forest.lock.read(lambda: forest.slots_of(np.array([memory_id], np.int64)))[0] >= 0)
 
     def leaves(self) -> Leaves:
-        """Return the tree, the depth and the size of every leaf; an empty tree is a single leaf.
+        """Return the tree, the depth and the size of every leaf. An empty tree is a single leaf.
 
         Returns
         -------
         Leaves
-            ``tree``, ``depth`` and ``size``: int64, one entry for each leaf.
+            The arrays ``tree``, ``depth`` and ``size``: int64, with one entry for each leaf.
         """
         return self._forest.leaves()
 
     def plot(self) -> Any:
         """Return a figure of the shape of the trees. Requires matplotlib.
 
-        Its panels are the depths of all leaves, their sizes, and the accuracy of the routers at each depth: the share
-        of inserted memories that a router, once trained on them, sent to the side of their label.
+        The panels show the depths of all leaves, the sizes of all leaves, and the accuracy of the routers at each
+        depth. The accuracy is the fraction of inserted memories that a router, after training on them, sent to the side
+        of their label.
 
         Returns
         -------
         matplotlib.figure.Figure
-            The figure, for example for ``figure.savefig("tree.svg")``. A notebook displays it.
+            The figure. Notebooks display it, and ``figure.savefig("tree.svg")`` writes it to a file.
 
         Raises
         ------
         ImportError
-            If matplotlib is missing.
+            If matplotlib is not installed.
         """
         return plot_forest(self._forest)
 
@@ -254,7 +259,7 @@ class ContextualMemoryTree:
         Raises
         ------
         InvariantError
-            If an invariant is violated. This is a bug, unless other code has overwritten memory.
+            If an invariant is violated, which is a bug unless other code has overwritten memory.
         """
         self._forest.check()
 
@@ -262,14 +267,14 @@ class ContextualMemoryTree:
 
     @keeps_interpreter
     def insert(self, X: Any, *, progress: bool = False) -> np.ndarray:
-        """Insert memories (INSERT, Algorithm 4), in the order of the rows.
+        """Insert memories in the order of the rows (INSERT, Algorithm 4).
 
         Other threads see a large insert step by step.
 
         Parameters
         ----------
         X : array-like or scipy.sparse matrix or array, shape (n, n_features)
-            Keys: real, finite numbers. The form of the first keys, dense or sparse, is that of all stored keys; later
+            Keys: real, finite numbers. The first insert determines whether the tree stores dense or sparse keys; later
             keys are converted.
         progress : bool, default False
             Show a progress bar.
@@ -277,15 +282,15 @@ class ContextualMemoryTree:
         Returns
         -------
         ndarray of int64, shape (n,)
-            The ids of the new memories: 0, 1, 2, ... in order of insertion, never reused. If there are more rows than
-            ``max_memories``, the first ones have been evicted already.
+            The ids of the new memories. Ids count up from 0 in order of insertion and are never reused. If there are
+            more rows than ``max_memories``, the first rows have already been evicted.
 
         Raises
         ------
         TypeError, ValueError
-            If ``X`` cannot be used as keys; nothing has changed then.
+            If ``X`` is invalid. Nothing has changed then.
         MemoryError
-            If memory runs out. None of ``X`` is stored then; earlier memories are, except evicted ones.
+            If memory runs out. No row of ``X`` is stored then, but evicted memories are lost.
         """
         return insert_rows(self._forest, self._forest.check_rows(X), progress)
 
@@ -308,42 +313,46 @@ class ContextualMemoryTree:
         X : array-like or scipy.sparse matrix or array, shape (n, n_features)
             Queries.
         k : int, default 1
-            Memories to return for each row: at most 1,000,000, or ``n_memories`` if that is more.
+            Number of memories to return for each row, at most 1,000,000 or ``n_memories``, whichever is larger.
         n_probes : int, optional
-            Number of leaves to search in all trees together, those on the surest paths first. With at least
-            ``n_trees``, the best leaf of each tree is among them. By default one leaf in each tree. More leaves find
-            more and take longer.
+            Number of leaves to search in all trees together, most promising first; by default ``n_trees``. If it is at
+            least ``n_trees``, the best leaf of each tree is searched. With more leaves, queries find more and take
+            longer.
         epsilon : float in [0, 1], default 0.0
-            Probability with which a row explores: it draws a tree and a place on its path, and either takes a random
-            side of that node or draws random memories of the leaf.
+            Probability that a row explores. An exploring row draws a tree and a place on its path. At a node it takes a
+            random side, and in the leaf it draws random memories.
         breadth : int, optional
-            Number of candidates to keep while following links from the memories of the leaves, at least ``k``. More
-            candidates find more and take longer. The tree must have links, see ``n_links``; with sparse keys this has
-            no effect. By default no links are followed.
+            Number of candidates to keep while following links from the memories of the leaves, raised to ``k`` if it is
+            smaller. With more candidates, queries find more and take longer. By default queries follow no links. The
+            tree must have links (see ``n_links``). Ignored for sparse keys.
         among : array-like of int, or of bool, optional
-            Filter: the ids of the candidates, or a mask whose entry ``i`` says whether id ``i`` is a candidate. Ids
-            beyond the end of a mask and removed ids are not candidates. The search skips subtrees without candidates,
-            and continues beyond ``n_probes`` leaves until it has found ``k``. With fewer than about a hundred
-            candidates for each of ``n_probes``, all of them are scored. With a ``breadth`` links are followed first: a
-            filter that a tenth of the memories pass needs ten times the ``breadth``. Rows for which links lead to fewer
-            candidates than chance would are compared with all candidates. An array that is passed again is prepared
-            once, until it or the tree changes. Changes by other threads wait until all rows are answered.
+            Filter: the ids of the candidates, or a mask whose entry ``i`` is true if id ``i`` is a candidate. Removed
+            ids and ids beyond the end of a mask are not candidates.
+
+            The search skips subtrees without candidates, and continues beyond ``n_probes`` leaves until it has found
+            ``k`` memories. If there are fewer than about a hundred candidates for each of ``n_probes`` leaves, all
+            candidates are scored. With a ``breadth``, the search follows links first; a filter that a tenth of the
+            memories pass needs ten times the ``breadth``. If links lead to fewer candidates than chance would, all
+            candidates are scored.
+
+            The prepared filter is cached until the array or the tree changes. Other threads cannot change the tree
+            before all rows are answered.
         progress : bool, default False
             Show a progress bar.
 
         Returns
         -------
         ShownHits
-            Ids, scores, the record of exploration, and ``propensities``, the probabilities that memories are shown.
-            Equal scores are ordered at random, differently after each reroute.
+            Ids, scores, the exploration, and ``propensities``, the probability of each memory being shown. Equal scores
+            are ordered at random; the order changes with each reroute.
 
         Raises
         ------
         KeyError
-            If ``among`` has an id that is not stored.
+            If an id in ``among`` is not stored.
         TypeError, ValueError
-            If an argument cannot be used; if ``among`` or ``breadth`` is given with an ``epsilon`` above 0, since
-            exploration ignores both; or ``breadth`` for a tree without links.
+            If an argument is invalid, if ``among`` or ``breadth`` is combined with an ``epsilon`` above 0, or if
+            ``breadth`` is given and the tree has no links.
         """
         forest = self._forest
         rows = forest.check_rows(X)
@@ -381,35 +390,35 @@ class ContextualMemoryTree:
     def update(
         self, X: Any, hits: Hits, rewards: Any, *, key_learning_rate: float = 0.0, progress: bool = False
     ) -> None:
-        """Learn from the rewards of a query's answers (UPDATE, Algorithm 3).
+        """Learn from rewards for the answers to a query (UPDATE, Algorithm 3).
 
-        A row that explored an internal node trains that node's router; any other row trains the scorer. For rewards of
-        only the first memory of each row, see ``scorer_loss``. After each row every tree reroutes ``n_reroutes``
-        memories. At the end dense keys may be moved, which is not in the paper.
+        A row that explored an internal node trains the router of that node; any other row trains the scorer. After each
+        row, every tree reroutes ``n_reroutes`` memories. Finally, an update may move dense keys, which the algorithm of
+        the paper does not do. See ``scorer_loss`` for updates with a single reward per row.
 
         Parameters
         ----------
         X : array-like or scipy.sparse matrix or array, shape (n, n_features)
             The queries.
         hits : Hits
-            The return value of :meth:`query`. Memories and nodes that were removed since are skipped.
+            The return value of :meth:`query`. Memories and nodes that have been removed since the query are skipped.
         rewards : array-like, shape (n,) or (n, k)
-            Rewards in [0, 1] of each row's first memory, or of each memory. They are ignored where ``hits.ids`` is -1.
+            Rewards in [0, 1] of the first memory of each row, or of all memories. Ignored where ``hits.ids`` is -1.
         key_learning_rate : float in [0, 1], default 0.0
-            The longest step of a dense key, which has length 1, for each sixteen rows. Rows that explored no internal
-            node move keys of memories with a high reward towards them, and the other keys away (relevance feedback on
-            stored vectors: Brauen, 1971; neighbourhood components analysis: Goldberger et al., 2005). Keys keep unit
-            length, and the inserted keys are lost. Memories stay in their leaves until they are rerouted. With 0 keys
-            do not move; sparse keys never do.
+            Maximum step of a dense key, which has length 1, per sixteen rows. With 0, keys do not move. A row that
+            explored no internal node moves the keys of memories with high rewards towards itself, and the keys of its
+            other memories away (relevance feedback on stored vectors: Brauen, 1971; neighbourhood components analysis:
+            Goldberger et al., 2005). Moved keys replace the inserted ones and keep unit length. Memories stay in their
+            leaves until they are rerouted. Sparse keys never move.
         progress : bool, default False
             Show a progress bar.
 
         Raises
         ------
         TypeError, ValueError
-            If an argument cannot be used; nothing has changed then.
+            If an argument is invalid. Nothing has changed then.
         MemoryError
-            If memory runs out. The trees are valid and hold every memory, but some rows may not have been learned.
+            If memory runs out. The trees are valid and contain every memory, but may not have learned all rows.
         """
         forest = self._forest
         rows = forest.check_rows(X)
@@ -422,32 +431,33 @@ class ContextualMemoryTree:
     @keeps_interpreter
     @changes
     def teach(self, X: Any, ids: Any, *, n_passes: int = 1, afresh: bool = False, progress: bool = False) -> None:
-        """Teach the routers which memory each row belongs to (UPDATE, Algorithm 3, where the right memory is known).
+        """Train the routers to route each row to its memory.
 
-        In every tree, each router above a row's memory learns to send the row to the memory's side. So rows find the
-        memories that they belong to, even if they are not similar to their keys.
+        In every tree, each router above a row's memory learns to send the row to the memory's side. Queries similar to
+        the row then reach the memory, even if they are not similar to its key. This is UPDATE (Algorithm 3) for rows
+        whose right memory is known.
 
         Parameters
         ----------
         X : array-like or scipy.sparse matrix or array, shape (n, n_features)
             Rows that are similar to later queries.
         ids : array-like of int, shape (n,)
-            Ids of the stored memories that the rows belong to.
+            The id of each row's memory.
         n_passes : int, default 1
-            Number of passes over the rows, each in a new random order; at most 10,000.
+            Number of passes over the rows, each in a new random order, at most 10,000.
         afresh : bool, default False
-            Reset the routers first, if the rows cover all memories. Memories stay in their leaves.
+            Reset the routers first. Use this only if the rows cover all memories. Memories stay in their leaves.
         progress : bool, default False
             Show a progress bar.
 
         Raises
         ------
         KeyError
-            If an id is not stored; nothing has changed then.
+            If an id is not stored. Nothing has changed then.
         TypeError, ValueError
-            If an argument cannot be used; nothing has changed then.
+            If an argument is invalid. Nothing has changed then.
         MemoryError
-            If memory runs out. The trees are valid and hold every memory, but some rows may not have been learned.
+            If memory runs out. The trees are valid and contain every memory, but may not have learned all rows.
         """
         rows = self._forest.check_rows(X)
         ids = check_memory_ids(ids, rows.n_rows)
@@ -466,36 +476,37 @@ class ContextualMemoryTree:
         n_passes: int = 1,
         progress: bool = False,
     ) -> float:
-        """Query, reward and update repeatedly: the supervised protocol of the paper (section 4).
+        """Learn from rewards in repeated queries and updates, the supervised protocol of the paper (section 4).
 
-        Each pass visits the rows in a new random order, in blocks: query a block of rows, reward the memories found,
-        update the trees and the scorer, and :meth:`teach` the routers to lead to memories of reward 1.
+        Each pass processes the rows in a new random order, in blocks. For each block it queries the rows, rewards the
+        memories found, updates the trees and the scorer, and calls :meth:`teach` for memories with a reward of 1.
 
-        Rewards also move dense keys, see ``key_learning_rate``, towards rows that found the right memories, so that
-        similar rows find them more easily. As a rule, a memory is still found by its original key.
+        Updates also move the dense keys of rewarded memories towards the rows (``key_learning_rate``), which helps
+        similar rows to find them. A query with the original key usually still finds its memory.
 
-        Memories that had reward 1 for the same row, and the row's own, form a group. Once this call has joined a third
-        of all memories into groups, each pass ends with :meth:`rebuild` around the groups. A group of more than half of
-        the memories does not count.
+        Memories with a reward of 1 for the same row form a group, together with the row's own memory. Once a third of
+        all memories are in groups, each pass ends with a :meth:`rebuild` of the trees around the groups. Groups of more
+        than half of all memories do not count.
 
         Parameters
         ----------
         X : array-like or scipy.sparse matrix or array, shape (n, n_features)
-            Rows that are similar to later queries, or the stored keys themselves.
+            Rows that are similar to later queries, or the stored keys.
         reward : callable
-            One of :mod:`cmt_numba.rewards`, or a function ``reward(rows, ids)`` of the positions of some rows of ``X``,
-            int64 (n,), and the ids found for them, int64 (n, k), -1 for none. It returns rewards in [0, 1], (n, k).
+            One of the rewards in :mod:`cmt_numba.rewards`, or a function ``reward(rows, ids)``. ``rows``, int64 of
+            shape (m,), are positions of rows of ``X``. ``ids``, int64 of shape (m, k), are the ids found for these
+            rows, padded with -1. The function returns rewards in [0, 1], shape (m, k).
         own_ids : array-like of int, shape (n,), optional
-            The ids of rows that are stored themselves, which are left out of their answers, since a row that finds
-            itself learns nothing. -1 for a row that is not stored.
+            For each row, the id of the memory that stores it, or -1 if it is not stored. A row's own memory is omitted
+            from its answers, because a row that finds itself learns nothing.
         k : int, default 10
             Number of memories to reward for each row, below 1,000,000.
         n_probes : int, optional
-            Number of leaves to search; by default four for each tree, and at least eight.
+            Number of leaves to search in all trees together; by default ``max(8, 4 * n_trees)``.
         epsilon : float in [0, 1], default 0.1
-            Probability with which a row explores, and so trains a router.
+            Probability that a row explores, and so may train a router.
         key_learning_rate : float in [0, 1], default 0.3
-            The longest step of dense keys, see :meth:`update`. With 0 keys do not move.
+            Maximum step of a dense key, see :meth:`update`. With 0, keys do not move.
         n_passes : int, default 1
             Number of passes over the rows, at most 10,000.
         progress : bool, default False
@@ -504,21 +515,21 @@ class ContextualMemoryTree:
         Returns
         -------
         float
-            The mean reward of the first memories in the last pass, before learning from them; 0.0 for rows without a
-            memory.
+            The mean reward of each row's first memory in the last pass, measured before the update. A row without
+            memories counts as 0.
 
         Raises
         ------
         TypeError, ValueError
-            If an argument or a reward cannot be used. The current block has changed nothing then.
+            If an argument or a reward is invalid. The current block has changed nothing then.
         MemoryError
-            If memory runs out. The trees are valid and hold every memory, but some rows may not have been learned.
+            If memory runs out. The trees are valid and contain every memory, but may not have learned all rows.
         """
         rows = self._forest.check_rows(X)
         how = Supervision(
             reward,
             None if own_ids is None else check_memory_ids(own_ids, rows.n_rows),
-            check_integer("k", k, 1, MOST_WANTED - 1),  # one more than requested, for the row's own memory
+            check_integer("k", k, 1, MOST_WANTED - 1),  # queries ask for one more, in case the row finds itself
             max(8, _LEAVES_OF_EACH * self._forest.n_trees) if n_probes is None else n_probes,
             epsilon,
             check_real("key_learning_rate", key_learning_rate, 0.0, 1.0),
@@ -533,7 +544,7 @@ class ContextualMemoryTree:
 
     @keeps_interpreter
     def remove(self, ids: Any) -> None:
-        """Remove memories (REMOVE, Algorithm 6). Their space is reused, their ids are not.
+        """Remove memories (REMOVE, Algorithm 6). Their storage is reused; their ids are not.
 
         Parameters
         ----------
@@ -543,36 +554,37 @@ class ContextualMemoryTree:
         Raises
         ------
         KeyError
-            If an id is not stored; nothing has been removed then.
+            If an id is not stored. Nothing has changed then.
         TypeError, ValueError
-            If ``ids`` are not distinct integers.
+            If ``ids`` are not distinct integers. Nothing has changed then.
         """
         remove_ids(self._forest, check_ids(ids))
 
     @keeps_interpreter
     @changes
     def replace(self, ids: Any, X: Any, *, progress: bool = False) -> None:
-        """Replace the keys of memories: REMOVE and INSERT (Algorithms 6 and 4) in every tree. Ids stay.
+        """Replace the keys of memories, and move them to the leaves of their new keys. Ids do not change.
+
+        In every tree, this is REMOVE followed by INSERT (Algorithms 6 and 4).
 
         Parameters
         ----------
         ids : int or array-like of int, shape (n,)
             Distinct ids of stored memories.
         X : array-like or scipy.sparse matrix or array, shape (n, n_features)
-            Their new keys.
+            The new key of each memory.
         progress : bool, default False
             Show a progress bar.
 
         Raises
         ------
         KeyError
-            If an id is not stored; nothing has changed then.
+            If an id is not stored. Nothing has changed then.
         TypeError, ValueError
-            If ``ids`` are not distinct integers, one for each row, or ``X`` cannot be used as keys; nothing has changed
-            then.
+            If ``ids`` are not distinct integers, one for each row, or ``X`` is invalid. Nothing has changed then.
         MemoryError
-            If memory runs out. The trees are valid and hold every memory, all with their old keys or all with the new
-            ones. In the second case some memories may remain in their old leaves until they are rerouted.
+            If memory runs out. The trees are valid and contain every memory, and either no key or every key has been
+            replaced. Memories with new keys may stay in their old leaves until they are rerouted.
         """
         rows = self._forest.check_rows(X)
         ids = check_ids(check_memory_ids(ids, rows.n_rows))
@@ -580,65 +592,68 @@ class ContextualMemoryTree:
         enter_returned(self._forest, ids[:, None])
 
     def reroute(self, n: int, *, progress: bool = False) -> None:
-        """Reroute ``n`` memories of each tree, each drawn uniformly (REROUTE, Algorithm 7).
+        """Reroute ``n`` random memories of each tree (REROUTE, Algorithm 7).
 
         Parameters
         ----------
         n : int
-            Memories to reroute, at least 0.
+            Number of memories to reroute, at least 0.
         progress : bool, default False
             Show a progress bar.
         """
         reroute_memories(self._forest, check_integer("n", n, 0), progress)
 
     def rebuild(self, ids: Any, groups: Any, *, progress: bool = False) -> None:
-        """Rebuild the trees from the root down, so that groups of memories stay together.
+        """Rebuild the trees from the root down around groups of memories, such as classes.
 
-        Balanced 2-means over the mean keys of the groups halves the memories of a node, its router is trained to
-        separate the halves, and each memory follows the router, until leaves are small enough (like label trees:
-        Prabhu et al., 2018, Parabel; Yu et al., 2022, XR-Linear). A group is divided only if it is alone in a node, or
-        if a router errs. Later inserts, updates and reroutes continue with these trees.
+        At each node, balanced 2-means over the mean keys of the groups divides the memories into halves, a router
+        learns to separate the halves, and each memory follows the router (as in label trees: Prabhu et al., 2018,
+        Parabel; Yu et al., 2022, XR-Linear). A group is divided only if it is alone in a node or if the router makes a
+        mistake.
 
-        Keys, ids, scorer and links do not change. Queries use the old trees until all new ones are complete, and an
-        interrupt keeps the old ones. This takes about as long as inserting all memories. It needs memory for a second
-        set of trees, and for full keys if keys are sparse or stored as codes.
+        Keys, ids, the scorer and the links do not change. Queries use the old trees until all new trees are complete,
+        and an interrupt keeps the old trees. Rebuilding takes about as much time as inserting all memories. It needs
+        memory for a second set of trees and, if keys are sparse or stored as codes, for a copy of all keys.
 
         Parameters
         ----------
         ids : array-like of int, shape (n,)
-            Distinct ids of stored memories. All other memories are groups of their own.
+            Distinct ids of stored memories. Every other memory is a group of its own.
         groups : array-like of int, shape (n,)
-            The number of each memory's group, for example its class.
+            The group of each memory, for example its class.
         progress : bool, default False
             Show a progress bar.
 
         Raises
         ------
         KeyError
-            If an id is not stored; nothing has changed then.
+            If an id is not stored. Nothing has changed then.
         TypeError, ValueError
-            If ``ids`` are not distinct integers, or ``groups`` not an integer for each; nothing has changed then.
+            If ``ids`` are not distinct integers, or ``groups`` does not have one integer for each id. Nothing has
+            changed then.
         MemoryError
-            If memory runs out; nothing has changed then.
+            If memory runs out. Nothing has changed then.
         """
         ids = check_ids(ids)
         rebuild_trees(self._forest, ids, check_groups(groups, ids.size), progress)
 
     def compact(self, *, copies: bool = True) -> None:
-        """Store memories in the order in which searches read them, for faster queries. Answers do not change.
+        """Reorder the storage of memories for faster queries. Answers do not change.
 
-        Use this after many inserts and before many queries. Later changes gradually disturb the order.
+        Memories are stored in the order in which searches read them. Call this after many inserts and before many
+        queries. Later changes gradually disturb the order.
 
         Parameters
         ----------
         copies : bool, default True
-            Give each tree except the first its own copy of the 8-bit codes of dense keys, in the order of its leaves.
-            This takes ``n_features + 8`` bytes for each memory and copy. Leaves that change no longer use it.
+            Also store a copy of the 8-bit codes of dense keys for each tree except the first, in the order of its
+            leaves. Each copy takes ``n_features + 8`` bytes per memory. Searches do not use the copy for leaves that
+            have changed.
 
         Raises
         ------
         MemoryError
-            If memory runs out; nothing has changed then. Compaction needs memory for a second copy of the keys.
+            If memory runs out. Nothing has changed then. Compaction needs memory for a second copy of the keys.
         """
         compact_memories(self._forest, bool(copies))
 
@@ -648,20 +663,20 @@ class ContextualMemoryTree:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the trees, their memories and everything learned to a file.
 
-        An existing file is replaced when the new one is complete, so a crash leaves either the old or the new file. See
-        :mod:`cmt_numba.persistence` for the format.
+        An existing file is replaced when the new file is complete, so a crash leaves either the old or the new file.
+        See :mod:`cmt_numba.persistence` for the format.
 
         Parameters
         ----------
         path : path-like
-            The file. A symbolic link is followed.
+            The file. Symbolic links are followed.
 
         Raises
         ------
         InvariantError
             If an invariant of the trees is violated, which is a bug. Nothing has been written then.
         OSError
-            If the file cannot be written, or ``path`` is not a regular file: a folder, a device, a named pipe.
+            If the file cannot be written, or if ``path`` is not a regular file but, for example, a folder or a device.
         """
         write_object(
             path,
@@ -671,21 +686,23 @@ class ContextualMemoryTree:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], mmap: bool = False) -> Self:
-        """Return the tree that :meth:`save` has written. It continues exactly as the saved tree would.
+        """Load a tree from a file that :meth:`save` has written.
+
+        For the same calls, the tree gives the same results as the saved tree.
 
         Parameters
         ----------
         path : path-like
             The file.
         mmap : bool, default False
-            Map the file into memory instead of reading it. This takes milliseconds for any size of file, and processes
-            that map the same file share its memory. Changed pages are copied and never reach the file. Only the header
-            is checked for damage. Map only files that you trust, and do not modify them in place.
+            Map the file into memory instead of reading it. This takes milliseconds regardless of the file's size, and
+            processes that map the same file share its memory. Changes to the tree never reach the file. Only the header
+            is checked for damage: map only files that you trust, and do not modify them in place.
 
         Raises
         ------
         cmt_numba.persistence.FileFormatError
-            If the file is damaged, of a later version, or not a tree's. The message states the reason.
+            If the file is damaged, is from a later version, or does not contain a tree. The message states the reason.
         OSError
             If the file cannot be read.
         """
@@ -697,14 +714,14 @@ class ContextualMemoryTree:
     def _made_of(
         cls, fields: dict[str, Any], arrays: dict[str, np.ndarray], *, thorough: bool, values: bool = True
     ) -> Self:
-        """Return the tree with the contents of a file, see :func:`~cmt_numba._engine.restore`."""
+        """Return a tree with the contents of a file. See :func:`~cmt_numba._engine.restore` for the parameters."""
         tree = cls.__new__(cls)
         tree._set_up(fields)
         restore(tree._forest, fields, arrays, thorough=thorough, values=values)
         return tree
 
     def _set_up(self, fields: dict[str, Any]) -> None:
-        """Initialise an empty tree with the options in a file."""
+        """Initialise an empty tree with the options of a file."""
         n_threads = take(fields, "n_threads", int, type(None))
         ContextualMemoryTree.__init__(self, **take(fields, "options", dict), n_threads=n_threads, random_state=0)
 
@@ -722,7 +739,7 @@ class ContextualMemoryTree:
 
     @changes  # read-only, but excludes other changes
     def _twin(self) -> ContextualMemoryTree:
-        """Return an independent copy, which continues exactly as this tree would."""
+        """Return an independent copy, which gives the same results as this tree for the same calls."""
         twin = ContextualMemoryTree.__new__(ContextualMemoryTree)
         twin._forest = self._forest.copy()
         return twin

@@ -1,30 +1,29 @@
-"""A search that gets better as its users mark what it finds as right or wrong.
+"""Search that improves as users mark results as right or wrong.
 
     python examples/feedback_search.py
     python examples/feedback_search.py --data path/to/folder
 
-Users look for emoji by what the Unicode Consortium calls them nowadays, among the names of 31,879 characters: U+1F63F
-is stored as CRYING CAT FACE and asked for as "crying cat". With ``--data`` they look for Bible verses instead, stored
-in the King James Version and remembered in one of four other translations (``folder/bible/verses.jsonl.gz``: a line
-``{"text": {"KJV": ..., "ASV": ..., ...}}`` for each verse). Texts are real; users are simulated:
+Users search for emoji by their current Unicode names, among the original names of 31,879 characters: U+1F63F is stored
+as CRYING CAT FACE and searched for as "crying cat". With ``--data`` they search for Bible verses instead. The verses
+are stored in the King James Version, and queries come from four other translations (``folder/bible/verses.jsonl.gz``: a
+line ``{"text": {"KJV": ..., "ASV": ..., ...}}`` for each verse). The texts are real and the users are simulated:
 
-- What is looked for is drawn from ``--popular`` things, the n-th most popular one 1 / n times as often as the first.
-- Users write down what they remember: words are lost, misspelt and swapped at random.
-- They see five answers, mark as right those that are what they look for, and all others as wrong.
+- Users search for one of ``--popular`` targets. The n-th target is 1 / n times as frequent as the first.
+- Queries contain random errors: missing, misspelt and swapped words.
+- Users see five results and mark each as right or wrong.
 
-The same forest answers the same stream three times:
+The script runs the same queries on three forests:
 
 static
-    as it is;
+    does not learn.
 marks
-    learning from the marks after each block of queries: now and then it explores (``epsilon``), ``update`` takes all
-    marks as rewards, and ``teach`` shows the routers the way to the answers that were marked as right;
+    learns from the marks after each block of queries. Some queries explore (``epsilon``), ``update`` receives all marks
+    as rewards, and ``teach`` trains the routers on the paths to right results.
 marks and queries
-    learning from the marks, and storing each query with an answer that was marked as right as one more key of what it
-    found (``insert``).
+    also stores each query with a right result as an additional key of this result (``insert``).
 
-In the end each is asked queries that are like those of the stream, but were not among them. A plot shows the mean
-reward of the first answer over time.
+At the end, each forest answers new queries for the same targets. A plot shows the mean reward of the first result over
+time.
 
 Needs scikit-learn, tabulate, matplotlib and the emoji package.
 """
@@ -51,28 +50,28 @@ from tabulate import tabulate
 from cmt_numba import ContextualMemoryTree
 
 MOST_WORDS = 10
-"""So many words of a text are remembered in a row."""
+"""Maximum number of consecutive words in a query."""
 
 N_SHOWN = 5
-"""Answers that a user sees."""
+"""Number of results that a user sees."""
 
 STATIC, MARKS, ALL = "static", "marks", "marks and queries"
 MODES = (STATIC, MARKS, ALL)
-"""What a search learns from."""
+"""The kinds of feedback that a search learns from."""
 
 STORED, ASKED = "KJV", ("ASV", "YLT", "Darby", "BBE")
 
 
 class Collection(NamedTuple):
-    """Texts to find, and how users put those that are looked for."""
+    """Texts to search, and the wordings of queries."""
 
     texts: list[str]
-    wordings: list[list[str]]  # for each thing looked for, the most popular first
-    positions: np.ndarray  # where it is among the texts
+    wordings: list[list[str]]  # wordings of each target, the most popular target first
+    positions: np.ndarray  # position of each target in the texts
 
 
 class Queries(NamedTuple):
-    """What users typed, and what each of them looked for."""
+    """Queries and their targets."""
 
     texts: list[str]
     wanted: np.ndarray
@@ -92,7 +91,7 @@ def normalize(text: str) -> str:
 
 
 def misspell(word: str, rng: random.Random) -> str:
-    """Return the word with one letter inserted, left out or replaced, or with two neighbours swapped."""
+    """Return the word with a random edit: a letter inserted, deleted or replaced, or two letters swapped."""
     while True:
         i = rng.randrange(len(word) - 1)
         before, letter, following, after = word[:i], word[i], word[i + 1], word[i + 2 :]
@@ -104,7 +103,7 @@ def misspell(word: str, rng: random.Random) -> str:
 
 
 def remember(text: str, rng: random.Random) -> str:
-    """Return what a user remembers of a text: a few words in a row, one lost, misspelt or swapped with another."""
+    """Return a noisy query for a text: consecutive words, one of them deleted, misspelt or swapped."""
     words = text.split()
     first = rng.randrange(max(1, len(words) - MOST_WORDS + 1))
     words = words[first : first + MOST_WORDS]
@@ -121,7 +120,7 @@ def remember(text: str, rng: random.Random) -> str:
 
 
 def draw_queries(wordings: Sequence[Sequence[str]], wanted: np.ndarray, n: int, seed: int) -> Queries:
-    """Return queries of users for things of several wordings each; what they want follows Zipf's law."""
+    """Return queries in random wordings for targets that follow Zipf's law."""
     rng = random.Random(seed)
     places = range(len(wordings))
     drawn = rng.choices(places, weights=[1 / (1 + place) for place in places], k=n)
@@ -129,7 +128,7 @@ def draw_queries(wordings: Sequence[Sequence[str]], wanted: np.ndarray, n: int, 
 
 
 def unlike(held_out: Queries, known: Sequence[str]) -> Queries:
-    """Return the distinct queries that are not among the texts known, ignoring word order."""
+    """Return the distinct queries that do not match a known text, ignoring word order."""
     seen = {" ".join(sorted(text.split())) for text in known}
     kept = []
     for i, query in enumerate(held_out.texts):
@@ -141,11 +140,10 @@ def unlike(held_out: Queries, known: Sequence[str]) -> Queries:
 
 
 def feature_rows(texts: Sequence[str]) -> csr_matrix:
-    """Return a sparse row of features for each text: hashed words beside hashed groups of three letters.
+    """Return a sparse row of hashed words and hashed trigrams for each text.
 
-    Whole words carry the meaning; groups of letters still match where a word is misspelt or has another ending. Both
-    halves of a row have length 1, so they weigh the same. Hashing needs no training, so that new words can come at any
-    time.
+    Trigrams match misspelt words and other endings. Words and trigrams are scaled to unit length separately, so they
+    have equal weights.
     """
 
     def hashed(analyzer: str, length: int) -> HashingVectorizer:
@@ -154,7 +152,7 @@ def feature_rows(texts: Sequence[str]) -> csr_matrix:
             ngram_range=(length, length),
             n_features=2**15,
             alternate_sign=False,
-            token_pattern=r"\S+",  # the default would leave out words of one letter
+            token_pattern=r"\S+",  # the default drops one-letter words
             dtype=np.float32,
         )
 
@@ -171,15 +169,15 @@ class FeedbackSearch:
     Parameters
     ----------
     texts : list of str
-        What can be found.
+        Texts to search.
     mode : {"static", "marks", "marks and queries"}
-        What it learns from.
+        Feedback that the forest learns from.
     n_probes : int, default 16
-        Leaves to search.
+        Number of leaves to search.
     epsilon : float, default 0.05
-        Share of the queries that explore while learning.
+        Share of queries that explore while learning.
     seed : int, default 0
-        Seed of everything random.
+        Random seed.
     """
 
     def __init__(
@@ -188,15 +186,15 @@ class FeedbackSearch:
         self.mode, self.n_probes, self.epsilon = mode, n_probes, 0.0 if mode == STATIC else epsilon
         self.tree = ContextualMemoryTree(n_trees=4, n_threads=1, random_state=seed)
         self.tree.insert(feature_rows(texts))
-        self.text_of = np.arange(len(texts))  # the position of the text that each memory is a key of
+        self.text_of = np.arange(len(texts))  # text_of[id]: position of the text
 
     def first_answers(self, queries: Sequence[str]) -> np.ndarray:
-        """Return the position of the best text for each query, learning nothing."""
+        """Return the position of the best text for each query, without learning."""
         positions: np.ndarray = self.text_of[self.tree.query(feature_rows(queries), n_probes=self.n_probes).ids[:, 0]]
         return positions
 
     def serve(self, queries: Sequence[str], wanted: np.ndarray) -> np.ndarray:
-        """Answer queries, learn from the marks, and return the reward of each first answer: 1 if it is right."""
+        """Answer queries, learn from the marks, and return the reward of each first result (0 or 1)."""
         rows = feature_rows(queries)
         hits = self.tree.query(rows, k=N_SHOWN, n_probes=self.n_probes, epsilon=self.epsilon)
         marks = np.where(hits.ids >= 0, self.text_of[hits.ids] == wanted[:, None], False)
@@ -217,19 +215,18 @@ class FeedbackSearch:
 
 
 class Run(NamedTuple):
-    """What the forests earned, by mode."""
+    """Rewards by mode."""
 
-    rewards: dict[str, np.ndarray]  # of each query of the stream
-    held_out: dict[str, float]  # mean reward of queries that were not in the stream
+    rewards: dict[str, np.ndarray]  # reward of each query
+    held_out: dict[str, float]  # mean reward of test queries
     n_held_out: int
 
 
 def named_characters() -> dict[str, str]:
-    """Return the characters that have a name of their own, and these names.
+    """Return the characters with individual names, and their names.
 
-    Left out are the 100,000 characters whose names follow a rule, such as CJK UNIFIED IDEOGRAPH-4E00 with the code
-    point as its end, HANGUL SYLLABLE GA with the sounds it is made of, or TANGUT COMPONENT-001 with a number: their
-    names do not describe them.
+    This excludes 100,000 characters with generated names, such as CJK UNIFIED IDEOGRAPH-4E00, HANGUL SYLLABLE GA and
+    TANGUT COMPONENT-001.
     """
     names = {}
     for code_point in range(0x110000):
@@ -241,12 +238,12 @@ def named_characters() -> dict[str, str]:
 
 
 def emoji_collection(n_popular: int, seed: int = 0) -> Collection:
-    """Return the names of all characters, and today's English names of emoji that differ from them."""
+    """Return the names of all characters, and the current English names of emoji that differ from them."""
     names = named_characters()
     positions = {character: i for i, character in enumerate(names)}
     today: dict[int, str] = {}
     for sequence, data in emoji.EMOJI_DATA.items():
-        character = sequence.replace("\N{VARIATION SELECTOR-16}", "")  # the selector asks for a colourful picture
+        character = sequence.replace("\N{VARIATION SELECTOR-16}", "")  # the selector requests a coloured glyph
         wording = normalize(data["en"])
         if character in names and wording != normalize(names[character]):
             today[positions[character]] = wording
@@ -259,7 +256,7 @@ def emoji_collection(n_popular: int, seed: int = 0) -> Collection:
 
 
 def verse_collection(folder: Path, n_popular: int, seed: int = 0) -> Collection:
-    """Return all verses in one translation, and some of them in the others."""
+    """Return all verses in one translation, and wordings from the other translations for the targets."""
     with gzip.open(folder / "bible/verses.jsonl.gz", "rt") as file:
         verses = [json.loads(line)["text"] for line in file]
     order = np.random.default_rng(seed).permutation(len(verses))[:n_popular]
@@ -269,7 +266,7 @@ def verse_collection(folder: Path, n_popular: int, seed: int = 0) -> Collection:
 
 
 def run(collection: Collection, n_queries: int, n_held_out: int, block: int = 50, seed: int = 0) -> Run:
-    """Let a forest of each mode answer the same stream, then queries that were not in it."""
+    """Run a forest of each mode on the same queries, then on test queries."""
     stream = draw_queries(collection.wordings, collection.positions, n_queries, seed + 1)
     held_out = unlike(draw_queries(collection.wordings, collection.positions, n_held_out, seed + 2), stream.texts)
     rewards, on_held_out = {}, {}
@@ -282,7 +279,7 @@ def run(collection: Collection, n_queries: int, n_held_out: int, block: int = 50
 
 
 def table(result: Run) -> str:
-    """Return the mean rewards over the parts of the stream, and of the queries held out, as a table to print."""
+    """Return a table of the mean rewards in each part of the run and on test queries."""
     rows: list[list[object]] = []
     edges = np.linspace(0, result.rewards[STATIC].size, 6).astype(int)
     for first, stop in itertools.pairwise(edges):
@@ -293,7 +290,7 @@ def table(result: Run) -> str:
 
 
 def plot(result: Run, path: Path) -> None:
-    """Save the mean reward over the last tenth of the stream, along the stream."""
+    """Plot the moving average of the reward, over a tenth of the queries."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7.0, 4.0), layout="constrained")
@@ -310,12 +307,12 @@ def plot(result: Run, path: Path) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> Run:
-    """Run the command line; return what was earned."""
+    """Run the command line and return the rewards."""
     parser = argparse.ArgumentParser(description="Search that improves as users rate its results.")
     parser.add_argument("--data", type=Path, help="folder of data, to search for Bible verses")
     parser.add_argument("--output", type=Path, default=Path(), help="folder for the plot (default: the current one)")
     parser.add_argument("--popular", type=int, default=400, help="number of targets (default: 400)")
-    parser.add_argument("--queries", type=int, default=6000, help="number of queries in the stream (default: 6000)")
+    parser.add_argument("--queries", type=int, default=6000, help="number of queries to learn from (default: 6000)")
     parser.add_argument("--held-out", type=int, default=3000, help="number of test queries (default: 3000)")
     parser.add_argument("--seed", type=int, default=0, help="random seed (default: 0)")
     options = parser.parse_args(arguments)

@@ -1,23 +1,21 @@
 r"""Find a song by humming it.
 
-The package music21 ships folk songs of the Essen collection. This script stores the first 30 notes of those that have
-as many, as intervals and ratios of durations, so neither key nor speed matters, and learns from simulated singers what
-mistakes are made::
+The package music21 contains folk songs of the Essen collection. This script stores the first 30 notes of each song as
+intervals and duration ratios, which do not depend on key and tempo, and learns typical errors from simulated singers::
 
     python examples/melodies.py --song 17 --plot alignment.png
 
-lets a singer sing song 17, names the songs that are nearest to what was sung, and draws how the notes of the first one
-were aligned with it. How good is it? ::
+simulates a singer of song 17, prints the nearest songs, and plots the alignment of the first one. ::
 
     python examples/melodies.py --evaluate --songs 2000
 
-learns from singers of some songs, once for accuracy alone and once also for what a vantage-point tree can leave out,
-and lets singers sing others. Prints for each tolerance of the tree the error and the share of songs left out.
+learns from singers of some songs, once for accuracy alone and once also for efficient search in a vantage-point tree,
+and tests with singers of other songs. It prints the error and the share of pruned songs for each tolerance of the tree.
 
-A simulated singer sings in any key and at any speed. Each note is off by a normal error of 0.4 semitones, and the key
-drifts by 0.1 semitones a note; durations are multiplied by exp(e), e normal with deviation 0.25; 5 % of the notes are
-left out, 5 % are sung twice in half the time each, and 3 % are a tone too high or too low. Needs music21, of which only
-files are read (they may not be used commercially), and matplotlib for the plot.
+A simulated singer uses any key and tempo. Pitches have normal errors of 0.4 semitones, and the key drifts by 0.1
+semitones per note. Durations are multiplied by exp(e), where e is normal with standard deviation 0.25. 5 % of the notes
+are omitted, 5 % are split in two, and 3 % are a tone too high or too low. Needs music21, whose files may not be used
+commercially, and matplotlib for the plot.
 """
 
 import argparse
@@ -90,7 +88,7 @@ def notes_of(music: str, key: str, n: int) -> tuple[list[int], list[float]]:
 
 
 def songs_of(text: str) -> Iterable[Song]:
-    """Yield the songs of a file in ABC notation that have enough notes."""
+    """Yield the songs with enough notes from a file in ABC notation."""
     for part in re.split(r"\nX:", text)[1:]:
         fields = dict(re.findall(r"^([A-Z]):\s*(.*)$", part, flags=re.MULTILINE))
         music = "\n".join(line for line in part.split("\n")[1:] if not re.match(r"[A-Za-z]:|%", line))
@@ -100,10 +98,10 @@ def songs_of(text: str) -> Iterable[Song]:
 
 
 def all_songs() -> list[Song]:
-    """Return the songs of the Essen collection that have enough notes and begin differently."""
+    """Return the songs of the Essen collection with enough notes, without duplicate beginnings."""
     package = find_spec("music21")
     if package is None or not package.submodule_search_locations:
-        raise SystemExit("the songs are in the package music21: install it")
+        raise SystemExit("install the package music21, which contains the songs")
     songs = {}
     for path in sorted((Path(package.submodule_search_locations[0]) / "corpus/essenFolksong").glob("*.abc")):
         for song in songs_of(path.read_text(encoding="utf-8", errors="replace")):
@@ -112,7 +110,7 @@ def all_songs() -> list[Song]:
 
 
 def sung(song: Song, rng: np.random.Generator) -> Song:
-    """Return what a singer makes of a song."""
+    """Return a song with a simulated singer's errors."""
     n = song.pitches.size
     off = rng.normal(0.0, 0.4, n) + np.cumsum(rng.normal(0.0, 0.1, n)) + rng.uniform(-6.0, 6.0)
     off += np.where(rng.random(n) < 0.03, rng.choice((-2.0, 2.0), n), 0.0)
@@ -122,12 +120,12 @@ def sung(song: Song, rng: np.random.Generator) -> Song:
 
 
 def encoded(songs: list[Song]) -> list[list[tuple[int, int]]]:
-    """Return songs as sequences of symbols."""
+    """Convert songs to sequences of symbols."""
     return [encode_notes(song.pitches, song.durations) for song in songs]
 
 
 def learned(songs: list[Song], n_examples: int, rng: np.random.Generator, **options: Any) -> EditDistance:
-    """Return an edit distance whose costs are learned from singers of some songs."""
+    """Return an edit distance with costs learned from simulated singers."""
     answers = rng.permutation(len(songs))[:n_examples]
     queries = encoded([sung(songs[i], rng) for i in answers])
     distance = EditDistance(NOTE_SYMBOLS, transposition=None, featured=True, random_state=0, **options)
@@ -135,7 +133,7 @@ def learned(songs: list[Song], n_examples: int, rng: np.random.Generator, **opti
 
 
 def evaluate(songs: list[Song], n_examples: int, n_queries: int) -> list[tuple[Any, ...]]:
-    """Return rows of rounds, tolerance, error and share of songs left out, for songs that were not learned from."""
+    """Return table rows for test songs: rounds, tolerance, error and share of pruned songs."""
     order, rows = np.random.default_rng(1).permutation(len(songs)), []
     kept = [songs[i] for i in order]
     asked = [sung(song, np.random.default_rng(2 + i)) for i, song in enumerate(kept[-n_queries:])]
@@ -155,7 +153,7 @@ def evaluate(songs: list[Song], n_examples: int, n_queries: int) -> list[tuple[A
 
 
 def plot(query: Song, song: Song, distance: EditDistance, path: Path) -> None:
-    """Draw the notes of what was sung above those of a song, with lines between notes that were aligned."""
+    """Plot the sung notes above the notes of a song, with lines between aligned notes."""
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(figsize=(10, 4), layout="constrained")
@@ -168,7 +166,7 @@ def plot(query: Song, song: Song, distance: EditDistance, path: Path) -> None:
     i = j = 0
     for old, new in distance.align(*encoded([query, song])).steps:
         i, j = i + (old is not None), j + (new is not None)
-        if old is not None and new is not None:  # symbol i is about notes i - 1 and i
+        if old is not None and new is not None:  # symbol i encodes the step from note i - 1 to note i
             ends = [(places[0][0][i], places[1][0][j]), (places[0][1][i] - 0.7, places[1][1][j] + 0.7)]
             axes.plot(*ends, "0.6" if old == new else "C3", linewidth=0.8)
     axes.set(xlabel="time, as a share of the whole", yticks=[], title="Red: intervals or durations that differ")
@@ -189,12 +187,12 @@ def main() -> None:
     parser.add_argument("--evaluate", action="store_true")
     options = parser.parse_args()
     songs = all_songs()
-    print(f"{len(songs)} songs that begin differently")
+    print(f"{len(songs)} songs with different beginnings")
     some = np.random.default_rng(0).permutation(len(songs))[: options.songs]
     songs = [songs[i] for i in np.sort(some)]
     if options.evaluate:
         for plan, tolerance, error, left_out in evaluate(songs, options.examples, options.queries):
-            print(f"{plan:28}tolerance {tolerance!s:6}error {error:.3f}, left out {left_out:.3f}")
+            print(f"{plan:28}tolerance {tolerance!s:6}error {error:.3f}, pruned {left_out:.3f}")
         return
     rng = np.random.default_rng(options.singer)
     distance = learned(songs, options.examples, rng, n_rounds=10)

@@ -2,15 +2,15 @@
 
     python examples/own_router.py --rows 600
 
-`tests/reference` is the tree in plain Python, with one method for each step of the paper's algorithms. It is slow but
-short: a subclass replaces one method, and everything else stays as it is. This script compares on handwritten digits
+`tests/reference` implements the tree in plain Python, with one method for each step of the paper's algorithms. A
+subclass replaces a single method. This script compares three forests on handwritten digits:
 
-- the tree of the paper: routers learn from each memory that passes them, and the scorer is the cosine;
-- routers that never learn: random directions;
-- a scorer that compares keys by their Manhattan distance.
+- The forest of the paper has routers that learn from each memory, and cosine similarity as scorer.
+- Random routers have random directions and never learn.
+- The Manhattan scorer compares keys by their Manhattan distance.
 
-"Self-consistency" is the share of memories that a query for their own key finds, and "accuracy" the share of further
-digits whose best memory has their label, both with a single leaf searched.
+"Self-consistency" is the share of memories found by a query with their own key. "Accuracy" is the share of test digits
+with the label of their best memory. Both search one leaf.
 """
 
 import argparse
@@ -32,7 +32,7 @@ class RandomTree(Tree):
     """A tree whose routers are random directions."""
 
     def teach(self, node: Node, key: dict[int, float]) -> int:
-        """Return the side of a key. A new router draws its direction, and never learns."""
+        """Return the side of a key; a new router first draws its direction."""
         if not node.weights:
             rng = np.random.default_rng(self.stream.word())
             node.weights = dict(enumerate(rng.normal(size=N_FEATURES)))
@@ -46,7 +46,7 @@ class RandomForest(Forest):
 
 
 class ManhattanForest(Forest):
-    """A forest with another scorer."""
+    """A forest that scores by Manhattan distance."""
 
     def score(self, query: dict[int, float], memory: Memory) -> float:
         """Return the negative Manhattan distance of the keys."""
@@ -57,7 +57,7 @@ FORESTS = {"paper": Forest, "random routers": RandomForest, "Manhattan scorer": 
 
 
 def compare(n_rows: int) -> dict[str, tuple[float, float]]:
-    """Return the self-consistency and the accuracy of each forest with some digits."""
+    """Return the self-consistency and accuracy of each forest on handwritten digits."""
     X, y = load_digits(return_X_y=True)
     X = X - X.mean(axis=0)
     order = np.random.default_rng(0).permutation(len(X))

@@ -1,22 +1,21 @@
-r"""Find the nearest post offices on the globe, and see how landmarks divide them.
+r"""Find the nearest post offices on the globe, and plot the cells of the landmarks.
 
-The package zipcodes ships the places of all ZIP codes of the United States. This script stores those that mail is
-delivered to, thirty thousand, and answers which are nearest to a place::
+The package zipcodes contains the locations of all ZIP codes of the United States. This script stores thirty thousand
+with mail delivery and prints those nearest to a location::
 
     python examples/post_offices.py --near 40.71 -74.01 --plot map.png
 
-and draws the cells of the landmarks, with what was searched for the answer. Is it worth it? ::
+The map shows the cells of the landmarks and the cells that were searched. ::
 
     python examples/post_offices.py --evaluate
 
-asks for the ten offices that are nearest to places with post office boxes, of :class:`LandmarkIndex` with several
-numbers of lists, of :class:`VPTree`, and of scikit-learn's KDTree and BallTree. Prints recall, processor time on one
-thread and distances computed for a query, which for theirs include those of balls and boxes.
+finds the ten offices nearest to places with post office boxes. It compares :class:`LandmarkIndex` with several numbers
+of lists, :class:`VPTree`, and scikit-learn's KDTree and BallTree, and prints recall, processor time on one thread and
+the number of distances per query. For scikit-learn's trees this number includes distances to balls and boxes.
 
-Longitude and latitude become a point of a sphere of radius 1. The straight line between two such points, of length
-``d``, is longer where the way on the globe is longer, which is ``2 * 6371 * arcsin(d / 2)`` km. So Euclidean distances
-in three dimensions answer for the globe, also across the date line. Needs zipcodes, tabulate, and matplotlib for the
-map.
+Longitude and latitude become points on a sphere of radius 1. Two points at Euclidean distance ``d`` are ``2 * 6371 *
+arcsin(d / 2)`` km apart on the globe, so both distances give the same order, also across the date line. Needs zipcodes
+and tabulate, and matplotlib for the map.
 """
 
 import argparse
@@ -37,7 +36,7 @@ from cmt_numba.sequences import VPTree
 EARTH = 6371.0  # km
 WANTED = 10
 PROBES = (1, 2, 4, 8, 16)
-Answer = tuple[np.ndarray, np.ndarray | None]  # positions (n, k), and distances computed for each query if known
+Answer = tuple[np.ndarray, np.ndarray | None]  # positions (n, k); number of distances per query, or None
 
 
 class Offices(NamedTuple):
@@ -48,9 +47,9 @@ class Offices(NamedTuple):
 
 
 def all_offices(kind: str) -> Offices:
-    """Return the offices of a kind, those at the same place once."""
+    """Return the offices of a kind, one per location."""
     if find_spec("zipcodes") is None:
-        raise SystemExit("the post offices are in the package zipcodes: install it")
+        raise SystemExit("install the package zipcodes, which contains the post offices")
     import zipcodes
 
     found = {}
@@ -62,7 +61,7 @@ def all_offices(kind: str) -> Offices:
 
 
 def on_sphere(places: np.ndarray) -> np.ndarray:
-    """Return latitudes and longitudes as points of a sphere of radius 1: float64, shape (n, 3)."""
+    """Convert latitudes and longitudes to points on the unit sphere: float64, shape (n, 3)."""
     latitude, longitude = np.radians(places).T
     return np.column_stack(
         [np.cos(latitude) * np.cos(longitude), np.cos(latitude) * np.sin(longitude), np.sin(latitude)]
@@ -70,7 +69,7 @@ def on_sphere(places: np.ndarray) -> np.ndarray:
 
 
 def kilometres(lengths: np.ndarray) -> np.ndarray:
-    """Return how long ways on the globe are, of straight lines between points of the sphere."""
+    """Convert Euclidean distances between points on the unit sphere to kilometres on the globe."""
     return np.asarray(2.0 * EARTH * np.arcsin(np.minimum(lengths / 2.0, 1.0)))
 
 
@@ -120,7 +119,7 @@ def engines(places: np.ndarray) -> dict[str, tuple[float, Callable[[np.ndarray],
 
 
 def evaluate(offices: Offices, asked: np.ndarray, rounds: int) -> list[tuple[Any, ...]]:
-    """Return rows of engine, recall, microseconds and distances for a query, and seconds to build."""
+    """Return table rows: engine, recall, microseconds and distances per query, and seconds to build."""
     points, at = on_sphere(offices.places), on_sphere(asked)
     exact = np.sort(1.0 - at @ points.T, axis=1)[:, :WANTED]
     searches, rows = engines(offices.places), []
@@ -137,13 +136,13 @@ def evaluate(offices: Offices, asked: np.ndarray, rounds: int) -> list[tuple[Any
     for name, (positions, computed) in answers.items():
         there = positions >= 0
         lengths = np.linalg.norm(at[:, None] - points[positions], axis=2)
-        right = there & (kilometres(lengths) <= farthest[:, None] + 0.01)  # 10 m are the rounding of float32
+        right = there & (kilometres(lengths) <= farthest[:, None] + 0.01)  # 10 m allow for float32 rounding
         rows.append((name, right.mean(), np.median(times[name]), np.mean(computed), searches[name][0]))
     return rows
 
 
 def plot(offices: Offices, index: LandmarkIndex, place: np.ndarray, path: Path) -> None:
-    """Draw the offices on the mainland, in the cells of the landmarks, and the cells that are searched for a place."""
+    """Plot the offices of the mainland, the landmark cells, and the cells searched for a location."""
     import matplotlib.pyplot as plt
     from matplotlib.colors import ListedColormap
 
@@ -162,7 +161,7 @@ def plot(offices: Offices, index: LandmarkIndex, place: np.ndarray, path: Path) 
     axes.plot(place[1], place[0], "*", color="C3", markersize=12)
     axes.set(xlim=(west, east), ylim=(south, north), xlabel="longitude", ylabel="latitude")
     axes.set_title(
-        f"{len(offices.names):,} post offices in {index.n_lists_} cells; shaded: those searched for the star"
+        f"{len(offices.names):,} post offices in {index.n_lists_} cells; cells searched for the star are shaded"
     )
     figure.savefig(path, dpi=120)
     plt.close(figure)
@@ -182,7 +181,7 @@ def main() -> None:
     if options.evaluate:
         boxes = all_offices("PO BOX").places
         asked = boxes[np.random.default_rng(0).permutation(len(boxes))[: options.queries]]
-        head = ("engine", f"recall of {WANTED}", "us a query", "distances", "s to build")
+        head = ("engine", f"recall of {WANTED}", "us/query", "distances", "s to build")
         with threadpool_limits(1):
             rows = evaluate(offices, asked, options.rounds)
         print(tabulate(rows, head, floatfmt=("", ".4f", ".1f", ".0f", ".2f")))
@@ -192,7 +191,7 @@ def main() -> None:
     found = index.query(on_sphere(place[None]), 5)
     for office, length in zip(found.ids[0], kilometres(found.values[0]), strict=True):
         print(f"{length:8.1f} km  {offices.names[office]}")
-    print(f"{found.n_computed[0]} distances were computed")
+    print(f"{found.n_computed[0]} distances computed")
     if options.plot:
         plot(offices, index, place, options.plot)
 

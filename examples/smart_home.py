@@ -1,16 +1,16 @@
-"""Tell what a request to a smart home means, in eight languages, and teach it new requests.
+"""Classify smart-home requests in eight languages, and learn new intents.
 
     python examples/smart_home.py mach bitte das Licht im Büro an
     python examples/smart_home.py --means "start the dishwasher" run the dishwasher tonight
     python examples/smart_home.py --compare
 
-The first run learns from the sentence templates of the voice assistant Home Assistant, which come in the package
-``home-assistant-intents``: "turn on [the] {name}" is one of 7,000. Each template is filled in once with the names of
-rooms and things. Then the run answers your request, learns a new intent from two sentences, is corrected and forgets
-it. The classifier stays in a folder of your cache (``--folder`` names another one), so later runs answer at once.
+The first run learns 7,000 sentence templates of the voice assistant Home Assistant, such as "turn on [the] {name}",
+from the package ``home-assistant-intents``. Each template is filled with random names of rooms and devices. The run
+then classifies your request, learns a new intent from two sentences, accepts a correction, and forgets the intent. The
+classifier is kept in your cache folder (or ``--folder``), so later runs take a few seconds.
 
-``--means`` teaches what a request means. ``--compare`` compares error, training time and query time with other
-classifiers on templates that none of them has seen.
+``--means`` teaches the intent of a request. ``--compare`` compares error, training time and query time with other
+classifiers on unseen templates.
 
 Needs hassil, home-assistant-intents and platformdirs (the extra ``demo``), and tabulate to compare.
 """
@@ -108,10 +108,10 @@ NAMES = {
         "timer_name": "披萨|鸡蛋|洗衣服",
     },
 }
-"""Names of rooms and things by language, for the slots of a template that a home fills in."""
+"""Names of rooms and devices by language, for the slots of templates."""
 
 SAME_NAMES = {"shopping_list_item": "item", "todo_list_item": "item", "timer_command": "message", "zone": "area"}
-BY_DEVICE = {"HassGetState", "HassSetPosition", "HassTurnOff", "HassTurnOn"}  # these mean one thing for each device
+BY_DEVICE = {"HassGetState", "HassSetPosition", "HassTurnOff", "HassTurnOn"}  # one class per kind of device
 
 NEW_INTENT = "start the dishwasher"
 NEW_REQUESTS = ("run the dishwasher", "the dishwasher is full")
@@ -119,7 +119,7 @@ NEW_QUESTIONS = ("please run the dishwasher now", "could you wash the dishes")
 
 
 class Request(NamedTuple):
-    """A sentence, what it means, and the template that it was made of."""
+    """A sentence, its intent, and its template."""
 
     text: str
     intent: str
@@ -130,7 +130,7 @@ class Request(NamedTuple):
 
 
 class Language:
-    """The templates of one language, and a way to make sentences of them."""
+    """The sentence templates of one language."""
 
     def __init__(self, code: str, rng: random.Random) -> None:
         path = files("home_assistant_intents") / "data" / f"{code}.json"
@@ -180,7 +180,7 @@ class Language:
 
 
 def intent_name(intent: str, block: dict[str, Any]) -> str:
-    """Return the words of an intent, with the kind of device for intents that apply to several kinds.
+    """Return an intent as words, with the kind of device if the intent applies to several kinds.
 
     >>> intent_name("HassTurnOn", {"slots": {"domain": "light"}})
     'turn on: light'
@@ -203,7 +203,7 @@ def read_requests(seed: int = 0) -> list[Request]:
 
 
 def split_by_template(requests: list[Request]) -> tuple[list[Request], list[Request]]:
-    """Return requests to learn and requests to test, made of different templates."""
+    """Split requests into training and test requests with different templates."""
     held_out = set(random.Random(1).sample(templates := sorted({r.template for r in requests}), len(templates) // 5))
     return [r for r in requests if r.template not in held_out], [r for r in requests if r.template in held_out]
 
@@ -212,7 +212,7 @@ def split_by_template(requests: list[Request]) -> tuple[list[Request], list[Requ
 
 
 def open_classifier(folder: Path) -> tuple[TextClassifier, bool]:
-    """Return the classifier of a folder, and whether it is new."""
+    """Open the classifier in a folder and return it with a flag that is True if it is new."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     started = time.perf_counter()
     classifier = TextClassifier.open(folder, random_state=0)
@@ -227,7 +227,7 @@ def open_classifier(folder: Path) -> tuple[TextClassifier, bool]:
 
 @contextmanager
 def waiting(what: str) -> Iterator[None]:
-    """Say what is being done, and print a dot for each second that it takes."""
+    """Print a message, and a dot for each second until the block ends."""
     print(what, end=" ", flush=True)
     has_ended = threading.Event()
 
@@ -246,7 +246,7 @@ def waiting(what: str) -> Iterator[None]:
 
 
 def show_answer(classifier: TextClassifier, text: str) -> None:
-    """Print the best intents of a request with their probabilities, and the words that speak for the first."""
+    """Print the best intents of a request with their probabilities, and the words that favour the first one."""
     intents, probabilities = classifier.top_classes([text], k=3)
     print(f"\n  {text!r} means")
     for intent, probability in zip(classifier.classes_[intents[0]], probabilities[0], strict=True):
@@ -256,7 +256,7 @@ def show_answer(classifier: TextClassifier, text: str) -> None:
 
 
 def show_learning(classifier: TextClassifier) -> None:
-    """Teach the classifier an intent, correct it, and let it forget."""
+    """Show how the classifier learns a new intent, a correction, and a removal."""
     started = time.perf_counter()
     classifier.partial_fit(NEW_REQUESTS, [NEW_INTENT] * len(NEW_REQUESTS))
     print(
@@ -276,7 +276,7 @@ def show_learning(classifier: TextClassifier) -> None:
 
 
 def compare(seed: int = 0) -> list[dict[str, Any]]:
-    """Return the error, training time and query time of several classifiers, one row for each."""
+    """Return a table row for each classifier: error, training time and query time."""
     from sklearn.feature_extraction.text import TfidfVectorizer
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline, make_union
@@ -319,7 +319,7 @@ def compare(seed: int = 0) -> list[dict[str, Any]]:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Answer a request, teach a meaning, or compare classifiers."""
+    """Classify a request, teach an intent, or compare classifiers."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("request", nargs="*", help="a request to the smart home")
     parser.add_argument("--means", metavar="INTENT", help="the intent of the request, to learn")
@@ -333,7 +333,7 @@ def main(arguments: list[str] | None = None) -> None:
         print(tabulate(compare(), headers="keys", floatfmt=("", ".3f", ".1f", ".0f")))
         return
     if not text:
-        parser.error("say something, such as: dim the lights in the kitchen")
+        parser.error("give a request, such as: dim the lights in the kitchen")
     classifier, is_new = open_classifier(given.folder)
     with classifier:
         if given.means is not None:

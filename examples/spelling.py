@@ -1,18 +1,19 @@
-r"""Correct misspelt words, and learn from corrections.
+r"""Correct misspelt words and learn from corrections.
 
-The package codespell lists misspellings with the words that they mean. This script learns from them what edits people
-make, stores the words in a memory of sequences, and keeps the memory in a file::
+The package codespell lists misspellings with the intended words. This script learns the costs of edits from them,
+stores the words in a ``SequenceMemory``, and saves the memory to a file::
 
     python examples/spelling.py --memory words.cmt recieve definatly
     python examples/spelling.py --memory words.cmt --correct thsi this
     python examples/spelling.py --memory words.cmt thsi
 
-The first call learns, which takes a minute or two; ``--examples`` and ``--rounds`` say how thoroughly. A word that was
-corrected once is known from then on, whatever the edit distance says. How good is it? ::
+The first call learns the costs, which takes a minute or two; ``--examples`` and ``--rounds`` limit this time. After a
+correction, the memory returns the intended word for the same misspelling. ::
 
     python examples/spelling.py --evaluate
 
-learns from the misspellings of four fifths of the words, and asks for some of the others. Needs the package codespell.
+learns from the misspellings of four fifths of the words and measures the accuracy on misspellings of the other words.
+Needs the package codespell.
 """
 
 import argparse
@@ -28,7 +29,7 @@ LETTERS = "abcdefghijklmnopqrstuvwxyz'-"
 
 
 def misspellings(lines: Iterable[str]) -> list[tuple[str, str]]:
-    """Return misspellings and what they mean, of those lines that name a single word, in lower-case letters."""
+    """Return pairs of misspelling and intended word in lower case, from lines with a single intended word."""
     pairs = []
     for line in lines:
         wrong, _, right = line.strip().lower().partition("->")
@@ -38,13 +39,13 @@ def misspellings(lines: Iterable[str]) -> list[tuple[str, str]]:
 
 
 def listed_misspellings() -> list[tuple[str, str]]:
-    """Return the misspellings that codespell lists."""
+    """Return codespell's pairs of misspelling and intended word."""
     text = files("codespell_lib").joinpath("data/dictionary.txt").read_text(encoding="utf-8")
     return misspellings(text.splitlines())
 
 
 def learned_distance(pairs: list[tuple[str, str]], words: list[str], n_examples: int, n_rounds: int) -> EditDistance:
-    """Return an edit distance whose costs are learned from some of the misspellings of words."""
+    """Return an edit distance with costs learned from a random sample of misspellings."""
     place = {word: i for i, word in enumerate(words)}
     some = np.random.default_rng(0).permutation(len(pairs))[:n_examples]
     distance = EditDistance(
@@ -54,19 +55,19 @@ def learned_distance(pairs: list[tuple[str, str]], words: list[str], n_examples:
 
 
 def memory_of(words: list[str], distance: EditDistance) -> SequenceMemory:
-    """Return a memory of words, whose ids are their positions."""
+    """Return a memory of words with their positions as ids."""
     memory = SequenceMemory(distance, n_probes=64, random_state=0)
     memory.insert(words)
     return memory
 
 
 def guesses(memory: SequenceMemory, words: list[str], asked: list[str], k: int) -> list[list[str]]:
-    """Return the words that each word may mean, the likeliest first."""
+    """Return the ``k`` nearest words for each query, nearest first."""
     return [[words[i] for i in ids if i >= 0] for ids in memory.query(asked, k).ids]
 
 
 def correct(memory: SequenceMemory, words: list[str], wrong: str, right: str) -> None:
-    """Let a memory know what a word means; a word that it does not know is stored."""
+    """Learn a correction, and store the intended word if it is new."""
     if right not in words:
         memory.insert([right])
         words.append(right)
@@ -74,7 +75,7 @@ def correct(memory: SequenceMemory, words: list[str], wrong: str, right: str) ->
 
 
 def evaluate(pairs: list[tuple[str, str]], n_queries: int, n_examples: int, n_rounds: int) -> tuple[float, float]:
-    """Return the share of misspellings of words not learned from whose word comes first, and among the first five."""
+    """Return the accuracy at 1 and at 5 on misspellings of words that are not used for training."""
     words, rng = sorted({right for _, right in pairs}), np.random.default_rng(0)
     known = set(rng.permutation(words)[: 4 * len(words) // 5])
     others = [pair for pair in pairs if pair[1] not in known]
@@ -87,7 +88,7 @@ def evaluate(pairs: list[tuple[str, str]], n_queries: int, n_examples: int, n_ro
 
 def main() -> None:
     """Run the command line."""
-    parser = argparse.ArgumentParser(description="Correct misspelt words, and learn from corrections.")
+    parser = argparse.ArgumentParser(description="Correct misspelt words and learn from corrections.")
     parser.add_argument("words", nargs="*", help="words to correct")
     parser.add_argument("--memory", type=Path, default=Path("words.cmt"), help="file that stores the memory")
     parser.add_argument("--correct", nargs=2, metavar=("WRONG", "RIGHT"), help="the intended word, to learn")

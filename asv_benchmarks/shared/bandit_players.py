@@ -105,7 +105,7 @@ class Ours:
         return self.decisions.actions
 
     def learn(self, rewards: np.ndarray) -> None:
-        """Learn their rewards."""
+        """Learn the rewards of some rounds."""
         self.bandit.reward(self.decisions.ids, rewards)
 
 
@@ -140,7 +140,7 @@ class DiagonalUCB:
         return np.array([self.best])
 
     def learn(self, rewards: np.ndarray) -> None:
-        """Learn the reward of that round."""
+        """Learn the reward of the round."""
         a, step = self.best, (rewards[0] - self.means[self.best]) / (1 + self.variances[self.best])
         self.weights[a, self.at] += step * self.x / (self.ridge + self.squares[a, self.at])
         self.squares[a, self.at] += self.x**2
@@ -160,7 +160,7 @@ class LinearUCB:
         return self.actions
 
     def learn(self, rewards: np.ndarray) -> None:
-        """Learn their rewards."""
+        """Learn the rewards of some rounds."""
         self.policy.learn(self.X[self.span], self.actions, rewards)
 
 
@@ -207,7 +207,7 @@ class Vowpal:
         return np.array([self.best])
 
     def learn(self, rewards: np.ndarray) -> None:
-        """Learn the reward of that round, as a cost."""
+        """Learn the reward of the round, as a cost."""
         lines, cost = list(self.lines), self.costs[int(rewards[0] > 0)]
         lines[self.best] = f"0:{cost}:{self.probabilities[self.best]} {lines[self.best]}"
         self.vw.learn([self.shared, *lines])

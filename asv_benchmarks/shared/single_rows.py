@@ -1,4 +1,4 @@
-"""Single-row calls of our classes and of rivals. Each maker returns a function that makes call number ``i``."""
+"""Single-row calls of cmt_numba and other libraries. Each maker returns a function that makes call number ``i``."""
 
 from __future__ import annotations
 
@@ -40,6 +40,10 @@ class Rows(NamedTuple):
         at = i % self.y.size
         return (self.sparse if form == "sparse" else self.dense)[at : at + 1]
 
+    def cut(self, form: str) -> list[Any]:
+        """Return 1,000 rows in one form, sliced in advance because slicing a SciPy row is slow."""
+        return [self.row(i, form) for i in range(1000)]
+
 
 def intents(folder: Path) -> Rows:
     """Return the texts of 77 intents of clinc150 in random order, as tf-idf words and as 128 components of these."""
@@ -70,26 +74,38 @@ def predict(form: str) -> Callable[[Rows], Call]:
     """Return a maker of predictions for rows in one form."""
 
     def make(rows: Rows) -> Call:
-        classifier, each = fitted(rows, form), [rows.row(i, form) for i in range(1000)]
+        classifier, each = fitted(rows, form), rows.cut(form)
         return lambda i: classifier.predict(each[i % 1000])
 
     return make
 
 
-def predict_texts(rows: Rows) -> Call:
-    """Return a function that predicts texts."""
-    classifier, vectorizer = fitted(rows, "sparse"), rows.vectorizer
-    return lambda i: classifier.predict(vectorizer.transform([rows.texts[i % len(rows.texts)]]))
+def classify_texts(rows: Rows) -> Call:
+    """Return a function that predicts texts with a text classifier."""
+    from cmt_numba.text import TextClassifier
+
+    classifier = TextClassifier(random_state=0).fit(rows.texts, rows.y)
+    return lambda i: classifier.predict([rows.texts[i % len(rows.texts)]])
 
 
-def predict_bm25_texts(rows: Rows) -> Call:
-    """Return a function that predicts texts, with our own BM25 keys."""
-    from cmt_numba import CMTClassifier
+def predict_texts(make_vectorizer: Callable[[Rows], Any]) -> Callable[[Rows], Call]:
+    """Return a maker of functions that turn a text into a row and predict its class."""
+
+    def make(rows: Rows) -> Call:
+        from cmt_numba import CMTClassifier
+
+        vectorizer = make_vectorizer(rows)
+        classifier = CMTClassifier(random_state=0).fit(vectorizer.transform(rows.texts), rows.y)
+        return lambda i: classifier.predict(vectorizer.transform([rows.texts[i % len(rows.texts)]]))
+
+    return make
+
+
+def bm25_vectorizer(rows: Rows) -> Any:
+    """Return a ``BM25Vectorizer`` fitted to the texts."""
     from cmt_numba.text import BM25Vectorizer
 
-    vectorizer = BM25Vectorizer()
-    classifier = CMTClassifier(random_state=0).fit(vectorizer.fit_transform(rows.texts), rows.y)
-    return lambda i: classifier.predict(vectorizer.transform([rows.texts[i % len(rows.texts)]]))
+    return BM25Vectorizer().fit(rows.texts)
 
 
 def learn(form: str) -> Callable[[Rows], Call]:
@@ -110,11 +126,11 @@ def cmt_bandit(rows: Rows) -> Call:
     """Return a function that plays rounds of ``CMTBandit`` over all classes."""
     from cmt_numba.bandits import CMTBandit
 
-    bandit = CMTBandit(n_actions=N_CLASSES, random_state=0)
+    bandit, each = CMTBandit(n_actions=N_CLASSES, random_state=0), rows.cut("sparse")
 
     def play(i: int) -> None:
-        chosen = bandit.act(rows.row(i, "sparse"))
-        bandit.reward(chosen.ids, (chosen.actions == rows.y[i % rows.y.size]).astype(float))
+        chosen = bandit.act(each[i % 1000])
+        bandit.reward(chosen.ids, (chosen.actions == rows.y[i % 1000]).astype(float))
 
     return play
 
@@ -166,8 +182,9 @@ def store(call: str) -> Callable[[Rows], Call]:
 
 
 OURS: dict[str, Callable[[Rows], Call]] = {
-    "text in, class out": predict_texts,
-    "text in, class out (BM25)": predict_bm25_texts,
+    "text in, class out": classify_texts,
+    "text in, class out (BM25)": predict_texts(bm25_vectorizer),
+    "text in, class out (tf-idf of scikit-learn)": predict_texts(lambda rows: rows.vectorizer),
     "predict, sparse": predict("sparse"),
     "predict, dense": predict("dense"),
     "partial_fit, sparse": learn("sparse"),
@@ -182,11 +199,16 @@ OURS: dict[str, Callable[[Rows], Call]] = {
 }
 
 
+def vectorize(rows: Rows) -> Call:
+    """Return a function that turns a text into a row by scikit-learn's tf-idf."""
+    return lambda i: rows.vectorizer.transform([rows.texts[i % len(rows.texts)]])
+
+
 def by_product(form: str) -> Callable[[Rows], Call]:
     """Return a maker of predictions by a product with the class means."""
 
     def make(rows: Rows) -> Call:
-        X, each = getattr(rows, form), [rows.row(i, form) for i in range(1000)]
+        X, each = getattr(rows, form), rows.cut(form)
         means = np.array([np.asarray(X[rows.y == label].mean(axis=0)).ravel() for label in range(N_CLASSES)])
         weights = np.ascontiguousarray(means.T, np.float32)
         return lambda i: np.argmax(each[i % 1000] @ weights)
@@ -227,7 +249,7 @@ def diagonal_ucb(form: str) -> Callable[[Rows], Call]:
     """Return a maker of functions that play rounds of UCB with a diagonal covariance for each class."""
 
     def make(rows: Rows) -> Call:
-        each = [np.asarray(rows.row(i, form).todense() if form == "sparse" else rows.row(i, form)) for i in range(1000)]
+        each = [row.toarray() if form == "sparse" else row for row in rows.cut(form)]
         precision, sums = np.ones((2, N_CLASSES, each[0].size))
         sums[:] = 0.0
 
@@ -250,13 +272,14 @@ def by_hnswlib(call: str) -> Callable[[Rows], Call]:
         import hnswlib
 
         graph = hnswlib.Index(space="l2", dim=N_FEATURES)
-        graph.init_index(N_STORED, 200, 16, random_seed=0)
+        graph.init_index(2 * N_STORED, 200, 16, random_seed=0)
         graph.add_items(rows.stored(), num_threads=1)
         graph.set_ef(100)
         if call == "query":
             return lambda i: graph.knn_query(rows.row(i, "dense"), 10, num_threads=1)
+        first = N_STORED if call == "insert" else 0
         others = rows.stored()[::-1].copy()
-        return lambda i: graph.add_items(others[i % N_STORED : i % N_STORED + 1], [i % N_STORED], num_threads=1)
+        return lambda i: graph.add_items(others[i % N_STORED : i % N_STORED + 1], [first + i % N_STORED], num_threads=1)
 
     return make
 
@@ -264,6 +287,7 @@ def by_hnswlib(call: str) -> Callable[[Rows], Call]:
 RIVALS: dict[str, tuple[str, Callable[[Rows], Call]]] = {
     "text in, class out": ("bm25s", by_bm25s),
     "text in, class out (BM25)": ("bm25s", by_bm25s),
+    "text in, class out (tf-idf of scikit-learn)": ("tf-idf alone", vectorize),
     "predict, sparse": ("product", by_product("sparse")),
     "predict, dense": ("product", by_product("dense")),
     "partial_fit, sparse": ("vw --oaa", by_vowpal("sparse")),
@@ -271,7 +295,7 @@ RIVALS: dict[str, tuple[str, Callable[[Rows], Call]]] = {
     "CMTBandit, act and reward": ("diagonal UCB", diagonal_ucb("sparse")),
     "LinUCB, act and learn": ("diagonal UCB", diagonal_ucb("dense")),
     "tree.query": ("hnswlib", by_hnswlib("query")),
-    "tree.insert": ("hnswlib", by_hnswlib("upsert")),
+    "tree.insert": ("hnswlib", by_hnswlib("insert")),
     "store.query": ("hnswlib", by_hnswlib("query")),
     "store.upsert": ("hnswlib", by_hnswlib("upsert")),
 }

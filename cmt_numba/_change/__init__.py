@@ -1,7 +1,7 @@
-"""Changes of objects that many threads use: the lock, its steps, interrupts, and worker threads.
+"""Reader-writer locks, deferred interrupts and worker threads for objects that many threads share.
 
-A change waits for its turn, is made in steps that leave the object readable, and is undone if it fails. Changes of
-objects in folders are also journaled (:mod:`cmt_numba.journal`).
+A change waits for its turn, runs in steps that leave the object readable, and is undone if it fails.
+:mod:`cmt_numba.journal` also records the changes of objects in folders.
 """
 
 from .interrupts import defer_interrupts, end_step, undone_by, uninterrupted

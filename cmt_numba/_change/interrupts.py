@@ -1,8 +1,8 @@
-"""Interrupts (Ctrl-C) deferred to the end of a step.
+"""Deferral of interrupts (Ctrl-C) to the end of a step.
 
-Python raises ``KeyboardInterrupt`` in the main thread between any two instructions. During a change the interrupt is
-noted instead, and raised at the end of the current step, some milliseconds later, or at the end of the change. So no
-step is left half done, and undoing earlier steps is not interrupted.
+Python can raise ``KeyboardInterrupt`` in the main thread between any two instructions. During a change, an interrupt
+is recorded instead and raised at the end of the current step, within milliseconds, or at the end of the change. Steps
+therefore always complete, and earlier steps can be undone without interruption.
 """
 
 from __future__ import annotations
@@ -17,56 +17,56 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-# The state of the main thread; no other thread is interrupted.
-_handler: Callable[[int, Any], Any] | None = None  # the handler to call; None unless interrupts are deferred
-_came = False  # whether an interrupt has come
-_n_kept = 0  # nested calls of ``uninterrupted``
+# Python raises interrupts in the main thread only, so these globals describe that thread.
+_handler: Callable[[int, Any], Any] | None = None  # the original handler while interrupts are deferred, else None
+_is_pending = False  # True while a recorded interrupt has not been raised
+_n_protected = 0  # number of active calls of ``uninterrupted``
 
 
 def defer_interrupts(work: Callable[[], T]) -> T:
-    """Call ``work`` and return its result. Interrupts are raised by :func:`end_step`, or when ``work`` ends."""
+    """Call ``work`` and return its result. :func:`end_step` or the end of ``work`` raises a recorded interrupt."""
     global _handler
     if _handler is not None or get_ident() != main_thread().ident:
         return work()
     handler = getsignal(signal.SIGINT)
     if not callable(handler):
-        return work()  # interrupts are ignored, or end the process
-    set_handler(signal.SIGINT, _note)
+        return work()  # SIGINT is ignored or ends the process
+    set_handler(signal.SIGINT, _record)
     try:
         _handler = handler
         return work()
     finally:
         _handler = None
         set_handler(signal.SIGINT, handler)
-        if _came:
-            _raise_noted(handler)
+        if _is_pending:
+            _raise_pending(handler)
 
 
 def end_step() -> None:
-    """Raise an interrupt that came during a step, except within :func:`uninterrupted`."""
-    if _came and _handler is not None and _n_kept == 0 and get_ident() == main_thread().ident:
-        _raise_noted(_handler)
+    """Raise a recorded interrupt, except within :func:`uninterrupted`."""
+    if _is_pending and _handler is not None and _n_protected == 0 and get_ident() == main_thread().ident:
+        _raise_pending(_handler)
 
 
 def uninterrupted(work: Callable[..., T], *args: Any, **kwargs: Any) -> T:
-    """Call ``work`` with the arguments and return its result. An interrupt is raised afterwards."""
+    """Return ``work(*args, **kwargs)``. Raise an interrupt only after the call has ended."""
     if get_ident() != main_thread().ident:
         return work(*args, **kwargs)
 
-    def kept() -> T:
-        global _n_kept
-        _n_kept += 1
+    def protected() -> T:
+        global _n_protected
+        _n_protected += 1
         try:
             return work(*args, **kwargs)
         finally:
-            _n_kept -= 1
+            _n_protected -= 1
 
-    return defer_interrupts(kept)
+    return defer_interrupts(protected)
 
 
 @contextmanager
 def undone_by(undo: Callable[[], object]) -> Iterator[None]:
-    """Call ``undo``, without interrupts, if the block fails or is interrupted."""
+    """Call ``undo`` if the block fails or is interrupted. Interrupts are deferred until ``undo`` returns."""
     try:
         yield
     except BaseException:
@@ -74,12 +74,12 @@ def undone_by(undo: Callable[[], object]) -> Iterator[None]:
         raise
 
 
-def _note(_number: int, _frame: Any) -> None:
-    global _came
-    _came = True
+def _record(_number: int, _frame: Any) -> None:
+    global _is_pending
+    _is_pending = True
 
 
-def _raise_noted(handler: Callable[[int, Any], Any]) -> None:
-    global _came
-    _came = False
+def _raise_pending(handler: Callable[[int, Any], Any]) -> None:
+    global _is_pending
+    _is_pending = False
     handler(signal.SIGINT, None)

@@ -1,27 +1,28 @@
 """A reader-writer lock: many threads read, or one thread changes the object.
 
 A change consists of short *steps*. Threads can read at any time except during a step, and every step leaves the object
-in a readable state. Changes are made one at a time, in the order of their arrival.
+in a readable state. Changes run one at a time, in order of arrival.
 
-Queries take tens of microseconds and come from many threads, so they share no lock: each thread holds a lock of its
-own while it reads. A step closes a gate, where new readers wait, and then waits until no thread reads. A reader checks
-the gate while it holds its own lock, so either the step waits for it or it finds the gate closed. If a thread
-keeps reading, the gate opens again for the others, and the step retries with a longer wait.
+Queries take tens of microseconds and come from many threads, which would contend for a shared lock. Each thread
+therefore holds its own lock while it reads. A step closes a gate and waits until no thread reads; new readers wait at
+the gate. A reader checks the gate while it holds its own lock, so either the step waits for the reader or the reader
+finds the gate closed. If a thread does not stop reading, the gate reopens for other readers, and the step retries with
+a longer wait.
 
-Between its steps a change needs the interpreter, which busy readers release only every few milliseconds. So readers
-*hold back*: a thread that wants to read during a change waits for the change to end, but only for some milliseconds.
-Correctness does not depend on this. After a hold that kept readers waiting there is a pause before the next one, so
-that readers get their turn.
+Between steps a change needs the interpreter, which busy readers release only every few milliseconds. Readers therefore
+*hold back*: a thread that starts to read during a change waits for the change to end, for at most ``_LONGEST_DRAIN``.
+Correctness does not depend on this. After a hold that delayed readers, the next hold starts only after a pause, in
+which the readers run.
 
-Interrupts are deferred to the end of a step (:mod:`.interrupts`), but may come while a thread reads or waits. All locks
-that matter are therefore taken by ``with`` statements, which a ``KeyboardInterrupt`` cannot separate from their
-release, and work is passed as a function.
+Interrupts are deferred during a change (:mod:`.interrupts`), but can occur while a thread reads or waits. Essential
+locks are therefore taken by ``with`` statements, which release them even after a ``KeyboardInterrupt``, and work is
+passed as a function.
 """
 
 from __future__ import annotations
 
-import concurrent.futures.thread  # noqa: F401 - registers its fork handlers, see the end of this file
-import logging  # noqa: F401 - likewise
+import concurrent.futures.thread  # noqa: F401 - registers its fork handlers; see the end of this file
+import logging  # noqa: F401 - registers its fork handlers
 import os
 import time
 from collections.abc import Callable
@@ -35,26 +36,26 @@ from .interrupts import defer_interrupts, end_step, uninterrupted
 T = TypeVar("T")
 Method = TypeVar("Method", bound=Callable[..., Any])
 
-_LONGEST_HOLD = 0.02  # seconds, once no thread reads
-_LONGEST_DRAIN = 0.1  # seconds to wait for readers before that
-_LONGEST_WORK = 0.01  # seconds of a change after which waiting readers run before the next step
-_PAUSE_RATIO = 2.0  # length of a pause relative to the hold before it
-_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.001, 0.1
-_LEAST_PATIENCE = 0.01  # seconds to wait for threads that still read when the gate closes
-_LOOK = 0.0002  # seconds between checks of threads that are still reading
+_LONGEST_HOLD = 0.02  # seconds that readers hold back after the last active reader has finished
+_LONGEST_DRAIN = 0.1  # seconds that new readers hold back while active readers finish
+_LONGEST_WORK = 0.01  # seconds of a hold after which readers run before the next step
+_PAUSE_RATIO = 2.0  # length of a pause relative to the preceding hold
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.001, 0.1  # seconds
+_LEAST_PATIENCE = 0.01  # seconds that a step waits for the next active reader to finish
+_POLL_INTERVAL = 0.0002  # seconds between checks for active readers
 
 
 class _Turn:
-    """The place of a change in the queue. Its lock is held until the change ends or is abandoned."""
+    """A queue entry of a change. Its lock is held until the change ends or is abandoned."""
 
     __slots__ = ("before", "lock")
 
     def __init__(self) -> None:
         self.lock = Lock()
-        self.before: _Turn | None = None  # the change that this one waits for
+        self.before: _Turn | None = None  # the preceding change in the queue
 
     def wait(self) -> None:
-        """Wait for the end of this change and, if it was abandoned, of the changes before it."""
+        """Wait until this change has ended. If it was abandoned, also wait for the changes before it."""
         turn: _Turn | None = self
         while turn is not None:
             with turn.lock:
@@ -62,59 +63,59 @@ class _Turn:
             turn = turn.before
 
     def is_over(self) -> bool:
-        """Return whether this change and those before it have ended."""
+        """Return whether this change and all earlier changes have ended."""
         return not self.lock.locked() and self.before is None
 
 
 class ReadWriteLock:
-    """A reader-writer lock for the threads that use an object.
+    """A reader-writer lock for the threads that share an object.
 
-    Copies of the object, objects loaded from files, and child processes have their own lock. A fork waits for the
-    changes of other threads, so that the child holds no incomplete change.
+    Copies of the object, objects loaded from files, and child processes have their own locks. A fork waits for the
+    changes of other threads, so the child process never inherits an incomplete change.
 
     Parameters
     ----------
     is_outer : bool, default False
-        Whether changes of the object change other objects, whose locks are not outer ones. Forks acquire outer locks
-        first.
+        Whether changes of the object also change inner objects, which have locks of their own. Forks acquire outer
+        locks first.
 
     Attributes
     ----------
     is_outer : bool
-        As given.
+        Whether the lock is an outer lock.
     instant : Lock
-        Protects data that readers change too. It is held only for very short operations.
+        A lock for data that readers change too, held only for very short operations.
     n_steps : int
-        Number of steps so far. While it stays the same, the object does not change.
+        Number of steps so far. If two reads see the same number, the object has not changed between them.
     """
 
     def __init__(self, *, is_outer: bool = False) -> None:
         self.is_outer = is_outer
         self.n_steps = 0
-        self._changer: int | None = None  # the changing thread; valid while the lock of its turn is held
+        self._changer: int | None = None  # the changing thread, valid while the lock of ``_turn`` is held
         self._renew()
         with _listing:
             _locks.add(self)
 
     def _renew(self) -> None:
-        """Reset the lock in a child process, which lacks the threads of its parent."""
+        """Reset the lock in a forked child process, where only the forking thread exists."""
         self._queueing, self._registering, self.instant = Lock(), Lock(), Lock()
         self._last = _Turn()
         if self._changer != get_ident():
-            self._changer, self._turn = None, self._last  # the current change, or the last one
+            self._changer, self._turn = None, self._last  # the turn of the current or latest change
             self._gate: Lock | None = None  # locked during a step
             self._hold: Lock | None = None  # locked while readers must wait
             self._kept_waiting = False  # whether a reader has waited since the hold began
         self._local = local()
-        self._readers: list[ref[Lock]] = []  # the locks of all threads that have read
-        self._held_since = self._held_until = 0.0  # as of ``time.perf_counter``
-        self._open_until = 0.0  # the end of the readers' turn
+        self._readers: list[ref[Lock]] = []  # one lock for each thread that has read
+        self._held_since = self._held_until = 0.0  # times of ``time.perf_counter``
+        self._open_until = 0.0  # the end of the pause between holds
         self._patience = _LEAST_PATIENCE
 
     def read(self, work: Callable[[], T]) -> T:
-        """Call ``work``, which only reads, outside any step, and return its result.
+        """Call ``work``, which only reads the object, while no step runs, and return its result.
 
-        Nested calls are allowed. ``work`` must not wait for another thread that changes the same object.
+        Calls can be nested. ``work`` must not wait for a thread that changes the same object.
         """
         try:
             reading: Lock = self._local.reading
@@ -140,18 +141,18 @@ class ReadWriteLock:
         return reading
 
     def _hold_back(self, hold: Lock) -> None:
-        """Wait for the end of a hold, up to its time limit."""
+        """Wait until a hold ends or its time limit expires."""
         seconds = self._held_until - time.perf_counter()
         if seconds > 0.0 and hold.locked():
             self._kept_waiting = True
-            # An interrupt between acquire and release only makes other readers wait until the hold times out.
+            # If an interrupt separates acquire from release, other readers wait until the hold times out.
             if hold.acquire(timeout=seconds):
                 hold.release()
 
     def change(self, work: Callable[[], T]) -> T:
-        """Wait for all earlier changes, call ``work``, which may take steps, and return its result.
+        """Wait for all earlier changes, call ``work``, and return its result.
 
-        An interrupt is raised at the end of a step, or when ``work`` has ended.
+        ``work`` calls :meth:`step` to change the object. Interrupts are deferred to the end of a step or of ``work``.
         """
         if self.is_changing():
             return work()
@@ -175,12 +176,12 @@ class ReadWriteLock:
         return self._changer == get_ident() and self._turn.lock.locked()
 
     def has_other_readers(self) -> bool:
-        """Return whether another living thread has read."""
+        """Return whether any other living thread has ever read the object."""
         own = getattr(self._local, "reading", None)
         return any(reading not in (None, own) for reading in (known() for known in self._readers))
 
     def _hold_readers(self) -> None:
-        """Prevent new reads, and wait for current readers."""
+        """Start a hold and wait for active readers."""
         now = time.perf_counter()
         if now < self._open_until:
             time.sleep(self._open_until - now)
@@ -194,7 +195,7 @@ class ReadWriteLock:
         self._held_until = self._held_since + _LONGEST_HOLD
 
     def let_in(self) -> None:
-        """Let readers in until the next step, if the calling thread is making a change."""
+        """End the hold and let readers run until the next step. Do nothing if another thread makes the change."""
         hold = self._hold
         if hold is None or not self.is_changing():
             return
@@ -206,7 +207,10 @@ class ReadWriteLock:
             self._open_until = now + min(max(_SHORTEST_PAUSE, turn), _LONGEST_PAUSE)
 
     def step(self, work: Callable[[], T]) -> T:
-        """Call ``work`` as a step of the current change, while no thread reads, and return its result."""
+        """Call ``work`` while no thread reads and return its result.
+
+        The call is a step of the calling thread's current change, or a change of one step.
+        """
         if not self.is_changing():
             return self.change(partial(self.step, work))
         if self._gate is not None and self._gate.locked():
@@ -232,7 +236,7 @@ class ReadWriteLock:
         return result
 
     def _wait_for_readers(self) -> bool:
-        """Wait until no thread reads. Return False if the time limit expires first."""
+        """Wait until no thread reads. Return False if no reader finishes within the time limit."""
         reading = []
         for known in self._readers:
             lock = known()
@@ -246,15 +250,15 @@ class ReadWriteLock:
                 n_left, latest = len(reading), now + self._patience
             elif now > latest:
                 return False
-            time.sleep(_LOOK)
+            time.sleep(_POLL_INTERVAL)
             reading = [lock for lock in reading if lock.locked()]
         self._patience = max(_LEAST_PATIENCE, self._patience / 2.0)
         return True
 
     def seize(self, *, patient: bool) -> Callable[[], None] | None:
-        """Prevent other threads from starting a change; return a function that allows it again.
+        """Block new changes by other threads, and return a function that unblocks them.
 
-        If a change is in progress, wait for it if ``patient``; otherwise return None.
+        If a change is in progress, wait for it to end (``patient=True``) or return None (``patient=False``).
         """
         if self.is_changing():
             return lambda: None
@@ -270,7 +274,7 @@ class ReadWriteLock:
 
 
 def changes(method: Method) -> Method:
-    """Run a method of an object with a ``_lock`` as a change. The method calls ``step`` itself."""
+    """Decorate a method of an object with a ``_lock`` to run as a change. The method itself calls ``step``."""
 
     @wraps(method)
     def changing(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -280,9 +284,9 @@ def changes(method: Method) -> Method:
 
 
 def changes_in_one_step(method: Method) -> Method:
-    """Run a method of an object with a ``_lock`` as a change of a single step.
+    """Decorate a method of an object with a ``_lock`` to run as a one-step change.
 
-    An interrupt during the step is raised after it.
+    Interrupts are deferred to the end of the step.
     """
 
     @wraps(method)
@@ -293,7 +297,7 @@ def changes_in_one_step(method: Method) -> Method:
 
 
 def reads(method: Method) -> Method:
-    """Run a method of an object with a ``_lock`` between the steps of other threads."""
+    """Decorate a method of an object with a ``_lock`` to run as a read."""
 
     @wraps(method)
     def reading(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -303,7 +307,7 @@ def reads(method: Method) -> Method:
 
 
 class Lockable:
-    """A mixin that creates an outer lock at its first use. Pickles and copies must leave out ``_own_lock``."""
+    """A mixin with an outer lock that is created at first use. Pickles and copies must exclude ``_own_lock``."""
 
     @property
     def _lock(self) -> ReadWriteLock:
@@ -316,11 +320,11 @@ class Lockable:
 _listing = Lock()
 _locks: WeakSet[ReadWriteLock] = WeakSet()
 _forking = Lock()
-_releases: list[Callable[[], None] | None] = []  # release functions of the locks held by the current fork
+_releases: list[Callable[[], None] | None] = []  # functions that release the locks held for the current fork
 
 
 def _before_fork() -> None:
-    """Wait for the changes of other threads, and prevent new changes and new locks."""
+    """Wait for the changes of other threads, then block new changes and new locks."""
     _forking.acquire()
     while True:
         with _listing:
@@ -330,7 +334,7 @@ def _before_fork() -> None:
         _releases.extend(lock.seize(patient=False) for lock in set(_locks).difference(locks))
         if None not in _releases:
             return
-        _listing.release()  # another new object is being changed: retry
+        _listing.release()  # an object created in the meantime is being changed: retry
         _let_go()
 
 
@@ -355,7 +359,7 @@ def _after_fork_in_child() -> None:
         lock._renew()
 
 
-# Handlers run before a fork in reverse order of registration. Executors and logging acquire their own locks for a fork,
-# and the changes that ``_before_fork`` waits for use both, so their handlers must be registered first.
+# Before a fork, handlers run in reverse order of registration. The handlers of executors and logging acquire locks that
+# unfinished changes need. They must be registered first, because ``_before_fork`` waits for those changes.
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)

@@ -1,7 +1,7 @@
-"""Worker threads that run kernels over many rows or trees, in steps and with a progress bar.
+"""Worker threads for kernels over many rows or trees, timed steps, and progress bars.
 
-Kernels release the global interpreter lock and share nothing that they write, so Python threads run them in parallel.
-Unlike Numba's parallel loops, these threads can be started from any thread, survive a fork, and need no second
+Kernels release the global interpreter lock and write to separate memory, so Python threads run them in parallel.
+Unlike Numba's parallel loops, Python threads can be started from any thread, work after a fork, and need no second
 compilation.
 """
 
@@ -15,26 +15,26 @@ from .interrupts import end_step
 
 T = TypeVar("T")
 
-_MOST_GROWTH = 4.0  # largest ratio of the lengths of successive steps
+_MOST_GROWTH = 4.0  # largest ratio of one step's length to the previous one
 
 
 class Pace(NamedTuple):
-    """The length of steps."""
+    """The target length of steps."""
 
-    first: int = 16  # rows of the first step
-    seconds: float = 0.004  # target time of each further step
+    first: int = 16  # number of rows in the first step
+    seconds: float = 0.004  # target duration of later steps
 
 
 class Workers(Protocol):
     """A callable that applies a function to items in parallel."""
 
     def __call__(self, function: Callable[[Any], T], items: Sequence[Any]) -> list[T]:
-        """Return the function's result for each item. If calls fail, raise an error after all calls have ended."""
+        """Return the function's result for each item. If a call fails, raise its error after all calls have ended."""
 
 
 @contextmanager
 def workers(n_threads: int) -> Iterator[Workers]:
-    """Yield workers with up to ``n_threads`` threads; with one, the calling thread does the work."""
+    """Yield workers with up to ``n_threads`` threads. If ``n_threads`` is 1, the calling thread does the work."""
     if n_threads <= 1:
         yield in_own_thread
         return
@@ -46,7 +46,7 @@ def workers(n_threads: int) -> Iterator[Workers]:
             try:
                 return [future.result() for future in [pool.submit(function, item) for item in items]]
             except BaseException:
-                pool.shutdown()  # waits for all running calls, also after an interrupt during submission
+                pool.shutdown()  # waits for running calls, even if an interrupt ended the submission
                 raise
 
         yield run
@@ -67,12 +67,12 @@ def map_threads(function: Callable[[Any], T], items: Sequence[Any], n_threads: i
 
 
 def spans(n: int, length: int) -> list[tuple[int, int]]:
-    """Divide the range from 0 to ``n`` into spans of at most ``length``."""
+    """Return consecutive spans ``(first, stop)`` of at most ``length`` that cover ``range(n)``."""
     return [(first, min(first + length, n)) for first in range(0, n, length)]
 
 
 def share_rows(work: Callable[[int, int], Any], n_rows: int, n_threads: int) -> None:
-    """Call ``work(first, stop)`` for equal spans of all rows, one per thread."""
+    """Call ``work(first, stop)`` for one span of rows per thread. The spans have equal length and cover all rows."""
     if n_threads <= 1:
         work(0, n_rows)
         return
@@ -80,9 +80,9 @@ def share_rows(work: Callable[[int, int], Any], n_rows: int, n_threads: int) -> 
 
 
 class TimedSteps:
-    """The rows from ``first`` to ``stop`` in spans that take a few milliseconds each.
+    """Consecutive spans of the rows ``first:stop``, each of which takes a few milliseconds.
 
-    The length of a span is derived from the time of earlier spans, so threads never wait long for a span to end.
+    The length of a span is derived from the duration of the span before it.
     """
 
     def __init__(self, first: int, stop: int, pace: Pace) -> None:
@@ -97,7 +97,7 @@ class TimedSteps:
             first = stop
 
     def take(self, work: Callable[[int, int], T], first: int, stop: int) -> T:
-        """Call ``work`` on a span and return its result. Set the length of the next span from the time taken."""
+        """Return ``work(first, stop)``, and set the length of the next span from the duration of the call."""
         if stop == self._stop:
             return work(first, stop)
         began = perf_counter()
@@ -108,15 +108,12 @@ class TimedSteps:
 
 
 def progress_bar(n: int | None, unit: str, shown: bool) -> AbstractContextManager[Callable[[int], Any]]:
-    """Return a context with a function that reports completed work to a tqdm bar, if ``shown``; ``n`` is the total."""
+    """Return a context that yields a function to advance a tqdm bar. Unless ``shown``, the function does nothing."""
     return _bar(n, unit) if shown else _NO_BAR
 
 
 def with_progress(steps: Sequence[T], unit: str, shown: bool) -> Iterator[T]:
-    """Yield the steps, with a progress bar if ``shown``.
-
-    A deferred interrupt is raised between steps.
-    """
+    """Yield the steps, with a progress bar if ``shown``, and raise deferred interrupts between steps."""
     with progress_bar(len(steps), unit, shown) as report:
         for step in steps:
             yield step
@@ -126,14 +123,14 @@ def with_progress(steps: Sequence[T], unit: str, shown: bool) -> Iterator[T]:
 
 @contextmanager
 def _bar(n: int | None, unit: str) -> Iterator[Callable[[int], Any]]:
-    from tqdm.auto import tqdm  # imported only if a bar is shown
+    from tqdm.auto import tqdm  # slow to import
 
     with tqdm(total=n, unit=unit) as bar:
         yield bar.update
 
 
 def _report_nothing(_amount: int) -> None:
-    """Ignore completed work: no bar is shown."""
+    pass
 
 
 _NO_BAR = nullcontext(_report_nothing)

@@ -1,6 +1,6 @@
-"""Operations on forests, which the public tree, stores and estimators call with validated rows and ids.
+"""Operations on forests, for callers that have validated rows and ids.
 
-A :class:`Forest` owns the state; every operation is a function that takes the forest first.
+A :class:`Forest` owns the state. Each operation is a function whose first argument is the forest.
 """
 
 from .cluster_lists import count_in_lists, gaps_of, has_lists, make_lists

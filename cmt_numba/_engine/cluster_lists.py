@@ -1,7 +1,7 @@
-"""Cluster lists of the memories of a forest: making them, and updating them when memories change.
+"""Building and updating the cluster lists of a forest's memories.
 
-Lists are a cache. They are made on demand, in parts, and dropped when there have been so many changes that the centers
-no longer fit. Files do not contain them.
+Cluster lists are a cache. They are built on demand in parts, and dropped after so many changes that the centres no
+longer fit the memories. Files do not contain them.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from .._heads import MEMBERS_SAMPLED, VectorLists, find_centers
 from .coded_candidates import ZERO, CodedCandidates
 from .forest import Forest
 
-_LISTS = 1.0  # lists: this times the square root of the number of memories
-_CELLS_IN_A_PART = 1 << 17  # cells of keys that one part compares with the centers
-_CELLS_READ_IN_A_PART = 1 << 20
+_LISTS = 1.0  # ratio of the number of lists to the square root of the number of memories
+_CELLS_IN_A_PART = 1 << 17  # number of key cells that one part compares with the centres
+_CELLS_READ_IN_A_PART = 1 << 20  # number of key cells that one part copies for the sample
 
 
 def make_lists(forest: Forest) -> Generator[None, None, None]:
-    """Put all memories of a forest in lists, in parts of a few milliseconds. Memories may change between the parts.
+    """Build cluster lists of all memories, in parts of a few milliseconds; yield after each part.
 
-    The forest must keep full dense keys. The new lists replace existing ones.
+    Memories may change between parts. The forest must store full dense keys. The new lists replace existing lists.
     """
     n, d = forest.n_memories, forest.allocated().parameters.n_features
     n_lists = max(1, int(_LISTS * np.sqrt(n)))
@@ -55,14 +55,14 @@ def _is_of(forest: Forest, n_features: int) -> bool:
 
 
 def _keys_of(forest: Forest, slots: np.ndarray) -> np.ndarray:
-    """Return the keys in the given slots, without those that are no longer in use."""
+    """Return the keys in ``slots``, except slots that are no longer in use."""
     state = forest.allocated()
     keys: np.ndarray = as_matrix(stored_rows(state, slots[slots < int(state.keys.totals[N_MEMORIES])]))
     return keys
 
 
 def _enter_more(forest: Forest, lists: VectorLists) -> None:
-    """Enter some more slots."""
+    """Add the next slots to unfinished lists."""
     first = lists.n_listed
     stop = min(forest.n_memories, first + max(1, _CELLS_IN_A_PART // lists.n_features))
     if stop > first and forest.lists is lists:
@@ -72,7 +72,7 @@ def _enter_more(forest: Forest, lists: VectorLists) -> None:
 
 
 def _enter(forest: Forest, lists: VectorLists, slots: np.ndarray) -> None:
-    """Enter slots, or drop the lists if there have been too many changes. Nothing else may change the forest."""
+    """Add or move slots in the lists, or drop the lists after too many changes."""
     if lists.has_room(slots.size):
         lists.enter(forest.allocated().codes, slots, _keys_of(forest, slots))
     else:
@@ -80,13 +80,13 @@ def _enter(forest: Forest, lists: VectorLists, slots: np.ndarray) -> None:
 
 
 def has_lists(forest: Forest) -> bool:
-    """Return whether there are lists that searches may use."""
+    """Return whether the forest has complete cluster lists."""
     lists = forest.lists
     return lists is not None and lists.is_complete
 
 
 def listed_candidates(forest: Forest, gap: float) -> CodedCandidates | None:
-    """Return the lists for a search with a gap, or None if there are none yet."""
+    """Return the cluster lists for a search with ``gap``, or None if they are missing or incomplete."""
     lists = forest.lists
     if lists is None or not lists.is_complete:
         return None
@@ -94,7 +94,7 @@ def listed_candidates(forest: Forest, gap: float) -> CodedCandidates | None:
 
 
 def list_slots(forest: Forest, slots: np.ndarray, progress: bool = False) -> None:
-    """Enter memories into the lists: new ones in the order of their slots, or those whose keys have changed."""
+    """Add new memories, in slot order, to the cluster lists, or move memories whose keys have changed."""
 
     def enter(_run: object, start: int, stop: int) -> None:
         enter_changed(forest, slots[start:stop])
@@ -104,7 +104,10 @@ def list_slots(forest: Forest, slots: np.ndarray, progress: bool = False) -> Non
 
 
 def enter_changed(forest: Forest, slots: np.ndarray) -> None:
-    """Enter slots with new keys, as part of a step. Skip slots that the lists have not reached yet."""
+    """Add or move slots with new keys in the cluster lists, within a step.
+
+    Unfinished lists skip changed slots that they do not contain yet.
+    """
     lists = forest.lists
     if lists is None or slots.size == 0:
         return
@@ -116,7 +119,7 @@ def enter_changed(forest: Forest, slots: np.ndarray) -> None:
 
 
 def withdraw_last(forest: Forest, first: int) -> None:
-    """Remove the slots from ``first`` on from the lists, as part of a step."""
+    """Remove the slots ``first`` and above from the cluster lists, within a step."""
     lists = forest.lists
     if lists is not None and first < lists.n_listed:
         lists.withdraw(np.arange(first, lists.n_listed))
@@ -124,7 +127,7 @@ def withdraw_last(forest: Forest, first: int) -> None:
 
 
 def moved_lists(forest: Forest, state: State) -> VectorLists | None:
-    """Return the lists with the slots of another state of the forest; None if they are unfinished."""
+    """Return the cluster lists for a state with the same memories in other slots, or None if they are incomplete."""
     lists = forest.lists
     if lists is None or not lists.is_complete:
         forest.lists = None
@@ -135,9 +138,9 @@ def moved_lists(forest: Forest, state: State) -> VectorLists | None:
 
 
 def gaps_of(forest: Forest, rows: Rows, ids: np.ndarray) -> np.ndarray:
-    """Return the least gap at which a search finds each memory, or infinity if the memory is not in a list.
+    """Return the smallest gap at which a search for row ``i`` finds memory ``ids[i, j]``, shape (n, k).
 
-    ``ids`` are the ids of some memories for each row.
+    The gap is infinite if the memory is not in a list.
     """
 
     def find() -> np.ndarray:
@@ -154,7 +157,7 @@ def gaps_of(forest: Forest, rows: Rows, ids: np.ndarray) -> np.ndarray:
 
 
 def count_in_lists(forest: Forest, rows: Rows, gap: float) -> np.ndarray | None:
-    """Return how many memories are in the lists that each row reaches, or None if there are no lists."""
+    """Return the number of memories in the lists that each row reaches with ``gap``, or None without complete lists."""
 
     def count() -> np.ndarray | None:
         lists = forest.lists

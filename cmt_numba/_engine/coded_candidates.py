@@ -1,4 +1,4 @@
-"""Searches of 8-bit codes that are laid out so that several are compared at once."""
+"""Exhaustive searches of 8-bit codes in tiles, which vector instructions compare with a row together."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from .._heads import CodedLists, Landmarks, Scorers, chained, coded_lists, searc
 from .._jit import FEATURES_OF_A_WORD, TILE, Tiles
 
 ZERO = 64
-"""The code of 0 in a query, whose codes have 7 bits and no sign."""
+"""The code of 0 in a query. Codes of queries are unsigned 7-bit integers."""
 
-_TILES_AT_ONCE = 1 << 7  # a copy of this many tiles stays in a cache
+_TILES_AT_ONCE = 1 << 7  # number of tiles whose copy stays in a cache
 _NO_BIASES = np.empty(0, np.float32)
 
 
 class CodedCandidates(NamedTuple):
-    """The codes of some memories, in one list or in several lists of tiles."""
+    """The codes of candidates in one or several lists of tiles."""
 
     landmarks: Landmarks
-    sizes: np.ndarray  # int64 (n_lists,): memories in each list
+    sizes: np.ndarray  # int64 (n_lists,): the number of memories in each list
 
 
 def coded_candidates(state: State, slots: np.ndarray) -> CodedCandidates:
-    """Return the codes of the dense keys in some slots, in ascending order."""
+    """Return the codes of the dense keys in ``slots``, which must ascend, as a single list."""
     d, n_tiles = state.parameters.n_features, -(-slots.size // TILE)
     n_groups = -(-d // FEATURES_OF_A_WORD)
     labels = np.full(n_tiles * TILE, NONE)
@@ -53,23 +53,23 @@ def coded_candidates(state: State, slots: np.ndarray) -> CodedCandidates:
 
 @lru_cache(maxsize=16)
 def _everywhere(n_features: int) -> CodedLists:
-    """Return a landmark that all rows reach."""
+    """Return a single landmark, which every row reaches."""
     return coded_lists(np.zeros((1, n_features), np.float32), None, np.zeros(1, np.int64), 1, ZERO)
 
 
 class _Found(NamedTuple):
-    """Results as the kernel writes them."""
+    """The arrays that ``search_lists`` writes."""
 
-    labels: np.ndarray  # int64 (rows, k): slots
-    scores: np.ndarray  # float32 (rows, k)
-    n_scored: np.ndarray  # int64 (rows,)
-    n_met: np.ndarray  # int64 (rows,), which is not written
+    labels: np.ndarray  # int64 (n_rows, k): slots
+    scores: np.ndarray  # float32 (n_rows, k)
+    n_scored: np.ndarray  # int64 (n_rows,): number of candidates compared with each row
+    n_met: np.ndarray  # int64 (n_rows,): unused
 
 
 def search_coded(state: State, candidates: CodedCandidates, rows: Rows, hits: Hits) -> np.ndarray:
-    """Write the best candidates for rows into ``hits``; return how many candidates were compared with each row.
+    """Write the best candidates for rows to ``hits``; return the number of candidates compared with each row.
 
-    Call it while the forest is read.
+    Call this within a read of the forest.
     """
     n, k = hits.ids.shape
     d, theta, lengths = rows.n_features, state.scorer.theta, None
@@ -82,7 +82,7 @@ def search_coded(state: State, candidates: CodedCandidates, rows: Rows, hits: Hi
     found = _Found(np.empty((n, k), np.int64), hits.scores, np.empty(n, np.int64), np.empty(n, np.int64))
     search_lists(candidates.landmarks, candidates.sizes, Scorers(state.keys.values, d, _NO_BIASES), asked, 0, n, found)
     state.keys.ids.take(found.labels, out=hits.ids, mode="wrap")
-    if candidates.sizes.size > 1 or k > candidates.sizes.item(0):  # otherwise all are found
+    if candidates.sizes.size > 1 or k > candidates.sizes.item(0):  # a single list with k memories fills every row
         hits.ids[found.labels == NONE] = NONE
     if lengths is not None:
         hits.scores[:] *= lengths

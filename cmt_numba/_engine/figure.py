@@ -1,4 +1,4 @@
-"""A figure of the shape of a forest."""
+"""A plot of the shape of a forest."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from .forest import Forest
 
 
 def plot_forest(forest: Forest) -> Any:
-    """Return a figure of the depths and sizes of all leaves, and of the accuracy of the routers at each depth.
+    """Return a figure with histograms of leaf depths and sizes, and the accuracy of the routers at each depth.
 
     Raises
     ------
     ImportError
-        If matplotlib is missing.
+        If matplotlib is not installed.
     """
     from matplotlib.figure import Figure
 
@@ -33,7 +33,7 @@ def plot_forest(forest: Forest) -> Any:
 
 
 def router_accuracy(forest: Forest) -> np.ndarray:
-    """Return the share of inserted memories that the routers at each depth sent to the side of their label."""
+    """Return, for each depth, the fraction of inserted memories that routers sent to the side of their label."""
     state = forest.state
     if state is None:
         return np.empty(0)

@@ -1,4 +1,4 @@
-"""Forests as the fields and arrays of files and pickles."""
+"""Conversion of forests to and from the fields and arrays of files and pickles."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from ..persistence import check_state, state_of, tree_contents
 from .forest import Forest, kernel_parameters
 
 _FORMER = {"n_links": 0, "keep": "all"}
-"""Options that files omit if they have these values, which older versions implied."""
+"""Options that files omit if they have these values, the only ones in earlier versions."""
 
 
 def contents_of(forest: Forest) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Return the fields and the arrays of a forest for a file. No other thread may change it meanwhile."""
+    """Return the fields and arrays of a forest for a file. No other thread may change the forest during the call."""
     options = {name: value for name, value in forest.options.items() if _FORMER.get(name) != value}
     state = forest.state
     if state is None:
         return tree_contents(options, forest.n_threads, forest.streams, None)
-    with forest.lock.instant:  # queries may draw random numbers or notify the policy meanwhile
+    with forest.lock.instant:  # exclude queries that draw random numbers or notify the policy
         state = state._replace(streams=state.streams.copy())
         noted = forest.eviction.contents(state) | forest.links.contents(state)
     fields, arrays = tree_contents(options, forest.n_threads, forest.streams, state)
@@ -30,12 +30,12 @@ def contents_of(forest: Forest) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
 def restore(
     forest: Forest, fields: dict[str, Any], arrays: dict[str, np.ndarray], *, thorough: bool, values: bool = True
 ) -> None:
-    """Fill an empty forest with the contents of a file. See :func:`check_state` for what is validated.
+    """Fill an empty forest with the contents of a file. See :func:`check_state` for ``thorough`` and ``values``.
 
     Raises
     ------
     InvariantError, TypeError, ValueError
-        If the contents do not belong to a forest with these options.
+        If the contents are invalid for a forest with these options.
     """
     _take_state(forest, fields, arrays)
     if forest.state is not None:

@@ -1,4 +1,4 @@
-"""Filters that several queries use, prepared once until the forest changes."""
+"""Filters, and a cache for filters that are used by several queries."""
 
 from __future__ import annotations
 
@@ -14,49 +14,51 @@ from .coded_candidates import CodedCandidates, coded_candidates
 
 T = TypeVar("T")
 
-_MOST_REMEMBERED = 8
+_MOST_REMEMBERED = 8  # maximum number of objects in an ``ArrayCache``
 MOST_GATHERED = 1024
-"""Up to this many candidates, a product with a copy of their keys is faster than comparing codes."""
+"""Maximum number of candidates for which a matrix product with a copy of their keys is faster than comparing codes."""
 
-_SPARSE = 64  # with fewer marks per slot, sorting is faster than scanning the marks
+_SPARSE = 64  # ratio of slots to candidates above which sorting the candidates is faster than marking their slots
 
 
 class Filter:
-    """The candidates of searches, given by their ids.
+    """A filter that passes the memories with given ids.
 
-    Call the methods only while reading the forest.
+    The filter caches the forms that searches need until the forest changes. Call its methods only within a read of the
+    forest, and call :meth:`slots` first in each read.
 
     Parameters
     ----------
     ids : ndarray of int64, shape (n,)
         The ids.
     may_have_gone : bool, default True
-        Whether ids of memories that are not stored are ignored. Otherwise they raise KeyError.
+        Whether to ignore ids that are not stored. If False, they raise KeyError.
     """
 
     def __init__(self, ids: np.ndarray, may_have_gone: bool = True) -> None:
         self.ids = ids
         self._may_have_gone = may_have_gone
-        self._found: tuple[int, np.ndarray] | None = None  # the number of steps then, and the slots
-        self._marked: tuple[np.ndarray, Restriction] | None = None  # the slots, and the filter for kernels
-        self._mask: tuple[np.ndarray, np.ndarray] | None = None  # the slots, and a mask of them
-        self._coded: tuple[np.ndarray, CodedCandidates] | None = None  # the slots, and their codes
-        self._gathered: tuple[np.ndarray, np.ndarray] | None = None  # the slots, and their keys
+        self._found: tuple[int, np.ndarray] | None = None  # the forest's number of steps, and the slots after it
+        # Cached forms, each with the array of slots that it was made from.
+        self._marked: tuple[np.ndarray, Restriction] | None = None
+        self._mask: tuple[np.ndarray, np.ndarray] | None = None
+        self._coded: tuple[np.ndarray, CodedCandidates] | None = None
+        self._gathered: tuple[np.ndarray, np.ndarray] | None = None
 
     def slots(self, find: Callable[[np.ndarray], np.ndarray], n_steps: int) -> np.ndarray:
-        """Return the slots in ascending order.
+        """Return the slots of the candidates in ascending order.
 
         Parameters
         ----------
         find : callable
-            Returns the slots of ids.
+            A function from ids to slots.
         n_steps : int
             The number of steps of the forest so far.
 
         Raises
         ------
         KeyError
-            If an id is not stored, unless ``may_have_gone``.
+            If an id is not stored and ``may_have_gone`` is False.
         """
         found = self._found
         if found is None or found[0] != n_steps:
@@ -67,7 +69,7 @@ class Filter:
         return found[1]
 
     def mask(self, state: State) -> np.ndarray:
-        """Return a mask of the candidates by slot. Call :meth:`slots` first, in the same read."""
+        """Return a boolean mask of the candidates by slot."""
         assert self._found is not None
         slots, kept, size = self._found[1], self._mask, state.leaf_of.shape[1]
         if kept is not None and kept[0] is slots and kept[1].size == size:
@@ -79,14 +81,11 @@ class Filter:
 
     @property
     def is_coded(self) -> bool:
-        """Whether codes of the candidates were prepared."""
+        """Whether the codes of the candidates are cached."""
         return self._coded is not None
 
     def coded(self, state: State) -> CodedCandidates | None:
-        """Return the codes of the candidates; None if it is faster to compare their keys.
-
-        Call :meth:`slots` first, in the same read.
-        """
+        """Return the codes of the candidates, or None if comparing their keys is faster."""
         assert self._found is not None
         slots, coded = self._found[1], self._coded
         if coded is not None and coded[0] is slots:
@@ -98,7 +97,7 @@ class Filter:
         return made
 
     def gathered(self, state: State) -> np.ndarray:
-        """Return a copy of the dense keys of a few candidates. Call :meth:`slots` first, in the same read."""
+        """Return a copy of the candidates' dense keys."""
         assert self._found is not None
         slots, gathered = self._found[1], self._gathered
         if gathered is None or gathered[0] is not slots:
@@ -106,7 +105,7 @@ class Filter:
         return gathered[1]
 
     def restriction(self, state: State) -> Restriction:
-        """Return the filter for kernels. Call :meth:`slots` first, in the same read."""
+        """Return the filter in the form that kernels take."""
         assert self._found is not None
         slots, marked = self._found[1], self._marked
         sizes = (state.leaf_of.shape[1], state.nodes.shape, state.leaves.shape)
@@ -120,7 +119,7 @@ class Filter:
 
 
 def _sorted(slots: np.ndarray) -> np.ndarray:
-    """Return the distinct slots in ascending order."""
+    """Return the slots in ascending order without duplicates."""
     end = int(slots.max(initial=-1)) + 1
     if end > _SPARSE * slots.size:
         return np.unique(slots)
@@ -130,22 +129,23 @@ def _sorted(slots: np.ndarray) -> np.ndarray:
 
 
 class ArrayCache(Generic[T]):
-    """A cache of objects by their source arrays."""
+    """A cache of objects that are made from arrays."""
 
     def __init__(self) -> None:
-        self._made: tuple[tuple[Any, np.ndarray, object, T], ...] = ()  # the array, a copy, the version; the last first
+        # (weak reference to the array, copy of the array, version, object), most recently made first
+        self._made: tuple[tuple[Any, np.ndarray, object, T], ...] = ()
 
     def of(self, given: Any, version: object, make: Callable[[], T]) -> T:
-        """Return the cached object for an array and a version, or the result of ``make``.
+        """Return the cached object for an array and a version, or make and cache it.
 
         Parameters
         ----------
         given : object
-            The array. Nothing is cached for other objects.
+            The array. If it is not a NumPy array, nothing is cached.
         version : object
             The version of everything else that the object depends on.
         make : callable
-            Makes the object.
+            A function without arguments that makes the object.
         """
         if type(given) is not np.ndarray or given.dtype == object:
             return make()

@@ -1,4 +1,4 @@
-"""``Forest``: the state of a forest, its lock, its random streams, and its division of work among threads."""
+"""``Forest``: a forest's state and lock, its random streams, and the division of work into steps and threads."""
 
 from __future__ import annotations
 
@@ -39,31 +39,32 @@ from .._validation import check_known, check_rows, unit_rows
 from .filters import ArrayCache, Filter
 from .options import ROUTER_LOSSES, SCORER_LOSSES
 
-_FIRST_ROWS, _FIRST_INSERTS = 16, 128  # in a first step: rows, or inserts into single trees of about 20 us each
-_ROWS_WORTH_A_THREAD = 64  # below this, starting a thread costs more than it saves
+# The first step of a change takes 128 inserts into a tree, at about 20 us each, divided by the number of trees.
+_FIRST_ROWS, _FIRST_INSERTS = 16, 128
+_ROWS_WORTH_A_THREAD = 64  # with fewer rows, starting a thread costs more than it saves
 
 
 class QueryJournal(Protocol):
-    """The part of a journal that queries use."""
+    """The methods of a journal that queries call."""
 
     def draw_word(self) -> int:
-        """Return 64 bits of the random stream for queries. The draw is journaled."""
+        """Draw 64 bits from the random stream for queries, and journal the draw."""
 
     def note_returned(self, ids: np.ndarray) -> None:
-        """Journal which memories a query has returned."""
+        """Journal the memories that a query has returned."""
 
 
 class Forest:
-    """A forest of trees over one store of memories. The functions of this package work on it.
+    """A forest of trees over one store of memories.
 
-    They expect rows of unit length, of the form and width of the stored keys.
+    The functions of this package expect unit-length rows that match the form and the width of the stored keys.
 
     Parameters
     ----------
     options : dict of str to object
-        The options of a tree, without ``n_threads`` and ``random_state``, validated.
+        The validated options of a tree, except ``n_threads`` and ``random_state``.
     n_threads : int or None
-        The number of threads for batches; None for as many as numba uses.
+        The number of threads for batches, or None to use Numba's number.
     streams : ndarray of uint64, shape (n_trees + 1,)
         The initial random streams: one for each tree, and one for queries.
 
@@ -74,21 +75,24 @@ class Forest:
     lock : ReadWriteLock
         The lock for reads and steps.
     state : State or None
-        All arrays; None before the first insert, which sets the form and the width of keys. See :meth:`put`.
-    eviction, links
-        The eviction policy and the links between memories.
+        All arrays, or None before the first insert, which sets the form and the width of keys. Replace it with
+        :meth:`put`.
+    eviction : Eviction
+        The eviction policy.
+    links : Linkage
+        The links between memories.
     lists : VectorLists or None
-        Cluster lists of the memories, if searches have asked for them.
+        The cluster lists of the memories, if they have been built.
     filters : ArrayCache
-        Filters of recent queries.
+        The filters of recent queries.
     pace : Pace
-        The length of steps.
+        The number of rows in a step.
     journal : QueryJournal or None
         The journal, if the forest is in a folder.
     last_evicted : ndarray of int64
         The ids of the memories that the last insert evicted.
     evicts : ndarray of int64, or None
-        The ids of the memories to evict while a journal is replayed; otherwise None, and the policy chooses.
+        During replay, the ids of the memories to evict; otherwise None, and the policy chooses.
     """
 
     def __init__(self, options: dict[str, Any], n_threads: int | None, streams: np.ndarray) -> None:
@@ -97,14 +101,14 @@ class Forest:
         self.lock = self._lock = ReadWriteLock()
         self.filters: ArrayCache[Filter] = ArrayCache()
         self.pace = Pace(max(_FIRST_ROWS, _FIRST_INSERTS // self.n_trees))
-        self.has_warned = False  # whether it has warned of updates without effect
+        self.has_warned = False  # whether a warning about updates without effect was issued
         self.journal: QueryJournal | None = None
         self.last_evicted = np.empty(0, np.int64)
         self.evicts: np.ndarray | None = None
         self.clear()
 
     def clear(self) -> None:
-        """Forget all memories and everything learned, as if nothing had been inserted."""
+        """Return to the state before the first insert: forget all memories and everything learned."""
         self.state: State | None = None
         self._view: tuple[State, Any] | None = None
         self._finisher: Any = None
@@ -128,7 +132,7 @@ class Forest:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all arrays."""
+        """Number of bytes of all arrays."""
         state = self.state
         if state is None:
             return 0
@@ -136,7 +140,7 @@ class Forest:
         return count_bytes(state) + self.eviction.nbytes + self.links.nbytes + of_lists
 
     def ids(self) -> np.ndarray:
-        """Return the ids of all memories by slot."""
+        """Return the ids of all memories in slot order."""
         return self.lock.read(
             lambda: np.empty(0, np.int64) if self.state is None else self.state.keys.ids[: self.n_memories].copy()
         )
@@ -161,7 +165,7 @@ class Forest:
         return slots
 
     def known_slots(self, ids: np.ndarray) -> np.ndarray:
-        """Return the slot of each id. Raises KeyError if one is not stored."""
+        """Return the slot of each id. Raises KeyError if an id is not stored."""
         slots = self.slots_of(ids)
         if slots.size > 0:
             check_known(ids, slots)
@@ -186,22 +190,22 @@ class Forest:
     # Rows
 
     def check_rows(self, X: Any) -> Rows:
-        """Return ``X`` as rows of the form and width of the stored keys. Raises TypeError or ValueError."""
+        """Convert ``X`` to rows of the form of the stored keys. Raises TypeError or ValueError."""
         if self.state is None:
             return check_rows(X, n_threads=self.most_threads())
         parameters = self.state.parameters
         return check_rows(X, sparse=parameters.sparse, n_features=parameters.n_features, n_threads=self.most_threads())
 
     def unit_rows(self, X: Any) -> Rows:
-        """Return the result of ``check_matrix`` as rows."""
+        """Convert the result of ``check_matrix`` to rows."""
         state = self.state
         sparse = None if state is None else state.parameters.sparse
         return unit_rows(X, sparse=sparse, n_threads=self.most_threads())
 
     def fitting_state(self, rows: Rows) -> State | None:
-        """Return the state if its keys have the form and the width of the rows, else None.
+        """Return the state if its keys match the form and the width of the rows, else None.
 
-        Another thread may have made the first insert, or a first insert may have failed, since the rows were validated.
+        The match can fail if another thread completed or undid the first insert after the rows were validated.
         """
         state = self.state
         if state is None:
@@ -212,12 +216,12 @@ class Forest:
     # The state
 
     def allocated(self) -> State:
-        """Return the state, which must exist."""
+        """Return the state, which exists after the first insert."""
         assert self.state is not None
         return self.state
 
     def new_state(self, rows: Rows) -> State:
-        """Return an empty state for keys of the form and width of these rows."""
+        """Return an empty state for keys of the same form and width as ``rows``."""
         return new_state(kernel_parameters(self.options, rows.n_features, rows.sparse), self.streams)
 
     def put(
@@ -227,14 +231,14 @@ class Forest:
         links: Linkage | None = None,
         lists: VectorLists | None = None,
     ) -> None:
-        """Replace the state, and with it the policy, links and lists if memories have moved to other slots."""
+        """Replace the state and, if memories have moved to other slots, the policy, the links and the lists."""
         if state is not self.state:
             self.state, self.eviction, self.links = state, eviction or self.eviction, links or self.links
             self.lists = lists or self.lists
-            self._view = None  # it refers to the arrays of the former state
+            self._view = None  # the cached view refers to the old arrays
 
     def view(self, state: State | None = None) -> Any:
-        """Return the forest in the form that kernels take. The last one is cached."""
+        """Return a state, by default the current one, in the form that kernels take. The last result is cached."""
         state = state or self.state
         known = self._view
         if known is None or known[0] is not state:
@@ -243,17 +247,17 @@ class Forest:
         return known[1]
 
     def finisher(self) -> Any:
-        """Return the address of the kernel that finishes steps, for kernels that move memories."""
+        """Return the address of the function that completes moves, an argument of kernels that move memories."""
         if self._finisher is None:
             self._finisher = finisher_of(self.allocated().parameters, self.view())
         return self._finisher
 
     def copy(self) -> Forest:
-        """Return an independent copy, which continues exactly as this forest would.
+        """Return an independent copy, which gives the same results as this forest for the same calls.
 
-        No other thread may change it meanwhile.
+        No other thread may change the forest during the call.
         """
-        with self.lock.instant:  # queries may draw random numbers meanwhile
+        with self.lock.instant:  # exclude queries that draw random numbers
             twin = Forest(self.options, self.n_threads, self.streams.copy())
             twin.state, twin.eviction, twin.links = copy.deepcopy((self.state, self.eviction, self.links))
             twin.lists = None if self.lists is None else self.lists.copy()
@@ -263,23 +267,23 @@ class Forest:
     # Random numbers
 
     def draw_word(self) -> int:
-        """Return 64 bits of the random stream for queries, as part of a change."""
+        """Draw 64 bits from the random stream for queries."""
         with self.lock.instant:
             streams = self.allocated().streams
             return int(draw_word(streams, streams.size - 1))
 
     def new_generator(self) -> np.random.Generator:
-        """Return a random generator seeded by the random stream for queries."""
+        """Return a random generator with a seed from the random stream for queries."""
         return np.random.Generator(np.random.PCG64(self.draw_word()))
 
     # Threads and steps
 
     def most_threads(self) -> int:
-        """Return the number of threads for large batches."""
+        """Return the maximum number of threads for a batch."""
         return self.n_threads or int(numba.config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]
 
     def threads_for(self, n_rows: int) -> int:
-        """Return the number of threads for a number of rows."""
+        """Return the number of threads for a batch of ``n_rows`` rows."""
         return max(1, min(self.most_threads(), n_rows // _ROWS_WORTH_A_THREAD))
 
     def is_one_step(self, n_rows: int, progress: bool) -> bool:
@@ -289,9 +293,22 @@ class Forest:
     def in_steps(
         self, n: int, unit: str, progress: bool, step: Callable[[Workers, int, int], None], n_new: int = 0
     ) -> None:
-        """Call ``step(run, start, stop)`` for spans of the rows ``0 .. n``, of which ``n_new`` are new memories.
+        """Divide ``n`` rows into steps, and call ``step(run, start, stop)`` for each.
 
-        Other threads read between the steps. Large arrays also grow between steps, since copying them takes long.
+        Other threads read between steps. Large arrays grow between steps too, because copying them takes long.
+
+        Parameters
+        ----------
+        n : int
+            Number of rows.
+        unit : str
+            The unit of the progress bar.
+        progress : bool
+            Show a progress bar.
+        step : callable
+            A function of the worker threads and the bounds of a step.
+        n_new : int, default 0
+            The number of memories that the change adds.
         """
         n_memories = self.n_memories + n_new
         if self.is_one_step(n, progress):
@@ -309,12 +326,12 @@ class Forest:
     def on_each_tree(
         self, run: Workers, kernel: Callable[..., int], *arguments: Any, n_memories: int | None = None
     ) -> None:
-        """Call ``kernel(view, trees, *arguments)`` for all trees, and allocate larger arrays when they are full.
+        """Run ``kernel(view, trees, *arguments)`` on all trees, and enlarge arrays that become full.
 
-        The kernel returns DONE, or which array is full; it can then be called again. Each tree writes only to its own
-        memory, so trees run in parallel; a single thread takes all of them in one call. Arrays grow while no tree runs,
-        for ``n_memories`` if given. If this fails, memories that were being moved are put back, so that readers find
-        all of them.
+        The kernel returns DONE, or the status of a full array; a repeated call then resumes. Each tree writes only its
+        own part of the arrays, so threads run the kernel for different trees in parallel. Arrays grow while no kernel
+        runs, with capacity for ``n_memories`` if given. On a failure, unfinished moves are undone, so readers find
+        every memory.
         """
         n_trees = self.n_trees
         waiting = [TreeRange(0, n_trees)] if run is in_own_thread else [TreeRange(t, t + 1) for t in range(n_trees)]
@@ -335,12 +352,12 @@ class Forest:
             raise
 
     def undo_moves(self) -> None:
-        """Put back memories that were being moved when a failure occurred."""
+        """Undo moves that a failure has interrupted."""
         undo_moves(self.view())
 
 
 def kernel_parameters(options: dict[str, Any], n_features: int, sparse: bool) -> Parameters:
-    """Return the options of a forest in the form that kernels take, for keys of a form and width."""
+    """Return the options of a forest in the form that kernels take."""
     named = {name: value for name, value in options.items() if name in Parameters._fields}
     return Parameters(
         **named

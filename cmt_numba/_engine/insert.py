@@ -23,7 +23,8 @@ from .cluster_lists import list_slots, withdraw_last
 from .forest import Forest
 from .reorganise import link_slots, remove_ids
 
-_INSERTS_TO_FILL = 8  # parts of a batch that replaces all memories: removing all at once would erase the routers
+# Number of parts in which a batch replaces all memories. Removing all at once would erase the routers.
+_INSERTS_TO_FILL = 8
 _REMOVALS_IN_A_STEP = 1000
 _NO_IDS = np.empty(0, np.int64)
 
@@ -35,7 +36,7 @@ def insert_rows(
     progress: bool = False,
     n_reroutes: int | None = None,
 ) -> np.ndarray:
-    """Insert memories and return their ids. If ``max_memories`` would be exceeded, evict other memories first.
+    """Insert memories and return their ids. Evict other memories first if ``max_memories`` requires it.
 
     Parameters
     ----------
@@ -46,7 +47,7 @@ def insert_rows(
     progress : bool, default False
         Show a progress bar.
     n_reroutes : int, optional
-        Number of reroutes after each memory; by default, the option of the forest.
+        Number of reroutes after each insert; by default the forest's option.
     """
     was_empty, first_id, most = forest.state is None, forest.next_id, forest.options["max_memories"]
     n, n_rows, forest.last_evicted = forest.n_memories, rows.n_rows, _NO_IDS
@@ -54,7 +55,7 @@ def insert_rows(
         raise ValueError(
             f"X must have at most {MOST_MEMORIES - n} rows, got {n_rows}: a tree holds at most {MOST_MEMORIES} memories"
         )
-    if not was_empty and forest.fitting_state(rows) is None:  # another thread has made the first insert since
+    if not was_empty and forest.fitting_state(rows) is None:  # another thread's first insert has set the form of keys
         rows = forest.check_rows(as_matrix(rows))
     with undone_by(forest.clear if was_empty else partial(_take_back_ids, forest, first_id)):
         if was_empty:
@@ -73,19 +74,19 @@ def insert_rows(
 
 
 def _evict(forest: Forest, n: int) -> None:
-    """Remove ``n`` memories, chosen by the eviction policy or, during replay, listed by the journal."""
+    """Remove ``n`` memories, which the eviction policy or, during replay, the journal selects."""
     with forest.lock.instant:
         chosen = forest.eviction.choose(forest.allocated(), n)
     if forest.evicts is not None:
         if forest.evicts.size < n:
-            raise ValueError("the list of evicted memories is missing")
+            raise ValueError(f"the journal lists {forest.evicts.size} evicted memories, but the insert evicts {n}")
         chosen, forest.evicts = check_ids(forest.evicts[:n]), forest.evicts[n:]
     remove_ids(forest, chosen)
     forest.last_evicted = np.concatenate([forest.last_evicted, chosen])
 
 
 def _append_rows(forest: Forest, rows: Rows, progress: bool, n_reroutes: int | None) -> None:
-    """Store keys in the next slots, send them down every tree, and link them."""
+    """Store keys in the next slots, insert them into every tree, and add their links and list entries."""
     first, n_rows = forest.n_memories, rows.n_rows
     state = with_room_for_keys(forest.allocated(), n_rows, rows.values.size)
     forest.put(state)
@@ -104,12 +105,12 @@ def _append_rows(forest: Forest, rows: Rows, progress: bool, n_reroutes: int | N
     if is_linked:
         link_slots(forest, np.arange(first, first + n_rows), progress)
     list_slots(forest, np.arange(first, first + n_rows), progress)
-    if n_rows > first:  # so rarely that the cost of copying is negligible
+    if n_rows > first:  # rare, so the cost of the copy is negligible
         forest.put(trimmed(forest.allocated()))
 
 
 def _take_back_ids(forest: Forest, first_id: int) -> None:
-    """Remove the memories with ids from ``first_id`` on. Their ids are reused unless other memories were evicted."""
+    """Remove the memories with ids ``first_id`` and above. The ids become available again if nothing was evicted."""
     n, ids = forest.n_memories, forest.ids()
     new = np.flatnonzero(ids >= first_id)
     are_last = new.size == forest.next_id - first_id and np.array_equal(new, np.arange(n - new.size, n))
@@ -120,9 +121,9 @@ def _take_back_ids(forest: Forest, first_id: int) -> None:
 
 @changes
 def roll_back(forest: Forest, first: int | None = None) -> None:
-    """Remove the memories in slots from ``first`` on, which were inserted last, and those that are not in every tree.
+    """Remove the newest memories, in slots ``first`` and above, and all memories that are missing from a tree.
 
-    Their ids are reused. Routers are not reset.
+    Their ids become available again. Routers keep what they have learned.
     """
     if forest.state is None:
         return

@@ -1,4 +1,4 @@
-"""Learn from rewards (UPDATE, Algorithm 3) and from known correct memories."""
+"""Learning from rewards (UPDATE, Algorithm 3) and from known right memories."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from .forest import Forest
 from .query import Reach, search
 from .reorganise import link_slots
 
-_ROWS_AT_ONCE = 16  # rows that move keys together; later rows see the moved keys
+_ROWS_AT_ONCE = 16  # number of rows that move keys together; the next rows see the moved keys
 
 
 @changes
@@ -44,7 +44,10 @@ def update_rows(
     progress: bool = False,
     key_learning_rate: float = 0.0,
 ) -> None:
-    """Learn from rewards, float32 (n, k), for the first ``k`` hits of each row."""
+    """Learn from rewards.
+
+    ``rewards[i, j]`` is the reward of hit ``j`` of row ``i``, float32. There may be fewer columns than hits.
+    """
     if forest.n_memories == 0:
         return
     if rewards.shape[1] > 1 or forest.options["scorer_loss"] != ScorerLoss.CONTRAST.name.lower():
@@ -67,7 +70,7 @@ def update_rows(
 
 
 def warn_if_in_vain(forest: Forest, hits: Hits, rewards: np.ndarray) -> None:
-    """Warn once if updates with such rewards have no effect."""
+    """Warn once if an update with these rewards has no effect."""
     loss = forest.options["scorer_loss"]
     learns = loss in ("contrast", "regression") or rewards.shape[1] > 1
     if learns or forest.has_warned or forest.n_memories == 0 or np.any(hits.exploration.node != NONE):
@@ -83,16 +86,16 @@ def warn_if_in_vain(forest: Forest, hits: Hits, rewards: np.ndarray) -> None:
 
 @changes
 def set_scorer(forest: Forest, weights: np.ndarray, squares: np.ndarray) -> None:
-    """Replace the learned weights of the scorer and the sums of squares of their gradients.
+    """Replace the learned weights of the scorer and their AdaGrad accumulators.
 
     Raises
     ------
     ValueError
-        If the arrays do not have one finite number per feature, or there are no memories; nothing has changed then.
+        If an array does not have one finite number per feature, or the forest is empty. Nothing changes then.
     """
     state = forest.state
     if state is None:
-        raise ValueError("the scorer needs the number of features: insert memories first")
+        raise ValueError("the scorer can be set only after the first insert: insert memories first")
     scorer = Scorer(np.array(weights, np.float32), np.array(squares, np.float32))
     for array in scorer:
         if array.shape != (state.parameters.n_features,) or not np.isfinite(array).all():
@@ -103,7 +106,7 @@ def set_scorer(forest: Forest, weights: np.ndarray, squares: np.ndarray) -> None
 
 
 def _learn_rewards(forest: Forest, rows: Rows, hits: Hits, rewards: np.ndarray, progress: bool) -> None:
-    """Train the scorer and the routers that rows explored."""
+    """Train the scorer, and the routers of explored nodes, on rewards."""
     state = forest.allocated()
     if state.scorer.theta.size == 0:
         forest.put(state._replace(scorer=Scorer(*np.zeros((2, rows.n_features), np.float32))))
@@ -122,7 +125,7 @@ def _learn_rewards(forest: Forest, rows: Rows, hits: Hits, rewards: np.ndarray, 
 
 
 def _move_keys(forest: Forest, rows: Rows, hits: Hits, rewards: np.ndarray, rate: float) -> None:
-    """Move dense keys by rewards. Memories stay in their leaves."""
+    """Move dense keys according to rewards. Memories stay in their leaves."""
     if rows.sparse or rate == 0.0:
         return
     ids, explored = hits.ids[:, : rewards.shape[1]], hits.exploration.node != NONE
@@ -141,7 +144,7 @@ def _move_keys(forest: Forest, rows: Rows, hits: Hits, rewards: np.ndarray, rate
 def teach_rows(
     forest: Forest, rows: Rows, ids: np.ndarray, n_passes: int = 1, afresh: bool = False, progress: bool = False
 ) -> None:
-    """Teach routers which memory each row belongs to. Raises KeyError if one is not stored."""
+    """Train routers to route row ``i`` to the memory ``ids[i]``. Raises KeyError if an id is not stored."""
     slots = forest.known_slots(ids)
     if afresh:
         for t in range(forest.n_trees):
@@ -150,7 +153,7 @@ def teach_rows(
 
 
 def _teach(forest: Forest, rows: Rows, slots: np.ndarray, n_passes: int, progress: bool) -> None:
-    """Teach routers which slot each row belongs to."""
+    """Train routers to route row ``i`` to the memory in ``slots[i]``."""
     seed = forest.draw_word()
     orders = np.random.Generator(np.random.PCG64(seed)) if rows.n_rows > 1 else None  # creating a generator takes 30 us
     for _ in range(n_passes):

@@ -9,7 +9,7 @@ ROUTER_LOSSES = tuple(loss.name.lower() for loss in RouterLoss)
 SCORER_LOSSES = tuple(loss.name.lower() for loss in ScorerLoss)
 
 KEEP = "all", "codes"
-"""Storage of dense keys: the keys with their codes, or only the codes."""
+"""What to store for dense keys: the keys and their codes, or only the codes."""
 
 OPTIONS: dict[str, Constraint] = {
     "n_trees": Integer(1, 2**15),
@@ -28,4 +28,4 @@ OPTIONS: dict[str, Constraint] = {
     "n_threads": Optional(Integer(1, 2**15)),
     "random_state": Checked(check_seed, "int or numpy.random.SeedSequence"),
 }
-"""The options of a tree. Estimators check theirs by the same constraints."""
+"""The constraints on the options of a tree. Estimators use them for their own tree options."""

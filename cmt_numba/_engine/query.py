@@ -1,4 +1,4 @@
-"""Queries (QUERY, Algorithm 2): searches of the trees, along links, or of all candidates."""
+"""Queries (QUERY, Algorithm 2): tree searches, searches along links, and exhaustive searches."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ from .coded_candidates import search_coded
 from .filters import MOST_GATHERED, Filter
 from .forest import Forest
 
-_ROWS_AT_ONCE = 64  # rows answered in one step by one thread
-_PACE_OF_LISTS = Pace(1024, 0.02)  # rows of a step share the lists that they reach, so steps are longer
-_ROWS_IN_A_LARGE_BLOCK = 512  # with few candidates
-_ROWS_IN_A_BLOCK, _MEMORIES_IN_A_BLOCK = 64, 8192  # sizes of a matrix product; changes wait for a block
+_ROWS_AT_ONCE = 64  # maximum number of rows that one thread answers in a single read
+_PACE_OF_LISTS = Pace(1024, 0.02)  # longer steps for cluster lists, because the rows of a step share loaded lists
+_ROWS_IN_A_LARGE_BLOCK = 512  # number of rows in a matrix product with few candidates
+_ROWS_IN_A_BLOCK, _MEMORIES_IN_A_BLOCK = 64, 8192  # shape of a matrix product; changes wait for a block of rows
 
 
 class Reach(NamedTuple):
@@ -53,14 +53,14 @@ class Reach(NamedTuple):
     Attributes
     ----------
     n_leaves : int
-        Leaves to search in all trees together.
+        Number of leaves to search in all trees together.
     breadth : int, default 0
-        Candidates to keep while following links. With 0, or without links, none are followed.
+        Number of candidates to keep while following links. With 0, or in a forest without links, no links are followed.
     left_out : ndarray of int64, shape (n_rows,), optional
-        The id of a memory that each row's search along links does not visit.
+        For each row, the id of a memory that a search along links ignores.
     gap : float, optional
-        Search the cluster lists whose centers are at most this much farther from a row than the nearest one. Without
-        cluster lists this has no effect.
+        Search the cluster lists whose centres' scores are at most ``gap`` below the highest one. Without cluster lists
+        this has no effect.
     """
 
     n_leaves: int
@@ -80,9 +80,9 @@ def query_forest(
     breadth: int = 0,
     progress: bool = False,
 ) -> ShownHits:
-    """Return the best ``k`` memories for each row, of all memories or of those in ``among``.
+    """Return the best ``k`` memories for each row, among all memories or those that pass the filter ``among``.
 
-    Rows explore with probability ``epsilon``. The eviction policy is not notified, see :func:`note_returned`.
+    Rows explore with probability ``epsilon``. Call :func:`note_returned` to notify the eviction policy.
     """
     reach = Reach(forest.n_trees if n_leaves is None else n_leaves, breadth)
     hits = no_hits(rows.n_rows, k)
@@ -98,12 +98,15 @@ def query_forest(
 
 
 def draw_seed(forest: Forest) -> int:
-    """Return 64 bits of the random stream for queries. In a folder the draw is journaled."""
+    """Draw 64 bits from the random stream for queries. In a folder the draw is journaled."""
     return forest.draw_word() if forest.journal is None else forest.journal.draw_word()
 
 
 def note_returned(forest: Forest, ids: np.ndarray) -> None:
-    """Record which memories a query has returned, (n, k), the best first. In a folder this is journaled."""
+    """Notify the eviction policy of the memories that a query has returned. In a folder this is journaled.
+
+    ``ids`` has shape (n, k), best first in each row.
+    """
     if forest.journal is None:
         enter_returned(forest, ids)
     elif forest.eviction.minds_queries:
@@ -111,7 +114,7 @@ def note_returned(forest: Forest, ids: np.ndarray) -> None:
 
 
 def enter_returned(forest: Forest, ids: np.ndarray) -> None:
-    """Notify the eviction policy of the memories that were returned, (n, k), the best first."""
+    """Notify the eviction policy like :func:`note_returned`, without a journal."""
 
     def note() -> None:
         if forest.state is not None:
@@ -132,7 +135,7 @@ def search(
     word: Any = np.uint64(0),  # noqa: B008
     progress: bool = False,
 ) -> None:
-    """Write the best memories for rows into ``hits``. Changes may happen between steps of a large batch."""
+    """Write the best memories for rows to ``hits``. Other threads may change the forest between steps."""
 
     def answer(first: int, stop: int) -> None:
         state = forest.fitting_state(rows)
@@ -155,7 +158,7 @@ def search(
         forest.lock.read(partial(answer, 0, n_rows))
         return
     n_threads = forest.threads_for(n_rows)
-    forest.lock.let_in()  # the threads below must not wait for a change of this thread
+    forest.lock.let_in()  # if this thread is within a change, let the threads below read
     with keeping_interpreter(n_rows), progress_bar(n_rows, "query", progress) as report:
 
         def answer_in_steps(span: tuple[int, int]) -> None:
@@ -171,9 +174,9 @@ def search(
 def search_among(
     forest: Forest, rows: Rows, reach: Reach, among: Filter, hits: Hits, *, progress: bool = False
 ) -> None:
-    """Write the best of the memories in ``among`` into ``hits``. Call this within a read of the forest.
+    """Write the best memories in ``among`` for each row to ``hits``. Call this within a read of the forest.
 
-    Rows are left unanswered if links find fewer candidates for them than a random search would.
+    A row stays unanswered if a search along links finds fewer candidates than chance would.
     """
     state = forest.fitting_state(rows)
     chosen = among.slots(forest.slots_of, forest.lock.n_steps)
@@ -205,7 +208,7 @@ def search_among(
 
 
 def _search_fully_among(forest: Forest, rows: Rows, reach: Reach, among: Filter, hits: Hits, progress: bool) -> None:
-    """Call :func:`search_among`, then compare the unanswered rows with all candidates."""
+    """Call :func:`search_among`, and then score all candidates for unanswered rows."""
     search_among(forest, rows, reach, among, hits, progress=progress)
     wanted = min(hits.ids.shape[1], among.slots(forest.slots_of, forest.lock.n_steps).size)
     if reach.breadth > 0 and forest.links.are_there and wanted > 0:
@@ -226,7 +229,7 @@ def _follow_links(
     chosen: np.ndarray,
     hits: Hits,
 ) -> None:
-    """Search along the links for the rows ``first .. stop``. Rows with fewer than ``least`` candidates are left out."""
+    """Search along links for the rows ``first:stop``. A row with fewer than ``least`` candidates gets no answer."""
     avoided = NO_SLOTS if reach.left_out is None else forest.slots_of(reach.left_out[first:stop])
     values, ids, scores = rows.values, hits.ids, hits.scores
     if stop - first < ids.shape[0]:
@@ -261,10 +264,10 @@ def _propensities(
 
 
 def scan_dense(forest: Forest, rows: Rows, k: int, among: Filter | None, *, ties_matter: bool = True) -> Hits:
-    """Return the best ``k`` of all memories of a forest, or of those in ``among``, for dense rows.
+    """Return the exact best ``k`` memories for each dense row, among all memories or those in ``among``.
 
-    Changes of the forest may happen between blocks of rows. If ties do not matter, the candidates of a filter may be
-    compared by codes first, which breaks ties differently.
+    Other threads may change the forest between blocks of rows. If ``ties_matter`` is False, a filtered search may
+    compare codes first, which breaks ties differently.
     """
     n_rows = rows.n_rows
     hits, by_codes = unexplored(n_rows, k), among is not None and not ties_matter
@@ -281,7 +284,7 @@ def scan_dense(forest: Forest, rows: Rows, k: int, among: Filter | None, *, ties
 
 
 def _scan_block(forest: Forest, rows: Rows, among: Filter | None, hits: Hits, by_codes: bool) -> None:
-    """Write the best of all candidates for some rows."""
+    """Write the exact best candidates for one block of rows to ``hits``."""
     state = forest.fitting_state(rows)
     if state is None:
         return
@@ -310,7 +313,10 @@ def _scan_block(forest: Forest, rows: Rows, among: Filter | None, hits: Hits, by
 def _best_in_blocks(
     state: State, asked: np.ndarray, slots: np.ndarray | None, n: int, k: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the positions and the scores of the best of ``n`` candidates, (n_rows, k): all memories, or some slots."""
+    """Return the positions and scores of the best ``k`` candidates for each row, both of shape (n_rows, k).
+
+    The ``n`` candidates are the memories in ``slots``, or all memories if it is None.
+    """
     places, scores = np.empty((len(asked), 0), np.int64), np.empty((len(asked), 0), np.float32)
     for start in range(0, n, _MEMORIES_IN_A_BLOCK):
         here = slice(start, min(start + _MEMORIES_IN_A_BLOCK, n))

@@ -1,4 +1,4 @@
-"""Remove, replace and reroute memories, rebuild trees, and compact the storage."""
+"""Removing, replacing and rerouting memories, rebuilding trees, and compaction."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from .forest import Forest
 
 @changes
 def remove_ids(forest: Forest, ids: np.ndarray) -> None:
-    """Remove the memories with these distinct ids (REMOVE, Algorithm 6). Raises KeyError if one is not stored."""
+    """Remove the memories with distinct ids (REMOVE, Algorithm 6). Raises KeyError if an id is not stored."""
     forest.known_slots(ids)
 
     def remove(start: int, stop: int) -> None:
@@ -36,7 +36,7 @@ def remove_ids(forest: Forest, ids: np.ndarray) -> None:
         forest.links.unlink(forest.view(), slots)
         withdraw_last(forest, left)
         remove_memories(forest.view(), forest.eviction.recency, forest.links.near, ids[start:stop])
-        enter_changed(forest, slots[slots < left])  # the last memories have moved there
+        enter_changed(forest, slots[slots < left])  # the last memories have moved to these slots
 
     steps = TimedSteps(0, ids.size, forest.pace)
     for start, stop in steps:
@@ -45,9 +45,10 @@ def remove_ids(forest: Forest, ids: np.ndarray) -> None:
 
 @changes
 def replace_rows(forest: Forest, ids: np.ndarray, rows: Rows, progress: bool = False) -> None:
-    """Replace the keys of memories with distinct ids. Raises KeyError if one is not stored.
+    """Replace the keys of memories with distinct ids. Raises KeyError if an id is not stored.
 
-    A few memories are rewritten and moved in one step. For many, all keys are written first.
+    A small batch is one step. A large batch first writes all keys in one step, and then moves memories in further
+    steps.
     """
     slots = forest.known_slots(ids)
     if rows.sparse:
@@ -77,7 +78,7 @@ def replace_rows(forest: Forest, ids: np.ndarray, rows: Rows, progress: bool = F
 
 
 def link_slots(forest: Forest, slots: np.ndarray, progress: bool = False) -> None:
-    """Link memories: new ones in the order of their slots, or those whose keys have changed."""
+    """Link new memories, in slot order, or relink memories whose keys have changed."""
 
     def link(_run: Workers, start: int, stop: int) -> None:
         forest.links.link(forest.view(), slots[start:stop])
@@ -94,16 +95,17 @@ def reroute_memories(forest: Forest, n: int, progress: bool = False) -> None:
 
     def reroute(run: Workers, start: int, stop: int) -> None:
         begin_reroutes(forest.allocated().counters, stop - start)
-        forest.on_each_tree(run, insert_slots, n_memories, 0, finisher)  # all are inserted already
+        forest.on_each_tree(run, insert_slots, n_memories, 0, finisher)  # only makes the pending reroutes
 
     forest.in_steps(n, "reroute", progress, reroute)
 
 
 @changes
 def rebuild_trees(forest: Forest, ids: np.ndarray, groups: np.ndarray, progress: bool = False) -> None:
-    """Rebuild the trees and keep groups of memories together. Raises KeyError if an id is not stored.
+    """Rebuild the trees around groups of memories. Raises KeyError if an id is not stored.
 
-    Every other memory is a separate group. The new trees are swapped in when all are complete.
+    ``groups[i]`` is the group of memory ``ids[i]``; every other memory is a group of its own. The new trees are swapped
+    in when all are complete.
     """
     slots, before = forest.known_slots(ids), forest.allocated()
     group = np.arange(forest.n_memories)
@@ -119,14 +121,14 @@ def rebuild_trees(forest: Forest, ids: np.ndarray, groups: np.ndarray, progress:
 
 @changes
 def compact_memories(forest: Forest, copies: bool) -> None:
-    """Store the memories in the order in which searches read them."""
+    """Reorder the storage of memories by the leaves of the first tree; ``copies`` adds codes for the other trees."""
     if forest.n_memories == 0:
         return
     before = forest.allocated()
     state = compacted(before, copies=copies)
 
     def swap_in() -> None:
-        # One call swaps all in: the policy, the links and the lists refer to memories by slot.
+        # The policy, the links and the lists refer to memories by slot, so they are replaced together with the state.
         moved = forest.eviction.moved(before, state), forest.links.moved(before, state)
         forest.put(state, *moved, moved_lists(forest, state))
 
@@ -135,7 +137,7 @@ def compact_memories(forest: Forest, copies: bool) -> None:
 
 @changes
 def renumber(forest: Forest) -> np.ndarray:
-    """Change the id of each memory to its slot; return the former ids."""
+    """Change the id of each memory to its slot; return the old ids in slot order."""
     state = forest.allocated()
     former = forest.ids()
     keys = with_ids(state.keys, np.arange(forest.n_memories))

@@ -1,4 +1,4 @@
-"""The supervised protocol (section 4 of the paper): query, reward and update in passes over the rows."""
+"""The supervised protocol of the paper (section 4): query, reward and update in passes over the rows."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from .._change import progress_bar, spans
 from .._forest import NONE, Rows, as_matrix, joined, rewarded_memories, rewarded_pairs, without_own
 from .._validation import check_rewards
 
-_ROWS_IN_A_BLOCK = 256  # rows answered by the same trees
-_WORTH_REBUILDING = 1 / 3  # share of memories that rewards must have joined into groups
+_ROWS_IN_A_BLOCK = 256  # number of rows between two updates
+_WORTH_REBUILDING = 1 / 3  # minimum fraction of memories in groups for a rebuild
 
 
 class Supervision(NamedTuple):
-    """The parameters of learning.
+    """The parameters of :func:`learn_in_passes`.
 
     Attributes
     ----------
     reward : callable
-        Returns the rewards of the ids found for some rows, see :class:`~cmt_numba.rewards.Reward`.
+        A function of rows and ids that returns rewards, see :data:`cmt_numba.rewards.Reward`.
     own_ids : ndarray of int64, shape (n_rows,), or None
-        The ids of the rows' own memories, which are left out of the answers; -1 for none.
+        The id of each row's own memory, which is omitted from the row's answers, or -1.
     k, n_probes, epsilon
         The parameters of each query.
     key_learning_rate : float
@@ -43,9 +43,9 @@ class Supervision(NamedTuple):
 
 
 def learn_in_passes(tree: Any, rows: Rows, how: Supervision, orders: np.random.Generator, progress: bool) -> float:
-    """Go through the rows in random orders, block by block; return the mean reward of the last pass.
+    """Learn from blocks of rows in random order; return the mean reward of the last pass.
 
-    Queries and updates call the tree's public methods, so each update is a change of its own.
+    Queries and updates call public methods of the tree, so each update is a separate change.
     """
     own_ids = np.full(rows.n_rows, NONE, np.int64) if how.own_ids is None else how.own_ids
     matrix, n_wanted = as_matrix(rows), how.k + (how.own_ids is not None)
@@ -60,7 +60,7 @@ def learn_in_passes(tree: Any, rows: Rows, how: Supervision, orders: np.random.G
                 rewards = check_rewards(how.reward(block, hits.ids), hits.ids)
                 tree.update(queries, hits, rewards, key_learning_rate=how.key_learning_rate)
                 taught, best = rewarded_memories(hits, own, rewards)
-                with suppress(KeyError):  # another thread has removed a memory
+                with suppress(KeyError):  # another thread may remove a memory
                     if taught.size > 0:
                         tree.teach(queries[taught], best)
                 found_together.append(rewarded_pairs(hits, own, rewards))
@@ -74,9 +74,9 @@ def learn_in_passes(tree: Any, rows: Rows, how: Supervision, orders: np.random.G
 
 
 def _rebuild_if_worthwhile(tree: Any, ids: np.ndarray, groups: np.ndarray) -> None:
-    """Rebuild the trees if rewards have joined enough memories into groups.
+    """Rebuild the trees if enough memories are in groups.
 
-    A group of more than half of the memories is ignored, because it separates too little.
+    Groups of more than half of all memories do not count, because they separate too little.
     """
     stored = np.isin(ids, tree.ids)
     ids, groups = ids[stored], groups[stored]

@@ -1,6 +1,6 @@
-"""The engine: forests of memories as named tuples of arrays, and the kernels that work on them.
+"""The state of a forest as named tuples of arrays, and the kernels that read and change it.
 
-Other rooms import from here. ``invariants`` holds what validates arrays before kernels see them.
+``invariants`` contains the checks that arrays must pass before kernels may use them.
 """
 
 from . import invariants

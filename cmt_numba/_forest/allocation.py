@@ -1,8 +1,8 @@
-"""Growing the arrays of a :class:`~cmt_numba._forest.state.State`.
+"""Functions that enlarge the arrays of a :class:`~cmt_numba._forest.state.State`.
 
-Kernels never allocate: they stop before an array would overflow and return which one, and the functions here return a
-state with a larger array. Arrays double, but not beyond the expected need of the remaining rows, so that a large insert
-does not leave half of the memory unused.
+A kernel stops before an array would overflow and returns a status that names the array. The functions here then return
+a state with a larger one. Arrays double at most, and no further than the remaining rows are expected to need, which
+keeps a large insert from leaving half of the memory unused.
 """
 
 from typing import Any
@@ -36,28 +36,28 @@ from .state import (
 )
 
 SPARE = 1.1
-"""Largest ratio of the size of an array after a large insert to the size that it was expected to need."""
+"""Maximum ratio of allocated to expected size of an array after a large insert."""
 
 WORTH_GROWING_BEFORE = 1 << 22
-"""Arrays of this many bytes grow before they are full, because copying them takes milliseconds."""
+"""Arrays of at least this many bytes grow before they are full: copying one takes milliseconds, too long for a step."""
 
-_SPARE_CELLS = 1 / 20  # share of the tables; with fewer free cells they grow
+_SPARE_CELLS = 1 / 20  # minimum ratio of free to used table cells; below it, large tables grow before they are full
 
 MOST_CELLS = 2 ** (31 + SMALLEST_TABLE_BITS)
-"""Largest number of cells in the tables of one tree, whose starts are int32; see ``sparse_weights.py``."""
+"""Maximum number of table cells in one tree, because table starts are int32; see ``sparse_weights.py``."""
 
 
 def larger(state: State, capacity: int, needed: int, n_memories: int) -> int:
-    """Return a larger capacity for an array of the trees, which will soon hold ``n_memories``."""
+    """Return a new capacity for an array of trees that will soon hold ``n_memories`` memories."""
     n_placed = max(1, int(state.counters[:, COUNT].min()))
     expected = SPARE * capacity * n_memories / n_placed
     return max(larger_capacity(capacity, needed), int(min(2 * capacity, expected)))
 
 
 def with_room_for_keys(state: State, n_rows: int, n_cells: int) -> State:
-    """Return a state with room for ``n_rows`` more memories, whose sparse keys have ``n_cells`` cells in total.
+    """Return a state with room for ``n_rows`` more memories, or the same state if it has room.
 
-    If there is room, it is the same object.
+    Sparse keys have ``n_cells`` cells in total.
     """
     codes, leaf_of, members = state.codes, state.leaf_of, state.members
     keys = keys_with_room(state.parameters, state.keys, n_rows, n_cells, coded=state.parameters.coded)
@@ -76,7 +76,7 @@ def with_room_for_keys(state: State, n_rows: int, n_cells: int) -> State:
 
 
 def keys_with_room(parameters: Any, keys: KeyArrays, n_rows: int, n_cells: int, *, coded: bool = False) -> KeyArrays:
-    """Return a key store that can take ``n_rows`` more keys, with ``n_cells`` cells in total if they are sparse."""
+    """Return a key store with room for ``n_rows`` more keys; sparse keys have ``n_cells`` cells in total."""
     needed = int(keys.totals[N_MEMORIES]) + n_rows
     capacity = keys.ids.size
     if needed > capacity:
@@ -94,19 +94,19 @@ def keys_with_room(parameters: Any, keys: KeyArrays, n_rows: int, n_cells: int, 
 
 
 def slot_table_size(n: int) -> int:
-    """Return the number of cells of a new slot table for ``n`` memories."""
+    """Return the size of a new slot table for ``n`` memories."""
     return 1 << (5 * n // 4).bit_length()
 
 
 def _rebuilt_slot_table(ids: np.ndarray, n: int) -> np.ndarray:
-    """Return a slot table for ``n`` memories, at most four fifths full."""
+    """Return a slot table that contains slot ``i`` under ``ids[i]`` and has room for ``n`` memories."""
     table = np.full(slot_table_size(n), NONE, np.int32)
     fill_slot_table(table, ids)
     return table
 
 
 def with_ids(keys: KeyArrays, ids: np.ndarray) -> KeyArrays:
-    """Return the keys under other, distinct ids. The next id follows the largest."""
+    """Return the key store with new, distinct ids. The next insert continues after the largest id."""
     totals, all_ids = keys.totals.copy(), keys.ids.copy()
     all_ids[: ids.size] = ids
     totals[NEXT_ID] = ids.max(initial=-1) + 1
@@ -115,22 +115,19 @@ def with_ids(keys: KeyArrays, ids: np.ndarray) -> KeyArrays:
 
 @kernel
 def fill_slot_table(table, ids):
-    """Enter slots ``0 ..`` under their ids into an empty table.
-
-    Writes ``table``, which must have room.
-    """
+    """Enter slot ``i`` under ``ids[i]`` into an empty table with enough room."""
     for slot in range(ids.size):
         enter_slot(table, ids[slot], slot)
 
 
 def with_room_for_cells(keys: KeyArrays, n_cells: int) -> KeyArrays:
-    """Return keys whose cells are contiguous in slot order, with room for ``n_cells`` more and some growth."""
+    """Return the keys with contiguous cells in slot order, and with room for at least ``n_cells`` more cells."""
     n, live = int(keys.totals[N_MEMORIES]), int(keys.totals[VALUES_LIVE])
     return with_cells(keys, np.arange(n), max(live + n_cells, int(GROWTH * live)))
 
 
 def with_cells(keys: KeyArrays, slots: np.ndarray, size: int) -> KeyArrays:
-    """Return keys with room for ``size`` cells, where slot ``i`` is the former slot ``slots[i]``."""
+    """Return the keys with room for ``size`` cells; the cells of slot ``i`` come from the former slot ``slots[i]``."""
     moved = keys._replace(
         values=np.empty(size, np.float32),
         indices=np.empty(size, np.int32),
@@ -144,10 +141,7 @@ def with_cells(keys: KeyArrays, slots: np.ndarray, size: int) -> KeyArrays:
 
 @kernel
 def copy_cells(target, source, slots):
-    """Copy sparse keys contiguously.
-
-    Reads ``source``; writes the cells and spans of ``target``, which must have room.
-    """
+    """Copy the sparse keys in ``slots`` of ``source`` to contiguous cells of ``target``, which must have room."""
     end = 0
     for slot in range(slots.size):
         target.spans[slot, 0] = end
@@ -159,7 +153,7 @@ def copy_cells(target, source, slots):
 
 
 def with_more(state: State, status: int, n_memories: int) -> State:
-    """Return a state with a larger array in place of the full one that ``status`` names, for ``n_memories``."""
+    """Enlarge the full array that ``status`` names, for a forest that will soon hold ``n_memories``."""
     if status in (NODES_FULL, LEAVES_FULL):
         size = max(state.nodes.shape[1], state.leaves.shape[1] - 1)
         size = larger(state, size, size + 1, n_memories)
@@ -171,15 +165,15 @@ def with_more(state: State, status: int, n_memories: int) -> State:
 
 
 def with_spare_room(state: State, n_rows: int, n_memories: int) -> State:
-    """Return a state whose large arrays will usually have room for a change of ``n_rows`` memories.
+    """Return a state whose large arrays usually have room for a change of ``n_rows`` memories.
 
-    The forest will soon hold ``n_memories``.
+    The capacity is chosen for a forest that will soon hold ``n_memories``.
     """
     of_places = state.nodes.nbytes + state.routers.weights.nbytes + state.members.nbytes
     of_tables = state.routers.table.nbytes
     if max(of_places, of_tables) < WORTH_GROWING_BEFORE:
         return state
-    n_moved = n_rows * (1 + state.parameters.n_reroutes)  # each may split a leaf
+    n_moved = n_rows * (1 + state.parameters.n_reroutes)  # each move may split a leaf
     most = np.maximum.reduce(state.counters)
     nodes_end, tables_end = most.item(NODES_END), most.item(TABLES_END)
     n_nodes, n_cells = state.nodes.shape[1], state.routers.table.shape[1]
@@ -194,10 +188,9 @@ def with_spare_room(state: State, n_rows: int, n_memories: int) -> State:
 
 
 def trimmed(state: State) -> State:
-    """Return a state without the excess room of a large insert.
+    """Return a state without the excess capacity that a large insert has reserved.
 
-    The leaves of a balanced tree fill and split at about the same time, so up to twice as much may have been reserved
-    as is needed.
+    All leaves of a balanced tree split at about the same time, so the reserved size may be twice the size needed.
     """
     nodes_end = int(state.counters[:, NODES_END].max())
     if state.nodes.shape[1] > SPARE * nodes_end + SMALLEST:
@@ -210,32 +203,32 @@ def trimmed(state: State) -> State:
 
 
 def with_nodes(state: Any, size: int) -> Any:
-    """Return a forest, or a head, with room for ``size`` nodes, or labels."""
-    nodes, routers = resized(state.nodes, size, 1, fill=0), state.routers  # generation 0 and no table
+    """Return a forest with room for ``size`` nodes, or a head with room for ``size`` labels."""
+    nodes, routers = resized(state.nodes, size, 1, fill=0), state.routers  # zeros mean generation 0 and no table
     if not state.parameters.sparse:
         routers = routers._replace(weights=resized(routers.weights, size * 2 * state.parameters.n_features, 1))
     return state._replace(nodes=nodes, routers=routers)
 
 
 def with_places(state: State, n_nodes: int, n_leaves: int) -> State:
-    """Return a forest with room for these numbers of nodes and leaves in each tree."""
+    """Return a forest with room for ``n_nodes`` nodes and ``n_leaves`` leaves in each tree."""
     leaves, members = resized(state.leaves, n_leaves, 1), resized(state.members, n_leaves, 1)
     return with_nodes(state._replace(leaves=leaves, members=members), n_nodes)
 
 
 def most_cells_in_use(state: Any) -> int:
-    """Return the number of cells of the tables in use, of the tree that has the most, or of a head."""
+    """Return the number of table cells in use in a head, or in the tree of a forest that uses the most."""
     bits = state.nodes["table_bits"].astype(np.int64)
     return int(np.where(bits > 0, 1 << bits, 0).sum(axis=1).max())
 
 
 def with_tables(state: Any, size: int) -> Any:
-    """Return a forest, or a head, with room for ``size`` cells, whose tables are contiguous.
+    """Return a forest or a head with contiguous tables and room for ``size`` table cells.
 
     Raises
     ------
     MemoryError
-        If so many cells cannot be addressed.
+        If ``size`` exceeds ``MOST_CELLS``.
     """
     if size > MOST_CELLS:
         raise MemoryError(f"a tree's routers cannot have more than {MOST_CELLS} cells in all, but {size} are needed")
@@ -252,9 +245,9 @@ def with_tables(state: Any, size: int) -> Any:
 
 @kernel
 def copy_tables(models, source):
-    """Copy tables from ``source`` into the models' own array contiguously.
+    """Copy the tables of ``models`` from ``source`` to contiguous cells of ``models.table``, which must have room.
 
-    Reads ``source``; writes the table, the nodes and the counters of ``models``, which must have room.
+    Also writes the table starts in the nodes, and the table counters.
     """
     models = by_reference(models)
     for t in range(models.counters.shape[0]):

@@ -1,4 +1,4 @@
-"""Arrays that grow: room for further entries, and columns to which entries are appended."""
+"""Arrays that grow, and columns to which entries are appended."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ SMALLEST = 16
 """The smallest capacity."""
 
 GROWTH = 1.25
-"""The smallest growth factor of a capacity: each entry is copied a constant number of times."""
+"""The minimum growth factor of a capacity. With a constant factor, an append takes amortised constant time."""
 
 
 def resized(array: np.ndarray, size: int, axis: int = 0, fill: Any = None) -> np.ndarray:
-    """Return a copy of an array with ``size`` entries along an axis. New ones are ``fill``, or undefined by default."""
+    """Return a copy of an array with ``size`` entries along an axis; new entries are ``fill``, or undefined if None."""
     shape = list(array.shape)
     before, n = (slice(None),) * axis, min(shape[axis], size)
     shape[axis] = size
@@ -26,15 +26,12 @@ def resized(array: np.ndarray, size: int, axis: int = 0, fill: Any = None) -> np
 
 
 def larger_capacity(n: int, needed: int) -> int:
-    """Return the new capacity of an array of ``n`` entries that must hold ``needed``."""
+    """Return the new capacity of an array that has room for ``n`` entries and needs room for ``needed``."""
     return max(SMALLEST, needed, int(GROWTH * n))
 
 
 def with_room(array: np.ndarray, n: int, n_more: int, fill: Any = None) -> np.ndarray:
-    """Return an array with the first ``n`` entries of ``array`` and room for ``n_more`` after them.
-
-    It is the same array if there is room, otherwise as :func:`resized` returns it.
-    """
+    """Return ``array`` if it has room for ``n_more`` entries after the first ``n``, or else an enlarged copy."""
     if n + n_more <= array.shape[0]:
         return array
     return resized(array[:n], larger_capacity(n, n + n_more), fill=fill)
@@ -43,8 +40,8 @@ def with_room(array: np.ndarray, n: int, n_more: int, fill: Any = None) -> np.nd
 class GrowingColumns:
     """Columns of equal length to which entries are appended in amortised constant time.
 
-    The length of an object never changes: :meth:`appended` returns a longer one, which shares memory with it. So
-    threads that read an object do not notice that another thread appends entries, and a failed change has no effect.
+    An object never changes its length: :meth:`appended` returns a longer object that shares its memory. Reader threads
+    therefore do not notice an append in another thread, and a failed change has no effect.
 
     Parameters
     ----------
@@ -56,7 +53,8 @@ class GrowingColumns:
 
     def __init__(self, *columns: np.ndarray) -> None:
         self.columns = columns
-        self._room: list[Any] = [len(columns[0]), columns]  # entries in use, and the arrays that begin with the columns
+        # The number of entries in use, and the arrays with spare capacity. Objects that share memory share this list.
+        self._room: list[Any] = [len(columns[0]), columns]
 
     def __len__(self) -> int:
         return len(self.columns[0])
@@ -64,7 +62,7 @@ class GrowingColumns:
     def appended(self, *further: np.ndarray) -> Self:
         """Return these columns followed by further entries.
 
-        They are copied if there is no spare capacity, or if other entries were appended to them before.
+        The columns are copied if they have no spare capacity or if other entries have already been appended to them.
         """
         n, (n_used, arrays) = len(self), self._room
         stop = n + len(further[0])
@@ -80,4 +78,4 @@ class GrowingColumns:
         return longer
 
     def __reduce__(self) -> Any:
-        return type(self), self.columns  # without spare capacity
+        return type(self), self.columns  # pickles omit the spare capacity

@@ -1,10 +1,10 @@
 """Compaction: store memories in the order in which searches read them.
 
-Memories are stored in the order of their insertion, so those of a leaf are scattered. Compaction sorts them by the
-leaves of the first tree, from left to right, so that a search of a leaf reads contiguous memory. Each further tree can
-have a copy of the codes in its own order, which serves a leaf until the leaf changes.
+Memories are stored in order of insertion, which scatters the memories of a leaf. Compaction sorts them by the leaves of
+the first tree, from left to right; a scan of a leaf then reads contiguous storage. Each further tree can have a copy of
+the codes in its own order. Searches use the copy for a leaf until the leaf changes.
 
-All new arrays are built before they replace the old ones, so running out of memory changes nothing.
+All new arrays are complete before they replace the old ones, so running out of memory changes nothing.
 """
 
 import numpy as np
@@ -16,7 +16,7 @@ from .topology import first_leaf, next_leaf
 
 
 def compacted(state: State, *, copies: bool) -> State:
-    """Return a state whose memories are sorted by the first tree's leaves, with or without copies of codes."""
+    """Return a state with memories sorted by the first tree's leaves and, if ``copies``, codes for the other trees."""
     n = int(state.keys.totals[N_MEMORIES])
     order, _ = _order_of(state, 0)
     new_slot = np.empty(n, np.int32)
@@ -38,7 +38,7 @@ def compacted(state: State, *, copies: bool) -> State:
 
 
 def _order_of(state: State, t: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the slots of tree ``t`` leaf by leaf, and the start of each leaf."""
+    """Return the slots of tree ``t`` leaf by leaf, and the position of each leaf's first slot among them."""
     order = np.empty(int(state.counters[t, COUNT]), np.int64)
     starts = np.full(state.leaves.shape[1], NONE, np.int32)
     list_in_order(state.trees, t, order, starts)
@@ -47,7 +47,10 @@ def _order_of(state: State, t: int) -> tuple[np.ndarray, np.ndarray]:
 
 @kernel
 def list_in_order(trees, t, order, starts):
-    """Write the slots of a tree leaf by leaf, from left to right, and the start of each leaf."""
+    """Write the slots of tree ``t`` to ``order``, leaf by leaf from left to right.
+
+    Also writes the position of the first slot of each leaf to ``starts``.
+    """
     trees = by_reference(trees)
     root = trees.counters[t, ROOT]
     end, leaf = 0, first_leaf(trees, t, root)
@@ -61,10 +64,7 @@ def list_in_order(trees, t, order, starts):
 
 @kernel
 def rename_members(trees, members, new_slot):
-    """Rename the members of all leaves to their new slots.
-
-    Reads ``trees`` and ``new_slot``; writes ``members``.
-    """
+    """Replace each slot in ``members`` by its new slot."""
     trees = by_reference(trees)
     for t in range(trees.counters.shape[0]):
         for leaf in range(trees.counters[t, LEAVES_END]):
@@ -73,7 +73,7 @@ def rename_members(trees, members, new_slot):
 
 
 def _rows_in(order: np.ndarray, flat: np.ndarray, width: int) -> np.ndarray:
-    """Return an array with its rows in another order, and with the same spare room."""
+    """Return a copy of ``flat`` in which row ``i``, of ``width`` entries, is the former row ``order[i]``."""
     moved = np.empty_like(flat)
     np.take(flat.reshape(-1, width), order, axis=0, out=moved.reshape(-1, width)[: order.size])
     return moved
@@ -98,7 +98,7 @@ def _codes_in(order: np.ndarray, state: State) -> Codes:
 
 
 def _with_copies(state: State) -> State:
-    """Return a state with a copy of the codes for each tree except the first, in the order of its leaves."""
+    """Return a state with a copy of the codes for each tree except the first, in leaf order."""
     codes, d = state.codes, state.parameters.n_features
     n, n_copies = int(state.keys.totals[N_MEMORIES]), state.parameters.n_trees - 1
     packed = Packed(np.empty((n_copies, n * d), np.int8), np.empty((n_copies, n), codes.marks.dtype))

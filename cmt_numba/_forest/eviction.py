@@ -1,7 +1,7 @@
-"""Eviction policies: which memories a bounded forest removes to make room.
+"""Eviction policies, which choose the memories that a bounded forest removes to make room.
 
-A forest notifies its policy of inserts, removals and query results. Kernels do not depend on the policy, except that
-the kernel for removals updates the order in which memories were returned.
+A forest notifies its policy of inserts and query results. The kernel that removes memories updates ``recency``, the
+list of memories in the order of their last return.
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ from .lru_list import LENGTH, NOT_LISTED, Recency, list_first, new_recency, put_
 from .rng import draw_word
 from .state import N_MEMORIES, NEXT_ID, NONE, State
 
-_ORDER = "eviction.order"  # in files
+_ORDER = "eviction.order"  # name of the array in files
 
 
 class Eviction:
-    """Evicts the memories that were inserted first. Forests without a bound have this policy, too.
+    """Evicts the memories with the lowest ids, which are the oldest. Also the policy of unbounded forests.
 
-    Ids ascend, so a pointer that only moves up finds the oldest memory in amortised constant time.
+    Ids ascend, so a search that continues from the last evicted id takes amortised constant time.
     """
 
     minds_queries = False  # whether the policy depends on query results
-    recency = new_recency(np.empty(0, np.int64), 0)  # updated by the kernel that removes memories
+    recency = new_recency(np.empty(0, np.int64), 0)  # empty, for the kernel that removes memories
 
     def __init__(self) -> None:
-        self._lowest: int | None = None  # no memory has a lower id
+        self._lowest: int | None = None  # lower bound of the stored ids
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the policy's arrays."""
+        """Number of bytes of the policy's arrays."""
         return 0
 
     def choose(self, state: State, n: int) -> np.ndarray:
-        """Return the ids of ``n`` stored memories to evict: int64."""
+        """Return the ids of the ``n`` memories to evict: int64."""
         keys = state.keys
         if self._lowest is None:
             self._lowest = int(keys.ids[: keys.totals[N_MEMORIES]].min())
@@ -47,40 +47,43 @@ class Eviction:
             find_slots(keys, asked, slots)
             found = np.concatenate([found, asked[slots != NONE]])
             first, n_asked = first + n_asked, 2 * n_asked
-        self._lowest = int(found[0])  # it is still stored
+        self._lowest = int(found[0])  # still stored: the caller removes it later
         return found[:n]
 
     def inserted(self, state: State, first: int) -> None:
-        """Note new memories, in slots ``first`` and above."""
+        """Record new memories in slots ``first`` and above."""
 
     def returned(self, state: State, ids: np.ndarray) -> None:
-        """Note the memories that queries have returned: int64 (n, k), the best first, NONE for none."""
+        """Record the memories that queries have returned.
+
+        ``ids[i, j]`` is the j-th best memory of row ``i``, or NONE; int64 of shape (n, k).
+        """
 
     def taken_back(self, first: int) -> None:
         """Forget the memories in slots ``first`` and above, whose insert failed."""
 
     def moved(self, old: State, new: State) -> Eviction:
-        """Return a policy for ``new``, which has the memories of ``old`` in other slots. This one is unchanged."""
+        """Return a policy for ``new``, which has the memories of ``old`` in other slots; do not change this policy."""
         return self
 
     def check(self, state: State) -> None:
-        """Raise InvariantError if the policy does not fit the forest."""
+        """Raise InvariantError if the policy does not match the forest."""
 
     def contents(self, state: State) -> dict[str, np.ndarray]:
-        """Return the arrays for a file."""
+        """Return the arrays to save in a file."""
         return {}
 
     def restore(self, arrays: dict[str, np.ndarray], state: State) -> None:
-        """Continue from the arrays of a file. Raises InvariantError if they are invalid."""
+        """Restore the policy from the arrays of a file. Raises InvariantError if they are invalid."""
 
 
 class RandomEviction(Eviction):
-    """Evicts memories drawn uniformly from the forest's random stream for queries."""
+    """Evicts random memories, drawn with the forest's random stream for queries."""
 
     def choose(self, state: State, n: int) -> np.ndarray:
-        """Return ids drawn without replacement (Floyd's algorithm)."""
+        """Return ``n`` ids drawn without replacement (Floyd's algorithm)."""
         n_memories, stream = int(state.keys.totals[N_MEMORIES]), state.streams.size - 1
-        drawn: dict[int, None] = {}  # a set that keeps their order
+        drawn: dict[int, None] = {}  # an ordered set
         for most in range(n_memories - n, n_memories):
             slot = (int(draw_word(state.streams, stream)) >> 32) * (most + 1) >> 32
             drawn[most if slot in drawn else slot] = None
@@ -88,7 +91,7 @@ class RandomEviction(Eviction):
 
 
 class LeastRecentlyReturned(Eviction):
-    """Evicts the memories that no query has returned for the longest time. An insert counts as a return."""
+    """Evicts the least recently returned memories. An insert counts as a return."""
 
     minds_queries = True
 
@@ -97,7 +100,7 @@ class LeastRecentlyReturned(Eviction):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the list."""
+        """Number of bytes of the list."""
         return sum(array.nbytes for array in self.recency)
 
     def choose(self, state: State, n: int) -> np.ndarray:
@@ -116,11 +119,11 @@ class LeastRecentlyReturned(Eviction):
         slots = np.full(asked.size, NONE, np.int64)
         find_slots(state.keys, asked, slots)
         slots = slots[(slots != NONE) & (slots < self.recency.before.size)]
-        listed = self.recency.before[slots] != NOT_LISTED  # memories that are being inserted or removed are not
+        listed = self.recency.before[slots] != NOT_LISTED  # false during a memory's insert or removal
         put_last(self.recency, slots[listed])
 
     def taken_back(self, first: int) -> None:
-        """Take memories out of the list."""
+        """Remove the memories in slots ``first`` and above from the list."""
         take_out(self.recency, first + np.flatnonzero(self.recency.before[first:] != NOT_LISTED))
 
     def moved(self, old: State, new: State) -> Eviction:
@@ -137,16 +140,16 @@ class LeastRecentlyReturned(Eviction):
         check_recency(self._complete(state), int(state.keys.totals[N_MEMORIES]))
 
     def contents(self, state: State) -> dict[str, np.ndarray]:
-        """Return the slots of all memories in order: int32."""
+        """Return the slots of all memories, least recently returned first: int32."""
         return {_ORDER: self._order(state).astype(np.int32)}
 
     def restore(self, arrays: dict[str, np.ndarray], state: State) -> None:
-        """List memories in the order of a file."""
+        """Restore the order from a file. Raises InvariantError if it is invalid."""
         order = check_order(arrays.get(_ORDER), int(state.keys.totals[N_MEMORIES]))
         self.recency = new_recency(order, state.keys.ids.size)
 
     def _with_room(self, state: State) -> Recency:
-        """Return the list with room for all memories of the forest."""
+        """Return the list, enlarged to the capacity of the forest if necessary."""
         recency, capacity = self.recency, state.keys.ids.size
         if recency.before.size < capacity:
             before, after = (resized(array, capacity, fill=NOT_LISTED) for array in (recency.before, recency.after))
@@ -154,7 +157,7 @@ class LeastRecentlyReturned(Eviction):
         return recency
 
     def _complete(self, state: State) -> Recency:
-        """Return the list of all memories. Those of an incomplete insert are appended."""
+        """Return the list after appending the memories of an incomplete insert."""
         n = int(state.keys.totals[N_MEMORIES])
         if self.recency.totals[LENGTH] < n:
             recency = self._with_room(state)
@@ -176,5 +179,5 @@ EVICTIONS = tuple(_POLICIES)
 
 
 def new_eviction(name: str, *, bounded: bool) -> Eviction:
-    """Return a policy by its name, or the default for an unbounded forest, which never evicts."""
+    """Return the policy called ``name``, or the base policy for an unbounded forest, which never evicts."""
     return _POLICIES[name]() if bounded else Eviction()

@@ -1,4 +1,4 @@
-"""Kernels: PATH (Algorithm 1) and the exploring half of QUERY (Algorithm 2, lines 6 to 13)."""
+"""Kernels: PATH (Algorithm 1), and the exploration in QUERY (Algorithm 2, lines 6 to 13)."""
 
 import numpy as np
 
@@ -11,26 +11,26 @@ from .scorer import aim_weighted_probe, new_probe, score
 from .state import LEFT, RIGHT, ROOT
 from .topology import child_of
 
-_ROW_STEP = np.uint64(0xD1342543DE82EF95)  # odd, and not the step between the draws of one stream
+_ROW_STEP = np.uint64(0xD1342543DE82EF95)  # odd, and different from the step within a stream, ``rng._GOLDEN_GAMMA``
 
 
 @inner
 def _stream_of(seed, row):
-    """Return where the random stream of a row starts."""
+    """Return the initial state of a row's random stream."""
     return mix(seed + np.uint64(row) * _ROW_STEP)
 
 
 @inner
 def explores(query, row):
-    """Return whether a row explores, which it does with probability ``epsilon``."""
+    """Return whether a row explores. The probability is ``query.epsilon``."""
     return query.epsilon > 0.0 and unit_of(_stream_of(query.seed, row)) < query.epsilon
 
 
 @inner
 def path(trees, routers, t, place, n_steps, x):
-    """PATH (Algorithm 1): follow the routers from ``place`` to a leaf, or for ``n_steps`` nodes at most.
+    """Follow the routers from ``place`` to a leaf, or past at most ``n_steps`` nodes (PATH, Algorithm 1).
 
-    Returns the place reached and how many nodes were passed.
+    Returns the place reached and the number of nodes passed.
     """
     passed = 0
     while place >= 0 and passed < n_steps:
@@ -42,7 +42,11 @@ def path(trees, routers, t, place, n_steps, x):
 
 @inner
 def _explore_row(trees, routers, keys, codes, scorer, best, probe, rows, row, stream, exploration):
-    """Draw a tree and a place on the row's path; take a random side of a node, or random memories of a leaf."""
+    """Explore a tree for one row, and write its record of exploration.
+
+    Draw a tree and a place on the row's path. At a node, take a random side and scan the leaf below; in the leaf, draw
+    random memories.
+    """
     x = row_of(rows, row)
     aim_weighted_probe(probe, x, scorer)
     best.n_found[0] = 0
@@ -66,7 +70,7 @@ def _explore_row(trees, routers, keys, codes, scorer, best, probe, rows, row, st
 
 @inner
 def _draw_members(trees, keys, best, probe, t, leaf, stream):
-    """Draw memories of a leaf uniformly without replacement."""
+    """Draw memories of a leaf uniformly without replacement, and score them."""
     size = np.int64(trees.leaves[t, leaf]["size"])
     wanted = min(best.scores.size, size)
     n_found = 0
@@ -81,11 +85,9 @@ def _draw_members(trees, keys, best, probe, t, leaf, stream):
 
 @kernel
 def explore_rows(view, query, hits):
-    """Answer those of the rows ``first .. stop`` that explore (QUERY), and record what they explored.
+    """Answer the rows in ``first:stop`` that explore (QUERY), and write their results and explorations to ``hits``.
 
-    The draws of a row depend only on ``seed`` and its number, so rows may be divided among calls in any way.
-
-    Writes ``hits``.
+    The draws of a row depend only on ``query.seed`` and the row's number, so calls may divide rows in any way.
     """
     forest = by_reference(view)
     trees, routers, keys = forest.trees, forest.routers, forest.keys

@@ -1,8 +1,8 @@
-"""Kernels: searches restricted to some of the memories.
+"""Kernels: searches with a filter.
 
-A restricted search skips subtrees without candidates. Before it begins, every place above a candidate is marked, from
+A filtered search skips subtrees without candidates. Before the search, every place above a candidate is marked, from
 the leaves up, in time proportional to the number of candidates. Routers are evaluated only where both sides have
-candidates. If scoring all candidates takes less time than a search, all of them are scored.
+candidates. If scoring all candidates is faster than a search, all of them are scored.
 """
 
 import math
@@ -18,22 +18,22 @@ from .scorer import aim_weighted_probe, new_probe, score
 from .state import LEFT, NONE, RIGHT, State
 from .topology import child_of, parent_of
 
-_KEYS_AHEAD = 8  # prefetched while one is scored
+_KEYS_AHEAD = 8  # distance between the key that is prefetched and the key that is scored
 WORTH_A_LEAF = 128
-"""Number of memories that can be scored in the time of reaching and scanning a leaf."""
+"""Number of memories that can be scored in the time it takes to reach and scan a leaf."""
 
 WORTH_A_CANDIDATE = 8
 """Number of memories that a search along links compares for each candidate that it keeps."""
 
-_DEVIATIONS = 3.0  # how far below its expectation a number must be not to be due to chance
+_DEVIATIONS = 3.0  # standard deviations below the mean beyond which a count is not due to chance
 
 
 class Restriction(NamedTuple):
     """The candidates of a search. If the arrays are empty, all memories are candidates."""
 
-    slots: np.ndarray  # bool (memories,): whether the memory is a candidate
-    nodes: np.ndarray  # bool (trees, nodes): whether a candidate is below
-    leaves: np.ndarray  # bool (trees, leaves)
+    slots: np.ndarray  # bool (slots,): whether the slot's memory is a candidate
+    nodes: np.ndarray  # bool (trees, nodes): whether a candidate is below the node
+    leaves: np.ndarray  # bool (trees, leaves): whether a candidate is in the leaf
 
 
 UNRESTRICTED = Restriction(np.empty(0, np.bool_), np.empty((0, 0), np.bool_), np.empty((0, 0), np.bool_))
@@ -41,21 +41,21 @@ UNRESTRICTED = Restriction(np.empty(0, np.bool_), np.empty((0, 0), np.bool_), np
 
 
 def are_few(slots: np.ndarray, n_leaves: int, breadth: int) -> bool:
-    """Return whether scoring all memories in ``slots`` takes no longer than a search."""
+    """Return whether scoring all memories in ``slots`` is at least as fast as a search."""
     return slots.size <= n_leaves * WORTH_A_LEAF + breadth * WORTH_A_CANDIDATE
 
 
 def least_left(breadth: int, share: float) -> int:
-    """Return the least number of candidates that pass a filter if it is independent of the distance to the row.
+    """Return the minimum number of candidates that pass a filter, if the filter is independent of distance.
 
-    If fewer pass, the memories that pass are farther away than the search has reached. ``share`` is the share of all
-    memories that pass.
+    If fewer pass, the search has not reached the memories that pass. ``share`` is the fraction of all memories that
+    pass.
     """
     return int(share * breadth - _DEVIATIONS * math.sqrt(share * (1.0 - share) * breadth))
 
 
 def restriction_to(state: State, slots: np.ndarray) -> Restriction:
-    """Return the filter whose candidates are the memories in some slots."""
+    """Return the filter for kernels whose candidates are the memories in ``slots``."""
     restriction = Restriction(
         np.zeros(state.leaf_of.shape[1], np.bool_),
         np.zeros(state.nodes.shape, np.bool_),
@@ -91,7 +91,7 @@ def _leads_anywhere(restriction, t, place):
 
 @inner
 def take_only_way(trees, frontier, restriction):
-    """Pass the current node without its router if all candidates are on one side."""
+    """Move past the current node if all candidates are on one side; return whether the search moved."""
     if restriction.slots.size == 0:
         return False
     here = frontier.here[0]
@@ -110,7 +110,7 @@ def take_only_way(trees, frontier, restriction):
 
 @inner
 def leave_out_others(restriction, best):
-    """Drop the memories of a leaf that are not candidates."""
+    """Drop the waiting memories that do not pass the filter."""
     if restriction.slots.size == 0:
         return
     n = 0
@@ -133,10 +133,9 @@ def _score_slots(trees, keys, scorer, best, probe, rows, row, slots):
 
 @kernel
 def score_slots(view, query, slots, ids, scores):
-    """Write the best of the memories in ``slots`` for the rows ``first .. stop`` into the same rows of the others.
+    """Find the best memories in ``slots`` for the rows ``first:stop`` by scoring all of them.
 
-    Reads ``slots`` and the streams of ``trees`` (for ties), the keys and the scorer; writes ``ids`` and ``scores``,
-    int64 and float32 (n, k).
+    Writes the same rows of ``ids`` and ``scores``, int64 and float32 of shape (n, k).
     """
     forest = by_reference(view)
     trees, keys, scorer = forest.trees, forest.keys, forest.scorer

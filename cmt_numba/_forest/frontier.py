@@ -1,10 +1,9 @@
 """Kernels: best-first search for leaves in several trees.
 
-A search keeps a frontier of places ordered by cost and always continues from the cheapest. Each router on the path to a
-place adds to its cost: nothing if it favours the side taken by a margin of ``sure_margin`` or more, ``sure_margin`` if
-it is undecided, and more if it favours the other side. So a path of sure decisions beats one that began slightly better
-and then met routers that are unsure about the query. With a ``sure_margin`` of 0 the first leaf is that of the
-plain descent, PATH (Algorithm 1).
+A search keeps a heap of places ordered by cost and always continues from the cheapest one. A router whose margin for
+the side taken is ``m`` (negative for the other side) adds ``max(0, sure_margin - m)`` to the cost of a path. A path of
+confident decisions is therefore cheaper than a path that starts better and then meets undecided routers. With a
+``sure_margin`` of 0 the first leaf is the leaf that PATH (Algorithm 1) reaches.
 """
 
 from typing import NamedTuple
@@ -16,32 +15,32 @@ from .linear_model import margin_of, prefetch_weights
 from .state import LEFT, NODES_END, NONE, RIGHT, ROOT
 from .topology import child_of
 
-_MEMBERS_IN_A_LINE = 16  # a line of a cache has 64 bytes
+_MEMBERS_IN_A_LINE = 16  # int32 slots in a cache line of 64 bytes
 
 
 HERE = np.dtype(
     [
-        ("first", np.int64),  # the heap begins at this entry ...
-        ("end", np.int64),  # ... and ends before this one
-        ("n_reached", np.int64),  # paths started so far
-        ("patience", np.int64),  # routers to pass before the path is followed to its end
-        ("tree", np.int64),  # the end of the current path
-        ("place", np.int64),
-        ("cost", np.float32),  # of the current path
+        ("first", np.int64),  # the heap is the entries first:end of the array
+        ("end", np.int64),
+        ("n_reached", np.int64),  # number of paths started
+        ("patience", np.int64),  # number of routers to pass before the path is followed straight to a leaf
+        ("tree", np.int64),  # tree of the current path
+        ("place", np.int64),  # place that the current path has reached
+        ("cost", np.float32),  # cost of the current path
     ],
     align=True,
 )
-"""The state of a search."""
+"""The state of a search: the bounds of the heap, and the current path."""
 
 
 ENTRY = np.dtype([("cost", np.float32), ("tree", np.int32), ("place", np.int32)])
-"""A place to continue from."""
+"""A heap entry: a place from which the search may continue, and the cost of the path to it."""
 
 
 class Frontier(NamedTuple):
     """A binary heap of places, the cheapest first, and the current path.
 
-    For several searches at a time, both arrays have a further axis.
+    For several searches at once, both arrays have an additional first axis.
     """
 
     heap: np.ndarray  # ENTRY (places,)
@@ -50,7 +49,7 @@ class Frontier(NamedTuple):
 
 @inner_allocating
 def new_frontiers(trees, n):
-    """Return ``n`` frontiers for searches of any number of leaves."""
+    """Return ``n`` frontiers with room for all places of the trees."""
     n_places = trees.counters.shape[0]
     for t in range(trees.counters.shape[0]):
         n_places += trees.counters[t, NODES_END]
@@ -59,13 +58,12 @@ def new_frontiers(trees, n):
 
 @inner_allocating
 def new_frontier(n_places):
-    """Return a frontier with room for this many places."""
+    """Return a frontier with room for ``n_places`` places."""
     return Frontier(empty(n_places, ENTRY), empty(1, HERE))
 
 
 @inner
 def frontier_at(frontiers, i):
-    """Return one of several frontiers."""
     return Frontier(frontiers.heap[i], frontiers.here[i])
 
 
@@ -85,7 +83,7 @@ def _move(frontier, source, target):
 
 @inner
 def push(frontier, cost, tree, place):
-    """Push an entry on the heap."""
+    """Push an entry onto the heap."""
     here, heap = frontier.here[0], frontier.heap
     first, i = here["first"], here["end"]
     here["end"] += 1
@@ -119,7 +117,7 @@ def _replace_top(frontier, cost, tree, place):
 
 @inner
 def _go_to_top(frontier):
-    """Continue from the first entry of the heap. The caller removes or replaces it."""
+    """Make the first heap entry the current place. The caller removes or replaces the entry."""
     here, top = frontier.here[0], frontier.heap[frontier.here[0]["first"]]
     here["cost"] = top["cost"]
     here["tree"] = top["tree"]
@@ -128,7 +126,7 @@ def _go_to_top(frontier):
 
 @inner
 def take_cheapest(frontier):
-    """Pop the cheapest entry and continue from it."""
+    """Pop the cheapest entry and make it the current place."""
     _go_to_top(frontier)
     frontier.here[0]["end"] -= 1
     last = frontier.heap[frontier.here[0]["end"]]
@@ -137,7 +135,7 @@ def take_cheapest(frontier):
 
 @inner
 def _change_to_cheapest(frontier):
-    """Push the current place and continue from the cheapest one."""
+    """Push the current place, and pop the cheapest entry as the new current place."""
     here = frontier.here[0]
     cost, tree, place = here["cost"], here["tree"], here["place"]
     _go_to_top(frontier)
@@ -146,7 +144,7 @@ def _change_to_cheapest(frontier):
 
 @inner
 def begin_search(frontier):
-    """Reset a frontier for another row."""
+    """Reset a frontier for a new row."""
     here = frontier.here[0]
     here["first"] = 0
     here["end"] = 0
@@ -155,12 +153,11 @@ def begin_search(frontier):
 
 @inner
 def begin_path(trees, frontier, n_leaves, patience, unfinished):
-    """Begin the path to the most promising leaf not yet reached; return False after ``n_leaves``.
+    """Begin the path to the next leaf; return False if the search has ended.
 
-    An ``unfinished`` search continues until there are no more leaves.
-
-    With at least one leaf for each tree, each tree's best leaf comes first: the best leaf of a second tree is worth
-    more than a second leaf of the first. ``patience`` is explained in :func:`pass_router`.
+    A search ends after ``n_leaves`` leaves or, if ``unfinished``, when no leaves remain. If ``n_leaves`` is at least
+    the number of trees, the best leaf of each tree comes first, because it contributes more than a second leaf of
+    another tree. See :func:`pass_router` for ``patience``.
     """
     here, n_trees = frontier.here[0], trees.counters.shape[0]
     n_reached = here["n_reached"]
@@ -169,7 +166,7 @@ def begin_path(trees, frontier, n_leaves, patience, unfinished):
             for t in range(n_trees):
                 push(frontier, np.float32(0.0), t, trees.counters[t, ROOT])
     elif n_reached < n_trees:
-        here["first"] = here["end"]  # each tree has its own heap
+        here["first"] = here["end"]  # start a separate heap for this tree
         push(frontier, np.float32(0.0), n_reached, trees.counters[n_reached, ROOT])
     elif n_reached == n_trees:
         _merge_heaps(frontier)
@@ -183,7 +180,7 @@ def begin_path(trees, frontier, n_leaves, patience, unfinished):
 
 @inner
 def _merge_heaps(frontier):
-    """Turn all entries into one heap."""
+    """Merge the heaps of all trees into one."""
     here = frontier.here[0]
     end = here["end"]
     here["first"] = 0
@@ -195,11 +192,11 @@ def _merge_heaps(frontier):
 
 @inner
 def pass_router(trees, routers, frontier, x):
-    """Route a row at the current node.
+    """Route a row at the current node, and continue from the cheapest place.
 
-    If no router is sure, the cheapest place keeps changing between many unfinished paths. So after ``patience``
-    routers the current path is followed to its end. With as many routers as a leaf has memories, finding a leaf never
-    costs more than a small multiple of scanning it.
+    While all routers are undecided, the cheapest place alternates among many unfinished paths. After ``patience``
+    routers the search therefore follows the current path to its leaf. If ``patience`` is the width of a leaf, reaching
+    a leaf costs at most a small multiple of scanning it.
     """
     here, sure = frontier.here[0], np.float32(trees.sure_margin)
     t, place = here["tree"], here["place"]
@@ -227,13 +224,13 @@ def prefetch_here(trees, frontier):
 
 @inner
 def prefetch_router(routers, frontier, x):
-    """Prefetch what the router of the current node reads for a row."""
+    """Prefetch the weights that the current node's router reads for a row."""
     prefetch_weights(routers, frontier.here[0]["tree"], frontier.here[0]["place"], x)
 
 
 @inner
 def reach_next(trees, routers, frontier, x, n_leaves, patience):
-    """Return the tree and the number of the most promising leaf not yet reached; NONE after ``n_leaves``."""
+    """Return the tree and the number of the next leaf of a search, or NONE twice after ``n_leaves`` leaves."""
     if not begin_path(trees, frontier, n_leaves, patience, False):
         return NONE, NONE
     here = frontier.here[0]

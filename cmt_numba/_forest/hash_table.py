@@ -1,8 +1,8 @@
 """Kernels: hash tables with open addressing and linear probing.
 
-The size of a table is a power of two. An entry is in the first cell that was free, starting from its *home*, the cell
-of its hash; a search probes from there until it finds the entry or an empty cell. Some tables hold features. Others
-hold places, positions in an array with the entries.
+The size of a table is a power of two. The *home* of an entry is the cell of its hash. Insertion uses the first free
+cell from the home on, and lookup scans from the home until it finds the entry or an empty cell. Cells contain either
+features or *places*, which are positions in a separate array of entries.
 """
 
 import numpy as np
@@ -15,25 +15,25 @@ _FACTOR = 2654435769  # 2**32 divided by the golden ratio (Fibonacci hashing)
 
 @inner_exported
 def hash_feature(feature, bits):
-    """Return a cell of a table of ``2 ** bits`` cells for a feature index below 2**31."""
+    """Return the home of a feature below 2**31 in a table of ``2 ** bits`` cells."""
     return ((np.int64(feature) * _FACTOR) & 0xFFFFFFFF) >> (32 - bits)
 
 
 @inner_exported
 def hash_number(number, size):
-    """Return a cell of a table of ``size`` cells, a power of two, for an id or a slot.
+    """Return the home of a non-negative integer in a table of ``size`` cells, a power of two.
 
-    Consecutive ids without hashing would fill a table without gaps, and removing one would mean looking at all that
-    follow.
+    The hash spreads consecutive ids over the table. Without gaps between them, a deletion would have to scan all later
+    entries.
     """
     return (((number * _FACTOR) & 0x7FFFFFFF) * size) >> 31
 
 
 @inner
 def find_feature(cells, start, bits, feature):
-    """Return the cell of a feature or, complemented, the empty cell where it would go; NONE is not a feature.
+    """Return the cell of a feature or, if it is missing, the complement of the empty cell to insert it into.
 
-    The table is the ``2 ** bits`` records of ``cells`` from ``start`` on, each with a ``feature``.
+    The table is ``cells[start : start + 2**bits]``. ``feature`` must not be NONE.
     """
     mask = (1 << bits) - 1
     cell = hash_feature(feature, bits)
@@ -48,7 +48,10 @@ def find_feature(cells, start, bits, feature):
 
 @inner
 def find_place(table, entered, wanted, home):
-    """Return the cell of the place where ``entered`` has the number or, complemented, the empty cell for it."""
+    """Return the cell whose place ``p`` has ``entered[p] == wanted``.
+
+    If there is none, return the complement of the empty cell to insert the place into.
+    """
     mask = table.size - 1
     cell = home
     while table[cell] != NONE:
@@ -60,7 +63,7 @@ def find_place(table, entered, wanted, home):
 
 @inner
 def enter_place(table, place, home):
-    """Insert a place into a table that does not contain it and has room."""
+    """Insert a new place into a table that has room."""
     mask = table.size - 1
     cell = home
     while table[cell] != NONE:
@@ -70,5 +73,5 @@ def enter_place(table, place, home):
 
 @inner
 def belongs_before(cell, home, gap, mask):
-    """Return whether an entry must move from its cell into a gap, so that searches still find it."""
+    """Return whether the entry in ``cell`` must move to ``gap``, because a search from ``home`` would stop there."""
     return ((cell - home) & mask) >= ((cell - gap) & mask)

@@ -1,4 +1,4 @@
-"""Queries, their answers, and rewards for them."""
+"""Queries, their answers, and feedback on them."""
 
 from collections.abc import Callable, Iterator
 from typing import Any, Literal, NamedTuple, Self
@@ -11,43 +11,43 @@ from scipy.sparse.csgraph import connected_components
 from .rows import Rows
 from .state import NONE, RIGHT
 
-WORTH_KEEPING = 0.5  # the least reward for which a query is stored as a further key
-WORTH_FINDING = 1.0  # the least reward for which routers learn the path to a memory; lower rewards are rarely the best
+WORTH_KEEPING = 0.5  # minimum reward at which a query is stored as an additional key
+WORTH_FINDING = 1.0  # minimum reward at which routers learn the path to a memory; a lower one is rarely the best
 
 NO_ROOM = np.empty((0, 0), np.float32)
-"""Placeholder for the scratch space of a probe."""
+"""Placeholder for ``Query.room``: searches allocate their probes."""
 
 _PUBLIC_MODULE = "cmt_numba"
-"""The module under which pickles find the classes."""
+"""The module from which pickles import the classes."""
 
 
 class Query(NamedTuple):
-    """The rows ``first .. stop`` of a query, and the parameters of the search."""
+    """The rows ``first:stop`` of a query, and the parameters of the search."""
 
     rows: Rows
     first: int
     stop: int
-    n_leaves: int  # leaves to search in all trees together
-    epsilon: float  # probability with which a row explores
-    seed: np.uint64  # seed of the draws of rows that explore
-    room: np.ndarray = NO_ROOM  # see room_for_probe
+    n_leaves: int  # number of leaves to search in all trees together
+    epsilon: float  # probability that a row explores
+    seed: np.uint64  # seed of the random draws for exploration
+    room: np.ndarray = NO_ROOM  # zeros for the values of probes, see ``room_for_probe``
 
 
 class Exploration(NamedTuple):
-    """The record of exploration of a query, with one entry for each row. ``update`` trains routers on it.
+    """The exploration of a query, with one entry for each row. ``update`` trains routers on it.
 
     Attributes
     ----------
     tree : ndarray of int32, shape (n,)
-        The tree explored, -1 where the query did not explore.
+        The explored tree, or -1 if the row did not explore.
     node : ndarray of int32, shape (n,)
-        The internal node where a side was drawn; -1 where there was none, or where memories were drawn in a leaf.
+        The internal node at which a side was drawn, or -1 if the row did not explore or drew memories from a leaf.
     generation : ndarray of int32, shape (n,)
-        Distinguishes the node from later ones with the same number.
+        A counter that distinguishes the node from later nodes with the same number.
     side : ndarray of int8, shape (n,)
-        The side drawn: 0 left, 1 right, -1 none.
+        The side drawn: 0 for left, 1 for right, -1 for none.
     probability : ndarray of float32, shape (n,)
-        The probability with which the side was drawn; NaN where there was none.
+        The probability of the side drawn, or NaN if none was drawn.
     """
 
     tree: np.ndarray
@@ -61,18 +61,18 @@ Exploration.__module__ = _PUBLIC_MODULE
 
 
 class Explored(NamedTuple):
-    """The record of exploration of one row.
+    """The exploration of one row.
 
     Attributes
     ----------
     tree : int
-        The tree.
+        The explored tree.
     node : int or None
-        The internal node where a side was drawn; None where memories were drawn in a leaf.
+        The internal node at which a side was drawn, or None if memories were drawn from a leaf.
     side : {"left", "right"} or None
-        The side drawn.
+        The side drawn, or None if memories were drawn from a leaf.
     probability : float or None
-        The probability with which the side was drawn.
+        The probability of the side drawn, or None if memories were drawn from a leaf.
     """
 
     tree: int
@@ -90,11 +90,11 @@ class Hits(NamedTuple):
     Attributes
     ----------
     ids : ndarray of int64, shape (n, k)
-        Memory ids, the best first; -1 where fewer than ``k`` memories were found.
+        Memory ids, best first. Rows with fewer than ``k`` memories are padded with -1.
     scores : ndarray of float32, shape (n, k)
-        The scorer's values; ``-inf`` where there is no memory.
+        The scores of the memories, padded with ``-inf``.
     exploration : Exploration
-        The record of exploration, for :meth:`ContextualMemoryTree.update`.
+        The exploration, for :meth:`ContextualMemoryTree.update`.
     """
 
     ids: NDArray[np.int64]
@@ -102,7 +102,7 @@ class Hits(NamedTuple):
     exploration: Exploration
 
     def explored(self, row: int) -> Explored | None:
-        """Return what a row explored, or None."""
+        """Return the exploration of a row, or None if the row did not explore."""
         tree, node, _, side, probability = (column[row].item() for column in self.exploration)
         if tree == NONE:
             return None
@@ -111,7 +111,7 @@ class Hits(NamedTuple):
         return Explored(tree, node, "right" if side == RIGHT else "left", probability)
 
     def between(self, first: int, stop: int) -> "Hits":
-        """Return the answers to the rows ``first .. stop``, which share memory with these."""
+        """Return the answers to the rows ``first:stop`` as views of the arrays."""
         exploration = Exploration(*(column[first:stop] for column in self.exploration))
         return Hits(self.ids[first:stop], self.scores[first:stop], exploration)
 
@@ -120,13 +120,13 @@ Hits.__module__ = _PUBLIC_MODULE
 
 
 class ShownHits(Hits):
-    """The answers to a query, and the probability that each memory was shown.
+    """The answers to a query, with the probability of each memory being shown.
 
-    ``hits[i]`` is the answer to row ``i`` alone; a slice, a mask or an array of positions gives the answers to these
-    rows. All of these can be passed to :meth:`ContextualMemoryTree.update` with the rows that they belong to. Iterating
-    yields the answers to the rows, and ``len`` is their number.
+    ``hits[rows]`` selects the answers to some rows by a position, a slice, a mask or an array of positions. The result
+    can be passed to :meth:`ContextualMemoryTree.update` with the same rows of the query. ``len(hits)`` is the number of
+    rows, and iteration yields the answers row by row.
 
-    Parts, copies and pickles have the probabilities only if these were read before.
+    Copies and pickles contain the probabilities only if ``propensities`` was read before.
     """
 
     _found: np.ndarray | Callable[[], np.ndarray] | None = None
@@ -162,7 +162,7 @@ class ShownHits(Hits):
 
     @classmethod
     def of(cls, hits: Hits, found: np.ndarray | Callable[[], np.ndarray]) -> Self:
-        """Return hits with propensities, or with a function that computes them when they are first read."""
+        """Return hits with propensities ``found``: an array, or a function that computes the array on first access."""
         shown = cls(hits.ids, hits.scores, hits.exploration)
         shown._found = found
         return shown
@@ -171,15 +171,15 @@ class ShownHits(Hits):
     def propensities(self) -> np.ndarray:
         """The probability that each memory is shown to its row, over all draws of exploration.
 
-        This is float64 of shape (n, k), 0 where there is no memory. With ``k=1`` it is the probability of the choice,
-        as off-policy evaluation needs it. The probabilities of all memories that may be shown to a row sum to the
-        number of memories that it is shown, on average. They are exact for the trees as they were at the query, and
-        are computed when they are first read: read them before the trees change.
+        An array of float64, shape (n, k), padded with 0. With ``k=1`` it contains the propensities for off-policy
+        evaluation. Over all memories that may be shown to a row, the probabilities sum to the expected number of
+        memories shown. They are exact for the trees at the time of the query, and computed on first access: read them
+        before the trees change.
 
         Raises
         ------
         RuntimeError
-            If the trees have changed since the query, or these are not the answers as the query has returned them.
+            If the trees have changed since the query, or if these hits are a modified copy.
         """
         if self._found is None:
             raise RuntimeError("propensities must be read before the hits are changed")
@@ -196,11 +196,11 @@ ShownHits.__module__ = _PUBLIC_MODULE
 
 
 UNEXPLORED = Exploration(*(np.empty(0, dtype) for dtype in (np.int32, np.int32, np.int32, np.int8, np.float32)))
-"""Placeholder for a record of exploration in kernels that do not use it."""
+"""Placeholder for the exploration in kernels that do not use it."""
 
 
 class Feedback(NamedTuple):
-    """Rows of a query, their answers, and the rewards."""
+    """Rows of a query, their answers, and the rewards of these."""
 
     rows: Rows
     hits: Hits
@@ -208,7 +208,7 @@ class Feedback(NamedTuple):
 
 
 def no_hits(n: int, k: int) -> Hits:
-    """Return the answers to ``n`` queries that found nothing and did not explore."""
+    """Return empty answers, without exploration, to ``n`` rows."""
     tree, node, generation = np.empty(n, np.int32), np.empty(n, np.int32), np.zeros(n, np.int32)
     side, probability = np.empty(n, np.int8), np.empty(n, np.float32)
     for column in (tree, node, side):
@@ -219,20 +219,23 @@ def no_hits(n: int, k: int) -> Hits:
 
 
 def unexplored(n: int, k: int) -> Hits:
-    """Return arrays for the answers to ``n`` queries, without a record of exploration."""
+    """Return empty answers to ``n`` rows, with a placeholder for the exploration."""
     ids, scores = np.empty((n, k), np.int64), np.empty((n, k), np.float32)  # faster than np.full for a single row
-    ids.fill(-1)  # NONE as an int, which is faster
+    ids.fill(-1)  # faster than NONE, which is a NumPy scalar
     scores.fill(-np.inf)
     return Hits(ids, scores, UNEXPLORED)
 
 
 def certain(ids: np.ndarray) -> np.ndarray:
-    """Return the propensities of the answers to a query without exploration."""
+    """Return the propensities of a query without exploration: 1 for each memory."""
     return (ids != NONE).astype(np.float64)
 
 
 def partly_drawn(pool: Hits, k: int, epsilon: float, generator: np.random.Generator) -> ShownHits:
-    """Return the first ``k`` of each row or, with probability ``epsilon``, ``k`` drawn from the whole row."""
+    """Return the first ``k`` memories of each row of ``pool``, with propensities.
+
+    With probability ``epsilon``, a row gets ``k`` memories drawn uniformly from its row of ``pool`` instead.
+    """
     n, width = pool.ids.shape
     there = pool.ids != NONE
     order = np.argsort(np.where(there, generator.random((n, width)), np.inf), axis=1, kind="stable")
@@ -246,7 +249,10 @@ def partly_drawn(pool: Hits, k: int, epsilon: float, generator: np.random.Genera
 
 
 def are_among(ids: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Return whether each id, (n, k), is among the others of its row, (n, m). NONE is not."""
+    """Return whether each of ``ids`` is in the same row of ``others``; False for NONE.
+
+    The shapes are (n, k) and (n, m), and the result has shape (n, k).
+    """
     span = max(ids.max(initial=0), others.max(initial=0)) + 1
     rows = np.arange(ids.shape[0], dtype=np.int64)[:, None] * span
     codes = (others + rows)[others != NONE]
@@ -255,7 +261,7 @@ def are_among(ids: np.ndarray, others: np.ndarray) -> np.ndarray:
 
 
 def without_own(hits: Hits, own_ids: np.ndarray, k: int) -> Hits:
-    """Return the first ``k`` answers to each row that are not the row's own memory."""
+    """Return the first ``k`` memories of each row except the row's own memory, ``own_ids[row]``."""
     order = np.argsort(hits.ids == own_ids[:, None], axis=1, kind="stable")[:, :k]
     ids, scores = np.take_along_axis(hits.ids, order, axis=1), np.take_along_axis(hits.scores, order, axis=1)
     own = (ids == own_ids[:, None]) & (ids != NONE)
@@ -263,9 +269,10 @@ def without_own(hits: Hits, own_ids: np.ndarray, k: int) -> Hits:
 
 
 def with_runners_up(hits: Hits, others: Hits) -> Hits:
-    """Return the first memory of each row, and the better of the two ``others`` that differs from it.
+    """Return pairs of memories to compare: each row's first memory, and the best different memory in ``others``.
 
-    Rows without a memory and rows that explored a node have no other, since their rewards are not compared.
+    The second memory is NONE for a row without a memory, and for a row that explored a node, whose reward trains the
+    router.
     """
     ids = others.ids.copy()
     shown, first, second = hits.ids[:, 0], others.ids[:, 0], others.ids[:, 1]
@@ -275,11 +282,11 @@ def with_runners_up(hits: Hits, others: Hits) -> Hits:
 
 
 def rewarded_memories(hits: Hits, own_ids: np.ndarray, rewards: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the rows with a memory that is worth finding, and the memory that routers learn to lead them to.
+    """Return the rows with a memory worth finding, and for each the memory that routers learn to route the row to.
 
-    It is the oldest of the memories with the highest reward and the row's own, ``own_ids``, which is NONE for rows that
-    are not stored. If each of two memories were sent to the other, they would only swap places; with this rule they
-    come together.
+    The target is the oldest memory among those with the highest reward and the row's own memory. ``own_ids`` is NONE
+    for rows that are not stored. Two memories that reward each other thus have the same target. If each were routed to
+    the other, they would only swap places.
     """
     there = hits.ids != NONE
     highest = np.where(there, rewards, np.float32(0.0)).max(axis=1, initial=0.0)
@@ -292,9 +299,10 @@ def rewarded_memories(hits: Hits, own_ids: np.ndarray, rewards: np.ndarray) -> t
 
 
 def rewarded_pairs(hits: Hits, own_ids: np.ndarray, rewards: np.ndarray) -> np.ndarray:
-    """Return pairs of memories that are worth finding for the same row, int64 (n, 2).
+    """Return pairs of memories that belong together, int64 of shape (n, 2).
 
-    Each such memory is paired with the row's own or, if the row is not stored, with the first of them.
+    Each memory worth finding for a row is paired with the row's own memory or, if the row is not stored, with the first
+    memory worth finding.
     """
     worth = (hits.ids != NONE) & (rewards >= WORTH_FINDING)
     rows, columns = np.nonzero(worth)
@@ -304,7 +312,7 @@ def rewarded_pairs(hits: Hits, own_ids: np.ndarray, rewards: np.ndarray) -> np.n
 
 
 def joined(pairs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the distinct ids in the pairs, and for each the first id of its connected component."""
+    """Return the distinct ids in ``pairs``, and for each the first id of its connected component."""
     ids, ends = np.unique(pairs, return_inverse=True)
     ends = ends.reshape(-1, 2)
     graph = scipy.sparse.coo_array((np.ones(len(ends), np.bool_), (ends[:, 0], ends[:, 1])), (ids.size, ids.size))

@@ -1,9 +1,9 @@
 """Kernels: INSERT, INSERTLEAF, REMOVE and REROUTE (Algorithms 4 to 7).
 
-A kernel may find an array full while it moves a memory down a tree. It then notes the position of the memory in the
-tree's counters (``MOVING_SLOT``, ``MOVING_PLACE``) and returns. When there is more room, it is called again and
-continues from there, so nothing is done twice and growth leaves no trace in the tree. If no memory can be allocated,
-:func:`undo_moves` undoes the move.
+If an array is full while a kernel moves a memory down a tree, the kernel records the memory and its place in the tree's
+counters (``MOVING_SLOT``, ``MOVING_PLACE``) and returns. After the array has grown, the next call resumes from there
+and repeats nothing, so the tree does not depend on when arrays grow. If the allocation fails, :func:`undo_moves` undoes
+the move.
 """
 
 from typing import Any, NamedTuple
@@ -75,20 +75,20 @@ from .topology import (
     take_node,
 )
 
-_SPLIT_PASSES = 5  # over the memories of a split leaf, to train the new router
+_SPLIT_PASSES = 5  # passes over the memories of a split leaf that train the new router
 
 
 @inner
 def balance(n_left, n_right):
-    """Return log n_left - log n_right, with 1 added to each count so that empty sides are finite."""
+    """Return ``log(n_left) - log(n_right)`` after adding 1 to each count, which keeps the result finite."""
     return np.log((n_left + 1.0) / (n_right + 1.0))
 
 
 @inner
 def _teach(parameters, trees, routers, t, node, x, work):
-    """Train a node's router on a key as INSERT does (Algorithm 4, lines 2 to 4) and return its side.
+    """Train a node's router on a located key (Algorithm 4, lines 2 to 4), and return the side that it then favours.
 
-    The key has been located. The label is the side that the router favours, unless that side is too heavy.
+    The label is the side that the router favours before, unless that side has too many memories.
     """
     record, alpha = trees.nodes[t, node], parameters.alpha
     margin = located_margin(routers, t, node, x, work)
@@ -102,9 +102,9 @@ def _teach(parameters, trees, routers, t, node, x, work):
 
 @inner_called
 def _split(view, t, leaf, work):
-    """Turn a full leaf into an internal node above two leaves (Algorithm 5, lines 3 to 7).
+    """Replace a full leaf by an internal node above two leaves (Algorithm 5, lines 3 to 7).
 
-    If there is no room, returns which array is full and changes nothing.
+    Returns DONE, or the status of a full array without changing anything.
     """
     forest = by_reference(view)
     trees, routers, keys = forest.trees, forest.routers, forest.keys
@@ -135,7 +135,7 @@ def _split(view, t, leaf, work):
 
 @inner_merged
 def _take_node_above(trees, routers, t, left, right):
-    """Return a new internal node in the place of the leaf ``left``, with the children ``left`` and ``right``."""
+    """Insert a new internal node in place of the leaf ``left``, with the children ``left`` and ``right``; return it."""
     node = take_node(trees, t)
     reset_model(routers, t, node)
     put_in_place_of(trees, t, ~left, node)
@@ -148,15 +148,15 @@ def _take_node_above(trees, routers, t, left, right):
 
 @inner_merged
 def _share_out(trees, routers, keys, t, node):
-    """Move the memories of the left leaf below ``node`` that its router sends right, leaving neither leaf empty."""
+    """Divide the memories of the left leaf below ``node`` by its router. Neither leaf stays empty."""
     left, right = ~child_of(trees, t, node, LEFT), ~child_of(trees, t, node, RIGHT)
     size = np.int64(trees.leaves[t, left]["size"])
     n_right, lowest, highest = _sides_of_members(trees, routers, keys, t, node, left)
     if n_right == 0 or n_right == size:
-        # The router sends all to one side: move its threshold to the middle.
+        # All memories are on one side: shift the bias to the middle of their margins.
         trees.nodes[t, node]["bias"] -= (lowest + highest) / 2
         n_right, _, _ = _sides_of_members(trees, routers, keys, t, node, left)
-    # No router can separate equal keys, or keys whose rounded margins are equal: divide them alternately.
+    # No router can separate equal keys or equal rounded margins: assign these memories to the sides alternately.
     alike = n_right == 0 or n_right == size
     trees.leaves[t, left]["size"] = 0
     for i in range(size):
@@ -169,7 +169,7 @@ def _share_out(trees, routers, keys, t, node):
 
 @inner
 def _sides_of_members(trees, routers, keys, t, node, leaf):
-    """Return how many of a leaf's memories the router of ``node`` sends right, and the lowest and highest margin."""
+    """Return the number of a leaf's memories that the router sends right, and the lowest and highest margins."""
     n_right = 0
     lowest, highest = np.float32(np.inf), np.float32(-np.inf)
     for i in range(np.int64(trees.leaves[t, leaf]["size"])):
@@ -186,9 +186,10 @@ def _member_margin(trees, routers, keys, t, node, leaf, i):
 
 @inner_merged
 def _insert_from(view, forest, t, slot, place, n, work):
-    """INSERT (Algorithm 4) from ``place`` on, in a tree of ``n`` memories with this one.
+    """Move a memory from ``place`` down to a leaf (INSERT, Algorithm 4).
 
-    Returns DONE, or which array is full, with the place reached in the tree's counters.
+    ``n`` is the size of the tree including this memory. Writes the place reached to ``MOVING_PLACE``. Returns DONE, or
+    the status of a full array.
     """
     trees, routers = forest.trees, forest.routers
     x = key_of(forest.keys, slot)
@@ -202,7 +203,7 @@ def _insert_from(view, forest, t, slot, place, n, work):
             side = _teach(forest.parameters, trees, routers, t, place, x, work)
             below = trees.nodes[t, place]["below"]
             if limit == 1 and below[side] == 1 and below[RIGHT - side] == 0:
-                side = RIGHT - side  # splitting a leaf of one memory would only make an empty sibling
+                side = RIGHT - side  # splitting a leaf of one memory would only create an empty sibling
             below[side] += 1
             place = child_of(trees, t, place, side)
         elif trees.leaves[t, ~place]["size"] < limit:
@@ -212,16 +213,16 @@ def _insert_from(view, forest, t, slot, place, n, work):
             status = _split(view, t, ~place, work)
             if status != DONE:
                 break
-            place = parent_of(trees, t, place)  # the new node
+            place = parent_of(trees, t, place)  # the new internal node
     trees.counters[t, MOVING_PLACE] = place
     return status
 
 
 @inner
 def begin_move(trees, keys, t, slot, moved_from):
-    """Start moving a memory from the root. Its former leaf, if any, stays until the memory has arrived."""
+    """Begin to move a memory down from the root. ``moved_from`` is its former leaf, or NONE for a new memory."""
     counters = trees.counters
-    following = peek_below(trees.streams, t, counters[t, COUNT])  # the likeliest draw of the next reroute
+    following = peek_below(trees.streams, t, counters[t, COUNT])  # the next reroute usually draws this memory
     prefetch(trees.leaf_of[t], following)
     prefetch_key(keys, following)
     counters[t, MOVING_SLOT] = slot
@@ -231,9 +232,9 @@ def begin_move(trees, keys, t, slot, moved_from):
 
 @inner_merged
 def _begin_reroute(trees, keys, t):
-    """REROUTE (Algorithm 7): take a uniformly drawn memory out of its leaf and move it down from the root.
+    """Take a random memory out of its leaf, and begin to move it down from the root (REROUTE, Algorithm 7).
 
-    The former leaf stays until the memory has arrived, so that the move can be undone.
+    The former leaf is not freed before the move is complete, so the move can be undone.
     """
     slot = random_below(trees.streams, t, trees.counters[t, COUNT])
     leaf = np.int64(trees.leaf_of[t, slot])
@@ -244,7 +245,7 @@ def _begin_reroute(trees, keys, t):
 
 @inner_merged
 def _collapse_if_empty(trees, routers, t, leaf):
-    """Free an empty leaf and its parent: the leaf's sibling takes the parent's place."""
+    """If a leaf is empty, free it and its parent, and put its sibling in the parent's place."""
     node = parent_of(trees, t, ~leaf)
     if trees.leaves[t, leaf]["size"] > 0 or node == NONE:
         return
@@ -257,7 +258,7 @@ def _collapse_if_empty(trees, routers, t, leaf):
 
 @inner_merged
 def _finish_move(view, forest, t, work):
-    """Continue moving the memory; return DONE when it has arrived, or which array is full."""
+    """Continue the current move; return DONE when it is complete, or the status of a full array."""
     counters = forest.trees.counters
     slot, leaf = counters[t, MOVING_SLOT], counters[t, MOVED_FROM]
     n = counters[t, COUNT] + (leaf == NONE)
@@ -273,7 +274,7 @@ def _finish_move(view, forest, t, work):
 
 @inner_shared
 def _finish_step(view, t, work):
-    """Finish the current move and the reroutes that are due; return DONE, or which array is full."""
+    """Complete the current move and all pending reroutes; return DONE, or the status of a full array."""
     forest = by_reference(view)
     counters = forest.trees.counters
     while True:
@@ -290,11 +291,11 @@ def _finish_step(view, t, work):
 
 
 _addresses: dict[Any, Any] = {}
-"""Addresses of :func:`_finish_step`, by the types of arguments that it is compiled for."""
+"""Addresses of the compiled versions of :func:`_finish_step`, by argument types."""
 
 
 def finisher_of(parameters: Parameters, view: Any) -> Any:
-    """Return the address of the compiled ``_finish_step`` for a forest, an argument of :func:`finish_step`."""
+    """Return the address of the compiled ``_finish_step`` for a forest, to pass to :func:`finish_step`."""
     kinds = parameters.sparse, parameters.coded, *map(type, parameters)
     if kinds not in _addresses:
         work = Workspace(np.empty(0, np.int64), np.empty(0, np.float32))
@@ -304,16 +305,16 @@ def finisher_of(parameters: Parameters, view: Any) -> Any:
 
 @inner
 def finish_step(finisher, view, t, work):
-    """Finish the current move and the reroutes that are due; return DONE, or which array is full."""
+    """Call ``_finish_step`` at its address: complete the current move and all pending reroutes."""
     return call_at(finisher, (view, t, work))
 
 
 @kernel
 def insert_slots(view, some, stop, n_reroutes, finisher):
-    """INSERT the memories up to slot ``stop`` into ``some`` trees, each followed by ``n_reroutes`` reroutes.
+    """Insert the memories below slot ``stop`` into the trees ``some``, with ``n_reroutes`` reroutes after each.
 
-    Reads the keys; writes the shape and the routers of these trees. Returns DONE, or which array is full; it can then
-    be called again.
+    Returns DONE, or the status of a full array; the next call then resumes. Writes the shape and the routers of these
+    trees.
     """
     forest = by_reference(view)
     trees, keys = forest.trees, forest.keys
@@ -333,21 +334,21 @@ def insert_slots(view, some, stop, n_reroutes, finisher):
 
 
 class Turn(NamedTuple):
-    """The next rows that trees learn from."""
+    """The progress of trees through the rows of a change."""
 
-    at: np.ndarray  # int64 (trees,): the next row of each tree; kernels advance it
-    stop: int  # the row to stop at
-    finisher: Any  # see :func:`finisher_of`
+    at: np.ndarray  # int64 (trees,): the next row of each tree, which kernels advance
+    stop: int  # the row before which to stop
+    finisher: Any  # result of :func:`finisher_of`
 
 
 def begin_reroutes(counters: np.ndarray, n: int) -> None:
-    """Make ``n`` further reroutes due in every tree. The next call of :func:`insert_slots` makes them."""
+    """Schedule ``n`` more reroutes in every tree for the next call of :func:`insert_slots`."""
     counters[:, REROUTES_LEFT] += n
 
 
 @kernel
 def undo_moves(view):
-    """Undo the current move in each tree: put a rerouted memory back, drop one that was being inserted.
+    """Undo the current move in each tree: put a rerouted memory back into its leaf, and drop a new memory.
 
     Writes the shape of the trees.
     """
@@ -372,7 +373,10 @@ def _undo_move(trees, t):
 
 @inner
 def forget_above(trees, routers, keys, t, place):
-    """Let routers above a place forget absent features, each once half of its memories have been removed."""
+    """Count a removal at each node above a place.
+
+    After removals of as many memories as half of those below a node, its router forgets absent features.
+    """
     node = parent_of(trees, t, place)
     while node != NONE:
         record = trees.nodes[t, node]
@@ -385,7 +389,7 @@ def forget_above(trees, routers, keys, t, place):
 
 @inner
 def _remove_slot(trees, routers, keys, t, slot, last):
-    """REMOVE (Algorithm 6) a memory from a tree, and give the freed slot to the memory ``last``."""
+    """Remove a memory from a tree (REMOVE, Algorithm 6), and give its slot to the memory in slot ``last``."""
     leaf = np.int64(trees.leaf_of[t, slot])
     take_member(trees, t, leaf, slot)
     add_to_counts(trees, t, ~leaf, -1)
@@ -400,7 +404,7 @@ def _remove_slot(trees, routers, keys, t, slot, last):
 
 @kernel
 def withdraw_slots(view, first):
-    """REMOVE the memories in slots ``first`` and above, the newest ones, from all trees; free their ids.
+    """Remove the newest memories, in slots ``first`` and above, from the trees and the key store, and free their ids.
 
     Writes the trees and the keys.
     """
@@ -417,7 +421,7 @@ def withdraw_slots(view, first):
 
 @kernel
 def remove_memories(view, recency, near, ids):
-    """REMOVE memories from every tree, from the key store and from the order in which they were returned.
+    """Remove the memories ``ids`` from every tree, from the key store and from ``recency``.
 
     They must have no links. Writes all arrays except ``ids``.
     """

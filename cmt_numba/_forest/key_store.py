@@ -1,4 +1,4 @@
-"""The store of keys: reading it from Python, and kernels."""
+"""Reading the key store from Python, and kernels that read and change it."""
 
 from typing import Any
 
@@ -10,12 +10,12 @@ from .quantization import encode_key, write_code
 from .rows import UNSCALED, Row, Rows, row_of
 from .state import LONGEST, N_MEMORIES, NEXT_ID, NONE, VALUES_END, VALUES_LIVE, State
 
-_CELLS_IN_A_LINE = 16  # cells in a cache line of 64 bytes
-_CODES_IN_A_LINE = 64
+_CELLS_IN_A_LINE = 16  # 4-byte cells in a cache line of 64 bytes
+_CODES_IN_A_LINE = 64  # 1-byte codes in a cache line
 
 
 def stored_rows(state: State, slots: Any) -> Rows:
-    """Return the keys in some slots, an array or a slice. A slice of dense keys is a view; other results are copies."""
+    """Return the keys in ``slots``, an array or a slice; a view if they are a slice of dense keys, else a copy."""
     keys, d = state.keys, state.parameters.n_features
     if state.parameters.sparse:
         spans = keys.spans[slots]
@@ -32,7 +32,7 @@ def stored_rows(state: State, slots: Any) -> Rows:
 
 @inner
 def key_of(keys, slot):
-    """Return the stored key of a memory."""
+    """Return the key in a slot."""
     if keys.sparse:
         return Row(keys.values, keys.indices, keys.spans[slot, 0], keys.spans[slot, 1], UNSCALED)
     d, scale = keys.n_features, UNSCALED
@@ -43,13 +43,13 @@ def key_of(keys, slot):
 
 @inner
 def prefetch_span(keys, slot):
-    """Prefetch the position of a sparse key."""
+    """Prefetch the span of a sparse key."""
     prefetch(keys.spans[slot], 0)
 
 
 @inner
 def prefetch_key(keys, slot):
-    """Prefetch a stored key."""
+    """Prefetch the key in a slot."""
     z, step = key_of(keys, slot), _CODES_IN_A_LINE if keys.coded else _CELLS_IN_A_LINE
     for i in range(z.a, z.b, step):
         prefetch(z.values, i)
@@ -59,33 +59,33 @@ def prefetch_key(keys, slot):
 
 @inner
 def enter_slot(slot_table, memory_id, slot):
-    """Enter a memory's slot under its id; the caller has made room."""
+    """Insert a slot under a new id into a table that has room."""
     enter_place(slot_table, slot, hash_number(memory_id, slot_table.size))
 
 
 @inner
 def _cell_of(keys, memory_id):
-    """Return the cell of an id in the slot table or, complemented, the empty cell where it would go."""
+    """Return the slot-table cell of an id or, if it is missing, the complement of the empty cell to insert it into."""
     return find_place(keys.slot_table, keys.ids, memory_id, hash_number(memory_id, keys.slot_table.size))
 
 
 @inner
 def find_slot(keys, memory_id):
-    """Return the slot of a memory id, or NONE."""
+    """Return the slot of an id, or NONE if it is not stored."""
     cell = _cell_of(keys, memory_id)
     return np.int64(keys.slot_table[cell]) if cell >= 0 else np.int64(NONE)
 
 
 @kernel
 def find_slots(keys, ids, slots):
-    """Write the slot of each id, or NONE if it is not stored."""
+    """Write the slot of each id to ``slots``, or NONE if the id is not stored."""
     for i in range(ids.size):
         slots[i] = find_slot(keys, ids[i])
 
 
 @inner
 def erase_id(keys, memory_id):
-    """Remove an id from the slot table, and move later entries of its run up so that searches still find them."""
+    """Delete an id from the slot table, and move later entries into the gap if searches would miss them."""
     table, mask = keys.slot_table, keys.slot_table.size - 1
     gap = _cell_of(keys, memory_id)
     cell = gap
@@ -102,10 +102,7 @@ def erase_id(keys, memory_id):
 
 @kernel
 def append_keys(keys, rows):
-    """Store unit-length rows in the next slots under the next ids; the caller has made room.
-
-    Writes the keys.
-    """
+    """Store unit-length rows in the next slots under the next ids. The key store must have room."""
     keys = by_reference(keys)
     for row in range(rows.offsets.size - 1):
         _append_row(keys, rows, row)
@@ -113,9 +110,9 @@ def append_keys(keys, rows):
 
 @kernel
 def store_keys(view, rows, first, stop):
-    """Store the unit-length rows ``first .. stop`` in the next slots of a forest, with their codes.
+    """Store the unit-length rows ``first:stop`` and their codes in the next slots of a forest, which must have room.
 
-    The caller has made room. Writes the keys and the codes.
+    Writes the keys and the codes.
     """
     forest = by_reference(view)
     keys = forest.keys
@@ -127,7 +124,7 @@ def store_keys(view, rows, first, stop):
 
 @inner
 def _append_row(keys, rows, row):
-    """Store a row in the next slot, under the next id; return the slot."""
+    """Store a row in the next slot under the next id; return the slot."""
     a, b = rows.offsets[row], rows.offsets[row + 1]
     slot = keys.totals[N_MEMORIES]
     memory_id = keys.totals[NEXT_ID]
@@ -156,7 +153,7 @@ def _append_row(keys, rows, row):
 
 @inner
 def overwrite_key(keys, slot, rows, row):
-    """Store a unit-length row as the key of a slot; the caller has made room."""
+    """Replace the key in a slot by a unit-length row. The key store must have room."""
     x = row_of(rows, row)
     n = x.b - x.a
     if keys.sparse:
@@ -179,7 +176,7 @@ def overwrite_key(keys, slot, rows, row):
 
 @inner
 def drop_key(keys, slot):
-    """Remove the key of ``slot`` and move the last memory's key there. The caller moves codes."""
+    """Remove the key in ``slot``, and move the last key there. The caller moves the codes."""
     last = keys.totals[N_MEMORIES] - 1
     erase_id(keys, keys.ids[slot])
     if keys.sparse:
@@ -199,5 +196,5 @@ def drop_key(keys, slot):
 
 @inner
 def longest_key(keys):
-    """Return the largest number of cells of any key so far."""
+    """Return the maximum number of cells of the keys stored so far."""
     return keys.totals[LONGEST]

@@ -1,10 +1,10 @@
-"""Kernels: scanning the memories of a leaf for the best.
+"""Kernels: scans of leaves for the best memories.
 
-A scan has three steps. Each prefetches what the next one reads, so that a search that is interleaved with others does
-not wait for memory.
+A scan has three steps: list the memories, bound their scores, and score them. Each step prefetches the data of the
+next. Interleaved searches thus rarely wait for memory.
 
-Ties are broken at random, by a hash of the memory's id and the random state of the first tree. The same memory wins in
-every leaf and tree until the next insert or reroute, and answers do not depend on how rows are divided among threads.
+Ties are broken by a hash of the memory's id and the random state of the first tree. The same memory wins in every leaf
+and tree until the next insert or reroute, and answers do not depend on the division of rows among threads.
 """
 
 from typing import NamedTuple
@@ -20,24 +20,24 @@ from .state import NONE
 
 
 class Best(NamedTuple):
-    """The ``k`` best memories found for a row so far, the best first, and the leaf that is being scanned.
+    """The best ``k`` memories found for a row so far, best first, and the waiting memories of the current leaf.
 
-    For several searches at a time, all arrays have a further first axis.
+    For several searches at once, all arrays have an additional first axis.
     """
 
-    scores: np.ndarray  # float32 (k,)
-    ties: np.ndarray  # uint64 (k,): breaks ties between equal scores
-    slots: np.ndarray  # int64 (k,)
-    n_found: np.ndarray  # int64 (1,): number of entries
-    waiting: np.ndarray  # int64 (width of a leaf,): slots of the leaf's memories that are still to be scored
-    bounds: np.ndarray  # float32 (width of a leaf,): upper bounds of their scores
-    n_waiting: np.ndarray  # int64 (1,): number of these memories
-    floors: np.ndarray  # float32 (k,): the highest lower bounds of scores in the leaf, descending
+    scores: np.ndarray  # float32 (k,): scores of the best memories
+    ties: np.ndarray  # uint64 (k,): their hashes, which order equal scores
+    slots: np.ndarray  # int64 (k,): their slots
+    n_found: np.ndarray  # int64 (1,): number of memories found, at most k
+    waiting: np.ndarray  # int64 (width of a leaf,): slots of memories to score
+    bounds: np.ndarray  # float32 (width of a leaf,): upper bound of each waiting memory's score
+    n_waiting: np.ndarray  # int64 (1,): number of waiting memories
+    floors: np.ndarray  # float32 (k,): the k highest lower bounds of scores in the leaf, descending
 
 
 @inner_allocating
 def new_bests(n, k, width):
-    """Return room for the ``k`` best of each of ``n`` rows, in leaves of up to ``width`` memories."""
+    """Return :class:`Best` for the best ``k`` of each of ``n`` rows, in leaves of up to ``width`` memories."""
     return Best(
         empty((n, k), np.float32),
         empty((n, k), np.uint64),
@@ -52,7 +52,6 @@ def new_bests(n, k, width):
 
 @inner
 def best_at(bests, i):
-    """Return the best memories of one of several rows."""
     return Best(
         bests.scores[i],
         bests.ties[i],
@@ -67,7 +66,7 @@ def best_at(bests, i):
 
 @inner_allocating
 def new_best(k, width):
-    """Return room for the ``k`` best of a single row."""
+    """Return :class:`Best` for a single row."""
     bests = new_bests(1, k, width)
     return Best(
         bests.scores[0],
@@ -83,10 +82,9 @@ def new_best(k, width):
 
 @inner
 def offer(best, value, tie, slot):
-    """Insert a memory among the best if its score is high enough.
+    """Insert a memory into the sorted list of the best if its score is high enough.
 
-    Unlike the heap of ``top_k.py`` the best are sorted at any time: a search for a single memory, or a few, then needs
-    no further pass. Three arrays are moved because ties are broken by a hash.
+    For small ``k`` a sorted list is faster than the heap of ``top_k.py``, which must be sorted at the end.
     """
     scores, ties, slots = best.scores, best.ties, best.slots
     i = best.n_found[0]
@@ -108,13 +106,13 @@ def offer(best, value, tie, slot):
 
 @inner
 def offer_memory(trees, keys, best, value, slot):
-    """Insert the memory in a slot among the best if its score is high enough."""
+    """Call :func:`offer` with the tie-breaking hash of the memory in a slot."""
     offer(best, value, mix(mix(trees.streams[0]) ^ np.uint64(keys.ids[slot])), slot)
 
 
 @inner
 def meet_members(trees, keys, codes, best, t, leaf):
-    """List the memories of a leaf, and prefetch their codes or the positions of their sparse keys."""
+    """List the memories of a leaf, and prefetch their codes or the spans of their sparse keys."""
     record = trees.leaves[t, leaf]
     scattered = record["packed"] == NONE
     best.n_waiting[0] = record["size"]
@@ -129,10 +127,11 @@ def meet_members(trees, keys, codes, best, t, leaf):
 
 @inner
 def weigh_members(trees, keys, codes, best, probe, t, leaf):
-    """Drop the memories whose codes show that they are not among the best; prefetch the keys of the others."""
+    """Drop the waiting memories whose codes exclude them from the best, and prefetch the keys of the rest."""
     if not keys.sparse:
         record = trees.leaves[t, leaf]
-        in_full = best.n_waiting[0] == record["size"]  # otherwise codes do not match the remaining memories
+        # Packed codes match the list of memories only if no filter has shortened the list.
+        in_full = best.n_waiting[0] == record["size"]
         _bound_scores(codes, best, probe, t, np.int64(record["packed"]) if in_full else NONE)
         _drop_hopeless(best)
     for i in range(best.n_waiting[0]):
@@ -141,7 +140,7 @@ def weigh_members(trees, keys, codes, best, probe, t, leaf):
 
 @inner
 def _bound_scores(codes, best, probe, t, packed):
-    """Write the upper bound of each score, and the highest lower bounds into ``floors``."""
+    """Write an upper bound of each waiting memory's score to ``bounds``, and the highest lower bounds to ``floors``."""
     d = codes.n_features
     scattered = packed == NONE
     values = codes.values if scattered else codes.packed_values[t - 1]
@@ -157,7 +156,7 @@ def _bound_scores(codes, best, probe, t, packed):
 
 @inner
 def _enter_floor(floors, value):
-    """Insert a value into a descending list, whose last value is dropped."""
+    """Insert a value into a descending list, and drop the last value."""
     i = floors.size - 1
     while i > 0 and floors[i - 1] < value:
         floors[i] = floors[i - 1]
@@ -167,7 +166,7 @@ def _enter_floor(floors, value):
 
 @inner
 def _drop_hopeless(best):
-    """Drop the memories that cannot be among the best."""
+    """Drop the waiting memories whose upper bounds are below the worst of the best."""
     last = best.scores.size - 1
     bar = best.floors[last]
     if best.n_found[0] > last:
@@ -183,7 +182,7 @@ def _drop_hopeless(best):
 
 @inner
 def _is_new(trees, best, slot):
-    """Return whether a memory is not among the best yet. Another tree may have led to it, too."""
+    """Return whether a memory is missing from the best. With several trees, a search may meet a memory twice."""
     if trees.counters.shape[0] > 1:
         for i in range(best.n_found[0]):
             if best.slots[i] == slot:
@@ -193,7 +192,7 @@ def _is_new(trees, best, slot):
 
 @inner
 def score_members(trees, keys, best, probe):
-    """Score the remaining memories of the leaf, and keep the best."""
+    """Score the waiting memories, and keep the best."""
     last = best.scores.size - 1
     for i in range(best.n_waiting[0]):
         slot = best.waiting[i]
@@ -204,7 +203,7 @@ def score_members(trees, keys, best, probe):
 
 @inner
 def scan_leaf(trees, keys, codes, best, probe, t, leaf):
-    """Scan a leaf."""
+    """Take all three steps of the scan of a leaf."""
     meet_members(trees, keys, codes, best, t, leaf)
     weigh_members(trees, keys, codes, best, probe, t, leaf)
     score_members(trees, keys, best, probe)
@@ -212,7 +211,7 @@ def scan_leaf(trees, keys, codes, best, probe, t, leaf):
 
 @inner
 def answer(keys, best, row, ids, scores):
-    """Write the memories found for a row, and their scores."""
+    """Write the ids and scores of the best memories to row ``row`` of ``ids`` and ``scores``."""
     for i in range(best.n_found[0]):
         ids[row, i] = keys.ids[best.slots[i]]
         scores[row, i] = best.scores[i]

@@ -1,10 +1,10 @@
-"""Kernels: linear models that learn online, the routers of nodes and the scorers of labels.
+"""Kernels: online linear models for the routers of nodes and the scorers of labels.
 
-A forest has a linear model for each internal node, a head has one for each label. Both are
-:class:`~cmt_numba._forest.state.LinearModels`: ``node`` is an internal node of tree ``t``, or a label of a head, whose
-only tree ``t`` is 0.
+A forest has a linear model for each internal node, and a head has one for each label. Both are
+:class:`~cmt_numba._forest.state.LinearModels`. In a forest, ``node`` is an internal node of tree ``t``; in a head,
+``node`` is a label and ``t`` is 0.
 
-A dense model has a weight for every feature; ``sparse_weights.py`` has the weights of sparse models.
+A dense model has a weight for every feature. Sparse models store their weights in hash tables (``sparse_weights.py``).
 """
 
 from typing import NamedTuple
@@ -18,15 +18,15 @@ from .rows import dot, squared_length
 from .sparse_weights import find_cell, locate_or_insert_cells, release_table, reset_cells, table_start
 from .state import DONE, NONE
 
-_CELLS_IN_A_LOOKUP = 24  # cells that a sequential scan reads in the time of one look-up
-_WEIGHTS_IN_A_LINE = 16  # weights in a cache line of 64 bytes
+_CELLS_IN_A_LOOKUP = 24  # cells that a sequential scan reads in the time of one table lookup
+_WEIGHTS_IN_A_LINE = 16  # float32 weights in a cache line of 64 bytes
 
 
 class Workspace(NamedTuple):
-    """Scratch space for one row at one node."""
+    """Scratch space for a training step of one model on one row."""
 
-    cells: np.ndarray  # int64: the cell of the weight of each feature of the row (sparse)
-    steps: np.ndarray  # float32: the AdaGrad step of each weight
+    cells: np.ndarray  # int64 (n_cells,): table cell of each of the row's features (sparse models)
+    steps: np.ndarray  # float32 (n_cells,): AdaGrad step of each weight
 
 
 @inner_allocating
@@ -37,13 +37,13 @@ def new_workspace(n_cells):
 
 @inner
 def dense_start(models, node):
-    """Return where a dense router's weights start; its accumulators follow them."""
+    """Return the index of a dense model's first weight. Its accumulators follow its weights."""
     return node * 2 * models.n_features
 
 
 @inner
 def reset_model(models, t, node):
-    """Give ``node``, which has no table, a model with weights of 0."""
+    """Set the bias and the dense weights of ``node`` to 0. A sparse model must have no table."""
     models.nodes[t, node]["bias"] = 0.0
     models.nodes[t, node]["bias_square"] = 0.0
     if not models.sparse:
@@ -53,7 +53,7 @@ def reset_model(models, t, node):
 
 @inner
 def reset_weights(models, t, node):
-    """Reset the weights of the model of ``node`` to 0."""
+    """Set all weights of the model of ``node`` to 0."""
     reset_model(models, t, node)
     if models.sparse and models.nodes[t, node]["table_bits"] > 0:
         reset_cells(models, t, node)
@@ -61,17 +61,17 @@ def reset_weights(models, t, node):
 
 @inner
 def release_model(models, t, node):
-    """Free the storage of a node's model."""
+    """Free the table of a sparse model."""
     if models.sparse:
         release_table(models, t, node)
 
 
 @inner_merged
 def locate_or_insert(models, t, node, x, work):
-    """Find the weights of a row's features in a model, and give new features a weight of 0.
+    """Write the table cells of a row's features to ``work``, after inserting new features with a weight of 0.
 
-    Returns DONE, or TABLES_FULL, with nothing changed, if the model's table must grow and there is no room. Dense
-    models need no search.
+    Returns DONE, or TABLES_FULL without changing anything if the table must grow and there is no room. Dense models
+    need no cells.
     """
     return locate_or_insert_cells(models, t, node, x, work.cells) if models.sparse else DONE
 
@@ -91,7 +91,7 @@ def prefetch_weights(models, t, node, x):
 
 @inner
 def margin_of(models, t, node, x):
-    """Return g(x) for row ``x``: right if positive, left if not."""
+    """Return the margin g(x) of a row. Routers send rows with a positive margin right."""
     if not models.sparse:
         d = models.n_features
         return models.nodes[t, node]["bias"] + x.scale * dot(
@@ -106,10 +106,10 @@ def margin_of(models, t, node, x):
 
 @inner
 def _sparse_margin(models, t, node, x, first, stop):
-    """Return the contribution of up to 64 cells of a sparse row.
+    """Return the contribution of up to 64 cells of a sparse row to the margin.
 
-    Cells of a table are seldom in a cache. So the first loop reads one cell for each feature without branches, which
-    lets the processor wait for all of them at once; the second loop continues the probes of the few that collided.
+    Table cells are rarely in a cache. The first loop reads the home of each feature without branches, so the processor
+    overlaps the cache misses. The second loop continues the search for the few features that collided.
     """
     table = models.table
     bits, start = np.int64(models.nodes[t, node]["table_bits"]), table_start(models, t, node)
@@ -134,7 +134,7 @@ def _sparse_margin(models, t, node, x, first, stop):
 
 @inner_fastmath
 def _sum_over_cells(table, by_feature):
-    """Return the dot product of a table with a row indexed by feature."""
+    """Return the dot product of a table's weights with a row whose values are indexed by feature."""
     total = np.float32(0.0)
     for cell in range(table.size):
         total += by_feature[max(np.int64(table[cell]["feature"]), 0)] * table[cell]["weight"]
@@ -143,10 +143,10 @@ def _sum_over_cells(table, by_feature):
 
 @inner
 def probed_margin(models, t, node, probe, x):
-    """Return g(x) like :func:`margin_of`, for a row that ``probe`` has been aimed at.
+    """Return g(x) like :func:`margin_of`, for a row for which ``probe`` was prepared.
 
-    If the table has few more cells than the row has features, reading all cells in order is faster, since each look-up
-    waits for memory.
+    If the table is not much larger than the row, a sequential scan of its cells is faster than lookups, which wait for
+    memory.
     """
     bits = np.int64(models.nodes[t, node]["table_bits"])
     if not models.sparse or bits == 0:
@@ -159,7 +159,7 @@ def probed_margin(models, t, node, probe, x):
 
 @inner_merged
 def located_margin(models, t, node, x, work):
-    """Return g(x) like :func:`margin_of`, for a row that :func:`locate_or_insert` has located."""
+    """Return g(x) like :func:`margin_of`, for a row whose cells :func:`locate_or_insert` has written to ``work``."""
     if not models.sparse:
         d = models.n_features
         return models.nodes[t, node]["bias"] + x.scale * dot(
@@ -173,7 +173,7 @@ def located_margin(models, t, node, x, work):
 
 @inner_fastmath
 def _norm_1(x):
-    """Return the sum of a row's magnitudes."""
+    """Return the sum of a row's absolute values."""
     values = x.values[x.a : x.b]
     total = np.float32(0.0)
     for i in range(values.size):
@@ -183,7 +183,7 @@ def _norm_1(x):
 
 @inner_fastmath
 def _adagrad_dense(squares, row, slope, rate, steps):
-    """Add the squared gradients and write the AdaGrad steps; return how far they move the margin."""
+    """Add the squared gradients to ``squares``, write the AdaGrad steps, and return the margin's decrease."""
     move = np.float32(0.0)
     for i in range(row.size):
         gradient = slope * np.float32(row[i])
@@ -203,7 +203,7 @@ def _step_dense(weights, steps, shrink):
 
 @inner
 def add_row(models, t, node, x, work, amount):
-    """Add ``amount`` times row ``x``, which the model has located, to the model's weights, not its bias."""
+    """Add ``amount`` times a located row to a model's weights. The bias does not change."""
     amount = np.float32(amount)
     if models.sparse:
         table = models.table[t]
@@ -217,7 +217,7 @@ def add_row(models, t, node, x, work, amount):
 
 @inner
 def add_to_sum(models, t, node, x, work, amount):
-    """Add ``amount`` times row ``x``, which the model has located, to the sum stored in the accumulators."""
+    """Add ``amount`` times a located row to the sum of rows stored in the accumulators."""
     amount = np.float32(amount)
     if models.sparse:
         table = models.table[t]
@@ -231,7 +231,7 @@ def add_to_sum(models, t, node, x, work, amount):
 
 @inner
 def located_sum(models, t, node, x, work):
-    """Return the dot product of row ``x``, which the model has located, with the sum stored in the accumulators."""
+    """Return the dot product of a located row with the sum of rows stored in the accumulators."""
     if not models.sparse:
         d = models.n_features
         return x.scale * dot(models.weights[t], dense_start(models, node) + d, x.values, x.a, d)
@@ -243,7 +243,7 @@ def located_sum(models, t, node, x, work):
 
 @inner
 def add_sum(models, t, node, amount):
-    """Add ``amount`` times the sum stored in a model's accumulators to its weights."""
+    """Add ``amount`` times the sum of rows stored in the accumulators to the weights."""
     if models.sparse:
         table, bits = models.table, np.int64(models.nodes[t, node]["table_bits"])
         start = table_start(models, t, node)
@@ -258,10 +258,10 @@ def add_sum(models, t, node, amount):
 
 @inner
 def passive_aggressive_step(models, t, node, x, work, label, error, most):
-    """Move the margin of a located row ``x`` by ``error`` towards ``label`` by the smallest change of the model.
+    """Move the margin of a located row by ``error`` towards ``label``, with the smallest change of the model.
 
-    The row is added to the weights, and ``label`` to the bias, with a factor of at most ``most``. Returns the increase
-    of the margin.
+    The step adds a multiple of the row to the weights and the same multiple of 1 to the bias. The multiple is at most
+    ``most`` in absolute value. Returns the increase of the margin.
     """
     size = squared_length(x) + np.float32(1.0)
     amount = np.float32(label * min(most, error / size))
@@ -272,11 +272,11 @@ def passive_aggressive_step(models, t, node, x, work, label, error, most):
 
 @inner
 def adagrad_step(models, t, node, x, work, slope, rate, farthest):
-    """Take an AdaGrad step for a located row ``x``; ``slope`` is the derivative of the loss by the margin.
+    """Take an AdaGrad step for a located row; return the decrease of the margin, at most ``farthest``.
 
-    ``rate`` is divided by the sum of the row's magnitudes. AdaGrad's first steps move every weight by the rate, hence
-    the margin by the rate times that sum. The division makes one rate suit rows of 20 features and of 1,000. The margin
-    moves by at most ``farthest``. Returns its decrease.
+    ``slope`` is the derivative of the loss with respect to the margin. AdaGrad's first step moves every weight by the
+    learning rate, and so the margin by the rate times the sum of the row's absolute values. Dividing ``rate`` by that
+    sum makes one rate suitable for rows of 20 features and of 1,000.
     """
     rate = np.float32(rate / (1.0 + _norm_1(x)))
     slope = np.float32(slope)

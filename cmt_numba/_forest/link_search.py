@@ -1,14 +1,14 @@
 """Kernels: searches along the links between near memories.
 
-A search begins with the members of a leaf and keeps the nearest memories found so far as candidates. It repeatedly
-visits the nearest candidate not yet visited, and compares all memories linked with it. It ends when all candidates have
-been visited. The number of candidates, the *breadth*, determines the recall (Malkov and Yashunin, 2018; Fu et al.,
+A search starts from the members of a few leaves and keeps the nearest memories found so far as candidates. It
+repeatedly visits the nearest unvisited candidate and compares its linked memories with the query, until every candidate
+has been visited. The number of candidates, the *breadth*, determines the recall (Malkov and Yashunin, 2018; Fu et al.,
 2019).
 
 With a filter, a search follows the same links and returns the candidates that pass. If too few pass, the memories that
 pass are too far from the query for the search to reach.
 
-Candidates are compared by their codes. Keys are read only for those whose codes allow them to be among the best.
+Candidates are compared by their codes. The search then reads the keys of those that may be among the best.
 """
 
 from typing import NamedTuple
@@ -24,14 +24,14 @@ from .rows import UNSCALED, Row
 from .scorer import aim_weighted_probe, new_dense_probe, score
 from .state import NONE
 
-_BITS = 32  # in a word of ``Walk.met``
+_BITS = 32  # bits in a word of ``Walk.met``
 _MOST_NOTED = 1 << 12  # maximum number of words of ``Walk.met`` to clear one by one
-_LINKS_IN_A_LINE = 16  # links in a cache line of 64 bytes
-_AHEAD = 4  # number of candidates to prefetch keys for
+_LINKS_IN_A_LINE = 16  # int32 links in a cache line of 64 bytes
+_AHEAD = 4  # distance between the key that is prefetched and the key that is scored
 
 # Entries of ``Walk.totals``.
-N_FOUND = 0  # candidates
-_N_NOTED = 1  # words of ``Walk.met`` that are not 0; ``Walk.noted`` lists them if it has room
+N_FOUND = 0  # number of candidates
+_N_NOTED = 1  # number of nonzero words of ``Walk.met``; ``Walk.noted`` lists them if it has room
 
 
 ALL = np.empty(0, np.bool_)
@@ -42,22 +42,22 @@ NO_SLOTS = np.empty(0, np.int64)
 
 
 class Walk(NamedTuple):
-    """The candidates of a search, the nearest first, and the memories that it has seen."""
+    """The candidates of a search, nearest first, and the set of memories that the search has met."""
 
-    scores: np.ndarray  # float32 (breadth,): from the codes, without the scale of the query
-    slots: np.ndarray  # int64 (breadth,)
-    left: np.ndarray  # bool (breadth,): whether it has been visited
-    met: np.ndarray  # uint32 (words,): a bit for each slot
-    noted: np.ndarray  # int64: words of ``met`` to clear
-    ahead: np.ndarray  # int64 (links of a memory,): links of the visited memory
-    values: np.ndarray  # float32 (2, links of a memory and one more)
-    totals: np.ndarray  # int64 (2,)
+    scores: np.ndarray  # float32 (breadth,): scores of the codes, up to the scale of the query's code
+    slots: np.ndarray  # int64 (breadth,): slots of the candidates
+    left: np.ndarray  # bool (breadth,): whether the candidate has been visited
+    met: np.ndarray  # uint32 (n_words,): a bit for each slot, set if the search has met the memory
+    noted: np.ndarray  # int64: positions of nonzero words in ``met``
+    ahead: np.ndarray  # int64 (n_links,): scratch space for the slots of linked memories
+    values: np.ndarray  # float32 (2, n_links + 1): scratch space for the closeness of linked memories
+    totals: np.ndarray  # int64 (2,): ``N_FOUND`` and ``_N_NOTED``
 
 
 @inner_allocating
 def new_walk(near, breadth):
-    """Return scratch space for searches, one at a time."""
-    n_words = near.shape[0] // _BITS + 1  # enough bits for all slots with links
+    """Return scratch space for a sequence of searches."""
+    n_words = near.shape[0] // _BITS + 1  # enough bits for all slots
     return Walk(
         empty(breadth, np.float32),
         empty(breadth, np.int64),
@@ -72,7 +72,7 @@ def new_walk(near, breadth):
 
 @inner
 def begin_walk(walk):
-    """Reset the scratch space for another search."""
+    """Reset the scratch space for a new search."""
     n_noted = walk.totals[_N_NOTED]
     if n_noted > walk.noted.size:
         walk.met[:] = 0
@@ -85,7 +85,7 @@ def begin_walk(walk):
 
 @inner
 def is_met_first(walk, slot):
-    """Mark a memory as seen; return whether this is the first time."""
+    """Mark a memory as met; return whether it was unmarked."""
     word, bit = slot // _BITS, np.uint32(1) << np.uint32(slot % _BITS)
     met = walk.met[word]
     if met & bit != 0:
@@ -108,9 +108,10 @@ def prefetch_links(near, slot):
 
 @inner
 def weigh_candidate(codes, walk, asked, start, slot):
-    """Insert a memory into the candidates if it is near enough. Return its position, or the number of candidates.
+    """Insert a memory into the candidates if it is near enough.
 
-    The code of the query begins at ``start``.
+    Returns the position of the memory, or the number of candidates if it was not inserted. The code of the query begins
+    at ``asked[start]``.
     """
     d = codes.n_features
     value = product_of_codes(asked, start, codes.values, slot * d, d) * codes.marks[slot]["scale"]
@@ -135,7 +136,7 @@ def weigh_candidate(codes, walk, asked, start, slot):
 
 @inner
 def follow_links(codes, near, walk, asked, start):
-    """Visit candidates until all have been visited."""
+    """Visit candidates, nearest first, until all have been visited."""
     at = np.int64(0)
     while at < walk.totals[N_FOUND]:
         if walk.left[at]:
@@ -153,7 +154,7 @@ def follow_links(codes, near, walk, asked, start):
                 n_ahead += 1
         while at < walk.totals[N_FOUND] and walk.left[at]:
             at += 1
-        if at < walk.totals[N_FOUND]:  # visited next unless nearer ones are found
+        if at < walk.totals[N_FOUND]:  # the next candidate to visit, unless a nearer one is found
             prefetch_links(near, walk.slots[at])
         for i in range(n_ahead):
             at = min(at, weigh_candidate(codes, walk, asked, start, walk.ahead[i]))
@@ -161,7 +162,7 @@ def follow_links(codes, near, walk, asked, start):
 
 @inner
 def _enter_leaves(trees, routers, codes, frontiers, walk, n_leaves, x, asked):
-    """Begin a search with the members of the most promising leaves."""
+    """Make the members of the first ``n_leaves`` leaves of a search candidates."""
     frontier = frontier_at(frontiers, 0)
     begin_search(frontier)
     while True:
@@ -179,9 +180,9 @@ def _enter_leaves(trees, routers, codes, frontiers, walk, n_leaves, x, asked):
 
 @inner
 def _score_candidates(trees, keys, codes, walk, best, probe, chosen, scale, distance):
-    """Compare candidates by their keys, and keep the best.
+    """Score the keys of the candidates that may be among the best, and keep the best.
 
-    The query's code, times ``scale``, is the query up to ``distance``.
+    ``scale`` is the scale of the query's code, and ``distance`` the distance of the decoded query from the query.
     """
     n_found, last = walk.totals[N_FOUND], best.scores.size - 1
     best.n_found[0] = 0
@@ -200,7 +201,7 @@ def _score_candidates(trees, keys, codes, walk, best, probe, chosen, scale, dist
 
 @inner
 def _are_enough(walk, chosen, least):
-    """Return whether enough candidates pass the filter."""
+    """Return whether at least ``least`` candidates pass the filter."""
     if chosen.size == 0:
         return walk.totals[N_FOUND] >= least
     n_left = 0
@@ -212,15 +213,26 @@ def _are_enough(walk, chosen, least):
 
 @kernel
 def query_links(view, near, rows, reach, chosen, left_out, ids, scores):
-    """Answer dense rows along the links (QUERY) in ``ids`` and ``scores``, int64 and float32 (n, k).
+    """Answer dense rows by searches along the links; write ``ids`` and ``scores``.
 
-    ``near`` has the slots that each memory is linked with, followed by NONE: int32 (slots, links of a memory). ``rows``
-    are contiguous rows of unit length. ``chosen`` is a mask of the slots that may be returned, or empty. ``reach`` is
-    the number of leaves to begin with, the minimum number of candidates to keep, and the minimum number that must pass
-    the mask: rows with fewer are left unanswered. ``left_out`` has for each row the slot of a memory that is not
-    visited, or NONE; it may be empty.
+    Arguments are flat because unboxing a tuple of arrays takes longer than some searches.
 
-    Arguments are flat because unboxing tuples of arrays takes longer than some searches. Writes ``ids`` and ``scores``.
+    Parameters
+    ----------
+    view : ForestView
+    near : ndarray of int32, shape (n_slots, n_links)
+        The slots of the memories linked with each memory, padded with NONE.
+    rows : ndarray of float32
+        Contiguous rows of unit length.
+    reach : tuple of int
+        The number of leaves to start from, the minimum breadth, and the minimum number of candidates that must pass the
+        filter. A row with fewer is left unanswered.
+    chosen : ndarray of bool
+        A mask of the slots that the filter passes. Empty means no filter.
+    left_out : ndarray of int64, shape (n,)
+        For each row, the slot of a memory that the search ignores, or NONE. May be empty.
+    ids, scores : ndarray of int64 and of float32, shape (n, k)
+        The results.
     """
     forest = by_reference(view)
     trees, routers, keys = forest.trees, forest.routers, forest.keys

@@ -1,12 +1,11 @@
 """Kernels: links between near memories, maintained while memories are inserted, changed and removed.
 
-A memory is linked with near ones in different directions. The memories that a search finds are tried in the order of
-their distances; one is left out if it is nearer to a memory that is linked already (the relative neighbourhood graph;
-Malkov and Yashunin, 2018).
+A memory is linked with its nearest memories in order of distance. A memory that is nearer to one of these than to the
+new memory is *covered* and skipped, so links lead in different directions (an approximation of the relative
+neighbourhood graph; Malkov and Yashunin, 2018).
 
-Links are symmetric, so the links to a memory are known when it is removed or moves to another slot. A memory without
-room for another link drops its farthest link to a memory that is nearer to another linked one. The neighbours of a
-removed memory are linked with each other.
+Links are symmetric, so a removal or a move to another slot finds all links to a memory. If a memory has no room for a
+new link, it drops the farthest covered link. The neighbours of a removed memory are linked with each other.
 """
 
 import numpy as np
@@ -17,13 +16,13 @@ from .quantization import prefetch_code, product_of_codes
 from .rng import mix
 from .state import NONE
 
-_N_DRAWN = 8  # random memories that a search starts from, in addition to the members of its leaves
-_FEWEST = 2  # links that each memory keeps
+_N_DRAWN = 8  # number of random memories that a search starts from, in addition to the members of leaves
+_FEWEST = 2  # minimum number of links that a memory keeps when another memory drops its link
 
 
 @inner
 def count_links(near, slot):
-    """Return the number of links of a memory."""
+    """Return the number of links of the memory in a slot."""
     n = 0
     while n < near.shape[1] and near[slot, n] != NONE:
         n += 1
@@ -42,7 +41,7 @@ def _are_linked(near, slot, other):
 
 @inner
 def _drop_link(near, slot, other):
-    """Remove ``other`` from the links of a slot."""
+    """Remove ``other`` from the links of ``slot``."""
     last = count_links(near, slot) - 1
     for i in range(last + 1):
         if near[slot, i] == other:
@@ -53,29 +52,29 @@ def _drop_link(near, slot, other):
 
 @inner
 def _link(near, slot, other):
-    """Link two memories. Both must have room."""
+    """Link two memories that have room for another link."""
     near[slot, count_links(near, slot)] = other
     near[other, count_links(near, other)] = slot
 
 
 @inner
 def _closeness(codes, slot, other):
-    """Return how close ``other`` is to a slot. Values for the same slot are comparable."""
+    """Return the closeness of ``other`` to ``slot``, comparable among values of the same ``slot``."""
     d = codes.n_features
     return product_of_codes(codes.values, slot * d, codes.values, other * d, d) * codes.marks[other]["scale"]
 
 
 @inner
 def _linked_or(near, slot, i, new):
-    """Return link ``i`` of a slot, or ``new`` after the last one."""
+    """Return link ``i`` of a full slot, or ``new`` if ``i`` is past the last link."""
     return np.int64(near[slot, i]) if i < near.shape[1] else new
 
 
 @inner
 def _is_covered(codes, near, walk, slot, at, new):
-    """Return whether some link that is nearer to the slot covers link ``at``: it is nearer to it than the slot is.
+    """Return whether link ``at`` is covered: nearer to one of the closer links of ``slot`` than to ``slot``.
 
-    The link ``new`` comes after the last one.
+    ``new`` counts as an additional link.
     """
     other = _linked_or(near, slot, at, new)
     value = walk.values[0, at]
@@ -88,9 +87,10 @@ def _is_covered(codes, near, walk, slot, at, new):
 
 @inner
 def _make_room(codes, near, walk, slot, new):
-    """Drop a link of a full slot to make room for ``new``. Return whether one was dropped.
+    """Drop a link of a full slot to make room for ``new``; return whether a link was dropped.
 
-    It is the farthest link that is covered by another, or else the farthest. This may be ``new`` itself.
+    The victim is the farthest covered link or, if none is covered, the farthest link. If the victim is ``new`` itself,
+    no link is dropped.
     """
     n, victim = near.shape[1], NONE
     for i in range(n):
@@ -119,7 +119,7 @@ def _make_room(codes, near, walk, slot, new):
 
 @inner
 def _begin_at(trees, codes, near, walk, slot, start):
-    """Begin the search for neighbours of a slot with the members of its leaves and some random memories."""
+    """Make the members of a memory's leaves and some random memories candidates of a search for its neighbours."""
     for t in range(trees.counters.shape[0]):
         leaf = np.int64(trees.leaf_of[t, slot])
         for i in range(trees.leaves[t, leaf]["size"]):
@@ -137,7 +137,7 @@ def _begin_at(trees, codes, near, walk, slot, start):
 
 @inner
 def _link_slot(trees, codes, near, walk, slot):
-    """Link a memory without links with near ones."""
+    """Link a memory that has no links with near memories."""
     start, scale, n_links = slot * codes.n_features, codes.marks[slot]["scale"], near.shape[1]
     begin_walk(walk)
     is_met_first(walk, slot)
@@ -198,10 +198,9 @@ def _unlink_slot(codes, near, walk, slot):
 
 @kernel
 def link_slots(view, near, breadth, slots):
-    """Replace the links of memories by links with those near their keys.
+    """Replace the links of the memories in ``slots`` according to their current keys.
 
-    New memories must be linked in the order of their slots.
-    Reads the trees and the codes; writes the links.
+    New memories must be linked in slot order. Writes ``near``.
     """
     forest = by_reference(view)
     trees, codes = forest.trees, forest.codes
@@ -214,9 +213,9 @@ def link_slots(view, near, breadth, slots):
 
 @kernel
 def unlink_slots(view, near, slots):
-    """Remove the links of memories, and link their neighbours with each other.
+    """Remove the links of the memories in ``slots``, and link their neighbours with each other.
 
-    Writes the links.
+    Writes ``near``.
     """
     forest = by_reference(view)
     walk = new_walk(near, 0)
@@ -227,7 +226,7 @@ def unlink_slots(view, near, slots):
 
 @inner
 def move_links(near, source, target):
-    """Move the links of a memory to another slot, which has none. Without links this does nothing."""
+    """Move the links of slot ``source`` to slot ``target``, which has none. No-op in a forest without links."""
     if near.shape[0] <= source or source == target:
         return
     for i in range(near.shape[1]):

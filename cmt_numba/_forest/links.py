@@ -1,6 +1,6 @@
-"""Links between the memories of a forest.
+"""The links between the memories of a forest.
 
-A forest without links stores nothing and compiles nothing for them.
+In a forest without links, :class:`Linkage` allocates no memory and compiles no kernels.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from .linking import link_slots, unlink_slots
 from .state import N_MEMORIES, NONE, State
 
 _BREADTH_PER_LINK = 4
-"""Candidates of the search for memories to link, for each link. More take longer and hardly improve searches."""
+"""The breadth of the search for memories to link, per link. A larger value is slower and hardly improves recall."""
 
 MOST_LINKS = 512
-"""Largest number of links of a memory."""
+"""Maximum value of ``n_links``."""
 
-_NEAR = "links.near"  # in files
+_NEAR = "links.near"  # name of the array in files
 
 
 class Linkage:
@@ -31,35 +31,36 @@ class Linkage:
     Parameters
     ----------
     n_links : int
-        Most links of a memory; 0 for none. Sparse keys have no codes, and so no links.
+        The maximum number of links of a memory; 0 for no links. Sparse keys are never linked, because they have no
+        codes.
     """
 
     def __init__(self, n_links: int) -> None:
-        # The slots that each memory is linked with, followed by NONE; no rows if memories are not linked.
+        # near[slot]: the slots of linked memories, padded with NONE. Without links the array has no rows.
         self.near = np.empty((0, n_links), np.int32)
 
     @property
     def are_there(self) -> bool:
-        """Whether memories are linked."""
+        """Whether the memories of the forest are linked."""
         return self.near.size > 0
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the links."""
+        """Number of bytes of the links."""
         return self.near.nbytes
 
     def make_room(self, state: State) -> None:
-        """Make room for the links of all memories that the forest has room for."""
+        """Allocate links for the capacity of the forest."""
         capacity = state.keys.ids.size
         if self.near.shape[1] > 0 and not state.parameters.sparse and self.near.shape[0] < capacity:
             self.near = resized(self.near, capacity, fill=NONE)
 
     def link(self, view: Any, slots: np.ndarray) -> None:
-        """Link memories: new ones in the order of their slots, or those whose keys have changed."""
+        """Link new memories, in slot order, or relink memories whose keys have changed."""
         link_slots(view, self.near, _BREADTH_PER_LINK * self.near.shape[1], slots)
 
     def unlink(self, view: Any, slots: np.ndarray) -> None:
-        """Remove the links of memories before the memories are removed."""
+        """Remove the links of memories that will be removed."""
         if self.are_there:
             unlink_slots(view, self.near, slots)
 
@@ -73,7 +74,7 @@ class Linkage:
             self.near[first:] = NONE
 
     def moved(self, old: State, new: State) -> Linkage:
-        """Return the links for a state where all memories have other slots."""
+        """Return the links for ``new``, which has the memories of ``old`` in other slots."""
         linkage = Linkage(self.near.shape[1])
         if self.are_there:
             n = int(old.keys.totals[N_MEMORIES])
@@ -82,11 +83,11 @@ class Linkage:
             slots = np.full(n + 1, NONE, np.int32)
             slots[before] = np.arange(n, dtype=np.int32)
             linkage.make_room(new)
-            linkage.near[:n] = slots[self.near[before]]  # the last entry represents NONE
+            linkage.near[:n] = slots[self.near[before]]  # slots[-1] is NONE, so NONE maps to itself
         return linkage
 
     def check(self, state: State) -> None:
-        """Raise InvariantError unless the links fit the forest."""
+        """Raise InvariantError unless the links match the forest."""
         self._check_frame(state)
         check_links(self.near, int(state.keys.totals[N_MEMORIES]))
 
@@ -95,13 +96,22 @@ class Linkage:
         require(enough or self.near.shape[1] == 0 or state.parameters.sparse, "every memory must have links")
 
     def contents(self, state: State) -> dict[str, np.ndarray]:
-        """Return the arrays for a file."""
+        """Return the arrays to save in a file."""
         return {_NEAR: self.near[: int(state.keys.totals[N_MEMORIES])]} if self.are_there else {}
 
     def restore(self, arrays: dict[str, np.ndarray], state: State, *, thorough: bool, values: bool = True) -> None:
-        """Continue from the arrays of a file. Each memory's links are validated only if ``thorough``.
+        """Restore the links from the arrays of a file.
 
-        Without ``values`` only the targets of links are validated.
+        Parameters
+        ----------
+        arrays : dict of str to ndarray
+            The arrays of the file.
+        state : State
+            The restored state.
+        thorough : bool
+            Whether to validate every link, rather than only the form of the array.
+        values : bool, default True
+            If False, a thorough validation checks only that every link leads to a memory.
 
         Raises
         ------

@@ -1,6 +1,6 @@
-"""Kernels: the order in which memories were last returned, a doubly linked list of their slots.
+"""Kernels: a doubly linked list of memories in the order in which queries last returned them.
 
-Every operation takes constant time for each memory.
+Every operation takes constant time per memory.
 """
 
 from typing import Annotated, NamedTuple
@@ -12,23 +12,23 @@ from .state import NONE
 from .structures import kind_of
 
 # Entries of ``Recency.totals``.
-FIRST = 0  # slot of the memory that has not been returned for the longest time
-LAST = 1
-LENGTH = 2  # memories listed
+FIRST = 0  # slot of the least recently returned memory
+LAST = 1  # slot of the most recently returned memory
+LENGTH = 2  # number of memories in the list
 N_TOTALS = 3
 
 NOT_LISTED = np.int32(-2)
 
 
 class Recency(NamedTuple):
-    """The list. Slots that are not in it have NOT_LISTED for both neighbours.
+    """A doubly linked list of slots, least recently returned first.
 
-    All listed slots are memories: the kernel that removes memories removes them here, too. Memories whose insert is not
-    complete may be missing.
+    Both neighbours of an unlisted slot are NOT_LISTED. Every listed slot has a memory, because the kernel that removes
+    memories also updates the list. New memories are missing until their insert is complete.
     """
 
-    before: Annotated[np.ndarray, kind_of(np.int32, "places")]  # the slot returned just before, NONE for the first one
-    after: Annotated[np.ndarray, kind_of(np.int32, "places")]
+    before: Annotated[np.ndarray, kind_of(np.int32, "places")]  # predecessor of each slot, NONE for the first
+    after: Annotated[np.ndarray, kind_of(np.int32, "places")]  # successor of each slot, NONE for the last
     totals: Annotated[np.ndarray, kind_of(np.int64, N_TOTALS)]
 
 
@@ -48,7 +48,7 @@ def new_recency(order: np.ndarray, capacity: int) -> Recency:
 
 @inner
 def _let_follow(recency, slot, following):
-    """Make slot ``following`` the successor of ``slot``. NONE represents either end of the list."""
+    """Make ``following`` the successor of ``slot``. NONE stands for the end of the list on either side."""
     if slot == NONE:
         recency.totals[FIRST] = following
     else:
@@ -69,7 +69,7 @@ def _unlink(recency, slot):
 
 @inner
 def _rename(recency, old, new):
-    """Rename slot ``old`` to ``new``."""
+    """Replace slot ``old`` in the list by ``new``."""
     before, after = np.int64(recency.before[old]), np.int64(recency.after[old])
     _let_follow(recency, before, new)
     _let_follow(recency, new, after)
@@ -84,7 +84,7 @@ def _is_listed(recency, slot):
 
 @inner
 def take_out_slot(recency, slot, last):
-    """Remove a slot from the list, and rename slot ``last`` to it. Unlisted slots stay unlisted."""
+    """Remove ``slot`` from the list, and replace ``last`` by ``slot``. Unlisted slots are skipped."""
     if _is_listed(recency, slot):
         _unlink(recency, slot)
     if slot != last and _is_listed(recency, last):
@@ -93,10 +93,7 @@ def take_out_slot(recency, slot, last):
 
 @kernel
 def put_last(recency, slots):
-    """Move slots to the end of the list, one after another, or append them. NONE is skipped.
-
-    Writes ``recency``.
-    """
+    """Move slots to the end of the list in order, or append unlisted slots. NONE is skipped."""
     for i in range(slots.size):
         slot = slots[i]
         if slot == NONE:
@@ -110,17 +107,14 @@ def put_last(recency, slots):
 
 @kernel
 def take_out(recency, slots):
-    """Remove slots from the list.
-
-    Writes ``recency``.
-    """
+    """Remove slots from the list."""
     for i in range(slots.size):
         _unlink(recency, slots[i])
 
 
 @kernel
 def list_first(recency, slots):
-    """Write the first slots of the list, in order."""
+    """Write the first ``slots.size`` slots of the list to ``slots``, in order."""
     slot = recency.totals[FIRST]
     for i in range(slots.size):
         slots[i] = slot

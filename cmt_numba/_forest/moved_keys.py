@@ -1,15 +1,16 @@
-"""Moving dense keys by rewards.
+"""Updates of dense keys from rewards.
 
-The best key for a memory may differ from the one that it was inserted with. So rewards for the memories found for a
-row move their keys: those with high rewards towards the row, the others away from it (relevance feedback on stored
-vectors: Brauen, 1971, in The SMART Retrieval System; learning vector quantization: Kohonen, 1995).
+A memory's inserted key may not be the best key to find it by. Rewards for the memories found for a row therefore move
+their keys: keys with high rewards move towards the row, and keys with low rewards away from it (relevance feedback on
+stored vectors: Brauen, 1971, in The SMART Retrieval System; learning vector quantization: Kohonen, 1995).
 
-With ``p`` the softmax of the scores of a row's memories, and ``r`` their rewards minus the lowest one, each key
-takes a step of ``p * r / sum(p * r) - p`` times the row: the gradient of ``log(sum(p * r))`` by its score. For rewards
-of 0 and 1 this is neighbourhood components analysis (Goldberger et al., 2005). Nothing moves if the highest score is
-far ahead and has the highest reward. A key moves by at most the rate, whatever the number of rows in a batch.
+Let ``p`` be the softmax of the scores of a row's memories, and ``r`` their rewards minus the lowest reward. Each key
+takes a step of ``p * r / sum(p * r) - p`` times the row, which is the gradient of ``log(sum(p * r))`` with respect to
+the key's score. With rewards of 0 and 1 this is neighbourhood components analysis (Goldberger et al., 2005). No key
+moves if one memory has both the highest reward and by far the highest score. The step of a key is at most the learning
+rate, regardless of the number of rows.
 
-Sums are computed by loops of NumPy and SciPy that do not depend on threads.
+NumPy and SciPy compute all sums in loops whose results do not depend on the number of threads.
 """
 
 import numpy as np
@@ -19,38 +20,38 @@ from .key_store import stored_rows
 from .rows import Rows, as_matrix
 from .state import NONE, State
 
-_STEEPNESS = 20.0  # steepness of the softmax, per unit of the score
-_LEAST_CHANCE = 1e-30  # reached only if scores differ by more than 3, which is rare
-_TINY = np.float32(1e-6)  # below the length of any moved key, unless it cancels out
+_STEEPNESS = 20.0  # inverse temperature of the softmax
+_LEAST_CHANCE = 1e-30  # lower bound of divisors; probabilities reach it only if scores differ by more than 3
+_TINY = np.float32(1e-6)  # a moved key shorter than this has cancelled out, and keeps its old value
 
 
 def moved_keys(
     state: State, rows: Rows, slots: np.ndarray, rewards: np.ndarray, rate: float
 ) -> tuple[np.ndarray, Rows]:
-    """Return the memories that move, and their new keys of unit length.
+    """Return the memories whose keys move, and their new unit-length keys.
 
     Parameters
     ----------
     state : State
-        The state, with dense keys.
+        The state of a forest with dense keys.
     rows : Rows
         The rows of the query.
     slots : ndarray of int64, shape (n, k)
-        The memories found for each, NONE where there is none.
+        The slots of the memories found for each row, padded with NONE.
     rewards : ndarray of float32, shape (n, k)
-        Their rewards.
+        The reward of each memory.
     rate : float
-        The longest step of a key, whose length is 1.
+        The maximum length of a step.
 
     Returns
     -------
     tuple of (ndarray of int64, Rows)
-        Slots in ascending order, and their keys.
+        The slots of the moved memories in ascending order, and the new keys.
     """
     there = slots != NONE
     most = np.where(there, rewards, 0.0).max(axis=1, initial=0.0)
     least = np.where(there, rewards, 1.0).min(axis=1, initial=1.0)
-    some = np.flatnonzero(most > least)  # other rows do not compare memories
+    some = np.flatnonzero(most > least)  # a row with equal rewards has no preference
     asked, there, worth = as_matrix(rows.take(some)), there[some], (most - least)[some, None]
     moved, which = np.unique(slots[some][there], return_inverse=True)
     at = np.zeros(there.shape, np.int64)
@@ -69,13 +70,13 @@ def moved_keys(
 
 
 def _lengths(rows: np.ndarray) -> np.ndarray:
-    """Return the lengths of rows, as a column."""
+    """Return the Euclidean lengths of rows, shape (n, 1)."""
     lengths: np.ndarray = np.sqrt(np.einsum("ij,ij->i", rows, rows))[:, None]
     return lengths
 
 
 def _scores(state: State, asked: np.ndarray, keys: np.ndarray, at: np.ndarray) -> np.ndarray:
-    """Return the scores of each row's memories, whose keys are at the positions ``at``."""
+    """Return the score of key ``at[i, j]`` for row ``i``, shape (n, k)."""
     theta, scores = state.scorer.theta, np.empty(at.shape)
     weighted = asked if theta.size == 0 else asked * (np.float32(1.0) + theta)
     for column in range(at.shape[1]):
@@ -84,7 +85,7 @@ def _scores(state: State, asked: np.ndarray, keys: np.ndarray, at: np.ndarray) -
 
 
 def _chances(scores: np.ndarray, there: np.ndarray) -> np.ndarray:
-    """Return the softmax of the scores of each row."""
+    """Return the softmax of each row of ``scores`` where ``there`` is true, and 0 elsewhere."""
     logits = np.where(there, _STEEPNESS * scores, -np.inf)
     chances = np.exp(logits - logits.max(axis=1, keepdims=True, initial=-np.finfo(np.float64).max))
     shares: np.ndarray = chances / np.maximum(chances.sum(axis=1, keepdims=True), _LEAST_CHANCE)

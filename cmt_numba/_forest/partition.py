@@ -1,12 +1,12 @@
-"""Rebuild trees around groups of memories that belong together.
+"""Rebuilding of trees around groups of memories that belong together.
 
-An online tree receives one memory after another and cannot know which will belong together. Once rewards have shown it,
-the tree can be built from the root down like a label tree (Parabel, Prabhu et al., 2018; XR-Linear, Yu et al., 2022):
-balanced 2-means over the mean keys of the groups halves each node, its router is trained to separate the halves, and
-each memory follows the router, so that its own key finds it.
+An online tree receives memories one by one, before rewards show which of them belong together. Rebuilding constructs
+the tree from the root down, like a label tree (Parabel, Prabhu et al., 2018; XR-Linear, Yu et al., 2022). Balanced
+2-means over the mean keys of the groups divides the memories of a node into halves, and the node's router is trained to
+separate the halves. Each memory then follows the router, which ensures that its own key finds it.
 
-New trees are complete before they replace the old ones, so an interrupt or running out of memory changes nothing. Sums
-are computed by loops of NumPy and SciPy that do not depend on threads.
+New trees are complete before they replace the old ones, so an interrupt or running out of memory changes nothing. NumPy
+and SciPy compute all sums in loops whose results do not depend on the number of threads.
 """
 
 from typing import Any, NamedTuple
@@ -36,32 +36,30 @@ from .state import (
 )
 from .teaching import RouterLesson, teach_trees
 
-_PASSES = 5  # passes of a router over the memories of its node
-_ROUNDS = 10  # maximum number of rounds of 2-means
-_LEAST_SHARE = (
-    0.25  # smallest share of a node's memories that its router may send to a side; otherwise the groups decide
-)
-_TINY = np.float32(1e-20)  # replaces a length of 0
-_ROWS_AT_ONCE = 4096  # between checks for interrupts
+_PASSES = 5  # training passes of a router over the memories of its node
+_ROUNDS = 10  # maximum number of iterations of 2-means
+_LEAST_SHARE = 0.25  # a router that sends a smaller share of memories to one side is overruled by the 2-means halves
+_TINY = np.float32(1e-20)  # avoids division by a length of 0
+_ROWS_AT_ONCE = 4096  # number of rows between checks for interrupts
 
 _leaf_limit = as_python(leaf_limit)
 
 
 class _Part(NamedTuple):
-    """Memories below one place, and the position of the place."""
+    """The memories below a place that is not built yet, and the position of the place."""
 
     slots: np.ndarray
-    parent: int
-    side: int
+    parent: int  # the internal node above the place, NONE for the root
+    side: int  # the side of the parent
 
 
 def without_trees(state: State) -> State:
-    """Return a state with empty trees that shares keys, scorer and random streams with this one."""
+    """Return a state with unbuilt trees that shares the keys, the scorer and the random streams of ``state``."""
     n_trees, nodes, counters = state.parameters.n_trees, np.zeros_like(state.nodes), state.counters.copy()
     nodes["generation"] = state.nodes["generation"]
     nodes["parent"] = np.arange(1, nodes.shape[1] + 1)
     for t, end in enumerate(counters[:, NODES_END]):
-        nodes["generation"][t, :end] += 1  # records of explorations become void
+        nodes["generation"][t, :end] += 1  # invalidates explorations of the old nodes
         nodes["parent"][t, end - 1 : end] = NONE
         counters[t, FREE_NODE] = 0 if end > 0 else NONE
     counters[:, [LEAVES_END, TABLES_END]] = 0
@@ -81,7 +79,10 @@ def without_trees(state: State) -> State:
 
 
 def with_tree(state: State, t: int, rows: Rows, groups: np.ndarray, generator: np.random.Generator) -> State:
-    """Return the state with tree ``t``, level by level."""
+    """Build tree ``t`` level by level, and return the state.
+
+    ``groups[slot]`` is the group of a memory. ``state`` must come from :func:`without_trees`.
+    """
     limit = _leaf_limit(state.parameters.leaf_multiplier, rows.n_rows)
     level = [_Part(np.arange(rows.n_rows), int(NONE), 0)]
     while level:
@@ -109,20 +110,20 @@ def with_tree(state: State, t: int, rows: Rows, groups: np.ndarray, generator: n
 
 
 def _next_node(state: State, t: int) -> int:
-    """Return the next unused node. All nodes from there on are free."""
+    """Return the first free node. All later nodes are free."""
     free = int(state.counters[t, FREE_NODE])
     return int(state.counters[t, NODES_END]) if free == NONE else free
 
 
 def _take_nodes(state: State, t: int, end: int) -> None:
-    """Take the nodes from the next one up to ``end``."""
+    """Allocate all free nodes below ``end``."""
     counters = state.counters[t]
     counters[FREE_NODE] = end if end < counters[NODES_END] else NONE
     counters[NODES_END] = max(end, counters[NODES_END])
 
 
 def _with_room(state: State, t: int, n_nodes: int, n_leaves: int) -> State:
-    """Return a state with room for more nodes with two leaves each, and for further leaves."""
+    """Return a state with room for ``n_nodes`` more nodes with two leaves each, and for ``n_leaves`` more leaves."""
     nodes_end = _next_node(state, t) + n_nodes
     leaves_end = int(state.counters[t, LEAVES_END]) + n_leaves + 2 * n_nodes
     if state.nodes.shape[1] < nodes_end or state.leaves.shape[1] < leaves_end:
@@ -131,7 +132,7 @@ def _with_room(state: State, t: int, n_nodes: int, n_leaves: int) -> State:
 
 
 def _hang(state: State, t: int, place: int, part: _Part) -> None:
-    """Attach a place at the position of a part."""
+    """Attach ``place`` to the parent of a part, or make it the root."""
     if part.parent == NONE:
         state.counters[t, ROOT] = place
     else:
@@ -139,7 +140,7 @@ def _hang(state: State, t: int, place: int, part: _Part) -> None:
 
 
 def _hang_leaf(state: State, t: int, part: _Part) -> None:
-    """Put a part into its own leaf."""
+    """Build a leaf with the memories of a part."""
     leaf = int(state.counters[t, LEAVES_END])
     state.counters[t, LEAVES_END] += 1
     state.leaves[t, leaf] = np.array((part.slots.size, part.parent, NONE), LEAF)
@@ -149,9 +150,9 @@ def _hang_leaf(state: State, t: int, part: _Part) -> None:
 
 
 def _halves(rows: Rows, groups: np.ndarray, slots: np.ndarray, generator: np.random.Generator) -> np.ndarray:
-    """Return whether each memory belongs to the right half, by balanced spherical 2-means over the means of groups.
+    """Divide memories by balanced spherical 2-means over group means; return whether each is in the right half.
 
-    Neither half is empty, and no group is divided unless it is the only one.
+    Neither half is empty. A group stays together unless it is the only one.
     """
     _, group = np.unique(groups[slots], return_inverse=True)
     n = int(group.max()) + 1
@@ -178,7 +179,7 @@ def _halves(rows: Rows, groups: np.ndarray, slots: np.ndarray, generator: np.ran
 
 
 def _means(keys: Any, group: np.ndarray, n: int) -> Any:
-    """Return the mean directions of ``n`` groups of keys. Sparse means have only the features that occur."""
+    """Return the unit-length mean of each of ``n`` groups of keys. Sparse means omit features that do not occur."""
     members = scipy.sparse.csr_array((np.ones(group.size, np.float32), (group, np.arange(group.size))))
     means = members @ keys
     if scipy.sparse.issparse(keys):
@@ -192,12 +193,11 @@ def _means(keys: Any, group: np.ndarray, n: int) -> Any:
 
 
 def _products(rows: Any, x: np.ndarray) -> np.ndarray:
-    """Return the dot product of each row with ``x``."""
     return rows @ x if scipy.sparse.issparse(rows) else np.einsum("ij,j->i", rows, x)
 
 
 def _sums(rows: Any, weights: np.ndarray) -> np.ndarray:
-    """Return the sum of the rows, weighted."""
+    """Return the weighted sum of rows."""
     return rows.T @ weights if scipy.sparse.issparse(rows) else np.einsum("ij,i->j", rows, weights)
 
 
@@ -210,9 +210,9 @@ def _with_routers(
     sides: list[np.ndarray],
     generator: np.random.Generator,
 ) -> State:
-    """Return the state with trained routers for the nodes from ``first`` on, which separate the sides of parts.
+    """Train routers that separate the sides of ``parts``, in the nodes from ``first`` on; return the state.
 
-    During training each node is a root above two leaves, which hold the memories of its sides.
+    During training each node is the root of a tree with two leaves, one for each side.
     """
     nodes = np.arange(first, first + len(parts))
     left = int(state.counters[t, LEAVES_END]) + 2 * np.arange(len(parts), dtype=np.int64)
@@ -236,16 +236,16 @@ def _with_routers(
 
 
 def _margins(state: State, t: int, node: int, rows: Rows, slots: np.ndarray) -> np.ndarray:
-    """Return the margins of a node's router for some memories."""
+    """Return the margins of a node's router for the memories in ``slots``."""
     keys, d = rows.take(slots), rows.n_features
     bias: np.ndarray = np.full(slots.size, state.nodes["bias"][t, node])
     if not rows.sparse:
         return bias + _products(as_matrix(keys), state.routers.weights[t, node * 2 * d : (node * 2 + 1) * d])
-    if state.nodes["table_bits"][t, node] == 0:  # all keys are empty
+    if state.nodes["table_bits"][t, node] == 0:  # every key is zero
         return bias
     start = int(state.nodes["table_start"][t, node]) << SMALLEST_TABLE_BITS
     cells = state.routers.table[t, start : start + (1 << int(state.nodes["table_bits"][t, node]))]
-    cells = cells[np.argsort(cells["feature"])]  # empty cells first; every feature of the keys is present
+    cells = cells[np.argsort(cells["feature"])]  # empty cells come first; the table has every feature of the keys
     weights = cells["weight"][np.searchsorted(cells["feature"], keys.indices)]
     row_of_cell = np.repeat(np.arange(slots.size), np.diff(keys.offsets))
     return bias + np.bincount(row_of_cell, weights * keys.values, slots.size)

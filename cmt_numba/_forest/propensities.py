@@ -1,7 +1,7 @@
-"""Kernels: the probability with which a query with exploration shows a memory (QUERY, Algorithm 2).
+"""Kernels: the probability that an exploring query shows a memory (QUERY, Algorithm 2).
 
-Exploration draws a tree, a place on the row's path, and a side or some memories. All outcomes are enumerated: besides
-the leaf at the end of the path, which half of them lead to, there is one leaf for each node.
+Exploration draws a tree, then a place on the row's path, and then a side of the node or memories of the leaf. The
+kernel enumerates all outcomes. One side of each node leads to the leaf of the path, the other side to another leaf.
 """
 
 import numpy as np
@@ -18,7 +18,7 @@ from .topology import child_of, parent_of, side_of
 
 @inner
 def _add_shown(trees, keys, codes, best, probe, t, leaf, chance, ids, shown):
-    """Add the probability of an outcome to the memories that it returns, which are the best of a leaf."""
+    """Add the probability ``chance`` of scanning a leaf to the ids among the leaf's best memories."""
     best.n_found[0] = 0
     scan_leaf(trees, keys, codes, best, probe, t, leaf)
     for i in range(ids.size):
@@ -29,7 +29,7 @@ def _add_shown(trees, keys, codes, best, probe, t, leaf, chance, ids, shown):
 
 @inner
 def _add_drawn(trees, keys, t, leaf, chance, ids, shown):
-    """Add the probability that memories are drawn from a leaf."""
+    """Add the probability that a draw from a leaf, which has the probability ``chance``, includes each id."""
     size = np.int64(trees.leaves[t, leaf]["size"])
     for i in range(ids.size):
         slot = find_slot(keys, ids[i]) if ids[i] != NONE else NONE
@@ -39,7 +39,7 @@ def _add_drawn(trees, keys, t, leaf, chance, ids, shown):
 
 @inner
 def _add_row(trees, routers, keys, codes, scorer, best, probe, query, row, ids, shown):
-    """Add the probabilities of all outcomes of a row's exploration."""
+    """Add the probabilities of all outcomes of one row's exploration."""
     x = row_of(query.rows, row)
     aim_weighted_probe(probe, x, scorer)
     n_trees, all_the_way = trees.counters.shape[0], trees.nodes.shape[1]
@@ -58,9 +58,9 @@ def _add_row(trees, routers, keys, codes, scorer, best, probe, query, row, ids, 
 
 @kernel
 def add_explored(view, query, ids, shown):
-    """Add to ``shown``, float64 (rows, k), the probability that exploring shows the memory in ``ids`` to its row.
+    """Increase ``shown[i, j]`` by the probability that exploration shows the memory ``ids[i, j]`` to row ``i``.
 
-    Writes the rows ``first .. stop`` of ``shown``.
+    Writes the rows ``first:stop`` of ``shown``, float64 of shape (n, k).
     """
     forest = by_reference(view)
     trees, routers, keys = forest.trees, forest.routers, forest.keys

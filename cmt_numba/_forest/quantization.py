@@ -1,11 +1,11 @@
-"""Kernels: 8-bit codes of dense keys, which are all that most searches read.
+"""Kernels: 8-bit codes of dense keys.
 
-Searches are limited by memory bandwidth. So each dense key is also stored as 8-bit integers, its *code*. The code times
-a scale differs from the key by a vector whose length is the *error*. By the Cauchy-Schwarz inequality, the score of the
-code and the error bound the score of the key. Only keys whose bound reaches the best scores so far are read in full,
-and answers are the same as without codes.
+Memory bandwidth limits the speed of searches. Each dense key is therefore also stored as 8-bit integers, its *code*.
+The decoded key is the code times a scale, and the *error* of the code is the distance of the decoded key from the key.
+By the Cauchy-Schwarz inequality, the score of the decoded key and the error bound the score of the key. A search reads
+only the keys whose upper bounds reach the best scores so far, and returns the same answers as without codes.
 
-If only codes are stored, the key is the code times the scale, which has unit length again.
+A forest that stores only codes uses the decoded keys as its keys, with scales that give them unit length.
 """
 
 import numpy as np
@@ -14,7 +14,7 @@ from .._jit import inner, inner_fastmath, prefetch
 
 _LARGEST = np.float32(127.0)
 _LINE = 64  # bytes of a cache line
-_CELLS_OF_A_SUM = 1 << 16  # products of codes whose sum fits int32
+_CELLS_OF_A_SUM = 1 << 16  # number of products of codes whose sum fits int32
 
 
 @inner_fastmath
@@ -27,7 +27,7 @@ def _largest_of(values):
 
 @inner_fastmath
 def _encode(values, codes, scale):
-    """Write the code of a key, and return the squared distance of the decoded key."""
+    """Write the code of ``values``, and return the squared distance of the decoded values from ``values``."""
     total = np.float32(0.0)
     inverse = np.float32(1.0) / scale
     for i in range(values.size):
@@ -40,26 +40,26 @@ def _encode(values, codes, scale):
 
 @inner
 def _rounding(n_features):
-    """Return a generous bound on the rounding error of this many products, for a query of length 1."""
+    """Return a generous bound on the rounding error of a dot product with a query of length 1."""
     return np.float32(1e-6 + 1e-8 * n_features)
 
 
 @inner
 def scale_for(values):
-    """Return the scale for the code of some values."""
+    """Return the scale at which the code of ``values`` has entries from -127 to 127."""
     scale = _largest_of(values) / _LARGEST
     return scale if scale > 0.0 else np.float32(1.0)
 
 
 @inner
 def encode(values, codes, scale):
-    """Write the code of some values, and return the distance of the decoded values."""
+    """Write the code of ``values``, and return the distance of the decoded values from ``values``."""
     return np.sqrt(_encode(values, codes, scale))
 
 
 @inner
 def encode_key(keys, codes, slot):
-    """Write the code of the key in a slot."""
+    """Write the code, scale and error of the key in a slot."""
     d = keys.n_features
     a, b = slot * d, (slot + 1) * d
     scale = scale_for(keys.values[a:b])
@@ -78,7 +78,7 @@ def _squared_length_of(codes):
 
 @inner
 def write_code(keys, slot, values):
-    """Store a key of unit length as its code, in a store without full keys. The decoded key has unit length."""
+    """Store a unit-length key as a code in a key store without full keys. The decoded key has unit length."""
     d = keys.n_features
     a, b = slot * d, (slot + 1) * d
     _encode(values, keys.values[a:b], scale_for(values))
@@ -89,7 +89,7 @@ def write_code(keys, slot, values):
 
 @inner
 def move_code(codes, source, target):
-    """Move a key's code from one slot to another."""
+    """Copy a code from slot ``source`` to slot ``target``."""
     d = codes.n_features
     for i in range(d):
         codes.values[target * d + i] = codes.values[source * d + i]
@@ -99,7 +99,7 @@ def move_code(codes, source, target):
 
 @inner
 def prefetch_code(codes, slot):
-    """Prefetch a key's code."""
+    """Prefetch the code in a slot."""
     d = codes.n_features
     for i in range(slot * d, (slot + 1) * d, _LINE):
         prefetch(codes.values, i)
@@ -116,7 +116,7 @@ def _coded_dot(values, codes):
 
 @inner
 def coded_score(values, marks, at, probe, d):
-    """Return the score of code number ``at``, and a bound on its difference from the score of the key."""
+    """Return the score of the code at position ``at``, and a bound on the difference from the key's score."""
     mark = marks[at]
     value = mark["scale"] * _coded_dot(probe.values, values[at * d : (at + 1) * d])
     return value, mark["error"] * probe.length[0]
@@ -132,7 +132,7 @@ def _sum_of_products(codes, others):
 
 @inner
 def product_of_codes(codes, a, others, b, d):
-    """Return the dot product of ``d`` entries of ``codes`` from ``a`` on and of ``others`` from ``b`` on."""
+    """Return the dot product of ``codes[a : a + d]`` and ``others[b : b + d]``."""
     total = np.float32(0.0)
     for first in range(0, d, _CELLS_OF_A_SUM):
         stop = min(first + _CELLS_OF_A_SUM, d)

@@ -1,10 +1,10 @@
 """Kernels: pairwise training of the scorer.
 
-Most rewards are 0, so regression on them teaches the scorer to predict 0. To return the right memory first, it need not
-predict rewards, only compare them. So each row trains it on a *pair* of memories: the *right* one, which has the
-highest reward, and the *wrong* one, which has the highest score of those with a lower reward. The *gap* between their
-scores is linear in the scorer's weights; its gradient is the elementwise product of the query and the difference of the
-two keys.
+Most rewards are 0, so a regression on rewards learns to predict 0. To return the right memory first, the scorer only
+needs to rank memories. Each row therefore trains it on a *pair* of memories: the *right* memory has the highest reward,
+and the *wrong* memory has the highest score among the memories with a lower reward. The *gap* is the right memory's
+score minus the wrong memory's score. It is linear in the scorer's weights, and its gradient is the elementwise product
+of the query and the difference of the two keys.
 """
 
 from typing import NamedTuple
@@ -18,27 +18,25 @@ from .rows import row_of
 from .scorer import ScorerLoss, aim_probe, aim_weighted_probe, score, value_of
 from .state import NONE
 
-_STEEPNESS = 4.0  # logits per unit of the gap: clear pairs change less; values from 1 to 8 work equally well
-_MARGIN = 0.2  # the gap that MIRA requires, per unit of the difference of the rewards
-_AGGRESSIVENESS = 10.0  # the cap on MIRA's step, in learning rates, so that one rate suits MIRA and AdaGrad
-_LEAST_WEIGHT = np.float32(
-    -1.0
-)  # at this weight a feature has no effect; below it, sharing the feature would lower a score
-_TINY = np.float32(1e-20)  # avoids 0 / 0 where a square underflows float32
+_STEEPNESS = 4.0  # logits per unit of the gap; values from 1 to 8 work equally well
+_MARGIN = 0.2  # gap that MIRA requires per unit of reward difference
+_AGGRESSIVENESS = 10.0  # cap on MIRA's step in learning rates; makes one default rate suitable for MIRA and AdaGrad
+_LEAST_WEIGHT = np.float32(-1.0)  # with theta = -1 a feature has no effect; a smaller theta would penalise matches
+_TINY = np.float32(1e-20)  # avoids 0 / 0 if the squares underflow
 
 
 class Comparison(NamedTuple):
-    """Scratch space for the memories of one row."""
+    """Scratch space for comparing the memories of one row."""
 
-    slots: np.ndarray  # int64 (k,): NONE if the memory was removed
-    scores: np.ndarray  # float32 (k,)
-    features: np.ndarray  # int64: features in which the two memories of the pair differ
-    gradient: np.ndarray  # float32: gradient of the gap with respect to the weights of these features
+    slots: np.ndarray  # int64 (k,): slot of each memory, NONE if the memory was removed
+    scores: np.ndarray  # float32 (k,): score of each memory
+    features: np.ndarray  # int64 (2 * longest key,): features in which the gradient of the gap is not 0
+    gradient: np.ndarray  # float32 (2 * longest key,): gradient of the gap with respect to these features' weights
 
 
 @inner_allocating
 def new_comparison(keys, k):
-    """Return room to compare ``k`` memories."""
+    """Return scratch space for comparing ``k`` memories."""
     most = 2 * longest_key(keys)
     return Comparison(empty(k, np.int64), empty(k, np.float32), empty(most, np.int64), empty(most, np.float32))
 
@@ -54,7 +52,10 @@ def _score_memories(keys, scorer, probe, rows, row, hits, comparison):
 
 @inner
 def _find_right(comparison, rewards, row):
-    """Return the memory with the highest reward; ties go to the highest score. Return NONE if all are removed."""
+    """Return the position of the memory with the highest reward, or NONE if all memories were removed.
+
+    Among equal rewards the highest score wins.
+    """
     right = NONE
     for i in range(comparison.slots.size):
         if comparison.slots[i] == NONE:
@@ -70,7 +71,7 @@ def _find_right(comparison, rewards, row):
 
 @inner
 def _find_wrong(comparison, rewards, row, right):
-    """Return the memory with the highest score of those with a lower reward than the correct memory, or NONE."""
+    """Return the position of the memory with the highest score among rewards below the right memory's, or NONE."""
     wrong = NONE
     for i in range(comparison.slots.size):
         if comparison.slots[i] == NONE or rewards[row, i] >= rewards[row, right]:
@@ -82,11 +83,11 @@ def _find_wrong(comparison, rewards, row, right):
 
 @inner
 def _find_gradient(keys, probe, right, wrong, comparison):
-    """Write the gradient of the gap for the probe's unweighted query; return its number of entries."""
+    """Write the nonzero entries of the gap's gradient for the probe's unweighted query; return their number."""
     z, other = key_of(keys, right), key_of(keys, wrong)
     n = 0
     if keys.sparse:
-        i, j = z.a, other.a  # features are in ascending order, so one pass merges both keys
+        i, j = z.a, other.a  # merge the two keys, whose features ascend
         while i < z.b or j < other.b:
             feature = np.int64(min(_feature_at(z, i), _feature_at(other, j)))
             difference = np.float32(0.0)
@@ -106,13 +107,13 @@ def _find_gradient(keys, probe, right, wrong, comparison):
 
 @inner
 def _feature_at(x, i):
-    """Return the feature of cell ``i`` of a sparse row, or a larger number than any feature after the last cell."""
+    """Return the feature of cell ``i`` of a sparse row or, past the last cell, 2**31, which is above all features."""
     return np.int64(x.indices[i]) if i < x.b else np.int64(1 << 31)
 
 
 @inner
 def _enter(comparison, n, feature, slope):
-    """Append an entry to the gradient, unless it is 0; return the new number of entries."""
+    """Append a nonzero entry to the gradient; return the new number of entries."""
     if slope == 0.0:
         return n
     comparison.features[n] = feature
@@ -122,7 +123,7 @@ def _enter(comparison, n, feature, slope):
 
 @inner
 def _descend(parameters, scorer, comparison, n, slope):
-    """Take an AdaGrad step; ``slope`` is the derivative of the loss by the gap."""
+    """Take an AdaGrad step. ``slope`` is the derivative of the loss with respect to the gap."""
     theta, squares = scorer.theta, scorer.squares
     rate, slope = np.float32(parameters.scorer_learning_rate), np.float32(slope)
     for i in range(n):
@@ -135,9 +136,9 @@ def _descend(parameters, scorer, comparison, n, slope):
 
 @inner
 def _widen(parameters, scorer, comparison, n, shortfall):
-    """Widen the gap by ``shortfall`` by the smallest change of the weights (MIRA, the passive-aggressive step).
+    """Widen the gap by ``shortfall`` with the smallest change of the weights (MIRA, the passive-aggressive step).
 
-    The step is capped, because it would be huge for two memories that hardly differ.
+    The cap on the step matters for pairs of nearly equal keys, which would need a huge one.
     """
     total = np.float32(0.0)
     for i in range(n):
@@ -153,7 +154,7 @@ def _widen(parameters, scorer, comparison, n, shortfall):
 
 @inner
 def train_on_pair(parameters, keys, scorer, probe, feedback, row, comparison):
-    """Train the scorer on the pair of a row, if it has one."""
+    """Train the scorer on a row's pair of memories. Skip rows whose stored memories have equal rewards."""
     rows, rewards = feedback.rows, feedback.rewards
     _score_memories(keys, scorer, probe, rows, row, feedback.hits, comparison)
     right = _find_right(comparison, rewards, row)

@@ -1,8 +1,8 @@
-"""Kernels: replace the keys of memories.
+"""Kernels: replacement of keys.
 
-A memory with a new key leaves its leaf as in REMOVE (Algorithm 6) and moves down from the root as in INSERT (Algorithm
-4), in every tree, but keeps its id and slot. All keys are written first. A failure after that leaves each memory in a
-valid leaf, its old one or its new one.
+In every tree, a memory with a new key leaves its leaf as in REMOVE (Algorithm 6) and moves down from the root as in
+INSERT (Algorithm 4). It keeps its id and slot. Callers write all keys first, so a failure during the moves leaves each
+memory in its old or its new leaf, both of which are valid.
 """
 
 import numpy as np
@@ -18,9 +18,9 @@ from .topology import add_to_counts, take_member
 
 @kernel
 def overwrite_keys(view, slots, rows):
-    """Store unit-length rows as the keys of some slots; the caller has made room.
+    """Replace the keys in ``slots`` by unit-length rows. The key store must have room.
 
-    Writes the keys, the codes, and the leaves, whose copies of codes become void.
+    Writes the keys and the codes, and invalidates the packed codes of the memories' leaves.
     """
     forest = by_reference(view)
     trees, keys, codes = forest.trees, forest.keys, forest.codes
@@ -35,10 +35,10 @@ def overwrite_keys(view, slots, rows):
 
 @kernel
 def reinsert_slots(view, some, turn, slots):
-    """REMOVE and INSERT memories in ``some`` trees, and reroute after each.
+    """Move the memories in ``slots`` to the leaves of their new keys in the trees ``some``, with reroutes after each.
 
-    Advances ``turn.at``. Reads the keys; writes these trees and their routers. Returns DONE, or which array is full; it
-    can then be called again.
+    Returns DONE, or the status of a full array; the next call then resumes. Advances ``turn.at``, and writes the shape
+    and the routers of these trees.
     """
     forest = by_reference(view)
     trees, routers, keys = forest.trees, forest.routers, forest.keys

@@ -1,7 +1,7 @@
-"""Kernels: seeded random streams (SplitMix64), one 64-bit word of state each.
+"""Kernels: seeded random streams (SplitMix64). The state of a stream is a 64-bit word.
 
-Every tree draws from its own stream, so its growth does not depend on other trees or threads. Numba's
-hidden global generator is never used: it is seeded per thread and cannot be saved.
+Every tree draws from its own stream, so its growth does not depend on other trees or threads. Numba's global generator
+is unsuitable, because each thread has its own state, which cannot be saved.
 """
 
 import numpy as np
@@ -21,7 +21,7 @@ _UNIT = 2.0**-53
 
 @inner
 def mix(word):
-    """Scramble a 64-bit word (SplitMix64's finaliser, a bijection)."""
+    """Return a bijective hash of a 64-bit word (the finaliser of SplitMix64)."""
     word = (word ^ (word >> _SHIFT_30)) * _MIX_1
     word = (word ^ (word >> _SHIFT_27)) * _MIX_2
     return word ^ (word >> _SHIFT_31)
@@ -36,7 +36,7 @@ def next_word(streams, i):
 
 @inner
 def random_below(streams, i, n):
-    """Return an integer drawn uniformly from ``0 .. n - 1``, ``n < 2**32``."""
+    """Advance stream ``i`` and return a uniform random integer in ``[0, n)``, where ``n < 2**32``."""
     return np.int64(((next_word(streams, i) >> _SHIFT_32) * np.uint64(n)) >> _SHIFT_32)
 
 
@@ -48,14 +48,11 @@ def peek_below(streams, i, n):
 
 @inner
 def unit_of(word):
-    """Return a float in [0, 1) made of 64 random bits."""
+    """Convert 64 random bits to a uniform float in [0, 1)."""
     return np.float64(word >> _SHIFT_11) * _UNIT
 
 
 @kernel
 def draw_word(streams, i):
-    """Advance stream ``i`` and return 64 random bits, for callers outside of kernels.
-
-    Writes entry ``i`` of ``streams``.
-    """
+    """Advance stream ``i`` and return 64 random bits. Python calls this instead of :func:`next_word`."""
     return next_word(streams, i)

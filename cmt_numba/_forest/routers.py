@@ -1,4 +1,4 @@
-"""Kernels: training the router of an internal node, and forgetting features."""
+"""Kernels: training routers, and removing absent features from them."""
 
 from enum import IntEnum
 
@@ -13,22 +13,22 @@ from .topology import first_leaf, next_leaf
 
 
 class RouterLoss(IntEnum):
-    """The loss that routers minimise."""
+    """The loss functions of routers."""
 
     SQUARED = 0
     LOGISTIC = 1
     MIRA = 2
 
 
-_CLOSE_ENOUGH = 0.1  # a router makes no step for a smaller error
+_CLOSE_ENOUGH = 0.1  # training skips errors below this
 
 
 @inner
 def forget_absent(trees, routers, keys, t, node):
-    """Remove from a node's router the features that no memory below it has any more.
+    """Remove the features that no memory below a node has from the node's router.
 
-    So the size of sparse routers is bounded however many memories are inserted and removed. Dense routers do the
-    same, since answers must not depend on the form of keys.
+    This bounds the size of sparse routers under any number of inserts and removals. Dense routers reset the weights of
+    these features, because answers must not depend on the form of keys.
     """
     if keys.sparse:
         drop_absent_cells(trees, routers, keys, t, node)
@@ -38,9 +38,9 @@ def forget_absent(trees, routers, keys, t, node):
 
 @inner
 def _reset_absent_weights(trees, routers, keys, t, node):
-    """Set the weights of features that are 0 in all memories below the node to 0.
+    """Reset the weights of features that are 0 in all memories below the node.
 
-    The other features are marked temporarily by the sign of their accumulators, which are never negative.
+    A negative sign of an accumulator, which is otherwise non-negative, temporarily marks a feature to keep.
     """
     start, d = dense_start(routers, node), keys.n_features
     weights = routers.weights[t, start : start + d]
@@ -67,14 +67,14 @@ def _reset_absent_weights(trees, routers, keys, t, node):
 
 @inner_merged
 def train_router(parameters, routers, t, node, x, work, margin, label, importance):
-    """Train the router on a located row towards ``label`` (-1 or 1); return the new margin.
+    """Train a router on a located row with the label -1 or 1; return the new margin.
 
-    ``margin`` is the router's margin before. With the squared loss and with MIRA a step never takes the margin past the
-    label, so that a large importance or learning rate cannot overshoot.
+    ``margin`` is the margin before the step. With the squared loss and with MIRA, the step never moves the margin past
+    the label, even for a large importance or learning rate.
     """
     loss, rate = parameters.router_loss, parameters.router_learning_rate
     if loss == RouterLoss.MIRA:
-        error = 1.0 - label * margin  # negative if the margin is past the label, which is fine
+        error = 1.0 - label * margin  # negative if the margin is past the label, which needs no step
         if error < _CLOSE_ENOUGH or importance == 0.0:
             return margin
         return margin + passive_aggressive_step(routers, t, node, x, work, label, min(importance, 1.0) * error, rate)

@@ -1,4 +1,4 @@
-"""Rows of keys and queries, scaled to unit length, in the form that kernels read."""
+"""Unit-length rows of keys and queries in the form that kernels read."""
 
 from typing import Any, NamedTuple
 
@@ -8,15 +8,15 @@ import scipy.sparse
 from .._jit import empty, inner, inner_fastmath, kernel, release
 
 UNSCALED = np.float32(1.0)
-"""The scale of rows that are not codes."""
+"""The scale of a row that is not a code."""
 
 
 class Rows(NamedTuple):
-    """Unit-length rows. Row ``i`` is the span ``offsets[i] .. offsets[i + 1]``."""
+    """Unit-length rows. Row ``i`` is the cells ``offsets[i]:offsets[i + 1]`` of ``values`` and ``indices``."""
 
-    values: np.ndarray  # float32
-    indices: np.ndarray  # int32, empty if the rows are dense
-    offsets: np.ndarray  # int64 (n_rows + 1,)
+    values: np.ndarray  # float32 (n_cells,): the values of all cells
+    indices: np.ndarray  # int32 (n_cells,): their features; empty if the rows are dense
+    offsets: np.ndarray  # int64 (n_rows + 1,): the first cell of each row
     n_features: int
     sparse: bool
 
@@ -26,13 +26,13 @@ class Rows(NamedTuple):
         return self.offsets.size - 1
 
     def between(self, first: int, stop: int) -> "Rows":
-        """Return the rows ``first .. stop``, which share memory with these."""
+        """Return the rows ``first:stop`` as views of the arrays."""
         offsets = self.offsets[first : stop + 1]
         a, b = offsets[0], offsets[-1]
         return self._replace(values=self.values[a:b], indices=self.indices[a:b], offsets=offsets - a)
 
     def take(self, which: np.ndarray) -> "Rows":
-        """Return copies of some rows, selected by an array of positions or a mask."""
+        """Return copies of the rows selected by an array of positions or a mask."""
         if not self.sparse:
             values = self.values.reshape(self.n_rows, self.n_features)[which]
             offsets = np.arange(0, values.size + 1, self.n_features, dtype=np.int64)
@@ -43,28 +43,27 @@ class Rows(NamedTuple):
 
 
 def as_matrix(rows: Rows) -> Any:
-    """Return rows as a matrix: an array, or a sparse one in CSR form."""
+    """Return rows as a two-dimensional array, or as a CSR array if they are sparse."""
     if rows.sparse:
         return scipy.sparse.csr_array((rows.values, rows.indices, rows.offsets), (rows.n_rows, rows.n_features))
     return rows.values.reshape(rows.n_rows, rows.n_features)
 
 
 class Row(NamedTuple):
-    """A key or a query, called ``x`` in kernels: the cells ``a .. b`` of flat arrays, times ``scale``.
+    """A key or a query, called ``x`` in kernels: the cells ``a:b`` of flat arrays, times ``scale``.
 
-    This is a span and not a slice, which would cost a reference count for each row.
+    Bounds are cheaper than a slice of the arrays, which needs a reference count.
     """
 
-    values: np.ndarray  # float32, or int8 if only codes are stored
+    values: np.ndarray  # float32, or int8 for a code
     indices: np.ndarray  # int32, empty if the row is dense
     a: int
     b: int
-    scale: np.float32  # 1 except for codes
+    scale: np.float32  # 1 unless the row is a code
 
 
 @inner
 def row_of(rows, row):
-    """Return one of the rows."""
     return Row(rows.values, rows.indices, rows.offsets[row], rows.offsets[row + 1], UNSCALED)
 
 
@@ -78,19 +77,19 @@ def _squared_length(values):
 
 @kernel
 def normalize_rows(values, offsets, first, stop, unit):
-    """Write the rows ``first .. stop`` scaled to Euclidean length 1 (all-zero rows stay zero) into ``unit``.
+    """Write the rows ``first:stop``, scaled to Euclidean length 1, to ``unit``. Zero rows stay zero.
 
-    Returns the first row that holds a NaN or an infinity, or -1. Lengths are summed in float64, where the square of
-    no float32 overflows or vanishes.
+    Returns the first row with a NaN or an infinity, or -1. Squares are summed in float64, where the square of a float32
+    neither overflows nor underflows.
     """
     for row in range(first, stop):
-        a, b = offsets[row], offsets[row + 1]
-        total = _squared_length(values[a:b])
+        given, scaled = values[offsets[row] : offsets[row + 1]], unit[offsets[row] : offsets[row + 1]]
+        total = _squared_length(given)
         if not np.isfinite(total):
             return row
         scale = 1.0 / np.sqrt(total) if total > 0.0 else 1.0
-        for i in range(a, b):
-            unit[i] = values[i] * scale
+        for i in range(given.size):  # loops over slices that start at 0 can be vectorised
+            scaled[i] = given[i] * scale
     return -1
 
 
@@ -100,9 +99,10 @@ INVALID_CELLS, UNSORTED_CELLS, SORTED_CELLS = range(3)
 
 @kernel
 def check_cells(indices, offsets, width):
-    """Return whether CSR rows are valid and whether the indices of each row ascend.
+    """Return the form of CSR rows: INVALID_CELLS, UNSORTED_CELLS or SORTED_CELLS.
 
-    Unsorted rows may have an index twice. ``offsets`` must not be empty.
+    Sorted rows have strictly ascending indices; unsorted rows may contain an index twice. ``offsets`` must not be
+    empty.
     """
     end, form = np.int64(0), SORTED_CELLS
     if offsets[0] != 0 or offsets[offsets.size - 1] != indices.size:
@@ -125,12 +125,12 @@ def check_cells(indices, offsets, width):
 
 @kernel
 def sort_cells(values, indices, offsets):
-    """Sort the cells of each row by index, in place; return False if an index occurs twice in a row."""
+    """Sort the cells of each row by index in place; return whether all indices within a row are distinct."""
     for row in range(offsets.size - 1):
         first, n, gap = np.int64(offsets[row]), np.int64(offsets[row + 1] - offsets[row]), np.int64(1)
         while gap < n // 3:
             gap = 3 * gap + 1
-        while gap > 0:  # Shell's sort needs no memory
+        while gap > 0:  # Shellsort, which needs no scratch space
             for i in range(first + gap, first + n):
                 index, value, j = indices[i], values[i], np.int64(i)
                 while j >= first + gap and indices[j - gap] > index:
@@ -146,16 +146,16 @@ def sort_cells(values, indices, offsets):
 
 @kernel
 def measure_rows(values, offsets, lengths):
-    """Write the Euclidean length of each row, and 1 for rows of zeros, to ``lengths``."""
+    """Write the Euclidean length of each row to ``lengths``, or 1 for a zero row."""
     for row in range(lengths.size):
         total = _squared_length(values[offsets[row] : offsets[row + 1]])
         lengths[row] = np.sqrt(total) if total > 0.0 else 1.0
 
 
 def rescaled(rows: Rows) -> Rows:
-    """Return rows scaled to unit length again, which can change the last bit of a value.
+    """Return rows scaled to unit length a second time, which can change the last bit of a value.
 
-    Results for a seed depend on it: estimators of earlier versions scaled rows, and then the forest did so again.
+    Earlier versions scaled rows in the estimator and again in the forest. Repeating this keeps the results for a seed.
     """
     unit = np.empty_like(rows.values)
     normalize_rows(rows.values, rows.offsets, 0, rows.n_rows, unit)
@@ -164,7 +164,7 @@ def rescaled(rows: Rows) -> Rows:
 
 @inner
 def longest_row(rows, first, stop):
-    """Return the largest number of cells of the rows ``first .. stop``."""
+    """Return the maximum number of cells of the rows ``first:stop``."""
     longest = 0
     for row in range(first, stop):
         longest = max(longest, rows.offsets[row + 1] - rows.offsets[row])
@@ -173,7 +173,7 @@ def longest_row(rows, first, stop):
 
 @inner
 def _largest(values, n):
-    """Return the ``n``-th largest value, and reorder the values (Hoare's FIND)."""
+    """Return the ``n``-th largest value after reordering the values (Hoare's quickselect)."""
     low, high, wanted = 0, values.size - 1, n - 1
     while low < high:
         pivot, i, j = values[(low + high) // 2], low, high
@@ -199,9 +199,9 @@ def _largest(values, n):
 
 @kernel
 def keep_heaviest(rows, n, values, indices, offsets):
-    """Copy the ``n`` heaviest cells of each sparse row in their order; return the total number of cells.
+    """Copy the ``n`` cells of each sparse row with the largest absolute values; return the number of copied cells.
 
-    Writes ``values``, ``indices`` and ``offsets``, which must have room.
+    Writes ``values``, ``indices`` and ``offsets``, which must have room. Cells keep their order.
     """
     end = 0
     weights = empty(longest_row(rows, 0, rows.offsets.size - 1), np.float32)
@@ -226,8 +226,8 @@ def keep_heaviest(rows, n, values, indices, offsets):
 
 @inner_fastmath
 def dot(x, a, y, c, n):
-    """Return the dot product of ``n`` cells of ``x`` from ``a`` and of ``y`` from ``c``."""
-    left, right = x[a : a + n], y[c : c + n]  # indexed from 0, which the compiler can vectorise
+    """Return the dot product of ``x[a : a + n]`` and ``y[c : c + n]``."""
+    left, right = x[a : a + n], y[c : c + n]  # loops over slices that start at 0 can be vectorised
     total = np.float32(0.0)
     for i in range(n):
         total += np.float32(left[i]) * np.float32(right[i])

@@ -1,7 +1,7 @@
-"""Kernels: the global scorer f(x, z), linear over the normalised elementwise product of query and key.
+"""Kernels: the global scorer f(x, z), which compares a query with a key.
 
-f starts as the cosine similarity. It weights the product of each feature by 1 plus a learned weight theta. A query is
-prepared as a :class:`Probe`, because it is compared with many keys.
+f is the dot product of query and key with each feature's product weighted by ``1 + theta``, where ``theta`` is learned.
+It starts as the cosine similarity. A query is prepared as a :class:`Probe` once, and then compared with many keys.
 """
 
 from enum import IntEnum
@@ -19,7 +19,7 @@ from .state import NONE
 
 
 class ScorerLoss(IntEnum):
-    """The loss that the scorer minimises."""
+    """The loss functions of the scorer."""
 
     RANKING = 0
     MIRA = 1
@@ -27,28 +27,32 @@ class ScorerLoss(IntEnum):
     CONTRAST = 3
 
 
-_WIDEST_DIRECT = 1 << 18  # features; this many float32 values fit into the second-level cache
+_WIDEST_DIRECT = 1 << 18  # maximum number of features of a direct probe, whose float32 values fit the L2 cache
 
 
 PROBE_CELL = np.dtype([("feature", np.int32)])
 
 
 class Probe(NamedTuple):
-    """A query's values by feature, prepared for many dot products with stored keys.
+    """A query prepared for many dot products with stored keys.
 
-    Direct: ``values`` has one entry a feature. Hashed, for sparse keys too wide for that: ``features`` and ``values``
-    are an open-addressing table of the query's features, which stays small however wide the keys are.
+    The ``values`` of a *direct* probe have one entry for each feature. A *hashed* probe is for very wide sparse keys:
+    ``features`` and ``values`` are an open-addressing table of the query's features. Its size does not depend on the
+    width of the keys.
     """
 
-    values: np.ndarray  # float32
-    features: np.ndarray  # PROBE_CELL, NONE where empty; no entries if the probe is direct
-    aimed: np.ndarray  # int64 (3,): the span of the current row, and the binary logarithm of the size of its table
+    values: np.ndarray  # float32 (n_features,) or (table size,): the value of each feature or cell
+    features: np.ndarray  # PROBE_CELL (table size,): the feature of each cell or NONE; empty for a direct probe
+    aimed: np.ndarray  # int64 (3,): first and last bound of the current row's cells, log2 of its table size
     length: np.ndarray  # float32 (1,): the Euclidean length of the values
 
 
 @inner
 def _table_bits(n_cells):
-    """Return the size of a table that is at most a quarter full, so that most probes end at the first cell."""
+    """Return log2 of the size of a table for ``n_cells`` features.
+
+    The table is at most a quarter full, so most lookups read a single cell.
+    """
     bits = 4
     while (1 << bits) < 4 * n_cells:
         bits += 1
@@ -56,19 +60,19 @@ def _table_bits(n_cells):
 
 
 def room_for_probe(rows: Rows) -> np.ndarray:
-    """Return an array of zeros for ``Query.room``, for single rows, or an empty array.
+    """Return zeros for ``Query.room`` to search for single rows, or an empty array for dense or very wide rows.
 
-    Clearing an entry for each feature takes longer than searching for a row with few features. Searches restore the
-    zeros, so one array serves many searches in turn.
+    A search leaves only zeros behind, so searches can share the array one after another. This saves the time to clear
+    an entry for each feature, which exceeds the time of a search for a row with few features.
     """
     return np.zeros((1, rows.n_features), np.float32) if rows.sparse and rows.n_features <= _WIDEST_DIRECT else NO_ROOM
 
 
 @inner_allocating
 def new_probes(rows, first, stop, n, room):
-    """Return ``n`` probes for the rows ``first .. stop``; all arrays have a further first axis.
+    """Return ``n`` probes for the rows ``first:stop``, in arrays with an additional first axis.
 
-    Direct probes take zeros for their values from ``room``, if that has as many rows.
+    Direct probes use ``room`` for their values if it has ``n`` rows.
     """
     d = rows.n_features
     aimed, length = zeros((n, 3), np.int64), zeros((n, 1), np.float32)
@@ -81,13 +85,12 @@ def new_probes(rows, first, stop, n, room):
 
 @inner
 def probe_at(probes, i):
-    """Return one of several probes."""
     return Probe(probes.values[i], probes.features[i], probes.aimed[i], probes.length[i])
 
 
 @inner_allocating
 def new_probe(rows, first, stop):
-    """Return a probe for the rows ``first .. stop``."""
+    """Return a probe for the rows ``first:stop``."""
     no_room = empty((0, 0), np.float32)
     probes = new_probes(rows, first, stop, 1, no_room)
     release(no_room)
@@ -96,13 +99,13 @@ def new_probe(rows, first, stop):
 
 @inner_allocating
 def new_dense_probe(d):
-    """Return a probe for rows that are dense."""
+    """Return a probe for dense rows of ``d`` features."""
     return Probe(empty(d, np.float32), empty(0, PROBE_CELL), empty(3, np.int64), empty(1, np.float32))
 
 
 @inner
 def clear_probe(probe, indices):
-    """Reset the values of a direct probe of a sparse row to zero."""
+    """Reset the values of a direct probe to 0 if it was prepared for a sparse row."""
     if probe.features.size == 0 and indices.size > 0:
         for i in range(probe.aimed[0], probe.aimed[1]):
             probe.values[indices[i]] = 0.0
@@ -110,7 +113,7 @@ def clear_probe(probe, indices):
 
 @inner
 def aim_probe(probe, x):
-    """Prepare ``probe`` for one of its rows."""
+    """Prepare ``probe`` for row ``x``."""
     hashed, sparse = probe.features.size > 0, x.indices.size > 0
     if hashed:
         probe.aimed[2] = _table_bits(x.b - x.a)
@@ -136,7 +139,7 @@ def aim_probe(probe, x):
 
 @inner
 def aim_weighted_probe(probe, x, scorer):
-    """Prepare ``probe`` for a row like :func:`aim_probe`, with features weighted by 1 plus theta."""
+    """Prepare ``probe`` for row ``x`` with each feature weighted by ``1 + theta``."""
     aim_probe(probe, x)
     theta = scorer.theta
     if theta.size == 0:
@@ -153,7 +156,7 @@ def aim_weighted_probe(probe, x, scorer):
 
 @inner
 def _cell_for(probe, feature):
-    """Return the cell of a feature in a hashed probe or, complemented, the empty cell where it would go."""
+    """Return a feature's cell in a hashed probe or, if it is missing, the complement of the empty cell for it."""
     return find_feature(probe.features, np.int64(0), probe.aimed[2], feature)
 
 
@@ -168,7 +171,7 @@ def value_of(probe, feature):
 
 @inner_fastmath
 def gathered_dot(by_feature, indices, values):
-    """Return the dot product of a row indexed by feature and a sparse row."""
+    """Return the dot product of values indexed by feature and a sparse row."""
     total = np.float32(0.0)
     for i in range(indices.size):
         total += by_feature[indices[i]] * values[i]
@@ -177,7 +180,7 @@ def gathered_dot(by_feature, indices, values):
 
 @inner
 def probed_dot(probe, x):
-    """Return the dot product of the probe's row with row ``x``."""
+    """Return the dot product of the probe with row ``x``."""
     if x.indices.size == 0:
         return x.scale * dot(probe.values, np.int64(0), x.values, x.a, x.b - x.a)
     if probe.features.size == 0:
@@ -190,7 +193,7 @@ def probed_dot(probe, x):
 
 @inner
 def score(keys, probe, slot):
-    """Return f(x, z) of the probe's query and the memory in ``slot``."""
+    """Return the score f(x, z) of the memory in ``slot`` for a weighted probe."""
     z = key_of(keys, slot)
     if not keys.sparse:
         return z.scale * dot(probe.values, np.int64(0), z.values, z.a, z.b - z.a)
@@ -204,7 +207,10 @@ def score(keys, probe, slot):
 
 @inner
 def train_scorer(parameters, keys, scorer, probe, slot, reward):
-    """Train f towards the reward of one memory for the probe's unweighted query: squared loss, AdaGrad."""
+    """Take an AdaGrad step on the squared difference between a memory's score and its reward.
+
+    ``probe`` is the unweighted query.
+    """
     z, theta, squares = key_of(keys, slot), scorer.theta, scorer.squares
     sparse, rate = keys.sparse, np.float32(parameters.scorer_learning_rate)
     value = np.float32(0.0)

@@ -1,8 +1,8 @@
 """Kernels: QUERY without exploration (Algorithm 2), generalised to several leaves of several trees.
 
-A single search would spend most of its time waiting for memory, since each node must be read to find the next one. So
-several rows are searched in turns, each in its own *lane*. A lane takes one short step, prefetches what its next step
-reads, and yields to the other lanes.
+A search follows links from node to node and mostly waits for memory. The kernel therefore interleaves the searches of
+several rows, each in its own *lane*. A lane takes one short step, prefetches the data of its next step, and yields to
+the next lane.
 """
 
 from typing import NamedTuple
@@ -27,27 +27,27 @@ from .rows import row_of
 from .scorer import Probe, aim_weighted_probe, clear_probe, new_probes, probe_at
 
 _MOST_LANES = 8
-_CELLS_OF_PROBES = 1 << 17  # float32 of all lanes' probes that fit the second-level cache with other data
+_CELLS_OF_PROBES = 1 << 17  # float32 values of all lanes' probes that fit the L2 cache along with other data
 
 # The next step of a lane.
-_BEGIN = 0  # with a row
-_CHOOSE = 1  # choose where to continue
-_ASK = 2  # read the node, which has the position of the weights for a sparse row
-_ROUTE = 3
-_MEET = 4
-_WEIGH = 5
-_SCORE = 6
-_REST = 7  # there are no more rows
+_BEGIN = 0  # begin a new row
+_CHOOSE = 1  # begin the path to the next leaf, or write the answer
+_ASK = 2  # read the current node to find and prefetch the weights of its sparse router
+_ROUTE = 3  # route the row at the current node
+_MEET = 4  # list the memories of the leaf
+_WEIGH = 5  # bound their scores
+_SCORE = 6  # score the rest
+_REST = 7  # no rows are left
 
 
 class SearchLanes(NamedTuple):
-    """Searches that take turns."""
+    """Interleaved searches."""
 
     frontiers: Frontier
     probes: Probe
     bests: Best
-    row: np.ndarray  # int64 (lanes,)
-    step: np.ndarray  # int64 (lanes,)
+    row: np.ndarray  # int64 (lanes,): the row of each lane
+    step: np.ndarray  # int64 (lanes,): the next step of each lane
 
 
 @inner_allocating
@@ -66,7 +66,7 @@ def _new_lanes(trees, query, k):
 
 @inner
 def _begin_row(scorer, lanes, lane, rows, row):
-    """Begin a row in a lane."""
+    """Assign a row to a lane."""
     lanes.row[lane] = row
     aim_weighted_probe(probe_at(lanes.probes, lane), row_of(rows, row), scorer)
     best_at(lanes.bests, lane).n_found[0] = 0
@@ -76,7 +76,7 @@ def _begin_row(scorer, lanes, lane, rows, row):
 
 @inner
 def _look_ahead(trees, routers, lanes, lane, frontier, x):
-    """Choose the next step of a lane at its current place, and prefetch what it reads."""
+    """Choose the next step of a lane for its current place, and prefetch the data of this step."""
     prefetch_here(trees, frontier)
     if frontier.here[0]["place"] < 0:
         lanes.step[lane] = _MEET
@@ -89,7 +89,7 @@ def _look_ahead(trees, routers, lanes, lane, frontier, x):
 
 @inner
 def _take_step(trees, routers, keys, codes, lanes, lane, query, restriction, ids, scores):
-    """Take the next step of a lane with its row."""
+    """Take the next step of a lane."""
     frontier, best, probe = frontier_at(lanes.frontiers, lane), best_at(lanes.bests, lane), probe_at(lanes.probes, lane)
     here, step, x = frontier.here[0], lanes.step[lane], row_of(query.rows, lanes.row[lane])
     arrived = False
@@ -122,7 +122,7 @@ def _take_step(trees, routers, keys, codes, lanes, lane, query, restriction, ids
 
 @inner
 def _next_row(query, row):
-    """Return the first row from ``row`` on that does not explore."""
+    """Return the first row at or after ``row`` that does not explore."""
     while row < query.stop and explores(query, row):
         row += 1
     return row
@@ -151,12 +151,12 @@ def _answer_rows(view, lanes, query, restriction, ids, scores):
 
 @kernel
 def query_rows(view, query, restriction, ids, scores):
-    """Answer those of the rows ``first .. stop`` that do not explore (QUERY).
+    """Answer the rows in ``first:stop`` that do not explore (QUERY).
 
-    With a ``restriction`` a search goes beyond ``n_leaves`` until it has found ``k`` memories. Answers do not depend on
-    the division of rows among calls.
+    A filtered search continues beyond ``n_leaves`` until it has found ``k`` memories. Answers do not depend on the
+    division of rows among calls.
 
-    Writes the same rows of ``ids`` and ``scores``, int64 and float32 (n, k).
+    Writes the same rows of ``ids`` and ``scores``, int64 and float32 of shape (n, k).
     """
     forest = by_reference(view)
     lanes = _new_lanes(forest.trees, query, ids.shape[1])

@@ -1,11 +1,11 @@
-"""Kernels: storage of the weights of sparse routers.
+"""Kernels: the weights of sparse linear models.
 
-Each router has its own open-addressing table of the features that it has met, so sparse routers take no memory for
-other features. Tables grow by doubling within one array for each tree. Freed tables are listed by size and reused; when
-the array is full, ``allocation.py`` makes all tables contiguous.
+Each model has an open-addressing table of the features that it has been trained on. A growing table moves to a larger
+block of the tree's array, and freed blocks are listed by size and reused. When the array is full, ``allocation.py``
+copies all tables to contiguous blocks of a larger array.
 
-The size of a table is a power of two, stored as its exponent, at least ``SMALLEST_TABLE_BITS``. So tables start at
-multiples of the smallest size, and their starts in these units fit 32 bits.
+The size of a table is a power of two, stored as its exponent, which is at least ``SMALLEST_TABLE_BITS``. Tables start
+at multiples of the smallest size. Stored in this unit, starts fit 32 bits.
 """
 
 import numpy as np
@@ -19,7 +19,7 @@ from .topology import first_leaf, next_leaf
 
 @inner
 def table_bits(n_features):
-    """Return the size of a table for ``n_features`` features: at most three quarters full."""
+    """Return log2 of the size of a table that ``n_features`` features fill to at most three quarters."""
     bits = SMALLEST_TABLE_BITS
     while 3 * (1 << bits) < 4 * n_features:
         bits += 1
@@ -28,7 +28,7 @@ def table_bits(n_features):
 
 @inner
 def request_cells(models, t, wanted):
-    """Return DONE if ``wanted`` cells are free. Otherwise record the number and return TABLES_FULL."""
+    """Return DONE if ``wanted`` cells are free. Otherwise write ``wanted`` to the counters and return TABLES_FULL."""
     if models.counters[t, TABLES_END] + wanted <= models.table.shape[1]:
         return DONE
     models.counters[t, CELLS_WANTED] = wanted
@@ -37,13 +37,13 @@ def request_cells(models, t, wanted):
 
 @inner
 def table_start(models, t, node):
-    """Return the first cell of the node's table."""
+    """Return the first cell of a node's table."""
     return np.int64(models.nodes[t, node]["table_start"]) << SMALLEST_TABLE_BITS
 
 
 @inner
 def release_table(models, t, node):
-    """Add the node's table, if it has one, to the list of free tables of its size."""
+    """Add a node's table, if any, to the free list of its size."""
     record = models.nodes[t, node]
     bits = np.int64(record["table_bits"])
     if bits > 0:
@@ -57,7 +57,7 @@ def release_table(models, t, node):
 
 @inner
 def _take_table(models, t, bits):
-    """Return the start of an empty table, or NONE if there is no room for one."""
+    """Allocate an empty table of ``2 ** bits`` cells; return its start, or NONE if there is no room."""
     table = models.table
     start = models.counters[t, FREE_TABLES + bits]
     if start != NONE:
@@ -74,7 +74,7 @@ def _take_table(models, t, bits):
 
 @inner
 def _empty_cells(table, t, start, bits):
-    """Empty cells. Their weights are 0, so sums over all cells need no check for empty ones."""
+    """Empty the cells of a table. Their weights become 0, so sums over all cells need no check for empty cells."""
     for cell in range(start, start + (1 << bits)):
         table[t, cell]["feature"] = NONE
         table[t, cell]["weight"] = 0.0
@@ -82,14 +82,14 @@ def _empty_cells(table, t, start, bits):
 
 @inner
 def find_cell(models, t, node, feature):
-    """Return the cell of a feature in a node's table or, complemented, the empty cell where it would go."""
+    """Return a feature's cell in a node's table or, if it is missing, the complement of the empty cell for it."""
     bits = np.int64(models.nodes[t, node]["table_bits"])
     return find_feature(models.table[t], table_start(models, t, node), bits, np.int64(feature))
 
 
 @inner_called
 def _enlarge_table(models, t, node, bits):
-    """Move the node's router into a larger table. Returns DONE, or TABLES_FULL with nothing changed."""
+    """Move a node's weights to a larger table; return DONE, or TABLES_FULL without changing anything."""
     models = by_reference(models)
     record, table = models.nodes[t, node], models.table
     start = _take_table(models, t, bits)
@@ -118,9 +118,9 @@ def _copy_cell(table, t, source, target):
 
 @inner
 def locate_or_insert_cells(models, t, node, x, cells):
-    """Write the cell of each feature of the row, and give new features a weight of 0.
+    """Write the table cell of each feature of a row to ``cells``, after inserting new features with a weight of 0.
 
-    Returns DONE, or TABLES_FULL, with nothing changed, if the router's table must grow and there is no room.
+    Returns DONE, or TABLES_FULL without changing anything if the table must grow and there is no room.
     """
     record, table = models.nodes[t, node], models.table
     n_missing = x.b - x.a
@@ -149,7 +149,7 @@ def locate_or_insert_cells(models, t, node, x, cells):
 
 @inner
 def reset_cells(models, t, node):
-    """Empty the node's table, keeping its size."""
+    """Empty a node's table without changing its size."""
     _empty_cells(models.table, t, table_start(models, t, node), np.int64(models.nodes[t, node]["table_bits"]))
     models.nodes[t, node]["table_used"] = 0
 
@@ -164,9 +164,9 @@ def _count_heavy_cells(table, t, start, size, lightest):
 
 @inner
 def copy_heavy_cells(target, source, t, node, share):
-    """Copy a node's table from ``source`` to ``target``, which has none, without weights below a share of the largest.
+    """Copy the large weights of a node's table from ``source`` to a new table in ``target``, which must have room.
 
-    There must be room.
+    A weight is large if its absolute value is at least ``share`` times the table's maximum.
     """
     record, old = target.nodes[t, node], source.table
     start, size = table_start(source, t, node), 1 << np.int64(source.nodes[t, node]["table_bits"])
@@ -188,9 +188,9 @@ def copy_heavy_cells(target, source, t, node, share):
 
 @inner
 def drop_absent_cells(trees, models, keys, t, node):
-    """Remove the features that no memory below the node has from its table.
+    """Remove the features that no memory below a node has from the node's table.
 
-    Features to keep are marked temporarily by the sign of their accumulators, which are never negative.
+    A negative sign of an accumulator, which is otherwise non-negative, temporarily marks a feature to keep.
     """
     record, table = trees.nodes[t, node], models.table
     if record["table_bits"] == 0:
@@ -216,7 +216,7 @@ def drop_absent_cells(trees, models, keys, t, node):
 
 @inner
 def _erase_cell(models, t, node, gap):
-    """Empty a cell of the node's table, and move later entries of its run up so that searches still find them."""
+    """Delete the entry in cell ``gap`` of a node's table, and move later entries up if searches would miss them."""
     table, start = models.table, table_start(models, t, node)
     bits = np.int64(models.nodes[t, node]["table_bits"])
     mask = (1 << bits) - 1

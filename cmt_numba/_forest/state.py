@@ -1,11 +1,11 @@
-"""The whole state of a forest as arrays, and their meaning.
+"""The state of a forest as named tuples of arrays.
 
-Every array has one owner and one meaning; together they are a :class:`State`. Kernels receive the arrays that they use
-as a few named tuples: :class:`Trees`, :class:`LinearModels`, :class:`KeyStore`, :class:`CodeStore`. Arrays of trees
-have the tree as their first axis, so several trees can grow at the same time without sharing memory.
+Every array has one owner and one meaning. A :class:`State` contains all arrays of a forest. Kernels receive them as a
+few named tuples: :class:`Trees`, :class:`LinearModels`, :class:`KeyStore` and :class:`CodeStore`. Arrays of trees have
+the tree as their first axis, so threads can grow different trees at the same time.
 
-A *slot* is a memory's row in the key store: slots are always ``0 .. n_memories - 1``, because a removal moves the
-last memory into the gap. A *place* is an internal node (``place >= 0``) or a leaf (``place < 0``, leaf ``~place``).
+A *slot* is a memory's row in the key store. Slots are contiguous from 0, because a removal moves the last memory into
+the gap. A *place* is an internal node (``place >= 0``) or a leaf (``place < 0``, with the number ``~place``).
 """
 
 from typing import Annotated, Any, NamedTuple
@@ -15,51 +15,51 @@ import numpy as np
 from .._jit import Known, held, inner_exported, known
 from .structures import kind_of
 
-# Typed, because Numba would compile a function for every Python integer that it is called with.
+# NumPy integers, because Numba compiles a function again for every Python integer literal that it is called with.
 NONE = np.int64(-1)
-"""No node, no leaf, no memory: the end of every list."""
+"""No node, leaf or memory. Also terminates lists."""
 
 LEFT = np.int64(0)
 RIGHT = np.int64(1)
 
 ONLY_TREE = np.int64(0)
-"""The tree of a head, whose labels are stored like the nodes of a forest of one tree."""
+"""The tree number of a head, which stores labels like the nodes of a forest with one tree."""
 
 MOST_FEATURES = 2**31 - 1
-"""Feature indices are int32."""
+"""Maximum number of features. Feature indices are int32."""
 
 MOST_MEMORIES = 2**31 - 1
-"""Slots are int32."""
+"""Maximum number of memories. Slots are int32."""
 
 # Columns of ``State.counters``, which has a row for each tree.
 ROOT = 0  # place of the root
-COUNT = 1  # memories in the tree: exactly the slots 0 .. COUNT - 1
-NODES_END = 2  # internal nodes ever used: rows below it are live or on the free list
-FREE_NODE = 3  # head of the list of freed nodes, linked through their parents
-LEAVES_END = 4
-FREE_LEAF = 5  # head of the list of freed leaves, linked through their parents
-TABLES_END = 6  # router storage ever used, in cells
-CELLS_WANTED = 7  # with TABLES_FULL: router storage, in cells, that must be free to continue
-REROUTES_LEFT = 8  # the current step, see ``insert_remove.py``
-MOVING_SLOT = 9
-MOVING_PLACE = 10
-MOVED_FROM = 11
-FREE_TABLES = 14  # and the columns after it: heads of the lists of freed router tables of 1, 2, 4, ... cells
+COUNT = 1  # number of memories in the tree, whose slots are 0:COUNT
+NODES_END = 2  # number of node rows ever used; each of them is live or on the free list
+FREE_NODE = 3  # head of the free list of nodes, linked by the field ``parent``
+LEAVES_END = 4  # number of leaf rows ever used
+FREE_LEAF = 5  # head of the free list of leaves, linked by the field ``parent``
+TABLES_END = 6  # number of table cells ever used
+CELLS_WANTED = 7  # after TABLES_FULL: the number of free cells that the kernel needs to continue
+REROUTES_LEFT = 8  # number of pending reroutes
+MOVING_SLOT = 9  # slot of the memory that is being moved, or NONE
+MOVING_PLACE = 10  # place that the memory has reached
+MOVED_FROM = 11  # former leaf of the memory, NONE for a new one
+FREE_TABLES = 14  # FREE_TABLES + b: head of the free list of tables of 2**b cells
 N_TABLE_SIZES = 32
 N_COUNTERS = FREE_TABLES + N_TABLE_SIZES
 
 UNUSED_COUNTERS = {12: 0, 13: -1}
-"""Columns of the counters that former versions used, with their values in files."""
+"""Columns that earlier versions used, with the values that files contain for them."""
 
 # Entries of ``KeyArrays.totals``.
 N_MEMORIES = 0
 NEXT_ID = 1
-VALUES_END = 2  # cells of ``KeyArrays.values`` ever used (sparse keys)
-VALUES_LIVE = 3  # cells of ``KeyArrays.values`` that belong to a memory (sparse keys)
-LONGEST = 4  # largest number of cells of any key so far
+VALUES_END = 2  # sparse keys: number of cells of ``KeyArrays.values`` ever used
+VALUES_LIVE = 3  # sparse keys: number of cells of ``KeyArrays.values`` that belong to a memory
+LONGEST = 4  # maximum number of cells of the keys stored so far
 N_TOTALS = 5
 
-# The status of a kernel. Except for DONE, it names the array that must grow.
+# The status of a kernel: DONE, or the array that must grow.
 DONE = 0
 NODES_FULL = 1
 LEAVES_FULL = 2
@@ -69,7 +69,7 @@ SMALLEST_TABLE_BITS = 4
 
 
 class Parameters(NamedTuple):
-    """The fixed parameters of a forest, passed to kernels by value."""
+    """The fixed parameters of a forest."""
 
     n_trees: int
     n_features: int
@@ -86,70 +86,69 @@ class Parameters(NamedTuple):
 
 
 class KeyArrays(NamedTuple):
-    """The key store: unit-length float32 keys by slot, and the map from ids to slots.
-
-    ``values`` is empty if only codes are stored.
+    """The key store: unit-length float32 keys by slot, and the hash table from ids to slots.
 
     A dense key is ``values[slot * n_features : (slot + 1) * n_features]``; ``indices`` and ``spans`` are empty.
-    A sparse key is the cells ``spans[slot, 0] .. spans[slot, 1]`` of ``values`` and ``indices``.
+    A sparse key is the cells ``spans[slot, 0] : spans[slot, 1]`` of ``values`` and ``indices``. If only codes are
+    stored, ``values`` is empty.
     """
 
     values: Annotated[np.ndarray, kind_of(np.float32, "cells")]
     indices: Annotated[np.ndarray, kind_of(np.int32, "cells of sparse keys")]
     spans: Annotated[np.ndarray, kind_of(np.int64, "sparse keys", 2)]
     ids: Annotated[np.ndarray, kind_of(np.int64, "keys")]
-    # open addressing by id, NONE where empty
+    # open-addressing table: the slot in each cell, NONE where empty
     slot_table: Annotated[np.ndarray, kind_of(np.int32, "cells of the slot table")]
     totals: Annotated[np.ndarray, kind_of(np.int64, N_TOTALS)]
 
 
 NODE = np.dtype(
     [
-        ("child", np.int32, (2,)),  # places
-        ("below", np.int32, (2,)),  # memories below each child
+        ("child", np.int32, (2,)),  # places of the left and the right child
+        ("below", np.int32, (2,)),  # number of memories below each child
         ("parent", np.int32),
-        ("generation", np.int32),  # how often the row has been freed
-        ("examples", np.int64),  # memories that INSERT has trained the router on
-        ("mistakes", np.int64),  # of these, routed against their label after training
-        ("bias", np.float32),  # of the router
-        ("bias_square", np.float32),
-        ("departed", np.int32),  # memories removed below the node since its router last forgot features
-        ("table_start", np.int32),  # a sparse router's table, see ``sparse_weights.py``
-        ("table_bits", np.int32),  # 0 without a table, as in all unused rows
-        ("table_used", np.int32),
+        ("generation", np.int32),  # number of times that the row was freed
+        ("examples", np.int64),  # number of memories that INSERT trained the router on
+        ("mistakes", np.int64),  # number of these that the trained router sent against their label
+        ("bias", np.float32),  # bias of the router
+        ("bias_square", np.float32),  # AdaGrad accumulator of the bias
+        ("departed", np.int32),  # number of memories removed below the node since its router last forgot features
+        ("table_start", np.int32),  # start of a sparse router's table, see ``sparse_weights.py``
+        ("table_bits", np.int32),  # log2 of the table's size; 0 without a table, as in all unused rows
+        ("table_used", np.int32),  # number of features in the table
     ],
     align=True,
 )
-"""An internal node: 64 bytes, a single cache line for everything but the router's weights."""
+"""An internal node except for its router's weights. A record has 64 bytes, the size of a cache line."""
 
 LEAF = np.dtype([("size", np.int32), ("parent", np.int32), ("packed", np.int32)])
-"""A leaf without its members. ``packed`` is the start of its codes in ``State.packed``, or NONE."""
+"""A leaf without its members. ``packed`` is the position of its codes in ``State.packed``, or NONE."""
 
 WEIGHT_CELL = np.dtype([("feature", np.int32), ("weight", np.float32), ("square", np.float32)])
-"""A sparse router's weight for one feature and its AdaGrad accumulator, in one cache line."""
+"""A cell of a sparse router's table: a feature, its weight, and the weight's AdaGrad accumulator."""
 
 
 class Routers(NamedTuple):
-    """Weights of the routers and their AdaGrad accumulators, the sums of squared gradients.
+    """The weights of the routers and their AdaGrad accumulators, which are sums of squared gradients.
 
-    Dense: the weights of node ``v`` are ``n_features`` cells of ``weights`` from ``v * 2 * n_features``, and the
-    accumulators the cells after these. Sparse: an open-addressing table of ``2 ** table_bits`` cells of ``table``,
-    which holds only features that the node has seen.
+    The weights of a dense router ``v`` are ``n_features`` entries of ``weights`` from ``v * 2 * n_features`` on, and
+    its accumulators are the next ``n_features`` entries. A sparse router has an open-addressing table of
+    ``2 ** table_bits`` cells of ``table``, which contains only features that the router was trained on.
     """
 
-    weights: Annotated[np.ndarray, kind_of(np.float32, "trees", "cells of dense models")]  # dense only
-    table: Annotated[np.ndarray, kind_of(WEIGHT_CELL, "trees", "cells of sparse models")]  # sparse only
+    weights: Annotated[np.ndarray, kind_of(np.float32, "trees", "cells of dense models")]  # empty if sparse
+    table: Annotated[np.ndarray, kind_of(WEIGHT_CELL, "trees", "cells of sparse models")]  # empty if dense
 
 
 class Scorer(NamedTuple):
-    """The global scorer's weights; both arrays are empty until the first reward."""
+    """The weights of the global scorer and their AdaGrad accumulators, which are empty before the first reward."""
 
     theta: Annotated[np.ndarray, kind_of(np.float32, "weights of the scorer")]
     squares: Annotated[np.ndarray, kind_of(np.float32, "weights of the scorer")]
 
 
 CODE_MARKS = np.dtype([("scale", np.float32), ("error", np.float32)])
-"""The scale of a code, and its distance from the key; see ``quantization.py``."""
+"""The scale and the error of a code; see ``quantization.py``."""
 
 
 _NO_MARKS = np.empty(0, CODE_MARKS)
@@ -163,9 +162,9 @@ class Codes(NamedTuple):
 
 
 class Packed(NamedTuple):
-    """Copies of the codes in the order of each tree's leaves, for leaves that have not changed since packing.
+    """Copies of the codes in the leaf order of each tree except the first, for leaves unchanged since compaction.
 
-    The first tree needs none: memories are stored in its order, see ``compaction.py``.
+    Compaction stores the codes themselves in the leaf order of the first tree; see ``compaction.py``.
     """
 
     values: Annotated[np.ndarray, kind_of(np.int8, "further trees", "cells of packed codes")]
@@ -177,31 +176,31 @@ class Trees(NamedTuple):
 
     nodes: np.ndarray  # NODE (trees, nodes): links and counts; :class:`LinearModels` owns the other fields
     leaves: np.ndarray  # LEAF (trees, leaves)
-    members: np.ndarray  # int32 (trees, leaves, width)
-    leaf_of: np.ndarray  # int32 (trees, capacity)
+    members: np.ndarray  # int32 (trees, leaves, width): the slots in each leaf
+    leaf_of: np.ndarray  # int32 (trees, capacity): the leaf of each slot
     counters: np.ndarray  # int64 (trees, N_COUNTERS)
     streams: np.ndarray  # uint64 (trees + 1,)
-    sure_margin: float  # the margin from which a router counts as sure
+    sure_margin: float  # the margin at which searches consider a router certain
 
 
 class LinearModels(NamedTuple):
-    """Linear models that learn online: the routers of a forest, or the scorers of a head's labels.
+    """Linear models that learn online: the routers of a forest, or the label scorers of a head.
 
-    They own ``bias``, ``bias_square`` and the fields of the table in node records, and the counters of tables.
+    They own the fields ``bias``, ``bias_square`` and ``table_*`` of node records, and the table columns of counters.
     """
 
     n_features: int
     sparse: Known
     nodes: np.ndarray  # NODE (trees, nodes)
-    weights: np.ndarray  # float32 (trees, cells): dense only, see :class:`Routers`
-    table: np.ndarray  # WEIGHT_CELL (trees, cells): sparse only
+    weights: np.ndarray  # float32 (trees, cells): weights of dense models, see :class:`Routers`
+    table: np.ndarray  # WEIGHT_CELL (trees, cells): tables of sparse models
     counters: np.ndarray  # int64 (trees, N_COUNTERS)
 
 
 class KeyStore(NamedTuple):
-    """A key store with the form of its keys; the arrays are those of :class:`KeyArrays`.
+    """A key store in the form that kernels receive: the arrays of :class:`KeyArrays` and the form of the keys.
 
-    If keys are ``coded``, ``values`` and ``marks`` are those of :class:`Codes`.
+    If only codes are stored, ``coded`` is true, and ``values`` and ``marks`` are the arrays of :class:`Codes`.
     """
 
     n_features: int
@@ -213,11 +212,11 @@ class KeyStore(NamedTuple):
     ids: np.ndarray
     slot_table: np.ndarray
     totals: np.ndarray
-    marks: np.ndarray  # CODE_MARKS: empty unless keys are coded
+    marks: np.ndarray  # CODE_MARKS (slots,): empty unless keys are coded
 
 
 class CodeStore(NamedTuple):
-    """The codes of dense keys; the arrays are those of :class:`Codes` and :class:`Packed`."""
+    """The codes of dense keys in the form that kernels receive: the arrays of :class:`Codes` and :class:`Packed`."""
 
     n_features: int
     values: np.ndarray
@@ -238,14 +237,14 @@ class ForestView(NamedTuple):
 
 
 class TreeRange(NamedTuple):
-    """The trees ``first`` up to ``stop`` of a forest."""
+    """The trees ``first:stop`` of a forest."""
 
     first: int
     stop: int
 
 
 class State(NamedTuple):
-    """All arrays of a forest. Kernels receive the parts that they use."""
+    """All arrays of a forest."""
 
     parameters: Parameters
     keys: KeyArrays
@@ -260,7 +259,7 @@ class State(NamedTuple):
     counters: Annotated[np.ndarray, kind_of(np.int64, "trees", N_COUNTERS)]
     streams: Annotated[
         np.ndarray, kind_of(np.uint64, "streams")
-    ]  # a random stream for each tree, and the last for queries
+    ]  # one random stream for each tree, and one for queries
 
     @property
     def trees(self) -> Trees:
@@ -275,7 +274,7 @@ class State(NamedTuple):
         return linear_models(self)
 
     def view(self) -> Any:
-        """Return the forest in the form that kernels receive. It is valid for this state only."""
+        """Return the state in the form that kernels receive."""
         parameters, codes = self.parameters, self.codes
         keys = key_store(parameters, self.keys, codes if parameters.coded else None)
         code_store = CodeStore(parameters.n_features, *codes, *self.packed)
@@ -283,7 +282,7 @@ class State(NamedTuple):
 
 
 def key_store(parameters: Any, keys: KeyArrays, codes: Codes | None = None) -> KeyStore:
-    """Return the key store of a forest or of examples. Pass ``codes`` if only codes are stored."""
+    """Return the key store of a forest or of examples for kernels. Pass ``codes`` if only codes are stored."""
     if codes is not None:
         keys = keys._replace(values=codes.values)
     form = parameters.n_features, known(parameters.sparse), known(codes is not None)
@@ -300,7 +299,7 @@ def linear_models(state: Any) -> LinearModels:
 
 @inner_exported
 def leaf_limit(leaf_multiplier, n):
-    """Return the largest number of memories in a leaf of a tree of ``n``: c log2(n), at least 1."""
+    """Return the maximum number of memories in a leaf of a tree of ``n`` memories: ``c * log2(n)``, at least 1."""
     if n < 2:
         return 1
     return max(1, int(leaf_multiplier * np.log2(n)))
@@ -319,17 +318,17 @@ def new_keys() -> KeyArrays:
 
 
 def new_scorer() -> Scorer:
-    """Return an untrained scorer, the cosine."""
+    """Return an untrained scorer, which computes the cosine similarity."""
     return Scorer(theta=np.empty(0, np.float32), squares=np.empty(0, np.float32))
 
 
 def no_packed(trees: int) -> Packed:
-    """Return empty packed codes."""
+    """Return empty packed codes for a number of trees."""
     return Packed(values=np.empty((trees - 1, 0), np.int8), marks=np.empty((trees - 1, 0), CODE_MARKS))
 
 
 def new_state(parameters: Parameters, streams: np.ndarray) -> State:
-    """Return the state of an empty forest with these random streams: each tree is one empty leaf."""
+    """Return the state of an empty forest, in which each tree is a single leaf."""
     trees = parameters.n_trees
     counters = np.full((trees, N_COUNTERS), NONE, np.int64)
     counters[:, [COUNT, NODES_END, TABLES_END, CELLS_WANTED, REROUTES_LEFT]] = 0
@@ -355,7 +354,7 @@ def new_state(parameters: Parameters, streams: np.ndarray) -> State:
 
 
 def count_bytes(state: State) -> int:
-    """Return the allocated bytes of the state's arrays."""
+    """Return the number of allocated bytes of a state's arrays."""
     total = 0
     for part in state:
         arrays = part if isinstance(part, tuple) else (part,)

@@ -1,6 +1,7 @@
 """Conversions between nested named tuples of arrays and flat dictionaries.
 
-A field is an array, a number or another such tuple. Its name is its path, for example ``"keys.values"``.
+A field is an array, a number or another named tuple of arrays. The dictionaries identify it by its path, for example
+``"keys.values"``.
 """
 
 from collections.abc import Mapping
@@ -14,20 +15,20 @@ Structure = TypeVar("Structure", bound=tuple[Any, ...])
 
 
 class ArrayKind(NamedTuple):
-    """The dtype and the axes of an array: lengths or names of lengths. Axes with the same name have the same length."""
+    """The dtype and the axes of an array. An axis is a length or a name; axes with one name have equal lengths."""
 
     dtype: np.dtype
     axes: tuple[str | int, ...]
 
 
 def kind_of(dtype: Any, *axes: str | int) -> ArrayKind:
-    """Return the kind of an array, for the annotation of a field."""
+    """Return the kind of an array, to annotate a field."""
     return ArrayKind(np.dtype(dtype), axes)
 
 
 @cache
 def layout_of(kind: type[tuple[Any, ...]]) -> Mapping[str, ArrayKind]:
-    """Return the kind of each array of a structure by its path, in order."""
+    """Return the kind of each array of a structure by path, in field order."""
     layout: dict[str, ArrayKind] = {}
     for name, hint in get_type_hints(kind, include_extras=True).items():
         if get_args(hint):
@@ -38,7 +39,7 @@ def layout_of(kind: type[tuple[Any, ...]]) -> Mapping[str, ArrayKind]:
 
 
 def arrays_of(structure: Any, prefix: str = "") -> dict[str, np.ndarray]:
-    """Return all arrays of a structure by their paths, in order."""
+    """Return all arrays of a structure by path, in field order."""
     arrays: dict[str, np.ndarray] = {}
     for name, value in structure._asdict().items():
         if isinstance(value, np.ndarray):
@@ -49,7 +50,7 @@ def arrays_of(structure: Any, prefix: str = "") -> dict[str, np.ndarray]:
 
 
 def numbers_of(structure: Any, prefix: str = "") -> dict[str, bool | int | float]:
-    """Return all numbers of a structure by their paths, in order."""
+    """Return all numbers of a structure by path, in field order."""
     numbers: dict[str, bool | int | float] = {}
     for name, value in structure._asdict().items():
         if isinstance(value, tuple):
@@ -62,12 +63,12 @@ def numbers_of(structure: Any, prefix: str = "") -> dict[str, bool | int | float
 def put_together(
     kind: type[Structure], arrays: dict[str, np.ndarray], numbers: dict[str, Any], prefix: str = ""
 ) -> Structure:
-    """Build a structure from arrays and numbers that are named by the paths of its fields.
+    """Build a structure from arrays and numbers by path.
 
     Raises
     ------
     ValueError
-        If one is missing, or a number has the wrong type.
+        If a field is missing or a number has the wrong type.
     """
     values: dict[str, Any] = {}
     for name, hint in _hints_of(kind).items():
@@ -84,7 +85,7 @@ def put_together(
 
 
 def _is_structure(hint: Any) -> bool:
-    """Return whether a type is a named tuple of arrays. From Python 3.12 on, ``NDArray`` is not a class."""
+    """Return whether a type is a named tuple. Since Python 3.12, ``NDArray`` is not a class."""
     return isinstance(hint, type) and issubclass(hint, tuple)
 
 
@@ -102,9 +103,9 @@ def _number(kind: type, value: Any, path: str) -> Any:
 
 
 def writeable(value: Any) -> Any:
-    """Return an array or a structure with read-only arrays replaced by copies. Return other values unchanged.
+    """Return an array or a structure with read-only arrays replaced by copies, or any other value unchanged.
 
-    Some unpicklers return read-only arrays, for which kernels would have to be compiled again.
+    Some unpicklers return read-only arrays, for which Numba would compile every kernel again.
     """
     if isinstance(value, np.ndarray) and not value.flags.writeable:
         return value.copy()

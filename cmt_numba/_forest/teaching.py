@@ -1,8 +1,8 @@
-"""Kernels: UPDATE of routers when the right memory is known.
+"""Kernels: training routers when the right memory of a row is known.
 
-Algorithm 3 learns a router's better side from the reward of a randomly drawn side. If the right memory is known, the
-rewards of both sides of every node above it are known: 1 on its side, 0 on the other. So all these routers learn the
-right side at once, without exploration.
+UPDATE (Algorithm 3) estimates the better side of a node from the reward of a randomly drawn side. If the right memory
+is known, so are the rewards of both sides of every node above it: 1 for the side of the memory, and 0 for the other.
+All these routers can then learn the right side at once, without exploration.
 """
 
 from typing import NamedTuple
@@ -18,18 +18,18 @@ from .topology import parent_of, side_of
 
 
 class RouterLesson(NamedTuple):
-    """Row ``order[i]`` belongs to the memory in slot ``slots[order[i]]``."""
+    """Rows and the memories that they belong to."""
 
     rows: Rows
-    order: np.ndarray  # int64
-    slots: np.ndarray  # int64 (rows,)
+    order: np.ndarray  # int64: the rows to learn, in this order
+    slots: np.ndarray  # int64 (rows,): the slot of the memory of each row
 
 
 @inner
 def _teach_row(parameters, trees, routers, t, lesson, row, at, work):
-    """Teach the routers above a row's memory to route the row to it, from the place ``at[t, 1]`` upwards.
+    """Train the routers above the place ``at[t, 1]`` to route a row to its memory; return DONE or TABLES_FULL.
 
-    A router with a margin of at least 1 on the correct side learns nothing. Returns DONE or TABLES_FULL.
+    Routers with a margin of at least 1 on the right side are not trained.
     """
     x, place = row_of(lesson.rows, row), at[t, 1]
     if place == NONE:
@@ -51,11 +51,11 @@ def _teach_row(parameters, trees, routers, t, lesson, row, at, work):
 
 @kernel
 def teach_trees(view, some, lesson, at, stop):
-    """Teach ``some`` trees the rows of a lesson, each from number ``at[t, 0]`` up to ``stop``.
+    """Teach the rows ``order[at[t, 0]:stop]`` of a lesson to each tree ``t`` in ``some``.
 
-    ``at``, int64 of shape (trees, 2), is the progress of each tree, and is advanced: the number of the row, and the
-    place above which routers have yet to learn it, NONE for the leaf. Writes the routers of these trees. Returns DONE,
-    or TABLES_FULL; it can then be called again.
+    Returns DONE or TABLES_FULL; after TABLES_FULL the next call resumes. ``at``, int64 of shape (trees, 2), is the
+    progress of each tree: the position of the current row in ``order``, and the place above which routers have not
+    learned the row yet, where NONE stands for the memory's leaf. Writes ``at`` and the routers of these trees.
     """
     forest = by_reference(view)
     rows = lesson.rows
@@ -73,10 +73,7 @@ def teach_trees(view, some, lesson, at, stop):
 
 @kernel
 def forget_routes(view, t):
-    """Reset all routers of tree ``t``.
-
-    Writes the routers of tree ``t``.
-    """
+    """Reset all routers of tree ``t``."""
     forest = by_reference(view)
     for node in range(forest.trees.counters[t, NODES_END]):
         reset_weights(forest.routers, t, node)

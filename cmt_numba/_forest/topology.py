@@ -1,4 +1,4 @@
-"""Kernels: the shape of a tree: allocating, freeing and linking nodes and leaves, and counting memories below."""
+"""Kernels: the shape of trees. They allocate, free and link nodes and leaves, and count memories."""
 
 import numpy as np
 
@@ -8,21 +8,21 @@ from .state import FREE_LEAF, FREE_NODE, LEAVES_END, LEFT, NODES_END, NONE, RIGH
 
 @inner
 def has_node(trees, t):
-    """Return whether a node is free."""
+    """Return whether tree ``t`` has a free node."""
     counters = trees.counters
     return counters[t, FREE_NODE] != NONE or counters[t, NODES_END] < trees.nodes.shape[1]
 
 
 @inner
 def has_leaf(trees, t):
-    """Return whether a leaf is free."""
+    """Return whether tree ``t`` has a free leaf."""
     counters = trees.counters
     return counters[t, FREE_LEAF] != NONE or counters[t, LEAVES_END] < trees.leaves.shape[1]
 
 
 @inner
 def take_node(trees, t):
-    """Take a free node, with nothing below it, and return it. The caller resets its router."""
+    """Allocate an internal node without memories below it; return its number. The caller resets the router."""
     counters, nodes = trees.counters, trees.nodes
     node = counters[t, FREE_NODE]
     if node != NONE:
@@ -40,7 +40,7 @@ def take_node(trees, t):
 
 @inner
 def take_leaf(trees, t):
-    """Take a free leaf, empty it, and return it."""
+    """Allocate an empty leaf; return its number."""
     counters, leaves = trees.counters, trees.leaves
     leaf = counters[t, FREE_LEAF]
     if leaf != NONE:
@@ -55,7 +55,7 @@ def take_leaf(trees, t):
 
 @inner
 def free_node(trees, t, node):
-    """Put an internal node on the free list; records of explorations there become void."""
+    """Put an internal node on the free list, and invalidate earlier explorations of it."""
     trees.nodes[t, node]["generation"] += 1
     trees.nodes[t, node]["parent"] = trees.counters[t, FREE_NODE]
     trees.counters[t, FREE_NODE] = node
@@ -71,7 +71,7 @@ def free_leaf(trees, t, leaf):
 
 @inner
 def parent_of(trees, t, place):
-    """Return the internal node above a place, NONE above the root."""
+    """Return the parent of a place, or NONE for the root."""
     if place >= 0:
         return np.int64(trees.nodes[t, place]["parent"])
     return np.int64(trees.leaves[t, ~place]["parent"])
@@ -79,13 +79,13 @@ def parent_of(trees, t, place):
 
 @inner
 def child_of(trees, t, node, side):
-    """Return the place on one side of an internal node."""
+    """Return the child of ``node`` on a side."""
     return np.int64(trees.nodes[t, node]["child"][side])
 
 
 @inner
 def side_of(trees, t, node, place):
-    """Return the side of ``node`` on which its child ``place`` is."""
+    """Return the side of ``node`` that its child ``place`` is on."""
     return LEFT if child_of(trees, t, node, LEFT) == place else RIGHT
 
 
@@ -100,7 +100,7 @@ def set_parent(trees, t, place, node):
 
 @inner
 def put_in_place_of(trees, t, old, new):
-    """Replace ``old`` by ``new`` below its parent, or as the root."""
+    """Make ``new`` the child of ``old``'s parent in place of ``old``, or the root if ``old`` is the root."""
     node = parent_of(trees, t, old)
     set_parent(trees, t, new, node)
     if node == NONE:
@@ -111,7 +111,7 @@ def put_in_place_of(trees, t, old, new):
 
 @inner
 def add_to_counts(trees, t, place, amount):
-    """Add ``amount`` to the counts of every internal node above ``place``."""
+    """Add ``amount`` to the memory counts of every node above ``place``, on the side of ``place``."""
     node = parent_of(trees, t, place)
     while node != NONE:
         trees.nodes[t, node]["below"][side_of(trees, t, node, place)] += amount
@@ -129,7 +129,7 @@ def first_leaf(trees, t, place):
 
 @inner
 def next_leaf(trees, t, top, leaf):
-    """Return the leaf to the right of ``leaf`` among those below the node ``top``, NONE after the last."""
+    """Return the next leaf to the right of ``leaf`` below the node ``top``, or NONE after the last leaf."""
     place = ~leaf
     node = parent_of(trees, t, place)
     while side_of(trees, t, node, place) == RIGHT:

@@ -1,4 +1,4 @@
-"""Kernels: UPDATE (Algorithm 3): train the scorer, and the routers of explored nodes, on rewards."""
+"""Kernels: UPDATE (Algorithm 3), which trains the scorer and the routers of explored nodes on rewards."""
 
 from typing import Any
 
@@ -16,18 +16,16 @@ from .state import DONE, LEFT, NONE, REROUTES_LEFT, RIGHT, TABLES_FULL
 
 
 def update_scorer(view: Any, scorer_loss: int, feedback: Any) -> None:
-    """Train the scorer on the rewards of each row's memories."""
+    """Train the scorer on rewards with the kernel for ``scorer_loss``."""
     learn = learn_rewards if scorer_loss == ScorerLoss.REGRESSION else learn_order
     learn(view, feedback)
 
 
 @kernel
 def learn_rewards(view, feedback):
-    """Train the scorer towards each reward.
+    """Train the scorer to predict rewards.
 
-    Removed memories are skipped, and so are rows that explored an internal node: their rewards train the router.
-
-    Writes the scorer.
+    Skips removed memories, and rows that explored an internal node, whose rewards train the router. Writes the scorer.
     """
     forest = by_reference(view)
     n_rows = feedback.rows.offsets.size - 1
@@ -40,9 +38,9 @@ def learn_rewards(view, feedback):
 
 @kernel
 def learn_order(view, feedback):
-    """Train the scorer to rank each row's memories by their rewards.
+    """Train the scorer to rank each row's memories by reward.
 
-    The same memories and rows are skipped as in :func:`learn_rewards`. Writes the scorer.
+    Skips removed memories, and rows that explored an internal node, whose rewards train the router. Writes the scorer.
     """
     forest = by_reference(view)
     n_rows = feedback.rows.offsets.size - 1
@@ -68,7 +66,7 @@ def _train_on_each(parameters, keys, scorer, probe, feedback, row):
 def _route_better(parameters, trees, routers, t, feedback, row, work):
     """Train the router of the node that a row explored (Algorithm 3, lines 4 to 6).
 
-    Returns DONE, or TABLES_FULL with nothing changed.
+    Returns DONE, or TABLES_FULL without changing anything.
     """
     hits, rewards, alpha = feedback.hits, feedback.rewards, parameters.alpha
     exploration = hits.exploration
@@ -89,7 +87,7 @@ def _route_better(parameters, trees, routers, t, feedback, row, work):
 
 @inner
 def _explored(trees, t, row, exploration):
-    """Return whether a row explored a node of tree ``t`` that still exists."""
+    """Return whether a row explored an internal node of tree ``t`` that still exists."""
     node = np.int64(exploration.node[row])
     if exploration.tree[row] != t or node == NONE:
         return False
@@ -98,10 +96,10 @@ def _explored(trees, t, row, exploration):
 
 @kernel
 def update_trees(view, some, turn, feedback):
-    """UPDATE ``some`` trees: train explored routers, and reroute after each row.
+    """Train the routers that rows explored in the trees ``some``, with reroutes after each row (UPDATE, Algorithm 3).
 
-    Advances ``turn.at``. Records of removed nodes are skipped. Reads the keys; writes the shape and the routers of
-    these trees. Returns DONE, or which array is full; it can then be called again.
+    Returns DONE, or the status of a full array; the next call then resumes. Skips explorations of removed nodes.
+    Advances ``turn.at``, and writes the shape and the routers of these trees.
     """
     forest = by_reference(view)
     parameters, trees, routers, keys = forest.parameters, forest.trees, forest.routers, forest.keys

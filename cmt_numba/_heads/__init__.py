@@ -1,4 +1,4 @@
-"""Linear models over labels, the stored examples they learn from, and the searches for candidate labels."""
+"""Linear models over labels, their stored examples, and searches for candidate labels."""
 
 from .binary_svm import new_duties
 from .candidates import (

@@ -1,12 +1,11 @@
-"""Kernels: training of multi-label heads, one binary support vector machine per label.
+"""Kernels: training of multi-label heads with one binary support vector machine per label.
 
-Each label has a linear support vector machine with squared slack, whose bias is the weight of one more feature. It
-starts at 0 and is solved in the dual by coordinate ascent, one row at a time in closed form, over the rows that it is
-paired with (see ``hard_negatives.py``). A row has a label if its score is positive; the margin is 1. The weight of a
-row multiplies its ``C``.
+Each label has a linear support vector machine with squared slack. Its bias is the weight of a constant feature. Dual
+coordinate ascent trains it on the rows paired with the label (see ``hard_negatives.py``), one row at a time in closed
+form. A row has the label if its score is positive; the margin is 1. A row's weight multiplies its ``C``.
 
-All other rows are treated as rows without features, whose score is the bias. As they are all alike, they share a single
-dual variable. Without them a rare label would not learn that it is rare.
+The remaining rows are treated as rows without features, whose score is the bias. They are all alike, so they share a
+single dual variable. Without them, a rare label would not learn that it is rare.
 """
 
 from typing import NamedTuple
@@ -30,26 +29,26 @@ from .._jit import by_reference, empty, inner, inner_allocating, kernel, prefetc
 from .dual_ascent import dual_step
 
 _SOFTNESS = 0.5  # 1 / (2 C) for C = 1, the usual default of linear support vector machines
-_SOFTEST = 1e10  # keeps the softness of rows with the least weight finite in float32
+_SOFTEST = 1e10  # keeps the softness of the lightest rows finite in float32
 _CLOSE_ENOUGH = 1e-4  # smaller steps are skipped
-_FARTHEST = 0.003  # stop after a sweep whose longest step is shorter
-_ROWS_AHEAD = 6  # rows to prefetch
+_FARTHEST = 0.003  # training stops after a sweep without longer steps
+_ROWS_AHEAD = 6  # number of rows to prefetch
 _CELLS_IN_A_LINE = 16  # cells in a cache line of 64 bytes
-_SWEEPS_TO_CHECK = 5  # every fifth sweep checks all rows, the others only rows that changed in the last sweep
+_SWEEPS_TO_CHECK = 5  # every fifth sweep checks all rows; other sweeps check only rows that still change
 
 
 class Duties(NamedTuple):
     """Parameters and dual variables that all tasks share."""
 
-    softness: float  # slack for each unit of the dual variable of a row of weight 1
-    n_known: int  # labels learned before; the scorers of later labels are sums of the current rows
+    softness: float  # slack per unit of a dual variable, for rows of weight 1
+    n_known: int  # labels below this number have scorers; later scorers are summed from their pairs
     weights: np.ndarray  # float32 (rows,): weights of the current rows
-    totals: np.ndarray  # float64 (labels,): total weight of all rows, including those without features
-    of_others: np.ndarray  # float32 (labels,): the dual variable of the rows without features
+    totals: np.ndarray  # float64 (labels,): total weight of all rows, paired with the label or not
+    of_others: np.ndarray  # float32 (labels,): dual variable shared by the rows without features
 
 
 class LabelTask(NamedTuple):
-    """Labels ``first .. stop`` to solve, with at most ``n_sweeps`` sweeps over the rows of each."""
+    """Labels ``first:stop`` to train, with at most ``n_sweeps`` sweeps over each label's rows."""
 
     first: int
     stop: int
@@ -58,36 +57,36 @@ class LabelTask(NamedTuple):
 
 
 class Solved(NamedTuple):
-    """The scorers of the labels of a task: label ``first + i`` has the entries ``ends[i - 1] .. ends[i]``."""
+    """The trained scorers of a task: label ``first + i`` has the entries ``ends[i - 1]:ends[i]``."""
 
-    ends: np.ndarray  # int64
-    features: np.ndarray  # int32, of the head
-    weights: np.ndarray  # float32
-    biases: np.ndarray  # float32
+    ends: np.ndarray  # int64: end of each label's entries
+    features: np.ndarray  # int32: feature of each entry, as numbered in the head
+    weights: np.ndarray  # float32: weight of each entry
+    biases: np.ndarray  # float32: bias of each label
 
 
 class Bench(NamedTuple):
-    """Buffers for solving one label after another. Features are numbered as they occur in the current rows."""
+    """Buffers for training one label after another. Features are numbered as they occur in the current rows."""
 
-    features: np.ndarray  # int32: the feature of the head that each stands for
+    features: np.ndarray  # int32: the number of each feature in the head
     weights: np.ndarray  # float32: weights of the current label
-    met: np.ndarray  # int32: the last label that had a weight for the feature
-    touched: np.ndarray  # int32: features that the current label has weights for
-    n_touched: np.ndarray  # int64 (1,): their number; all other weights are 0
-    active: np.ndarray  # int64: entries of pairs that still change
-    learning: np.ndarray  # int64: buffer for the active entries of the next sweep
-    softness: np.ndarray  # float32 (rows,): smaller for rows of larger weight
-    stream: np.ndarray  # uint64 (1,): state of the random numbers
+    met: np.ndarray  # int32: the last label with a weight for each feature
+    touched: np.ndarray  # int32: features with weights of the current label
+    n_touched: np.ndarray  # int64 (1,): number of touched features; all other weights are 0
+    active: np.ndarray  # int64: positions of pairs that still change
+    learning: np.ndarray  # int64: buffer for the active pairs of the next sweep
+    softness: np.ndarray  # float32 (rows,): softness of each row, smaller for larger weights
+    stream: np.ndarray  # uint64 (1,): random state
 
 
 def new_duties(aggressiveness: float, weights: np.ndarray, totals: np.ndarray, n_known: int) -> Duties:
-    """Return the parameters for untrained labels."""
+    """Return duties whose dual variables are 0."""
     of_others = np.zeros(totals.size, np.float32)
     return Duties(min(_SOFTNESS / aggressiveness, _SOFTEST), n_known, weights, totals.astype(np.float64), of_others)
 
 
 def numbered_afresh(rows: Rows) -> tuple[Rows, np.ndarray]:
-    """Return sparse rows whose features are renumbered by occurrence, and the original features: int32.
+    """Renumber the features of sparse rows by occurrence; return the rows and the original features: int32.
 
     Features keep their numbers if there are no more features than cells.
     """
@@ -125,7 +124,7 @@ def _prepare(bench, duties):
 
 @inner
 def _prefetch_row(rows, row):
-    """Prefetch a sparse row: rows are read in random order, and waiting for one takes longer than scoring it."""
+    """Prefetch a sparse row, because rows are read in random order and a cache miss takes longer than scoring."""
     a, b = rows.offsets[row], rows.offsets[row + 1]
     for i in range(a, b if rows.sparse else a, _CELLS_IN_A_LINE):
         prefetch(rows.values, i)
@@ -153,7 +152,7 @@ def _add(bench, x, amount):
 
 @inner
 def _touch(bench, x, label):
-    """List the features of a sparse row that the label has no weights for yet."""
+    """Add a sparse row's features without weights of the label to ``bench.touched``."""
     n_touched = bench.n_touched[0]
     for i in range(x.a, x.b if x.indices.size > 0 else x.a):
         feature = x.indices[i]
@@ -195,7 +194,7 @@ def _clear(bench, sparse):
 
 @inner
 def _add_up(bench, rows, pairs, label, first, stop):
-    """Sum a label's pairs into ``bench.weights``. Return the bias, except for the rows without features."""
+    """Sum a label's pairs into ``bench.weights``; return their part of the bias."""
     bias = np.float32(0.0)
     for pair in range(first, stop):
         ahead = min(pair + _ROWS_AHEAD, stop - 1)
@@ -212,7 +211,7 @@ def _add_up(bench, rows, pairs, label, first, stop):
 
 @inner
 def _keep(models, bench, label, duties, share, solved, end):
-    """Append a label's weights after entry ``end``, except new ones that are negligible."""
+    """Append a label's weights from entry ``end`` on, without negligible new weights; return the new end."""
     if not models.sparse:
         for i in range(bench.weights.size):
             solved.weights[end + i] = bench.weights[i]
@@ -235,7 +234,7 @@ def _keep(models, bench, label, duties, share, solved, end):
 
 @inner
 def _hold_others_off(bias, label, others, duties):
-    """Return the bias after a dual step for the rows without features."""
+    """Take the dual step of the rows without features, and return the new bias."""
     softness = np.float32(duties.softness / others)
     short = np.float32(1.0) + bias - softness * duties.of_others[label]
     change = dual_step(short, np.float32(1.0) + softness, duties.of_others[label])
@@ -247,8 +246,8 @@ def _hold_others_off(bias, label, others, duties):
 def _learn_pair(bench, rows, pairs, pair, label, bias, of_others):
     """Take the dual step of a pair; return the new bias and the step.
 
-    ``of_others`` is the dual variable of the rows without features. If it can offset the step's change of the bias, the
-    curvature omits the bias, because the offset follows immediately.
+    ``of_others`` is the dual variable of the rows without features. If it can offset the change of the bias, the
+    curvature leaves the bias out, because the offset follows immediately.
     """
     x = row_of(rows, pairs.rows[pair])
     sign = np.float32(1.0) if pairs.has[pair] else np.float32(-1.0)
@@ -256,7 +255,7 @@ def _learn_pair(bench, rows, pairs, pair, label, bias, of_others):
     short = np.float32(1.0) - sign * (_score(bench, x) + bias) - softness * weight
     if short <= 0.0 and weight == 0.0:
         return bias, np.float32(0.0)
-    curvature = squared_length(x) + np.float32(1.0) + softness  # the bias is one more feature
+    curvature = squared_length(x) + np.float32(1.0) + softness  # 1 for the constant feature of the bias
     change = dual_step(short, curvature - np.float32(1.0), weight)
     if np.abs(change) > of_others:
         change = dual_step(short, curvature, weight)
@@ -275,8 +274,8 @@ def _sweep(bench, rows, pairs, label, first, n_active, checking, bias, others, d
 
     Returns the new bias, the longest step and the number of pairs that still change.
 
-    Each sweep has another order, because a fixed order needs many more sweeps. The ``i``-th pair is number ``factor * i
-    + offset`` modulo a power of two, which visits each number once if the factor is odd.
+    The order of pairs differs between sweeps, because a fixed order needs many more sweeps. Step ``i`` visits pair
+    ``factor * i + offset`` modulo a power of two. As the factor is odd, each pair is visited once.
     """
     mask = np.int64(1)
     while mask < n_active:
@@ -306,7 +305,7 @@ def _sweep(bench, rows, pairs, label, first, n_active, checking, bias, others, d
 
 @inner
 def _solve(bench, rows, pairs, label, first, stop, bias, duties, n_sweeps):
-    """Solve the label whose weights are in ``bench.weights``; return its bias."""
+    """Train the label whose weights are in ``bench.weights``; return its bias."""
     others, n_active = duties.totals[label], 0
     for pair in range(first, stop):
         others -= duties.weights[pairs.rows[pair]]
@@ -323,7 +322,7 @@ def _solve(bench, rows, pairs, label, first, stop, bias, duties, n_sweeps):
 
 @inner
 def _solve_label(models, bench, rows, pairs, label, duties, task, solved, end):
-    """Solve a label and append its scorer after entry ``end``; return the new number of entries."""
+    """Train a label and append its scorer from entry ``end`` on; return the new end."""
     first, stop = pairs.offsets[label], pairs.offsets[label + 1]
     if label < duties.n_known:
         bias = np.float32(models.nodes[0, label]["bias"])
@@ -339,12 +338,12 @@ def _solve_label(models, bench, rows, pairs, label, duties, task, solved, end):
 
 @kernel
 def solve_labels(models, rows, features, pairs, duties, task, solved):
-    """Solve the labels of a task, each over the rows that it is paired with.
+    """Train the labels of a task, each on the rows that are paired with it.
 
     Feature ``i`` of sparse ``rows`` is feature ``features[i]`` of the head.
 
-    Reads the models. Writes ``solved``, and the weights of ``pairs`` and ``duties`` of these labels, so several threads
-    may solve several tasks at once.
+    Reads the models. Writes ``solved`` and, for these labels only, the weights of ``pairs`` and ``duties.of_others``.
+    Threads may therefore solve different tasks concurrently.
     """
     models = by_reference(models)
     bench = _new_bench(rows, features, longest_row(pairs, task.first, task.stop))

@@ -11,34 +11,34 @@ from .search import Questions, SearchEffort, candidates_of
 
 
 class LabelAnswers(NamedTuple):
-    """The best labels of rows."""
+    """The best labels of each row."""
 
-    labels: np.ndarray  # int64 (rows, k)
-    scores: np.ndarray  # float32 (rows, k)
-    n_scored: np.ndarray  # int64 (rows,): labels scored with all their weights
-    n_met: np.ndarray  # int64 (rows,): labels found in leaves and in the index, and common ones
+    labels: np.ndarray  # int64 (rows, k): best first, padded with NONE
+    scores: np.ndarray  # float32 (rows, k): score of each label
+    n_scored: np.ndarray  # int64 (rows,): number of labels scored with all of their weights
+    n_met: np.ndarray  # int64 (rows,): number of labels found, including common labels
 
 
 class Listing(NamedTuple):
-    """Labels of rows in one array: the labels of a row end at its entry of ``ends``."""
+    """Concatenated label lists of rows: the labels of row ``i`` end at ``ends[i]``."""
 
-    ends: np.ndarray  # int64 (rows,)
-    labels: np.ndarray  # int64
-    scores: np.ndarray  # float32
+    ends: np.ndarray  # int64 (rows,): end of each row's labels
+    labels: np.ndarray  # int64: concatenated labels
+    scores: np.ndarray  # float32: score of each label
 
 
 class LabelCandidates(NamedTuple):
-    """The candidate labels of a row, each once, and their scores."""
+    """The distinct candidate labels of a row, and their scores."""
 
-    labels: np.ndarray  # int64 (most + n_right,): with room for right labels that were not found
-    scores: np.ndarray  # float32, of each
-    n_found: np.ndarray  # int64 (1,)
-    probe: Probe  # aimed at the row
+    labels: np.ndarray  # int64 (most + n_right,): candidates, with room for right labels
+    scores: np.ndarray  # float32: score of each candidate
+    n_found: np.ndarray  # int64 (1,): number of candidates
+    probe: Probe  # probe aimed at the row
 
 
 @inner_allocating
 def new_candidates(rows, most, n_right):
-    """Return buffers for ``most`` candidates of a row, including ``n_right`` correct labels that may be added."""
+    """Return buffers for ``most`` candidates of a row and ``n_right`` right labels."""
     return LabelCandidates(
         empty(most + n_right, np.int64),
         empty(most + n_right, np.float32),
@@ -49,7 +49,7 @@ def new_candidates(rows, most, n_right):
 
 @inner
 def take_candidates(found, i, candidates):
-    """Copy the labels found for entry ``i``."""
+    """Copy the labels found for entry ``i`` to ``candidates``."""
     first = found.ends[i - 1] if i > 0 else np.int64(0)
     candidates.n_found[0] = found.ends[i] - first
     for j in range(candidates.n_found[0]):
@@ -58,7 +58,7 @@ def take_candidates(found, i, candidates):
 
 @inner
 def score_candidates(head, candidates, n_common, x):
-    """Score a row's candidates, the first ``n_common`` of which are common labels."""
+    """Score a row's candidates. The first ``n_common`` of them are common labels."""
     aim_probe(candidates.probe, x)
     n_scored = score_common(head, x, candidates.scores[:n_common])
     for i in range(n_scored, candidates.n_found[0]):
@@ -104,7 +104,7 @@ def best_of(candidates, excluded):
 
 @inner
 def drop_candidate(candidates, i):
-    """Remove a candidate."""
+    """Remove candidate ``i``. The last candidate takes its place."""
     last = candidates.n_found[0] - 1
     candidates.labels[i] = candidates.labels[last]
     candidates.scores[i] = candidates.scores[last]
@@ -113,7 +113,7 @@ def drop_candidate(candidates, i):
 
 @inner
 def _score_row(head, rows, found, i, room, answers):
-    """Score the candidates of entry ``i`` in place, and write the best."""
+    """Score the candidates of entry ``i`` in place, and write the best ones to ``answers``."""
     labels, scores, row = answers.labels, answers.scores, found.rows[i]
     first = found.ends[i - 1] if i > 0 else np.int64(0)
     stop = found.ends[i]
@@ -130,10 +130,10 @@ def _score_row(head, rows, found, i, room, answers):
 
 @kernel
 def score_found(head, rows, found, answers):
-    """Score the labels found for some of the rows, and write the best of each row, the best first, to ``answers``.
+    """Score the labels found for some rows, and write each row's best labels to ``answers``, best first.
 
-    Writes the scores of ``found``, and the labels and scores of ``answers``. If ``answers`` has columns, the labels of
-    ``found`` are scrambled.
+    Writes the scores of ``found``, and the labels and scores of ``answers``. If ``answers`` has columns, this also
+    overwrites the labels of ``found``.
     """
     head = by_reference(head)
     room = new_candidates(rows, 0, 0)
@@ -150,9 +150,9 @@ NO_ANSWERS = LabelAnswers(
 def scored_candidates(
     trees: Any, routers: Any, head: Any, questions: Questions, effort: SearchEffort, answers: LabelAnswers = NO_ANSWERS
 ) -> Any:
-    """Yield the candidate labels of the rows ``first .. stop`` with their scores, some rows at a time.
+    """Yield the candidate labels of rows ``first:stop`` with their scores, some rows at a time.
 
-    Writes the best labels and their scores to ``answers``. Each step overwrites the arrays of the previous one.
+    Writes the best labels and their scores to ``answers``. Each step overwrites the arrays of the previous step.
     """
     order = np.arange(questions.first, questions.stop)
     for found in candidates_of(trees, routers, head, questions, order, effort):
@@ -163,7 +163,7 @@ def scored_candidates(
 def score_labels(
     trees: Any, routers: Any, head: Any, questions: Questions, effort: SearchEffort, answers: LabelAnswers
 ) -> None:
-    """Write the best labels of the rows ``first .. stop``, their scores and the numbers of labels scored and found.
+    """Write the best labels of rows ``first:stop``, their scores, and the numbers of labels scored and found.
 
     Writes only ``answers``.
     """
@@ -175,7 +175,7 @@ def score_labels(
 def list_hard_negatives(
     trees: Any, routers: Any, head: Any, questions: Questions, effort: SearchEffort, labels: np.ndarray
 ) -> None:
-    """Write the candidate labels of the rows ``first .. stop`` except common ones, padded with NONE.
+    """Write the candidate labels of rows ``first:stop`` without common labels, padded with NONE.
 
     Writes only ``labels``, int32 of shape (rows, most).
     """
@@ -191,9 +191,9 @@ def list_hard_negatives(
 def list_labels(
     trees: Any, routers: Any, head: Any, questions: Questions, effort: SearchEffort, lowest: float, listing: Listing
 ) -> int:
-    """List the labels with scores above ``lowest`` of the rows from ``first`` on, unsorted, while there is room.
+    """List the labels with scores above ``lowest``, unsorted, for rows from ``first`` on until ``listing`` is full.
 
-    Writes only ``listing``. Returns the first row that there was no room for, or ``stop``.
+    Writes only ``listing``. Returns the first row that did not fit, or ``stop``.
     """
     end = 0
     for found in scored_candidates(trees, routers, head, questions, effort):

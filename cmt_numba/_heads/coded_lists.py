@@ -1,7 +1,7 @@
-"""Dense vectors in lists, as 8-bit codes laid out for products with a few rows at a time.
+"""Lists of dense vectors as 8-bit codes, laid out for products with a few rows at a time.
 
-A search compares codes, and computes full products only with vectors whose upper bound (Cauchy-Schwarz) shows that they
-may be among the best. So its results are the same as without codes.
+A search computes upper bounds of scores from the codes (Cauchy-Schwarz inequality). It computes exact scores only of
+vectors whose bounds show that they may be among the best. The results are therefore the same as without codes.
 """
 
 from typing import NamedTuple
@@ -11,43 +11,46 @@ import numpy as np
 from .._forest import NONE
 from .._jit import FEATURES_OF_A_WORD, LARGEST_CODE, TILE, Tiles
 
-_CODED_AT_ONCE = 1 << 22  # values coded at once
+_CODED_AT_ONCE = 1 << 22  # number of values to code at once
 _LARGEST = np.float32(LARGEST_CODE)
 _MIDDLE = 64
-_ROUNDING, _ROUNDING_EACH = 1e-6, 1e-8  # error of sums, and per product, relative to the length of a vector
-_LEAST = 1e-30  # least error of a score
+_ROUNDING, _ROUNDING_EACH = 1e-6, 1e-8  # rounding errors of a sum and of each product, relative to a vector's length
+_LEAST = 1e-30  # smallest error bound of a score
 
 
 class CodedLists(NamedTuple):
-    """Vectors in tiles of 32. The tiles of a list are chained, and one of them may be padded."""
+    """Lists of vectors in tiles of 32. A list is a chain of tiles, one of which may be padded."""
 
-    heads: np.ndarray  # int64 (n_lists,): the first tile of each list, NONE if it is empty
-    nexts: np.ndarray  # int64 (n_tiles,): the tile after each tile, NONE after the last of a list
-    labels: np.ndarray  # int64 (32 * n_tiles,): NONE for padding
-    tiles: Tiles  # with error terms that turn scores into upper bounds; minus infinity for padding
-    longest: float  # greatest length of the decoded vectors
-    zero: int  # the code for 0 in a row
+    heads: np.ndarray  # int64 (n_lists,): the first tile of each list, NONE if the list is empty
+    nexts: np.ndarray  # int64 (n_tiles,): the next tile of the same list, NONE for its last tile
+    labels: np.ndarray  # int64 (32 * n_tiles,): the label of each vector, NONE for padding
+    tiles: Tiles  # codes, with error terms that turn scores into upper bounds; minus infinity for padding
+    longest: float  # largest length of a decoded vector
+    zero: int  # the code for 0 in queries
 
 
 def zero_for(rows: np.ndarray) -> int:
-    """Return the code for 0 that suits rows like these: codes are unsigned, but values may be negative."""
+    """Return the code for 0 in rows like these. Codes are unsigned, but values may be negative."""
     return _MIDDLE if rows.min(initial=0.0) < 0.0 else 0
 
 
 def coded_lists(
     vectors: np.ndarray, biases: np.ndarray | None, list_of: np.ndarray, n_lists: int, zero: int
 ) -> CodedLists:
-    """Return vectors in lists; ``list_of`` has the list of each.
+    """Return coded lists of vectors.
 
     Parameters
     ----------
     vectors : ndarray of float32, shape (n, n_features)
+        The vectors.
     biases : ndarray of float32, shape (n,), or None
-        Added to the scores.
+        Biases to add to the scores.
     list_of : ndarray of int64, shape (n,)
+        The list of each vector.
     n_lists : int
+        The number of lists.
     zero : int
-        The code for 0 in the rows to search for.
+        The code for 0 in queries.
     """
     n, d = vectors.shape
     sizes = np.bincount(list_of, minlength=n_lists)
@@ -90,7 +93,7 @@ def coded_lists(
 
 
 def chained(starts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return ``heads`` and ``nexts`` of lists; list ``j`` has the tiles ``starts[j] .. starts[j + 1]``."""
+    """Return ``heads`` and ``nexts`` for consecutive tiles: list ``j`` has the tiles ``starts[j]:starts[j + 1]``."""
     nexts, some = np.arange(1, starts[-1] + 1), np.diff(starts) > 0
     nexts[starts[1:][some] - 1] = NONE
     return np.where(some, starts[:-1], NONE), nexts

@@ -5,9 +5,9 @@ from .._jit import inner
 
 @inner
 def dual_step(short, curvature, weight):
-    """Return the change of a dual variable with the value ``weight``, which stays non-negative.
+    """Return the change of a dual variable with the value ``weight``, which must not become negative.
 
-    ``short`` is the shortfall of the margin. A step of 1 reduces it by ``curvature``: the squared length of what is
-    added to the model, plus the softness.
+    ``short`` is the shortfall of the margin. A step of 1 reduces the shortfall by ``curvature``, which is the squared
+    length of the vector added to the model, plus the softness.
     """
     return max(short / curvature, -weight)

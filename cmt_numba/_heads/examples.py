@@ -1,4 +1,4 @@
-"""Stored examples of a classifier, with a list of the examples of each label."""
+"""Stored examples of a classifier, with a list of examples for each label."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ from .candidates import LabelAnswers, best_of, drop_candidate, new_candidates, t
 from .search import FoundLabels
 
 MOST_DRAWN_FROM = 256
-"""The newest examples of a label that :func:`draw_replayed` draws from: walking past more takes too long."""
+"""Number of a label's newest examples from which :func:`draw_replayed` draws, to limit its time."""
 
 
 class ExampleParameters(NamedTuple):
-    """Parameters that never change during the life of a store of examples."""
+    """Fixed parameters of a store of examples."""
 
     n_features: int
     sparse: bool
@@ -57,13 +57,13 @@ class ExampleLists(NamedTuple):
 
 
 class StoredExamples(NamedTuple):
-    """A key store of examples, and for every label the list of its examples."""
+    """A key store of examples, with a linked list of examples for each label."""
 
     parameters: ExampleParameters
     keys: KeyArrays
     label_of: Annotated[np.ndarray, kind_of(np.int32, "places of keys")]
-    next_of: Annotated[np.ndarray, kind_of(np.int32, "places of keys")]  # the next example of the same label
-    first_of: Annotated[np.ndarray, kind_of(np.int32, "labels")]  # the label's newest example
+    next_of: Annotated[np.ndarray, kind_of(np.int32, "places of keys")]  # slot of the label's next older example
+    first_of: Annotated[np.ndarray, kind_of(np.int32, "labels")]  # slot of each label's newest example
 
     @property
     def lists(self) -> ExampleLists:
@@ -78,7 +78,7 @@ def new_examples(parameters: ExampleParameters) -> StoredExamples:
 
 
 def with_room_for_examples(examples: StoredExamples, rows: Rows, n_labels: int) -> StoredExamples:
-    """Return a store with room for the rows as further examples, of labels below ``n_labels``."""
+    """Return a store with room for additional examples with labels below ``n_labels``."""
     keys = keys_with_room(examples.parameters, examples.keys, rows.n_rows, rows.values.size)
     first_of, old = examples.first_of, examples.first_of.size
     if n_labels > old:
@@ -91,7 +91,7 @@ def with_room_for_examples(examples: StoredExamples, rows: Rows, n_labels: int) 
 
 
 def all_examples(examples: StoredExamples) -> tuple[Rows, np.ndarray]:
-    """Return all stored examples, which share memory with the store, and their labels as int64."""
+    """Return the rows of all stored examples, which share memory with the store, and their labels: int64."""
     keys, n = examples.keys, int(examples.keys.totals[N_MEMORIES])
     d, sparse = examples.parameters.n_features, examples.parameters.sparse
     if sparse:
@@ -109,7 +109,7 @@ def all_slots(examples: StoredExamples) -> np.ndarray:
 
 
 def slots_of_examples(examples: StoredExamples, ids: np.ndarray) -> np.ndarray:
-    """Return the slots of examples, or NONE for examples that are not stored."""
+    """Return the slots of examples by id, or NONE for ids that are not stored."""
     slots = np.empty(ids.size, np.int64)
     find_slots(examples.keys, ids, slots)
     return slots
@@ -118,7 +118,7 @@ def slots_of_examples(examples: StoredExamples, ids: np.ndarray) -> np.ndarray:
 def with_only_examples(
     examples: StoredExamples, slots: np.ndarray, labels: np.ndarray, n_labels: int
 ) -> StoredExamples:
-    """Return a store of the examples in some sorted slots, with new labels and their old ids."""
+    """Return a store of the examples in some sorted slots. They keep their ids but get new labels."""
     rows = all_examples(examples)[0].take(slots)
     fewer = with_room_for_examples(new_examples(examples.parameters), rows, n_labels)
     append_examples(fewer.lists, rows, labels)
@@ -126,7 +126,7 @@ def with_only_examples(
 
 
 def with_example_ids(examples: StoredExamples, ids: np.ndarray, next_id: int) -> StoredExamples:
-    """Return the same examples with other ids; ``next_id`` is the id of the next example."""
+    """Return a store with the same examples but new ids. ``next_id`` is the id of the next example."""
     keys = with_ids(examples.keys, ids)
     keys.totals[NEXT_ID] = next_id
     return examples._replace(keys=keys)
@@ -134,7 +134,7 @@ def with_example_ids(examples: StoredExamples, ids: np.ndarray, next_id: int) ->
 
 @kernel
 def append_examples(examples, rows, labels):
-    """Append the rows as examples, for which there is room, to the store and to the lists of their labels.
+    """Append rows to the store and to the lists of their labels. The store must have room.
 
     Writes ``examples``.
     """
@@ -148,7 +148,7 @@ def append_examples(examples, rows, labels):
 
 @kernel
 def give_ids(examples, ids, next_id):
-    """Give the newest examples these ids, which must be new and distinct; ``next_id`` is the id of the next example.
+    """Replace the ids of the newest examples by new, distinct ids. ``next_id`` is the id of the next example.
 
     Writes the keys.
     """
@@ -165,9 +165,9 @@ def give_ids(examples, ids, next_id):
 
 @inner
 def _group_labels(examples, labels, n_old, newest):
-    """Move the labels with examples before slot ``n_old`` to the front of the sorted ``labels``; return their number.
+    """Move labels with examples before slot ``n_old`` to the front of the sorted ``labels``; return their number.
 
-    Writes the newest such example of each to ``newest``.
+    Writes the newest earlier example of each of these labels to ``newest``.
     """
     n_labels, last, slot = 0, NONE, NONE
     for i in range(labels.size):
@@ -185,7 +185,7 @@ def _group_labels(examples, labels, n_old, newest):
 
 @inner
 def _draw_near(examples, first, number):
-    """Draw among the newest examples of a label, from the example ``first`` on."""
+    """Draw one of a label's newest examples from slot ``first`` on, by a random ``number`` in [0, 1)."""
     n, slot = 0, first
     while slot != NONE and n < MOST_DRAWN_FROM:
         n += 1
@@ -198,14 +198,16 @@ def _draw_near(examples, first, number):
 
 @kernel
 def draw_replayed(examples, competing, numbers, swept, n_new, slots, ends):
-    """Draw distinct stored examples to learn together with the newest ``n_new``, and write all their slots.
+    """Draw distinct stored examples to learn with the newest ``n_new``; write the slots of both.
 
-    Each row of ``numbers``, which are in [0, 1), draws one of all earlier examples, and one of the earlier examples of
-    a label drawn from the sorted ``competing``. Only the newest examples of a label are drawn from, so that labels with
-    very many take no longer. Each of the numbers ``swept`` draws one more of all.
+    Each row of ``numbers``, which are random numbers in [0, 1), draws two examples: one from all earlier examples, and
+    one from the earlier examples of a label in the sorted ``competing``. Only a label's newest examples can be drawn,
+    which limits the time for labels with very many examples. Each number in ``swept`` draws another example from all
+    earlier examples.
 
-    Drawn examples come first, the newest ones next, and swept ones last. Writes ``slots``, which must have room, and
-    ``ends``: the numbers of slots before the first swept one, and in all. Overwrites ``competing``.
+    The drawn examples come first, then the newest examples, and finally the swept examples. Writes ``slots``, which
+    must have room; ``ends[0]``, the number of slots before the swept examples; and ``ends[1]``, the number of all
+    slots. Overwrites ``competing``.
     """
     n_old, n = examples.keys.totals[N_MEMORIES] - n_new, 0
     newest, drawn = empty(competing.size, np.int64), zeros(max(n_old, 1), np.bool_)
@@ -261,7 +263,7 @@ def copy_examples(examples, slots, values, indices, offsets, labels):
 
 
 def some_examples(examples: StoredExamples, slots: np.ndarray) -> tuple[Rows, np.ndarray]:
-    """Return copies of the examples in some slots, in this order, and their labels as int64."""
+    """Return copies of the rows in some slots, in this order, and their labels: int64."""
     lists, d, sparse = examples.lists, examples.parameters.n_features, examples.parameters.sparse
     n_cells = count_cells(lists, slots) if sparse else slots.size * d
     values, indices = np.empty(n_cells, np.float32), np.empty(n_cells if sparse else 0, np.int32)
@@ -272,7 +274,7 @@ def some_examples(examples: StoredExamples, slots: np.ndarray) -> tuple[Rows, np
 
 @inner
 def _scan_label(examples, best, probe, label, label_score):
-    """Offer all examples of a label, with the mean of an example's cosine and the label's score."""
+    """Offer a label's examples to ``best``, each with the mean of its cosine and the label's score."""
     slot = np.int64(examples.first_of[label]) if label < examples.first_of.size else NONE
     while slot != NONE:
         offer(best, (score(examples.keys, probe, slot) + label_score) / np.float32(2.0), np.uint64(slot), slot)
@@ -297,9 +299,9 @@ def _nearest_row(examples, rows, found, i, candidates, best, n_labels):
 
 @kernel
 def find_examples(examples, rows, found, n_labels, hits):
-    """Write the best examples of the best ``n_labels`` labels found for some of the rows into ``hits``.
+    """Write each row's best examples, among those of its best ``n_labels`` labels, to ``hits``.
 
-    Examples of further labels are scored only if these labels have too few. Writes only ``hits``.
+    Further labels are scanned only if these labels have too few examples. Writes only ``hits``.
     """
     candidates = new_candidates(rows, found.most, 0)
     best = new_best(hits.ids.shape[1], 0)
@@ -312,9 +314,9 @@ def find_examples(examples, rows, found, n_labels, hits):
 def rows_of_labels(
     examples: ExampleLists, rows: Rows, answers: LabelAnswers, n_labels: int, hits: Hits, first: int, stop: int
 ) -> None:
-    """Write the best examples of the best ``n_labels`` labels of the rows ``first .. stop`` into ``hits``.
+    """Write the best examples of rows ``first:stop``, among those of each row's best ``n_labels`` labels, to ``hits``.
 
-    Examples of further labels are scored only if these labels have too few. Writes only ``hits``.
+    Further labels are scanned only if these labels have too few examples. Writes only ``hits``.
     """
     labels, scores = answers.labels[first:stop], answers.scores[first:stop]
     found, n_each = labels != NONE, np.count_nonzero(labels != NONE, axis=1)

@@ -1,6 +1,6 @@
-"""Kernels: the pairs of labels and rows that a multi-label head learns from, listed label by label.
+"""Kernels: the label-row pairs on which a multi-label head is trained, grouped by label.
 
-A label is paired with the rows that have it and with its *hard negatives*: rows without it for which it is a candidate.
+A label is paired with its own rows and with its *hard negatives*: rows without the label for which it is a candidate.
 Each pair has a dual variable, the weight of the row in the label's scorer.
 """
 
@@ -14,20 +14,20 @@ from .._jit import kernel
 from .inference_weights import offsets_of
 
 _PAIRS_IN_A_BLOCK = 1 << 20
-_ROWS_COUNTED = 4096  # rows whose labels are counted at once
+_ROWS_COUNTED = 4096  # number of rows whose labels are counted at once
 
 
 class ExamplePairs(NamedTuple):
-    """Pairs of labels and rows: label ``l`` is paired with the distinct ``rows[offsets[l] : offsets[l + 1]]``."""
+    """Label-row pairs: label ``l`` is paired with the distinct rows ``rows[offsets[l]:offsets[l + 1]]``."""
 
     offsets: np.ndarray  # int64 (labels + 1,)
-    rows: np.ndarray  # int32
+    rows: np.ndarray  # int32: row of each pair
     has: np.ndarray  # bool: whether the row has the label
-    weights: np.ndarray  # float32: the weight of the row in the label's scorer, negative if it lacks the label
+    weights: np.ndarray  # float32: the dual variable; a row without the label is subtracted from the scorer
 
 
 def pair_with_answers(rows: np.ndarray, labels: np.ndarray, n_labels: int) -> ExamplePairs:
-    """Return the pairs of ``n_labels`` labels with the rows that have them: row ``rows[i]`` has label ``labels[i]``."""
+    """Pair ``n_labels`` labels with their own rows: row ``rows[i]`` has label ``labels[i]``."""
     by_label = np.argsort(labels, kind="stable")
     n = labels.size
     offsets = offsets_of(np.bincount(labels, minlength=n_labels))
@@ -35,7 +35,7 @@ def pair_with_answers(rows: np.ndarray, labels: np.ndarray, n_labels: int) -> Ex
 
 
 def pair_with_all(answers: ExamplePairs, labels: np.ndarray, n_rows: int) -> ExamplePairs:
-    """Return pairs of some labels with all rows, in their order."""
+    """Pair some labels with all rows, in row order."""
     counts = np.zeros(answers.offsets.size - 1, np.int64)
     counts[labels] = n_rows
     n = labels.size * n_rows
@@ -54,20 +54,20 @@ def pairs_that_count(pairs: ExamplePairs) -> ExamplePairs:
 
 
 def joined(parts: list[ExamplePairs]) -> ExamplePairs:
-    """Concatenate pairs of distinct labels, which ascend from part to part."""
+    """Concatenate pairs. The labels must ascend from part to part."""
     offsets = np.stack([part.offsets for part in parts]).sum(axis=0)
     return ExamplePairs(offsets, *(np.concatenate(arrays) for arrays in list(zip(*parts, strict=True))[1:]))
 
 
 class HardNegatives(NamedTuple):
-    """Rows by candidate label: label ``l`` is a candidate for the rows ``rows[offsets[l] : offsets[l + 1]]``."""
+    """Rows by candidate label: label ``l`` is a candidate for the rows ``rows[offsets[l]:offsets[l + 1]]``."""
 
     offsets: np.ndarray  # int64 (labels + 1,)
-    rows: np.ndarray  # int32
+    rows: np.ndarray  # int32: rows of one label after another
 
 
 def by_label(candidates: np.ndarray, order: np.ndarray, n_labels: int) -> HardNegatives:
-    """Return candidates grouped by label. Each row of ``candidates`` lists labels and is padded with NONE."""
+    """Group candidates by label. Each row of ``candidates`` holds labels, padded with NONE."""
     counts = np.zeros(n_labels, np.int64)
     for first in range(0, order.size, _ROWS_COUNTED):
         some = candidates[first : first + _ROWS_COUNTED]
@@ -79,7 +79,7 @@ def by_label(candidates: np.ndarray, order: np.ndarray, n_labels: int) -> HardNe
 
 
 class LabelBlock(NamedTuple):
-    """The pairs of the labels ``first .. stop``, and no others."""
+    """The pairs of labels ``first:stop`` only."""
 
     first: int
     stop: int
@@ -94,9 +94,9 @@ def one_block(pairs: ExamplePairs) -> list[LabelBlock]:
 def pair_with_hard_negatives(
     pairs: ExamplePairs, found: HardNegatives, n_rows: int, most: int = _PAIRS_IN_A_BLOCK
 ) -> Iterator[LabelBlock]:
-    """Yield the pairs, with further pairs for hard negatives, in blocks of labels.
+    """Yield the pairs and additional pairs for hard negatives, in blocks of labels.
 
-    A block has up to ``most`` pairs, or one label: all blocks together would take several times the memory.
+    To limit memory, a block has at most ``most`` pairs, or a single label.
     """
     n_before, first = pairs.offsets + found.offsets, 0
     last, paired_with = n_before.size - 1, np.full(n_rows, NONE, np.int64)
@@ -115,7 +115,10 @@ def pair_with_hard_negatives(
 
 @kernel
 def sort_by_label(candidates, order, ends, rows):
-    """Append each row to the rows of its labels, from ``ends[label]`` on."""
+    """Append each row to the rows of its candidate labels, from ``ends[label]`` on.
+
+    Writes ``ends`` and ``rows``.
+    """
     for row in order:
         for i in range(candidates.shape[1]):
             label = candidates[row, i]
@@ -127,7 +130,7 @@ def sort_by_label(candidates, order, ends, rows):
 
 @kernel
 def merge_pairs(pairs, found, first, stop, paired_with, merged):
-    """Write the pairs of each label, and then its hard negatives that have no pair yet.
+    """Write the pairs of each label, and then the hard negatives that are not paired with the label yet.
 
     ``paired_with`` is a buffer that must hold no label from ``first`` on. Writes ``paired_with`` and ``merged``.
     """

@@ -1,13 +1,14 @@
 """Kernels: exact search for the best labels of a row in the inverted index, without trees.
 
-Posting lists are read one after the other, first those that can add most for their length; each is sorted by weight,
-the heaviest first. The lists that are left bound the score of any label not met yet. Once this bound is below the score
-of the best label met, no further label needs to be met (MaxScore; Turtle and Flood, 1995). Of the labels met, only
-those that may still be the best are scored in full. In the remaining lists, which are long, most labels weigh far less
-than the heaviest one. Each label therefore has a tighter bound: its largest weight in long lists as a share of the
-heaviest weight there.
+Posting lists are sorted by descending weight. A search first reads the lists that can add most to a score relative to
+their length. The unread lists bound the score of labels that have not been found. Once this bound is below the score of
+the best label found, no further label can be the best (MaxScore; Turtle and Flood, 1995). Of the labels found, only
+those that may still be the best are scored in full.
 
-The bounds hold where the index lists all weights.
+The lists read last are long, and most of their weights are far below the heaviest weight. Each label therefore has a
+tighter bound: the largest ratio, over all long lists, of its weight to the heaviest weight of the list.
+
+The bounds hold only if the index lists all weights.
 """
 
 from typing import NamedTuple
@@ -18,27 +19,27 @@ from .._forest import NONE, Probe, aim_probe, gathered_dot, longest_row, new_pro
 from .._jit import by_reference, empty, inner, inner_allocating, inner_merged, kernel, release, zeros
 from .inverted_index import Postings, add_to_met, keep_best_labels, next_list
 
-_MOST_LISTS = 64  # read for a row
-_RUN = 128  # entries read before checking whether to continue
-_SHARE_MET = 0.5  # before reading a list longer than this share of the labels found, score the best of them
-_ENTRIES_IN_A_LABEL = 24  # entries read in the time that it takes to look up the weights of a label
-_ROUNDING = np.float32(1e-5)  # relative to the sum of all bounds
+_MOST_LISTS = 64  # maximum number of lists read for a row
+_RUN = 128  # number of entries read between checks whether to continue
+_SHARE_MET = 0.5  # before reading a list longer than this share of the labels found, score the best labels
+_ENTRIES_IN_A_LABEL = 24  # entries read in the time of looking up a label's weights
+_ROUNDING = np.float32(1e-5)  # rounding error, relative to the sum of all bounds
 _LABELS_IN_A_ROW = 12  # sums read in sequence in the time of one random access
-_BLOCK = 64  # labels whose sums are compared together
-_LONG_LISTS = 64  # a list is long if it has more than this part of all labels
+_BLOCK = 64  # number of labels whose sums are compared together
+_LONG_LISTS = 64  # a list is long if it has more than 1/64 of all labels
 
 
 class LabelBounds(NamedTuple):
     """Bounds on the scores of labels."""
 
-    biases: np.ndarray  # float32 (labels,)
+    biases: np.ndarray  # float32 (labels,): bias of each label
     highest: np.float32  # the largest bias
-    # float32 (labels,): largest share of a label's weight in the heaviest weight of a long list
+    # float32 (labels,): the largest ratio, over all long lists, of the label's weight to the heaviest weight
     shares: np.ndarray
 
 
 def label_bounds(postings: Postings, biases: np.ndarray) -> LabelBounds:
-    """Return the bounds of the labels of an index, which have these biases."""
+    """Return score bounds for the labels of an index, given their biases."""
     lengths = np.diff(postings.offsets)
     of_long = np.repeat(lengths * _LONG_LISTS > biases.size, lengths)
     heaviest = np.repeat(postings.weights[postings.offsets[:-1][lengths > 0]], lengths[lengths > 0])[of_long]
@@ -48,23 +49,23 @@ def label_bounds(postings: Postings, biases: np.ndarray) -> LabelBounds:
 
 
 class _Rest(NamedTuple):
-    """The most that unread parts of lists can add to a label's score."""
+    """Bounds on the sums that unread entries can add to a label's score."""
 
-    short: np.float32  # from short lists and from partly read ones
+    short: np.float32  # from short lists and from partly read lists
     long: np.float32  # from unread long lists, if the label is the heaviest in each
 
 
 class _IndexRoom(NamedTuple):
-    """Buffers for the search of one row after the other."""
+    """Buffers for searching one row after another."""
 
-    bounds: np.ndarray  # float32 (longest row,): the most that the list of each feature can add
-    priorities: np.ndarray  # float32 (longest row,): of these lists; 0 once read
-    sums: np.ndarray  # float32 (labels,): partial score of each label found; 0 for others
+    bounds: np.ndarray  # float32 (longest row,): bound on the score that each feature's list can add
+    priorities: np.ndarray  # float32 (longest row,): priority of each feature's list; 0 once read
+    sums: np.ndarray  # float32 (labels,): partial score of each label; 0 if it has not been found
     labels: np.ndarray  # int64 (labels + _RUN,): labels found
-    kept: np.ndarray  # int64 (labels + _RUN,): labels found that may be among the best
-    scores: np.ndarray  # float32 (labels + _RUN,): scores of the kept labels that are scored in full, which are first
+    kept: np.ndarray  # int64 (labels + _RUN,): found labels that may be among the best
+    scores: np.ndarray  # float32 (labels + _RUN,): full scores of the first kept labels
     probe: Probe  # probe for the current row
-    n_scored: np.ndarray  # int64 (1,): labels scored in full for the row
+    n_scored: np.ndarray  # int64 (1,): number of labels scored in full for the row
 
 
 @inner_allocating
@@ -89,7 +90,7 @@ def _is_long(length, n_labels):
 
 @inner_merged
 def _set_bounds(postings, room, x):
-    """Write the most that each list can add, at least 0; return the sum."""
+    """Write each list's bound, which is at least 0, and its priority; return the sums of the bounds."""
     bounds, priorities = room.bounds, room.priorities
     short, long = np.float32(0.0), np.float32(0.0)
     for i in range(x.b - x.a):
@@ -107,7 +108,7 @@ def _set_bounds(postings, room, x):
 
 @inner
 def _without(rest, bound, unread, is_long):
-    """Return the bounds after reading a list whose unread end can add ``unread``."""
+    """Return the bounds after reading a list whose unread entries can add ``unread``."""
     if is_long:
         return _Rest(rest.short + unread, rest.long - bound)
     return _Rest(rest.short + unread - bound, rest.long)
@@ -115,9 +116,9 @@ def _without(rest, bound, unread, is_long):
 
 @inner
 def _meet(postings, entry, end, value, least, room, n_found):
-    """Add a list's entries to the sums of their labels while they add more than ``least``.
+    """Add a list's entries to the sums of their labels, as long as an entry adds more than ``least``.
 
-    Returns the number of labels met, and the first unread entry.
+    Returns the number of labels found, and the first unread entry.
     """
     sums, labels = room.sums, room.labels
     while entry < end and n_found < labels.size and value * postings.weights[entry] > least:
@@ -156,7 +157,7 @@ def _score_best(digest, biases, labels, room, n):
 
 @inner
 def _score_of_rank(scores, n, k):
-    """Return the ``k``-th highest of ``n`` scores, minus infinity if there are fewer."""
+    """Return the ``k``-th highest of ``n`` scores, or minus infinity if there are fewer."""
     for i in range(n):
         n_above = n_alike = np.int64(0)
         for j in range(n):
@@ -169,7 +170,10 @@ def _score_of_rank(scores, n, k):
 
 @inner
 def _keep(labels, sums, shares, lowest, rest, kept):
-    """Write the labels that may reach a score to ``kept``, which may be the input array; return their number."""
+    """Write the labels whose scores may reach ``lowest`` to ``kept``; return their number.
+
+    ``kept`` may be the array of ``labels``.
+    """
     n_kept, least = np.int64(0), lowest - rest.short
     for i in range(labels.size):
         label = labels[i]
@@ -207,15 +211,15 @@ def _label_of_largest(sums):
 
 @inner
 def _go_through_lists(postings, digest, of_labels, room, x, k):
-    """Read lists until all labels that may be among the ``k`` best are found, and keep those that still may be.
+    """Read lists until all labels that may be among the ``k`` best are found, and write these labels to ``room.kept``.
 
-    Returns the numbers of labels met and kept, and the most that unread lists can add to their sums.
+    Returns the numbers of labels found and kept, and bounds on the sums that unread entries can add.
     """
     biases, highest, shares = of_labels.biases, of_labels.highest, of_labels.shares
     rest = _set_bounds(postings, room, x)
     cost_of_a_label = digest.features.size // biases.size + _ENTRIES_IN_A_LABEL
     lowest, n_found, meeting = np.float32(-np.inf), np.int64(0), True
-    candidates = room.labels[:0]  # the labels found while lists are read, then the kept ones
+    candidates = room.labels[:0]  # at first all labels found, later the kept labels
     for _ in range(_MOST_LISTS):
         i = next_list(room.priorities, x.b - x.a)
         if i == NONE:
@@ -249,7 +253,7 @@ def _go_through_lists(postings, digest, of_labels, room, x, k):
 
 @inner
 def _write_best(room, n, row, answers):
-    """Write the labels of the highest of ``n`` scores, the best first. Ties go to the lowest label."""
+    """Write the labels with the highest of ``n`` scores, best first. Ties go to the lowest label."""
     labels, scores = answers.labels, answers.scores
     for rank in range(min(labels.shape[1], n)):
         best = rank
@@ -291,11 +295,11 @@ def _rank_row(postings, digest, of_labels, questions, room, row, answers):
 
 @kernel
 def rank_listed(postings, digest, of_labels, questions, answers):
-    """Write the best labels of the rows ``first .. stop``, and the numbers of labels scored and found.
+    """Write the best labels of rows ``first:stop``, and the numbers of labels scored and found.
 
-    The index must list all weights of the scorers that ``digest`` and ``of_labels``, the bounds, belong to.
+    The index must list all weights of ``digest``. ``of_labels`` holds the bounds of its labels.
 
-    Writes only ``answers``; if fewer labels are met than wanted, the remaining entries stay as they are.
+    Writes only ``answers``. If too few labels are found, the remaining entries do not change.
     """
     postings = by_reference(postings)
     digest = by_reference(digest)

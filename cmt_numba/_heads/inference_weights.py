@@ -1,4 +1,4 @@
-"""Kernels: a read-only copy of the head's scorers, laid out for fast scoring.
+"""Kernels: the digest, a read-only copy of the head's scorers for fast scoring.
 
 Sparse scorers become lists without gaps. Dense scorers are stored as bfloat16, which halves the memory traffic at a
 relative error of at most 1/500.
@@ -22,13 +22,14 @@ from .._forest import (
 )
 from .._jit import by_reference, empty, inner, inner_fastmath, kernel, release
 
-_ROUNDED_AT_ONCE = 1 << 20  # weights rounded at once
+_ROUNDED_AT_ONCE = 1 << 20  # number of weights rounded at once
 
 
 class Digest(NamedTuple):
-    """A read-only copy of all scorers of a sparse or dense head; empty if there is none.
+    """A read-only copy of all scorers of a head, or empty arrays.
 
-    The weights of sparse label ``l`` are the entries ``offsets[l] .. offsets[l + 1]``.
+    The sparse scorer of label ``l`` has the entries ``offsets[l]:offsets[l + 1]``. Dense scorers are the rows of
+    ``halves``.
     """
 
     offsets: Annotated[np.ndarray, kind_of(np.int64, "offsets of the digest")]
@@ -46,19 +47,19 @@ _EMPTY = Digest(np.zeros(1, np.int64), np.empty(0, np.int32), np.empty(0, np.flo
 
 
 def offsets_of(counts: np.ndarray) -> np.ndarray:
-    """Return the offsets of consecutive lists with these numbers of entries, and the end of the last."""
+    """Return the starts of consecutive lists with these lengths, and the end of the last list."""
     return np.concatenate([np.zeros(1, np.int64), np.cumsum(counts, dtype=np.int64)])
 
 
 def new_digest(n_cells: np.ndarray) -> Digest:
-    """Return an empty digest for sparse scorers with these numbers of cells."""
+    """Return an uninitialised digest for sparse scorers with these numbers of cells."""
     offsets = offsets_of(n_cells)
     features, weights = np.empty(offsets[-1], np.int32), np.empty(offsets[-1], np.float32)
     return Digest(offsets, features, weights, np.empty((0, 0), np.uint16))
 
 
 def digest_of(weights: np.ndarray) -> Digest:
-    """Return the digest of dense scorers: float32, shape (labels, features)."""
+    """Return the digest of dense scorers, which are float32 of shape (labels, features)."""
     halves, length = np.empty(weights.shape, np.uint16), max(1, _ROUNDED_AT_ONCE // weights.shape[1])
     for first in range(0, weights.shape[0], length):
         bits = np.ascontiguousarray(weights[first : first + length]).view(np.uint32)
@@ -67,16 +68,16 @@ def digest_of(weights: np.ndarray) -> Digest:
 
 
 class Common(NamedTuple):
-    """Labels so frequent that they are candidates for every row, and their sparse scorers by feature.
+    """Labels that are candidates for every row, and their sparse scorers grouped by feature.
 
-    Feature ``f`` has the entries ``offsets[f] .. offsets[f + 1]``. All common labels are scored together, and only the
-    weights of the row's features are read.
+    Feature ``f`` has the entries ``offsets[f]:offsets[f + 1]``. Common labels are scored together, which reads only the
+    weights of the row's features.
     """
 
     labels: Annotated[np.ndarray, kind_of(np.int64, "common labels")]
-    # one entry if there are no lists
+    # a single entry if the scorers are not laid out
     offsets: Annotated[np.ndarray, kind_of(np.int64, "offsets of common labels")]
-    # position of an entry's label in ``labels``
+    # the position in ``labels`` of each entry's label
     places: Annotated[np.ndarray, kind_of(np.int32, "entries of common labels")]
     weights: Annotated[np.ndarray, kind_of(np.float32, "entries of common labels")]
 
@@ -87,14 +88,14 @@ def common_labels(labels: np.ndarray) -> Common:
 
 
 def laid_out(common: Common, digest: Digest, n_features: int) -> Common:
-    """Return common labels with their sparse scorers by feature, as the digest has them."""
+    """Return common labels with their scorers from ``digest``, grouped by feature."""
     scorers = scipy.sparse.csr_array((digest.weights, digest.features, digest.offsets), (digest.n_labels, n_features))
     columns = scorers[common.labels].tocsc()
     return Common(common.labels, columns.indptr.astype(np.int64), columns.indices.astype(np.int32), columns.data)
 
 
 def no_digest() -> Digest:
-    """Return an empty digest, which shares its arrays with others."""
+    """Return an empty digest. All empty digests share their arrays."""
     return Digest(*_EMPTY)
 
 
@@ -119,7 +120,7 @@ def list_cells(models, digest):
 
 @kernel
 def enter_lists(models, digest):
-    """Copy the weights of a digest to models without tables, which must have room.
+    """Copy the weights of a digest to models that have no tables yet, but room for them.
 
     Writes the models.
     """
@@ -148,7 +149,7 @@ def _halved_dot(values, halves):
 
 @inner
 def digested_margin(digest, label, probe):
-    """Return a scorer's margin without its bias for the row of a probe."""
+    """Return a label's score, without its bias, for the row at which ``probe`` is aimed."""
     if digest.halves.size > 0:
         return _halved_dot(probe.values, digest.halves[label])
     a, b = digest.offsets[label], digest.offsets[label + 1]

@@ -1,10 +1,11 @@
 """Kernels: an inverted index of the head's sparse scorers.
 
-Routers follow features that many labels share, but a short text is often identified by one or two rare words, which no
-router may know. The index lists for each feature the labels with a weight for it, the heaviest first. A search reads
-the lists of a row's rarest heavy features until it has found enough labels. Training against competitors also gives
-scorers weights of the other sign. Such weights say little about a row, so a list holds only weights of the sign that
-most of the feature's weights have.
+Routers follow features that many labels share. A short text, however, is often identified by one or two rare words that
+no router knows. For each feature, the index lists the labels with a weight for the feature, in descending order of
+weight. A search reads the lists of a row's rare, heavy features until it has found enough labels.
+
+Training against competitors also gives scorers weights of the opposite sign, which say little about a row. A list
+therefore holds only weights with the sign of the feature's total weight.
 """
 
 from typing import Annotated, NamedTuple
@@ -17,20 +18,20 @@ from .._jit import inner
 from .inference_weights import Digest, offsets_of
 
 _MOST_LISTS = 32  # maximum number of lists read for a row
-_CELLS_AT_ONCE = 1 << 20  # cells compared at once
+_CELLS_AT_ONCE = 1 << 20  # number of cells compared at once
 
 
 class Postings(NamedTuple):
-    """The weights of sparse scorers by feature; feature ``f`` has the entries ``offsets[f] .. offsets[f + 1]``.
+    """Posting lists of sparse scorers: feature ``f`` has the entries ``offsets[f]:offsets[f + 1]``.
 
-    The index may be older than the scorers, and then lacks new labels and weights.
+    An index that is older than the scorers lacks new labels and weights.
     """
 
-    # one entry if there is no index
+    # a single entry if there is no index
     offsets: Annotated[np.ndarray, kind_of(np.int64, "offsets of the index")]
     labels: Annotated[np.ndarray, kind_of(np.int32, "entries of the index")]
     weights: Annotated[np.ndarray, kind_of(np.float32, "entries of the index")]
-    n_labels: int  # labels of the head when it was indexed
+    n_labels: int  # number of labels when the index was built
 
 
 def no_postings() -> Postings:
@@ -41,9 +42,9 @@ def no_postings() -> Postings:
 def heavy_cells(
     digest: Digest, lightest: float, excluded: np.ndarray, *, cells_at_once: int = _CELLS_AT_ONCE
 ) -> np.ndarray:
-    """Return which cells of a digest are not 0 and at least ``lightest`` times their label's largest: bool.
+    """Return a mask of nonzero cells that weigh at least ``lightest`` times their label's largest weight.
 
-    Cells of the labels ``excluded`` are never included.
+    The mask excludes all cells of the labels ``excluded``.
     """
     heavy, left_out = np.zeros(digest.weights.size, np.bool_), np.zeros(digest.n_labels, np.bool_)
     left_out[excluded] = True
@@ -63,9 +64,9 @@ def heavy_cells(
 def list_by_feature(
     digest: Digest, listed: np.ndarray, n_features: int, *, cells_at_once: int = _CELLS_AT_ONCE
 ) -> Postings:
-    """Return an index of the cells of a digest that the mask ``listed`` selects. No selected cell may be 0.
+    """Return an inverted index of the cells in the mask ``listed``, all of which must be nonzero.
 
-    Leaves out cells whose sign is the rarer one among the weights of their feature, and clears ``listed`` for them.
+    Leaves out cells whose sign differs from that of their feature's total weight, and clears ``listed`` for them.
     """
     parts = [slice(*span) for span in spans(listed.size, cells_at_once)]  # to limit memory
     totals = np.zeros(n_features)
@@ -78,7 +79,7 @@ def list_by_feature(
     n_of_label = np.diff(np.searchsorted(cells, digest.offsets))
     features, weights = digest.features[cells], digest.weights[cells]
     del cells
-    # By feature, the heaviest first: non-negative floats sort like their bits.
+    # Sort by feature, then by descending weight: nonnegative floats sort like their bits.
     keys = features.astype(np.uint64)
     keys <<= np.uint64(32)
     keys |= ~np.abs(weights).view(np.uint32)
@@ -91,7 +92,7 @@ def list_by_feature(
 
 @inner
 def lists_any(postings, x):
-    """Return whether a label is listed for a feature of a row, with a weight of the same sign as the value."""
+    """Return whether the index lists a label for a feature of the row, with a weight of the value's sign."""
     for i in range(x.a, x.b):
         first = postings.offsets[x.indices[i]]
         if first < postings.offsets[x.indices[i] + 1] and x.values[i] * postings.weights[first] > 0.0:
@@ -101,7 +102,7 @@ def lists_any(postings, x):
 
 @inner
 def _set_priorities(postings, priorities, x):
-    """Set the priorities of lists: lists of heavy cells and short lists come first."""
+    """Write the priority of each feature's list. Short lists and lists of heavy cells come first."""
     for i in range(x.b - x.a):
         feature, value = x.indices[x.a + i], x.values[x.a + i]
         first = postings.offsets[feature]
@@ -112,7 +113,7 @@ def _set_priorities(postings, priorities, x):
 
 @inner
 def next_list(priorities, n_cells):
-    """Return the cell with the next list, or NONE after the last."""
+    """Return the cell whose list has the highest priority, or NONE if all lists have been read."""
     next_cell, highest = NONE, np.float32(0.0)
     for i in range(n_cells):
         if priorities[i] > highest:
@@ -122,10 +123,10 @@ def next_list(priorities, n_cells):
 
 @inner
 def _go_through(postings, entry, end, value, sums, labels, n_found):
-    """Add ``value`` times the weights of a list's entries to the sums of their labels.
+    """Add ``value`` times a list's weights to the sums of their labels, until ``labels`` is full.
 
-    Returns the number of labels found, and the first unread entry. Stops when ``labels`` is full. There is always room
-    for the labels of a run of entries, so the loop over a run needs no check.
+    Returns the number of labels found, and the first unread entry. Entries are read in runs whose labels fit into
+    ``labels``, so the loop over a run needs no check.
     """
     while entry < end and n_found < labels.size:
         run_end = min(end, entry + labels.size - n_found)
@@ -141,20 +142,20 @@ def _go_through(postings, entry, end, value, sums, labels, n_found):
 
 @inner
 def add_to_met(postings, entry, end, value, sums):
-    """Add a list's entries to the sums of labels that have been found."""
+    """Add a list's entries to the sums of labels that have already been found."""
     for i in range(entry, end):
         label = np.int64(postings.labels[i])
-        met = np.float32(sums[label] != 0.0)  # without a branch, which would be mispredicted half of the time
+        met = np.float32(sums[label] != 0.0)  # branchless, because half of the branches would be mispredicted
         sums[label] += met * value * postings.weights[i]
 
 
 @inner
 def meet_labels(postings, priorities, x, sums, labels, n_found, n_further):
-    """Append the labels that the index lists for row ``x`` after the first ``n_found``, until ``labels`` is full.
+    """Append labels from the posting lists of row ``x`` to the first ``n_found`` labels, until ``labels`` is full.
 
-    Then read ``n_further`` entries that only add to the sums of found labels, so that the order of lists matters less.
-    Labels whose entry in ``sums`` is not 0 are known already. ``priorities`` is a buffer with an entry for each cell of
-    the row. Returns the number of labels, and leaves their partial scores in ``sums``.
+    Then read up to ``n_further`` entries that only add to the sums of labels already found, so that the order of the
+    lists matters less. A label has been found if its sum is not 0. ``priorities`` is a buffer with an entry for each
+    cell of the row. Returns the number of labels, and leaves their partial scores in ``sums``.
     """
     _set_priorities(postings, priorities, x)
     for _ in range(_MOST_LISTS):
@@ -173,9 +174,9 @@ def meet_labels(postings, priorities, x, sums, labels, n_found, n_further):
 
 @inner
 def _sift_down(heap, sums, i):
-    """Restore the heap below place ``i``; the label with the smallest sum is on top.
+    """Restore the heap below position ``i``. The label with the smallest sum is at the top.
 
-    Unlike the heap of ``_forest/frontier.py`` it orders labels in place, by sums in another array.
+    Unlike the heap in ``_forest/frontier.py``, this heap holds labels and compares their sums in another array.
     """
     label = heap[i]
     while True:
@@ -193,7 +194,7 @@ def _sift_down(heap, sums, i):
 
 @inner
 def keep_best_labels(labels, sums, n_kept):
-    """Move the labels with the largest sums to the front and return their number."""
+    """Move the ``n_kept`` labels with the largest sums to the front; return their number."""
     if labels.size <= n_kept:
         return labels.size
     heap = labels[:n_kept]

@@ -1,11 +1,11 @@
 """The one-against-some head: a linear scorer for each label, trained against the candidates of an example.
 
-A label's scorer starts as the mean of its examples, scaled to length 1, so initial scores are cosines. MIRA needs no
-AdaGrad accumulators; their place holds the sums of the labels' examples. With further examples the mean inside a scorer
-moves, and what the scorer has learned otherwise stays.
+A scorer starts as the mean of its label's examples, scaled to length 1, so initial scores are cosines. MIRA needs no
+AdaGrad accumulators, so their arrays hold the sums of each label's examples. Further examples move the mean inside a
+scorer without undoing other changes.
 
-Sparse scorers learn in hash tables. Between trainings they can be stored in the lists of the digest alone, which take a
-third of the memory; tables are rebuilt before they learn again. The sums of examples are lost with the tables.
+Sparse scorers learn in hash tables. Between trainings, the lists of the digest can replace the tables, which saves two
+thirds of the memory. Tables are rebuilt before the next training, but the sums of examples are lost.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ from .inverted_index import Postings, heavy_cells, list_by_feature, no_postings
 
 
 class HeadLoss(IntEnum):
-    """Losses by their numbers in files. Number 2 was the squared loss, which has been removed."""
+    """Losses and their numbers in files. Number 2 was the squared loss, which has been removed."""
 
     SOFTMAX = 0
     LOGISTIC = 1
@@ -78,16 +78,16 @@ class HeadLoss(IntEnum):
 
 
 NEGLIGIBLE = 0.04
-"""Weights of rare labels below this share of the largest one are dropped."""
+"""Weights of a rare label below this share of its largest weight are dropped."""
 
-_SHORTEST = np.float32(1e-6)  # squared length relative to the terms: a shorter sum of examples is rounding error
+_SHORTEST = np.float32(1e-6)  # relative squared length below which a sum of examples is only rounding error
 _CELLS_IN_A_LOOKUP = 12  # cells of a digest that can be read in the time of one table lookup
 
 HEAD_LOSSES = {loss.name.lower(): int(loss) for loss in HeadLoss}
 
 
 class HeadParameters(NamedTuple):
-    """Parameters that never change during the life of a head."""
+    """Fixed parameters of a head."""
 
     n_features: int
     sparse: bool
@@ -108,7 +108,7 @@ class LabelScorers(NamedTuple):
 
 
 class Head(NamedTuple):
-    """All labels' scorers, laid out like the routers of one tree whose node ``l`` is label ``l``."""
+    """The scorers of all labels, laid out like the routers of a tree in which node ``l`` is label ``l``."""
 
     parameters: HeadParameters
     nodes: Annotated[np.ndarray, kind_of(NODE, "trees", "labels")]
@@ -117,7 +117,7 @@ class Head(NamedTuple):
     digest: Digest
     postings: Postings
     common: Common
-    # examples measured, and the sum of their gaps, see ``multiclass_svm.py``
+    # number of measured examples, and the sum of their gaps (see ``multiclass_svm.py``)
     gaps: Annotated[np.ndarray, kind_of(np.float64, 2)]
 
     @property
@@ -127,7 +127,7 @@ class Head(NamedTuple):
 
     @property
     def scorers(self) -> LabelScorers:
-        """The parts for kernels that score candidates."""
+        """The parts of the head for kernels that score candidates."""
         parameters = self.parameters
         return LabelScorers(
             self.models, self.digest, self.postings, self.common, self.gaps, parameters.loss, parameters.learning_rate
@@ -151,10 +151,10 @@ def new_head(parameters: HeadParameters) -> Head:
 
 
 def with_labels(head: Head, rows: Rows, lengths: np.ndarray | None = None) -> Head:
-    """Return a head with one more label for each of the rows, whose scorer starts as the row.
+    """Return a head with a new label for each row, whose scorer starts as the row.
 
-    The rows are means of unit length; ``lengths``, float32, are those of the sums of examples, by default 1. The input
-    head is not changed, so that a failed insertion can be undone.
+    Rows are means of unit length. ``lengths``, float32, are the lengths of the sums of examples (default: 1). The input
+    head does not change, so a failed insertion can be undone.
     """
     head = head._replace(counters=head.counters.copy())
     lengths = np.ones(rows.n_rows, np.float32) if lengths is None else lengths
@@ -174,7 +174,7 @@ def with_more_cells(head: Head) -> Head:
 
 
 def without_room(models: LinearModels) -> LinearModels:
-    """Return models that share all arrays but cannot get larger tables, so that threads can train different labels."""
+    """Return models that share all arrays but cannot allocate tables, so that threads can train different labels."""
     counters = models.counters.copy()
     counters[:, TABLES_END] = models.table.shape[1]
     counters[:, FREE_TABLES:] = NONE
@@ -182,9 +182,9 @@ def without_room(models: LinearModels) -> LinearModels:
 
 
 def count_in_means(head: Head, rows: Rows, labels: np.ndarray) -> Head:
-    """Add rows to the means that the scorers of their labels contain; return the head, a new one if it had to grow.
+    """Add rows to the means in the scorers of their labels; return the head, or a larger head if tables were full.
 
-    Only for MIRA.
+    The loss must be MIRA.
     """
     at = np.zeros(1, np.int64)
     while move_means(head.models, rows, labels, at) != DONE:
@@ -195,9 +195,9 @@ def count_in_means(head: Head, rows: Rows, labels: np.ndarray) -> Head:
 def without_negligible_weights(head: Head) -> Head:
     """Return a sparse head without negligible weights.
 
-    Competitors give a label small weights for many features, which make its table several times larger and slower
-    without changing answers. Common labels keep all weights: they have learned from all rows, and their many small
-    weights matter together.
+    Training against competitors gives a label small weights for many features. They make its table several times larger
+    and slower without changing answers. Common labels keep all weights, because they learn from all rows, and their
+    many small weights matter together.
     """
     size = int(head.counters[0, TABLES_END])
     pruned = head._replace(
@@ -211,14 +211,17 @@ def without_negligible_weights(head: Head) -> Head:
     shares = np.full(pruned.nodes.shape[1], NEGLIGIBLE, np.float32)
     shares[head.common.labels] = 0.0
     copy_labels(pruned.models, head.models, shares)
-    # In place: a copy would need the memory of a third table.
+    # Resize in place, because a copy would need the memory of a third table.
     room = min(int(SPARE * pruned.counters[0, TABLES_END]), head.routers.table.shape[1])
     pruned.routers.table.resize((1, room), refcheck=False)
     return pruned
 
 
 def with_only(head: Head, labels: np.ndarray) -> Head:
-    """Return a head of some of the labels, numbered in this order. It shares no memory, may learn, and has no index."""
+    """Return a copy of a head that has only ``labels``, numbered in this order.
+
+    The copy shares no memory with the head, has no digest and no index, and may learn.
+    """
     n_labels, d = int(head.counters[0, NODES_END]), head.parameters.n_features
     counters, routers = head.counters.copy(), head.routers
     counters[0, NODES_END] = labels.size
@@ -241,14 +244,14 @@ def with_only(head: Head, labels: np.ndarray) -> Head:
 
 
 def as_ready_as(head: Head, other: Head, lightest: float) -> Head:
-    """Return a head with a digest and an index if the other head has them."""
+    """Give a head a digest and an index if ``other`` has them; return the head."""
     if other.digest.n_labels > 0:
         head = with_digest(head)
     return with_index(head, lightest) if other.postings.n_labels > 0 else head
 
 
 def weights_of_labels(head: Head, labels: np.ndarray) -> np.ndarray | scipy.sparse.csr_array:
-    """Return the scorers of some labels, without biases, as rows of a matrix, sparse like the head."""
+    """Return the scorers of some labels, without biases, as rows of a matrix. A sparse head gives a sparse matrix."""
     n_labels, d = int(head.counters[0, NODES_END]), head.parameters.n_features
     if not head.parameters.sparse:
         weights: np.ndarray = head.routers.weights[0, : n_labels * 2 * d].reshape(n_labels, 2 * d)[labels, :d]
@@ -258,12 +261,12 @@ def weights_of_labels(head: Head, labels: np.ndarray) -> np.ndarray | scipy.spar
 
 
 def is_in_lists(head: Head) -> bool:
-    """Return whether a sparse head has scorers in the lists of its digest but no tables."""
+    """Return whether the scorers of a sparse head are only in the lists of its digest, without tables."""
     return head.digest.features.size > 0 and head.counters[0, TABLES_END] == 0
 
 
 def with_lists(head: Head, digest: Digest) -> Head:
-    """Return a sparse head with scorers in the lists of ``digest`` and without tables."""
+    """Return a sparse head whose scorers are the lists of ``digest``, without tables."""
     nodes, counters = head.nodes.copy(), head.counters.copy()
     nodes["table_bits"], nodes["table_used"] = 0, 0
     counters[0, [TABLES_END, CELLS_WANTED]] = 0
@@ -273,14 +276,14 @@ def with_lists(head: Head, digest: Digest) -> Head:
 
 
 def with_means_in_lists(head: Head, means: Rows) -> Head:
-    """Return an empty sparse head extended by a scorer for each of the rows, in lists without tables."""
+    """Return a copy of an empty sparse head with a scorer for each row of ``means``, in lists without tables."""
     head = with_nodes(head, means.n_rows)
     head.counters[0, NODES_END] = means.n_rows
     return with_lists(head, no_digest()._replace(offsets=means.offsets, features=means.indices, weights=means.values))
 
 
 def with_lists_of(head: Head, labels: np.ndarray) -> Head:
-    """Return a sparse head with lists and without tables, where all labels but ``labels`` have empty lists."""
+    """Return a sparse head without tables in which only ``labels`` keep their lists."""
     n_cells = np.zeros(int(head.counters[0, NODES_END]), np.int64)
     n_cells[labels] = np.diff(head.digest.offsets)[labels]
     digest = new_digest(n_cells)
@@ -291,25 +294,25 @@ def with_lists_of(head: Head, labels: np.ndarray) -> Head:
 
 
 def without_tables(head: Head) -> Head:
-    """Return a sparse head without tables if its digest has its scorers; otherwise the head itself."""
+    """Return a sparse head without tables if its digest contains the scorers; otherwise return the head."""
     return with_lists(head, head.digest) if head.digest.features.size > 0 and not is_in_lists(head) else head
 
 
 def cells_of_tables(head: Head) -> int:
-    """Return the number of cells in the tables of a sparse head, or of the tables it needs to learn again."""
+    """Return the number of cells in the tables of a sparse head, or in the tables that it needs to learn again."""
     return int(_sizes_of_tables(head.digest).sum() if is_in_lists(head) else head.counters[0, TABLES_END])
 
 
 def _sizes_of_tables(digest: Digest) -> np.ndarray:
     n_cells = np.diff(digest.offsets)
     sizes = np.where(n_cells > 0, np.int64(1) << SMALLEST_TABLE_BITS, 0)
-    while (short := 3 * sizes < 4 * n_cells).any():  # as ``sparse_weights.table_bits`` says
+    while (short := 3 * sizes < 4 * n_cells).any():  # the rule of ``sparse_weights.table_bits``
         sizes[short] *= 2
     return sizes
 
 
 def without_digest(head: Head) -> Head:
-    """Return a head without digest, which may learn."""
+    """Return a head without a digest, which can be trained."""
     if is_in_lists(head):
         size = int(SPARE * cells_of_tables(head))
         head = head._replace(
@@ -323,7 +326,7 @@ def without_digest(head: Head) -> Head:
 
 
 def with_digest(head: Head) -> Head:
-    """Return a head with a digest, which is valid until it learns again."""
+    """Return a head with a digest, which is valid until the next training."""
     n_labels, d = int(head.counters[0, NODES_END]), head.parameters.n_features
     if not head.parameters.sparse:
         weights = head.routers.weights[0, : n_labels * 2 * d].reshape(n_labels, 2 * d)
@@ -338,9 +341,9 @@ def with_digest(head: Head) -> Head:
 
 
 def with_index(head: Head, lightest: float = 0.0) -> Head:
-    """Return a head with an up-to-date index of all labels but the common ones; dense heads have no index.
+    """Return a head with an up-to-date index of all labels that are not common. Dense heads have no index.
 
-    Weights below ``lightest`` times the largest of the same label are not listed.
+    The index omits weights below ``lightest`` times the label's largest weight.
     """
     if not head.parameters.sparse:
         return head
@@ -351,7 +354,7 @@ def with_index(head: Head, lightest: float = 0.0) -> Head:
 
 @inner
 def score_label(head, label, probe, x):
-    """Return a label's score for row ``x``, which ``probe`` is aimed at."""
+    """Return a label's score for row ``x``, at which ``probe`` is aimed."""
     digest, in_tables = head.digest, head.models.table.size > 0
     if (digest.features.size == 0 and digest.halves.size == 0) or (probe.features.size > 0 and in_tables):
         return probed_margin(head.models, ONLY_TREE, label, probe, x)
@@ -379,9 +382,9 @@ def score_common(head, x, scores):
 
 @kernel
 def copy_labels(target, source, shares):
-    """Copy all scorers without weights below a label's share of its largest.
+    """Copy all scorers without weights below ``shares[label]`` times the label's largest weight.
 
-    Reads ``source``; writes the models of ``target``, which must have room.
+    Reads ``source``. Writes the models of ``target``, which must have room.
     """
     target = by_reference(target)
     source = by_reference(source)
@@ -394,7 +397,7 @@ def copy_labels(target, source, shares):
 def _start_label(models, sums, rows, lengths, row, label, work):
     x = row_of(rows, row)
     reset_model(models, ONLY_TREE, label)
-    models.nodes[0, label]["table_bits"] = 0  # an earlier attempt may have failed
+    models.nodes[0, label]["table_bits"] = 0  # discard a failed attempt
     models.nodes[0, label]["table_used"] = 0
     if locate_or_insert(models, ONLY_TREE, label, x, work) != DONE:
         return TABLES_FULL
@@ -407,10 +410,11 @@ def _start_label(models, sums, rows, lengths, row, label, work):
 
 @kernel
 def start_labels(models, sums, rows, lengths, first):
-    """Start the scorers of the labels from ``first`` on that have not been started yet.
+    """Start the scorers of labels from ``first`` on, except those already started.
 
-    ``sums`` says whether they keep the sums of their examples. Returns DONE, or TABLES_FULL: call it again with larger
-    tables.
+    If ``sums`` is True, also store the sums of examples. Returns DONE, or TABLES_FULL if the caller must repeat the
+    call with larger tables.
+
     Writes the models.
     """
     models = by_reference(models)
@@ -428,10 +432,10 @@ def start_labels(models, sums, rows, lengths, first):
 
 @inner
 def _move_mean(models, rows, row, label, work):
-    """Add an example to the mean that a scorer contains.
+    """Add an example to the mean in its label's scorer.
 
     The squared length of the sum of examples is stored in place of the bias's accumulator. Returns DONE, or
-    TABLES_FULL, with nothing changed, if the table has no room for the features of the row.
+    TABLES_FULL, with nothing changed, if the table has no room for the row's features.
     """
     x = row_of(rows, row)
     if locate_or_insert(models, ONLY_TREE, label, x, work) != DONE:
@@ -454,9 +458,10 @@ def _move_mean(models, rows, row, label, work):
 
 @kernel
 def move_means(models, rows, labels, at):
-    """Add the rows from ``at[0]`` on to the means of their labels, and advance ``at[0]``.
+    """Add the rows from ``at[0]`` on to the means of their labels, and increment ``at[0]`` after each row.
 
-    Returns DONE, or TABLES_FULL: call it again with larger tables.
+    Returns DONE, or TABLES_FULL if the caller must repeat the call with larger tables.
+
     Writes the models.
     """
     models = by_reference(models)

@@ -1,7 +1,7 @@
-"""Kernels: scores and updates of many pairs of a label and a row, grouped by label.
+"""Kernels: scores and updates of many label-row pairs, grouped by label.
 
-Pairs of a label are handled together, so that its scorer is fetched from memory once. Labels are divided among threads,
-which write nothing in common, so results do not depend on the division.
+A label's pairs are processed together, so that its scorer is fetched from memory only once. Different threads process
+different labels, so results do not depend on the number of threads.
 """
 
 from itertools import pairwise
@@ -28,19 +28,19 @@ from .label_scorers import Head, with_more_cells, without_room
 
 
 class PairsByLabel(NamedTuple):
-    """Pairs by label: ``labels[i]`` has the pairs ``at[i] .. ends[i]`` left to handle."""
+    """Pairs grouped by label. Pairs ``at[i]:ends[i]`` of ``labels[i]`` are still to be processed."""
 
-    labels: np.ndarray  # int64
-    at: np.ndarray  # int64
-    ends: np.ndarray  # int64
-    rows: np.ndarray  # int64, of each pair
-    values: np.ndarray  # float32, of each pair: its score, or the multiple of the row to add to the scorer
+    labels: np.ndarray  # int64: distinct labels
+    at: np.ndarray  # int64: next pair of each label
+    ends: np.ndarray  # int64: end of each label's pairs
+    rows: np.ndarray  # int64: row of each pair
+    values: np.ndarray  # float32: score of each pair, or the multiple of its row to add to the scorer
 
 
 def sorted_by_label(labels: np.ndarray, rows: np.ndarray, values: np.ndarray) -> tuple[PairsByLabel, np.ndarray]:
-    """Return pairs grouped by label, in a stable order, and the original position of each."""
+    """Group pairs by label in a stable order; return them, and the original position of each pair."""
     small = labels.size > 0 and labels.max() < 1 << 16
-    order = np.argsort(labels.astype(np.uint16) if small else labels, kind="stable")  # NumPy sorts 16 bits by radix
+    order = np.argsort(labels.astype(np.uint16) if small else labels, kind="stable")  # radix sort for 16 bits
     labels = labels[order]
     starts = np.flatnonzero(np.diff(labels, prepend=NONE))
     ends = np.append(starts[1:], labels.size) if labels.size > 0 else starts
@@ -56,9 +56,9 @@ def _shares(pairs: PairsByLabel, n_threads: int) -> list[tuple[int, int]]:
 
 @kernel
 def score_pairs(models, rows, pairs, first, stop):
-    """Score the pairs of the labels ``first .. stop``.
+    """Score the pairs of labels ``first:stop``.
 
-    Writes their values, so several threads may score those of several labels at once.
+    Writes the values of these pairs, so threads may score the pairs of different labels concurrently.
     """
     models = by_reference(models)
     for i in range(first, stop):
@@ -68,10 +68,10 @@ def score_pairs(models, rows, pairs, first, stop):
 
 @kernel
 def learn_pairs(models, rows, pairs, first, stop):
-    """Add the rows of pairs to the scorers of the labels ``first .. stop`` while there is room.
+    """Add the rows of pairs to the scorers of labels ``first:stop`` while there is room.
 
-    Writes the models of these labels and their positions ``at``, so several threads may train different labels at once.
-    Returns DONE, or TABLES_FULL if some tables lack room.
+    Writes the models of these labels and their positions ``at``, so threads may train different labels concurrently.
+    Returns DONE, or TABLES_FULL if a table lacks room.
     """
     models = by_reference(models)
     work, status = new_workspace(longest_row(rows, 0, rows.offsets.size - 1)), DONE
@@ -90,7 +90,7 @@ def learn_pairs(models, rows, pairs, first, stop):
 def scores_of(
     head: Head, rows: Rows, labels: np.ndarray, of_rows: np.ndarray, n_threads: int, run: Workers
 ) -> np.ndarray:
-    """Return the scores of pairs of a label and a row, for a head without digest: float32."""
+    """Return the scores of label-row pairs for a head without a digest: float32."""
     scores = np.empty(labels.size, np.float32)
     pairs, order = sorted_by_label(labels, of_rows, scores)
     models = head.models
@@ -100,10 +100,10 @@ def scores_of(
 
 
 def with_rows_added(head: Head, rows: Rows, pairs: PairsByLabel, n_threads: int, run: Workers) -> Head:
-    """Add rows to the scorers of their labels; return the head, a new one if it grew."""
+    """Add rows to the scorers of their labels; return the head, or a larger head if tables were full."""
 
     def learn(share: tuple[int, int]) -> int:
-        # Threads cannot allocate tables in one array: labels that need larger ones are trained afterwards.
+        # Threads cannot allocate tables, so labels that need larger tables are trained afterwards.
         return int(learn_pairs(without_room(head.models), rows, pairs, *share))
 
     if any(status != DONE for status in run(learn, _shares(pairs, n_threads))):

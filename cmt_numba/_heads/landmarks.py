@@ -1,8 +1,8 @@
-"""An inverted file of dense scorers: lists of labels with similar scorers, each around a landmark.
+"""Cluster lists of dense scorers (an inverted file), each around a landmark.
 
-A row is compared with all landmarks, and those lists are searched whose landmark is not much farther from it than the
-nearest one (``list_search.py``). The lists come from spherical k-means. How much farther is calibrated on sample rows:
-nearly all should find the label with the best score apart from their own.
+A search compares a row with all landmarks. It then searches the lists whose landmark scores are within a gap of the
+best one (``list_search.py``). The lists come from spherical k-means. The gap is calibrated on sample rows, so that
+nearly all of them find their best label other than their own.
 """
 
 from collections.abc import Callable, Generator
@@ -17,39 +17,39 @@ from .coded_lists import CodedLists, coded_lists, zero_for
 from .label_scorers import Head
 from .list_search import Landmarks, Scorers, search_lists
 
-_LISTS = 4.0  # lists: this times the square root of the number of labels
+_LISTS = 4.0  # number of lists, relative to the square root of the number of labels
 _ROUNDS = 6  # iterations of k-means
-_SHARE_FOUND = 0.996
-_COPIED_AT_ONCE = 1 << 23  # values copied at once
+_SHARE_FOUND = 0.996  # share of sample rows that must find their best label
+_COPIED_AT_ONCE = 1 << 23  # number of values copied at once
 _SHORTEST = np.float32(1e-30)
 
 MEMBERS_SAMPLED = 40
-"""Members of each list in the sample for k-means."""
+"""Number of vectors per list in the sample for k-means."""
 
 ROWS_ASKED = 8192
-"""Sample rows for the calibration."""
+"""Number of sample rows for the calibration."""
 
 Share = Callable[[Callable[[int, int], Any]], None]
-"""Calls a function with spans of rows until all are done."""
+"""A function that calls its argument with spans of rows until all rows are done."""
 
 
 class ScorerLists(NamedTuple):
-    """Scorers in lists."""
+    """Cluster lists of scorers."""
 
     landmarks: Landmarks
-    sizes: np.ndarray  # int64 (n_lists,): labels in each list
-    biases: np.ndarray  # float32, one for each label, or empty
+    sizes: np.ndarray  # int64 (n_lists,): number of labels in each list
+    biases: np.ndarray  # float32 (labels,), or empty if all are 0
 
 
 class Centers:
-    """Centers of clusters of vectors of unit length.
+    """Cluster centers of unit-length vectors.
 
     Parameters
     ----------
     vectors : ndarray of float32, shape (n, n_features)
         The centers.
     zero : int
-        The code for 0 in the rows to compare with them.
+        The code for 0 in the vectors to compare with the centers.
     """
 
     def __init__(self, vectors: np.ndarray, zero: int) -> None:
@@ -59,7 +59,7 @@ class Centers:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the centers and their codes."""
+        """The size of the centers and their codes in bytes."""
         return self.vectors.nbytes + self.coded.tiles.codes.nbytes
 
     def nearest(self, units: np.ndarray) -> np.ndarray:
@@ -69,7 +69,7 @@ class Centers:
 
 
 def dense_scorers(head: Head, biases: np.ndarray | None = None) -> Scorers:
-    """Return the scorers of a dense head, which share its memory. Biases are read from the head by default."""
+    """Return views of a dense head's scorers. Biases are read from the head by default."""
     n_labels, d = int(head.counters[0, NODES_END]), head.parameters.n_features
     if biases is None:
         biases = np.ascontiguousarray(head.nodes["bias"][0, :n_labels])
@@ -78,20 +78,20 @@ def dense_scorers(head: Head, biases: np.ndarray | None = None) -> Scorers:
 
 
 def vectors_of(scorers: Scorers, n_features: int) -> np.ndarray:
-    """Return the weights of scorers, which share memory with them: shape (n_labels, n_features)."""
+    """Return a view of the scorers' weights: shape (n_labels, n_features)."""
     return scorers.weights.reshape(-1, scorers.stride)[:, :n_features]
 
 
 def listed(scorers: Scorers, asked: np.ndarray, own: np.ndarray) -> ScorerLists:
-    """Return dense scorers in lists, deterministically.
+    """Group dense scorers into cluster lists. The result is deterministic.
 
     Parameters
     ----------
     scorers : Scorers
     asked : ndarray of float32, shape (n, n_features)
-        Sample rows of unit length. All but a few of them will find the best label other than their own.
+        Sample rows of unit length for the calibration. Nearly all of them find their best label other than their own.
     own : ndarray of int64, shape (n,)
-        Their labels, NONE if unknown.
+        The label of each sample row, NONE if unknown.
     """
     vectors = vectors_of(scorers, asked.shape[1])
     n_labels = vectors.shape[0]
@@ -114,7 +114,7 @@ def listed(scorers: Scorers, asked: np.ndarray, own: np.ndarray) -> ScorerLists:
 
 
 def find_centers(centers: np.ndarray, sample: np.ndarray, n_rows: int) -> Generator[None, None, Centers]:
-    """Return centers of clusters by spherical k-means from initial ones, in parts of ``n_rows`` sample rows."""
+    """Improve cluster centers by spherical k-means, yield after every ``n_rows`` sample rows, and return the result."""
     zero = zero_for(sample)
     for _ in range(_ROUNDS):
         known, sums = Centers(centers, zero), np.zeros_like(centers)
@@ -127,7 +127,7 @@ def find_centers(centers: np.ndarray, sample: np.ndarray, n_rows: int) -> Genera
 
 
 def finished(work: Generator[None, None, Centers]) -> Centers:
-    """Do all parts of some work, and return its result."""
+    """Run a generator to its end, and return its result."""
     while True:
         try:
             next(work)
@@ -137,7 +137,7 @@ def finished(work: Generator[None, None, Centers]) -> Centers:
 
 
 def in_one_list(vectors: np.ndarray, zero: int) -> CodedLists:
-    """Return vectors in a single list."""
+    """Return vectors in a single coded list."""
     return coded_lists(vectors, None, np.zeros(vectors.shape[0], np.int64), 1, zero)
 
 
@@ -172,7 +172,7 @@ def _gap_that_finds(
 def best_listed(lists: ScorerLists, scorers: Scorers, rows: Rows, k: int, share: Share) -> LabelAnswers:
     """Return the ``k`` best labels of each row in the lists that it reaches, padded with NONE and minus infinity.
 
-    ``n_scored`` is the number of labels in these lists.
+    In the answers, ``n_scored`` is the number of labels in these lists.
     """
     n = rows.n_rows
     answers = LabelAnswers(

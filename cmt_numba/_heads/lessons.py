@@ -17,7 +17,7 @@ _ROWS_AT_ONCE = 1024
 
 
 class CandidateSearch(NamedTuple):
-    """How to search for candidates of rows, and in how many threads. Without trees all labels are scored."""
+    """Settings of a search for candidates. Without trees, all labels are scored."""
 
     trees: Any
     routers: Any
@@ -26,21 +26,21 @@ class CandidateSearch(NamedTuple):
 
 
 class HeadLesson(NamedTuple):
-    """Rows to learn, in this order, with their labels."""
+    """Rows to learn, with their order, labels and shortlists."""
 
     questions: Questions
-    order: np.ndarray  # int64
-    labels: np.ndarray  # int64 (rows,)
-    shortlists: np.ndarray  # int32 (rows, 1 + others): the right label, then other candidates
-    searching: bool  # whether to search for candidates, or use the shortlists
+    order: np.ndarray  # int64: rows in the order of learning
+    labels: np.ndarray  # int64 (rows,): right label of each row
+    shortlists: np.ndarray  # int32 (rows, 1 + others): the right label of each row, then other candidates
+    searching: bool  # whether to search for candidates instead of using the shortlists
 
 
 def find_shortlists(
     search: CandidateSearch, head: Head, lesson: HeadLesson, rows: np.ndarray, run: Workers
 ) -> np.ndarray | None:
-    """Search for the candidates of some rows, int64, in several threads, and write their shortlists.
+    """Search for the candidates of some rows in several threads, and write the rows' shortlists.
 
-    Returns their scores as :func:`shorten` does, or None if all labels were scored.
+    Returns scores like :func:`shorten`, or None if all labels were scored.
     """
     if search.trees is None:
         _find_best_of_all(head, lesson, rows)
@@ -61,7 +61,7 @@ def find_shortlists(
 def _find_best_of_all(head: Head, lesson: HeadLesson, order: np.ndarray) -> None:
     """Write the shortlists of some rows from the scores of all labels."""
     scorers, rows = all_scorers(head), lesson.questions.rows
-    assert scorers is not None  # tables exist while a head learns
+    assert scorers is not None  # a head has tables while it learns
     if order.size == rows.n_rows:
         order = np.arange(rows.n_rows)
     else:
@@ -73,10 +73,10 @@ def _find_best_of_all(head: Head, lesson: HeadLesson, order: np.ndarray) -> None
 def learn_in_turn(
     search: CandidateSearch, head: Head, lesson: HeadLesson, learn: Callable[[Head, FoundLabels, np.ndarray], int]
 ) -> Head:
-    """Train a head on the rows of a lesson in turn with ``learn``; return the head, a new one if it grew.
+    """Train a head with ``learn`` on one row after another; return the head, or a larger head if tables were full.
 
-    ``learn`` receives rows with candidates, which it scores, and an array of one number that it advances with each row
-    it has learned. It returns DONE, or TABLES_FULL.
+    ``learn`` takes the head, rows with candidates, and a one-element array ``at``. It scores the candidates, increments
+    ``at[0]`` after each row, and returns DONE or TABLES_FULL.
     """
     at = np.zeros(1, np.int64)
     while at[0] < lesson.order.size:

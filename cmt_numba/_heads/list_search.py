@@ -1,8 +1,8 @@
-"""Kernels: the best labels of dense rows in lists of similar scorers.
+"""Kernels: search for the best labels of dense rows in cluster lists.
 
-Rows are searched in blocks. Each row of a block is compared with the landmarks of all lists, and reaches those lists
-whose landmark is not much farther from it than the nearest one. Then each list is multiplied with the rows that reach
-it. Products of 8-bit codes are exact integers, so a row's answer does not depend on other rows of its block.
+Rows are searched in blocks. Each row of a block is compared with all landmarks, and reaches the lists whose landmark
+scores are within a gap of the best one. Each list is then multiplied by the rows that reach it. Products of 8-bit codes
+are exact integers, so a row's answer does not depend on other rows of its block.
 """
 
 from typing import NamedTuple
@@ -31,9 +31,9 @@ from .._jit import (
 from .coded_lists import CodedLists
 
 _REACHED_AT_ONCE = 1 << 22  # maximum number of lists reached by all rows of a block together
-_KEPT_AT_ONCE = 1 << 20  # maximum number of rows of a block times labels per row
+_KEPT_AT_ONCE = 1 << 20  # maximum number of rows in a block, times labels per row
 _MOST_ROWS = 4096
-_LONGEST = np.float32(1 << 23)  # times the square root of the number of features: no sum of products exceeds an int32
+_LONGEST = np.float32(1 << 23)  # limits the scale of rows, so that sums of products fit into an int32
 _SLACK = np.float32(1e-6)
 _LEAST = np.finfo(np.float32).min  # minimum score of a list; padding scores less
 _WAITING = 64  # maximum number of rows that wait for a tile
@@ -42,34 +42,34 @@ _LINE = 64  # bytes in a cache line
 
 
 class Landmarks(NamedTuple):
-    """Landmarks of lists, and the gap that decides which lists are searched."""
+    """Landmarks, their cluster lists, and the gap that decides which lists a search reaches."""
 
-    near: CodedLists  # the landmarks of the lists, all in one list
+    near: CodedLists  # the landmarks, in a single list
     lists: CodedLists
-    gap: float  # largest difference from the score of the nearest landmark
+    gap: float  # largest difference from the score of the best landmark
 
 
 class Scorers(NamedTuple):
-    """Scorers as float32: label ``l`` begins at ``l * stride``."""
+    """Scorers as float32: the weights of label ``l`` begin at ``l * stride``."""
 
     weights: np.ndarray  # float32, flat
     stride: int
-    biases: np.ndarray  # float32, one for each label, or empty
+    biases: np.ndarray  # float32 (labels,), or empty if all are 0
 
 
 class Reached(NamedTuple):
     """The rows of a block and the lists that they reach."""
 
-    asked: TileQueries  # codes of all rows, and of those compared with the current list
+    asked: TileQueries  # codes of all rows, and places of the rows compared with the current list
     scales: np.ndarray  # float32 (rows,): scales of the codes
     errors: np.ndarray  # float32 (rows,): length of the rounding error of the codes
-    scores: np.ndarray  # float32 (8 * landmarks,): scores for eight rows
+    scores: np.ndarray  # float32 (8 * landmarks,): landmark scores of eight rows
     lists: np.ndarray  # int32: the lists that each row reaches, row by row
-    ends: np.ndarray  # int64 (rows,): where the lists of each row end
+    ends: np.ndarray  # int64 (rows,): the end of each row's lists
     by_list: np.ndarray  # int32: the rows that reach each list, list by list
-    stops: np.ndarray  # int64 (lists + 1,)
-    waiting: np.ndarray  # int64 (64,): rows for which the tile may have one of the best labels
-    their_scores: np.ndarray  # float32 (64 * 32,): scores of the tile for these rows
+    stops: np.ndarray  # int64 (lists + 1,): the end of each list's rows
+    waiting: np.ndarray  # int64 (64,): rows whose best labels may be in the current tile
+    their_scores: np.ndarray  # float32 (64 * 32,): scores of the tile for the waiting rows
 
 
 @inner_allocating
@@ -101,7 +101,7 @@ def _n_groups(d):
 
 @inner
 def _encode_row(values, a, d, zero, reached, i):
-    """Write the codes of a row, four in each integer, their scale and the length of their rounding error."""
+    """Write a row's codes, four in each integer, their scale, and the length of their rounding error."""
     above, below = np.float32(0.0), np.float32(0.0)
     for f in range(d):
         above, below = max(above, values[a + f]), max(below, -values[a + f])
@@ -129,7 +129,7 @@ def _take_at_hand(reached, i, row, n_groups):
 
 @inner
 def _score(lists, tile, reached, first, n, n_groups, at, width):
-    """Score a tile for ``n`` current rows; return a bit mask of the rows with a score above their ``bars``."""
+    """Score a tile for ``n`` current rows; return a bit mask of the rows with a score above their bars."""
     if n == 1:
         return score_tile_for_one(lists.tiles, tile, reached.asked, first, n_groups, reached.scores, at, width)
     return score_tile(lists.tiles, tile, reached.asked, first, n_groups, reached.scores, at, width)
@@ -137,7 +137,7 @@ def _score(lists, tile, reached, first, n, n_groups, at, width):
 
 @inner
 def _list_reached(scores, gap, lists):
-    """Write the lists whose scores are less than ``gap`` below the best; return their number."""
+    """Write the lists whose landmark scores are less than ``gap`` below the best; return their number."""
     largest, n = np.float32(_LEAST), np.int64(0)
     for first in range(0, scores.size, TILE):
         marks = marks_of(scores, first, largest)
@@ -156,9 +156,9 @@ def _list_reached(scores, gap, lists):
 
 @inner_called
 def _find_reached(landmarks, rows, first, reached, n_rows):
-    """Write the lists that each row of a block reaches while there is room; return the number of rows done.
+    """Write the lists that each row of a block reaches, while there is room; return the number of rows done.
 
-    ``first`` is the first row of the block, which has at most ``n_rows`` rows.
+    The block begins at row ``first`` and has at most ``n_rows`` rows.
     """
     near, n_lists, d = landmarks.near, landmarks.lists.heads.size, rows.n_features
     width, n_groups, end = near.nexts.size * TILE, _n_groups(d), np.int64(0)
@@ -202,7 +202,7 @@ def _group_by_list(reached, n_rows):
 
 @inner
 def _bar_of(lists, reached, row, scores):
-    """Return the score of codes that a label must exceed to be among the best of a row."""
+    """Return the score of codes that a label must exceed to be among a row's best labels."""
     return scores[0] - reached.errors[row] * np.float32(lists.longest)
 
 
@@ -220,7 +220,7 @@ def _best_marked(scores, at, bar):
 
 @inner
 def _let_wait(lists, scorers, d, tile, reached, i, group, n):
-    """Add a row to those waiting for a tile, and prefetch the scorer that may be its best."""
+    """Add a row to the rows waiting for a tile, and prefetch the scorer that may be its best."""
     reached.waiting[n] = i
     at = (i - group) * TILE
     for j in range(TILE):
@@ -233,7 +233,7 @@ def _let_wait(lists, scorers, d, tile, reached, i, group, n):
 
 @inner_called
 def _look_through(lists, scorers, rows, first, tile, begin, reached, n_waiting, answers):
-    """Compute exact scores of the labels of a tile that may be among the best of waiting rows, and keep the best."""
+    """Compute exact scores of the tile's labels that may be among a waiting row's best, and keep the best."""
     d, bars, their_scores = rows.n_features, reached.asked.bars, reached.their_scores
     for n in range(n_waiting):
         i = reached.waiting[n]
@@ -253,7 +253,7 @@ def _look_through(lists, scorers, rows, first, tile, begin, reached, n_waiting, 
 
 @inner_called
 def _search_list(lists, scorers, rows, first, j, following, reached, answers):
-    """Compare a list with the rows of a block that reach it, and prefetch the list ``following`` it."""
+    """Compare list ``j`` with the rows of a block that reach it, and prefetch list ``following``."""
     n_groups, bars = _n_groups(rows.n_features), reached.asked.bars
     begin = reached.stops[j - 1] if j > 0 else np.int64(0)
     n_rows = reached.stops[j] - begin
@@ -262,7 +262,7 @@ def _search_list(lists, scorers, rows, first, j, following, reached, answers):
         _take_at_hand(reached, i, row, n_groups)
         bars[i] = _bar_of(lists, reached, row, answers.scores[first + row]) if i < n_rows else np.inf
     n_bytes, n_calls = n_groups * FEATURES_OF_A_WORD * TILE, -(-n_rows // ROWS_OF_A_TILE)
-    n_ahead = -(-n_bytes // (_LINE * n_calls)) * _LINE  # of the next tile, which is prefetched in parts
+    n_ahead = -(-n_bytes // (_LINE * n_calls)) * _LINE  # bytes of the next tile to prefetch with each call
     coming = lists.heads[j]
     while coming != NONE:
         tile, coming, n_waiting = coming, lists.nexts[coming], 0
@@ -300,7 +300,7 @@ def _next_reached(reached, j, n_lists):
 
 @inner_called
 def _search_block(landmarks, sizes, scorers, rows, first, n_rows, reached, answers):
-    """Write the best labels of the rows of a block; return the number of rows done."""
+    """Write the best labels of a block's rows; return the number of rows done."""
     n_rows = _find_reached(landmarks, rows, first, reached, n_rows)
     before = np.int64(0)
     for i in range(n_rows):
@@ -324,10 +324,10 @@ def _search_block(landmarks, sizes, scorers, rows, first, n_rows, reached, answe
 
 @kernel
 def search_lists(landmarks, sizes, scorers, rows, first, stop, answers):
-    """Write the best labels of the rows ``first .. stop`` among those of the lists that they reach into ``answers``.
+    """Search the lists that rows ``first:stop`` reach, and write each row's best labels to ``answers``.
 
-    ``sizes`` are the numbers of labels of the lists. Writes ``labels`` and ``scores`` of the answers, padded with NONE
-    and minus infinity, and ``n_scored``, the number of labels in the lists that each row reaches.
+    ``sizes`` has the number of labels in each list. Writes the ``labels`` and ``scores`` of the answers, padded with
+    NONE and minus infinity, and ``n_scored``, the number of labels in the lists that each row reaches.
     """
     n_lists, k = sizes.size, answers.labels.shape[1]
     at_once = max(1, min(stop - first, _MOST_ROWS, max(ROWS_OF_A_TILE, _KEPT_AT_ONCE // k)))

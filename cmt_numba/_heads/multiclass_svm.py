@@ -1,11 +1,11 @@
 """Kernels: training of a head as a multiclass support vector machine.
 
-Scores start as cosines. The *gap* between the right label and its best competitor then depends on the data: 0.5 for
-texts of many rare words, 0.1 for images. So the margin is a multiple of the mean gap of some examples, and all
-thresholds on scores are relative to the margin.
+Scores start as cosines. The *gap* between the scores of the right label and its best competitor then depends on the
+data: about 0.5 for texts with many rare words, 0.1 for images. The margin is therefore a multiple of the mean gap of
+some examples, and all thresholds on scores are relative to the margin.
 
-MIRA keeps scorers close to their start, the mean of the label's examples. That is best for few examples. With many
-examples per label, training is more accurate than the means, so the multiple grows with the number of examples.
+MIRA keeps scorers close to their start, the mean of the label's examples. This is best for few examples. With many
+examples per label, trained scorers are more accurate than means, so the multiple grows with the number of examples.
 """
 
 from typing import Any, NamedTuple
@@ -42,72 +42,72 @@ from .softmax import descend
 
 _GAPS_IN_A_MARGIN = 1.4
 _GAPS_MEASURED = 1000.0
-_PRIOR_EXAMPLES = 4.0  # weight of a label's mean, where its scorer starts, in examples
-_HARDNESS = 3.0  # C for a label of several examples
-_LEAST_HARDNESS = 1.0  # C for a label of very many examples
-_NOTHING = 1e-30  # least C: its inverse is finite in float32
+_PRIOR_EXAMPLES = 4.0  # weight of a label's initial mean, in examples
+_HARDNESS = 3.0  # C for labels with several examples
+_LEAST_HARDNESS = 1.0  # C for labels with very many examples
+_NOTHING = 1e-30  # smallest C; its inverse is finite in float32
 _MANY_EXAMPLES = 50.0  # examples per label above which the margin grows and C shrinks
-_SWEEPS = 3  # rounds of closed-form steps for an example
-_CLOSE_ENOUGH = 0.001  # smaller steps, in margins, are skipped
+_SWEEPS = 3  # rounds of closed-form steps per example
+_CLOSE_ENOUGH = 0.001  # steps below this share of the margin are skipped
 
 N_COMPETITORS = 8
-"""The maximum number of competitors of an example with dual variables."""
+"""Maximum number of an example's competitors that have dual variables."""
 
-_MOST_CHANGED = 2 + N_COMPETITORS + _SWEEPS  # scorers changed by a row at once
+_MOST_CHANGED = 2 + N_COMPETITORS + _SWEEPS  # maximum number of scorers that a row changes
 _RIGHT = np.int64(0)  # position of the right label in a shortlist
-_ROWS_AT_ONCE = 1024  # rows scored before any of them is learned
+_ROWS_AT_ONCE = 1024  # number of rows scored before any of them is learned
 MOST_IN_TURN = 1024
-"""Maximum number of labels to learn each row before the next is scored. With few labels, most rows share them."""
+"""Up to this number of labels, each row is learned before the next is scored: most rows change the same scorers."""
 
 
 class Duals(NamedTuple):
     """The dual variables of examples.
 
-    A label's scorer is its start, plus the examples of the label, minus the examples that it competes for, each times
-    its dual variable. Later passes can reduce dual variables that have become too large.
+    A label's scorer is its initial mean, plus the label's examples, minus the examples that the label competes for,
+    each multiplied by its dual variable. Later passes can reduce dual variables that have become too large.
     """
 
-    competitors: np.ndarray  # int32 (rows, N_COMPETITORS)
-    weights: np.ndarray  # float32 (rows, N_COMPETITORS): 0 for no competitor
-    softness: np.ndarray  # float32 (rows,): slack for each unit of the row's weights, 1 / C
+    competitors: np.ndarray  # int32 (rows, N_COMPETITORS): labels that compete with each row's label
+    weights: np.ndarray  # float32 (rows, N_COMPETITORS): dual variable of each competitor, 0 for none
+    softness: np.ndarray  # float32 (rows,): slack per unit of the row's weights, 1 / C
     settled: np.ndarray  # bool (rows,): whether the last pass over the row changed nothing
-    importance: np.ndarray  # float32 (rows,): sample weights; MIRA has them in the softness
+    importance: np.ndarray  # float32 (rows,): sample weights; for MIRA, the softness includes them
 
 
 class _Plan(NamedTuple):
-    """The changes for one row. They are applied together, so that each scorer is written only once."""
+    """The changes for one row, which are applied together so that each scorer is written only once."""
 
     places: np.ndarray  # int64 (N_COMPETITORS,): positions of the row's competitors among its candidates, or NONE
-    weights: np.ndarray  # float32 (N_COMPETITORS,)
+    weights: np.ndarray  # float32 (N_COMPETITORS,): dual variables of the competitors
     changed: np.ndarray  # int64: positions of candidates whose scorers change
-    changes: np.ndarray  # float32: the multiple of the row to add to each
-    n_changed: np.ndarray  # int64 (1,)
+    changes: np.ndarray  # float32: the multiple of the row to add to each of these scorers
+    n_changed: np.ndarray  # int64 (1,): number of changed scorers
 
 
 class Steps(NamedTuple):
-    """Updates of scorers: step ``s`` adds ``amounts[s]`` times row number ``numbers[s]``."""
+    """Scorer updates: step ``s`` adds ``amounts[s]`` times row ``numbers[s]`` of a block to scorer ``labels[s]``."""
 
-    labels: np.ndarray  # int64: whose scorer
-    numbers: np.ndarray  # int64: of the row in the current block
-    amounts: np.ndarray  # float32
-    earlier: np.ndarray  # int64: 1 + the previous step of the same label, 0 for none
-    last: np.ndarray  # int64 (labels,): 1 + the last step of each label, 0 for none
-    n: np.ndarray  # int64 (1,)
+    labels: np.ndarray  # int64: label of each step
+    numbers: np.ndarray  # int64: position of each step's row in the block
+    amounts: np.ndarray  # float32: multiple of the row to add
+    earlier: np.ndarray  # int64: 1 + the previous step of the same label, or 0
+    last: np.ndarray  # int64 (labels,): 1 + the last step of each label, or 0
+    n: np.ndarray  # int64 (1,): number of steps
 
 
 class _Products(NamedTuple):
-    """Dot products of rows of the current block with one of them."""
+    """Dot products of the rows of a block with the current row."""
 
-    of: np.ndarray  # int64: the row that each product was computed with
-    values: np.ndarray  # float32
+    of: np.ndarray  # int64: number of the row with which each product was computed
+    values: np.ndarray  # float32: product of each row with that row
 
 
 def new_duals(aggressiveness: float, n_of_label: np.ndarray, weights: np.ndarray | None = None) -> Duals:
-    """Return the dual variables of examples that have not been learned yet.
+    """Return dual variables of 0 for untrained examples.
 
-    ``n_of_label`` is the number of examples of each example's label, or their total weight. With few examples each is a
-    large part of the mean that the scorer starts from, so its gap says little about new rows, and ``C`` is small. With
-    very many examples some are noise, so ``C`` decreases again. ``weights`` multiply ``C``.
+    ``n_of_label[i]`` is the number, or the total weight, of examples with the label of example ``i``. With few
+    examples, each is a large part of the mean that the scorer starts from. Its gap then says little about new rows, so
+    ``C`` is small. With very many examples some are noise, so ``C`` decreases again. ``weights`` multiply ``C``.
     """
     n_rows = n_of_label.size
     importance = np.ones(n_rows, np.float32) if weights is None else weights
@@ -124,7 +124,7 @@ def new_duals(aggressiveness: float, n_of_label: np.ndarray, weights: np.ndarray
 
 
 def margin_wanted(head: Any) -> float:
-    """Return the required margin between the score of the right label and all others."""
+    """Return the required margin of the right label's score over all other scores."""
     return _GAPS_IN_A_MARGIN * head.gaps[1] / head.gaps[0] if head.gaps[1] > 0.0 else 1.0
 
 
@@ -141,7 +141,7 @@ def _new_plan():
 
 @inner
 def _begin_plan(plan, candidates, duals, row, right):
-    """Find the competitors that the row has weights for among its candidates."""
+    """Copy the row's dual variables to the plan, and find their competitors among the candidates."""
     for j in range(N_COMPETITORS):
         plan.weights[j] = duals.weights[row, j]
         plan.places[j] = NONE
@@ -153,7 +153,7 @@ def _begin_plan(plan, candidates, duals, row, right):
 
 @inner
 def _entry_for(plan, place):
-    """Return the entry of a competitor's weight, or a free one; NONE if there is no room."""
+    """Return the entry of a competitor's weight, or a free entry; NONE if there is no room."""
     free = NONE
     for j in range(N_COMPETITORS):
         if plan.weights[j] == 0.0:
@@ -177,7 +177,7 @@ def _note_change(plan, place, change):
 
 @inner
 def _hold_apart(plan, candidates, right, competitor, entry, margin, softness, size):
-    """Change the weight of a competitor in closed form so that the margin is just met; return the change.
+    """Change a competitor's weight in closed form to meet the margin exactly; return the change.
 
     Slack is squared, so the required margin shrinks with the sum of the row's weights, which are never negative.
     """
@@ -212,7 +212,7 @@ def _carry_out(head, plan, candidates, x, row, duals, work):
     Returns DONE, or TABLES_FULL, with nothing changed, if tables lack room.
     """
     n_changed = plan.n_changed[0]
-    for step in range(2 * n_changed):  # first make sure that there is room for all
+    for step in range(2 * n_changed):  # the first half only makes room for all
         i = step % n_changed
         label = candidates.labels[plan.changed[i]]
         if locate_or_insert(head.models, ONLY_TREE, label, x, work) != DONE:
@@ -234,7 +234,7 @@ def _ascend_at(head, rows, labels, found, i, candidates, duals, margin, plan, wo
 
 @kernel
 def ascend_on(head, rows, labels, found, duals, margin, at):
-    """Train the head with MIRA on rows with candidates, and advance ``at[0]`` with each.
+    """Train the head with MIRA on rows with candidates, and increment ``at[0]`` after each row.
 
     Writes the scores of ``found``, the models of ``head`` and the ``duals``. Returns DONE, or TABLES_FULL after
     learning ``at[0]`` rows.
@@ -253,7 +253,7 @@ def ascend_on(head, rows, labels, found, duals, margin, at):
 
 @inner
 def _note_steps(plan, candidates, i, row, duals, steps):
-    """Append the changes planned for row number ``i`` to the steps."""
+    """Append the planned changes of row ``i`` of the block to the steps."""
     for j in range(plan.n_changed[0]):
         step, label = steps.n[0], candidates.labels[plan.changed[j]]
         steps.labels[step] = label
@@ -267,7 +267,7 @@ def _note_steps(plan, candidates, i, row, duals, steps):
 
 @inner
 def _add_steps_noted(rows, found, i, candidates, steps, products):
-    """Add the effect of the steps of earlier rows to the scores of row number ``i``."""
+    """Add the effect of earlier rows' steps to the scores of row ``i`` of the block."""
     aimed = False
     for j in range(candidates.n_found[0]):
         after = steps.last[candidates.labels[j]]
@@ -286,7 +286,7 @@ def _add_steps_noted(rows, found, i, candidates, steps, products):
 
 @inner
 def _plan_row(candidates, x, right, row, duals, margin, plan):
-    """Plan the changes for one row by the dual of Crammer and Singer."""
+    """Plan the changes for one row by ascent in the dual of Crammer and Singer."""
     size = squared_length(x)
     plan.n_changed[0] = 0
     duals.settled[row] = True
@@ -298,7 +298,7 @@ def _plan_row(candidates, x, right, row, duals, margin, plan):
         farthest = np.float32(0.0)
         best = best_of(candidates, right)
         for j in range(-1, N_COMPETITORS):
-            # First the best competitor, then all others with a weight.
+            # First the best competitor, then the remaining competitors with weights.
             entry, competitor = np.int64(j), best
             if j < 0:
                 entry = _entry_for(plan, best)
@@ -314,10 +314,10 @@ def _plan_row(candidates, x, right, row, duals, margin, plan):
 
 @kernel
 def plan_steps(rows, found, duals, margin, steps):
-    """Plan the steps of rows in turn; the first candidate of each is its correct label.
+    """Plan the steps of one row after another. The first candidate of each row is its right label.
 
-    The scores of ``found`` do not include the steps of earlier rows of the block, so these are added. The result is as
-    if each row were learned before the next.
+    The scores of ``found`` lack the steps of earlier rows of the block, so these are added. The result is the same as
+    learning each row before scoring the next.
 
     Writes the scores of ``found``, the ``duals``, and ``steps``, which must have room.
     """
@@ -338,7 +338,7 @@ def plan_steps(rows, found, duals, margin, steps):
 
 
 def _scored(search: CandidateSearch, head: Head, lesson: HeadLesson, block: np.ndarray, run: Workers) -> FoundLabels:
-    """Return the shortlists of some rows with scores. If ``lesson.searching`` is set, search for them first."""
+    """Return the shortlists of some rows with scores. If ``lesson.searching`` is True, search for candidates first."""
     known = find_shortlists(search, head, lesson, block, run) if lesson.searching else None
     found = shortlisted(lesson.shortlists, block) if known is None else shortlisted(lesson.shortlists, block, known)
     unknown = np.arange(found.labels.size) if known is None else np.flatnonzero(np.isnan(found.scores))
@@ -358,7 +358,7 @@ def measure_gaps(
 ) -> None:
     """Measure the gaps of a lesson's rows until there are enough.
 
-    ``n_per_label`` is the mean number of examples of a label. For MIRA a large number widens the gaps.
+    ``n_per_label`` is the mean number of examples per label. For MIRA, a large number widens the gaps.
     """
     wider = max(1.0, n_per_label / _MANY_EXAMPLES) if head.parameters.loss == HeadLoss.MIRA else 1.0
     with workers(search.n_threads) as run:
@@ -379,12 +379,12 @@ def measure_gaps(
 
 
 def learn_labels(search: CandidateSearch, head: Head, lesson: HeadLesson, duals: Duals) -> Head:
-    """Train a head on a lesson; return the head, a new one if it grew.
+    """Train a head on a lesson; return the head, or a larger head if tables were full.
 
-    If ``lesson.searching`` is set, searches for the rows' candidates first and writes the lesson's shortlists.
+    If ``lesson.searching`` is True, first search for candidates and write the lesson's shortlists.
 
-    Writes the models of the head and the ``duals``. Results do not depend on the number of threads. Only heads of many
-    labels with MIRA use more than one thread.
+    Writes the models of the head and the ``duals``. Results do not depend on the number of threads. Only MIRA with many
+    labels uses more than one thread.
     """
     margin = margin_wanted(head)
     if head.parameters.loss != HeadLoss.MIRA:
@@ -401,9 +401,9 @@ def learn_labels(search: CandidateSearch, head: Head, lesson: HeadLesson, duals:
 def learn_shortlists(
     head: Head, rows: Rows, labels: np.ndarray, shortlists: np.ndarray, order: np.ndarray, duals: Duals
 ) -> Head:
-    """Train a head with MIRA on rows in this order, from their shortlists; return the head, a new one if it grew.
+    """Train a head with MIRA on the shortlists of a few rows; return the head, or a larger head if tables were full.
 
-    For a few rows, which may be repeated in ``order`` for several passes. Writes the models and the ``duals``.
+    ``order`` may repeat rows for several passes. Writes the models and the ``duals``.
     """
     margin, at = margin_wanted(head), np.zeros(1, np.int64)
     found = shortlisted(shortlists, order)
@@ -415,10 +415,11 @@ def learn_shortlists(
 def ascend_in_blocks(
     search: CandidateSearch, head: Head, lesson: HeadLesson, duals: Duals, *, rows_at_once: int = _ROWS_AT_ONCE
 ) -> Head:
-    """Train a head with MIRA on blocks of rows: search and score a block, plan its rows in turn, then learn.
+    """Train a head with MIRA on blocks of rows; return the head, or a larger head if tables were full.
 
-    Each plan includes the effect of earlier ones, so the result is, up to rounding, as if each row were learned before
-    the next was scored. Only planning, which takes little time, runs in a single thread.
+    For each block, search for candidates and score them, plan the steps of one row after another, and apply all steps.
+    Each plan includes the effect of earlier plans. Up to rounding, the result is therefore the same as learning each
+    row before scoring the next. Only planning, which takes little time, runs in a single thread.
     """
     rows, n_labels = lesson.questions.rows, int(head.counters[0, NODES_END])
     margin, steps = margin_wanted(head), _new_steps(min(lesson.order.size, rows_at_once) * _MOST_CHANGED, n_labels)
@@ -438,7 +439,7 @@ def _new_steps(most: int, n_labels: int) -> Steps:
 
 
 def _taken_out(steps: Steps, block: np.ndarray) -> PairsByLabel:
-    """Return the steps for the rows of a block, grouped by label, and reset them."""
+    """Return the steps of a block's rows, grouped by label, and clear ``steps``."""
     n = int(steps.n[0])
     labels = steps.labels[:n]
     steps.last[labels] = 0

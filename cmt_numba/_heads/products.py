@@ -1,10 +1,11 @@
-"""Scores of all labels, by matrix products of blocks of rows and scorers.
+"""Scores of all labels by matrix products of rows and scorers.
 
-For many rows a product takes a tenth of the time of a kernel that scores single pairs. So up to a few thousand labels
-it is cheaper to score all than to search for candidates. Products of dense rows are in float32, and their last
-bits depend on the shape of the block. Labels that are nearly the best are therefore compared by sums in a fixed order,
-so that a row's answer does not depend on other rows. Sums over sparse rows always follow the order of their cells,
-whether weights come from a matrix or from the hash tables of the scorers.
+For many rows, a product takes a tenth of the time of a kernel that scores single pairs. With up to a few thousand
+labels, it is therefore faster to score all labels than to search for candidates.
+
+Products of dense rows are in float32, and their last bits depend on the shape of the block. Labels with nearly equal
+scores are therefore compared by sums in a fixed order, so that a row's answer does not depend on other rows. Sums over
+sparse rows always follow the order of the row's cells, both for scorers in a matrix and in hash tables.
 """
 
 from collections.abc import Iterator
@@ -26,25 +27,23 @@ from .._forest import (
 from .._jit import by_reference, inner, kernel
 from .label_scorers import Head, is_in_lists, with_digest
 
-_SCORES_AT_ONCE = 1 << 22  # scores of a block, 16 MB: smaller products spend much of their time packing the scorers
-_SPARSE_SCORES_AT_ONCE = 1 << 18  # scores of a block of sparse rows, whose products are faster in the cache
-_VALUES_AT_ONCE = 1 << 18  # values of rows or scorers copied at once
+_SCORES_AT_ONCE = 1 << 22  # scores in a block, 16 MB; smaller products spend much of their time packing the scorers
+_SPARSE_SCORES_AT_ONCE = 1 << 18  # scores in a block of sparse rows, whose products are faster in the cache
+_VALUES_AT_ONCE = 1 << 18  # number of values of rows or scorers copied at once
 _MOST_SPREAD = 1 << 22  # maximum size of a dense matrix of sparse scorers, in weights: 16 MB
-_MOST_SPREAD_EACH = 8  # the same per non-zero weight, if that is more: four times the memory of a digest
-_ROUNDING = 2.0**-22  # relative error of a float32 sum, per term, on both sides of a comparison
-_SHORTEST, _LONGEST = 1e-12, 1e12  # lengths of rows whose products neither overflow nor underflow
+_MOST_SPREAD_EACH = 8  # maximum size per nonzero weight, if that is more: four times the memory of a digest
+_ROUNDING = 2.0**-22  # relative error per term when two float32 sums are compared
+_SHORTEST, _LONGEST = 1e-12, 1e12  # range of row lengths whose products neither overflow nor underflow
 
 
 class AllScorers(NamedTuple):
     """The scorers of all labels, laid out for products with rows."""
 
     n_labels: int
-    weights: np.ndarray  # float32 (n_features, n_labels); of sparse scorers only features with a weight
+    weights: np.ndarray  # float32 (n_features, n_labels); for sparse scorers only features with weights
     biases: np.ndarray | None  # float32 (n_labels,), None if all are 0
-    places: np.ndarray | None = (
-        None  # int32 (n_features,): the row in ``weights`` of a feature of sparse scorers, or NONE
-    )
-    models: LinearModels | None = None  # sparse scorers in hash tables, with empty ``weights``
+    places: np.ndarray | None = None  # int32 (n_features,): each sparse feature's row in ``weights``, or NONE
+    models: LinearModels | None = None  # sparse scorers in hash tables; ``weights`` are then empty
     scores_at_once: int = _SCORES_AT_ONCE
     values_at_once: int = _VALUES_AT_ONCE
 
@@ -62,8 +61,8 @@ class AllScorers(NamedTuple):
 def all_scorers(head: Head, *, in_tables: bool = False) -> AllScorers | None:
     """Return the scorers of a head: views of a dense head, or a dense matrix made from a sparse head.
 
-    With ``in_tables`` sparse scorers stay in hash tables, which is faster for few rows. They also stay there if the
-    matrix would be mostly zeros. Returns None for such scorers in lists.
+    Sparse scorers stay in hash tables with ``in_tables``, which is faster for few rows, or if the matrix would be
+    mostly zeros. In the second case, return None if there are no tables.
     """
     n_labels, d = int(head.counters[0, NODES_END]), head.parameters.n_features
     biases: np.ndarray | None = head.nodes["bias"][0, :n_labels]
@@ -82,7 +81,7 @@ def all_scorers(head: Head, *, in_tables: bool = False) -> AllScorers | None:
 
 
 def _lay_out(head: Head, n_labels: int, d: int) -> tuple[np.ndarray, np.ndarray] | None:
-    """Return a matrix of sparse scorers and the row of each feature; None if it would be mostly zeros."""
+    """Return a matrix of sparse scorers and each feature's row in it, or None if it would be mostly zeros."""
     digest = head.digest if head.digest.n_labels == n_labels else with_digest(head).digest
     most = max(_MOST_SPREAD, _MOST_SPREAD_EACH * digest.weights.size)
     if d > most:
@@ -111,7 +110,7 @@ def _sum_laid_out(weights, places, x, scores):
 
 @kernel
 def score_laid_out(weights, places, rows, first, scores):
-    """Write the scores of all labels for the sparse rows from ``first`` on, as many as ``scores`` has rows."""
+    """Write the scores of all labels for ``len(scores)`` sparse rows from row ``first`` on."""
     for i in range(scores.shape[0]):
         _sum_laid_out(weights, places, row_of(rows, first + i), scores[i])
 
@@ -205,7 +204,10 @@ def _rounding(rows: Rows, scores: Any, lengths: Any = 1.0) -> Any:
 
 
 def best_of_all(scorers: AllScorers, rows: Rows, lengths: np.ndarray | None = None) -> np.ndarray:
-    """Return the best label of each row: int64. Ties go to the first. ``lengths`` are the lengths of unscaled rows."""
+    """Return the best label of each row: int64. Ties go to the lowest label.
+
+    ``lengths`` are the lengths of unscaled rows.
+    """
     labels = np.empty(rows.n_rows, np.int64)
     if rows.n_rows == 1 and not scorers.sparse and scorers.n_labels > 1:
         alone = _clearly_best(scorers, rows, 1.0 if lengths is None else float(lengths[0]))
@@ -215,7 +217,10 @@ def best_of_all(scorers: AllScorers, rows: Rows, lengths: np.ndarray | None = No
     for first, scores in blocks_of_scores(scorers, rows):
         best = labels[first : first + scores.shape[0]]
         if scorers.sparse:
-            scores.argmax(axis=1, out=best)
+            if rows.n_rows == 1:
+                best[0], _ = _first_largest(scores[0])
+            else:
+                scores.argmax(axis=1, out=best)
             continue
         two, values = top_k(scores, 2)
         best[:], largest = two[:, 0], values[:, 0]
@@ -229,16 +234,21 @@ def best_of_all(scorers: AllScorers, rows: Rows, lengths: np.ndarray | None = No
     return labels
 
 
+def _first_largest(scores: np.ndarray) -> tuple[int, float]:
+    """Return the position of the first largest score, and the score. Unlike ``argmax``, keep the interpreter lock."""
+    largest = np.maximum.reduce(scores)
+    return (scores == largest).tobytes().index(1), float(largest)
+
+
 def _clearly_best(scorers: AllScorers, rows: Rows, length: float) -> int | None:
-    """Return the best label of a single dense row, or None if others are nearly as good."""
+    """Return the best label of a single dense row, or None if another label is nearly as good."""
     scores = scorers.weights.T @ rows.values
     if scorers.biases is not None:
         scores += scorers.biases
-    best = int(scores.argmax())
-    largest = float(scores[best])
+    best, largest = _first_largest(scores)
     scores[best] = -np.inf
     margin = max(abs(largest), length) * rows.n_features * _ROUNDING
-    return best if scores.max() < largest - margin else None
+    return best if np.maximum.reduce(scores) < largest - margin else None
 
 
 def top_of_all(scorers: AllScorers, rows: Rows, k: int) -> tuple[np.ndarray, np.ndarray]:

@@ -1,7 +1,7 @@
-"""Kernels: ridge regression from keys to vectors, learned online.
+"""Kernels: online ridge regression from keys to vectors.
 
-All components of a value are targets. The dual is solved one row at a time. Only features that have been met have
-weights if keys are sparse. The softness of a row is the ridge divided by its weight.
+Each component of a vector is a target. The dual is solved one row at a time. For sparse keys, only features that have
+occurred have weights. The softness of a row is the ridge penalty divided by the row's weight.
 """
 
 from typing import Annotated, NamedTuple
@@ -16,7 +16,7 @@ _EMPTY = np.empty(0, np.int32)
 
 
 class ExpectationParameters(NamedTuple):
-    """Parameters that never change during the life of a map."""
+    """Fixed parameters of a map."""
 
     n_features: int
     sparse: bool
@@ -26,11 +26,11 @@ class Expectation(NamedTuple):
     """A linear map from keys to vectors."""
 
     parameters: ExpectationParameters
-    weights: Annotated[np.ndarray, kind_of(np.float32, "places", "components")]  # of a feature
+    weights: Annotated[np.ndarray, kind_of(np.float32, "places", "components")]  # one row per feature with a position
     bias: Annotated[np.ndarray, kind_of(np.float32, "components")]
-    # for sparse keys, positions of features by hash
+    # sparse keys only: hash table of feature positions
     table: Annotated[np.ndarray, kind_of(np.int32, "cells of the table")]
-    features: Annotated[np.ndarray, kind_of(np.int32, "features")]  # for sparse keys, the feature at each position
+    features: Annotated[np.ndarray, kind_of(np.int32, "features")]  # sparse keys only: feature at each position
     n_places: Annotated[np.ndarray, kind_of(np.int64, 1)]  # number of positions in use
 
 
@@ -48,9 +48,9 @@ def new_expectation(parameters: ExpectationParameters, n_components: int) -> Exp
 
 
 def enter_rows(expectation: Expectation, rows: Rows) -> Expectation:
-    """Give every feature of the rows a position; return the map, a new one if it had to grow.
+    """Give every feature of the rows a position; return the map, or a larger map if it was full.
 
-    The old one stays valid.
+    The input map stays valid.
     """
     if not rows.sparse:
         return expectation
@@ -95,7 +95,7 @@ def _place_of(expectation, feature, bits):
 
 @kernel
 def find_known(expectation, features, known):
-    """Write to ``known``, bool of shape (features,), which features have a position."""
+    """Write whether each feature has a position to ``known``, bool of shape (features,)."""
     bits = _bits_of(expectation.table)
     for i in range(features.size):
         known[i] = _place_of(expectation, np.int64(features[i]), bits) != NONE
@@ -103,9 +103,9 @@ def find_known(expectation, features, known):
 
 @kernel
 def enter_features(expectation, features):
-    """Append features without a position.
+    """Append features that have no position yet.
 
-    Writes the features, the hash table and the number of positions, for which there must be room.
+    Writes the features, the hash table and the number of positions. The arrays must have room.
     """
     bits = _bits_of(expectation.table)
     for i in range(features.size):
@@ -152,7 +152,7 @@ def _change(expectation, rows, row, bits, scale, vector):
 
 @kernel
 def expect_rows(expectation, rows, first, stop, expected):
-    """Write the vectors predicted for the rows ``first .. stop``; unknown features are ignored."""
+    """Write the vectors predicted for rows ``first:stop``. Unknown features are ignored."""
     bits = _bits_of(expectation.table)
     for row in range(first, stop):
         _expect(expectation, rows, row, bits, expected[row])
@@ -160,9 +160,9 @@ def expect_rows(expectation, rows, first, stop, expected):
 
 @kernel
 def learn_expectations(expectation, rows, order, targets, duals, softnesses):
-    """Train the map in one pass of dual coordinate ascent over the rows; a row's dual variable is a vector.
+    """Train the map in one pass of dual coordinate ascent over the rows. A row's dual variable is a vector.
 
-    ``softnesses``, float32 of shape (rows,), is the ridge divided by the weight of each row.
+    ``softnesses``, float32 of shape (rows,), holds the ridge penalty divided by the weight of each row.
 
     Writes the map and ``duals``.
     """
@@ -181,9 +181,10 @@ def learn_expectations(expectation, rows, order, targets, duals, softnesses):
 
 @kernel
 def learn_rewards(expectation, rows, pairs, vectors, rewards, regularization):
-    """Train the map so that the product of its prediction for a row and a vector is the reward of that vector.
+    """Train the map to predict rewards: the product of a row's prediction and a vector approaches the vector's reward.
 
-    ``pairs`` has the row of each vector and reward. Each reduces its error by the same share as a row of examples.
+    ``pairs[i]`` is the row of ``vectors[i]`` and ``rewards[i]``. Each step reduces the error by the same share as a
+    step of :func:`learn_expectations`.
 
     Writes the map.
     """

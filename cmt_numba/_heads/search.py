@@ -1,7 +1,7 @@
 """Kernels: search for the candidate labels of rows.
 
-Candidates depend on the trees and the head's index, but not on the scorers. So a single kernel finds the candidates of
-many rows at once, and other kernels score them or learn from them.
+Candidates depend on the trees and the head's index, but not on the scorers. A single kernel therefore finds the
+candidates of many rows at once, and other kernels score them or learn from them.
 """
 
 from collections.abc import Iterator
@@ -24,13 +24,13 @@ from .._forest import (
 from .._jit import by_reference, empty, inner, inner_allocating, kernel, release
 from .inverted_index import keep_best_labels, lists_any, meet_labels
 
-_FOUND = np.float32(-1e30)  # so low that no list can compensate for it
+_FOUND = np.float32(-1e30)  # marks found labels; so low that no list can compensate
 _LABELS_AT_ONCE = 1 << 15  # labels whose data fit into the second-level cache
 _ROWS_AT_ONCE = 1024
 
 
 class Questions(NamedTuple):
-    """Rows ``first .. stop`` to classify, in the forms for routers and for the head."""
+    """Rows ``first:stop`` to classify, in the forms for routers and for the head."""
 
     routed: Rows
     rows: Rows
@@ -39,7 +39,7 @@ class Questions(NamedTuple):
 
 
 def all_of(routed: Rows, rows: Rows) -> Questions:
-    """Return the queries for all rows."""
+    """Return queries for all rows."""
     return Questions(routed, rows, 0, rows.n_rows)
 
 
@@ -47,30 +47,31 @@ class SearchEffort(NamedTuple):
     """Limits of the search for a row's candidates."""
 
     n_leaves: int  # leaves to reach in all trees together
-    n_labels: int  # labels to score, common ones included
+    n_labels: int  # labels to score, including common labels
     n_listed: int  # labels from the head's index to score
-    n_met: int  # labels to find in leaves and index, at least n_labels; not all are scored
+    n_met: int  # labels to find in leaves and index, at least n_labels, not all of which are scored
     n_further: int = 0  # entries of the index to read after n_met labels have been found
-    leaves_last: bool = False  # whether leaves are searched only for rows without labels in the index
+    leaves_last: bool = False  # whether to search leaves only for rows without labels in the index
 
 
 class FoundLabels(NamedTuple):
     """The distinct candidate labels of some rows, concatenated.
 
-    The labels of entry ``i`` end at ``ends[i]``. They begin with the common labels, the same number for every row.
+    The labels of entry ``i`` belong to row ``rows[i]`` and end at ``ends[i]``. The first ``n_common`` of them are the
+    common labels.
     """
 
-    rows: np.ndarray  # int64 (entries,)
-    ends: np.ndarray  # int64 (entries,)
-    n_met: np.ndarray  # int64 (entries,): labels found, not all of which are candidates
-    labels: np.ndarray  # int64
+    rows: np.ndarray  # int64 (entries,): row of each entry
+    ends: np.ndarray  # int64 (entries,): end of each entry's labels
+    n_met: np.ndarray  # int64 (entries,): number of labels found, not all of which are candidates
+    labels: np.ndarray  # int64: concatenated labels
     scores: np.ndarray  # float32: buffer for the score of each label
     n_common: int
     most: int  # maximum number of labels of a row
 
 
 def entries_of(found: FoundLabels, first: int, stop: int) -> FoundLabels:
-    """Return the entries ``first .. stop``. They share labels and scores with ``found``."""
+    """Return a view of entries ``first:stop`` that shares its label and score arrays with ``found``."""
     a, b = (int(found.ends[i - 1]) if i > 0 else 0 for i in (first, stop))
     return found._replace(
         rows=found.rows[first:stop],
@@ -84,8 +85,8 @@ def entries_of(found: FoundLabels, first: int, stop: int) -> FoundLabels:
 class _CandidateRoom(NamedTuple):
     """Buffers for searching one row after another."""
 
-    frontiers: Frontier  # a single one
-    priorities: np.ndarray  # float32 (longest row,): priorities of the lists of the row's features
+    frontiers: Frontier  # one frontier
+    priorities: np.ndarray  # float32 (longest row,): priority of each feature's list
 
 
 @inner_allocating
@@ -118,9 +119,9 @@ def _reach_labels(trees, routers, room, sums, routed, n_leaves, labels, n_found)
 
 @inner
 def _find_labels(trees, routers, postings, common, asked, row, room, sums, labels):
-    """Write the candidate labels of a row, common ones first; return the numbers of candidates and of labels found.
+    """Write a row's candidate labels, common labels first; return the numbers of candidates and of labels found.
 
-    The other candidates come from the leaves that the row reaches, and from the best labels that the index lists.
+    Further candidates come from the leaves that the row reaches, and from the best labels in the index.
     """
     effort = asked.effort
     most = min(labels.size, effort.n_labels)
@@ -156,10 +157,10 @@ class _Asked(NamedTuple):
 
 @kernel
 def find_labels(trees, routers, postings, common, asked, found, sums):
-    """Find the candidate labels of the rows of ``found``, in turn, while there is room.
+    """Find the candidate labels of one row of ``found`` after another, while there is room.
 
     ``sums``, float32 (labels,), is a buffer of zeros. During the search of a row it holds the partial scores of the
-    labels found; afterwards it is reset to 0.
+    labels found. Afterwards it is reset to 0.
 
     Writes only ``ends``, ``n_met`` and ``labels`` of ``found``. Returns the number of rows done, at least one.
     """
@@ -194,9 +195,10 @@ def candidates_of(
     rows_at_once: int = _ROWS_AT_ONCE,
     labels_at_once: int = _LABELS_AT_ONCE,
 ) -> Iterator[FoundLabels]:
-    """Yield the candidate labels of the rows of ``order``, int64, some rows at a time.
+    """Yield the candidate labels of the rows in ``order``, some rows at a time.
 
-    Each step overwrites the arrays of the previous one, which have room for ``labels_at_once`` labels or for one row.
+    Each step overwrites the arrays of the previous step. They have room for ``labels_at_once`` labels or for the labels
+    of one row.
     """
     postings, common = head.postings, head.common.labels
     most = min(effort.n_met, int(trees.counters[0, COUNT]))

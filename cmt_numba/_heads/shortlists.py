@@ -1,7 +1,7 @@
-"""The hardest negatives of each row, found by one search and kept for further passes over the rows.
+"""Shortlists: the hardest negatives of each row, found by one search and kept for further passes.
 
-The candidates of a row depend only on the head's index, not on its scorers, and most score far below the right label.
-So after the first pass only the right label and the best candidates are kept.
+A row's candidates depend on the head's index but not on its scorers, and most of them score far below the right label.
+After the first pass, only the right label and the best candidates are kept.
 """
 
 import numpy as np
@@ -11,7 +11,7 @@ from .._jit import by_reference, empty, inner, kernel, release
 from .search import FoundLabels
 
 _UNSCORED = np.empty((0, 0), np.float32)
-_LENGTH = 16  # candidates kept for a row: twice its maximum number of competitors
+_LENGTH = 16  # number of candidates kept for a row: twice its maximum number of competitors
 
 
 def new_shortlists(labels: np.ndarray, length: int = _LENGTH) -> np.ndarray:
@@ -22,10 +22,10 @@ def new_shortlists(labels: np.ndarray, length: int = _LENGTH) -> np.ndarray:
 
 
 def shorten(found: FoundLabels, shortlists: np.ndarray) -> np.ndarray:
-    """Write the candidates with the highest scores of each row of ``found`` to its shortlist, after the right label.
+    """Write the best candidates of each row in ``found`` to its shortlist, after the right label.
 
-    Returns their scores: float32, shape (rows of ``found``, 1 + others), NaN for no label and for a right label that
-    is not a candidate.
+    Returns the scores of these shortlists: float32, shape (rows of ``found``, 1 + others). The score is minus infinity
+    for a missing label, and NaN for a right label that is not a candidate.
     """
     n_each, right = np.diff(found.ends, prepend=0), shortlists[found.rows, 0]
     row = np.repeat(np.arange(n_each.size), n_each)
@@ -53,9 +53,9 @@ def shorten(found: FoundLabels, shortlists: np.ndarray) -> np.ndarray:
 
 @inner
 def _write_best(scores, shortlist, best):
-    """Write the labels with the highest scores to a shortlist, sorted, so that rounding does not change their order.
+    """Write the labels with the highest scores to a shortlist, sorted by label.
 
-    ``best`` is a buffer for their scores.
+    Rounding could change an order by score. ``best`` is a buffer for the scores.
     """
     right, labels = shortlist[0], shortlist[1:]
     labels[:] = NONE
@@ -98,7 +98,7 @@ def shortlist_rows(models, rows, n_rows, shortlists):
 
 @kernel
 def list_shortlists(shortlists, scores, rows, ends, n_each, labels, of_labels):
-    """Concatenate the shortlists of some rows, and their scores unless ``scores`` is empty; return the last end."""
+    """Concatenate the shortlists of some rows, and their scores unless ``scores`` is empty; return the total length."""
     end = 0
     for i in range(rows.size):
         n_each[i] = 0

@@ -20,7 +20,7 @@ from .lessons import CandidateSearch, HeadLesson, learn_in_turn
 from .search import FoundLabels
 
 _STEEPNESS = 12.0  # logits per margin
-_NEGLIGIBLE = 0.01  # labels with smaller slopes learn nothing, to save memory
+_NEGLIGIBLE = 0.01  # labels with smaller slopes are not trained, to save memory
 
 
 @inner
@@ -73,7 +73,7 @@ def _descend_at(head, rows, labels, found, i, candidates, margin, importance, sl
 
 @kernel
 def descend_on(head, rows, labels, found, importance, margin, at):
-    """Train the head on rows with candidates, and advance ``at[0]`` with each.
+    """Train the head on rows with candidates, and increment ``at[0]`` after each row.
 
     The slope of each row is multiplied by its ``importance``; scores are divided by ``margin``.
 
@@ -94,7 +94,7 @@ def descend_on(head, rows, labels, found, importance, margin, at):
 
 
 def descend(search: CandidateSearch, head: Head, lesson: HeadLesson, importance: np.ndarray, margin: float) -> Head:
-    """Train a head on rows with this ``importance``, float32; return the head, a new one if it grew."""
+    """Train a head with sample weights ``importance``; return the head, or a larger head if tables were full."""
 
     def learn(head: Head, found: FoundLabels, at: np.ndarray) -> int:
         return int(descend_on(head.scorers, lesson.questions.rows, lesson.labels, found, importance, margin, at))

@@ -1,7 +1,7 @@
 """Training of all labels of a multi-label head in several threads.
 
-Trained scorers are in tables, which solved scorers update one by one. When a sparse head learns for the first time, the
-solved scorers become the lists of a digest directly.
+Threads train the labels, and the trained scorers are then stored in tables one by one. When a sparse head learns for
+the first time, the trained scorers become the lists of a digest instead.
 """
 
 from collections.abc import Iterable, Iterator
@@ -31,16 +31,16 @@ from .hard_negatives import ExamplePairs, LabelBlock
 from .inference_weights import Digest, offsets_of
 from .label_scorers import Head, with_lists, with_more_cells
 
-_CELLS_IN_A_TASK = 1 << 21  # cells of the rows of a task's labels
-_PAIRS_AT_ONCE = 1 << 18  # pairs counted at once
-_ROOM = 1 << 23  # weights: arrays of this size grow without being copied
-_TASKS_AT_ONCE = 16  # tasks solved before their scorers are stored
+_CELLS_IN_A_TASK = 1 << 21  # maximum number of cells in the rows of a task's labels
+_PAIRS_AT_ONCE = 1 << 18  # number of pairs counted at once
+_ROOM = 1 << 23  # initial number of weights in an array; larger arrays grow without a copy
+_TASKS_AT_ONCE = 16  # number of tasks solved before their scorers are stored
 
 
 def tasks_for(
     rows: Rows, block: LabelBlock, n_sweeps: int, share: float, most_cells: int = _CELLS_IN_A_TASK
 ) -> list[LabelTask]:
-    """Return tasks for the labels of a block, with a limited number of cells or one label each."""
+    """Divide the labels of a block into tasks of at most ``most_cells`` cells, or one label each."""
     n_cells = _cells_before(rows, block.pairs)
     bounds = [block.first]
     while bounds[-1] < block.stop:
@@ -50,7 +50,7 @@ def tasks_for(
 
 
 def _cells_before(rows: Rows, pairs: ExamplePairs) -> np.ndarray:
-    """Return the cumulative number of cells in the rows that labels are paired with, beginning with 0."""
+    """Return the cumulative number of cells in the rows that labels are paired with, starting at 0."""
     lengths, offsets, total = np.diff(rows.offsets), pairs.offsets, 0
     n_cells = np.zeros(offsets.size, np.int64)
     for first, stop in spans(int(offsets[-1]), _PAIRS_AT_ONCE):
@@ -74,7 +74,7 @@ def room_for(rows: Rows, pairs: ExamplePairs, task: LabelTask) -> Solved:
 def solved_labels(
     head: Head, rows: Rows, features: np.ndarray, pairs: ExamplePairs, duties: Duties, task: LabelTask
 ) -> Solved:
-    """Return the scorers of a task's labels, trimmed from buffers of the maximum size."""
+    """Train the labels of a task; return their scorers without spare room."""
     solved = room_for(rows, pairs, task)
     solve_labels(head.models, rows, features, pairs, duties, task, solved)
     end = int(solved.ends[-1])
@@ -116,12 +116,12 @@ def _most_cells(solved):
 
 @kernel
 def store_solved(models, offsets, task, solved, n_known, at):
-    """Store the scorers of a task's labels from number ``at[0]`` on, and advance ``at[0]``.
+    """Store the scorers of a task's labels from number ``at[0]`` on, and increment ``at[0]`` after each.
 
-    ``offsets`` are those of the pairs. Labels without pairs keep their scorers. Scorers of labels from ``n_known`` on
-    are reset first.
+    ``offsets`` are the offsets of the pairs. Labels without pairs keep their scorers. Scorers of labels from
+    ``n_known`` on are reset first.
 
-    Writes the models. Returns DONE, or TABLES_FULL: call it again with larger tables.
+    Writes the models. Returns DONE, or TABLES_FULL if the caller must repeat the call with larger tables.
     """
     models = by_reference(models)
     cells, status = empty(_most_cells(solved), np.int64), DONE
@@ -137,7 +137,7 @@ def store_solved(models, offsets, task, solved, n_known, at):
 
 
 class Training(NamedTuple):
-    """Rows, number of sweeps and further settings for training; see :class:`LabelTask`."""
+    """Rows and settings for training; see :class:`LabelTask`."""
 
     rows: Rows
     duties: Duties
@@ -149,7 +149,7 @@ class Training(NamedTuple):
 
 
 def learn_memberships(head: Head, blocks: Iterable[LabelBlock], training: Training) -> Head:
-    """Train scorers on pairs of labels and rows, in several threads; return the head, a new one if it grew.
+    """Train scorers on label-row pairs in several threads; return the head, or a larger head if tables were full.
 
     Results depend neither on the number of threads nor on the division into blocks and tasks. Writes the models of the
     head, and the weights of the pairs and duties.
@@ -163,9 +163,9 @@ def learn_memberships(head: Head, blocks: Iterable[LabelBlock], training: Traini
 
 
 def learn_afresh(head: Head, blocks: Iterable[LabelBlock], training: Training) -> Head:
-    """Train sparse scorers like :func:`learn_memberships`, with starting weights summed from the pairs only.
+    """Train sparse scorers like :func:`learn_memberships`, but start from the pairs alone.
 
-    Returns a head with lists and without tables, like the input; labels without pairs keep their lists. The blocks must
+    The input and the returned head have lists and no tables. Labels without pairs keep their lists. The blocks must
     cover all labels, in order.
     """
     old, nodes = head.digest, head.nodes.copy()
@@ -186,9 +186,9 @@ def learn_afresh(head: Head, blocks: Iterable[LabelBlock], training: Training) -
 def _solved(
     current: list[Head], blocks: Iterable[LabelBlock], training: Training
 ) -> Iterator[tuple[LabelBlock, LabelTask, Solved]]:
-    """Yield the tasks of all blocks, solved in several threads from the scorers of ``current[0]``.
+    """Yield the tasks of all blocks with their trained scorers. Threads start from the scorers of ``current[0]``.
 
-    The caller may replace this head when it stores solved scorers.
+    The caller may replace this head when it stores the trained scorers.
     """
     rows, features = numbered_afresh(training.rows)
     for block in blocks:
@@ -203,7 +203,7 @@ def _solved(
 def _append_lists(
     new: Digest, end: int, n_cells: np.ndarray, old: Digest, solved: Solved, kept: np.ndarray, task: LabelTask
 ) -> int:
-    """Append the lists of a task's labels: the solved lists, and the lists of ``kept`` labels. Return the new end."""
+    """Append the trained lists of a task's labels and the old lists of ``kept`` labels; return the new end."""
     needed, read = end + int(n_cells[task.first : task.stop].sum()), 0
     if needed > new.features.size:
         for array in (new.features, new.weights):

@@ -1,7 +1,7 @@
 """Dual variables of examples, stored between the batches that a head learns.
 
-A scorer is its label's mean plus a combination of examples, weighted by their dual variables. Training on an example
-again needs its dual variables to reduce a weight that has become too large.
+A scorer is its label's mean plus a sum of examples, each multiplied by a dual variable. Another training on an example
+needs these dual variables to reduce a weight that has become too large.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .._jit import kernel
 from .multiclass_svm import Duals
 
 N_STORED = 4
-"""Number of competitors stored for an example: those with the largest weights. More do not lower the error."""
+"""Number of competitors stored per example, those with the largest weights. More do not lower the error."""
 
 _GENTLE = 1.25  # growth factor of the arrays
 
@@ -23,12 +23,12 @@ _GENTLE = 1.25  # growth factor of the arrays
 class StoredDuals(NamedTuple):
     """The dual variables of examples by slot. Slots beyond the end have none."""
 
-    competitors: Annotated[np.ndarray, kind_of(np.int32, "slots", N_STORED)]  # labels, NONE where there is none
+    competitors: Annotated[np.ndarray, kind_of(np.int32, "slots", N_STORED)]  # labels, padded with NONE
     weights: Annotated[np.ndarray, kind_of(np.float32, "slots", N_STORED)]
 
 
 def no_stored_duals(n_slots: int = 0) -> StoredDuals:
-    """Return empty dual variables for examples that have not been learned yet."""
+    """Return dual variables of 0 for ``n_slots`` untrained examples."""
     return StoredDuals(np.full((n_slots, N_STORED), NONE, np.int32), np.zeros((n_slots, N_STORED), np.float32))
 
 
@@ -43,7 +43,7 @@ def _copy_stored(competitors, weights, slots, of_rows, weights_of_rows):
 
 @kernel
 def _store_largest(of_rows, weights_of_rows, slots, competitors, weights):
-    """Store the largest weights of each row, with their competitors. Ties go to the first."""
+    """Store each row's largest weights with their competitors. Ties go to the first competitor."""
     for i in range(slots.size):
         slot, n = slots[i], 0
         for j in range(weights_of_rows.shape[1]):
@@ -62,12 +62,12 @@ def _store_largest(of_rows, weights_of_rows, slots, competitors, weights):
 
 
 def resume(stored: StoredDuals, slots: np.ndarray, duals: Duals) -> None:
-    """Write the stored dual variables of some slots to ``duals``, which has an empty row for each."""
+    """Copy the stored dual variables of some slots to ``duals``, which has an empty row for each slot."""
     _copy_stored(stored.competitors, stored.weights, slots, duals.competitors, duals.weights)
 
 
 def with_duals(stored: StoredDuals, slots: np.ndarray, duals: Duals) -> StoredDuals:
-    """Store the ``duals`` of the examples of some slots; return all, in new arrays if they had to grow."""
+    """Store the ``duals`` of the examples in some slots; return all stored duals, in larger arrays if needed."""
     n = int(slots.max(initial=-1)) + 1
     if n > stored.weights.shape[0]:
         larger = no_stored_duals(max(n, int(_GENTLE * stored.weights.shape[0])))
@@ -79,7 +79,7 @@ def with_duals(stored: StoredDuals, slots: np.ndarray, duals: Duals) -> StoredDu
 
 
 def duals_of_slots(stored: StoredDuals, slots: np.ndarray, number: np.ndarray) -> StoredDuals:
-    """Return the dual variables of the examples in some slots, in this order, and renumber the labels.
+    """Return the dual variables of the examples in some slots, in this order, with renumbered labels.
 
     Label ``l`` becomes ``number[l]``. Competitors whose new number is NONE lose their weight.
     """
@@ -92,7 +92,7 @@ def duals_of_slots(stored: StoredDuals, slots: np.ndarray, number: np.ndarray) -
 
 
 def trim_duals(stored: StoredDuals) -> StoredDuals:
-    """Return dual variables for a file, without trailing examples that have none. The result shares arrays."""
+    """Return views of dual variables for a file, without trailing examples that have none."""
     used = np.flatnonzero(stored.weights.any(axis=1))
     n = int(used[-1]) + 1 if used.size > 0 else 0
     return StoredDuals(stored.competitors[:n], stored.weights[:n])

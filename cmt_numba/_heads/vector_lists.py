@@ -1,4 +1,4 @@
-"""Cluster lists of stored vectors of unit length. Vectors can be added and removed at any time.
+"""Cluster lists of stored unit-length vectors, which can be added and removed at any time.
 
 A vector is in the list of its nearest center. A *place* is a position in a tile. Only the first tile of a list may have
 free places. Vectors are identified by their slots, and tiles contain copies of their codes.
@@ -16,10 +16,10 @@ from .coded_lists import CodedLists
 from .landmarks import Centers
 from .list_search import Landmarks
 
-_BYTES = FEATURES_OF_A_WORD * TILE  # of a group of features in a tile
+_BYTES = FEATURES_OF_A_WORD * TILE  # bytes of a group of features in a tile
 
-# Entries of ``ListedVectors.totals``.
-_N_TILES = 0  # tiles in use or free again
+# Positions in ``ListedVectors.totals``.
+_N_TILES = 0  # number of tiles that are in use or free again
 _FREE = 1  # the first free tile, NONE if there is none
 
 
@@ -27,18 +27,18 @@ class ListedVectors(NamedTuple):
     """The members of cluster lists."""
 
     heads: np.ndarray  # int64 (n_lists,), as in :class:`CodedLists`
-    nexts: np.ndarray  # int64 (n_tiles,), also the tile after each free tile
-    labels: np.ndarray  # int64 (32 * n_tiles,): slots
+    nexts: np.ndarray  # int64 (n_tiles,), as in :class:`CodedLists`; for a free tile, the next free tile
+    labels: np.ndarray  # int64 (32 * n_tiles,): the slot at each place, NONE if it is free
     tiles: Tiles
-    sizes: np.ndarray  # int64 (n_lists,)
+    sizes: np.ndarray  # int64 (n_lists,): number of vectors in each list
     list_of: np.ndarray  # int32 (n_tiles,): the list of each tile
     places: np.ndarray  # int32: the place of each slot, NONE if it is in no list
-    totals: np.ndarray  # int64 (2,)
+    totals: np.ndarray  # int64 (2,): see ``_N_TILES`` and ``_FREE``
 
 
 @inner
 def _write_code(vectors, codes, n_features, slot, place, zero):
-    """Copy a code into a tile."""
+    """Copy the code of a slot to a place."""
     n_groups = (n_features + FEATURES_OF_A_WORD - 1) // FEATURES_OF_A_WORD
     at = (place // TILE) * n_groups * _BYTES + (place % TILE) * FEATURES_OF_A_WORD
     total = np.int64(0)
@@ -55,7 +55,7 @@ def _write_code(vectors, codes, n_features, slot, place, zero):
 
 @kernel
 def enter_slots(vectors, codes, n_features, slots, list_of, zero):
-    """Enter slots into the lists ``list_of``, one for each. They must be in no list. Writes ``vectors``."""
+    """Add each slot to its list in ``list_of``. The slots must not be in any list. Writes ``vectors``."""
     for i in range(slots.size):
         j = list_of[i]
         free = vectors.sizes[j] % TILE
@@ -94,7 +94,7 @@ def _move(vectors, n_features, source, target):
 
 @kernel
 def withdraw_slots(vectors, n_features, slots):
-    """Remove slots from their lists; the last vector of a list fills the gap. Writes ``vectors``."""
+    """Remove slots from their lists. The last vector of a list fills the gap. Writes ``vectors``."""
     for i in range(slots.size):
         place = np.int64(vectors.places[slots[i]])
         if place == NONE:
@@ -115,17 +115,17 @@ def withdraw_slots(vectors, n_features, slots):
 
 
 class VectorLists:
-    """Cluster lists of the dense keys of a forest.
+    """Cluster lists of a forest's dense keys.
 
-    The slots ``0 .. n_listed`` are in lists. Searches may use the lists once ``is_complete`` is set. The lists are full
-    after as many changes as there were memories, because the centers fit worse by then.
+    Slots below ``n_listed`` are in lists. Searches may use the lists once ``is_complete`` is True. The lists count as
+    full after about ``2 * n_memories`` insertions, because the centers fit worse by then.
 
     Parameters
     ----------
     centers : Centers
         The centers of the lists.
     n_memories : int
-        The number of memories.
+        The number of memories when the lists are built.
     zero : int
         The code for 0 in queries.
     """
@@ -151,7 +151,7 @@ class VectorLists:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the tiles in use, and of the centers."""
+        """The size of the used tiles and the centers in bytes."""
         n_bytes = 16 + FEATURES_OF_A_WORD + -(-self.n_features // FEATURES_OF_A_WORD) * FEATURES_OF_A_WORD
         used = int(self._vectors.totals[_N_TILES]) * TILE * n_bytes + 4 * self.n_listed
         return used + self.centers.nbytes
@@ -167,15 +167,15 @@ class VectorLists:
         return Landmarks(self.centers.coded, CodedLists(heads, nexts, labels, tiles, self._longest, self.zero), gap)
 
     def has_room(self, n: int) -> bool:
-        """Return whether ``n`` more vectors may be entered before the lists should be made anew."""
+        """Return whether ``n`` more vectors may be added before the lists must be rebuilt."""
         return self.n_entered + n <= self.most
 
     def list_of(self, slots: np.ndarray) -> np.ndarray:
-        """Return the list of each slot. All must be listed."""
+        """Return the list of each slot. All slots must be in lists."""
         return self._vectors.list_of[self._vectors.places[slots] // TILE]
 
     def enter(self, codes: Codes, slots: np.ndarray, units: np.ndarray) -> None:
-        """Enter slots with the keys ``units`` into the lists. Slots that are in a list are removed from it first."""
+        """Add slots with the keys ``units`` to the lists. Slots that are already in a list are moved."""
         vectors = self._vectors
         self.withdraw(slots)
         self.n_entered += slots.size
@@ -183,11 +183,11 @@ class VectorLists:
         enter_slots(vectors, codes, self.n_features, slots, self.centers.nearest(units), self.zero)
 
     def withdraw(self, slots: np.ndarray) -> None:
-        """Remove slots from the lists; slots that are in no list are ignored."""
+        """Remove slots from the lists. Slots that are in no list are ignored."""
         withdraw_slots(self._vectors, self.n_features, slots)
 
     def moved(self, slots: np.ndarray) -> VectorLists:
-        """Return lists in which slot ``i`` is renamed ``slots[i]``. They share the codes with these lists."""
+        """Return lists in which slot ``i`` is renamed to ``slots[i]``. They share the codes with these lists."""
         twin = object.__new__(VectorLists)
         twin.__dict__.update(self.__dict__)
         labels, places = self._vectors.labels.copy(), np.full_like(self._vectors.places, NONE)
@@ -213,7 +213,7 @@ class VectorLists:
         return twin
 
     def check(self, n_memories: int) -> None:
-        """Raise InvariantError if the lists do not contain each of the listed slots once."""
+        """Raise InvariantError unless the lists contain each listed slot exactly once."""
         vectors, n, there = self._vectors, min(self.n_listed, n_memories), self._occupied()
         listed = vectors.labels[there]
         require(np.array_equal(np.sort(listed), np.arange(n)), f"cluster lists must contain the slots 0 to {n}")

@@ -1,4 +1,4 @@
-"""How functions are compiled: the only place with options of Numba."""
+"""Decorators that compile kernels, functions for use in kernels, and all options of Numba."""
 
 from .addresses import address_of, call_at
 from .arrays import empty, release, zeros
@@ -14,7 +14,7 @@ from .decorators import (
     kernel,
 )
 from .held import held
-from .interpreter_lock import keeping_interpreter, keeps_interpreter
+from .interpreter_lock import keeping_interpreter, keeps_interpreter, switching_soon
 from .prefetch import prefetch
 from .pruning import Known, known
 from .references import by_reference, by_value

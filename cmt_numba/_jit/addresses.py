@@ -1,8 +1,8 @@
-"""Calls of functions by address.
+"""Calls of compiled functions by address.
 
-A kernel contains all functions that it calls, so a large function that several kernels use would be compiled once for
-each. Instead it is compiled separately, and kernels receive its address. A call copies the words that describe its
-arguments, which is cheap compared with a function that runs for microseconds.
+The machine code of a kernel includes all functions that it calls. A large function that several kernels share is
+compiled separately instead, and the kernels receive its address. A call copies the machine words that describe its
+arguments, which takes little time compared with a function that runs for microseconds.
 """
 
 from typing import Any
@@ -14,13 +14,13 @@ from numba.core.errors import TypingError
 from numba.extending import intrinsic
 
 _known: set[Any] = set()
-"""Argument types for which :func:`address_of` was called."""
+"""Tuples of argument types that :func:`address_of` has compiled."""
 
 
 def address_of(function: Any, *arguments: Any) -> Any:
-    """Compile a function that returns an int64 for arguments of these types, and return its address.
+    """Compile a function, which must return an int64, for the types of ``arguments``; return its address.
 
-    If Numba compiles nothing, return the function itself.
+    With ``NUMBA_DISABLE_JIT=1``, return the function itself.
     """
     if config.DISABLE_JIT:  # type: ignore[attr-defined]
         return function
@@ -39,7 +39,7 @@ def address_of(function: Any, *arguments: Any) -> Any:
 @intrinsic  # type: ignore[untyped-decorator]
 def _call(_context: Any, address: Any, arguments: Any) -> Any:
     kinds = tuple(arguments)
-    if kinds not in _known:  # machine code would misread them
+    if kinds not in _known:  # machine code for other types would misread the arguments
         raise TypingError(f"the types {kinds} have not been compiled: call address_of with such arguments first")
 
     def lower(context: Any, builder: Any, _signature: Any, values: Any) -> Any:
@@ -60,4 +60,4 @@ def _call_python(function: Any, arguments: Any) -> Any:
 
 
 call_at: Any = _call_python if config.DISABLE_JIT else _call  # type: ignore[attr-defined]
-"""Call the function at an address with a tuple of arguments, which have the types given to :func:`address_of`."""
+"""Call the function at an address with a tuple of arguments of the types that :func:`address_of` received."""

@@ -1,11 +1,11 @@
 """Temporary arrays in kernels.
 
-Kernels do not count references, so a kernel passes every array that it allocates to :func:`release` before it returns.
-If memory runs out, the kernel raises MemoryError and leaks the arrays allocated so far; kernels allocate before they
-change anything.
+Kernels do not count references, so a kernel must pass every array that it allocates to :func:`release` before it
+returns. If memory runs out, the kernel raises MemoryError and leaks the arrays allocated so far. Kernels therefore
+allocate before they change anything.
 
-These functions are generated inside the kernel. Numba would compile ``np.empty`` and ``np.zeros`` separately for each
-type and number of dimensions.
+The code of these functions is generated in the kernel, because Numba compiles a separate version of ``np.empty`` and
+``np.zeros`` for each dtype and number of dimensions.
 """
 
 from typing import Any
@@ -19,13 +19,13 @@ from numba.np.arrayobj import make_array, populate_array
 
 
 def _array_of(shape: Any, dtype: Any) -> Any:
-    """Return the type of an array with a shape and dtype, or None if they are invalid."""
+    """Return the signature of an allocation with a shape and a dtype, or None if these are invalid."""
     n_axes, of = parse_shape(shape), parse_dtype(dtype)
     return None if n_axes is None or of is None else types.Array(of, n_axes, "C")(shape, dtype)
 
 
 def _allocate(context: Any, builder: Any, signature: Any, arguments: Any) -> tuple[Any, Any]:
-    """Return a new array with a reference count of 1, and its size in bytes."""
+    """Generate the allocation of an array with a reference count of 1; return the array and its size in bytes."""
     kind, given = signature.return_type, signature.args[0]
     lengths, types_given = [arguments[0]], [given]
     if isinstance(given, types.BaseTuple):
@@ -76,14 +76,14 @@ def _release(_context: Any, work: Any) -> Any:
 
 
 def _keep(work: Any) -> None:
-    """Do nothing: Python frees arrays by itself."""
+    """Do nothing, because Python frees unused arrays."""
 
 
 empty: Any = np.empty if config.DISABLE_JIT else _empty  # type: ignore[attr-defined]
-"""Like ``np.empty``, with a shape and a dtype."""
+"""Allocate an uninitialised array in a kernel: ``empty(shape, dtype)``."""
 
 zeros: Any = np.zeros if config.DISABLE_JIT else _zeros  # type: ignore[attr-defined]
-"""Like ``np.zeros``, with a shape and a dtype."""
+"""Allocate an array of zeros in a kernel: ``zeros(shape, dtype)``."""
 
 release: Any = _keep if config.DISABLE_JIT else _release  # type: ignore[attr-defined]
-"""Free an array, or all arrays in a tuple of arrays and tuples, each of which was allocated by the kernel."""
+"""Free an array that the kernel has allocated, or all arrays in a nested tuple of such arrays."""

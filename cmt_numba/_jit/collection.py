@@ -1,7 +1,7 @@
-"""A pause of the garbage collector during compilation.
+"""Pausing the garbage collector during compilation.
 
-Numba creates millions of objects, most of which stay. Scanning them again and again takes a tenth of the compile time
-and frees little.
+Numba creates millions of objects, most of which stay alive. Repeated scans of them take a tenth of the compilation time
+and free little memory.
 """
 
 import gc
@@ -11,9 +11,9 @@ from contextlib import contextmanager
 
 
 class Pause:
-    """A pause of Python's garbage collector that lasts until the last thread leaves :meth:`during`.
+    """A pause of Python's garbage collector, shared by all threads.
 
-    Reference counting still frees objects. If collection was disabled before, it stays disabled.
+    The collector is disabled while any thread is inside :meth:`during`. If it was disabled before, it stays disabled.
     """
 
     def __init__(self) -> None:
@@ -23,7 +23,7 @@ class Pause:
 
     @contextmanager
     def during(self) -> Iterator[None]:
-        """Pause collection during the block."""
+        """Disable the garbage collector during a ``with`` block."""
         with self._lock:
             if self._n_asking == 0:
                 self._was_enabled = gc.isenabled()

@@ -1,37 +1,35 @@
-"""Decorators of kernels: the only place with numba options.
+"""Decorators that compile kernels and the functions that kernels call.
 
-``kernel`` marks functions that Python calls: a whole batch of work in one call, compiled once and kept in numba's
-cache. It releases the global interpreter lock, except for a few rows (``interpreter_lock.py``). The other decorators
-mark functions that kernels call. These are compiled into each kernel that uses them and need no cache entry.
+``kernel`` compiles a function that Python calls to process a whole batch. Its machine code is cached on disk. It
+releases the global interpreter lock except for small batches (``interpreter_lock.py``). The other decorators compile
+functions that kernels call, whose code becomes part of each kernel:
 
-No decorator counts references. Python keeps the arguments of a kernel alive until it returns, yet numba would count
-each array of each tuple that it unpacks, with two atomic operations that cost several times the work itself. So no
-kernel returns an array, and a kernel that needs temporary arrays allocates them with ``empty`` and ``zeros`` and passes
-them to ``release`` before it returns (``arrays.py``).
-
-- ``inner`` is inlined: passing the hundred words that describe the state would take longer than most of these
+- ``inner`` inlines the function. Passing the hundred words that describe a state would take longer than most of these
   functions run.
-- ``inner_fastmath`` is ``inner`` for sums of products, whose additions may be reordered into vector instructions; NaN
-  and infinity keep their meaning.
-- ``inner_called`` is not inlined, for large functions that are called rarely: a kernel contains the code once,
-  regardless of the number of calls.
+- ``inner_fastmath`` is ``inner`` for sums of products. LLVM may reorder their additions to use vector instructions; NaN
+  and infinity behave normally.
+- ``inner_called`` does not inline the function. Use it for large functions that are called rarely: a kernel includes
+  the code only once.
 - ``inner_allocating`` is ``inner_called`` for functions that return temporary arrays, which the calling kernel
-  releases. ``tests/kernels/test_kernels.py`` checks that only these and kernels allocate.
-- ``inner_shared`` is ``inner_called`` for large functions that several kernels need: compiled and cached separately,
-  and called by address (``addresses.py``).
-- ``inner_merged`` is for functions with one caller among all kernels: they are merged into its source before
-  compilation. A function with several callers compiles faster as ``inner``.
-- ``inner_exported`` is ``inner`` for the few functions that Python calls too. All others have no wrapper for Python, a
-  third of the code to compile: calling one from Python raises TypeError.
+  releases. ``tests/kernels/test_kernels.py`` checks that only these functions and kernels allocate.
+- ``inner_shared`` is ``inner_called`` for large functions that several kernels use. Their machine code is cached
+  separately and called by address (``addresses.py``).
+- ``inner_merged`` merges the function into its caller before compilation. Use it for functions that are called at one
+  place; with several call sites, ``inner`` compiles faster.
+- ``inner_exported`` is ``inner`` for functions that Python also calls. All other inner functions have no Python
+  wrapper, which would be a third of the code to compile, and raise TypeError if Python calls them.
 
-A function that Python calls is compiled, or loaded from the cache, at its first call. An interrupt (Ctrl-C) during
-compilation is raised afterwards, at most a few seconds later: numba iterates over its registries with generators. If an
-exception ends one of them, every later compilation in the process fails with ``RuntimeError: generator raised
-StopIteration``. Later calls have no overhead.
+Compiled code does not count references: Python keeps the arguments of a kernel alive, and two atomic operations for
+each array of each tuple would take several times as long as the work itself. Kernels therefore return no arrays. They
+allocate temporary arrays with ``empty`` and ``zeros`` and free them with ``release`` (``arrays.py``).
 
-If compilation takes longer than a second, the logger "cmt_numba" warns once.
+A kernel is compiled, or loaded from the cache, at its first call. Later calls have no overhead. An interrupt (Ctrl-C)
+during compilation is raised when compilation ends, at most a few seconds later. If it ended one of the generators with
+which Numba iterates over its registries, every later compilation in the process would fail with ``RuntimeError:
+generator raised StopIteration``.
 
-Set the environment variable ``CMT_NUMBA_CACHE=0`` to compile anew in every process.
+If compilation takes longer than a second, the logger "cmt_numba" warns once. The environment variable
+``CMT_NUMBA_CACHE=0`` disables the cache on disk.
 """
 
 import os
@@ -58,18 +56,18 @@ _FASTMATH = {"contract", "nsz", "reassoc"}
 
 
 def _with_notice(dispatcher: Any, *args: Any, **kwargs: Any) -> Any:
-    """Compile or load a function for arguments, with a notice if compilation takes long."""
+    """Compile a function for its arguments or load it from the cache; log a notice if compilation takes long."""
     before = dispatcher.stats.cache_misses.total()
     with compiling.around(lambda: dispatcher.stats.cache_misses.total() > before), pause.during():
         return type(dispatcher)._compile_for_args(dispatcher, *args, **kwargs)
 
 
 def _called_by_python(decorate: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Return the decorator with compilation that defers interrupts."""
+    """Return a decorator like ``decorate`` whose functions defer interrupts during compilation."""
 
     def decorated(function: Any) -> Any:
         dispatcher = decorate(function)
-        if dispatcher is not function:  # unless NUMBA_DISABLE_JIT is set
+        if dispatcher is not function:  # equal if NUMBA_DISABLE_JIT is set
             dispatcher._compile_for_args = partial(uninterrupted, partial(_with_notice, dispatcher))
         return dispatcher
 
@@ -77,7 +75,7 @@ def _called_by_python(decorate: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 def _kept(decorate: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Return the decorator with a cache of machine code on disk."""
+    """Return a decorator like ``decorate`` whose functions cache their machine code on disk."""
 
     def decorated(function: Any) -> Any:
         dispatcher = decorate(function)
@@ -89,7 +87,7 @@ def _kept(decorate: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 class _OnlyInKernels(CPUDispatcher):  # type: ignore[misc]
-    """A function that only kernels call. It has no wrapper: calling it from Python would crash the process."""
+    """A compiled function without a Python wrapper. Without this class, calling it from Python crashes the process."""
 
     def __call__(self, *_: Any, **__: Any) -> Any:
         name = self.py_func.__name__
@@ -97,7 +95,7 @@ class _OnlyInKernels(CPUDispatcher):  # type: ignore[misc]
 
 
 def _called_by_kernels(decorate: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Return the decorator for functions that Python must not call."""
+    """Return a decorator like ``decorate`` whose functions raise TypeError if Python calls them."""
 
     def decorated(function: Any) -> Any:
         dispatcher = decorate(function)
@@ -119,5 +117,5 @@ inner_merged = _called_by_kernels(njit(**_UNWRAPPED, inline="always"))
 
 
 def as_python(function: Any) -> Any:
-    """Return the Python function that numba compiles, for a single call or for NumPy arrays in place of numbers."""
-    return getattr(function, "py_func", function)  # missing if NUMBA_DISABLE_JIT is set
+    """Return the Python source of a compiled function, which also accepts NumPy arrays in place of numbers."""
+    return getattr(function, "py_func", function)  # no such attribute if NUMBA_DISABLE_JIT is set

@@ -1,8 +1,8 @@
-"""Named tuples of arrays that are passed to kernels many times.
+"""Cached arguments: named tuples of arrays that are unpacked once and passed to many kernel calls.
 
-A kernel that is called from Python unpacks a named tuple array by array and checks the type of each. For a forest this
-takes about eight microseconds, and a search for a single row may take only thirty. So the words that describe the
-arrays are written once, and kernels receive their address.
+A kernel call from Python unpacks a named tuple array by array and checks every type. For a forest this takes about
+eight microseconds, while a search for a single row may take only thirty. A :class:`Held` tuple stores the machine words
+that describe the arrays, and kernels receive the address of these words.
 """
 
 from typing import Any
@@ -17,11 +17,11 @@ from .decorators import kernel
 from .references import HeldType
 
 _known: dict[Any, tuple[HeldType, int]] = {}
-"""Types and sizes in bytes by the forms of tuples. Numba takes milliseconds to find the type of a forest."""
+"""The Numba type and the size in bytes of tuples, by form. Numba takes milliseconds to find the type of a forest."""
 
 
 def _form_of(target: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return what determines the type of a tuple."""
+    """Return a hashable key that determines the Numba type of a tuple."""
     form: list[Any] = [type(target)]
     for value in target:
         if isinstance(value, np.ndarray):
@@ -32,7 +32,7 @@ def _form_of(target: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 class Held:
-    """The words that describe the arrays of a named tuple, and the tuple, to keep it alive. See :func:`held`."""
+    """The machine words that describe the arrays of a named tuple, and a reference that keeps the tuple alive."""
 
     __slots__ = ("_numba_type_", "_words", "address", "target")
 
@@ -68,7 +68,7 @@ def _write(words, target):
 
 @unbox(HeldType)
 def _take_address(kind: Any, value: Any, c: Any) -> Any:
-    """Return a pointer to the words of a :class:`Held` object."""
+    """Convert a :class:`Held` object to a pointer to its words."""
     number = c.pyapi.object_getattr_string(value, "address")
     address = c.pyapi.long_as_longlong(number)
     c.pyapi.decref(number)
@@ -81,5 +81,5 @@ def _unchanged(target: Any) -> Any:
 
 
 held: Any = _unchanged if config.DISABLE_JIT else Held  # type: ignore[attr-defined]
-"""Return an object that kernels take in place of a named tuple while its arrays stay the same. Such kernels begin with
-``by_reference`` and are compiled separately for it. If Numba compiles nothing, return the tuple itself."""
+"""Return an object that kernels accept in place of a named tuple of arrays, until an array of the tuple is replaced.
+These kernels begin with ``by_reference``. With ``NUMBA_DISABLE_JIT=1``, return the tuple itself."""

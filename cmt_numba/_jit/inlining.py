@@ -1,14 +1,14 @@
-"""Compilers of kernels and of the functions that they call, which do less work than Numba's default.
+"""Compilers for kernels and inner functions that are faster than Numba's default compiler.
 
-A kernel links the code of all functions that it calls and is optimised as a whole. So these functions get few
-optimisations of their own and no machine code. Only functions that may reorder sums are optimised separately, so that a
-sum is reordered in the same way in every kernel.
+A kernel links the code of all functions that it calls and is optimised as a whole. Inner functions therefore get few
+optimisations and no machine code of their own. Functions that may reorder sums are an exception: they are optimised
+separately, which gives a sum the same order in every kernel.
 
-Both compilers skip passes over closures, array expressions and the like, which kernels do not contain. And they
-remember the signatures of operators, which Numba looks up again at every place in every function.
+Both compilers skip passes for language features that kernels do not use, such as closures and array expressions. They
+also cache the signatures of operators, which Numba otherwise looks up at every use.
 
-This uses undocumented parts of Numba. If a version of Numba differs, functions are compiled by the default compiler:
-this takes longer and gives the same results.
+The compilers depend on undocumented parts of Numba. If these have changed, Numba's default compiler is used, which is
+slower and gives the same results.
 """
 
 import operator
@@ -29,7 +29,7 @@ from .interpreter_lock import KernelWrapper
 from .pruning import PruneKnown
 
 _NOT_AS_EXPECTED = (ImportError, AttributeError, TypeError, KeyError, ValueError)
-"""Errors raised when an undocumented part of Numba has changed."""
+"""Exceptions that indicate a change in an undocumented part of Numba."""
 
 _NEEDLESS = frozenset(
     {"InlineClosureLikes", "MakeFunctionToJitFunction", "WithLifting", "LiteralUnroll", "InlineOverloads"}
@@ -37,17 +37,17 @@ _NEEDLESS = frozenset(
 """Names of passes that change nothing in functions without nested functions, generators or inlined overloads."""
 
 _ALLOCATES = "NopythonRewrites"
-"""The pass that turns array expressions into loops, whose results would need new arrays."""
+"""The pass that turns array expressions into loops that allocate their results."""
 
 _ONCE = "DeadBranchPrune"
-"""A pass that Numba runs three times. Here it runs once, after inlining and before variables are split."""
+"""A pass that Numba runs three times. Here it runs once, after inlining and before ``_DIVIDES``."""
 
 _DIVIDES = "ReconstructSSA"
-"""The pass that splits variables. A branch removed after it could leave an undefined assignment behind."""
+"""The pass that splits variables by assignment. Removing a branch later could leave an undefined variable behind."""
 
 
 class _Resolved:
-    """A typing context that remembers the signatures of operators."""
+    """A typing context that caches the signatures of operators."""
 
     def __init__(self, context: Any) -> None:
         self.context = context
@@ -76,7 +76,7 @@ class _Resolved:
 
 
 _resolved: dict[int, _Resolved] = {}
-"""Contexts by the ``id`` of Numba's typing context, which is never freed."""
+"""Caching contexts by the ``id`` of Numba's typing context, which is never freed."""
 
 
 def _resolving(context: Any) -> _Resolved:
@@ -97,7 +97,7 @@ class _InferTypes(NopythonTypeInference):
 
 
 class _Remembering(types.Function):
-    """An operator that remembers its signatures."""
+    """An operator that caches its signatures."""
 
     def __init__(self, function: Any) -> None:
         super().__init__(function.templates)
@@ -114,7 +114,7 @@ class _Remembering(types.Function):
 
 
 class _Lowering(_Resolved):
-    """A typing context for lowering, with operators that remember their signatures."""
+    """A typing context for lowering, with operators that cache their signatures."""
 
     def __init__(self, context: Any) -> None:
         super().__init__(context)
@@ -131,12 +131,12 @@ class _Lowering(_Resolved):
 
 
 _lowering: dict[int, _Lowering] = {}
-"""Contexts by the ``id`` of Numba's typing context, which is never freed."""
+"""Caching contexts for lowering by the ``id`` of Numba's typing context, which is never freed."""
 
 
 @contextmanager
 def _operators_remembered(context: Any) -> Iterator[None]:
-    """Make the target context use operators that remember their signatures during the block."""
+    """Cache the signatures of operators in the target context during a ``with`` block."""
     before = context.typing_context
     if not isinstance(before, _Resolved):
         context.typing_context = _lowering.setdefault(id(before), _Lowering(before))
@@ -147,10 +147,10 @@ def _operators_remembered(context: Any) -> Iterator[None]:
 
 
 class _KernelLower(Lower):
-    """Lowers a kernel, with a wrapper that may keep the interpreter lock."""
+    """Lowers a kernel and adds a :class:`KernelWrapper`, which can keep the interpreter lock."""
 
     def create_cpython_wrapper(self, release_gil: bool = False) -> None:
-        """Add the wrapper to the library."""
+        """Add the Python wrapper to the library."""
         try:
             context, module = self.context, self.context.create_module("wrapper")
             kind = context.call_conv.get_function_type(self.fndesc.restype, self.fndesc.argtypes)
@@ -173,7 +173,7 @@ class _LowerKernel(NativeLowering):
 
 
 def _pipeline(state: Any, replaced: dict[Any, Any]) -> PassManager:
-    """Return Numba's passes with some replaced, without those that a function does not need."""
+    """Return Numba's compiler passes with replacements, without the passes that a function does not need."""
     default = DefaultPassBuilder.define_nopython_pipeline(state)
     needless = set() if any(isinstance(it, CodeType) for it in state.func_id.func.__code__.co_consts) else _NEEDLESS
     if not state.flags.nrt:
@@ -193,12 +193,12 @@ class KernelCompiler(CompilerBase):
     """The compiler of functions that Python calls."""
 
     def define_pipelines(self) -> list[PassManager]:
-        """Return the passes."""
+        """Return the compiler passes."""
         return [_pipeline(self.state, {NativeLowering: _LowerKernel})]
 
 
 def _parts() -> Any:
-    """Return the compiler of functions that only kernels call, which makes no machine code."""
+    """Return the compiler of inner functions, which generates no machine code."""
     from numba import _dynfunc  # type: ignore[attr-defined]
     from numba.core.codegen import JITCodeLibrary
 
@@ -214,7 +214,7 @@ def _parts() -> Any:
                 super()._optimize_functions(module)
                 return
             module.data_layout = self._codegen._data_layout
-            for function in module.functions:  # enough to shrink the code that kernels link
+            for function in module.functions:  # simple optimisations, which shrink the code that kernels link
                 if not function.is_declaration:
                     passes = builder(opt=1, loop_vectorize=False, slp_vectorize=False)
                     passes.getFunctionPassManager().run(function, passes)
@@ -263,7 +263,7 @@ def _parts() -> Any:
 
 
 def part_compiler(make: Any = _parts) -> Any:
-    """Return the compiler of functions that only kernels call, or Numba's default if that fails."""
+    """Return the compiler of inner functions, or Numba's default compiler if this version of Numba does not fit."""
     try:
         return make()
     except _NOT_AS_EXPECTED:

@@ -1,14 +1,15 @@
-"""Kernels that keep the interpreter lock while they work for a few rows.
+"""Kernels that keep the global interpreter lock (GIL) for small batches.
 
-A kernel releases the interpreter lock, so that other threads can run. Next to threads that are busy in Python it then
-waits up to 5 ms for each of them to get the lock back, hundreds of times longer than a query of one row takes. So
-within ``keeping_interpreter`` the kernels of a thread keep the lock. They are the same machine code: only the wrapper
-that Python calls looks up whether to release it.
+A kernel normally releases the lock and lets other threads run. If these threads run Python code, the kernel's thread
+waits up to 5 ms for each of them before it gets the lock back, which is hundreds of times as long as a query of one row
+takes. Within ``keeping_interpreter``, the kernels of a thread therefore keep the lock. The wrapper that Python calls
+decides this at run time; the machine code is the same.
 """
 
 import ctypes
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import wraps
 from threading import get_ident
 from typing import Any, TypeVar, cast
@@ -20,15 +21,19 @@ from numba.core.callwrapper import PyCallWrapper
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
-_EACH = 100.0  # microseconds that kernels take for a row, unless known better
+_EACH = 100.0  # default estimate of the microseconds that kernels take for a row
 
 _LONGEST = 1000.0
-"""Microseconds of work for which the lock may be kept."""
+"""Maximum estimated microseconds of work for which a thread keeps the lock."""
+
+_SOON = 2e-5
+"""Interpreter switch interval, in seconds, within ``switching_soon``."""
 
 _SYMBOL = "cmt_numba_interpreter_keeper"
 
 _keeper = ctypes.c_ulong(0)
-"""The thread that keeps the lock. If another thread takes its place meanwhile, the first one releases it as usual."""
+"""The identifier of the thread whose kernels keep the lock, or 0. A second thread may overwrite the first thread's
+identifier; the kernels of the first thread then release the lock as usual."""
 
 llvmlite.binding.add_symbol(_SYMBOL, ctypes.addressof(_keeper))
 
@@ -48,33 +53,35 @@ _unchanged: AbstractContextManager[None] = nullcontext()
 
 
 def keeping_interpreter(n_rows: int, microseconds: float = _EACH) -> AbstractContextManager[None]:
-    """Return a context in which kernels keep the interpreter lock if their work takes at most a millisecond.
+    """Return a context in which kernels keep the interpreter lock if they take at most about a millisecond.
 
     Parameters
     ----------
     n_rows : int
         Number of rows.
     microseconds : float, default 100
-        Estimate of the time that kernels take for each row.
+        Estimated time of the kernels per row.
     """
     if n_rows * microseconds <= _LONGEST:
         return _unchanged if _keeper.value == get_ident() else _keeping
-    if _keeper.value == get_ident():  # a batch inside work for a few rows
+    if _keeper.value == get_ident():  # a large batch inside the context of a small one
         _keeper.value = 0
     return _unchanged
 
 
 def keeps_interpreter(method: Method) -> Method:
-    """Run a method within :func:`keeping_interpreter`. Its first argument has an entry for each row."""
+    """Wrap a method in :func:`keeping_interpreter`. The method's first argument has an entry for each row."""
 
     @wraps(method)
     def keeping(self: Any, *args: Any, **kwargs: Any) -> Any:
         rows: Any = args[0] if args else next(iter(kwargs.values()), None)
         shape = getattr(rows, "shape", None)
-        if shape is None:
-            n_rows = len(rows) if hasattr(rows, "__len__") and not isinstance(rows, str | bytes) else 1
-        else:
+        if shape is not None:
             n_rows = shape[0] if shape else 1
+        elif hasattr(rows, "__len__"):
+            n_rows = 1 if isinstance(rows, str | bytes) else len(rows)
+        else:
+            n_rows = sys.maxsize if hasattr(rows, "__next__") else 1  # an iterator may yield any number of rows
         if n_rows * _EACH > _LONGEST or _keeper.value == get_ident():
             with keeping_interpreter(n_rows):
                 return method(self, *args, **kwargs)
@@ -87,11 +94,29 @@ def keeps_interpreter(method: Method) -> Method:
     return cast(Method, keeping)
 
 
+@contextmanager
+def switching_soon() -> Iterator[None]:
+    """Shorten the interpreter's switch interval from 5 to 0.02 ms within :func:`keeping_interpreter`.
+
+    Use this around calls that release the lock, for example calls of SQLite: busy threads then return the lock sooner.
+    The interval applies to all threads of the process, so the ``with`` block must be short.
+    """
+    usual = sys.getswitchinterval()
+    if _keeper.value != get_ident() or usual <= _SOON:
+        yield
+        return
+    sys.setswitchinterval(_SOON)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(usual)
+
+
 class KernelWrapper(PyCallWrapper):  # type: ignore[misc]
-    """The entry for Python, which releases the interpreter lock unless the calling thread keeps it."""
+    """The Python wrapper of a kernel, which releases the interpreter lock unless the calling thread keeps it."""
 
     def build_wrapper(self, api: Any, builder: Any, *arguments: Any) -> None:
-        """Write the code of the wrapper."""
+        """Generate the code of the wrapper."""
         save, restore = api.save_thread, api.restore_thread
 
         def save_unless_kept() -> Any:

@@ -1,14 +1,14 @@
-"""Caches of compiled kernels: the user's own, and one in a platform wheel.
+"""Caches of compiled kernels: the user's cache, and a read-only cache in a platform wheel.
 
-A kernel's machine code depends on more than the kernel's own file: on the functions that it calls, on constants, and on
-how all of these are compiled. Each entry carries a stamp, a hash of the contents of every file that the kernel may
-depend on, so a change to any of them invalidates it.
+A kernel's machine code depends on its own file, on the functions and constants that it uses, and on the compiler
+options. The cache file of a kernel therefore contains a stamp, a hash of every file that the kernel may depend on, and
+a change to any of these files invalidates it.
 
-A platform wheel contains a second cache, compiled for a baseline processor. A kernel is taken from the user's cache,
-which holds code for exactly this processor, or else from the wheel, if this processor has every feature that the code
-was compiled for; otherwise it is compiled. Numba checks its own version and that of Python. Where no folder can be
-written, kernels are compiled in each process. With the environment variable ``CMT_NUMBA_SHIPPED=0`` the wheel's code is
-ignored, as ``cmt_numba.warmup`` does.
+A platform wheel contains a second cache, compiled for a baseline processor. A kernel is loaded from the user's cache,
+which has code for exactly this processor. Otherwise it is loaded from the wheel if this processor has all features that
+the code needs, and otherwise compiled. Numba checks the versions of Numba and Python. If no folder is writable, each
+process compiles its kernels. The environment variable ``CMT_NUMBA_SHIPPED=0`` disables the cache in the wheel, as
+``cmt_numba.warmup`` does.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ SHIPPED = PACKAGE / "_compiled"
 _USES_SHIPPED = os.environ.get("CMT_NUMBA_SHIPPED", "1") != "0" and SHIPPED.is_dir()
 
 _FOUNDATIONS = ("_jit", "_forest", "_heads")
-"""Rooms whose functions are called by kernels of other rooms. Each depends on those before it."""
+"""Rooms whose functions the kernels of other rooms call. Each room may depend on the rooms before it."""
 
 
 @cache
 def _digest(room: str) -> bytes:
-    """Return a hash of the contents of all source files of a room."""
+    """Return a hash of all source files of a room."""
     folder = PACKAGE / room
     paths = sorted(folder.rglob("*.py")) if folder.is_dir() else [folder.with_suffix(".py")]
     digest = hashlib.sha256()
@@ -47,7 +47,7 @@ def _digest(room: str) -> bytes:
 
 
 def stamp_of(path: str | os.PathLike[str]) -> str:
-    """Return a hash of everything that the kernels in a file may depend on."""
+    """Return a hash of all source files that the kernels in a file may depend on."""
     file = Path(path).resolve()
     if not file.is_relative_to(PACKAGE.resolve()):  # a kernel outside the package
         return hashlib.sha256(b"".join([*map(_digest, _FOUNDATIONS), file.read_bytes()])).hexdigest()
@@ -57,7 +57,7 @@ def stamp_of(path: str | os.PathLike[str]) -> str:
 
 
 class _NoFolder:
-    """The cache of a kernel if no folder can be written."""
+    """Locates the cache of a kernel if no folder is writable. Nothing is saved."""
 
     def __init__(self, function: Any) -> None:
         self._line = function.__code__.co_firstlineno
@@ -80,12 +80,12 @@ class _CacheEntries(FunctionCache._impl_class):  # type: ignore[misc, valid-type
 class KernelCache(FunctionCache):  # type: ignore[misc]
     """The machine code of one kernel on disk.
 
-    Nothing is read or written before the kernel is first called.
+    The disk is not accessed before the first call of the kernel.
 
     Parameters
     ----------
     function : function
-        The kernel as Python.
+        The Python function of the kernel.
     """
 
     _impl_class = _CacheEntries
@@ -128,7 +128,7 @@ class KernelCache(FunctionCache):  # type: ignore[misc]
         return found
 
     def _load_shipped(self, sig: Any, target_context: Any) -> Any:
-        """Return machine code from the wheel that this processor can run, or None."""
+        """Return machine code from the wheel, or None if there is none that this processor can run."""
         wanted, target, code = self._index_key(sig, target_context.codegen())
         for key in self._shipped_file._load_index():
             if key[0] == wanted and key[2] == code and _can_run(target, key[1]):
@@ -141,17 +141,20 @@ class KernelCache(FunctionCache):  # type: ignore[misc]
             return
         try:
             super()._save_overload(sig, data)
-        except Exception:  # a damaged index: write a new one
-            with suppress(OSError):  # a full disk: the next process compiles again
+        except Exception:  # the index is damaged: write a new one
+            with suppress(OSError):  # for example a full disk: the next process compiles again
                 self.flush()
                 super()._save_overload(sig, data)
 
 
 def _can_run(target: tuple[str, str, str], compiled: tuple[str, str, str]) -> bool:
-    """Return whether a processor can run code compiled for another processor, both described as in Numba's cache."""
+    """Return whether the processor ``target`` can run code compiled for ``compiled``.
+
+    Both are (architecture, processor name, features) as in the index of Numba's cache.
+    """
     return target[0] == compiled[0] and _features(compiled[2]) <= _features(target[2])
 
 
 def _features(described: str) -> set[str]:
-    """Return the features that are present in a description such as "+avx2,-avx512f"."""
+    """Return the enabled features in a string such as "+avx2,-avx512f"."""
     return {feature[1:] for feature in described.split(",") if feature.startswith("+")}

@@ -1,4 +1,4 @@
-"""A notice that is logged while compilation takes long."""
+"""A warning that is logged if compilation takes long."""
 
 import logging
 import threading
@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 _PATIENCE = 1.0
-"""Seconds of compilation before the notice."""
+"""Seconds of compilation before the warning is logged."""
 
 _MESSAGE = "compiling kernels for first use, about 15 s; see cmt_numba.warmup"
 
@@ -14,14 +14,14 @@ logger = logging.getLogger("cmt_numba")
 
 
 class Notice:
-    """A message that is logged as a warning, at most once, if work takes long.
+    """Logs a warning at most once if a ``with`` block takes long.
 
     Parameters
     ----------
     message : str
-        The message.
+        The text of the warning.
     patience : float
-        Seconds before the message is logged.
+        Seconds before the warning is logged.
     """
 
     def __init__(self, message: str, patience: float) -> None:
@@ -31,7 +31,7 @@ class Notice:
 
     @contextmanager
     def around(self, wanted: Callable[[], bool]) -> Iterator[None]:
-        """Log the message if the block takes long and ``wanted()`` is true by then."""
+        """Log the warning if the ``with`` block takes longer than ``patience`` and ``wanted()`` is then true."""
         if self._given:
             yield
             return

@@ -1,7 +1,7 @@
 """Prefetching of memory.
 
-A search knows which keys it will read long before it reads them, but the processor sees only the next few instructions.
-A prefetch starts loading a cache line and has no other effect, so in plain Python it does nothing.
+A search knows the keys that it will read long before it reads them, but the processor sees only the next few
+instructions. A prefetch loads a cache line in the background and has no other effect. In plain Python it does nothing.
 """
 
 from typing import Any

@@ -1,8 +1,8 @@
-"""Conditions that are known when a kernel is compiled.
+"""Conditions that are evaluated at compile time.
 
-The same functions handle dense and sparse keys and branch on ``keys.sparse``. This field is a tuple instead of a bool,
-see :data:`Known`: its type tells whether it is empty, and so whether it is false. A kernel is compiled once for each
-form, without the branches for the other one.
+The same functions handle dense and sparse keys and branch on ``keys.sparse``. This field is not a bool but a tuple that
+is empty for false (:data:`Known`), so its type determines its truth. Numba compiles a kernel separately for dense and
+for sparse keys, and the unused branches are removed.
 """
 
 from typing import Any
@@ -15,24 +15,24 @@ from numba.core.untyped_passes import DeadBranchPrune
 from .references import HeldType, Reference, by_reference, by_value
 
 Known = tuple[()] | tuple[None]
-"""The type of a field of a named tuple that is false or true in all calls of a compiled kernel."""
+"""The type of a boolean field whose value is part of its type."""
 
 
 def known(truth: bool) -> Known:
-    """Return a bool as a value whose truth is known when a kernel is compiled."""
+    """Convert a bool to :data:`Known`."""
     return (None,) if truth else ()
 
 
 def _field(owner: Any, name: str) -> Any:
-    """Return the type of a field of a named tuple, or None."""
+    """Return the type of a field of a named tuple, or None if there is no such field."""
     fields = getattr(owner, "fields", ())
     return owner[fields.index(name)] if name in fields else None
 
 
 def _types_of(state: Any, value: Any, met: set[str]) -> set[Any]:
-    """Return the possible types of an argument or of a field of one, before type inference; None if unknown.
+    """Return the possible types of an argument or of a field of an argument, before type inference.
 
-    A reference has the type of its target. Variables in ``met`` are skipped.
+    The set contains None if a type is unknown. A reference counts as its target. Variables in ``met`` are skipped.
     """
     if isinstance(value, ir.Var):
         if value.name in met:
@@ -52,7 +52,7 @@ def _types_of(state: Any, value: Any, met: set[str]) -> set[Any]:
 
 
 def _truth_of(state: Any, value: Any) -> Any:
-    """Return whether a field is true, or None if its type does not determine it."""
+    """Return the truth of a field, or None if the type does not determine it."""
     if not isinstance(value, ir.Expr) or value.op != "getattr":
         return None
     found = _types_of(state, value, set())
@@ -63,12 +63,12 @@ def _truth_of(state: Any, value: Any) -> Any:
 
 @register_pass(mutates_CFG=True, analysis_only=False)
 class PruneKnown(DeadBranchPrune):
-    """Numba's removal of dead branches, extended to fields whose truth is known."""
+    """Numba's pass that removes dead branches, extended to fields of type :data:`Known`."""
 
     _name = "prune_known"
 
     def run_pass(self, state: Any) -> Any:
-        """Remove the branches."""
+        """Replace fields by constants where possible, and remove dead branches."""
         for block in state.func_ir.blocks.values():
             for assignment in block.find_insts(ir.Assign):
                 truth = _truth_of(state, assignment.value)

@@ -1,13 +1,14 @@
-"""References to named tuples of arrays, which kernels pass to the functions that they call.
+"""References to named tuples of arrays, which kernels pass to inner functions.
 
-A forest is some thirty arrays of at least seven machine words each. Numba passes a tuple to a function word by word,
-which would be most of the code of functions that read only two of the arrays. A kernel that begins with ``state =
-by_reference(state)`` stores the words once, in its own frame, and passes a pointer. A reference has the attributes of
-its tuple: a nested named tuple is again a reference, any other attribute is loaded when it is read.
+A forest consists of about thirty arrays of at least seven machine words each. Numba passes a tuple to a function word
+by word, so in a function that reads only two of the arrays, most of the code would copy arguments. A kernel that begins
+with ``state = by_reference(state)`` stores the words once in its stack frame and passes a pointer. A reference has the
+attributes of its tuple. An attribute that is a named tuple is again a reference; any other attribute is loaded when it
+is read.
 
-Most functions are inlined. LLVM then removes the pointer, and the machine code is the same as without references. If a
-pointer were passed to a function that is not inlined, LLVM could no longer do so, because the function might store it.
-So such a function is called with ``by_value(state)`` and begins with ``by_reference(state)`` again.
+If a function is inlined, LLVM removes the pointer, and the machine code is the same as without references. If a pointer
+were passed to a function that is not inlined, LLVM would have to keep it everywhere, because the function might store
+it. Therefore pass ``by_value(state)`` to these functions, and begin them with ``by_reference(state)``.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from numba.extending import intrinsic, models, register_model
 
 
 class Reference(types.Type):
-    """Numba's type of a reference to a named tuple of type ``target``, valid until the kernel returns."""
+    """The Numba type of a reference to a named tuple of type ``target``, valid until the kernel returns."""
 
     def __init__(self, target: Any) -> None:
         self.target = target
@@ -31,14 +32,14 @@ class Reference(types.Type):
 
 @register_model(Reference)
 class _ReferenceModel(models.PrimitiveModel):
-    """A pointer."""
+    """The data model of a reference: a pointer."""
 
     def __init__(self, manager: Any, reference: Any) -> None:
         super().__init__(manager, reference, manager.lookup(reference.target).get_value_type().as_pointer())
 
 
 class HeldType(types.Type):
-    """Numba's type of a ``Held`` named tuple of type ``target``: see ``held.py``."""
+    """The Numba type of a ``Held`` named tuple of type ``target``; see ``held.py``."""
 
     def __init__(self, target: Any) -> None:
         self.target = target
@@ -73,7 +74,7 @@ def _get_attribute(context: Any, builder: Any, reference: Reference, pointer: An
 @intrinsic  # type: ignore[untyped-decorator]
 def _to_reference(_context: Any, target: Any) -> Any:
     if isinstance(target, HeldType):
-        # Copied into the frame, where LLVM knows that the kernel's writes cannot change it.
+        # Copy the words into the stack frame, where LLVM knows that the kernel's writes do not change them.
         def copy(_target_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
             return cgutils.alloca_once_value(builder, builder.load(arguments[0]))
 

@@ -1,10 +1,10 @@
-"""Scores of 32 coded vectors at a time for one or eight rows, by vector instructions.
+"""Scores of a tile of 32 coded vectors for one or eight rows, computed with vector instructions.
 
-With one vector after the other, every dot product ends with a sum over the lanes of a register, and each row loads all
-codes again. A tile interleaves the codes of 32 vectors, four features at a time, so each lane sums one product, and
-loaded codes serve eight rows. Codes of rows are unsigned and have seven bits, so x86 processors multiply them with
-signed bytes and add four products in one instruction (VNNI) or in three, where no sum exceeds 16 bits. On other
-processors LLVM chooses the instructions. The sums are the same.
+Scoring one vector at a time sums over the lanes of a register for every dot product, and loads all codes again for each
+row. A tile interleaves the codes of 32 vectors, four features at a time. Each lane then computes the dot product of one
+vector, and loaded codes are used for eight rows. The codes of rows are unsigned 7-bit integers. x86 processors multiply
+them with signed bytes and add four products in one instruction (VNNI) or in three, without overflow of the 16-bit
+intermediate sums. On other processors LLVM selects the instructions. The results are identical.
 """
 
 from collections.abc import Callable
@@ -16,43 +16,43 @@ from numba.core import cgutils, types
 from numba.extending import lower_builtin, type_callable
 
 TILE = 32
-"""Vectors in a tile."""
+"""Number of vectors in a tile."""
 
 ROWS_OF_A_TILE = 8
-"""Rows that are multiplied with a tile together."""
+"""Number of rows that :func:`score_tile` scores together."""
 
 FEATURES_OF_A_WORD = 4
-"""Features whose codes share a 32-bit integer."""
+"""Number of features whose codes share a 32-bit integer."""
 
 LARGEST_CODE = 127
-"""The largest code. Codes of rows begin at 0, codes of vectors at minus this number."""
+"""The largest code. The smallest is 0 for rows and -127 for vectors."""
 
 _BYTE, _SHORT, _INT, _WORD, _FLOAT = ir.IntType(8), ir.IntType(16), ir.IntType(32), ir.IntType(64), ir.FloatType()
 _BYTES_OF_A_GROUP = TILE * FEATURES_OF_A_WORD
-_MOST_SUMS = {16: 16}  # registers for sums, by the number of lanes of a register
-_FEWER_SUMS = 8
+_MOST_SUMS = {16: 16}  # number of registers to use for sums, by the number of lanes of a register
+_FEWER_SUMS = 8  # number of registers for all other numbers of lanes
 
 
 class Tiles(NamedTuple):
-    """Codes of vectors in tiles of 32. A tile has, for each group of four features, four codes of each vector."""
+    """Coded vectors in tiles of 32."""
 
-    codes: np.ndarray  # int8 (n_tiles * groups of features * 128,), from -127 to 127
-    starts: np.ndarray  # int32 (n_tiles * 32,): initial value of the sum of each vector
-    scales: np.ndarray  # float32 (n_tiles * 32,): factor for the sum of each vector
-    added: np.ndarray  # float32 (n_tiles * 32,): added to the score of each vector
+    codes: np.ndarray  # int8, flat, of shape (n_tiles, n_groups of four features, 32 vectors, 4)
+    starts: np.ndarray  # int32 (n_tiles * 32,): the initial value of each vector's sum of products
+    scales: np.ndarray  # float32 (n_tiles * 32,): the factor of each vector's sum
+    added: np.ndarray  # float32 (n_tiles * 32,): the number added to each vector's score
 
 
 class TileQueries(NamedTuple):
-    """Coded queries, which are scored in groups of eight."""
+    """Coded queries."""
 
     codes: np.ndarray  # int32: the codes of four features in each integer
-    places: np.ndarray  # int64 (rows,): index of the first code of each row
-    scales: np.ndarray  # float32 (rows,): factor for the codes of each row
-    bars: np.ndarray  # float32 (rows,): scores above it set the bit of a row
+    places: np.ndarray  # int64 (n_rows,): the index of each row's first code
+    scales: np.ndarray  # float32 (n_rows,): the factor of each row's codes
+    bars: np.ndarray  # float32 (n_rows,): the score above which a tile is reported for the row
 
 
 def score_tile(tiles: Any, tile: Any, asked: Any, first: Any, n_groups: Any, scores: Any, at: Any, width: Any) -> Any:
-    """Write the scores of a tile for eight rows, and return which rows have a score above their bar.
+    """Write the scores of a tile for eight rows; return a bit mask of the rows with a score above their bar.
 
     Parameters
     ----------
@@ -62,15 +62,15 @@ def score_tile(tiles: Any, tile: Any, asked: Any, first: Any, n_groups: Any, sco
     first : int
         The first row.
     n_groups : int
-        Groups of four features, at least 1.
+        Number of groups of four features, at least 1.
     scores : ndarray of float32
     at, width : int
-        The scores of row ``i`` start at ``at + i * width``.
+        The scores of row ``first + i`` start at ``scores[at + i * width]``.
 
     Returns
     -------
     rows : int64
-        Bit ``i`` stands for row ``i``.
+        Bit ``i`` is set if row ``first + i`` has a score above its bar.
     """
     return _score(ROWS_OF_A_TILE, tiles, tile, asked, first, n_groups, scores, at, width)
 
@@ -78,7 +78,7 @@ def score_tile(tiles: Any, tile: Any, asked: Any, first: Any, n_groups: Any, sco
 def score_tile_for_one(
     tiles: Any, tile: Any, asked: Any, first: Any, n_groups: Any, scores: Any, at: Any, width: Any
 ) -> Any:
-    """Score a tile for one row, as :func:`score_tile` does for eight."""
+    """Score a tile like :func:`score_tile`, for a single row."""
     return _score(1, tiles, tile, asked, first, n_groups, scores, at, width)
 
 
@@ -98,12 +98,12 @@ def _score(n_rows: int, tiles: Any, tile: Any, asked: Any, first: Any, n_groups:
 
 
 def marks_of(scores: Any, at: Any, least: Any) -> Any:
-    """Return an int64 whose bits mark which of the 32 scores from ``at`` on are at least ``least``."""
+    """Return an int64 whose bit ``i`` is set if ``scores[at + i] >= least``, for ``i`` below 32."""
     return sum(1 << int(i) for i in np.flatnonzero(scores[at : at + TILE] >= least))
 
 
 def first_of(marks: Any) -> Any:
-    """Return the position of the lowest bit that is set in an int64 other than 0."""
+    """Return the position of the lowest set bit of a nonzero int64."""
     return (int(marks) & -int(marks)).bit_length() - 1
 
 
@@ -165,7 +165,7 @@ _INSTRUCTIONS = (
     ("avx2", 8, _in_two_steps("llvm.x86.avx2.pmadd.ub.sw", "llvm.x86.avx2.pmadd.wd")),
     ("ssse3", 4, _in_two_steps("llvm.x86.ssse3.pmadd.ub.sw.128", "llvm.x86.sse2.pmadd.wd")),
 )
-"""Processor features, best first, with the lanes of a register and the function that adds products to sums."""
+"""For each processor feature, best first: the number of lanes and the function that adds products to sums."""
 
 _WITHOUT = (4, _in_many_steps)
 
@@ -176,20 +176,20 @@ def _instruction(context: Any, builder: Any) -> tuple[int, Callable[..., Any]]:
 
 
 def _pointers(context: Any, builder: Any, of_type: Any, arrays: Any) -> list[Any]:
-    """Return pointers to the data of the arrays in a tuple."""
+    """Generate pointers to the data of the arrays in a tuple."""
     parts = cgutils.unpack_tuple(builder, arrays, len(of_type))
     return [context.make_array(it)(context, builder, part).data for it, part in zip(of_type, parts, strict=True)]
 
 
 def _read(builder: Any, pointer: Any, at: Any, of_type: Any) -> Any:
-    """Return a register loaded from an array."""
+    """Generate a load of a vector register from an array."""
     value = builder.load(builder.bitcast(builder.gep(pointer, [at]), of_type.as_pointer()))
     value.align = pointer.type.pointee.width // 8 if isinstance(pointer.type.pointee, ir.IntType) else 4
     return value
 
 
 def _everywhere(builder: Any, value: Any, lanes: int) -> Any:
-    """Return a register with a number in every lane."""
+    """Generate a vector register with ``value`` in every lane."""
     kind = ir.VectorType(value.type, lanes)
     alone = builder.insert_element(ir.Constant(kind, ir.Undefined), value, _INT(0))
     return builder.shuffle_vector(alone, ir.Constant(kind, ir.Undefined), _nothing(ir.VectorType(_INT, lanes)))
@@ -200,9 +200,10 @@ def _nothing(kind: Any) -> Any:
 
 
 def _add_products(builder: Any, add: Any, sums: list[list[Any]], codes: Any, rows: list[Any], n_groups: Any) -> Any:
-    """Add the products of all groups of features to ``sums``, a list of registers for each row, and return the sums.
+    """Generate the loop that adds the products of all groups of features to ``sums``; return the new sums.
 
-    For a group's number, ``codes`` returns a register of codes, and each function in ``rows`` the word of a row.
+    ``sums[i]`` is a list of registers for row ``i``. ``codes(group, j)`` generates register ``j`` of a group's codes,
+    and ``rows[i](group)`` the word of row ``i``.
     """
     before, loop, end = builder.block, builder.append_basic_block("groups"), builder.append_basic_block("summed")
     builder.branch(loop)

@@ -26,14 +26,14 @@ _POLICIES = (
 )
 
 for _public in (ArgmaxRegressor, Policy, *_POLICIES):
-    _public.__module__ = __name__  # the path that pickles record
+    _public.__module__ = __name__  # module path in pickles
 
 Decisions = Chosen
-"""The name of :class:`Chosen` in pickles of earlier versions."""
+"""Name of :class:`Chosen` in pickles of earlier versions."""
 
 
 def load_policy(path: str | os.PathLike[str]) -> Policy | ArgmaxRegressor:
-    """Load a policy of any class from a file.
+    """Load a policy from a file.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ def load_policy(path: str | os.PathLike[str]) -> Policy | ArgmaxRegressor:
     Raises
     ------
     cmt_numba.persistence.FileFormatError
-        If the file does not hold a policy, is damaged, or was written by a later version.
+        If the file does not contain a policy, is damaged, or was written by a later version.
     OSError
         If the file cannot be read.
     """

@@ -1,4 +1,4 @@
-"""The base class of all policies: actions, choices, learning, files and pickles."""
+"""The base class of policies."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from .._forest import NONE, require
 from .._jit import keeping_interpreter, keeps_interpreter
 from .._validation import Checked, Constraint, Integer, Optional, check_seed
 from ..persistence import Contents, Saved, as_part, generator_fields, of_part, read_generator, take
+from ._candidate_kernels import find_slots
 from ._checks import (
     LARGEST,
     MOST_ACTIONS,
@@ -32,22 +33,22 @@ from ._checks import (
 )
 from ._kernels import ActionPairs
 from ._models import Estimates, Means, RewardModels, blocks, checked
-from ._rules import draw, rows_of
+from ._rules import draw, rows_of, uniform_numbers
 
 OF_ALL: dict[str, Constraint] = {
     "n_actions": Optional(Integer(1, MOST_ACTIONS)),
     "random_state": Checked(check_seed, "int or numpy.random.SeedSequence"),
 }
-"""The options of every policy."""
+"""Constraints on the options that all policies share."""
 
 _MICROSECONDS_OF_A_PAIR = 1.0
-"""Estimated time of a kernel for one action in one context."""
+"""Estimated time to score one action in one context."""
 
 _NO_FEATURES = np.empty((0, 0))
 
 
 class Chosen(namedtuple("Chosen", ("actions", "propensities"))):
-    """The chosen actions. Unpacks into actions and propensities.
+    """Chosen actions with their propensities. Unpacks into these two arrays.
 
     Attributes
     ----------
@@ -56,7 +57,7 @@ class Chosen(namedtuple("Chosen", ("actions", "propensities"))):
     propensities : ndarray of float64, shape (n,)
         The probability of each choice.
     ids : ndarray of int64, shape (n,), or None
-        Ids of the decisions of a :class:`CMTBandit`, to be passed to :meth:`CMTBandit.reward`.
+        Decision ids for :meth:`CMTBandit.reward`, or None for other policies.
     """
 
     __module__ = "cmt_numba.bandits"
@@ -75,7 +76,7 @@ class Chosen(namedtuple("Chosen", ("actions", "propensities"))):
 class Policy(Lockable, Saved, ABC):
     """Base class of policies, which choose actions with known probabilities and learn from rewards.
 
-    Several threads may use a policy at the same time. The same seed and the same calls give the same choices.
+    Policies are thread-safe. Two policies with the same seed and the same calls make the same choices.
     """
 
     _constraints: ClassVar[dict[str, Constraint]]
@@ -94,7 +95,7 @@ class Policy(Lockable, Saved, ABC):
         self._generator = generator_of(options["random_state"], "choices")
         self._set_ids(np.empty(0, np.int64))
         self._n_rewards = 0
-        self._features = _NO_FEATURES  # features of actions, indexed by slot
+        self._features = _NO_FEATURES  # action features by slot
         self._model: Means | RewardModels | None = None if self._is_contextual else Means()
         if options["n_actions"] is not None:
             self._enter(np.arange(options["n_actions"]), None)
@@ -113,19 +114,19 @@ class Policy(Lockable, Saved, ABC):
 
     @property
     def n_features(self) -> int | None:
-        """Number of context features, or None if no context has been seen or contexts are ignored."""
+        """Number of context features, or None if the policy has seen no contexts or ignores them."""
         return self._model.n_features if isinstance(self._model, RewardModels) else None
 
     @changes_in_one_step
     def add_actions(self, actions: Any, features: Any = None) -> Self:
-        """Add actions, from which ``act`` chooses by default.
+        """Add actions. By default, ``act`` chooses among all actions that were added.
 
         Parameters
         ----------
         actions : int or array-like of int, shape (k,)
-            Distinct new actions: integers from 0 on.
+            Distinct new actions, as non-negative integers.
         features : array-like, shape (k, n_action_features), optional
-            Features of each action, for policies whose actions have features. Either all actions have them, or none.
+            Features of each action, for policies that use them. Either all actions have features or none has.
 
         Returns
         -------
@@ -134,8 +135,8 @@ class Policy(Lockable, Saved, ABC):
         Raises
         ------
         TypeError, ValueError
-            If they are not new, distinct actions, or features are missing, refused or have the wrong shape. The policy
-            is unchanged in this case.
+            If actions are not new and distinct, or features are missing, not supported, or have the wrong shape. The
+            policy is unchanged in this case.
         """
         new = self._new(actions)
         self._enter(new, self._checked_features(features, new.size))
@@ -145,7 +146,7 @@ class Policy(Lockable, Saved, ABC):
         width = self._features.shape[1]
         if features is None:
             if width > 0:
-                raise ValueError(f"features must be given: the other actions have {width} features each")
+                raise ValueError(f"features are required: the other actions have {width} features each")
             return None
         if width == 0 and not self._may_start_features():
             raise ValueError("features must not be given: the other actions have no features")
@@ -158,21 +159,21 @@ class Policy(Lockable, Saved, ABC):
         return array
 
     def _may_start_features(self) -> bool:
-        """Return whether actions may have features although no action has had any."""
+        """Return whether the policy accepts features for its first actions."""
         return False
 
     def _new(self, actions: Any) -> np.ndarray:
         new = check_distinct_actions(actions)
         known = new[self._slots_of(new) != NONE]
         if known.size > 0:
-            raise ValueError(f"actions must be new, but {known[0]} was added before")
+            raise ValueError(f"actions must be new, but {known[0]} is already known")
         return new
 
     @changes_in_one_step
     def remove_actions(self, actions: Any) -> Self:
-        """Remove actions, their models, and decisions for them that have no reward yet.
+        """Remove actions with their models and pending decisions.
 
-        Models that all actions share are kept.
+        Models that all actions share do not change.
 
         Parameters
         ----------
@@ -186,9 +187,9 @@ class Policy(Lockable, Saved, ABC):
         Raises
         ------
         KeyError
-            If one is unknown. The policy is unchanged in this case.
+            If an action is unknown. The policy is unchanged in this case.
         TypeError, ValueError
-            If they are not distinct actions. The policy is unchanged in this case.
+            If ``actions`` are not distinct actions. The policy is unchanged in this case.
         """
         gone = check_distinct_actions(actions)
         slots = self._slots_of(gone)
@@ -214,13 +215,12 @@ class Policy(Lockable, Saved, ABC):
 
     def _slots_of(self, actions: np.ndarray) -> np.ndarray:
         """Return the slot of each action, or NONE if it is unknown."""
-        if self._ids.size == 0:
-            return np.full(actions.shape, NONE, np.int64)
-        places = np.minimum(np.searchsorted(self._ordered, actions), self._ids.size - 1)
-        return np.where(self._ordered[places] == actions, self._order[places], NONE)
+        slots = np.empty(actions.size, np.int64)
+        find_slots(self._ordered, self._order, actions, slots)
+        return slots
 
     def _enter(self, new: np.ndarray, features: np.ndarray | None) -> None:
-        """Add new actions."""
+        """Assign slots to new actions."""
         ids = np.concatenate([self._ids, new])
         if self._model is not None:
             self._model.reserve(ids.size)
@@ -229,9 +229,10 @@ class Policy(Lockable, Saved, ABC):
         self._set_ids(ids)
 
     def _set_ids(self, ids: np.ndarray) -> None:
-        """Set the action of each slot."""
-        self._order = np.argsort(ids)  # slots in the order of their actions
+        """Set the action in each slot."""
+        self._order = np.argsort(ids)  # slots in ascending order of their actions
         self._ids, self._ordered = ids, ids[self._order]
+        self._all = all_of(self._ordered, 1)
 
     # Choosing
 
@@ -245,14 +246,14 @@ class Policy(Lockable, Saved, ABC):
         contexts : array-like or sparse matrix, shape (n, n_features)
             Contexts. A policy that ignores contexts accepts None for a single row.
         actions : array-like, optional
-            Allowed actions, by default all known ones: integers of shape (k,) for all rows, or of shape (n, k) for each
-            row, padded with -1; a boolean mask of shape (n, k) over the actions 0 .. k - 1; or a list of n sequences.
-            Unknown actions are treated as actions without rewards.
+            Allowed actions. By default, all known actions are allowed. The argument is an integer array of shape (k,)
+            for all rows, an integer array of shape (n, k) padded with -1, a boolean mask of shape (n, k) over actions 0
+            to k - 1, or a list of n sequences. Unknown actions are treated as actions without rewards.
 
         Returns
         -------
         Chosen
-            ``actions``, int64 of shape (n,), and ``propensities``, float64 of shape (n,), their exact probabilities.
+            The chosen actions and their exact propensities.
 
         Raises
         ------
@@ -265,7 +266,7 @@ class Policy(Lockable, Saved, ABC):
         rows, choices, slots = self._asked(contexts, actions)
         n = len(rows)
         drawn_actions, propensities = np.empty(n, np.int64), np.empty(n)
-        uniforms = self._generator.random(n)
+        uniforms = uniform_numbers(self._generator, n)
         with keeping_interpreter(int(choices.offsets[-1]), _MICROSECONDS_OF_A_PAIR):
             for first, stop in blocks(choices.offsets):
                 offsets, pairs = choices.between(first, stop)
@@ -283,13 +284,13 @@ class Policy(Lockable, Saved, ABC):
         Parameters
         ----------
         contexts, actions
-            As in :meth:`act`.
+            Contexts and allowed actions, as in :meth:`act`.
 
         Returns
         -------
         ndarray of float64, shape (n, k)
-            Columns correspond to ``actions``, by default the known actions in ascending order. Rows sum to 1; actions
-            that are not allowed have probability 0.
+            Columns correspond to ``actions``, by default the known actions in ascending order. Each row sums to 1.
+            Actions that are not allowed have probability 0.
         """
         return self._probabilities(contexts, actions)
 
@@ -303,24 +304,26 @@ class Policy(Lockable, Saved, ABC):
         return answer
 
     def _asked(self, contexts: Any, actions: Any) -> tuple[np.ndarray, Choices, np.ndarray]:
-        """Return validated contexts, choices, and the slots of their actions."""
+        """Return validated contexts, allowed actions, and the slots of these actions."""
         rows = self._checked(contexts)
         n = rows.shape[0]
         if actions is None:
             if self._ids.size == 0:
                 raise ValueError("no actions are known: pass actions, or n_actions to the constructor")
-            return rows, all_of(self._ordered, n), self._order if n == 1 else np.tile(self._order, n)
+            if n == 1:
+                return rows, self._all, self._order
+            return rows, all_of(self._ordered, n), np.tile(self._order, n)
         choices = check_choices(actions, n)
         return rows, choices, self._slots_of(choices.actions)
 
     def _checked(self, contexts: Any, n_rows: int = 1) -> np.ndarray:
-        """Return validated contexts, or ``n_rows`` rows without features if the policy ignores contexts."""
+        """Return validated contexts. A policy that ignores contexts gets rows without features."""
         if self._is_contextual:
             return check_contexts(contexts, self.n_features)
         return np.empty((n_rows if contexts is None else count_rows(contexts), 0))
 
     def _of_choices(self, rows: np.ndarray, actions: np.ndarray, slots: np.ndarray, offsets: np.ndarray) -> np.ndarray:
-        """Return the probability of each pair."""
+        """Return the probability of each context-action pair."""
         return self._rule(self._estimates(rows, rows_of(offsets), actions, slots), offsets)
 
     def _estimates(self, rows: np.ndarray, of_pairs: np.ndarray, actions: np.ndarray, slots: np.ndarray) -> Estimates:
@@ -332,18 +335,18 @@ class Policy(Lockable, Saved, ABC):
 
     @abstractmethod
     def _rule(self, estimates: Any, offsets: np.ndarray) -> np.ndarray:
-        """Return the probability of each pair, given estimates of their rewards."""
+        """Return the choice probability of each context-action pair from estimated rewards."""
 
     def _new_model(self, n_features: int) -> RewardModels:
-        """Return an untrained model for contexts of this width."""
+        """Return an untrained model for contexts with ``n_features`` features."""
         return RewardModels(n_features, self._n_shared(n_features), float(self._options["regularization"]))
 
     def _n_shared(self, n_features: int) -> int:
-        """Return the number of shared features of a pair, for contexts of this width."""
+        """Return the number of shared features of a context-action pair."""
         return 0
 
     def _shared(self, rows: np.ndarray, of_pairs: np.ndarray, actions: np.ndarray, slots: np.ndarray) -> np.ndarray:
-        """Return the shared features of pairs."""
+        """Return the shared features of each pair: float64, shape (pairs, n_shared)."""
         return np.empty((actions.size, 0))
 
     # Learning
@@ -351,7 +354,7 @@ class Policy(Lockable, Saved, ABC):
     @keeps_interpreter
     @changes_in_one_step
     def learn(self, contexts: Any, actions: Any, rewards: Any, propensities: Any = None) -> Self:
-        """Learn the rewards of chosen actions, in the order of the rows.
+        """Learn the rewards of chosen actions, in row order.
 
         Parameters
         ----------
@@ -360,10 +363,10 @@ class Policy(Lockable, Saved, ABC):
         actions : array-like of int, shape (n,)
             The action chosen in each context. Unknown actions are added.
         rewards : array-like, shape (n,)
-            The rewards of these actions.
+            The reward of each chosen action.
         propensities : array-like, shape (n,), optional
-            The probabilities with which they were chosen. They are checked, but have no effect: these policies
-            estimate the reward of each action, for which actions need no weights.
+            The probability of each choice. Propensities are validated but have no effect, because policies estimate the
+            reward of each action separately.
 
         Returns
         -------
@@ -397,7 +400,7 @@ class Policy(Lockable, Saved, ABC):
         return self
 
     def _check_learnable(self, actions: np.ndarray) -> None:
-        """Raise ValueError if an action cannot be added when its rewards are learned."""
+        """Raise ValueError if unknown actions cannot be added by learning their rewards."""
 
     # Files and pickles
 
@@ -418,7 +421,7 @@ class Policy(Lockable, Saved, ABC):
         return Contents(type(self).__name__, fields, arrays)
 
     def _plain_options(self) -> dict[str, Any]:
-        """Return the options as plain Python values for JSON."""
+        """Return the options as JSON-compatible Python values."""
         kept = self._options.items()
         return {name: value.item() if isinstance(value, np.generic) else value for name, value in kept}
 
@@ -426,7 +429,7 @@ class Policy(Lockable, Saved, ABC):
     def _made_of(cls, contents: Contents) -> Self:
         fields, arrays = contents.fields, contents.arrays
         options = take(fields, "options", dict)
-        require(options.get("action_features") is None, "action_features must be an array of the file")
+        require(options.get("action_features") is None, "action_features must be stored as an array")
         policy = cls(**options | {"n_actions": None})
         policy._options["n_actions"] = policy.n_actions = fields["options"].get("n_actions")  # type: ignore[attr-defined]
         OF_ALL["n_actions"].check("n_actions", policy._options["n_actions"])
@@ -443,7 +446,9 @@ class Policy(Lockable, Saved, ABC):
         shape = (ids.size if width > 0 else 0, width)
         policy._features = checked(arrays, "features", shape, np.dtype(np.float64), LARGEST)
         n_features = take(fields, "n_features", int, type(None))
-        require(n_features is None or policy._model is None, "there must be no contexts")
+        require(
+            n_features is None or policy._model is None, "n_features must be None for a policy that ignores contexts"
+        )
         if n_features is not None:
             require(1 <= n_features <= MOST_FEATURES, f"n_features must be between 1 and {MOST_FEATURES}")
             n_shared, regularization = policy._n_shared(n_features), float(policy._options["regularization"])
@@ -462,5 +467,5 @@ class Policy(Lockable, Saved, ABC):
 
 
 def distinct(actions: np.ndarray) -> np.ndarray:
-    """Return the distinct actions in ascending order. Empty arrays are common, and NumPy is slow for them."""
+    """Return the distinct actions in ascending order, with a fast path for the common empty array."""
     return np.unique(actions) if actions.size > 0 else actions

@@ -1,10 +1,10 @@
-"""Kernels that find the candidates of :class:`CMTBandit`, and draw actions by their probabilities."""
+"""Kernels of :class:`CMTBandit` that find and score candidates, and kernels that draw actions."""
 
 from typing import NamedTuple
 
 import numpy as np
 
-from .._forest import clear_probe, keep_best, probe_at
+from .._forest import NONE, clear_probe, keep_best, probe_at
 from .._jit import by_reference, by_value, empty, inner, inner_called, inner_fastmath, kernel, release, zeros
 from ._reward_kernels import (
     OF_MAP,
@@ -27,37 +27,38 @@ from ._reward_kernels import (
 
 
 class ExplorationWeights(NamedTuple):
-    """Weights of uncertainty in upper confidence bounds."""
+    """Weights of the uncertainties in upper confidence bounds."""
 
-    alpha: float  # weight of the standard deviation of the ridge regression
-    beta: float  # weight of the uncertainty of the linear model of the action and of the map
+    alpha: float  # weight of the ridge regression's standard deviation
+    beta: float  # weight of the standard deviation of the linear model and the map
 
 
 class OfferedActions(NamedTuple):
-    """Actions that are candidates without a search: all allowed actions if they are few, or some in turn.
+    """Actions that are candidates without a search.
 
-    The actions allowed in row ``i`` are ``offsets[i] .. offsets[i + 1]``. Without offsets, all known actions are
-    allowed.
+    In rows that allow at most ``most`` actions, all of them are candidates. In other rows, ``n_tried`` actions are
+    taken in turn. Row ``i`` allows ``actions[offsets[i]:offsets[i + 1]]``. If ``offsets`` is empty, all known actions
+    are allowed.
     """
 
-    most: int  # the number of actions that counts as few
-    turn: int
-    n_tried: int  # number of actions tried in turn
+    most: int
+    turn: int  # position of the next action to try
+    n_tried: int
     offsets: np.ndarray  # int64 (rows + 1,)
-    actions: np.ndarray  # int64 (pairs,), in the order of turns
-    ascending: np.ndarray  # int64 (pairs,), the same, ascending in each row
+    actions: np.ndarray  # int64 (pairs,), in the order in which they are tried
+    ascending: np.ndarray  # int64 (pairs,), the actions of each row in ascending order
 
 
 class ProposedActions(NamedTuple):
-    """Ids proposed by a memory, and their actions."""
+    """Results of a search that proposes actions."""
 
-    ids: np.ndarray  # int64 (keys,), ascending
-    actions: np.ndarray  # int64 (keys,)
-    hits: np.ndarray  # int64 (rows, k), ids, or NONE
+    ids: np.ndarray  # int64 (memories,), all ids in ascending order
+    actions: np.ndarray  # int64 (memories,), the action of each id
+    hits: np.ndarray  # int64 (rows, k), the ids found for each row, padded with NONE
 
 
 class RewardModel(NamedTuple):
-    """The known actions of a bandit and their statistics."""
+    """The reward model of a bandit."""
 
     learned: RewardState
     keys: ActionKeyTable
@@ -65,7 +66,7 @@ class RewardModel(NamedTuple):
 
 
 class CandidateSources(NamedTuple):
-    """The sources of the candidates of rows. A row has at most ``most`` candidates."""
+    """Sources of candidates. Each row has at most ``most`` candidates."""
 
     offered: OfferedActions
     by_key: ProposedActions
@@ -74,18 +75,18 @@ class CandidateSources(NamedTuple):
 
 
 class ActionCandidates(NamedTuple):
-    """The candidates of rows. Those of a row are adjacent, in ascending order."""
+    """Candidates with estimates of their rewards. Row ``i`` has the candidates ``offsets[i]:offsets[i + 1]``."""
 
     offsets: np.ndarray  # int64 (rows + 1,)
-    actions: np.ndarray  # int64 (pairs,)
-    means: np.ndarray  # float64 (pairs,), the expected reward
-    deviations: np.ndarray  # float64 (pairs,)
+    actions: np.ndarray  # int64 (pairs,), ascending in each row
+    means: np.ndarray  # float64 (pairs,), expected rewards
+    deviations: np.ndarray  # float64 (pairs,), standard deviations
     bounds: np.ndarray  # float64 (pairs,), upper confidence bounds
 
 
 @inner
 def _add_offered(known, offered, n_tried, row, found):
-    """Write the actions that need no search; return their number and the number of allowed actions."""
+    """Write the candidates that need no search. Return their number and the number of allowed actions."""
     a, b, actions = np.int64(0), known.ordered.size, known.ordered
     if offered.offsets.size > 0:
         a, b, actions = offered.offsets[row], offered.offsets[row + 1], offered.actions
@@ -98,7 +99,7 @@ def _add_offered(known, offered, n_tried, row, found):
 
 @inner
 def _add_proposed(proposed, row, offered, found, end):
-    """Append the allowed actions among those proposed; return the new end."""
+    """Append the proposed actions that the row allows. Return the new end of the list."""
     restricted = offered.offsets.size > 0
     a, b = (offered.offsets[row], offered.offsets[row + 1]) if restricted else (np.int64(0), np.int64(0))
     for j in range(proposed.hits.shape[1]):
@@ -112,7 +113,7 @@ def _add_proposed(proposed, row, offered, found, end):
 
 @inner
 def _sort_distinct(actions, n):
-    """Sort actions (Shell, 1959) and remove duplicates; return the new number."""
+    """Sort ``actions[:n]`` by Shellsort and remove duplicates. Return the number of distinct actions."""
     gap = 1
     while gap < n // 3:
         gap = 3 * gap + 1
@@ -134,7 +135,7 @@ def _sort_distinct(actions, n):
 
 @inner
 def _list_candidates(known, offered, by_key, by_context, row, found):
-    """Write the candidates of a row; return their number and the number of allowed actions."""
+    """Write the sorted candidates of a row. Return their number and the number of allowed actions."""
     n, n_allowed = _add_offered(known, offered, offered.n_tried, row, found)
     if n < n_allowed:
         n = _add_proposed(by_key, row, offered, found, n)
@@ -156,9 +157,9 @@ def _predict_row(state, keys, known, rows, row, actions, n_further, probe, room)
 
 @kernel
 def find_candidates(model, rows, exploration, sources, probe_room, found):
-    """Write the candidates of rows and their expected rewards, and return their number.
+    """Write the candidates of all rows and their estimated rewards to ``found``. Return the number of candidates.
 
-    ``found`` must have room for all candidates. ``probe_room`` is the result of ``room_for_probe``.
+    ``found`` must have room for all candidates. ``probe_room`` comes from ``room_for_probe``.
     """
     state = by_reference(model.learned)
     keys = by_reference(model.keys)
@@ -196,7 +197,7 @@ def find_candidates(model, rows, exploration, sources, probe_room, found):
 
 @kernel
 def learn_rewards(model, rows, chosen, rewards, sources, probe_room):
-    """Learn the rewards of the actions ``chosen`` in rows, one after the other. These actions must be known."""
+    """Update the model with the reward of the action chosen in each row. All chosen actions must be known."""
     state = by_reference(model.learned)
     keys = by_reference(model.keys)
     known = by_reference(model.known)
@@ -237,7 +238,7 @@ def _add_scaled(total, values, factor):
 
 @inner_called
 def _scan_blocks(blocks, n, query, scores, best, items):
-    """Keep the best of ``n`` dense keys, which are read in blocks."""
+    """Score ``n`` dense keys block by block, and keep the best."""
     size = scores.size
     for block in range(blocks.shape[0]):
         scores[:] = np.float32(0.0)
@@ -249,10 +250,10 @@ def _scan_blocks(blocks, n, query, scores, best, items):
 
 @kernel
 def scan_keys(learned, keys, rows, first_key, hits):
-    """Write the best keys for each row, by similarity and by the map, among all keys from ``first_key`` on.
+    """Write the keys with the largest sums of similarity and mapped reward for each row, in no particular order.
 
-    ``hits``, int64 (rows, k), must be filled with NONE. The keys found are in no particular order. Dense keys are all
-    read, whatever ``first_key`` is.
+    ``hits``, int64 (rows, k), must be filled with NONE. Only sparse keys from ``first_key`` on are scanned. Dense keys
+    are always scanned completely.
     """
     learned = by_reference(learned)
     keys = by_reference(keys)
@@ -286,8 +287,16 @@ def scan_keys(learned, keys, rows, first_key, hits):
 
 
 @kernel
+def find_slots(ordered, order, actions, slots):
+    """Write the slot of each action, or NONE if it is unknown. ``order[i]`` is the slot of action ``ordered[i]``."""
+    for i in range(actions.size):
+        place = place_of(ordered, 0, ordered.size, actions[i])
+        slots[i] = order[place] if place < ordered.size else NONE
+
+
+@kernel
 def share_best(scores, offsets, probabilities):
-    """Write the probabilities of choosing uniformly among the best pairs of each row."""
+    """Write equal probabilities for the best-scored pairs of each row, and 0 for its other pairs."""
     for row in range(offsets.size - 1):
         best, count = -np.inf, 0
         for i in range(offsets[row], offsets[row + 1]):
@@ -300,7 +309,7 @@ def share_best(scores, offsets, probabilities):
 
 @kernel
 def draw_pairs(probabilities, offsets, uniforms, drawn):
-    """Draw a pair of positive probability for each row, given a uniform number in [0, 1) for each."""
+    """Draw a pair with positive probability in each row, from one uniform number in [0, 1) per row."""
     for row in range(offsets.size - 1):
         a, b = offsets[row], offsets[row + 1]
         total, likeliest = 0.0, a
@@ -308,7 +317,7 @@ def draw_pairs(probabilities, offsets, uniforms, drawn):
             total += probabilities[i]
             if probabilities[i] > probabilities[likeliest]:
                 likeliest = i
-        drawn[row] = likeliest  # if rounding leaves no other
+        drawn[row] = likeliest  # fallback in case of rounding errors
         reached = 0.0
         for i in range(a, b):
             reached += probabilities[i]

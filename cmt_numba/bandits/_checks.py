@@ -10,50 +10,50 @@ import scipy.sparse
 from .._validation import check_entries, check_seed, unmasked
 
 LARGEST = 1e30
-"""Largest absolute value of contexts, features and rewards, whose squares must be finite."""
+"""Maximum absolute value of contexts, features and rewards. Squares of such values are finite."""
 
 MOST_ACTIONS = 2**31 - 1
 
 MOST_FEATURES = 10_000
-"""Largest number of context features: a linear policy keeps a matrix of their products for each action."""
+"""Maximum number of context features. Linear policies store a square matrix of this size for each action."""
 
 
 def generator_of(random_state: Any, use: str) -> np.random.Generator:
-    """Return a random number generator for a seed, a different one for each use.
+    """Return a random number generator that depends on a seed and its use.
 
-    It differs from ``numpy.random.default_rng(seed)``. Otherwise choices could depend on contexts or logged actions
-    drawn with the same seed, and the stated propensities would be wrong.
+    The generator differs from ``numpy.random.default_rng(seed)``, with which the caller may have drawn contexts or
+    logged actions. If choices used the same random numbers, their propensities would be wrong.
 
     Raises
     ------
     TypeError, ValueError
-        If it is not a seed.
+        If ``random_state`` is not a seed.
     """
     seed = check_seed(random_state)
     return np.random.default_rng(np.random.SeedSequence(seed.entropy, spawn_key=(*seed.spawn_key, *use.encode())))
 
 
 class Choices(NamedTuple):
-    """The allowed actions of each row. Those of a row are adjacent."""
+    """Allowed actions. Row ``i`` allows ``actions[offsets[i]:offsets[i + 1]]``."""
 
-    offsets: np.ndarray  # int64 (rows + 1,), where the actions of each row begin
+    offsets: np.ndarray  # int64 (rows + 1,)
     actions: np.ndarray  # int64 (pairs,)
-    shape: tuple[int, int]  # of the result of ``probabilities``
-    places: np.ndarray  # int64 (pairs,), positions of the pairs in an array of this shape
+    shape: tuple[int, int]  # shape of the array that ``probabilities`` returns
+    places: np.ndarray  # int64 (pairs,), flat positions of the pairs in this array
 
     @property
     def sizes(self) -> np.ndarray:
-        """Number of allowed actions of each row: int64, shape (rows,)."""
+        """Number of allowed actions per row: int64, shape (rows,)."""
         sizes: np.ndarray = self.offsets[1:] - self.offsets[:-1]
         return sizes
 
     def part(self, first: int, stop: int) -> Choices:
-        """Return the choices of the rows ``first .. stop``."""
+        """Return the choices of rows ``first:stop``."""
         offsets, pairs = self.between(first, stop)
         return Choices(offsets, self.actions[pairs], (stop - first, self.shape[1]), self.places[pairs])
 
     def between(self, first: int, stop: int) -> tuple[np.ndarray, slice]:
-        """Return the offsets of the rows ``first .. stop``, starting at 0, and the slice of their pairs."""
+        """Return the offsets of rows ``first:stop``, shifted to start at 0, and the slice of their pairs."""
         pairs = slice(int(self.offsets[first]), int(self.offsets[stop]))
         return self.offsets[first : stop + 1] - self.offsets[first], pairs
 
@@ -64,7 +64,7 @@ def numbers(name: str, values: Any, n_axes: int) -> np.ndarray:
     Raises
     ------
     TypeError
-        If it does not contain real numbers.
+        If the values are not real numbers.
     ValueError
         If the number of axes is wrong, or a value is not finite or too large.
     """
@@ -81,7 +81,7 @@ def numbers(name: str, values: Any, n_axes: int) -> np.ndarray:
         hint = f"; write {name}.reshape(1, -1) for a single row" if (n_axes, array.ndim) == (2, 1) else ""
         raise ValueError(f"{name} must have {n_axes} dimension{'s' if n_axes > 1 else ''}, got {array.ndim}{hint}")
     array = np.ascontiguousarray(array, np.float64)
-    if array.size > 0 and not (array.max() <= LARGEST and array.min() >= -LARGEST):  # NaN compares false
+    if array.size > 0 and not (array.max() <= LARGEST and array.min() >= -LARGEST):  # also true for NaN
         raise ValueError(f"{name} must be finite and at most {LARGEST:g} in absolute value")
     return array if array.flags.writeable else array.copy()
 
@@ -92,29 +92,29 @@ def check_contexts(contexts: Any, n_features: int | None) -> np.ndarray:
     Raises
     ------
     TypeError, ValueError
-        If they are not a matrix of finite numbers with at least one row, or have the wrong width.
+        If contexts are not a non-empty matrix of finite numbers, or have the wrong width.
     """
     width = np.shape(contexts)[-1] if hasattr(contexts, "shape") and np.ndim(contexts) == 2 else 0
     if width > MOST_FEATURES and n_features is None:
         raise ValueError(
-            f"contexts must have at most {MOST_FEATURES} features, got {width}, because a linear policy keeps a matrix "
-            "of their products for each action: reduce them, for example by sklearn.decomposition.TruncatedSVD"
+            f"contexts must have at most {MOST_FEATURES} features, got {width}, because linear policies store a square "
+            "matrix of this size for each action: reduce them, for example with sklearn.decomposition.TruncatedSVD"
         )
     array = numbers("contexts", contexts, 2)
     if array.shape[0] == 0 or array.shape[1] == 0:
         raise ValueError(f"contexts must have at least one row and one feature, got shape {array.shape}")
     if n_features is not None and array.shape[1] != n_features:
-        raise ValueError(f"contexts must have {n_features} features like those before, got {array.shape[1]}")
+        raise ValueError(f"contexts must have {n_features} features like earlier contexts, got {array.shape[1]}")
     return array
 
 
 def count_rows(contexts: Any) -> int:
-    """Return the number of contexts, for policies that ignore their features.
+    """Return the number of contexts. Their features are not checked.
 
     Raises
     ------
     ValueError
-        If there are none.
+        If there are no contexts.
     """
     shape = np.shape(contexts)
     if len(shape) == 0 or shape[0] == 0:
@@ -123,12 +123,12 @@ def count_rows(contexts: Any) -> int:
 
 
 def check_actions(actions: Any, n_rows: int | None = None, *, name: str = "actions") -> np.ndarray:
-    """Convert actions to int64, one for each row if ``n_rows`` is given.
+    """Convert actions to int64. If ``n_rows`` is given, require one action per row.
 
     Raises
     ------
     TypeError
-        If they are not integers.
+        If actions are not integers.
     ValueError
         If there are no actions, their number is wrong, or one is negative or too large.
     """
@@ -149,7 +149,7 @@ def check_distinct_actions(actions: Any) -> np.ndarray:
     Raises
     ------
     TypeError, ValueError
-        If they are not distinct actions.
+        If actions are repeated or invalid.
     """
     array = check_actions(np.atleast_1d(np.asarray(actions)))
     if np.unique(array).size < array.size:
@@ -158,26 +158,24 @@ def check_distinct_actions(actions: Any) -> np.ndarray:
 
 
 def all_of(actions: np.ndarray, n_rows: int) -> Choices:
-    """Return choices that allow the same distinct actions in each row."""
-    if n_rows == 1:
-        return Choices(np.array([0, actions.size]), actions, (1, actions.size), np.arange(actions.size))
+    """Return choices that allow the same actions in every row."""
     offsets = np.arange(n_rows + 1) * actions.size
     return Choices(offsets, np.tile(actions, n_rows), (n_rows, actions.size), np.arange(n_rows * actions.size))
 
 
 def check_choices(actions: Any, n_rows: int) -> Choices:
-    """Return the actions allowed in each of ``n_rows`` rows.
+    """Convert allowed actions to the choices of ``n_rows`` rows.
 
     Parameters
     ----------
     actions : array-like
-        Actions for all rows, shape (k,); actions of each row, shape (n_rows, k), padded with -1; a boolean mask over
-        the actions 0 .. k - 1, shape (n_rows, k); or a list of ``n_rows`` sequences of actions.
+        An integer array of shape (k,) for all rows, an integer array of shape (n_rows, k) padded with -1, a boolean
+        mask of shape (n_rows, k) over actions 0 to k - 1, or a list of ``n_rows`` sequences of actions.
 
     Raises
     ------
     TypeError, ValueError
-        If it is none of these, a row allows no action, or an action is repeated in a row.
+        If ``actions`` has another form, a row allows no action, or a row repeats an action.
     """
     array = _padded(actions)
     if array.ndim == 1:
@@ -202,12 +200,12 @@ def check_choices(actions: Any, n_rows: int) -> Choices:
 
 
 def check_rewards(rewards: Any, n_rows: int) -> np.ndarray:
-    """Convert rewards to float64, one for each row.
+    """Convert rewards to float64 and require one per row.
 
     Raises
     ------
     TypeError, ValueError
-        If they are not finite real numbers, one for each row.
+        If rewards are not finite real numbers, or their number is not ``n_rows``.
     """
     array = numbers("rewards", rewards, 1)
     check_entries("rewards", array.size, n_rows, "rows")
@@ -215,12 +213,12 @@ def check_rewards(rewards: Any, n_rows: int) -> np.ndarray:
 
 
 def check_propensities(propensities: Any, n_rows: int, *, name: str = "propensities") -> np.ndarray:
-    """Convert propensities, the probabilities of chosen actions, to float64, one for each row.
+    """Convert propensities to float64 and require one per row.
 
     Raises
     ------
     TypeError, ValueError
-        If they are not real numbers above 0 and at most 1, one for each row.
+        If propensities are not real numbers above 0 and at most 1, or their number is not ``n_rows``.
     """
     array = numbers(name, propensities, 1)
     check_entries(name, array.size, n_rows, "rows")
@@ -230,7 +228,7 @@ def check_propensities(propensities: Any, n_rows: int, *, name: str = "propensit
 
 
 def _padded(actions: Any) -> np.ndarray:
-    """Return allowed actions as an array. Rows of different lengths are padded with -1."""
+    """Return allowed actions as an array, with shorter rows padded with -1."""
     if isinstance(actions, list | tuple) and actions and all(np.ndim(row) == 1 for row in actions):
         rows = [np.asarray(row) for row in actions]
         if len({row.size for row in rows}) > 1:

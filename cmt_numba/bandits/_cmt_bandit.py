@@ -1,4 +1,4 @@
-"""A bandit for any number of actions, with or without keys."""
+"""A contextual bandit for any number of actions, with or without keys."""
 
 from __future__ import annotations
 
@@ -36,75 +36,76 @@ from ._reward_kernels import (
     KnownActions,
     RewardState,
 )
-from ._rules import draw, greedy, rows_of, thompson
+from ._rules import draw, greedy, rows_of, thompson, uniform_numbers
 
-_ALL = np.empty(0, np.int64)  # stands for all known actions
+_ALL = np.empty(0, np.int64)  # empty offsets: all known actions are allowed
 _NOTHING = ProposedActions(_ALL, _ALL, np.empty((0, 0), np.int64))
 _ROWS_AT_ONCE = 2048
 _CANDIDATES_AT_ONCE = 1 << 20
-_FEW = 4  # times ``n_candidates``: up to this many actions, all are candidates
-_FEW_OFFERED = 2048  # the same for actions passed by the caller
-_LARGEST_CELL = 1e9  # in files; rewards lie in [0, 1] and contexts have length 1
-_KNOWN = 0.95  # contexts this similar to a rewarded one of the same action are not stored
-_OF_CELLS = ("weights", "squares", "choices", "curvatures")  # the columns of the table, by their names in files
-_OF_OLD_CELLS = _OF_CELLS[:2]  # in files of earlier versions
-_OLD_FEATURES = (1, 3, 4, 2, None, 5)  # the predictions in the regression of those versions
+_FEW = 4  # up to ``_FEW * n_candidates`` known actions are all candidates
+_FEW_OFFERED = 2048  # up to this many actions passed by the caller are all candidates
+_LARGEST_CELL = 1e9  # limit for files; rewards lie in [0, 1] and contexts have unit length
+_KNOWN = 0.95  # a context is not stored if a stored context of the same action is at least this similar
+_OF_CELLS = ("weights", "squares", "choices", "curvatures")  # names of the table columns in files
+_OF_OLD_CELLS = _OF_CELLS[:2]  # columns in files of earlier versions
+_OLD_FEATURES = (1, 3, 4, 2, None, 5)  # current index of each prediction of earlier versions
 
 
 class CMTBandit(Policy):
-    """Choose among any number of actions.
+    """Contextual bandit for any number of actions.
 
-    If there are at most ``4 * n_candidates`` actions, all are candidates for each decision. Otherwise the candidates
-    are the actions whose keys suit the context best, actions that were rewarded in similar contexts, which a tree
-    finds, and some that are tried in turn. A model then estimates the reward of each candidate from
+    With at most ``4 * n_candidates`` actions, every action is a candidate in each decision. With more actions, the
+    candidates are the actions whose keys best match the context, actions that were rewarded in similar contexts, and a
+    few actions that are tried in turn. A model estimates the reward of each candidate from
 
-    - the similarity of context and key, which is computed for every candidate with a key,
+    - the similarity of the context and the action's key,
     - linear models of the context for each action,
-    - a bilinear map from contexts to keys, which have features of their own or those of contexts,
-    - the mean reward of the action, and the number of its rewards.
+    - a bilinear map from contexts to keys,
+    - the mean reward of the action and the number of its rewards.
 
-    It chooses the candidate with the largest upper confidence bound, or samples one (Thompson). With probability
-    ``epsilon`` the choice is uniform over all actions allowed. The candidates depend on the past alone, so the
-    propensities are exact.
+    The bandit chooses the candidate with the largest upper confidence bound, or uses Thompson sampling. With
+    probability ``epsilon`` it chooses uniformly among all allowed actions instead. Candidates depend only on earlier
+    calls, so propensities are exact.
 
-    A reward of 0.5 or more stores the context with its action.
+    Contexts with a reward of at least 0.5 are stored in trees, which find similar contexts later.
 
     Parameters
     ----------
     n_actions : int, optional
-        The initial actions are 0 .. n_actions - 1, without keys. By default there are none.
+        Number of initial actions, 0 to n_actions - 1, without keys. By default there are no initial actions.
     n_candidates : int, default 64
-        Candidates for each decision, half of them by keys and half by rewarded contexts.
+        Number of candidates in each decision. Keys propose one half and rewarded contexts the other half.
     n_tried : int, default 4
-        Further candidates for each decision, taken in turn from all actions. None are needed if all actions have keys
-        that are compared with contexts.
+        Number of additional candidates in each decision, taken in turn from all actions. Not used if every action has a
+        key with the features of contexts.
     exploration : {"ucb", "thompson"}, default "ucb"
-        Choose the largest upper confidence bound, or each action with the probability that it is best.
+        "ucb" chooses the largest upper confidence bound. "thompson" chooses each action with the probability that it is
+        the best action.
     alpha : float, default 0.1
         Weight of the uncertainty of the ridge regression.
     beta : float, default 0.12
-        Weight of the uncertainty of the linear model of the action and of the map.
+        Weight of the uncertainty of the linear models and the map.
     epsilon : float in [0, 1], default 0.0
-        Probability of choosing uniformly. Logs for off-policy evaluation need a value above 0.
+        Probability of a uniform choice. Logs for off-policy evaluation need a value above 0.
     regularization : float, default 0.1
-        The ridge of the linear models of actions and of the map. Contexts and keys have length 1.
+        Ridge penalty of the linear models and the map, for contexts and keys of unit length.
     n_bits : int, default 20
-        The table of the linear models has ``2 ** n_bits`` cells of 16 bytes.
+        The linear models share a table of ``2 ** n_bits`` cells of 16 bytes.
     n_trees : int, default 4
-        Trees over the same rewarded contexts.
+        Number of trees over the rewarded contexts.
     n_probes : int, optional
-        Number of leaves to search in all trees together. By default 1 for each tree.
+        Number of leaves to search, over all trees together. By default, one leaf per tree.
     max_memories : int, default 100000
         Maximum number of rewarded contexts. Beyond this number, the oldest are forgotten.
     max_pending : int, default 100000
         Maximum number of decisions that wait for a reward. Beyond this number, the oldest are forgotten.
     random_state : int or numpy.random.SeedSequence, optional
-        Seed.
+        Random seed.
 
     Attributes
     ----------
     n_pending : int
-        Number of decisions without a reward.
+        Number of decisions that wait for a reward.
 
     Examples
     --------
@@ -192,8 +193,8 @@ class CMTBandit(Policy):
         self._pending = Pending(options["max_pending"])
         self._width: int | None = None
         self._sparse = False
-        self._turn = 0  # position of the next action taken in turn
-        self._rooms: list[np.ndarray] = []  # scratch memory for single rows that no thread is using
+        self._turn = 0  # position of the next action to try
+        self._rooms: list[np.ndarray] = []  # scratch arrays for single rows that no thread is using
 
     # Actions
 
@@ -204,21 +205,20 @@ class CMTBandit(Policy):
 
     @property
     def n_pending(self) -> int:
-        """Number of decisions without a reward."""
+        """Number of decisions that wait for a reward."""
         return len(self._pending)
 
     @changes_in_one_step
     def add_actions(self, actions: Any, keys: Any = None) -> Self:
-        """Add actions.
+        """Add actions, with or without keys.
 
         Parameters
         ----------
         actions : int or array-like of int, shape (k,)
-            Distinct new actions: integers from 0 on.
+            Distinct new actions, as non-negative integers.
         keys : array-like or sparse matrix, shape (k, n_features), optional
-            The key of each action. Keys with as many features as contexts are compared with them, and an action is
-            proposed in contexts that are similar to its key. Other keys are matched with contexts by a map that is
-            learned from rewards.
+            The key of each action. If keys and contexts have the same features, an action is proposed in contexts that
+            are similar to its key. Otherwise a map that is learned from rewards relates contexts to keys.
 
         Returns
         -------
@@ -227,7 +227,7 @@ class CMTBandit(Policy):
         Raises
         ------
         TypeError, ValueError
-            If they are not new, distinct actions, or keys are invalid. The bandit is unchanged in this case.
+            If actions are not new and distinct, or keys are invalid. The bandit is unchanged in this case.
         """
         new = self._new(actions)
         if keys is not None:
@@ -258,7 +258,7 @@ class CMTBandit(Policy):
         Returns
         -------
         Chosen
-            ``actions`` and ``propensities``, as in :meth:`Policy.act`, and ``ids`` for :meth:`reward`.
+            The chosen actions, their exact propensities, and decision ids for :meth:`reward`.
 
         Raises
         ------
@@ -270,7 +270,7 @@ class CMTBandit(Policy):
     def _act(self, contexts: Any, actions: Any) -> Chosen:
         rows = self._rows(contexts)
         choices = self._checked_choices(actions, rows.n_rows)
-        uniforms, blocks = self._generator.random((3, rows.n_rows)), self._blocks(rows.n_rows, choices)
+        uniforms, blocks = uniform_numbers(self._generator, 3, rows.n_rows), self._blocks(rows.n_rows, choices)
         if len(blocks) == 1:
             chosen, propensities = self._drawn(rows, choices, uniforms)
         else:
@@ -284,10 +284,10 @@ class CMTBandit(Policy):
         return Chosen(chosen, propensities, self._pending.enter(rows, chosen))
 
     def _drawn(self, rows: Rows, choices: Choices | None, uniforms: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Draw an action for each row, and return its probability.
+        """Draw an action for each row. Return the actions and their probabilities.
 
-        Of the three uniform numbers of each row, the first draws a candidate, the second decides whether to choose
-        uniformly, and the third draws the uniform choice.
+        ``uniforms`` has shape (3, n_rows). Its rows draw the candidate, decide whether the choice is uniform, and draw
+        the uniform choice.
         """
         candidates = self._candidates(rows, choices)
         probabilities = self._rule(candidates, candidates.offsets)
@@ -323,7 +323,7 @@ class CMTBandit(Policy):
         return answer
 
     def _rows(self, X: Any) -> Rows:
-        """Convert contexts to the form of earlier ones, or of keys with as many features."""
+        """Convert contexts to dense or sparse rows, like earlier contexts or keys of the same width."""
         if self._width is not None:
             return check_rows(X, sparse=self._sparse, n_features=self._width)
         rows, keys = check_rows(X), self._keys.rows
@@ -332,7 +332,7 @@ class CMTBandit(Policy):
         return rows
 
     def _rows_of_keys(self, X: Any) -> Rows:
-        """Convert keys to the form of earlier ones, or of contexts with as many features."""
+        """Convert keys to dense or sparse rows, like earlier keys or contexts of the same width."""
         if len(self._keys) > 0:
             return check_rows(X, sparse=self._keys.rows.sparse, n_features=self._keys.rows.n_features)
         rows = check_rows(X)
@@ -341,13 +341,13 @@ class CMTBandit(Policy):
         return rows
 
     def _see(self, rows: Rows) -> None:
-        """Remember the form of contexts."""
+        """Record the width and sparsity of contexts, and allocate the models that depend on them."""
         if self._width is None:
             self._width, self._sparse = rows.n_features, rows.sparse
         self._state, self._keys.table = self._fitted(rows)
 
     def _fitted(self, rows: Rows) -> tuple[RewardState, ActionKeyTable]:
-        """Return the models and the table of keys, after fitting them to the first contexts."""
+        """Return the models and the key table, allocated for the first contexts if necessary."""
         state, keys = self._state, self._keys.table
         if len(self._keys) == 0 or state.map.size + state.similarity.size > 0:
             return state, keys
@@ -361,7 +361,7 @@ class CMTBandit(Policy):
         return state, keys._replace(comparable=comparable)
 
     def _mixed(self, probabilities: Any, sizes: Any) -> Any:
-        """Mix probabilities with the uniform choice."""
+        """Mix probabilities with the uniform distribution, which has weight ``epsilon``."""
         epsilon = self._options["epsilon"]
         return (1.0 - epsilon) * probabilities + epsilon / sizes if epsilon > 0.0 else probabilities
 
@@ -373,37 +373,37 @@ class CMTBandit(Policy):
         return None
 
     def _blocks(self, n_rows: int, choices: Choices | None) -> list[tuple[int, int]]:
-        """Return the spans of rows that are processed together."""
+        """Return spans ``(first, stop)`` of rows to process together."""
         step = max(1, min(_ROWS_AT_ONCE, _CANDIDATES_AT_ONCE // self._most_candidates(choices)))
         return [(first, min(first + step, n_rows)) for first in range(0, n_rows, step)]
 
     def _few(self, choices: Choices | None) -> int:
-        """Return the number of actions up to which all are candidates."""
+        """Return the largest number of allowed actions that are all candidates."""
         few = _FEW * int(self._options["n_candidates"])
         return few if choices is None else max(few, _FEW_OFFERED)
 
     def _most_candidates(self, choices: Choices | None) -> int:
-        """Return the maximum number of candidates of a row."""
+        """Return the maximum number of candidates per row."""
         few, widest = self._few(choices), self._widest(choices)
         return widest if widest <= few else max(few, self._n_tried + 3 * self._n_proposed)
 
     def _widest(self, choices: Choices | None) -> int:
-        """Return the maximum number of allowed actions of a row."""
+        """Return the maximum number of allowed actions per row."""
         return self._ids.size if choices is None else int(choices.sizes.max())
 
     @property
     def _n_tried(self) -> int:
-        """Number of candidates taken in turn: none if all actions have keys that are compared with contexts."""
+        """Number of candidates taken in turn, or 0 if every action has a comparable key."""
         keys = self._keys
         return 0 if keys.table.comparable and len(keys) == self._ids.size else int(self._options["n_tried"])
 
     @property
     def _n_proposed(self) -> int:
-        """Number of candidates from keys, and from rewarded contexts."""
+        """Number of candidates from each of the two searches, by keys and by rewarded contexts."""
         return -(-int(self._options["n_candidates"]) // 2)
 
     def _candidates(self, rows: Rows, choices: Choices | None) -> ActionCandidates:
-        """Return the candidates of rows among the allowed actions of each, by default all known actions."""
+        """Return candidates and their estimated rewards for each row. By default, all known actions are allowed."""
         most = self._most_candidates(choices)
         found = ActionCandidates(
             np.empty(rows.n_rows + 1, np.int64),
@@ -421,8 +421,8 @@ class CMTBandit(Policy):
         return ActionCandidates(found.offsets, *(column[:n] for column in found[1:]))
 
     def _take_room(self, rows: Rows) -> np.ndarray:
-        """Return scratch memory for a single row, because clearing it takes longer than the search."""
-        if rows.n_rows > 1 or self._width is None:  # later rows all have this width
+        """Return scratch memory to reuse for a single row. Clearing new memory takes longer than the search."""
+        if rows.n_rows > 1 or self._width is None:
             return NO_ROOM
         try:
             return self._rooms.pop()
@@ -436,7 +436,7 @@ class CMTBandit(Policy):
     def _proposed(
         self, state: RewardState, keys: ActionKeyTable, rows: Rows, choices: Choices | None, room: np.ndarray
     ) -> tuple[ProposedActions, ProposedActions, np.ndarray | None]:
-        """Return the actions proposed by keys and by rewarded contexts, and the scores of the contexts."""
+        """Return the proposals of keys, the proposals of rewarded contexts, and the scores of these contexts."""
         if self._widest(choices) <= self._few(choices):
             return _NOTHING, _NOTHING, None
         k = self._n_proposed
@@ -455,7 +455,7 @@ class CMTBandit(Policy):
         return KnownActions(self._ordered, self._order, self._means.counts, self._means.sums)
 
     def _rule(self, estimates: ActionCandidates, offsets: np.ndarray) -> np.ndarray:
-        """Return the probability of each candidate before mixing with the uniform choice."""
+        """Return the probability of each candidate before it is mixed with the uniform distribution."""
         if self._options["exploration"] == "ucb":
             return greedy(estimates.bounds, offsets)
         return thompson(estimates.means, estimates.deviations, offsets)
@@ -465,14 +465,14 @@ class CMTBandit(Policy):
     @keeps_interpreter
     @changes_in_one_step
     def reward(self, ids: Any, rewards: Any) -> Self:
-        """Learn the rewards of decisions, which may arrive late and in any order.
+        """Learn the rewards of pending decisions, in any order.
 
         Parameters
         ----------
         ids : int or array-like of int, shape (n,)
-            Distinct ids of decisions.
+            Distinct decision ids returned by :meth:`act`.
         rewards : array-like, shape (n,)
-            Their rewards in [0, 1].
+            The reward of each decision, in [0, 1].
 
         Returns
         -------
@@ -489,24 +489,25 @@ class CMTBandit(Policy):
         given = np.atleast_1d(ids)
         if given.dtype.kind not in "iu" or given.ndim != 1 or given.size == 0:
             raise TypeError("ids must be integers, as returned by act")
-        if np.unique(given).size < given.size:
+        decisions = given.tolist()
+        if len(set(decisions)) < len(decisions):
             raise ValueError("ids must be distinct")
-        values = _unit_rewards(np.atleast_1d(rewards), given.size)
-        unknown = self._pending.unknown(given)
+        values = _unit_rewards(np.atleast_1d(rewards), len(decisions))
+        unknown = self._pending.unknown(decisions)
         if unknown:
-            raise KeyError(f"ids must be of decisions that await a reward, got {unknown[0]}")
+            raise KeyError(f"ids must belong to decisions that await a reward, got {unknown[0]}")
         assert self._width is not None
-        rows, actions = self._pending.take(given, self._width, self._sparse)
+        rows, actions = self._pending.take(decisions, self._width, self._sparse)
         self._learn(rows, actions, values)
-        self._pending.drop(given)
+        self._pending.drop(decisions)
         return self
 
     @keeps_interpreter
     @changes_in_one_step
     def learn(self, contexts: Any, actions: Any, rewards: Any, propensities: Any = None) -> Self:
-        """Learn the rewards of actions that were chosen elsewhere, for example in a log.
+        """Learn the rewards of actions chosen by another policy, for example from a log.
 
-        Do not pass decisions whose rewards are passed to :meth:`reward`.
+        For decisions of this bandit, call :meth:`reward` instead.
 
         Parameters
         ----------
@@ -515,9 +516,9 @@ class CMTBandit(Policy):
         actions : array-like of int, shape (n,)
             The action chosen in each context. Unknown actions are added, without keys.
         rewards : array-like, shape (n,)
-            Their rewards in [0, 1].
+            The reward of each action, in [0, 1].
         propensities : array-like, shape (n,), optional
-            The probabilities of the choices. They are validated but have no effect.
+            The probability of each choice. Propensities are validated but have no effect.
 
         Returns
         -------
@@ -555,7 +556,7 @@ class CMTBandit(Policy):
                 best[span] &= ~(same & (scores >= _KNOWN)).any(axis=1)
             if self._keys.table.comparable and by_key.hits.size > 0:
                 same = (by_key.hits != NONE) & (by_key.actions[by_key.hits] == actions[span, None])
-                best[span] &= ~same.any(axis=1)  # keys will propose the action again
+                best[span] &= ~same.any(axis=1)  # the key already proposes the action
         self._give_room(room)
         self._n_rewards += rows.n_rows
         if best.all():
@@ -600,15 +601,15 @@ class CMTBandit(Policy):
         n_bits = take(fields, "options", dict).get("n_bits")
         cls._constraints["n_bits"].check("n_bits", n_bits)
         is_old = "by_key" in fields
-        for name in _OF_OLD_CELLS if is_old else _OF_CELLS:  # before room is made
+        for name in _OF_OLD_CELLS if is_old else _OF_CELLS:  # check before the table is allocated
             checked(arrays, f"table.{name}", (1 << n_bits,), np.dtype(np.float32), _LARGEST_CELL)
         bandit = super()._made_of(contents)
         width = take(fields, "width", int, type(None))
-        require(width is None or 1 <= width <= MOST_FEATURES, "width must be that of contexts")
+        require(width is None or 1 <= width <= MOST_FEATURES, f"width must be between 1 and {MOST_FEATURES}")
         bandit._width, bandit._sparse = width, take(fields, "sparse", bool)
         bandit._by_context.restore("by_context", fields.get("by_context"), arrays, bandit._ids)
         form = bandit._by_context.tree.n_features, fields["by_context"].get("sparse")
-        require(form in ((None, None), (width, bandit._sparse)), "rewarded contexts must have the form of contexts")
+        require(form in ((None, None), (width, bandit._sparse)), "rewarded contexts must match contexts")
         for name in ("next_id", "turn"):
             require(0 <= take(fields, name, int) < 2**62, f"{name} must not be negative")
         bandit._turn = fields["turn"]
@@ -627,21 +628,19 @@ class CMTBandit(Policy):
         """Restore saved keys and their models."""
         form = take(fields, "keys", dict)
         width, sparse = take(form, "width", int), take(form, "sparse", bool)
-        require(0 <= width <= MOST_FEATURES, "the width of keys must be in range")
+        require(0 <= width <= MOST_FEATURES, f"keys must have at most {MOST_FEATURES} features")
         self._keys.restore(arrays, self._ids, width, sparse)
         comparable = take(form, "comparable", bool)
-        require(not comparable or (width, sparse) == (self._width, self._sparse), "keys must be like contexts")
+        require(not comparable or (width, sparse) == (self._width, self._sparse), "keys must match contexts")
         self._keys.table = self._keys.table._replace(comparable=comparable)
         shapes = {name: array.shape for name, array in self._models_of_keys().items()}
         for name in ("map", "similarity"):
-            require(f"model of keys.{name}" in arrays, f"there must be a {name}")
+            require(f"model of keys.{name}" in arrays, f"the array model of keys.{name} is missing")
             shapes[name] = arrays[f"model of keys.{name}"].shape
         d = min(self._width or 0, MAP_WIDTH), min(width, MAP_WIDTH)
         require(shapes["map"] in ((2, 0, 0), (2, *d)), "the map must fit contexts and keys")
         require(shapes["similarity"] == (2, width if comparable else 0), "similarities must fit keys")
-        require(
-            len(self._keys) == 0 or self._width is None or comparable or shapes["map"][1] > 0, "there must be a map"
-        )
+        require(len(self._keys) == 0 or self._width is None or comparable or shapes["map"][1] > 0, "the map is missing")
         self._state = self._state._replace(
             **{
                 name: checked(arrays, f"model of keys.{name}", shapes[name], own.dtype, _LARGEST_CELL)
@@ -654,7 +653,7 @@ class CMTBandit(Policy):
         check_definite("matrix", state.matrix[None] - 0.5 * STACK_RIDGE * np.eye(N_PREDICTIONS))
 
     def _restore_old(self, fields: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
-        """Restore keys and the regression from a file of an earlier version, which kept keys in trees."""
+        """Restore keys and the regression from a file of an earlier version, where trees hold the keys."""
         memory = ContextMemory(self._by_context.tree)
         memory.restore("by_key", fields["by_key"], arrays, self._ids)
         self._keys.take_over(memory)
@@ -670,14 +669,14 @@ class CMTBandit(Policy):
 
 
 def _share_features(rows: Rows, keys: Rows) -> bool:
-    """Return whether contexts and keys seem to have the same features, judged by the first contexts."""
+    """Return whether keys can be compared with contexts: same width, and for sparse rows a common feature."""
     if (rows.n_features, rows.sparse) != (keys.n_features, keys.sparse):
         return False
     return not rows.sparse or bool(np.isin(rows.indices, keys.indices).any())
 
 
 def codes_of(rows: np.ndarray, actions: np.ndarray) -> np.ndarray:
-    """Return a number for each pair of a row and an action, ascending with rows."""
+    """Return an integer for each row-action pair that sorts by row, then by action."""
     codes: np.ndarray = (rows.astype(np.int64) << 32) | actions
     return codes
 

@@ -1,23 +1,24 @@
 """Kernels for linear models of rewards, updated by recursive least squares.
 
-The reward of an action ``a`` in a context ``x`` is modelled as ``beta . z + theta_a . x``, where ``z`` are features of
-the pair of context and action. This is the hybrid model of Li et al. (2010), Algorithm 2. Without shared features it is
-their disjoint model (Algorithm 1), and without context features it is one model for all actions.
+The reward of an action ``a`` in a context ``x`` is modelled as ``beta . z + theta_a . x``, where ``z`` contains the
+shared features of the context-action pair. This is the hybrid model of Li et al. (2010), Algorithm 2. Without shared
+features it is their disjoint model (Algorithm 1), and without context features it is a single model for all actions.
 
-Algorithm 2 maintains the matrices ``A0`` (``shared_matrix``), ``A_a`` (``matrices``) and ``B_a`` (``crossed``). With
-``G_a = A_a^-1 B_a`` (``regressed``) and ``h_a = A_a^-1 b_a`` (``offsets``), which are least-squares regressions on the
-contexts of the action, its formulas become
+Algorithm 2 maintains the matrices ``A0`` (``shared_matrix``), ``A_a`` (``matrices``) and ``B_a`` (``crossed``). Let
+``G_a = A_a^-1 B_a`` (``regressed``) and ``h_a = A_a^-1 b_a`` (``offsets``). Both are least-squares regressions on the
+action's contexts. The formulas of the algorithm become
 
-- ``u = z - G_a^T x``, the part of the shared features that the contexts of the action do not explain,
+- ``u = z - G_a^T x``, the part of the shared features that the action's contexts do not explain,
 - mean ``= h_a . x + beta . u``,
 - variance ``= x^T A_a^-1 x + u^T A0^-1 u``.
 
-Symmetric matrices are packed: the rows of their lower triangles, one after the other. So ``x^T A_a^-1 x`` is the dot
-product of one array with the products of all pairs of features of ``x``, which all actions share.
+Symmetric matrices are packed: the rows of the lower triangle are stored one after another. ``x^T A_a^-1 x`` is then the
+dot product of a packed inverse with the pairwise products of the features of ``x``, which are computed once for all
+actions.
 
 Each reward adds one row to each regression. With ``s = 1 + x^T A_a^-1 x`` and ``e = reward - h_a . x``, the updates of
-``A0`` combine to a single one of rank one, ``A0 += u u^T / s`` and ``b0 += u e / s``. The formula of Sherman and
-Morrison updates all inverses.
+``A0`` combine into one rank-one update, ``A0 += u u^T / s`` and ``b0 += u e / s``. The Sherman-Morrison formula updates
+all inverses.
 """
 
 from typing import NamedTuple
@@ -28,28 +29,28 @@ from .._jit import by_reference, empty, inner, inner_called, inner_fastmath, ker
 
 
 class Linear(NamedTuple):
-    """The models of all actions by slot, for ``d`` context features and ``k`` shared features; float64."""
+    """Linear models of all actions by slot, in float64, for ``d`` context features and ``k`` shared features."""
 
-    matrices: np.ndarray  # (slots, d (d + 1) / 2), packed
-    inverses: np.ndarray  # (slots, d (d + 1) / 2), packed
-    crossed: np.ndarray  # (slots, d, k)
-    regressed: np.ndarray  # (slots, d, k)
-    targets: np.ndarray  # (slots, d)
-    offsets: np.ndarray  # (slots, d)
-    shared_matrix: np.ndarray  # (k (k + 1) / 2,), packed
-    shared_inverse: np.ndarray  # (k (k + 1) / 2,), packed
-    shared_target: np.ndarray  # (k,)
-    shared: np.ndarray  # (k,)
-    counts: np.ndarray  # int64 (slots,), rewards learned
+    matrices: np.ndarray  # (slots, d (d + 1) / 2), packed ``A_a``
+    inverses: np.ndarray  # (slots, d (d + 1) / 2), packed ``A_a^-1``
+    crossed: np.ndarray  # (slots, d, k), ``B_a``
+    regressed: np.ndarray  # (slots, d, k), ``G_a``
+    targets: np.ndarray  # (slots, d), ``b_a``
+    offsets: np.ndarray  # (slots, d), ``h_a``
+    shared_matrix: np.ndarray  # (k (k + 1) / 2,), packed ``A0``
+    shared_inverse: np.ndarray  # (k (k + 1) / 2,), packed ``A0^-1``
+    shared_target: np.ndarray  # (k,), ``b0``
+    shared: np.ndarray  # (k,), ``beta``
+    counts: np.ndarray  # int64 (slots,), number of learned rewards
 
 
 class ActionPairs(NamedTuple):
-    """Pairs of a context and an action."""
+    """Context-action pairs."""
 
     contexts: np.ndarray  # float64 (rows, d)
-    rows: np.ndarray  # int64 (pairs,), of contexts
-    slots: np.ndarray  # int64 (pairs,), NONE for unknown actions
-    shared: np.ndarray  # float64 (pairs, k)
+    rows: np.ndarray  # int64 (pairs,), index of the pair's context
+    slots: np.ndarray  # int64 (pairs,), slot of the pair's action, or NONE if it is unknown
+    shared: np.ndarray  # float64 (pairs, k), shared features
 
 
 @inner
@@ -71,7 +72,7 @@ def _dot(x, y):
 
 @inner_called
 def _multiply(packed, x, product):
-    """Write the product of a symmetric matrix and a vector."""
+    """Write the product of a packed symmetric matrix and a vector."""
     first = 0
     for i in range(x.size):
         row = packed[first : first + i]
@@ -82,7 +83,7 @@ def _multiply(packed, x, product):
 
 @inner_called
 def _add_square(packed, x, factor):
-    """Add ``factor * x x^T`` to a symmetric matrix."""
+    """Add ``factor * x x^T`` to a packed symmetric matrix."""
     first = 0
     for i in range(x.size):
         _add(packed[first : first + i + 1], x[: i + 1], factor * x[i])
@@ -91,7 +92,7 @@ def _add_square(packed, x, factor):
 
 @inner_called
 def _quadratic(packed, x):
-    """Return ``x^T matrix x`` for a symmetric matrix."""
+    """Return ``x^T matrix x`` for a packed symmetric matrix."""
     total, first = 0.0, 0
     for i in range(x.size):
         total += x[i] * (2.0 * _dot(packed[first : first + i], x[:i]) + packed[first + i] * x[i])
@@ -101,7 +102,7 @@ def _quadratic(packed, x):
 
 @inner_called
 def _write_products(x, products):
-    """Write the products of all pairs of features, whose dot product with a packed matrix is ``x^T matrix x``."""
+    """Write the feature products whose dot product with a packed matrix is ``x^T matrix x``."""
     first = 0
     for i in range(x.size):
         for j in range(i):
@@ -112,7 +113,7 @@ def _write_products(x, products):
 
 @inner_called
 def _unexplained(regressed, x, z, u):
-    """Write the part of shared features that the context does not explain: ``z - regressed^T x``."""
+    """Write ``z - regressed^T x``, the part of the shared features that the context does not explain."""
     for j in range(z.size):
         u[j] = z[j]
     for i in range(x.size):
@@ -128,7 +129,7 @@ def _add_outer(matrix, x, y, factor):
 
 @inner_called
 def _error(matrix, x, gain, product):
-    """Return the relative error of ``matrix gain = x``."""
+    """Return the relative residual of the equation ``matrix gain = x``."""
     _multiply(matrix, gain, product)
     worst, largest = 0.0, 0.0
     for i in range(x.size):
@@ -139,7 +140,7 @@ def _error(matrix, x, gain, product):
 
 @kernel
 def score_pairs(linear, pairs, means, variances):
-    """Write the expected reward of each pair, and its variance in units of the variance of a reward."""
+    """Write the expected reward of each pair and its variance, in units of the reward variance."""
     linear = by_reference(linear)
     pairs = by_reference(pairs)
     k, row = linear.shared.size, np.int64(-1)
@@ -160,11 +161,11 @@ def score_pairs(linear, pairs, means, variances):
 
 @kernel
 def learn_pairs(linear, pairs, rewards, first, tolerance, anyway):
-    """Learn the rewards of pairs in order from ``first`` on, and return the first pair that was not learned.
+    """Learn the rewards of pairs in order, starting with ``first``. Return the first pair that was not learned.
 
-    Learning stops before a pair for which the relative error of an inverse exceeds ``tolerance``, so that the caller
-    can recompute it. With ``anyway``, the sums of such a first pair are updated, but not the inverses, and learning
-    stops after it.
+    The kernel stops before a pair for which the relative error of an inverse exceeds ``tolerance``, and the caller
+    recomputes the inverse. With ``anyway``, pair ``first`` is learned even if its inverse is inaccurate. In that case
+    only its sums are updated, and the kernel stops after it.
     """
     linear = by_reference(linear)
     pairs = by_reference(pairs)

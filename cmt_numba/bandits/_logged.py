@@ -1,4 +1,4 @@
-"""A policy learned from a log: the action with the highest expected reward, among those that the log supports."""
+"""A policy trained on a log."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ SUPPORTS = ("contexts", "actions", "all")
 METHODS = ("classification", "product", "regression")
 
 _NOT_FITTED = "the policy is not fitted: call fit with a log first"
-_OPTIONS: dict[str, type] = {"support": str, "regularization": float, "method": str}  # in files
+_OPTIONS: dict[str, type] = {"support": str, "regularization": float, "method": str}  # options saved in files
 
 _CELLS_AT_ONCE = 1 << 21
-_OTHERWISE = -1e300  # the expected reward of an action without support
-_TAUS = (1.0, 0.05)  # values to try: no weights, and weights up to 20
+_OTHERWISE = -1e300  # score of an unsupported action
+_TAUS = (1.0, 0.05)  # values of tau to compare: 1 gives no weights, 0.05 limits weights to 20
 _FOLDS, _FEWEST_ROWS = 4, 40
-_LEAST_REWARD = 1e-3  # minimum expected reward in products
-_LEAST_PROPENSITY = 0.03  # of held-out rows; larger weights would add more variance than they remove bias
-_MARGIN, _MARGIN_OF_REGRESSION = 1.5, 4.0  # standard errors by which a method must be better than those before it
+_LEAST_REWARD = 1e-3  # lower limit of expected rewards in products
+_LEAST_PROPENSITY = 0.03  # lower limit for held-out rows; larger weights would increase the variance too much
+_MARGIN, _MARGIN_OF_REGRESSION = 1.5, 4.0  # lead required to replace the best method so far, in standard errors
 
 
 class LogModel(NamedTuple):
-    """Models trained on a log: a regression of rewards, and a classifier of the rewarded actions."""
+    """Models trained on a log: a reward regression and a classifier of rewarded actions."""
 
-    regression: Any  # ActionRidges or a regressor
+    regression: Any  # ActionRidges or a scikit-learn regressor
     classifier: CMTClassifier | None
 
     def tables(self, X: Any, n_actions: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return expected rewards, and the probabilities of having been rewarded: float64, shape (n, n_actions)."""
+        """Return expected rewards and class probabilities: two float64 arrays of shape (n, n_actions)."""
         shares = np.zeros((X.shape[0], n_actions))
         if self.classifier is not None:
             shares[:, self.classifier.classes_] = self.classifier.predict_proba(X)
@@ -51,58 +51,60 @@ class LogModel(NamedTuple):
 
 
 def combine(method: str, rewards: np.ndarray, shares: np.ndarray) -> np.ndarray:
-    """Return the scores of actions by a method."""
+    """Return the scores of a method from expected rewards and class probabilities."""
     products: np.ndarray = np.maximum(rewards, _LEAST_REWARD) * shares
     return {"classification": shares, "product": products, "regression": rewards}[method]
 
 
 class ArgmaxRegressor(Saved):
-    """Choose the action with the largest reward expected from a log, among those that the log supports.
+    """Greedy policy trained on a log.
 
-    Several methods are compared by the value of their choices on held-out rows, and the best one is trained on the
-    whole log. The policy chooses among the actions ``C(x)`` that were ever chosen in the context ``x``, because the log
-    does not show the rewards of other actions (Strehl, Langford, Li and Kakade, 2010). It does not learn further;
-    :meth:`warm_start` trains a policy that does. A policy without ``regressor`` and ``pair_features`` can be saved to a
-    file; others can be pickled.
+    The policy chooses the action with the highest score among the actions that the log supports, because the log does
+    not show the rewards of other actions (Strehl, Langford, Li and Kakade, 2010). Several scoring methods are compared
+    on held-out rows, and the best method is trained on the whole log.
+
+    The policy does not learn online, but :meth:`warm_start` can train a policy that does. A policy without
+    ``regressor`` and ``pair_features`` can be saved to a file. Any policy can be pickled.
 
     Parameters
     ----------
     regressor : scikit-learn regressor, optional
-        Learns rewards with ``sample_weight``, from contexts and an indicator of the action, or from
-        ``pair_features``. By default there is a ridge regression for each action, or one on ``pair_features``.
+        Predicts rewards from contexts and one-hot actions, or from ``pair_features``. It must accept ``sample_weight``.
+        By default, each action has a ridge regression. With ``pair_features``, all actions share one regression.
     method : {"auto", "classification", "product", "regression"}, default "auto"
-        - "classification": a :class:`~cmt_numba.CMTClassifier` of the actions in the rewarded rows, weighted by
-          rewards, which must not be negative. Best if the logged actions are good.
-        - "regression": the expected rewards of each action.
-        - "product": the product of both scores.
-        - "auto": the first of these, or a later one that is clearly better on held-out rows. Rewards below 0, a
-          ``regressor`` and ``pair_features`` imply "regression".
+        - "classification": Scores are probabilities of a :class:`~cmt_numba.CMTClassifier` that predicts the actions of
+          rewarded rows, weighted by non-negative rewards. Best if the logged actions are good.
+        - "regression": Scores are expected rewards.
+        - "product": Scores are products of the scores of "classification" and "regression".
+        - "auto": Selects a method by its score on held-out rows. "classification" is preferred unless "product" or
+          "regression" is clearly better. "regression" is selected if there are negative rewards, a ``regressor`` or
+          ``pair_features``.
     tau : float in [0, 1], optional
-        The regression weights rewards by ``1 / max(propensity, tau)``. By default 1, which means no weights, or 0.05,
-        whichever has the higher held-out value.
+        The regression weights rows by ``1 / max(propensity, tau)``. By default, ``tau`` is 1 (equal weights) or 0.05,
+        selected by the score on held-out rows.
     support : {"contexts", "actions", "all"}, default "actions"
-        - "contexts": an action is supported by rows of the same context. In a context that is not in the log, actions
-          are supported as with "actions".
-        - "actions": an action that is in the log is supported wherever it is allowed.
-        - "all": every action is supported.
+        - "contexts": The log supports an action in the contexts where it was chosen. In a context that is not in the
+          log, all logged actions are supported.
+        - "actions": All logged actions are supported.
+        - "all": All actions are supported.
     pair_features : callable, optional
-        Takes contexts, shape (n, n_features), and actions, shape (n,), and returns features of each pair, shape
-        (n, k).
+        Function of contexts, shape (n, n_features), and actions, shape (n,), that returns features of the
+        context-action pairs, shape (n, k).
     regularization : float, default 0.3
-        The ridge of the default regression.
+        Ridge penalty of the default regression.
     random_state : int or numpy.random.SeedSequence, optional
-        Seed, for ties.
+        Random seed for breaking ties.
 
     Attributes
     ----------
     method_ : str
-        The method that was chosen.
+        The selected method.
     tau_ : float
-        The ``tau`` that was chosen.
+        The selected ``tau``.
     values_ : dict of (str, float) to float
-        The held-out score of each method and ``tau`` that were compared, from 0 to 1 if rewards are: the weighted
-        rewards of rows whose action it chose, divided by the mean of the sum of their weights and the sum of the
-        weighted rewards of all rows.
+        The held-out score of each compared method and ``tau``, ``2 * sum(w * p * r) / sum(w * (p + r))``. Each row has
+        the reward ``r``, shifted to be non-negative, the importance weight ``w``, and the probability ``p`` with which
+        the method chooses the logged action.
 
     Examples
     --------
@@ -129,7 +131,7 @@ class ArgmaxRegressor(Saved):
         check_choice("support", support, SUPPORTS)
         check_choice("method", method, ("auto", *METHODS))
         if pair_features is not None and not callable(pair_features):
-            raise TypeError("pair_features must be a function of contexts and actions")
+            raise TypeError("pair_features must be a callable of contexts and actions")
         self.regressor, self.support, self.pair_features = regressor, support, pair_features
         self.method = method
         self.tau = None if tau is None else check_real("tau", tau, 0.0, 1.0)
@@ -138,15 +140,15 @@ class ArgmaxRegressor(Saved):
         self._model: LogModel | None = None
 
     def fit(self, log: Log, propensities: Any = None) -> Self:
-        """Learn from a log.
+        """Train the policy on a log.
 
         Parameters
         ----------
         log : Log
-            The log, with contexts, which may be sparse.
+            A log with dense or sparse contexts.
         propensities : array-like, shape (n,), optional
-            Estimated propensities, where the log has none
-            (:func:`~cmt_numba.bandits.evaluation.estimate_propensities`).
+            Propensities to use instead of those in the log, for example from
+            :func:`~cmt_numba.bandits.evaluation.estimate_propensities`.
 
         Returns
         -------
@@ -155,14 +157,14 @@ class ArgmaxRegressor(Saved):
         Raises
         ------
         TypeError, ValueError
-            If an argument is invalid, or contexts or propensities are missing. Nothing has changed in this case.
+            If an argument is invalid, or contexts or propensities are missing. The policy is unchanged in this case.
         """
         given = log.propensities if propensities is None else numbers("propensities", propensities, 1)
         if log.contexts is None or given is None:
             raise ValueError(
                 "the log must have contexts and propensities: estimate_propensities computes missing propensities"
             )
-        importance_weights(given, np.ones(len(log)), 0.5 if self.tau is None else self.tau)  # checks them
+        importance_weights(given, np.ones(len(log)), 0.5 if self.tau is None else self.tau)  # validates propensities
         known, chosen = np.unique(log.actions, return_inverse=True)
         ways, values = self._ways(log, chosen, given), {}
         if len(ways) > 1:
@@ -190,14 +192,14 @@ class ArgmaxRegressor(Saved):
         return self
 
     def _ways(self, log: Log, chosen: np.ndarray, propensities: np.ndarray) -> list[tuple[str, float]]:
-        """Return the pairs of a method and a ``tau`` to compare."""
+        """Return the ``(method, tau)`` pairs to compare."""
         own = self.regressor is not None or self.pair_features is not None
         rewarded = np.unique(chosen[log.rewards > 0.0]).size
         classifies = not own and rewarded > 1 and float(log.rewards.min()) >= 0.0
         if self.method not in ("auto", "regression") and not classifies:
             raise ValueError(
-                f"method={self.method!r} needs rewards of at least 0, two rewarded actions, and neither "
-                'regressor nor pair_features: use method="regression"'
+                f"method={self.method!r} requires non-negative rewards, at least two rewarded actions, and no "
+                'regressor or pair_features: use method="regression"'
             )
         methods: tuple[str, ...] = (self.method,) if self.method != "auto" else METHODS if classifies else METHODS[-1:]
         taus = (self.tau,) if self.tau is not None else _TAUS if np.ptp(propensities) > 1e-9 else _TAUS[:1]
@@ -209,13 +211,14 @@ class ArgmaxRegressor(Saved):
     def _held_out_values(
         self, log: Log, known: np.ndarray, chosen: np.ndarray, propensities: np.ndarray, ways: list[tuple[str, float]]
     ) -> dict[tuple[str, float], np.ndarray]:
-        """Return terms whose mean is the held-out score of each pair of a method and a ``tau``.
+        """Return terms for each ``(method, tau)`` pair: float64, shape (n,). Their mean is the held-out score.
 
-        Terms are linearized, so that the standard deviation of a difference is that of the scores.
+        The score is a ratio of means, linearized into one term per row. Differences of terms therefore give the
+        standard error of a difference of scores.
         """
         n, choices = len(log), log.choices()
         folds = generator_of(0, "folds").permutation(n) % _FOLDS
-        chances = {way: np.zeros(n) for way in ways}  # of choosing the logged action
+        chances = {way: np.zeros(n) for way in ways}  # probabilities of the logged actions
         for fold in range(_FOLDS):
             rows, held = np.flatnonzero(folds != fold), np.flatnonzero(folds == fold)
             if np.unique(chosen[rows][log.rewards[rows] > 0.0]).size < 2 and ways[0][0] != "regression":
@@ -250,7 +253,7 @@ class ArgmaxRegressor(Saved):
         tau: float,
         classifies: bool,
     ) -> LogModel:
-        """Return the models trained on some rows of a log."""
+        """Return models trained on the given rows of a log."""
         X, actions, rewards = log.contexts[rows], chosen[rows], log.rewards[rows]
         weights = importance_weights(propensities[rows], np.ones(rows.size), tau)
         regression: Any
@@ -270,7 +273,7 @@ class ArgmaxRegressor(Saved):
         return LogModel(regression, classifier)
 
     def _features(self, contexts: Any, actions: np.ndarray, known: np.ndarray) -> Any:
-        """Return the features of contexts and actions for a regressor."""
+        """Return the regressor's features of context-action pairs."""
         if self.pair_features is not None:
             return numbers("pair_features", self.pair_features(contexts, actions), 2)
         place = np.minimum(np.searchsorted(known, actions), known.size - 1)
@@ -281,7 +284,7 @@ class ArgmaxRegressor(Saved):
     def _scores(
         self, model: LogModel, X: Any, choices: Choices, known: np.ndarray, methods: list[str]
     ) -> dict[str, np.ndarray]:
-        """Return the scores of allowed actions by some methods. The score of an action without rewards is 0."""
+        """Return the scores of all allowed actions for each method. Ridge regressions score unknown actions 0."""
         scores = {method: np.zeros(choices.actions.size) for method in methods}
         n_rows = max(1, _CELLS_AT_ONCE // max(known.size, choices.shape[1]))
         for first in range(0, X.shape[0], n_rows):
@@ -306,8 +309,8 @@ class ArgmaxRegressor(Saved):
             raise ValueError(_NOT_FITTED)
         if not isinstance(self._model.regression, ActionRidges):
             raise TypeError(
-                "a policy with a custom regressor or pair_features cannot be saved, because files hold no code: "
-                "pickle it"
+                "a policy with a custom regressor or pair_features cannot be saved, because files contain no code: "
+                "pickle it instead"
             )
         rows = [np.frombuffer(row, np.float64) for row in self._seen]
         fields: dict[str, Any] = {
@@ -335,21 +338,21 @@ class ArgmaxRegressor(Saved):
         fields, arrays = (
             {"method": "regression"} | contents.fields,
             contents.arrays,
-        )  # the only method of earlier versions
+        )  # default for files of earlier versions
         tau = fields.get("tau")
         policy = cls(**{name: take(fields, name, kind) for name, kind in _OPTIONS.items()}, tau=tau)
         policy._generator = read_generator("the generator", fields.get("generator"))
         policy._known = read_array("actions", arrays, np.int64)
         lengths, seen = (read_array(f"seen.{name}", arrays, np.int64) for name in ("lengths", "actions"))
-        require(policy._known.size > 0, "there must be actions")
+        require(policy._known.size > 0, "actions must not be empty")
         for name, actions in (("actions", policy._known), ("seen.actions", seen)):
             require(bool(np.all((actions >= 0) & (actions <= MOST_ACTIONS))), f"{name} must be in range")
         require(bool(np.all(np.diff(policy._known) > 0)), "actions must ascend")
         rows = arrays.get("seen.contexts")
-        require(rows is not None and rows.ndim == 2, "there must be an array of contexts that were seen")
+        require(rows is not None and rows.ndim == 2, "seen.contexts must be a matrix")
         assert rows is not None
         policy._width = take(fields, "width", int) if "width" in fields else rows.shape[1]
-        require(1 <= policy._width < 2**31, "contexts must have features")
+        require(1 <= policy._width < 2**31, "width must be at least 1")
         width = policy._width if lengths.size or "width" not in fields else rows.shape[1]
         rows = checked(arrays, "seen.contexts", (lengths.size, width), np.dtype(np.float64))
         require(bool(np.all(lengths > 0)) and int(lengths.sum()) == seen.size, "contexts must have actions")
@@ -362,7 +365,7 @@ class ArgmaxRegressor(Saved):
             classifier = estimator_of(CMTClassifier, part, thorough=True)
             classes = np.asarray(classifier.classes_)
             of_actions = classes.dtype.kind == "i" and classes.min() >= 0 and classes.max() < policy._known.size
-            require(bool(of_actions), "classes must be places of actions")
+            require(bool(of_actions), "classes must be positions in actions")
             require(classifier.n_features_in_ == policy._width, "the classifier must have the features of contexts")
         method, policy.tau_ = fields.get("chosen", ["regression", tau])
         check_choice("method", method, METHODS)
@@ -373,7 +376,9 @@ class ArgmaxRegressor(Saved):
         return policy
 
     def expected(self, contexts: Any, actions: Any) -> np.ndarray:
-        """Return the rewards that the regression expects for actions, whether supported or not.
+        """Return the expected reward of each action according to the regression.
+
+        Actions need not be supported by the log.
 
         Parameters
         ----------
@@ -393,19 +398,19 @@ class ArgmaxRegressor(Saved):
         return self._scores(regression, rows, choices, self._known, ["regression"])["regression"]
 
     def probabilities(self, contexts: Any, actions: Any = None) -> np.ndarray:
-        """Return the probabilities with which :meth:`act` chooses.
+        """Return the probability with which :meth:`act` chooses each action.
 
         Parameters
         ----------
         contexts : array-like, shape (n, n_features)
             Contexts.
         actions : array-like, optional
-            Allowed actions, as in :meth:`Policy.act`. By default those of the log.
+            Allowed actions, as in :meth:`Policy.act`. By default, the actions of the log.
 
         Returns
         -------
         ndarray of float64, shape (n, k)
-            As in :meth:`Policy.probabilities`.
+            Columns correspond to ``actions``, as in :meth:`Policy.probabilities`.
         """
         _, choices, probabilities = self._asked(contexts, actions)
         answer = np.zeros(choices.shape)
@@ -418,19 +423,21 @@ class ArgmaxRegressor(Saved):
         Parameters
         ----------
         contexts, actions
-            As in :meth:`probabilities`.
+            Contexts and allowed actions, as in :meth:`probabilities`.
 
         Returns
         -------
         Chosen
-            As in :meth:`Policy.act`.
+            The chosen actions and their exact propensities.
         """
         _, choices, probabilities = self._asked(contexts, actions)
         drawn = draw(probabilities, choices.offsets, self._generator.random(choices.shape[0]))
         return Chosen(choices.actions[drawn], probabilities[drawn])
 
     def warm_start(self, policy: Any, contexts: Any) -> Any:
-        """Train a policy on the expected rewards of the actions chosen here, clipped to [0, 1].
+        """Train another policy on the actions that this policy chooses.
+
+        Rewards are the expected rewards, clipped to [0, 1].
 
         Parameters
         ----------
@@ -442,7 +449,7 @@ class ArgmaxRegressor(Saved):
         Returns
         -------
         object
-            The policy, which has learned.
+            The trained ``policy``.
         """
         chosen = self.act(contexts).actions
         policy.learn(contexts, chosen, np.clip(self.expected(contexts, chosen), 0.0, 1.0))
@@ -467,7 +474,9 @@ class ArgmaxRegressor(Saved):
         choices = all_of(self._known, rows.shape[0]) if actions is None else check_choices(actions, rows.shape[0])
         scores = self._scores(self._model, rows, choices, self._known, [self.method_])[self.method_]
         supported = self._supported(rows, choices)
-        some = np.add.reduceat(supported, choices.offsets[:-1]) > 0  # if no action is supported, all are
+        some = (
+            np.add.reduceat(supported, choices.offsets[:-1]) > 0
+        )  # a row without supported actions allows all of them
         scores = np.where(supported | ~some[rows_of(choices.offsets)], scores, _OTHERWISE)
         return rows, choices, greedy(scores, choices.offsets)
 
@@ -487,7 +496,7 @@ class ArgmaxRegressor(Saved):
 
 
 def _rows_of_choices(choices: Choices, rows: np.ndarray) -> Choices:
-    """Return the choices of some rows."""
+    """Return the choices of selected rows."""
     sizes = choices.sizes[rows]
     offsets = np.concatenate([[0], np.cumsum(sizes)])
     pairs = np.arange(offsets[-1]) + np.repeat(choices.offsets[rows] - offsets[:-1], sizes)

@@ -1,4 +1,4 @@
-"""The memory of a bandit: keys of actions, rewarded contexts in trees, and decisions that wait for a reward."""
+"""The memory of a bandit: action keys, rewarded contexts, and decisions that wait for a reward."""
 
 from __future__ import annotations
 
@@ -17,34 +17,36 @@ from ._models import Arrays
 from ._reward_kernels import KEYS_OF_A_BLOCK, ActionKeyTable, RewardState
 
 _EMPTY = np.empty(0, np.int32)
-_NO_SEED = np.uint64(0)  # rows that do not explore draw nothing
-_SHARE_OF_INDEX = 8  # the index is rebuilt when more than one key per this many indexed keys is missing
+_NO_SEED = np.uint64(0)  # unused, because these queries do not explore
+_SHARE_OF_INDEX = 8  # the index is rebuilt if new keys exceed 1 / 8 of the indexed keys
 
 
 def rows_of_arrays(name: str, arrays: Arrays, n_features: int, sparse: bool) -> Rows:
-    """Return saved rows. Raise InvariantError or ValueError unless they are valid and have length 1 or 0."""
+    """Return rows from saved arrays. Raise InvariantError or ValueError unless all rows have norm 1 or 0."""
     lengths = read_array(f"{name}.lengths", arrays, np.int64)
     values = read_array(f"{name}.values", arrays, np.float32)
     indices = read_array(f"{name}.indices", arrays, np.int32)
-    require(bool(np.all((lengths >= 0) & (lengths <= n_features))), f"rows of {name} must not be too long")
-    require(int(lengths.sum()) == values.size, f"rows of {name} must have as many values as they are long")
+    require(
+        bool(np.all((lengths >= 0) & (lengths <= n_features))), f"lengths of {name} must be between 0 and {n_features}"
+    )
+    require(int(lengths.sum()) == values.size, f"lengths of {name} must match the number of values")
     ends = np.cumsum(lengths)
     if sparse:
-        require(indices.size == values.size, f"rows of {name} must have as many indices as values")
-        require(bool(np.all((indices >= 0) & (indices < n_features))), f"indices of {name} must be in range")
+        require(indices.size == values.size, f"indices and values of {name} must have the same length")
+        require(bool(np.all((indices >= 0) & (indices < n_features))), f"indices of {name} must be below {n_features}")
         rises = np.diff(indices.astype(np.int64), prepend=-1) > 0
         rises[(ends - lengths)[lengths > 0]] = True
-        require(bool(rises.all()), f"the indices of a row of {name} must ascend")
+        require(bool(rises.all()), f"indices of {name} must ascend in each row")
     else:
         require(n_features > 0 or lengths.size == 0, f"rows of {name} must have features")
-        require(bool(np.all(lengths == n_features)) and indices.size == 0, f"rows of {name} must be of full length")
+        require(bool(np.all(lengths == n_features)) and indices.size == 0, f"dense rows of {name} must have all values")
     squares = np.add.reduceat(np.append(values.astype(np.float64) ** 2, 0.0), ends - lengths) * (lengths > 0)
-    require(bool(np.all(squares < 1.01)), f"rows of {name} must have length 1, or 0")
+    require(bool(np.all(squares < 1.01)), f"rows of {name} must have norm 1 or 0")
     return Rows(values, indices, np.concatenate([[0], ends]).astype(np.int64), n_features, sparse)
 
 
 def arrays_of_rows(name: str, rows: Rows) -> Arrays:
-    """Return the arrays of rows to be saved."""
+    """Return rows as arrays to save."""
     return {
         f"{name}.values": rows.values,
         f"{name}.indices": rows.indices,
@@ -65,7 +67,10 @@ def joined_rows(parts: list[Rows], n_features: int, sparse: bool) -> Rows:
 
 
 def _blocks_of(rows: Rows) -> np.ndarray:
-    """Return dense keys in blocks, feature by feature and padded with zeros; none for sparse keys."""
+    """Return dense keys as float32 blocks of shape (blocks, features, KEYS_OF_A_BLOCK), padded with zeros.
+
+    Sparse keys have no blocks.
+    """
     d = 0 if rows.sparse else rows.n_features
     n_blocks = -(-rows.n_rows // KEYS_OF_A_BLOCK) if d > 0 else 0
     padded = np.zeros((n_blocks * KEYS_OF_A_BLOCK, d), np.float32)
@@ -75,7 +80,7 @@ def _blocks_of(rows: Rows) -> np.ndarray:
 
 
 class ActionKeys:
-    """The keys of actions, and the searches among them."""
+    """Action keys, and searches for the keys that match a context."""
 
     def __init__(self) -> None:
         none, rows = np.empty(0, np.int64), Rows(np.empty(0, np.float32), _EMPTY, np.zeros(1, np.int64), 0, False)
@@ -98,7 +103,7 @@ class ActionKeys:
 
     @property
     def rows(self) -> Rows:
-        """The keys, in the order in which they were added."""
+        """The keys in insertion order."""
         return self.table.rows
 
     def store(self, rows: Rows, actions: np.ndarray) -> None:
@@ -113,9 +118,9 @@ class ActionKeys:
             self._set(self.actions[~gone], self.rows.take(np.flatnonzero(~gone)))
 
     def propose(self, state: RewardState, keys: ActionKeyTable, rows: Rows, k: int) -> ProposedActions:
-        """Return the ``k`` actions whose keys suit each row best: by their similarity, or by the map.
+        """Return the ``k`` actions whose keys best match each row.
 
-        Sparse keys in the space of contexts are found by an inverted index, any others by reading all of them.
+        An inverted index finds sparse keys that have the features of contexts. Other keys are all scanned.
         """
         k = min(k, len(self))
         hits = np.full((rows.n_rows, k), NONE, np.int64)
@@ -128,7 +133,7 @@ class ActionKeys:
         return ProposedActions(self._all, self.actions, hits)
 
     def _rank(self, rows: Rows, hits: np.ndarray) -> int:
-        """Write the keys in the index that are most similar to each row; return how many it has."""
+        """Write the indexed keys that are most similar to each row. Return the number of indexed keys."""
         n = len(self)
         if self._index is None or n - self._n_indexed > self._n_indexed // _SHARE_OF_INDEX:
             keys = self.rows
@@ -144,7 +149,7 @@ class ActionKeys:
     def _with_recent(
         self, state: RewardState, keys: ActionKeyTable, rows: Rows, hits: np.ndarray, n_indexed: int
     ) -> np.ndarray:
-        """Add hits among the keys that the index does not have, and among all for rows that share no feature."""
+        """Add hits among keys that are not indexed. For rows without hits, scan all keys."""
         if n_indexed < len(self):
             recent = np.full((rows.n_rows, min(hits.shape[1], len(self) - n_indexed)), NONE, np.int64)
             scan_keys(state, keys, rows, n_indexed, recent)
@@ -157,11 +162,11 @@ class ActionKeys:
         return hits
 
     def put(self) -> Arrays:
-        """Return the arrays to be saved."""
+        """Return the arrays to save."""
         return {"keys.actions": self.actions} | arrays_of_rows("keys", self.rows)
 
     def restore(self, arrays: Arrays, known: np.ndarray, n_features: int, sparse: bool) -> None:
-        """Restore saved keys. Raise an error unless they are keys of known actions."""
+        """Restore saved keys. Raise InvariantError or ValueError unless they belong to known actions."""
         actions = read_array("keys.actions", arrays, np.int64)
         rows = rows_of_arrays("keys", arrays, n_features, sparse)
         require(rows.n_rows == actions.size, "there must be an action for each key")
@@ -170,7 +175,7 @@ class ActionKeys:
         self._set(actions, rows)
 
     def take_over(self, memory: ContextMemory) -> None:
-        """Store the keys from the trees of an earlier version."""
+        """Store the keys of a memory that was loaded from a file of an earlier version."""
         if memory.tree.n_memories > 0:
             ids = memory.tree.ids
             actions = memory.actions_of(ids)
@@ -181,12 +186,12 @@ class ActionKeys:
 
 
 class ContextMemory:
-    """Contexts in which actions were rewarded, in trees. They wait to be inserted until the next search.
+    """Contexts in which actions were rewarded. New contexts are inserted into trees before the next search.
 
     Parameters
     ----------
     tree : ContextualMemoryTree
-        The trees, empty.
+        Empty trees for the contexts.
     most : int, optional
         Maximum number of contexts.
     """
@@ -198,7 +203,7 @@ class ContextMemory:
         self._set(np.empty(0, np.int64), np.empty(0, np.int64))
 
     def _set(self, ids: np.ndarray, actions: np.ndarray) -> None:
-        """Set the ascending ids of memories and their actions. A bounded tree may have evicted some."""
+        """Set the ids of memories, in ascending order, and their actions. Evicted memories may be included."""
         self._columns = GrowingColumns(ids, actions)
 
     @property
@@ -210,14 +215,14 @@ class ContextMemory:
         return self._columns.columns[1]
 
     def store(self, rows: Rows, actions: np.ndarray) -> None:
-        """Store contexts in which actions were rewarded."""
+        """Queue contexts in which actions were rewarded."""
         self._waiting.append((rows, actions))
         self._n_waiting += actions.size
         while self._most is not None and self._n_waiting - self._waiting[0][1].size >= self._most:
             self._n_waiting -= self._waiting.pop(0)[1].size
 
     def settle(self) -> None:
-        """Insert the waiting contexts."""
+        """Insert queued contexts into the trees."""
         if not self._waiting:
             return
         parts = [rows for rows, _ in self._waiting]
@@ -231,14 +236,14 @@ class ContextMemory:
     def propose(
         self, rows: Rows, k: int, n_probes: int | None, room: np.ndarray = NO_ROOM
     ) -> tuple[ProposedActions, np.ndarray]:
-        """Return the ``k`` best memories of each row, and their scores. See ``room_for_probe``."""
+        """Return the ``k`` best memories of each row and their scores. ``room`` comes from ``room_for_probe``."""
         self.settle()
         state = self.tree._forest.fitting_state(rows)
         shape = (rows.n_rows, 0 if state is None else min(k, self.tree.n_memories))
         ids, scores = np.empty(shape, np.int64), np.empty(shape, np.float32)
         if state is not None and shape[1] > 0:
-            # The kernel is called directly: for a single row the steps, threads and progress bar of the tree's own
-            # method take longer than the search. Only the bandit changes the tree, and not while it proposes.
+            # Call the kernel directly, because the overhead of the tree's own method exceeds the search time of a
+            # single row. No lock is needed: only the bandit changes the tree, and never during a search.
             ids.fill(NONE)
             scores.fill(-np.inf)
             query = Query(rows, 0, rows.n_rows, n_probes or state.parameters.n_trees, 0.0, _NO_SEED, room)
@@ -246,7 +251,7 @@ class ContextMemory:
         return ProposedActions(self._ids, self._actions, ids), scores
 
     def actions_of(self, ids: np.ndarray) -> np.ndarray:
-        """Return the action of each memory, and NONE for NONE."""
+        """Return the action of each memory, or NONE where the id is NONE."""
         if len(self._columns) == 0:
             return np.full(ids.shape, NONE, np.int64)
         places = np.minimum(np.searchsorted(self._ids, ids), len(self._columns) - 1)
@@ -265,19 +270,19 @@ class ContextMemory:
         self._set(self._ids[kept], self._actions[kept])
 
     def put(self, name: str) -> tuple[Any, Arrays]:
-        """Return the JSON fields and the arrays to be saved."""
+        """Return the JSON fields and the arrays to save."""
         self.settle()
         fields, arrays = self.tree._contents()
         return fields, as_part(name, arrays) | {f"{name} ids": self._ids, f"{name} actions": self._actions}
 
     def restore(self, name: str, field: Any, arrays: Arrays, known: np.ndarray) -> None:
-        """Restore a saved memory. Raise an error unless it is a memory of known actions."""
+        """Restore saved contexts. Raise InvariantError or ValueError unless their actions are known."""
         require(type(field) is dict, f"{name} must be a mapping")
         self.tree = ContextualMemoryTree._made_of(field, of_part(name, arrays), thorough=True)
         ids, actions = (read_array(f"{name} {part}", arrays, np.int64) for part in ("ids", "actions"))
         require(ids.size == actions.size, f"{name} must have an action for each memory")
         ascending = bool(np.all(ids >= 0)) and bool(np.all(ids[1:] > ids[:-1]))
-        require(ascending, f"the ids of {name} must ascend from 0 on")
+        require(ascending, f"the ids of {name} must be non-negative and ascend")
         require(bool(np.all(np.isin(actions, known))), f"the actions of {name} must be known")
         require(bool(np.all(np.isin(self.tree.ids, ids))), f"{name} must have an action for each memory of the tree")
         self._set(ids, actions)
@@ -285,12 +290,12 @@ class ContextMemory:
 
 class _Decision(NamedTuple):
     values: np.ndarray  # float32, values of the context
-    indices: np.ndarray  # int32, empty if it is dense
+    indices: np.ndarray  # int32, empty if the context is dense
     action: int
 
 
 class Pending:
-    """Decisions by ascending ids. Beyond ``most`` decisions, the oldest are forgotten."""
+    """Decisions that wait for a reward. Beyond ``most`` decisions, the oldest are forgotten."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -302,37 +307,37 @@ class Pending:
 
     def enter(self, rows: Rows, actions: np.ndarray) -> np.ndarray:
         """Store a decision for each row, and return the new ids."""
-        ids = np.arange(self.next_id, self.next_id + actions.size)
-        first = max(0, actions.size - self._most)
-        while len(self._decisions) + actions.size - first > self._most:
+        first_id, n = self.next_id, actions.size
+        first = max(0, n - self._most)
+        while len(self._decisions) + n - first > self._most:
             del self._decisions[next(iter(self._decisions))]
-        self.next_id += actions.size
-        for i in range(first, actions.size):
-            self._decisions[int(ids[i])] = _decision_of(rows, i, int(actions[i]))
-        return ids
+        self.next_id += n
+        for i, action in enumerate(actions[first:].tolist(), first):
+            self._decisions[first_id + i] = _decision_of(rows, i, action)
+        return np.arange(first_id, self.next_id)
 
-    def unknown(self, ids: np.ndarray) -> list[int]:
-        """Return the ids that are not pending."""
-        return [int(i) for i in ids if int(i) not in self._decisions]
+    def unknown(self, ids: list[int]) -> list[int]:
+        """Return the ids without a pending decision."""
+        return [i for i in ids if i not in self._decisions]
 
-    def take(self, ids: np.ndarray, n_features: int, sparse: bool) -> tuple[Rows, np.ndarray]:
-        """Return the contexts and the actions of decisions."""
-        decisions = [self._decisions[int(i)] for i in ids]
+    def take(self, ids: list[int], n_features: int, sparse: bool) -> tuple[Rows, np.ndarray]:
+        """Return the contexts and actions of pending decisions."""
+        decisions = [self._decisions[i] for i in ids]
         actions = np.array([decision.action for decision in decisions], np.int64)
         return _rows_of(decisions, n_features, sparse), actions
 
-    def drop(self, ids: np.ndarray) -> None:
-        """Forget decisions."""
+    def drop(self, ids: list[int]) -> None:
+        """Remove decisions by id."""
         for i in ids:
-            del self._decisions[int(i)]
+            del self._decisions[i]
 
     def forget(self, actions: np.ndarray) -> None:
-        """Forget the decisions for actions."""
+        """Remove all decisions for the given actions."""
         gone = set(actions.tolist())
         self._decisions = {i: decision for i, decision in self._decisions.items() if decision.action not in gone}
 
     def put(self, n_features: int, sparse: bool) -> tuple[int, Arrays]:
-        """Return the next id and the arrays to be saved."""
+        """Return the next id and the arrays to save."""
         decisions = list(self._decisions.values())
         rows = _rows_of(decisions, n_features, sparse)
         return self.next_id, arrays_of_rows("pending", rows) | {

@@ -1,7 +1,6 @@
-"""Models of the rewards of actions: means and linear models, indexed by slots.
+"""Reward models of actions, indexed by slot: means and linear models.
 
-The last slot of the arrays is always unused. It has no rewards and represents all unknown actions, whose slot is
-``NONE``, -1: an index of -1 selects it.
+The last slot of each array has no rewards and represents unknown actions. Their slot ``NONE`` is -1, which selects it.
 """
 
 from __future__ import annotations
@@ -16,24 +15,24 @@ from ._kernels import ActionPairs, Linear, learn_pairs, score_pairs
 
 Arrays = dict[str, np.ndarray]
 
-_PAIRS_AT_ONCE = 4096  # limits the memory for the shared features of pairs
-_TOLERANCE = 1e-9  # relative error of an inverse, beyond which it is recomputed
+_PAIRS_AT_ONCE = 4096  # limits the memory for shared features
+_TOLERANCE = 1e-9  # maximum relative error of an inverse before it is recomputed
 
 _OF_ACTIONS = ("matrices", "inverses", "crossed", "regressed", "targets", "offsets", "counts")
 _SYMMETRIC = ("matrices", "inverses", "shared_matrix", "shared_inverse")
 _OF_ALL = ("shared_matrix", "shared_inverse", "shared_target", "shared")
 
-# Largest absolute values in files. Contexts and rewards up to 1e30 stay far below them, and no product overflows.
+# Limits of absolute values in files. Contexts and rewards up to 1e30 stay far below, and no product overflows.
 _LARGEST_INVERSE, _LARGEST_WEIGHT, _LARGEST_SUM = 1e30, 1e100, 1e200
 _ROUNDING = 1e-8  # relative rounding error of a sum of products
 MOST_REWARDS = 2**62
 
 
 class Estimates(NamedTuple):
-    """Estimated rewards of pairs of a context and an action."""
+    """Estimated rewards of context-action pairs."""
 
     means: np.ndarray  # float64 (pairs,)
-    variances: np.ndarray  # float64 (pairs,), in units of the variance of a reward; infinite without any reward
+    variances: np.ndarray  # float64 (pairs,), in units of the reward variance; infinite if there are no rewards
 
 
 class Means:
@@ -44,7 +43,7 @@ class Means:
         self.sums = np.zeros(1)
 
     def reserve(self, n_slots: int) -> None:
-        """Allocate room for this number of actions."""
+        """Allocate room for ``n_slots`` actions."""
         n = self.counts.size
         self.counts, self.sums = (with_room(array, n, n_slots + 1 - n, fill=0) for array in (self.counts, self.sums))
 
@@ -63,10 +62,10 @@ class Means:
     def learn(self, pairs: ActionPairs, rewards: np.ndarray) -> None:
         """Learn the rewards of pairs."""
         np.add.at(self.counts, pairs.slots, 1)
-        np.add.at(self.sums, pairs.slots, rewards)  # in order, so that batches do not change the sums
+        np.add.at(self.sums, pairs.slots, rewards)  # adds in order, so sums do not depend on batch sizes
 
     def arrays(self, n_slots: int) -> Arrays:
-        """Return the arrays to be saved."""
+        """Return the arrays to save."""
         return {"counts": self.counts[:n_slots], "sums": self.sums[:n_slots]}
 
     def restore(self, arrays: Arrays, n_slots: int) -> None:
@@ -79,16 +78,16 @@ class Means:
 
 
 class RewardModels:
-    """Linear models of rewards; ``_kernels.py`` has the formulas.
+    """Linear models of rewards. The formulas are in ``_kernels.py``.
 
     Parameters
     ----------
     n_features : int
-        Number of context features, which have weights for each action.
+        Number of context features. Each action has its own weights for them.
     n_shared : int
-        Number of features of pairs, whose weights all actions share.
+        Number of shared features, whose weights are the same for all actions.
     regularization : float
-        The ridge of all regressions.
+        Ridge penalty of all regressions.
     """
 
     def __init__(self, n_features: int, n_shared: int, regularization: float) -> None:
@@ -115,11 +114,11 @@ class RewardModels:
 
     @property
     def counts(self) -> np.ndarray:
-        """Number of learned rewards of each slot."""
+        """Number of learned rewards per slot."""
         return self.linear.counts
 
     def reserve(self, n_slots: int) -> None:
-        """Allocate room for this number of actions."""
+        """Allocate room for ``n_slots`` actions."""
         capacity = self.counts.size
         if n_slots < capacity:
             return
@@ -142,7 +141,7 @@ class RewardModels:
         return Estimates(means, variances)
 
     def learn(self, pairs: ActionPairs, rewards: np.ndarray) -> None:
-        """Learn the rewards of pairs, one after the other."""
+        """Learn the rewards of pairs in order."""
         first = learn_pairs(self._held, pairs, rewards, 0, _TOLERANCE, False)
         while first < rewards.size:
             self._refresh(pairs.slots[first])
@@ -152,7 +151,7 @@ class RewardModels:
             first = stop
 
     def _refresh(self, slot: int) -> None:
-        """Recompute the inverse of an action, the shared inverse, and the weights that depend on them."""
+        """Recompute the inverse of a slot, the shared inverse, and the weights that depend on them."""
         linear = self.linear
         inverse = _inverse(_unpacked(linear.matrices[slot]), self.regularization)
         shared_inverse = _inverse(_unpacked(linear.shared_matrix), self.regularization)
@@ -163,14 +162,14 @@ class RewardModels:
         linear.shared[:] = shared_inverse @ linear.shared_target
 
     def arrays(self, n_slots: int) -> Arrays:
-        """Return the arrays to be saved."""
+        """Return the arrays to save."""
         arrays = {name: getattr(self.linear, name)[:n_slots] for name in _OF_ACTIONS}
         arrays |= {name: getattr(self.linear, name) for name in _OF_ALL}
         return arrays | {name: _unpacked(arrays[name]) for name in _SYMMETRIC}
 
     @classmethod
     def read(cls, arrays: Arrays, n_slots: int, n_features: int, n_shared: int, regularization: float) -> Self:
-        """Restore saved models. Raise InvariantError if they are invalid."""
+        """Return models restored from saved arrays. Raise InvariantError if they are invalid."""
         d, k = n_features, n_shared
         shapes: dict[str, tuple[int, ...]] = {
             "matrices": (d, d),
@@ -183,7 +182,7 @@ class RewardModels:
         shapes |= {"shared_matrix": (k, k), "shared_inverse": (k, k), "shared_target": (k,), "shared": (k,)}
         limits = {"inverses": _LARGEST_INVERSE, "shared_inverse": _LARGEST_INVERSE, "counts": MOST_REWARDS}
         limits |= dict.fromkeys(("regressed", "offsets", "shared"), _LARGEST_WEIGHT)
-        for name, shape in shapes.items():  # before memory is allocated
+        for name, shape in shapes.items():  # check before memory is allocated
             dtype = np.dtype(np.int64 if name == "counts" else np.float64)
             checked(arrays, name, shape, dtype, limits.get(name, _LARGEST_SUM))
         require(bool(np.all(arrays["counts"] >= 0)), "counts must not be negative")
@@ -214,7 +213,7 @@ def _packed(matrices: np.ndarray) -> np.ndarray:
 
 
 def _unpacked(packed: np.ndarray) -> np.ndarray:
-    """Return the symmetric matrices with these lower triangles."""
+    """Return symmetric matrices from their packed lower triangles."""
     d = round(np.sqrt(2 * packed.shape[-1] + 0.25) - 0.5)
     matrices, (rows, columns) = np.empty((*packed.shape[:-1], d, d)), np.tril_indices(d)
     matrices[..., rows, columns] = matrices[..., columns, rows] = packed
@@ -222,7 +221,7 @@ def _unpacked(packed: np.ndarray) -> np.ndarray:
 
 
 def _inverse(matrix: np.ndarray, least: float) -> np.ndarray:
-    """Return the inverse of a symmetric matrix whose eigenvalues are at least ``least``, up to rounding."""
+    """Return the inverse of a symmetric matrix. Eigenvalues below ``least`` are treated as rounding errors."""
     try:
         root = np.linalg.inv(np.linalg.cholesky(matrix))
         inverse: np.ndarray = root.T @ root
@@ -258,13 +257,13 @@ def checked(
     require(array is not None, f"the array {name} is missing")
     assert array is not None
     require(array.dtype == dtype and array.shape == shape, f"{name} must be of {dtype} and of shape {shape}")
-    sound = array.size == 0 or (array.max() <= largest and array.min() >= -largest)  # NaN compares false
+    sound = array.size == 0 or (array.max() <= largest and array.min() >= -largest)  # false for NaN
     require(bool(sound), f"{name} must be finite and at most {largest:g}")
     return array
 
 
 def blocks(offsets: np.ndarray) -> list[tuple[int, int]]:
-    """Split rows into spans with few pairs in total, but at least one row each."""
+    """Return spans ``(first, stop)`` of rows with at most ``_PAIRS_AT_ONCE`` pairs, or of a single longer row."""
     spans, first, n_rows = [], 0, offsets.size - 1
     if offsets[-1] <= _PAIRS_AT_ONCE:
         return [(0, n_rows)]

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from .evaluation import Log
 
 _LARGEST = 1e9
-_LARGEST_SHARED = 1e20  # beyond this, rounding errors exceed the ridge
-_CONTEXTS_KEPT = 256  # contexts for averaging the expected reward of an action
+_LARGEST_SHARED = 1e20  # for larger features, rounding errors exceed the ridge
+_CONTEXTS_KEPT = 256  # number of contexts over which expected rewards are averaged
 
 SCALE = Real(0.0, _LARGEST)
 
@@ -29,14 +29,14 @@ RIDGE = Real(1e-9, _LARGEST)
 
 
 class Random(Policy):
-    """Choose uniformly at random, to collect a log or as a baseline.
+    """Uniformly random policy, for collecting logs or as a baseline.
 
     Parameters
     ----------
     n_actions : int, optional
-        The initial actions are 0 .. n_actions - 1. By default there are none.
+        Number of initial actions, 0 to n_actions - 1. By default there are no initial actions.
     random_state : int or numpy.random.SeedSequence, optional
-        Seed.
+        Random seed.
 
     Examples
     --------
@@ -55,19 +55,20 @@ class Random(Policy):
 
 
 class UCB1(Policy):
-    """Choose the action with the largest upper confidence bound of its mean reward, regardless of the context.
+    """UCB1 policy, which ignores contexts (Auer, Cesa-Bianchi and Fischer, 2002).
 
-    The bound is ``mean + scale * sqrt(2 log(t) / n)`` after ``n`` rewards of the action and ``t`` of all actions (Auer,
-    Cesa-Bianchi and Fischer, 2002). Actions without rewards are chosen first. Rewards should lie in [0, 1].
+    The policy chooses the action with the largest upper confidence bound ``mean + scale * sqrt(2 log(t) / n)``, where
+    ``mean`` is the mean of the action's ``n`` rewards and ``t`` is the number of all rewards. Actions without rewards
+    are chosen first. Rewards should lie in [0, 1].
 
     Parameters
     ----------
     n_actions : int, optional
-        The initial actions are 0 .. n_actions - 1. By default there are none.
+        Number of initial actions, 0 to n_actions - 1. By default there are no initial actions.
     scale : float, default 1.0
-        Factor of the bonus; 1 gives the published algorithm.
+        Factor of the confidence bonus. The published algorithm uses 1.
     random_state : int or numpy.random.SeedSequence, optional
-        Seed for breaking ties.
+        Random seed for breaking ties.
     """
 
     _constraints: ClassVar[dict[str, Constraint]] = {**OF_ALL, "scale": SCALE}
@@ -80,18 +81,18 @@ class UCB1(Policy):
 
 
 class Omniscient(Policy):
-    """Choose the action with the best mean reward in hindsight, an upper bound for policies that ignore contexts.
+    """Policy that chooses the action with the best mean reward in hindsight.
 
-    Let it learn a whole log, ``Omniscient().learn(None, log.actions, log.rewards)``, and evaluate it on the same log
-    with ``replay(policy, log, learn=False)``, as Li et al. (2010) do to measure what contexts are worth. Actions with
-    equal means share their probability.
+    Its value is an upper bound for policies that ignore contexts, against which Li et al. (2010) compare contextual
+    policies. Train it on a whole log with ``Omniscient().learn(None, log.actions, log.rewards)``, and evaluate it on
+    the same log with ``replay(policy, log, learn=False)``. Actions with equal means have equal probabilities.
 
     Parameters
     ----------
     n_actions : int, optional
-        The initial actions are 0 .. n_actions - 1. By default there are none.
+        Number of initial actions, 0 to n_actions - 1. By default there are no initial actions.
     random_state : int or numpy.random.SeedSequence, optional
-        Seed for breaking ties.
+        Random seed for breaking ties.
     """
 
     _constraints: ClassVar[dict[str, Constraint]] = OF_ALL
@@ -110,23 +111,23 @@ class _LinearPolicy(Policy):
 
 
 class EpsilonGreedy(_LinearPolicy):
-    """Choose the action with the best estimated reward, or a random one with probability epsilon.
+    """Epsilon-greedy policy, which chooses the action with the best estimated reward or explores uniformly.
 
     Parameters
     ----------
     n_actions : int, optional
-        The initial actions are 0 .. n_actions - 1. By default there are none.
+        Number of initial actions, 0 to n_actions - 1. By default there are no initial actions.
     epsilon : float in [0, 1], default 0.1
         Probability of exploring.
     decay : float, default 0.0
         The probability of exploring after ``t`` rewards is ``epsilon / (1 + decay * t)``.
     contextual : bool, default False
-        Estimate rewards by a linear model of the context for each action. By default, the estimate is the mean reward
-        of the action, or 0 if it has no rewards.
+        If True, estimate rewards with a linear model of the context for each action. If False, use the mean reward of
+        the action, or 0 if the action has no rewards.
     regularization : float, default 1.0
-        The ridge of the linear models.
+        Ridge penalty of the linear models.
     random_state : int or numpy.random.SeedSequence, optional
-        Seed.
+        Random seed.
     """
 
     _constraints: ClassVar[dict[str, Constraint]] = {
@@ -163,24 +164,25 @@ class EpsilonGreedy(_LinearPolicy):
 
 
 class LinUCB(_LinearPolicy):
-    """Choose by the upper confidence bound of a linear model for each action (Li et al., 2010, Algorithm 1).
+    """LinUCB policy with a linear reward model for each action (Li et al., 2010, Algorithm 1).
 
-    The bound is ``theta_a . x + alpha * sqrt(x^T A_a^-1 x)``, where ``A_a`` is the ridge plus the sum of ``x x^T`` over
-    the contexts in which the action was chosen, and ``theta_a`` is the ridge regression of its rewards.
+    The policy chooses the action with the largest upper confidence bound ``theta_a . x + alpha * sqrt(x^T A_a^-1 x)``.
+    ``A_a`` is the ridge matrix plus the sum of ``x x^T`` over the contexts in which the action was chosen, and
+    ``theta_a`` is the ridge regression of the action's rewards.
 
-    The time of a decision is proportional to the number of allowed actions times the square of the number of features.
-    The time of a reward is proportional to the square of the number of features.
+    A decision takes time proportional to the number of allowed actions times the squared number of features. Learning
+    a reward takes time proportional to the squared number of features.
 
     Parameters
     ----------
     n_actions : int, optional
-        The initial actions are 0 .. n_actions - 1. By default there are none.
+        Number of initial actions, 0 to n_actions - 1. By default there are no initial actions.
     alpha : float, default 1.0
         Weight of the uncertainty.
     regularization : float, default 1.0
-        The ridge.
+        Ridge penalty.
     random_state : int or numpy.random.SeedSequence, optional
-        Seed for breaking ties.
+        Random seed for breaking ties.
 
     Examples
     --------
@@ -213,28 +215,27 @@ class LinUCB(_LinearPolicy):
 
 
 class HybridLinUCB(_LinearPolicy):
-    """LinUCB with features that actions share (Li et al., 2010, Algorithm 2).
+    """LinUCB policy with shared features (Li et al., 2010, Algorithm 2).
 
-    It adds a model that all actions share, ``beta . z``, to the model of each action. The shared features ``z`` of a
-    context ``x`` and an action with features ``f`` are all products of a feature of ``x`` and a feature of ``f``.
-    Rewards of an action also improve the estimates of similar actions, which helps most while rewards are few.
+    The policy adds a shared linear model ``beta . z`` to the model of each action. The shared features ``z`` are all
+    products of a context feature and an action feature. The reward of an action therefore improves the estimates of
+    similar actions, which helps most while rewards are few.
 
-    The time of a decision is proportional to the number of allowed actions times the square of the number of shared
-    features.
+    A decision takes time proportional to the number of allowed actions times the squared number of shared features.
 
     Parameters
     ----------
     n_actions : int, optional
-        The initial actions are 0 .. n_actions - 1. By default there is one for each row of ``action_features``.
+        Number of initial actions, 0 to n_actions - 1. By default, the number of rows of ``action_features``.
     alpha : float, default 1.0
         Weight of the uncertainty.
     action_features : array-like, shape (n_actions, n_action_features), optional
-        Features of the actions 0 .. n_actions - 1. Pass those of other actions to :meth:`add_actions`. Without
-        features, ``z`` is the context itself.
+        Features of the initial actions. Pass the features of other actions to :meth:`add_actions`. Without action
+        features, ``z`` is the context.
     regularization : float, default 1.0
-        The ridge.
+        Ridge penalty.
     random_state : int or numpy.random.SeedSequence, optional
-        Seed for breaking ties.
+        Random seed for breaking ties.
     """
 
     _has_features = True
@@ -266,7 +267,7 @@ class HybridLinUCB(_LinearPolicy):
             features = numbers("action_features", action_features, 2)
             if n_actions is not None and features.shape[0] != n_actions:
                 raise ValueError(f"action_features must have {n_actions} rows, got {features.shape[0]}")
-            self._set_ids(np.empty(0, np.int64))  # which have no features yet
+            self._set_ids(np.empty(0, np.int64))  # discard initial actions without features
             self._enter(np.arange(features.shape[0]), features)
 
     def _may_start_features(self) -> bool:
@@ -283,7 +284,7 @@ class HybridLinUCB(_LinearPolicy):
         if largest > _LARGEST_SHARED:
             raise ValueError(
                 f"products of context and action features must be at most {_LARGEST_SHARED:g}, got {largest:g}: "
-                "scale contexts"
+                "scale contexts down"
             )
         return rows
 
@@ -309,23 +310,23 @@ class HybridLinUCB(_LinearPolicy):
 
 
 class LinearThompson(_LinearPolicy):
-    """Thompson sampling with a Bayesian linear model for each action.
+    """Thompson sampling with a Bayesian linear model for each action (Agrawal and Goyal, 2013).
 
-    An action is chosen with the probability that it is the best one, if its reward is normal with mean
-    ``theta_a . x`` and standard deviation ``scale * sqrt(x^T A_a^-1 x)`` (Agrawal and Goyal, 2013, but with a separate
-    model for each action). This probability is integrated numerically and the action is drawn from it, so propensities
-    are exact. Drawing parameters instead would leave them unknown.
+    The expected reward of an action is normal with mean ``theta_a . x`` and standard deviation
+    ``scale * sqrt(x^T A_a^-1 x)``. Each action is chosen with the probability that its expected reward is the largest.
+    This probability is computed by numerical integration, so propensities are exact. Sampling model parameters would
+    leave the propensities unknown.
 
     Parameters
     ----------
     n_actions : int, optional
-        The initial actions are 0 .. n_actions - 1. By default there are none.
+        Number of initial actions, 0 to n_actions - 1. By default there are no initial actions.
     scale : float, default 0.3
-        Standard deviation of a reward, the weight of the uncertainty.
+        Assumed standard deviation of rewards. Larger values explore more.
     regularization : float, default 1.0
-        The ridge.
+        Ridge penalty.
     random_state : int or numpy.random.SeedSequence, optional
-        Seed.
+        Random seed.
     """
 
     _constraints: ClassVar[dict[str, Constraint]] = {**OF_ALL, "scale": SCALE, "regularization": RIDGE}
@@ -346,23 +347,23 @@ class LinearThompson(_LinearPolicy):
 
 
 class SquareCB(_LinearPolicy):
-    """Choose with probabilities inversely proportional to the gap to the best estimate (Foster and Rakhlin, 2020).
+    """SquareCB policy with a linear reward model for each action (Foster and Rakhlin, 2020).
 
-    Of ``k`` actions, one whose estimated reward is ``gap`` below the best is chosen with probability
-    ``1 / (k + gamma * gap)``, and the best one otherwise. Estimates are linear in the context for each action.
+    If ``k`` actions are allowed, an action whose estimated reward is ``gap`` below the best estimate has probability
+    ``1 / (k + weight * gap)``. The best action has the remaining probability.
 
     Parameters
     ----------
     n_actions : int, optional
-        The initial actions are 0 .. n_actions - 1. By default there are none.
+        Number of initial actions, 0 to n_actions - 1. By default there are no initial actions.
     gamma : float, default 10.0
-        The weight of the gaps is ``gamma * t ** exponent`` after ``t`` rewards.
+        The weight of gaps after ``t`` rewards is ``gamma * t ** exponent``.
     exponent : float in [0, 1], default 0.5
-        Growth rate of this weight.
+        Exponent in the weight of gaps.
     regularization : float, default 1.0
-        The ridge of the linear models.
+        Ridge penalty of the linear models.
     random_state : int or numpy.random.SeedSequence, optional
-        Seed.
+        Random seed.
     """
 
     _constraints: ClassVar[dict[str, Constraint]] = {
@@ -395,17 +396,18 @@ class SquareCB(_LinearPolicy):
 
 
 class _Warm(Policy):
-    """Base class of policies that add a correction for the context to the mean reward of each action.
+    """Base class of policies that correct the mean reward of each action for the context.
 
-    The correction is the prediction of a logistic regression on all products of a context feature and an action
-    feature, trained once by :meth:`warm_up`, as in the experiments of Li et al. (2010). Before that it is 0.
+    The correction is the difference between the reward that a logistic regression expects in the context and its
+    average over contexts. The regression uses all products of a context feature and an action feature, as in the
+    experiments of Li et al. (2010). Before :meth:`warm_up`, the correction is 0.
     """
 
     _is_contextual = True
     _has_features = True
 
-    _weights: np.ndarray  # (context features + 1, action features + 1), empty before the training
-    _kept: np.ndarray  # a sample of the contexts of the log
+    _weights: np.ndarray  # (context features + 1, action features + 1), empty before warm_up
+    _kept: np.ndarray  # sample of the contexts in the log
 
     def _start(self, **options: Any) -> None:
         super()._start(**options)
@@ -420,17 +422,17 @@ class _Warm(Policy):
 
     @changes_in_one_step
     def warm_up(self, log: Log, action_features: Any, *, C: float = 1.0) -> Self:
-        """Train the correction. Mean rewards are unchanged.
+        """Train the correction on a log. Mean rewards do not change.
 
         Parameters
         ----------
         log : Log
             A log with contexts and rewards of 0 or 1.
         action_features : array-like, shape (n_actions, n_action_features)
-            Features of the actions 0 .. n_actions - 1, which are added if they are new. Pass those of other actions to
+            Features of actions 0 to n_actions - 1. Unknown actions are added. Pass the features of other actions to
             :meth:`~Policy.add_actions`.
         C : float, default 1.0
-            Inverse strength of the regularization.
+            Inverse regularization strength.
 
         Returns
         -------
@@ -473,7 +475,7 @@ class _Warm(Policy):
         if self._weights.size == 0:
             return found
         slots, at = np.unique(slots, return_inverse=True)
-        of_actions = _with_one(self._features[slots]) @ self._weights.T  # weights of contexts, for each action
+        of_actions = _with_one(self._features[slots]) @ self._weights.T  # context weights of each action
         usual = expit(_with_one(self._kept) @ of_actions.T).mean(axis=0)
         expected = expit(np.einsum("pd,pd->p", _with_one(rows)[of_pairs], of_actions[at]))
         return found._replace(means=found.means + expected - usual[at])
@@ -496,27 +498,29 @@ class _Warm(Policy):
         policy._weights = checked(arrays, "warm.weights", weights.shape, np.dtype(np.float64))
         policy._kept = checked(arrays, "warm.kept", kept.shape, np.dtype(np.float64), LARGEST)
         width = policy._features.shape[1] + 1 if policy._features.size else 0
-        require(weights.size == 0 or weights.shape[1] == width, "weights must be as wide as features")
+        require(weights.size == 0 or weights.shape[1] == width, "weights must match the action features")
         require(
-            weights.size == 0 or (kept.shape[1] + 1, kept.size > 0) == (weights.shape[0], True), "contexts must fit"
+            weights.size == 0 or (kept.shape[1] + 1, kept.size > 0) == (weights.shape[0], True),
+            "contexts must match the weights",
         )
         return policy
 
 
 class WarmEpsilonGreedy(_Warm):
-    """Choose the best mean reward plus a correction for the context, or a random action with probability epsilon.
+    """Epsilon-greedy policy with a warm start from a log (Li et al., 2010).
 
-    The correction is the reward that a logistic regression expects in this context, minus its average over contexts.
-    :meth:`warm_up` trains it on an earlier log. This is the warm start of epsilon-greedy of Li et al. (2010).
+    The estimated reward of an action is its mean reward plus a correction for the context. The correction is the reward
+    that a logistic regression expects in the context, minus its average over contexts. :meth:`warm_up` trains the
+    regression on a log.
 
     Parameters
     ----------
     n_actions : int, optional
-        The initial actions are 0 .. n_actions - 1. By default there are none.
+        Number of initial actions, 0 to n_actions - 1. By default there are no initial actions.
     epsilon : float in [0, 1], default 0.1
         Probability of exploring.
     random_state : int or numpy.random.SeedSequence, optional
-        Seed.
+        Random seed.
     """
 
     _constraints: ClassVar[dict[str, Constraint]] = {**OF_ALL, "epsilon": Real(0.0, 1.0)}
@@ -529,18 +533,18 @@ class WarmEpsilonGreedy(_Warm):
 
 
 class WarmUCB1(_Warm):
-    """Choose the largest upper confidence bound of the mean reward, plus a correction for the context.
+    """UCB1 policy with a warm start from a log (Li et al., 2010).
 
-    The bound is that of :class:`UCB1`, and the correction that of :class:`WarmEpsilonGreedy`.
+    The policy adds the correction of :class:`WarmEpsilonGreedy` to the upper confidence bounds of :class:`UCB1`.
 
     Parameters
     ----------
     n_actions : int, optional
-        The initial actions are 0 .. n_actions - 1. By default there are none.
+        Number of initial actions, 0 to n_actions - 1. By default there are no initial actions.
     scale : float, default 1.0
-        Factor of the bonus.
+        Factor of the confidence bonus.
     random_state : int or numpy.random.SeedSequence, optional
-        Seed for breaking ties.
+        Random seed for breaking ties.
     """
 
     _constraints: ClassVar[dict[str, Constraint]] = {**OF_ALL, "scale": SCALE}
@@ -553,5 +557,5 @@ class WarmUCB1(_Warm):
 
 
 def _with_one(rows: np.ndarray) -> np.ndarray:
-    """Append a column of ones to rows."""
+    """Append a column of ones."""
     return np.column_stack([rows, np.ones(rows.shape[0])])

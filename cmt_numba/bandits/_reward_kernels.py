@@ -1,19 +1,18 @@
 """Kernels of the reward model of :class:`CMTBandit`.
 
-The expected reward of an action in a context is a sum of predictions:
+The expected reward of an action in a context combines several predictions:
 
-- the *choice probability*: a softmax over the candidates, which assumes that exactly one of them is correct. Its logits
-are the
-  similarity of context and key, and a linear model of the context for each action.
-- the *value*: a linear model of the rewards of each action, for actions that are right in many contexts.
-- the *map*: a bilinear form of context and key, which lets actions with similar keys learn from one another.
+- The *choice probability* is a softmax over the candidates, which assumes that exactly one candidate is correct. Its
+  logits combine the similarity of context and key with a linear model of the context for each action.
+- The *value* is a linear model of each action's rewards, for actions that are correct in many contexts.
+- The *map* is a bilinear form of context and key, which generalizes to actions with similar keys.
 
-The last two learn the residuals of the other predictions. A ridge regression on all of them, and on the mean reward of
-the action, corrects the sum. Each prediction is made before its reward is learned, so the regression weighs each by
-its accuracy on new rounds.
+The value and the map learn the residuals of the other predictions. A ridge regression weights all predictions, together
+with the mean reward of the action. Predictions are made before their reward is learned, so the weights reflect the
+accuracy on new contexts.
 
-The weight of a feature for an action is the cell ``hash(action) + feature`` of a table, as in feature hashing
-(Weinberger et al., 2009). Each weight has its own variance and learns by the steps of a Kalman filter without
+The linear models share a table. Cell ``hash(action) + feature`` contains the weight of a feature for an action, as in
+feature hashing (Weinberger et al., 2009). Each weight has its own variance and is updated by a Kalman filter without
 covariances, as in AROW (Crammer, Kulesza and Dredze, 2009).
 """
 
@@ -25,85 +24,86 @@ from .._forest import Rows, aim_probe, mix, new_probes, row_of, value_of
 from .._jit import empty, inner, inner_allocating
 
 VALUE, VALUE_SQUARES, CHOICE, CHOICE_SQUARES = range(4)
-"""Columns of the table: the weights of both linear models, and the precisions that they have gained."""
+"""Columns of the table: a weight of the value model and its gained precision, then the same for the choice model."""
 
 N_PREDICTIONS = 7
 PROBABILITY, EXPECTED_VALUE, SIMILARITY, MEAN, NOVELTY, CONSTANT, MAPPED = range(N_PREDICTIONS)
 PRIOR = np.array([1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0])
-"""Weights of the predictions before any reward."""
+"""Weights of the predictions before the first reward."""
 
 STACK_RIDGE = 50.0
 MAP_WIDTH = 256
-"""Number of features of contexts and of keys that have their own weights in the map. Further features share them."""
+"""Maximum number of rows and columns of the map. Feature indices are taken modulo these numbers."""
 
 KEYS_OF_A_BLOCK = 256
-"""Number of dense keys that are compared with a context at a time."""
+"""Number of dense keys in a block, which are compared with a context together."""
 
 OF_SIMILARITY, OF_MAP = range(2)
 FIRST_SCALES = np.array([8.0, 4.0])
-"""Logits of a similarity of 1 and of a mapped reward of 1, before any reward."""
+"""Initial factors of the similarity and the mapped reward in the logits."""
 
 _MOST_FEATURES, _LEAST_SHARE = 12.0, 0.4
-"""A context of more features, all equally large, has a smaller ridge in the linear models, in proportion; this is the
-smallest share of the ridge. Long contexts for the same action have little in common, so weights learn in larger steps.
+"""The ridge of the linear models is divided by ``n / _MOST_FEATURES`` for contexts with more than ``_MOST_FEATURES``
+equally large features, but not below ``_LEAST_SHARE`` of its value. Long contexts of an action have little in common,
+so their weights learn in larger steps.
 """
 
-_PRECISION_WITH_KEY = 3.0  # relative to an action without a key, which has no other predictor
+_PRECISION_WITH_KEY = 3.0  # factor of the ridge for actions with keys, because keys also predict the choice
 _STEP_OF_SCALES = 0.1
 _STEP_OF_SIMILARITY = 1.0
 _LEAST_CURVATURE, _LEAST_GRADIENT = 1e-4, 1e-3
-_LEAST_DOUBT = 0.02  # minimum of ``1 - p`` when the probability ``p`` of an action is divided among the others
+_LEAST_DOUBT = 0.02  # lower limit of ``1 - p`` as a divisor, where ``p`` is the probability of the chosen action
 _LARGEST = 8.0  # maximum magnitude of a prediction
-_LEAST_MEAN = 0.001  # minimum mean for the variance of rewards in [0, 1]
+_LEAST_MEAN = 0.001  # lower limit of the mean from which the variance of a reward is computed
 
 
 class RewardState(NamedTuple):
-    """The learned state of the model, except the rewards of each action."""
+    """Learned parameters of the model, except the mean rewards of actions."""
 
-    cells: np.ndarray  # float32 (cells, 4), a power of two
-    ridge: np.ndarray  # float64 (1,), the precision of a weight before any reward
-    scales: np.ndarray  # float64 (2,)
-    similarity: np.ndarray  # float32 (2, key features, or 0): learned weights of the product of a feature, and squares
-    map: np.ndarray  # float32 (2, width of contexts, width of keys): weights and precisions; no cells without keys
-    matrix: np.ndarray  # float64 (N_PREDICTIONS, N_PREDICTIONS), of the ridge regression
-    target: np.ndarray  # float64 (N_PREDICTIONS,)
+    cells: np.ndarray  # float32 (2 ** n_bits, 4), the table of the linear models
+    ridge: np.ndarray  # float64 (1,), precision of a weight before the first reward
+    scales: np.ndarray  # float64 (2,), factors of the similarity and the mapped reward in the logits
+    similarity: np.ndarray  # float32 (2, key features or 0), weights of feature products and squared gradients
+    map: np.ndarray  # float32 (2, context width, key width), weights and gained precisions; empty without keys
+    matrix: np.ndarray  # float64 (N_PREDICTIONS, N_PREDICTIONS), matrix of the ridge regression
+    target: np.ndarray  # float64 (N_PREDICTIONS,), right-hand side of the ridge regression
 
 
 class KnownActions(NamedTuple):
-    """Known actions and their rewards by slot. An extra slot without rewards stands for unknown actions."""
+    """Known actions and their reward statistics. Slot ``n_actions`` has no rewards and represents unknown actions."""
 
-    ordered: np.ndarray  # int64 (n_actions,), ascending
-    slots: np.ndarray  # int64 (n_actions,)
-    counts: np.ndarray  # int64 (slots,)
-    sums: np.ndarray  # float64 (slots,)
+    ordered: np.ndarray  # int64 (n_actions,), actions in ascending order
+    slots: np.ndarray  # int64 (n_actions,), slot of each action
+    counts: np.ndarray  # int64 (slots,), number of rewards in each slot
+    sums: np.ndarray  # float64 (slots,), sum of rewards in each slot
 
 
 class ActionKeyTable(NamedTuple):
-    """The keys of actions."""
+    """Action keys."""
 
     rows: Rows
-    ordered: np.ndarray  # int64 (keys,), the actions in ascending order
-    places: np.ndarray  # int64 (keys,): the row of each
-    blocks: np.ndarray  # float32 (blocks, features, KEYS_OF_A_BLOCK): dense keys, read feature by feature; else empty
+    ordered: np.ndarray  # int64 (keys,), actions with keys in ascending order
+    places: np.ndarray  # int64 (keys,), index in ``rows`` of each action's key
+    blocks: np.ndarray  # float32 (blocks, features, KEYS_OF_A_BLOCK), a copy of dense keys; empty for sparse keys
     comparable: bool  # whether keys and contexts have the same features
 
 
 class PredictionRoom(NamedTuple):
-    """Room for the predictions of one row's candidates."""
+    """Scratch arrays for the predictions of up to ``most`` candidates of one row."""
 
     predictions: np.ndarray  # float64 (most, N_PREDICTIONS)
     value_variances: np.ndarray  # float64 (most,)
     map_variances: np.ndarray  # float64 (most,)
-    keys: np.ndarray  # int64 (most,): the row of the action's key, or -1
-    mapped: np.ndarray  # float32 (2, width of keys): the context times the map, and the variances
-    weights: np.ndarray  # float64 (N_PREDICTIONS,), of the ridge regression
-    inverse: np.ndarray  # float64 (N_PREDICTIONS, N_PREDICTIONS)
-    ridge: np.ndarray  # float64 (1,), the precision of a weight of the linear models before any reward
+    keys: np.ndarray  # int64 (most,), index of the action's key, or -1
+    mapped: np.ndarray  # float32 (2, key width), product of context and map, and its variances
+    weights: np.ndarray  # float64 (N_PREDICTIONS,), weights of the ridge regression
+    inverse: np.ndarray  # float64 (N_PREDICTIONS, N_PREDICTIONS), inverse of the ridge regression's matrix
+    ridge: np.ndarray  # float64 (1,), ridge of the linear models in this row's context
 
 
 @inner_allocating
 def new_room(state, most):
-    """Return room for at most ``most`` candidates."""
+    """Return scratch arrays for up to ``most`` candidates."""
     return PredictionRoom(
         empty((most, N_PREDICTIONS), np.float64),
         empty(most, np.float64),
@@ -118,7 +118,7 @@ def new_room(state, most):
 
 @inner_allocating
 def new_context_probe(rows, keys, room):
-    """Return a probe for contexts, which is needed only if keys are compared with them."""
+    """Return a probe for contexts. The probe is empty if keys are not compared with contexts."""
     if keys.comparable:
         return new_probes(rows, 0, rows.offsets.size - 1, 1, room)
     nothing = Rows(rows.values, rows.indices, rows.offsets, 0, False)
@@ -127,10 +127,10 @@ def new_context_probe(rows, keys, room):
 
 @inner
 def place_of(ordered, first, stop, value):
-    """Return the place of a value among ascending ones between ``first`` and ``stop``, or ``stop`` if it is missing."""
+    """Return the index of ``value`` in the ascending values ``ordered[first:stop]``, or ``stop`` if it is missing."""
     low, high = first, stop
     if first < stop:
-        near = first + value - ordered[first]  # its place if there are no gaps
+        near = first + value - ordered[first]  # index of the value if there are no gaps
         if first <= near < stop and ordered[near] == value:
             return near
     while low < high:
@@ -144,7 +144,7 @@ def place_of(ordered, first, stop, value):
 
 @inner
 def solve_stack(state, room):
-    """Write the inverse and the weights of the ridge regression (Gauss and Jordan; the matrix is positive definite)."""
+    """Write the inverse and the weights of the ridge regression, by Gauss-Jordan elimination."""
     a, n = room.inverse, N_PREDICTIONS
     for i in range(n):
         for j in range(n):
@@ -168,20 +168,20 @@ def solve_stack(state, room):
 
 @inner
 def _cell(rows, base, place, first, mask):
-    """Return the cell of an entry of a row, for the action that is hashed to ``base``."""
+    """Return the table cell for the feature at ``place`` and the action with hash ``base``."""
     feature = np.uint64(rows.indices[place]) if rows.sparse else np.uint64(place - first)
     return np.int64((base + feature) & mask)
 
 
 @inner
 def feature_of(rows, place, first):
-    """Return the feature of an entry of a row."""
+    """Return the feature index at ``place`` of a row that starts at ``first``."""
     return np.int64(rows.indices[place]) if rows.sparse else place - first
 
 
 @inner
 def aim_map(state, rows, row, room):
-    """Multiply a context by the map: write the weights of key features, and their variances."""
+    """Write the product of a context and the map: the weight of each key feature and its variance."""
     learned, ridge, mapped = state.map, np.float32(state.ridge[0]), room.mapped
     first = rows.offsets[row]
     for j in range(mapped.shape[1]):
@@ -196,11 +196,11 @@ def aim_map(state, rows, row, room):
 
 @inner
 def aim(state, keys, rows, row, probe, room):
-    """Prepare ``probe`` and ``room`` for the candidates of a row."""
+    """Prepare ``probe`` and ``room`` for predictions in the context of a row."""
     if keys.comparable:
         aim_probe(probe, row_of(rows, row))
     aim_map(state, rows, row, room)
-    fourth_powers = 0.0  # the inverse of the number of features, if all are equally large
+    fourth_powers = 0.0  # equals ``1 / n`` for ``n`` equally large features
     for place in range(rows.offsets[row], rows.offsets[row + 1]):
         square = np.float64(rows.values[place]) * np.float64(rows.values[place])
         fourth_powers += square * square
@@ -209,7 +209,7 @@ def aim(state, keys, rows, row, probe, room):
 
 @inner
 def _compare(state, keys, probe, room, i):
-    """Write the similarity and the mapped reward of a candidate with a key; return its logit."""
+    """Write the similarity and mapped reward of candidate ``i``. Return the contribution of its key to the logit."""
     rows, similarity, tuned, mapped, variance = keys.rows, 0.0, 0.0, 0.0, 0.0
     first, stop = rows.offsets[room.keys[i]], rows.offsets[room.keys[i] + 1]
     width = room.mapped.shape[1]
@@ -231,9 +231,10 @@ def _compare(state, keys, probe, room, i):
 
 @inner
 def predict(state, keys, known, rows, row, actions, n_further, probe, room):
-    """Write the predictions for some actions in a context, after a call of :func:`aim` for it.
+    """Write the predictions for actions in the context that :func:`aim` has prepared.
 
-    ``n_further`` is the number of other actions that may be right. Unknown actions are like known ones without rewards.
+    The softmax includes ``n_further`` other actions with logit 0. Unknown actions are treated like known actions
+    without rewards.
     """
     mask, predictions = np.uint64(state.cells.shape[0] - 1), room.predictions
     first, ridge, highest = rows.offsets[row], room.ridge[0], 0.0 if n_further > 0 else -np.inf
@@ -269,7 +270,7 @@ def predict(state, keys, known, rows, row, actions, n_further, probe, room):
 
 @inner
 def expected(room, i):
-    """Return the expected reward of a candidate."""
+    """Return the expected reward of candidate ``i``."""
     mean = 0.0
     for j in range(N_PREDICTIONS):
         mean += room.weights[j] * room.predictions[i, j]
@@ -278,9 +279,9 @@ def expected(room, i):
 
 @inner
 def doubt(room, i, mean):
-    """Return the uncertainty of the action's linear model and of the map, as a standard deviation.
+    """Return the joint standard deviation of the linear model of values and the map for candidate ``i``.
 
-    With a key, it is multiplied by the standard deviation of a reward in [0, 1] with this mean.
+    If the candidate has a key, the result is multiplied by the standard deviation of a binary reward with this mean.
     """
     variance = room.value_variances[i] + room.map_variances[i]
     if room.keys[i] >= 0:
@@ -291,7 +292,7 @@ def doubt(room, i, mean):
 
 @inner
 def spread(room, i):
-    """Return the standard deviation of the prediction of the ridge regression."""
+    """Return the standard deviation of the ridge regression's prediction for candidate ``i``."""
     total = 0.0
     for j in range(N_PREDICTIONS):
         product = 0.0
@@ -303,7 +304,7 @@ def spread(room, i):
 
 @inner
 def _learn_stack(state, room, i, reward):
-    """Add the predictions of a candidate and its reward to the ridge regression."""
+    """Update the ridge regression with the predictions and the reward of candidate ``i``."""
     left = reward
     for j in range(N_PREDICTIONS):
         left -= PRIOR[j] * room.predictions[i, j]
@@ -315,7 +316,7 @@ def _learn_stack(state, room, i, reward):
 
 @inner
 def _learn_value(state, rows, row, action, left, variance, ridge):
-    """Move the linear model of an action towards the residual of the other predictions."""
+    """Update the linear model of an action's values with the residual ``left`` of the other predictions."""
     base, mask, first = mix(np.uint64(action)), np.uint64(state.cells.shape[0] - 1), rows.offsets[row]
     step = left / (1.0 + variance)
     for place in range(first, rows.offsets[row + 1]):
@@ -326,7 +327,7 @@ def _learn_value(state, rows, row, action, left, variance, ridge):
 
 @inner
 def _learn_map(state, keys, rows, row, key, left, variance):
-    """Move the map towards the residual of the other predictions."""
+    """Update the map with the residual ``left`` of the other predictions."""
     learned, ridge, step = state.map, np.float32(state.ridge[0]), np.float32(left / (1.0 + variance))
     first, first_of_key = rows.offsets[row], keys.rows.offsets[key]
     for place in range(first, rows.offsets[row + 1]):
@@ -340,7 +341,7 @@ def _learn_map(state, keys, rows, row, key, left, variance):
 
 @inner
 def _learn_similarity(state, keys, probe, key, gradient):
-    """Learn which products of features indicate that a key suits a context (AdaGrad)."""
+    """Update the weights of feature products in the similarity of context and key (AdaGrad)."""
     first = keys.rows.offsets[key]
     for place in range(first, keys.rows.offsets[key + 1]):
         feature = feature_of(keys.rows, place, first)
@@ -353,7 +354,7 @@ def _learn_similarity(state, keys, probe, key, gradient):
 
 @inner
 def _learn_choice(state, rows, row, action, gradient, curvature, ridge):
-    """Move the logit of an action along a gradient of the log-likelihood (an extended Kalman filter)."""
+    """Update the linear model of an action's logit by one step of an extended Kalman filter."""
     base, mask, first = mix(np.uint64(action)), np.uint64(state.cells.shape[0] - 1), rows.offsets[row]
     variance = 0.0
     for place in range(first, rows.offsets[row + 1]):
@@ -368,7 +369,7 @@ def _learn_choice(state, rows, row, action, gradient, curvature, ridge):
 
 @inner
 def _learn_choices(state, keys, rows, row, actions, chosen, reward, probe, room):
-    """Train the softmax on the chosen action, weighted by the reward, and on the others with the remaining weight."""
+    """Update the logits. A reward of 1 favours the chosen action, and a reward of 0 the other candidates."""
     own = room.predictions[chosen, PROBABILITY]
     of_others = own / max(1.0 - own, _LEAST_DOUBT)
     of_similarity = of_map = 0.0
@@ -390,7 +391,7 @@ def _learn_choices(state, keys, rows, row, actions, chosen, reward, probe, room)
 
 @inner
 def learn_reward(state, keys, known, rows, row, actions, chosen, reward, probe, room):
-    """Learn the reward of an action in a context; its predictions are in ``room``."""
+    """Update the model with the reward of candidate ``chosen``. The predictions must be in ``room``."""
     left, weights = reward - expected(room, chosen), room.weights
     value, mapped = room.predictions[chosen, EXPECTED_VALUE], room.predictions[chosen, MAPPED]
     _learn_stack(state, room, chosen, reward)

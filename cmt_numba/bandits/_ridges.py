@@ -1,4 +1,4 @@
-"""A ridge regression of the rewards of each action, on dense or sparse contexts."""
+"""Ridge regressions of rewards on dense or sparse contexts, one for each action."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import scipy.sparse.linalg
 from .._forest import require
 from ._models import Arrays, RewardModels, checked
 
-_MOST_ROWS = 1500  # maximum number of rows of an action for which products of all pairs are computed
+_MOST_ROWS = 1500  # maximum number of rows for which the dual problem is solved
 
 
 class ActionRidges(NamedTuple):
-    """The weights of features, and last the intercept, of each action: dense, or CSR for sparse contexts."""
+    """Ridge regression weights of all actions."""
 
-    weights: Any  # float64 (actions, features + 1)
+    weights: Any  # float64 (actions, features + 1), CSR for sparse contexts; the last column contains intercepts
 
     def scores(self, X: Any) -> np.ndarray:
         """Return the expected reward of each action in each context: float64, shape (n, actions)."""
@@ -29,14 +29,14 @@ class ActionRidges(NamedTuple):
         return np.asarray(scores + intercepts.T)
 
     def arrays(self) -> Arrays:
-        """Return the arrays for a file."""
+        """Return the arrays to save."""
         if not scipy.sparse.issparse(self.weights):
             return {"weights": self.weights}
         return {name: getattr(self.weights, name) for name in ("data", "indices", "indptr")}
 
     @classmethod
     def read(cls, arrays: Arrays, n_actions: int, n_features: int, regularization: float) -> ActionRidges:
-        """Return the weights in a file of this or an earlier version. Raise InvariantError if they are invalid."""
+        """Return weights from a file of this or an earlier version. Raise InvariantError if they are invalid."""
         shape = n_actions, n_features + 1
         if "matrices" in arrays:
             models = RewardModels.read(arrays, n_actions, n_features + 1, 0, regularization)
@@ -54,9 +54,10 @@ class ActionRidges(NamedTuple):
 def fit_ridges(
     X: Any, actions: np.ndarray, n_actions: int, rewards: np.ndarray, weights: np.ndarray, regularization: float
 ) -> ActionRidges:
-    """Return the ridge regression of the rewards of each action. The weights of rows are divided by their mean.
+    """Fit a ridge regression of rewards for each action.
 
-    The intercept is shrunk as well, so the expected reward of an action with few rows is near 0.
+    Row weights are divided by their mean. The intercept is penalized too, so actions with few rows have expected
+    rewards near 0.
     """
     sparse, roots = scipy.sparse.issparse(X), np.sqrt(weights / weights.mean())
     one = np.ones((X.shape[0], 1))
@@ -78,7 +79,7 @@ def fit_ridges(
 
 
 def _solve(A: Any, b: np.ndarray, regularization: float) -> np.ndarray:
-    """Return the weights of one ridge regression, by the cheapest of three solvers."""
+    """Return the weights of a ridge regression, computed by the cheapest of three solvers."""
     n, d = A.shape
     if n <= min(d, _MOST_ROWS):
         products = A @ A.T

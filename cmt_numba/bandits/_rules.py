@@ -1,7 +1,8 @@
-"""Rules that turn estimated rewards into probabilities. The pairs of row ``i`` begin at ``offsets[i]``."""
+"""Rules that convert estimated rewards to probabilities. Row ``i`` has the pairs ``offsets[i]:offsets[i + 1]``."""
 
 from __future__ import annotations
 
+import math
 from itertools import pairwise
 
 import numpy as np
@@ -9,37 +10,38 @@ from scipy.special import ndtr
 
 from ._candidate_kernels import draw_pairs, share_best
 
-_REACH = 8.0  # standard deviations beyond which the density is taken to be 0
-_LEAST_DEVIATION = 1e-13  # relative to the largest mean, about its rounding error
-_LONGEST = 2.0  # length of an interval of the quadrature, in standard deviations
-_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(8)  # on the interval from -1 to 1
+_FEW = 10  # maximum size of arrays that are drawn number by number
+_REACH = 8.0  # densities are treated as 0 beyond this number of standard deviations
+_LEAST_DEVIATION = 1e-13  # relative to the largest mean; about the rounding error of the mean
+_LONGEST = 2.0  # maximum length of a quadrature interval, in standard deviations
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(8)  # on [-1, 1]
 
 
 def rows_of(offsets: np.ndarray) -> np.ndarray:
-    """Return the row of each pair."""
+    """Return the row index of each pair."""
     return np.arange(offsets.size - 1).repeat(offsets[1:] - offsets[:-1])
 
 
 def uniform(offsets: np.ndarray) -> np.ndarray:
-    """Return equal probabilities for all actions of a row."""
+    """Return equal probabilities for all pairs of each row."""
     sizes = np.diff(offsets)
     return np.repeat(1.0 / sizes, sizes)
 
 
 def greedy(scores: np.ndarray, offsets: np.ndarray) -> np.ndarray:
-    """Return the probabilities of choosing uniformly among the best actions."""
+    """Return equal probabilities for the best-scored pairs of each row, and 0 for its other pairs."""
     probabilities = np.empty(scores.size)
     share_best(scores, offsets, probabilities)
     return probabilities
 
 
 def mixed(probabilities: np.ndarray, offsets: np.ndarray, epsilon: float) -> np.ndarray:
-    """Mix probabilities with the uniform choice, which has probability ``epsilon``."""
+    """Mix probabilities with the uniform distribution, which has weight ``epsilon``."""
     return (1.0 - epsilon) * probabilities + epsilon * uniform(offsets) if epsilon > 0.0 else probabilities
 
 
 def inverse_gaps(scores: np.ndarray, offsets: np.ndarray, gamma: float) -> np.ndarray:
-    """Return probabilities inversely proportional to the gap to the best action (SquareCB)."""
+    """Return the probabilities of SquareCB, in which gaps have the weight ``gamma``."""
     rows = rows_of(offsets)
     best = np.maximum.reduceat(scores, offsets[:-1])[rows]
     probabilities = 1.0 / (np.diff(offsets)[rows] + gamma * (best - scores))
@@ -49,18 +51,18 @@ def inverse_gaps(scores: np.ndarray, offsets: np.ndarray, gamma: float) -> np.nd
 
 
 def mean_bounds(means: np.ndarray, variances: np.ndarray, scale: float, n_rewards: int) -> np.ndarray:
-    """Return the upper confidence bounds of UCB1, infinity for actions without rewards."""
+    """Return the upper confidence bounds of UCB1, or infinity for actions without rewards."""
     bonus = scale * np.sqrt(2.0 * np.log(max(n_rewards, 1)))
     untried = np.isinf(variances)
     return np.where(untried, np.inf, means + bonus * np.sqrt(np.where(untried, 0.0, variances)))
 
 
 def thompson(means: np.ndarray, deviations: np.ndarray, offsets: np.ndarray) -> np.ndarray:
-    """Return the probability that each action has the largest score, if scores are independent and normal.
+    """Return the probability that each pair has the largest score of its row, for independent normal scores.
 
-    It is the integral of the density of the action's score times the probability that all other scores are smaller,
-    computed by Gauss-Legendre quadrature. Intervals are as short as the narrowest density that reaches them requires,
-    so deviations may have any ratio.
+    Gauss-Legendre quadrature integrates the density of a score times the probability that all other scores are smaller.
+    The narrowest density that reaches an interval limits its length, so the result is accurate even if standard
+    deviations differ by orders of magnitude.
     """
     probabilities = np.empty(means.size)
     for a, b in pairwise(offsets):
@@ -72,7 +74,7 @@ def _largest(means: np.ndarray, deviations: np.ndarray) -> np.ndarray:
     scale = max(float(np.abs(means).max()), float(deviations.max())) or 1.0
     means, deviations = means / scale, np.maximum(deviations / scale, _LEAST_DEVIATION)
     lows = means - _REACH * deviations
-    first = int(np.argmax(lows))  # the maximum is at least the low of this action
+    first = int(np.argmax(lows))  # the largest score exceeds the lower end of this density
     centers = means - means[first] + _REACH * deviations[first]
     highs = centers + _REACH * deviations
     possible = np.flatnonzero(highs > 0.0)
@@ -90,14 +92,14 @@ def _largest(means: np.ndarray, deviations: np.ndarray) -> np.ndarray:
 
 
 def _edges(highs: np.ndarray, deviations: np.ndarray) -> np.ndarray:
-    """Return the edges of intervals from 0 to the largest high, short enough for the narrowest density in each.
+    """Return the edges of quadrature intervals from 0 to the largest of ``highs``, the upper ends of densities.
 
-    All densities begin below 0, so the densities that reach a point are those whose high lies above it.
+    All densities begin below 0, so a density reaches a point if its upper end lies above the point.
     """
     order = np.argsort(highs)
     stops = highs[order]
     narrowest = np.minimum.accumulate(deviations[order][::-1])[::-1]
-    changes = np.flatnonzero(np.diff(narrowest, append=np.inf))  # where the narrowest deviation changes
+    changes = np.flatnonzero(np.diff(narrowest, append=np.inf))  # positions where the narrowest deviation changes
     edges, start = [np.zeros(1)], 0.0
     for stop, width in zip(stops[changes].tolist(), narrowest[changes].tolist(), strict=True):
         n = max(1, round((stop - start) / (_LONGEST * width) + 0.5))
@@ -107,7 +109,15 @@ def _edges(highs: np.ndarray, deviations: np.ndarray) -> np.ndarray:
 
 
 def draw(probabilities: np.ndarray, offsets: np.ndarray, uniforms: np.ndarray) -> np.ndarray:
-    """Draw a pair of positive probability for each row, given a uniform number in [0, 1) for each."""
+    """Draw a pair with positive probability in each row, from one uniform number in [0, 1) per row."""
     drawn = np.empty(offsets.size - 1, np.int64)
     draw_pairs(probabilities, offsets, uniforms, drawn)
     return drawn
+
+
+def uniform_numbers(generator: np.random.Generator, *shape: int) -> np.ndarray:
+    """Return uniform numbers in [0, 1). Small arrays are drawn number by number, which keeps the interpreter lock."""
+    n = math.prod(shape)
+    if n > _FEW:
+        return generator.random(shape)
+    return np.array([generator.random() for _ in range(n)]).reshape(shape)

@@ -1,4 +1,4 @@
-"""The command ``cmt-numba``: train, query and evaluate models on data files."""
+"""The command ``cmt-numba``, which trains, queries and evaluates models on data files."""
 
 import os
 import signal
@@ -9,13 +9,13 @@ from typing import Any
 def main() -> None:
     """Run the command line. If a dependency is missing, print how to install it.
 
-    An interrupt ends the process silently with status 130, also during start-up. A closed output pipe ends it with
+    An interrupt silently ends the process with status 130, even during start-up. A closed output pipe ends it with
     status 1.
     """
     interruptible = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if interruptible:
-        signal.signal(signal.SIGINT, _leave)  # an exception inside an import could be turned into another
-    if sys.stdout is None:  # closed
+        signal.signal(signal.SIGINT, _leave)  # during an import, KeyboardInterrupt could become another exception
+    if sys.stdout is None:  # the caller has closed the standard output
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
     try:
         _run(interruptible)
@@ -33,7 +33,7 @@ def _leave(number: int, frame: Any) -> None:
 
 
 def _flush() -> None:
-    """Flush the output, because Python would report a closed pipe at exit."""
+    """Flush the output. If the output pipe is closed, exit with status 1 instead of an error from Python."""
     try:
         sys.stdout.flush()
     except BrokenPipeError:

@@ -1,7 +1,6 @@
 """The commands and their help.
 
-Modules that are slow to import, above all scikit-learn, are imported by the commands that need them, so that help is
-shown immediately.
+Help must appear immediately, so commands import slow modules such as scikit-learn when they run.
 """
 
 from __future__ import annotations
@@ -26,11 +25,17 @@ if TYPE_CHECKING:
     from .. import evaluation
     from ..formats import Batch, ReadOptions, Source
 
-_EXPECTED = (ValueError, TypeError, OSError, ImportError, MemoryError)  # raised for invalid input
+_EXPECTED = (
+    ValueError,
+    TypeError,
+    OSError,
+    ImportError,
+    MemoryError,
+)  # errors caused by invalid input or the environment
 
 
 class _Commands(TyperGroup):
-    """Commands that report errors in user input as a single line."""
+    """A command group that reports errors in one line."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         ctx.meta[given.WORDS] = list(args)
@@ -40,16 +45,16 @@ class _Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except (typer.Abort, BrokenPipeError):
-            raise  # the user or the reader of the output has gone away
+            raise  # the user has cancelled the command, or the output pipe is closed
         except Exception as error:
             if ctx.params.get("traceback") or hasattr(error, "exit_code"):  # Typer handles its own exceptions
                 raise
             reason = "not enough memory" if isinstance(error, MemoryError) and not str(error) else str(error)
             if isinstance(error, OSError) and error.filename and error.strerror:
-                reason = f"{error.filename}: {error.strerror}"  # without the number of the error
+                reason = f"{error.filename}: {error.strerror}"  # omit the error number
             is_expected = isinstance(error, _EXPECTED)
             if not is_expected:
-                reason = f"unexpected {type(error).__name__}: {reason}; cmt-numba --traceback ... shows where"
+                reason = f"unexpected {type(error).__name__}: {reason}; cmt-numba --traceback ... shows the traceback"
             print(f"cmt-numba: {printable(' '.join(reason.split()))}", file=sys.stderr)
             raise typer.Exit(2 if is_expected else 1) from None
 
@@ -80,9 +85,9 @@ def commands(
     ] = False,
     traceback: Annotated[bool, typer.Option("--traceback", help="Show the traceback of an error.")] = False,
 ) -> None:
-    """Contextual Memory Trees: classification with very many classes or labels.
+    """Classify with very many classes or labels, using Contextual Memory Trees.
 
-    Example, with a file of lines such as `7 12:1 40:0.5` (class, then feature:value):
+    Example with a file of lines such as `7 12:1 40:0.5` (a class, then feature:value pairs):
 
     ```sh
     cmt-numba info train.svm
@@ -96,7 +101,7 @@ def commands(
 @app.command()
 def fit(
     data: given.Data,
-    model: Annotated[Path, typer.Option("--model", "-m", metavar="FILE", help="File to write the model to.")],
+    model: Annotated[Path, typer.Option("--model", "-m", metavar="FILE", help="Model file to write.")],
     data_format: given.FormatOption = None,
     task: given.TaskOption = None,
     features: given.Features = None,
@@ -114,7 +119,7 @@ def fit(
     jobs: given.Jobs = 1,
     seed: given.Seed = 0,
     streaming: Annotated[
-        bool, typer.Option("--streaming", help="Train in batches, for files larger than memory.")
+        bool, typer.Option("--streaming", help="Train in batches, for a file larger than memory.")
     ] = False,
     batch_size: given.BatchRows = 10_000,
     holdout: Annotated[
@@ -124,7 +129,8 @@ def fit(
             metavar="SHARE",
             min=0.0,
             max=0.5,
-            help="Fraction of rows held out to test a first model; the saved model learns all rows. 0 skips the test.",
+            help="Fraction of rows on which to test a preliminary model. The saved model learns all rows. 0 skips the "
+            "test.",
         ),
     ] = 0.1,
     progress: given.Progress = None,
@@ -150,7 +156,7 @@ def fit(
     check_files(inputs=(data, labels), outputs=(model,))
     file_to_write(model)
     if keys is not None and streaming:
-        raise ValueError("--keys needs all texts at once; omit --keys or --streaming")
+        raise ValueError("--keys cannot be combined with --streaming, because it needs all texts; omit one of them")
     given_options = read_options(
         data_format, task, features, bits, label, text, ignore, labels, keys, kinds, with_kinds=not streaming
     )
@@ -187,34 +193,34 @@ def fit(
 def evaluate(
     ctx: typer.Context,
     data: given.Data,
-    test: Annotated[Path | None, typer.Option("--test", metavar="FILE", help="File with the test rows.")] = None,
+    test: Annotated[Path | None, typer.Option("--test", metavar="FILE", help="Data file with test rows.")] = None,
     test_labels: Annotated[
         Path | None,
         typer.Option(
-            "--test-labels", metavar="FILE", help="File with the labels of a scipy.sparse matrix of test rows."
+            "--test-labels", metavar="FILE", help="File with the labels of the test rows in a scipy.sparse matrix."
         ),
     ] = None,
     progressive: Annotated[
         bool,
         typer.Option(
             "--progressive/--batch",
-            help="Predict each row before learning it, in one pass over the file; "
-            "or train on some rows and test on the others.",
+            help="Either predict each row before learning it, in one pass over the file, "
+            "or train on some rows and test on the other rows.",
         ),
     ] = False,
     seeds: Annotated[
-        int, typer.Option("--seeds", metavar="N", min=1, help="Number of runs of --batch with different seeds.")
+        int, typer.Option("--seeds", metavar="N", min=1, help="Number of --batch runs, each with another seed.")
     ] = 3,
     ray: Annotated[
         str | None,
         typer.Option(
             "--ray",
             metavar="ADDRESS|local",
-            help="Run the seeds of --batch on Ray: the address of a cluster, or local.",
+            help="Run --batch on Ray: the address of a cluster, or local for this machine.",
         ),
     ] = None,
     holdout: Annotated[
-        float, typer.Option("--holdout", metavar="SHARE", help="Fraction of rows to test on if there is no --test.")
+        float, typer.Option("--holdout", metavar="SHARE", help="Fraction of rows to test on, without --test.")
     ] = 0.2,
     data_format: given.FormatOption = None,
     task: given.TaskOption = None,
@@ -237,13 +243,13 @@ def evaluate(
     report: given.ReportFile = None,
     progress: given.Progress = None,
 ) -> None:
-    """Evaluate a classifier: error, time, and the shape of the trees.
+    """Evaluate a classifier and report its errors, its speed, and the shape of its trees.
 
-    For comparison: the most frequent class, exact search, class means, a linear model, and BM25 where a table
-    has text. Those that would take minutes are measured on fewer rows or skipped.
+    The report compares it with simple models (rivals): the most frequent class, exact search, class means, a linear
+    model and, for tables with text, BM25. A rival that takes minutes is measured on fewer rows or skipped.
 
-    With --progressive, rows are processed in the order of the file, in batches that grow to --batch-size. Shuffle files
-    that are sorted by class.
+    With --progressive, rows are processed in the order of the file, in batches that grow to --batch-size. Shuffle a
+    file that is sorted by class.
 
     ```sh
     cmt-numba evaluate train.svm
@@ -280,7 +286,7 @@ def evaluate(
         streaming=progressive,
     )
     if test_labels is not None and test is None:
-        raise ValueError("--test-labels needs --test")
+        raise ValueError("--test-labels requires --test; name the file with the test rows")
     result: evaluation.ProgressiveResult | evaluation.BatchResult
     if progressive:
         if ray is not None:
@@ -290,19 +296,19 @@ def evaluate(
                 "--test cannot be combined with --progressive, which tests on the rows of DATA; omit one of them"
             )
         sizes = partial(evaluation.next_batch_size, most=batch_size)
-        with stream(source, sizes, "asking and learning", progress) as batches:
+        with stream(source, sizes, "predicting and learning", progress) as batches:
             result = evaluation.progressive_validation(estimator, batches.pairs(), callback=batches.note)
         profile = None if trees_of(estimator) is None else evaluation.profile(estimator)
     else:
-        train, asked = _train_and_test(source, options, test, test_labels, progress)
+        train, tested = _train_and_test(source, options, test, test_labels, progress)
         X, columns = keys_of_rows(train.X, known)
-        texts, texts_test = (None if rows is None else texts_of_rows(rows.X, known) for rows in (train, asked))
+        texts, texts_test = (None if rows is None else texts_of_rows(rows.X, known) for rows in (train, tested))
         evaluated = evaluation.batch_evaluation if ray is None else partial(_evaluated_on_ray, ray)
         result = evaluated(
             estimator,
             X,
             train.y,
-            *(() if asked is None else (asked.X if columns is None else columns.transform(asked.X), asked.y)),
+            *(() if tested is None else (tested.X if columns is None else columns.transform(tested.X), tested.y)),
             holdout=holdout,
             seeds=range(seed, seed + seeds),
             rivals=rivals_but(without or (), texts),
@@ -335,7 +341,7 @@ def query(
             "-k",
             metavar="K",
             min=1,
-            help="Number of labels to return; by default one class, or all predicted labels.",
+            help="Number of labels per row (default: one class, or all predicted labels).",
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Write one JSON object per row.")] = False,
@@ -349,7 +355,7 @@ def query(
 ) -> None:
     """Predict the best labels of each row of a data file, with their scores.
 
-    The data is read with the options of the training data; its labels are ignored. Rows are numbered from 0.
+    The data is read with the same options as the training data, and its labels are ignored. Rows are numbered from 0.
 
     ```sh
     cmt-numba query new.svm --model my.cmt
@@ -374,9 +380,10 @@ def predict(
     batch_size: given.BatchRows = 1000,
     progress: given.Progress = None,
 ) -> None:
-    """Predict the label of each row of a data file: one line a row, several labels separated by commas.
+    """Predict the label of each row of a data file.
 
-    The data is read with the options of the training data; its labels are ignored.
+    The output has one line per row, with several labels separated by commas. The data is read with the same options as
+    the training data, and its labels are ignored.
 
     ```sh
     cmt-numba predict new.svm --model my.cmt > labels.txt
@@ -390,7 +397,7 @@ def predict(
 
 @app.command()
 def info(
-    path: Annotated[Path, typer.Argument(metavar="MODEL|DATA", help="A model, or a data file.")],
+    path: Annotated[Path, typer.Argument(metavar="MODEL|DATA", help="Model file or data file.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     data_format: given.FormatOption = None,
     task: given.TaskOption = None,
@@ -447,15 +454,15 @@ def info(
 def warmup(
     kinds: Annotated[
         list[WarmupKind] | None,
-        typer.Argument(metavar="[KIND]...", help=f"{', '.join(WarmupKind)}; by default all of them."),
+        typer.Argument(metavar="[KIND]...", help=f"{', '.join(WarmupKind)} (default: all)."),
     ] = None,
     jobs: Annotated[
         int | None,
-        typer.Option("--jobs", metavar="N", min=1, help="Number of processes; by default one per processor."),
+        typer.Option("--jobs", metavar="N", min=1, help="Number of processes (default: one per processor)."),
     ] = None,
     progress: given.Progress = None,
 ) -> None:
-    """Compile the kernels ahead of time, for example while an image is built.
+    """Compile kernels ahead of time, for example when building a container image.
 
     ```sh
     cmt-numba warmup
@@ -476,18 +483,18 @@ def _evaluated_on_ray(address: str, estimator: Any, *examples: Any, **options: A
 def _train_and_test(
     source: Source, options: ReadOptions, test: Path | None, test_labels: Path | None, progress: bool | None
 ) -> tuple[Batch, Batch | None]:
-    """Return the rows of both files with the same number of features."""
+    """Return training rows and test rows with the same number of features. Without ``test``, return no test rows."""
     from ..formats import open_data
     from ._streams import read_all
 
     if test is None:
         return read_all(source, progress), None
-    known, beside = source.resolved(), None if test_labels is None else str(test_labels)
-    alike = replace(known, format=options.format, n_features=options.n_features, labels_file=beside)
-    asked = open_data(test, alike)
-    width = asked.resolved().n_features
+    known, labels_file = source.resolved(), None if test_labels is None else str(test_labels)
+    alike = replace(known, format=options.format, n_features=options.n_features, labels_file=labels_file)
+    tested = open_data(test, alike)
+    width = tested.resolved().n_features
     if width is not None and known.n_features is not None:
         width = max(width, known.n_features)
         source = open_data(source.path, replace(known, n_features=width))
-        asked = open_data(test, replace(alike, n_features=width))
-    return read_all(source, progress), read_all(asked, progress)
+        tested = open_data(test, replace(alike, n_features=width))
+    return read_all(source, progress), read_all(tested, progress)

@@ -1,4 +1,4 @@
-"""The commands about bandits."""
+"""The command group ``cmt-numba bandit``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Estimation(StrEnum):
-    """Ways to estimate propensities."""
+    """Methods of estimating propensities."""
 
     ridge = "ridge"
     logistic = "logistic"
@@ -50,14 +50,14 @@ def commands() -> None:
 def evaluate(
     ctx: typer.Context,
     log: Annotated[
-        Path, typer.Argument(metavar="LOG", help="Log file: .parquet, .csv or .jsonl. Text may be compressed (.gz).")
+        Path, typer.Argument(metavar="LOG", help="Log file: .parquet, .csv or .jsonl, which may be compressed (.gz).")
     ],
     policy: Annotated[
         str,
         typer.Option(
             "--policy",
             metavar="FILE|NAME",
-            help="File of a policy, or the name of a policy to train on the first rows: random, epsilon-greedy, ucb1, "
+            help="Policy file, or the name of a policy to train on the first rows: random, epsilon-greedy, ucb1, "
             "linucb, thompson or squarecb.",
         ),
     ],
@@ -68,7 +68,7 @@ def evaluate(
         typer.Option(
             "--propensity",
             metavar="COLUMN",
-            help="Column with the propensities; without it they are estimated.",
+            help="Column with the propensities (default: estimate them).",
             rich_help_panel=_COLUMNS,
         ),
     ] = None,
@@ -77,7 +77,7 @@ def evaluate(
         typer.Option(
             "--context",
             metavar="COLUMN",
-            help="Column with numbers of the context, which may be repeated, or a single column with lists.",
+            help="Numeric column of the context. May be repeated. Or a single column with lists of numbers.",
             rich_help_panel=_COLUMNS,
         ),
     ] = None,
@@ -88,14 +88,14 @@ def evaluate(
         ),
     ] = None,
     estimation: Annotated[
-        Estimation, typer.Option("--estimate", help="Method to estimate propensities that were not logged.")
+        Estimation, typer.Option("--estimate", help="Method of estimating propensities that were not logged.")
     ] = Estimation.frequency,
-    tau: Annotated[float, typer.Option("--tau", help="Lower limit for propensities.")] = 0.0,
-    threshold: Annotated[float, typer.Option("--threshold", help="Largest weight of the switch estimator.")] = 10.0,
+    tau: Annotated[float, typer.Option("--tau", help="Minimum propensity; smaller ones are raised to it.")] = 0.0,
+    threshold: Annotated[float, typer.Option("--threshold", help="Maximum weight in the switch estimator.")] = 10.0,
     train: Annotated[
-        float, typer.Option("--train", metavar="SHARE", help="Fraction of the rows to train a named policy on.")
+        float, typer.Option("--train", metavar="SHARE", help="Fraction of rows on which to train a named policy.")
     ] = 0.5,
-    interval: Annotated[Interval, typer.Option("--interval", help="Kind of interval.")] = Interval.bootstrap,
+    interval: Annotated[Interval, typer.Option("--interval", help="Kind of confidence interval.")] = Interval.bootstrap,
     confidence: Annotated[
         float, typer.Option("--confidence", metavar="P", help="Confidence level of the intervals.")
     ] = 0.95,
@@ -105,7 +105,7 @@ def evaluate(
     json_file: given.JsonFile = None,
     report: given.ReportFile = None,
 ) -> None:
-    """Estimate from a log what a policy would have earned.
+    """Estimate the mean reward of a policy from the log of another policy.
 
     ```sh
     cmt-numba bandit evaluate log.parquet --policy linucb --propensity p --context age --context hour
@@ -170,7 +170,7 @@ def evaluate(
 
 
 def _policy_and_rows(policy: str, log: Log, train: float, seed: int) -> tuple[Policy | ArgmaxRegressor, Log]:
-    """Return the policy, and the rows of the log to evaluate it on."""
+    """Return the policy and the log rows on which to evaluate it."""
     from .._validation import check_real
     from ..bandits import UCB1, EpsilonGreedy, LinearThompson, LinUCB, Random, SquareCB, load_policy
 
@@ -188,10 +188,10 @@ def _policy_and_rows(policy: str, log: Log, train: float, seed: int) -> tuple[Po
         return load_policy(policy), log
     n_train = int(check_real("--train", train, 0.0, 1.0) * len(log))
     if not 0 < n_train < len(log):
-        raise ValueError(f"--train must leave rows to learn and rows to test, but takes {n_train} of {len(log)}")
+        raise ValueError(f"--train must select some, but not all, of the {len(log)} rows, got {n_train}")
     learned = named[policy](random_state=seed)
     if log.contexts is None and learned._is_contextual:
-        raise ValueError(f"--policy {policy} needs --context")
+        raise ValueError(f"--policy {policy} requires --context; name the columns of the context")
     first, second = log.take(slice(0, n_train)), log.take(slice(n_train, None))
     contexts = [[0.0]] * n_train if log.contexts is None else first.contexts
     learned.learn(contexts, first.actions, first.rewards)

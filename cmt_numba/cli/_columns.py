@@ -1,4 +1,4 @@
-"""Features of texts and of table rows, and how model files store the transformers that make them."""
+"""Transformers of texts and table rows to features, and their storage in model files."""
 
 from __future__ import annotations
 
@@ -33,26 +33,26 @@ KIND = ColumnTransformer.__name__
 
 
 def new_vectorizer(keys: TextKeys, *, task: str | None, jobs: int, seed: int) -> Any:
-    """Return an unfitted vectorizer."""
+    """Return an unfitted vectorizer for texts."""
     if keys is TextKeys.words:
         return TfidfVectorizer(sublinear_tf=True, dtype=np.float32)
     if keys is TextKeys.characters:
         return TfidfVectorizer(analyzer="char_wb", ngram_range=(2, 4), sublinear_tf=True, dtype=np.float32)
     if keys is TextKeys.bm25:
-        return BM25Vectorizer(norm="l2")  # estimators learn from stored vectors
+        return BM25Vectorizer(norm="l2")  # suits estimators, which train on document vectors
     subword = SubwordVectors(min_count=1, pooling="sif", n_jobs=jobs, random_state=seed)
     if keys is TextKeys.subword:
         return subword
-    several = task == "multilabel"  # FastTextClassifier takes one class for each text
+    several = task == "multilabel"  # FastTextClassifier requires one class per text
     return HybridVectorizer(dense=subword if several else FastTextClassifier(n_jobs=jobs, random_state=seed))
 
 
 def new_columns(kinds: Sequence[str]) -> Any:
-    """Return an unfitted transformer of data frames with columns of these kinds.
+    """Return an unfitted transformer of data frames with columns of the given kinds.
 
-    Numbers are scaled to mean 0 and variance 1, and missing ones become 0; categories become one-hot columns, all 0 for
-    unknown ones; texts become tf-idf of their words. If there are other columns, words that occur in one row only are
-    left out, because a classifier would memorise its training rows by them.
+    Numbers are scaled to mean 0 and variance 1, and missing numbers become 0. Categories become one-hot columns, which
+    are all 0 for unknown categories. Texts become tf-idf vectors of their words. If there are also numbers or
+    categories, words that occur in only one row are ignored, because a classifier can use them to memorise rows.
     """
     found = kinds_of(kinds)
     numbers, categories = (
@@ -71,12 +71,14 @@ def new_columns(kinds: Sequence[str]) -> Any:
 
 
 def keys_of_rows(X: Any, options: ReadOptions) -> tuple[Any, Any]:
-    """Return the keys of rows that have been read, and the fitted transformer, or None if rows are keys already.
+    """Fit a transformer to rows, and return the keys of the rows and the transformer.
+
+    Without column kinds, the rows are keys already, and the transformer is None.
 
     Raises
     ------
     ValueError
-        If a column has nothing to learn from, such as texts without words.
+        If a column has no usable values, such as texts without words.
     """
     if not options.kinds:
         return X, None
@@ -85,12 +87,12 @@ def keys_of_rows(X: Any, options: ReadOptions) -> tuple[Any, Any]:
         with np.errstate(invalid="ignore"):  # a column of missing numbers has no mean
             return columns.fit_transform(X), columns
     except ValueError as error:
-        hint = "leave a column of text out with --ignore, or choose its kind with --kind"
-        raise ValueError(f"the columns cannot be turned into features: {error}; {hint}") from error
+        hint = "ignore a text column with --ignore, or change its kind with --kind"
+        raise ValueError(f"the columns cannot be converted to features: {error}; {hint}") from error
 
 
 def texts_of_rows(X: Any, options: ReadOptions) -> list[str] | None:
-    """Return the columns of text of each row as one text, or None if there are none."""
+    """Return the text of each row, joined from all text columns, or None if there are no text columns."""
     names = [name for name, kind in kinds_of(options.kinds or ()).items() if kind == "text"]
     if not names:
         return None
@@ -99,7 +101,7 @@ def texts_of_rows(X: Any, options: ReadOptions) -> list[str] | None:
 
 
 def rivals_but(without: Sequence[str], texts: Sequence[str] | None) -> list[str]:
-    """Return the rivals to measure."""
+    """Return the names of all applicable rivals except those in ``without``."""
     return [name for name in RIVALS if name not in without and (name != "bm25" or texts is not None)]
 
 
@@ -108,7 +110,7 @@ def _scaled(scaler: Any) -> Pipeline:
 
 
 def contents_of_columns(columns: Any) -> Contents:
-    """Return the file contents of a fitted transformer of :func:`new_columns`."""
+    """Return the contents that store a fitted column transformer in a file."""
     fields: dict[str, Any] = {"sparse": bool(columns.sparse_output_), "texts": {}}
     arrays: dict[str, np.ndarray] = {}
     for name, part, chosen in columns.transformers_:
@@ -126,16 +128,16 @@ def contents_of_columns(columns: Any) -> Contents:
 
 
 def columns_of(contents: Contents) -> Any:
-    """Return the transformer that file contents describe.
+    """Return the fitted column transformer that file contents describe.
 
     Raises
     ------
     InvariantError, ValueError
-        If they describe none.
+        If the contents are invalid.
     """
     fields, arrays = contents.fields, contents.arrays
     parts: list[Any] = []
-    row: dict[str, list[Any]] = {}  # one row, to fit each part to
+    row: dict[str, list[Any]] = {}  # a data frame with one row, which completes the fit without changing the parts
     if "numbers" in fields:
         names = _names(fields, "numbers")
         parts.append(("number", FrozenEstimator(_scaled(_scaler(names, arrays))), names))
@@ -158,7 +160,7 @@ def columns_of(contents: Contents) -> Any:
 
 
 def n_columns(columns: Any) -> int:
-    """Return the number of features that a transformer makes."""
+    """Return the number of features that a column transformer produces."""
     return max(int(part.stop) for part in columns.output_indices_.values())
 
 
@@ -166,7 +168,7 @@ def _scaler(names: list[str], arrays: dict[str, np.ndarray]) -> Any:
     scaler = StandardScaler()
     mean, scale = (read_array(name, arrays, np.float64) for name in ("mean", "scale"))
     sound = mean.shape == scale.shape == (len(names),) and bool(np.all(np.isfinite(scale) | np.isnan(mean)))
-    require(sound, "every column of numbers must have a mean and a scale")
+    require(sound, "every numeric column must have a mean and a scale")
     scaler.mean_, scaler.scale_ = mean, scale
     scaler.n_features_in_, scaler.feature_names_in_ = len(names), np.array(names, object)
     return scaler
@@ -174,7 +176,7 @@ def _scaler(names: list[str], arrays: dict[str, np.ndarray]) -> Any:
 
 def _names(fields: dict[str, Any], name: str) -> list[str]:
     names = take(fields, name, list)
-    require(len(names) > 0 and _are_distinct(names), f"{name} must be names of columns")
+    require(len(names) > 0 and _are_distinct(names), f"{name} must be distinct column names")
     return list(names)
 
 

@@ -1,4 +1,4 @@
-"""Training of models on the rows of a file, and their quality on rows that are held out."""
+"""Training of models on the rows of a file, and their evaluation on held-out rows."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from ._streams import Stream
 
 _FEWEST_HELD_OUT = 10
 _SHOWN = {
-    "error": "error on these rows",
+    "error": "error on held-out rows",
     "constant_accuracy": "error of always predicting the most frequent class",
-    "precision@1": "precision of the best label on these rows",
-    "f1_samples": "mean F1 of these rows",
+    "precision@1": "precision of the best label on held-out rows",
+    "f1_samples": "mean F1 of held-out rows",
 }
 
 
@@ -33,27 +33,30 @@ def learn(
     seed: int,
     progress: bool = False,
 ) -> Model:
-    """Return a model of rows: a fitted estimator, and the vectorizer of its keys if there is one."""
+    """Train an estimator and, if needed, a vectorizer on rows, and return both as a model."""
     estimator = new()
     if keys is not None:
         vectorizer = new_vectorizer(keys, task=options.task, jobs=jobs, seed=seed)
         X = vectorizer.fit_transform(rows.X, rows.y)
     else:
         X, vectorizer = keys_of_rows(rows.X, options)
-    verbose = estimator.verbose  # the saved model must not depend on the terminal
+    verbose = estimator.verbose  # restored below: the saved model must not depend on the terminal
     estimator.set_params(verbose=verbose or progress).fit(X, rows.y).set_params(verbose=verbose)
     return Model(estimator, options, vectorizer=vectorizer)
 
 
 def learn_in_batches(estimator: Any, batches: Stream) -> Any:
-    """Train an estimator on the batches of a file, one after another, and return it."""
+    """Train an estimator on the batches of a file, one by one, and return it."""
     for X, y in batches.pairs():
         estimator.partial_fit(X, y)
     return estimator
 
 
 def held_out_pairs(learn_rows: Callable[[Batch], Model], rows: Batch, share: float, seed: int) -> list[tuple[str, Any]]:
-    """Return the quality of a model on a fraction of the rows after training on the others, as names and values."""
+    """Train a model on some rows and test it on the rest. Return the names and values of the metrics.
+
+    With too few test rows, skip the test and return an empty list.
+    """
     n = rows.X.shape[0]
     if round(share * n) < _FEWEST_HELD_OUT:
         return []
@@ -64,9 +67,9 @@ def held_out_pairs(learn_rows: Callable[[Batch], Model], rows: Batch, share: flo
         model.options.task or "multiclass", model.estimator, X_held, y_held, model.estimator.predict(X_held), y
     )
     if "constant_accuracy" in found:
-        found["constant_accuracy"] = 1.0 - found["constant_accuracy"]  # an error, to compare with the model's
+        found["constant_accuracy"] = 1.0 - found["constant_accuracy"]  # convert it to an error, like the model's error
     names = [name for name in _SHOWN if name in found]
     return [
-        ("rows held out for a test", y_held.shape[0]),
+        ("held-out rows", y_held.shape[0]),
         *((_SHOWN[name], f"{found[name]:.4f}") for name in names),
     ]

@@ -1,6 +1,6 @@
-"""Files of models: an estimator and the options for reading its data.
+"""Model files, each with an estimator and the options for reading its data.
 
-The file is that of the estimator with additional arrays, so the estimator's ``load`` can read it too.
+A model file is an estimator's file with additional arrays, so the estimator's ``load`` can also read it.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ class Model(NamedTuple):
     estimator : estimator
         A fitted :class:`CMTClassifier` or :class:`CMTMultilabelClassifier`.
     options : ReadOptions
-        The options for reading its data.
+        The options for reading data for the estimator.
     version : str
-        The version of this library that wrote the file.
+        The library version that wrote the file.
     vectorizer : transformer, optional
-        Turns texts, or columns with kinds, into keys. None if the rows are keys already.
+        The transformer of texts, or of columns with kinds, to keys. None if the rows are keys already.
     """
 
     estimator: Any
@@ -60,12 +60,12 @@ class Model(NamedTuple):
     vectorizer: Any = None
 
     def rows(self, X: Any) -> Any:
-        """Return the keys of examples that have been read."""
+        """Convert rows of a file to keys."""
         return X if self.vectorizer is None else self.vectorizer.transform(X)
 
 
 def save_model(path: Path, model: Model) -> None:
-    """Save a model. An existing file is replaced atomically.
+    """Save a model to a file. An existing file is replaced atomically.
 
     Raises
     ------
@@ -88,21 +88,21 @@ def save_model(path: Path, model: Model) -> None:
 
 
 def load_model(path: Path) -> Model:
-    """Load a model.
+    """Load a model from a file.
 
     Raises
     ------
     OSError
         If the file cannot be read.
     FileFormatError
-        If the file is not a model, is damaged, or is of a later version.
+        If the file is not a model file, is damaged, or has a later version.
     """
     from ..estimators import CMTClassifier, CMTMultilabelClassifier
 
     kinds = {"CMTClassifier": CMTClassifier, "CMTMultilabelClassifier": CMTMultilabelClassifier}
     contents = read_object(path, tuple(kinds), mmap=False)
     if _OPTIONS not in contents.arrays:
-        raise FileFormatError(path, "does not say how to read data; use a model written by cmt-numba fit")
+        raise FileFormatError(path, "contains no options for reading data; use a model written by cmt-numba fit")
     with refusing(path):
         return _model_of(kinds[contents.kind], contents)
 
@@ -112,7 +112,7 @@ def _model_of(kind: type, contents: Contents) -> Model:
     estimator = estimator_of(kind, contents, thorough=True)
     vectorizer = _vectorizer_of(contents, options) if options.as_text or options.kinds else None
     if options.kinds:
-        require(n_columns(vectorizer) == estimator.n_features_in_, "the columns must be the features of the estimator")
+        require(n_columns(vectorizer) == estimator.n_features_in_, "the columns must match the estimator's features")
     return Model(estimator, options, contents.library, vectorizer)
 
 

@@ -1,4 +1,4 @@
-"""Options shared by several commands, and their conversion."""
+"""Options shared by several commands, and functions that apply them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Format(StrEnum):
 
 
 class WarmupKind(StrEnum):
-    """Kinds of objects to compile kernels for, see :func:`cmt_numba.warmup`."""
+    """Kinds of objects whose kernels can be compiled in advance; see :func:`cmt_numba.warmup`."""
 
     tree = "tree"
     store = "store"
@@ -40,14 +40,14 @@ class WarmupKind(StrEnum):
 
 
 class TaskName(StrEnum):
-    """Kinds of labels: one class per row, or any number of labels."""
+    """Tasks: one class per row, or any number of labels per row."""
 
     multiclass = "multiclass"
     multilabel = "multilabel"
 
 
 class TextKeys(StrEnum):
-    """Kinds of keys for texts: see :mod:`cmt_numba.text`, and TfidfVectorizer for words and characters."""
+    """Kinds of keys for texts: tf-idf of ``words`` or ``characters``, or a vectorizer of :mod:`cmt_numba.text`."""
 
     words = "words"
     characters = "characters"
@@ -57,7 +57,7 @@ class TextKeys(StrEnum):
 
 
 class RivalName(StrEnum):
-    """Models to compare a result with, see :class:`cmt_numba.evaluation.Rival`."""
+    """Models with which results are compared; see :class:`cmt_numba.evaluation.Rival`."""
 
     majority = "majority"
     exact = "exact"
@@ -67,41 +67,41 @@ class RivalName(StrEnum):
 
 
 WORDS = "cmt_numba.words"
-"""Key of the command line in the context of a command."""
+"""The key of the command-line arguments in a command's context."""
 
-_reading = partial(typer.Option, rich_help_panel="How to read the data")
-_learning = partial(typer.Option, rich_help_panel="How to train")
+_reading = partial(typer.Option, rich_help_panel="Reading options")
+_learning = partial(typer.Option, rich_help_panel="Training options")
 
 Data = Annotated[
     Path,
     typer.Argument(
         metavar="DATA",
         help="Data file: svmlight (.svm), Extreme Classification Repository (.xc), Vowpal Wabbit (.vw), .csv, .tsv, "
-        ".jsonl, .parquet (or a folder of these) or .npz. Text may be compressed (.gz).",
+        ".jsonl, .parquet (or a folder of Parquet files) or .npz. Text files may be compressed (.gz).",
     ),
 ]
 ModelToAsk = Annotated[Path, typer.Option("--model", "-m", metavar="FILE", help="Model file.")]
-Output = Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="Output file.")]
+Output = Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="Output file, or - for standard output.")]
 FormatOption = Annotated[
-    Format | None, _reading("--format", help="Format of the file; by default determined from its name.")
+    Format | None, _reading("--format", help="Format of the file (default: detected from its name or first line).")
 ]
 TaskOption = Annotated[
-    TaskName | None, _reading("--task", help="Task; by default multilabel if a row has several labels.")
+    TaskName | None, _reading("--task", help="Task (default: multilabel if a row has several labels).")
 ]
 Features = Annotated[
     int | None,
-    _reading("--features", metavar="N", min=1, help="Number of features of sparse data; saves a pass over the file."),
+    _reading("--features", metavar="N", min=1, help="Number of features of sparse data. Saves a pass over the file."),
 ]
 Bits = Annotated[
     int,
-    _reading("--bits", metavar="BITS", min=1, max=30, help="Hash words and names of features into 2**BITS features."),
+    _reading("--bits", metavar="BITS", min=1, max=30, help="Hash words and feature names into 2**BITS features."),
 ]
 Label = Annotated[
     str | None,
     _reading(
         "--label",
         metavar="COLUMN",
-        help="Column of a table with the labels; by default 'label' or, if there is none, the last.",
+        help="Label column of a table (default: 'label' or, if it does not exist, the last column).",
     ),
 ]
 Kinds = Annotated[
@@ -109,39 +109,41 @@ Kinds = Annotated[
     _reading(
         "--kind",
         metavar="COLUMN=KIND",
-        help="Kind of a column of a table: text, category or number; by default inferred from its values. "
-        "May be repeated.",
+        help="Kind of a table column: text, category or number (default: detected from its values). May be repeated.",
     ),
 ]
 Text = Annotated[
     list[str] | None,
-    _reading("--text", metavar="COLUMN", help="Column of a table whose words are the features; may be repeated."),
+    _reading("--text", metavar="COLUMN", help="Text column of a table whose words are the features. May be repeated."),
 ]
 KeysOption = Annotated[
     TextKeys | None,
     _reading(
         "--keys",
-        help="Learn features of the text columns and save them in the model: tf-idf of words or of characters, BM25, "
-        "vectors of words and their parts, or words and learned vectors. By default words are hashed and counted.",
+        help="Features of the text columns, which are saved in the model: tf-idf of words or characters, BM25, "
+        "subword vectors, or words with learned vectors (default: counts of hashed words).",
     ),
 ]
 Ignore = Annotated[
-    list[str] | None, _reading("--ignore", metavar="COLUMN", help="Column of a table to ignore; may be repeated.")
+    list[str] | None, _reading("--ignore", metavar="COLUMN", help="Column of a table to ignore. May be repeated.")
 ]
 Labels = Annotated[
     Path | None, _reading("--labels", metavar="FILE", help="File with the labels of a scipy.sparse matrix.")
 ]
 Trees = Annotated[
-    int | None, _learning("--trees", metavar="N", min=1, help="Number of trees; by default chosen from the data.")
+    int | None, _learning("--trees", metavar="N", min=1, help="Number of trees (default: depends on the data).")
 ]
 Probes = Annotated[
     int | None,
-    _learning("--probes", metavar="N", min=1, help="Number of leaves to search; by default chosen from the data."),
+    _learning("--probes", metavar="N", min=1, help="Number of leaves to search (default: depends on the data)."),
 ]
 Passes = Annotated[
     int | None,
     _learning(
-        "--passes", metavar="N", min=1, help="Passes over the examples for routers and head; by default 2 and 5."
+        "--passes",
+        metavar="N",
+        min=1,
+        help="Number of training passes over the examples (default: 2 for routers, 5 for label scorers).",
     ),
 ]
 Settings = Annotated[
@@ -149,30 +151,32 @@ Settings = Annotated[
     _learning(
         "--set",
         metavar="NAME=VALUE",
-        help="Any other parameter of CMTClassifier or CMTMultilabelClassifier, such as aggressiveness=0.3; may be "
+        help="Another parameter of CMTClassifier or CMTMultilabelClassifier, such as aggressiveness=0.3. May be "
         "repeated.",
     ),
 ]
-Jobs = Annotated[int, _learning("--jobs", metavar="N", help="Number of threads; -1 uses all processors.")]
+Jobs = Annotated[int, _learning("--jobs", metavar="N", help="Number of threads. -1 uses all processors.")]
 Seed = Annotated[int, _learning("--seed", metavar="N", min=0, help="Random seed.")]
 Progress = Annotated[
-    bool | None, typer.Option("--progress/--no-progress", help="Show a progress bar; by default only on a terminal.")
+    bool | None, typer.Option("--progress/--no-progress", help="Show a progress bar (default: only on a terminal).")
 ]
-BatchRows = Annotated[int, typer.Option("--batch-size", metavar="N", min=1, help="Largest number of rows per batch.")]
+BatchRows = Annotated[int, typer.Option("--batch-size", metavar="N", min=1, help="Maximum number of rows per batch.")]
 ReportFile = Annotated[
-    Path | None, typer.Option("--report", metavar="FILE", help="Write an HTML report with plots to this file.")
+    Path | None, typer.Option("--report", metavar="FILE", help="Write an HTML report with plots to a file.")
 ]
 
 Without = Annotated[
     list[RivalName] | None,
     typer.Option(
-        "--without", metavar="RIVAL", help=f"Omit a rival from the comparison of --batch: {', '.join(RivalName)}."
+        "--without",
+        metavar="RIVAL",
+        help=f"Rival to omit from the --batch comparison: {', '.join(RivalName)}. May be repeated.",
     ),
 ]
 
 JsonFile = Annotated[
     Path | None,
-    typer.Option("--json", metavar="FILE", help="Write the result as JSON to a file, or to standard output with -."),
+    typer.Option("--json", metavar="FILE", help="Write the result as JSON to a file, or to standard output (-)."),
 ]
 
 
@@ -194,17 +198,17 @@ def read_options(
     Raises
     ------
     ValueError
-        If there are no text columns to make keys of, or kinds that cannot be used.
+        If ``kinds`` or ``keys`` cannot be combined with the other options.
     """
     from ..formats import ReadOptions
 
     if kinds and text:
-        raise ValueError("--text makes every column text; to mix kinds of columns, write --kind COLUMN=text instead")
+        raise ValueError("--kind cannot be combined with --text; write --kind COLUMN=text instead of --text COLUMN")
     if kinds and not with_kinds:
-        raise ValueError("--kind needs all rows at once; omit --kind, or do not read in batches")
+        raise ValueError("--kind cannot be combined with --streaming or --progressive; omit one of them")
 
     if keys is not None and not text:
-        raise ValueError(f"--keys {keys} needs columns of text: select them with --text")
+        raise ValueError(f"--keys {keys} requires text columns; name them with --text")
 
     return ReadOptions(
         format=data_format,
@@ -231,10 +235,9 @@ def new_estimator(
     seed: int,
     streaming: bool,
 ) -> Any:
-    """Return an unfitted estimator for data that is read with these options.
+    """Return an unfitted estimator for data that is read with ``options``.
 
-    Classes in tables of numbers or categories overlap more than classes of texts, and the logistic loss handles overlap
-    better.
+    Tables with numbers or categories get the logistic loss: their classes overlap more than classes of texts.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""The output of commands: files, and text without control characters."""
+"""Output files, and escaping of control characters in output."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from typing import Any, TextIO
 from .._version import MAGIC
 
 _STANDARD_OUTPUT = Path("-")
-_ESCAPED = {"Cc", "Cs", "Zl", "Zp"}  # categories: control characters, surrogates, and line separators
+_ESCAPED = {"Cc", "Cs", "Zl", "Zp"}  # Unicode categories of control characters, surrogates and line separators
 
 
 def check_files(*, inputs: Iterable[Path | None], outputs: Iterable[Path | None]) -> None:
-    """Check, before any work, that the outputs can be written and destroy neither an input nor each other.
+    """Check that the outputs can be written and overwrite neither an input nor each other.
 
-    Files are compared by identity, so links are followed. A folder of inputs stands for the files in it.
+    Links are followed. If an input is a folder, the files in it are also checked.
 
     Raises
     ------
     OSError
-        If an output is a folder, or its folder does not exist.
+        If an output is a folder, or its parent folder does not exist.
     ValueError
-        If an output is one of the inputs, or two outputs are the same file.
+        If an output is also an input, or two outputs are the same file.
     """
     read = [file for path in inputs if path is not None for file in [path, *(path.iterdir() if path.is_dir() else ())]]
     written = [path for path in outputs if path is not None]
@@ -40,14 +40,14 @@ def check_files(*, inputs: Iterable[Path | None], outputs: Iterable[Path | None]
             raise OSError(number, os.strerror(number), str(path))
         for file in read:
             if _is_same_file(path, file):
-                raise ValueError(f"the output {path} is the input {file}; choose another file for the output")
+                raise ValueError(f"the output {path} is the same file as the input {file}; choose another output file")
     for one, other in combinations(written, 2):
         if _STANDARD_OUTPUT not in (one, other) and _is_same_file(one, other):
-            raise ValueError(f"the outputs {one} and {other} are the same file; choose another file for one of them")
+            raise ValueError(f"the outputs {one} and {other} are the same file; choose two different files")
 
 
 def _is_same_file(one: Path, other: Path) -> bool:
-    """Return whether two paths lead to the same regular file, now or after both are written."""
+    """Return whether two paths name the same regular file, or will when both are written."""
     found = [_status(path) for path in (one, other)]
     if found[0] is None or found[1] is None:
         return _STANDARD_OUTPUT not in (one, other) and os.path.realpath(one) == os.path.realpath(other)
@@ -57,13 +57,13 @@ def _is_same_file(one: Path, other: Path) -> bool:
 def _status(path: Path) -> os.stat_result | None:
     try:
         return os.fstat(sys.stdout.fileno()) if path == _STANDARD_OUTPUT else path.stat()
-    except (OSError, ValueError):  # missing, or standard output is not a file
+    except (OSError, ValueError):  # the file is missing, or standard output is not a file
         return None
 
 
 @contextmanager
 def open_output(path: Path) -> Iterator[TextIO]:
-    """Yield a file opened for writing, or the standard output for ``-``."""
+    """Yield a file for writing, or the standard output if the path is ``-``."""
     if path == _STANDARD_OUTPUT:
         yield sys.stdout
         return
@@ -72,14 +72,14 @@ def open_output(path: Path) -> Iterator[TextIO]:
 
 
 def printable(value: object) -> str:
-    """Return a value as text, with control characters escaped as in Python literals."""
+    """Return a value as text. Escape control characters as in Python literals."""
     return _with_escapes(str(value), lambda character: character.encode("unicode_escape").decode("ascii"))
 
 
 def to_json_text(value: Any, *, indent: int | None = None) -> str:
-    """Return a value as JSON, with control characters escaped as in JSON."""
+    """Return a value as JSON. Escape all control characters, including those that JSON allows."""
     text = json.dumps(value, ensure_ascii=False, indent=indent)
-    # The line breaks that indent the text are the only control characters outside of strings.
+    # With an indent, line breaks between lines are the only control characters outside of strings.
     lines = text.split("\n") if indent is not None else [text]
     return "\n".join(_with_escapes(line, lambda character: f"\\u{ord(character):04x}") for line in lines)
 
@@ -91,7 +91,7 @@ def _with_escapes(text: str, escape: Callable[[str], str]) -> str:
 
 
 def is_model_file(path: Path) -> bool:
-    """Return whether a file starts like the files of this library. Nothing here imports Numba."""
+    """Return whether a file starts with this library's magic number. This function does not import Numba."""
     if not path.is_file():
         return False
     with path.open("rb") as file:

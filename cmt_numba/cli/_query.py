@@ -1,4 +1,4 @@
-"""Predictions for the rows of a file, written row by row."""
+"""Predictions for the rows of a file, written batch by batch."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from ._streams import Stream, look_through, stream
 
 
 class Answer(NamedTuple):
-    """The prediction for a row: labels, best first, and their scores."""
+    """The prediction for a row."""
 
     row: int
-    labels: list[Any]
+    labels: list[Any]  # the best label first
     scores: list[float]
 
 
@@ -30,26 +30,29 @@ class Answer(NamedTuple):
 def ask(
     path: Path, data: Path, data_format: str | None, output: Path, batch_size: int, progress: bool | None
 ) -> Iterator[tuple[Model, Stream, TextIO]]:
-    """Yield a model, the batches of a data file that it can read, and the file for its answers.
+    """Load a model, open its data and output files, and yield the model, the data batches and the output file.
 
     Raises
     ------
     ValueError
-        If the data is not of the form that the model reads.
+        If the data has a form that the model cannot read.
     """
     check_files(inputs=(data, path), outputs=(output,))
     model = load_model(path)
     found = open_data(data, format=data_format).format
     if features_of(replace(model.options, format=found)) != features_of(model.options):
-        raise ValueError(f"{path} reads {form_of(model.options)}; {data} is {found}")
+        raise ValueError(f"the model {path} requires {form_of(model.options)}, but {data} has the format {found}")
     source = open_data(data, replace(model.options, format=found, with_labels=False, labels_file=None))
     look_through(source, progress)
-    with stream(source, batch_size, "asking", progress) as batches, open_output(output) as file:
+    with stream(source, batch_size, "predicting", progress) as batches, open_output(output) as file:
         yield model, batches, file
 
 
 def answers(model: Model, batches: Stream, k: int | None) -> Iterator[Answer]:
-    """Yield the prediction for each row: ``k`` labels or, if ``k`` is None, one class or all predicted labels."""
+    """Yield the prediction for each row, with the ``k`` best labels.
+
+    If ``k`` is None, a prediction has one class or, in the multilabel task, all predicted labels.
+    """
     estimator, several = model.estimator, model.options.task == "multilabel"
     row = 0
     for batch in batches:
@@ -64,13 +67,13 @@ def answers(model: Model, batches: Stream, k: int | None) -> Iterator[Answer]:
             labels, scores = estimator.top_classes(X, k or 1)
         names = estimator.classes_
         for places, values in zip(labels, scores.tolist(), strict=True):
-            n_found = int(np.count_nonzero(places != NONE))  # best first
+            n_found = int(np.count_nonzero(places != NONE))  # found labels precede the entries NONE
             yield Answer(row, names[places[:n_found]].tolist(), values[:n_found])
             row += 1
 
 
 def write_labels(model: Model, batches: Stream, file: TextIO) -> None:
-    """Write a line for each row: its class, or its labels, separated by commas. Control characters are escaped."""
+    """Write a line for each row, with its class or with its labels separated by commas. Escape control characters."""
     estimator = model.estimator
     for batch in batches:
         found = estimator.predict(model.rows(batch.X))
@@ -83,20 +86,23 @@ def write_labels(model: Model, batches: Stream, file: TextIO) -> None:
 
 
 def write_lines(found: Iterator[Answer], file: TextIO) -> None:
-    """Write a line for each row: label, score, label, score ..., separated by tabs. Control characters are escaped."""
+    """Write a line for each row, with its labels and scores alternating and separated by tabs.
+
+    Escape control characters.
+    """
     for answer in found:
         pairs = zip(answer.labels, answer.scores, strict=True)
         file.write("\t".join(f"{printable(label)}\t{score:.6g}" for label, score in pairs) + "\n")
 
 
 def write_json(found: Iterator[Answer], file: TextIO) -> None:
-    """Write a line with a JSON object for each row."""
+    """Write a JSON object for each row, one per line."""
     for answer in found:
         file.write(to_json_text(answer._asdict()) + "\n")
 
 
 def write_csv(found: Iterator[Answer], file: TextIO) -> None:
-    """Write a table with a line for each label of each row. Control characters are escaped."""
+    """Write a CSV table with a line for each label of each row. Escape control characters."""
     table = csv.writer(file, lineterminator="\n")
     table.writerow(["row", "rank", "label", "score"])
     for answer in found:

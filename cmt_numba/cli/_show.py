@@ -1,4 +1,4 @@
-"""Show models and results as tables on the terminal."""
+"""Tables of models and results for the terminal."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from ._tables import print_table, show_pairs
 
 
 def show_table(console: Console, title: str, rows: list[dict[str, Any]]) -> None:
-    """Print a table with a column for each name."""
+    """Print rows as a table. The keys of the first row are the column names."""
     table = Table(*rows[0])
     for row in rows:
         table.add_row(*(Text(printable(format_value(value))) for value in row.values()))
@@ -66,27 +66,27 @@ def _show_curve(console: Console, result: ProgressiveResult) -> None:
 
 
 def show_model(console: Console, name: str, model: Model) -> None:
-    """Print the facts about a model, its parameters other than the defaults, and the shape of large trees."""
+    """Print a description of a model, its non-default parameters and, for large trees, their shape."""
     described = describe_model(model)
     show_pairs(console, f"{name}: model", described["model"].items())
     usual = type(model.estimator)().get_params()
     changed = {name: value for name, value in described["parameters"].items() if value != usual.get(name)}
     if changed:
-        show_pairs(console, "Parameters other than the defaults", changed.items())
+        show_pairs(console, "Non-default parameters", changed.items())
     shape = shown_profile(None if trees_of(model.estimator) is None else profile(model.estimator))
     if shape is not None:
         show_pairs(console, "Trees", profile_pairs(shape))
 
 
 def describe_model(model: Model) -> dict[str, dict[str, Any]]:
-    """Return the type of a model, its parameters, and the shape of its trees."""
+    """Return a description of a model, its parameters, and the shape of its trees."""
     estimator = model.estimator
     return {
         "model": {
             "estimator": type(estimator).__name__,
             "version": model.version,
             "task": model.options.task,
-            "format of the data": model.options.format,
+            "data format": model.options.format,
             **({} if model.vectorizer is None else {"keys": type(model.vectorizer).__name__}),
             "features": int(estimator.n_features_in_),
             "classes": int(estimator.classes_.size),

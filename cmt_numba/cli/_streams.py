@@ -13,16 +13,16 @@ from ..formats import Batch, ReadOptions, Source
 
 
 class Stream:
-    """The batches of a file.
+    """The batches of a file, with a progress bar.
 
     Parameters
     ----------
     source : Source
         The file.
     size : int or callable
-        The parameter of :meth:`Source.batches`.
+        The batch size; see :meth:`Source.batches`.
     bar : tqdm
-        The bar that shows the position in the file.
+        The progress bar, which shows the position in the file.
     """
 
     def __init__(self, source: Source, size: int | Callable[[int], int], bar: Any) -> None:
@@ -31,7 +31,7 @@ class Stream:
         self._measures: dict[str, str] = {}
 
     def __iter__(self) -> Iterator[Batch]:
-        """Yield the batches. A batch counts as processed when the next one is requested."""
+        """Yield the batches. Requesting the next batch advances the progress bar by the previous one."""
         for batch in self._source.batches(self._size):
             yield batch
             self.n_rows += batch.X.shape[0]
@@ -42,7 +42,7 @@ class Stream:
             self._bar.update(batch.position - self._bar.n)
 
     def note(self, metrics: dict[str, float]) -> None:
-        """Show the first of these metrics next to the bar."""
+        """Show the first metric next to the progress bar."""
         name = next(name for name in metrics if name != "n_examples")
         self._measures = {name: f"{metrics[name]:.4f}"}
 
@@ -54,24 +54,27 @@ class Stream:
 
 @contextmanager
 def stream(source: Source, size: int | Callable[[int], int], name: str, progress: bool | None) -> Iterator[Stream]:
-    """Yield the batches of a file, with a progress bar if ``progress``; if it is None, only on a terminal."""
+    """Yield the batches of a file, with a progress bar.
+
+    If ``progress`` is None, show the progress bar only on a terminal.
+    """
     with _bar(source, name, progress) as bar:
         yield Stream(source, size, bar)
 
 
 def look_through(source: Source, progress: bool | None) -> ReadOptions:
-    """Return the resolved options of a source, with a progress bar."""
-    with _bar(source, "looking through", progress, leave=False) as bar:
+    """Resolve the options of a source, with a progress bar, and return them."""
+    with _bar(source, "scanning", progress, leave=False) as bar:
         return source.resolved(lambda position: bar.update(position - bar.n))
 
 
 def read_all(source: Source, progress: bool | None) -> Batch:
-    """Return all rows of a source, with a progress bar."""
+    """Read all rows of a source, with a progress bar, and return them."""
     with _bar(source, "reading", progress, leave=False) as bar:
         return source.read(lambda position: bar.update(position - bar.n))
 
 
 def _bar(source: Source, name: str, progress: bool | None, *, leave: bool = True) -> Any:
-    hidden = None if progress is None else not progress  # None: only on a terminal
+    hidden = None if progress is None else not progress  # with None, tqdm shows the bar only on a terminal
     options = {"unit": source.unit, "unit_scale": True, "disable": hidden, "leave": leave, "file": sys.stderr}
     return tqdm(total=source.extent, desc=name, **options)

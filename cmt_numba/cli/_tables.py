@@ -1,4 +1,4 @@
-"""Tables on the terminal, and the description of a data file. Nothing here is slow to import."""
+"""Tables for the terminal, and descriptions of data files. This module is fast to import."""
 
 from __future__ import annotations
 
@@ -21,33 +21,33 @@ def show_pairs(console: Console, title: str, pairs: Iterable[tuple[str, Any]]) -
     """Print a table of names and values."""
     table = Table(show_header=False)
     for name, value in pairs:
-        if isinstance(value, list):  # a histogram, mostly zeros
+        if isinstance(value, list):  # a histogram with few non-zero counts
             value = ", ".join(f"{place}: {format_value(n)}" for place, n in enumerate(value) if n)
         table.add_row(name, Text(printable(format_value(value))))
     print_table(console, title, table)
 
 
 def print_table(console: Console, title: str, table: Table) -> None:
-    """Print a table below its title."""
+    """Print a title and a table below it."""
     console.print(printable(title), style="bold", highlight=False, markup=False, soft_wrap=True)
     console.print(table)
 
 
 def show_kinds(options: ReadOptions, console: Console) -> None:
-    """Print the kinds of the columns of a table, if they have some."""
+    """Print the column kinds of a table, if any."""
     if options.kinds:
         text = f"Columns: {listed_kinds(options)}. Use --kind COLUMN=KIND to change a kind."
         console.print(printable(text), highlight=False, markup=False, soft_wrap=True)
 
 
 def listed_kinds(options: ReadOptions) -> str:
-    """Return the columns of a table with their kinds, in one line."""
+    """Return a line that lists the columns of a table with their kinds."""
     kinds = [f"{name} ({kind})" for name, kind in kinds_of(options.kinds or ()).items()]
     return ", ".join([*kinds, f"{options.label} (label)"])
 
 
 def describe_data(batches: Stream, task: str | None) -> dict[str, Any]:
-    """Return statistics of the rows and labels of a file, from a single pass."""
+    """Return statistics of the rows and labels of a file, computed in one pass."""
     n_cells = 0
     counts: dict[Any, int] = {}
     n_features, sparse, n_empty = 0, False, 0
@@ -77,7 +77,7 @@ def describe_data(batches: Stream, task: str | None) -> dict[str, Any]:
 
 
 def _count_labels(batch: Batch, counts: dict[Any, int]) -> int:
-    """Add the labels of a batch to the counts, and return the number of rows without labels."""
+    """Add the labels of a batch to ``counts``. Return the number of rows without labels."""
     if batch.y is None:
         return 0
     sparse = scipy.sparse.issparse(batch.y)

@@ -1,20 +1,19 @@
-"""Stores and classifiers on several machines, with Ray (the extra ``ray``).
+"""Stores, classifiers and evaluation on several machines, with Ray (the extra ``ray``).
 
-A :class:`ShardedStore` has the interface of a :class:`~cmt_numba.MemoryStore`. Its memories are divided among *shards*:
-each is a Ray actor, a process that owns a :class:`~cmt_numba.MemoryStore`, in a folder of its own if the store has a
-path. Ray starts the processes, restarts those that die and moves the arrays between them.
+A :class:`ShardedStore` has the interface of a :class:`~cmt_numba.MemoryStore`. Its memories are divided among *shards*.
+A shard is a Ray actor: a process that owns a :class:`~cmt_numba.MemoryStore`, which has its own folder if the sharded
+store has a path. Ray starts the processes, restarts dead ones and transfers arrays between them.
 
-Keys belong to shards by consistent hashing. Changes go to the owners of their keys. A query goes to all shards, and the
-best of their results are merged. A shard writes the name of each request in the transaction of the change, so a change
-is made once even if the shard is killed before it can answer. Shards can be added and removed while the store is used,
-and can have replicas that answer queries.
+Consistent hashing assigns keys to shards. A change is sent to the shards that own its keys. A query is sent to all
+shards, and the best results are merged. A shard records the id of each request in the transaction of the change, so a
+repeated request has no effect, even if the shard was killed before it could answer. Shards can be added and removed
+while the store is in use, and can have replicas that answer queries.
 
-A :class:`ShardedClassifier` divides its classes in the same way among actors that own a
-:class:`~cmt_numba.CMTClassifier` each.
+A :class:`ShardedClassifier` divides its classes among actors, each of which owns a :class:`~cmt_numba.CMTClassifier`.
 
-:func:`evaluate`, :func:`evaluate_files` and :func:`validate_files` measure estimators in tasks.
+:func:`evaluate`, :func:`evaluate_files` and :func:`validate_files` evaluate estimators in Ray tasks.
 
-:func:`start` starts Ray on this machine, reachable from this machine only, or connects to a cluster.
+:func:`start` starts Ray on this machine, without access from other machines, or connects to a cluster.
 """
 
 from ._cluster import start

@@ -1,4 +1,4 @@
-"""Calls to the actors of shards, with deadlines and a bounded number of pending calls."""
+"""Calls to the actors of shards, with a deadline and a limit on pending calls."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from ._errors import ClusterError
 from ._replica import Replica
 from ._shard import Shard
 
-_CALLS_AT_A_TIME = 4  # calls that an actor runs concurrently, so that queries run during a change
+_CALLS_AT_A_TIME = 4  # calls that an actor runs concurrently; above 1, queries can run during a change
 _SECONDS_TO_COMPILE = 600.0
-_SECONDS_TO_ASK_ELSEWHERE = 0.5
+_SECONDS_TO_ASK_ELSEWHERE = 0.5  # seconds to wait for an answer before also calling another actor of the shard
 
 
 def new_actors(plan: ShardPlan, options: dict[str, Any]) -> list[Any]:
-    """Return the handles of the new actors of a shard and of its replicas.
+    """Start the actors of a shard and its replicas, and return their handles.
 
-    A shard with a folder is restarted whenever it dies, and its pending calls are repeated. A replica is restarted too,
-    but its calls fail at once, so that they can be sent elsewhere.
+    Ray restarts a dead shard that has a folder and repeats its pending calls. It also restarts a dead replica, but the
+    replica's pending calls fail at once and can be sent to another actor.
     """
     times = 0 if plan.path is None else -1
     how: dict[str, Any] = {"max_concurrency": _CALLS_AT_A_TIME, "scheduling_strategy": "SPREAD"} | options
@@ -37,42 +37,42 @@ def new_actors(plan: ShardPlan, options: dict[str, Any]) -> list[Any]:
 
 
 class SentCalls(NamedTuple):
-    """Pending calls."""
+    """Pending calls of one method of several shards."""
 
     method: str
-    calls: Mapping[str, tuple[Any, ...]]
-    peers: dict[str, list[Peer]]  # actors that can answer and have not been called
-    refs: dict[Any, tuple[str, Peer]]  # the shard and the called actor, by Ray's references to answers
-    full: list[str]  # shards that no call could be sent to in time
+    calls: Mapping[str, tuple[Any, ...]]  # calls[shard]: the arguments
+    peers: dict[str, list[Peer]]  # peers[shard]: the actors that have not been called yet
+    refs: dict[Any, tuple[str, Peer]]  # refs[reference]: the shard and the actor that a Ray reference belongs to
+    full: list[str]  # shards without room for another pending call before the deadline
     deadline: float
-    kind: tuple[Any, ...]  # kind of the calls
-    errors: dict[str, Exception]  # errors of shards that have no actor
+    kind: tuple[Any, ...]  # calls of the same kind need the same compiled kernels
+    errors: dict[str, Exception]  # errors[shard]: the error for a shard without an actor
 
 
 class Replies(NamedTuple):
-    """Answers by the names of shards."""
+    """The answers and errors of shards, by name."""
 
     values: dict[str, Any]
     errors: dict[str, Exception]
     missing: list[str]  # shards that did not answer in time
 
     def all_values(self) -> dict[str, Any]:
-        """Return the values, or raise the first error."""
+        """Return the answers, or raise the first error."""
         for error in self.errors.values():
             raise error
         return self.values
 
 
 class Peer:
-    """An actor of a shard or a replica, with its pending calls."""
+    """The actor of a shard or a replica, with this client's pending calls."""
 
     def __init__(self, handle: Any) -> None:
         self.handle = handle
-        self.pending: list[Any] = []
-        self.changing = threading.Lock()  # held while ``pending`` changes
+        self.pending: list[Any] = []  # Ray references to answers
+        self.changing = threading.Lock()  # protects ``pending``
 
     def n_pending(self) -> int:
-        """Return the number of pending calls."""
+        """Return the number of pending calls, after removing finished ones."""
         if self.pending and self.changing.acquire(blocking=False):
             try:
                 self.pending[:] = ray().wait(self.pending, num_returns=len(self.pending), timeout=0)[1]
@@ -81,7 +81,7 @@ class Peer:
         return len(self.pending)
 
     def forget(self, ref: Any) -> None:
-        """Remove a call that was answered."""
+        """Remove an answered call."""
         with self.changing:
             self.pending[:] = [other for other in self.pending if other != ref]
 
@@ -92,15 +92,15 @@ class Actors:
     Parameters
     ----------
     cluster : str
-        Distinguishes the actors of this store from those of others.
+        A prefix of actor names that is unique to this store.
     handles : dict of str to list of ray.actor.ActorHandle
-        The actors of each shard and of its replicas. Those of other shards are found by their names.
+        For each shard, the handles of its own actor and of its replicas. Other shards' actors are looked up by name.
     n_replicas : int
         The number of replicas of each shard.
     timeout : float
-        Seconds to wait for answers.
+        The time limit for answers, in seconds.
     max_pending : int
-        Maximum number of pending calls of this client at each actor.
+        The maximum number of pending calls from this client to an actor.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class Actors:
         self.cluster, self.n_replicas, self._timeout, self._max_pending = cluster, n_replicas, timeout, max_pending
         self._peers = {name: [Peer(handle) for handle in own] for name, own in handles.items()}
         self._adding, self._turns = threading.Lock(), itertools.count()
-        self._compiled: set[Any] = set()  # kinds of calls that were answered before
+        self._compiled: set[Any] = set()  # kinds of calls that have been answered, so their kernels are compiled
 
     def __reduce__(self) -> tuple[Any, ...]:
         handles = {name: [peer.handle for peer in peers] for name, peers in self._peers.items()}
@@ -127,7 +127,7 @@ class Actors:
         return self._peers[name]
 
     def ask(self, method: str, calls: Mapping[str, tuple[Any, ...]], kind: tuple[Any, ...] = ()) -> Replies:
-        """Call a method of some shards, each with its own arguments, and wait for the answers."""
+        """Call a method of each shard in ``calls`` with the given arguments, and wait for the answers."""
         return self.gather(self.send(method, calls, kind))
 
     def send(
@@ -138,10 +138,10 @@ class Actors:
         *,
         also_replicas: bool = False,
     ) -> SentCalls:
-        """Call a method of some shards, each with its own arguments, or of replicas that are less busy.
+        """Call a method of each shard in ``calls`` with the given arguments, without waiting for answers.
 
-        Waits while an actor has the maximum number of pending calls. The first call of a kind has more time, because it
-        may have to compile.
+        With ``also_replicas``, call the shard or the replica that has the fewest pending calls. If it has the maximum
+        number of pending calls, wait. The first call of a kind has a longer time limit, because it may compile kernels.
         """
         running()
         kind = (method, *kind)
@@ -156,16 +156,16 @@ class Actors:
                 errors[name] = error
                 continue
             if len(peers[name]) > 1:
-                turn = next(self._turns) % len(peers[name])  # actors with the same load take turns
+                turn = next(self._turns) % len(peers[name])  # rotate among actors with equally many pending calls
                 peers[name] = sorted(peers[name][turn:] + peers[name][:turn], key=Peer.n_pending)
         sent, left = SentCalls(method, calls, peers, {}, [], now + seconds, kind, errors), list(peers)
-        for until in (now, now + seconds):  # first to the shards with room, so that no shard waits for another
+        for until in (now, now + seconds):  # call shards with room first: a busy shard must not delay the others
             left = [name for name in left if not self._send(sent, name, until)]
         sent.full.extend(left)
         return sent
 
     def _send(self, sent: SentCalls, name: str, until: float) -> bool:
-        """Call the next actor of a shard; return False if it has too many pending calls for some time."""
+        """Call the next actor of a shard. Return False if it has too many pending calls until the time ``until``."""
         peer = sent.peers[name][0]
         if not peer.changing.acquire(timeout=max(0.0, until - time.monotonic())):
             return False
@@ -185,7 +185,9 @@ class Actors:
         return True
 
     def gather(self, sent: SentCalls) -> Replies:
-        """Wait for answers until the deadline. A slow or failed call is repeated with another actor of its shard.
+        """Return the answers that arrive before the deadline.
+
+        If an actor is slow or dies, another actor of its shard is called.
 
         Raises
         ------
@@ -215,7 +217,7 @@ class Actors:
         return Replies(found.values, found.errors, sorted(missing))
 
     def _take(self, sent: SentCalls, ref: Any, found: Replies) -> None:
-        """Take the answer to a call, or call another actor of the shard if this one failed."""
+        """Store the answer to a call in ``found``. If the actor failed, call another actor of the shard."""
         module = ray()
         name, peer = sent.refs.pop(ref)
         peer.forget(ref)
@@ -227,7 +229,7 @@ class Actors:
             found.errors[name] = error.cause if isinstance(error.cause, Exception) else error
         except module.exceptions.RayActorError as error:
             if not sent.peers[name] and all(name != other for other, _ in sent.refs.values()):
-                found.errors[name] = ClusterError(f"{name} has died and is not restarted: {error}")
+                found.errors[name] = ClusterError(f"{name} has died and cannot be restarted: {error}")
         if name in found.values or name in found.errors:
             for other in [other for other in sent.refs if sent.refs[other][0] == name]:
                 del sent.refs[other]
@@ -235,11 +237,11 @@ class Actors:
             sent.full.append(name)
 
     def stop(self, names: Sequence[str] | None = None) -> None:
-        """End the processes of some shards, by default all."""
+        """Kill the actors of the named shards (default: all shards)."""
         module = ray()
         if module.is_initialized():
             for name, peers in self._peers.items():
-                for peer in reversed(peers):  # first the replicas
+                for peer in reversed(peers):  # kill replicas before their shard
                     if names is None or name in names:
                         module.kill(peer.handle, no_restart=True)
         if names is not None:

@@ -1,4 +1,4 @@
-"""Calls from clients to shards and replicas, read-only or changes, and the answers."""
+"""Read-only calls and changes that clients send to shards and replicas, and their answers."""
 
 from __future__ import annotations
 
@@ -18,35 +18,35 @@ from ._store_access import alone, ids_of, keys_after, keys_where, schema_of
 from ._topology import MoveProgress, Topology
 
 Position = tuple[int, int]
-"""The state of a shard or replica: how often the shard was opened, and the number of changes since then."""
+"""The state of a shard or replica: how often the shard has been opened, and how many changes have followed."""
 
 
 class ShardPlan(NamedTuple):
-    """How to open the store of a shard."""
+    """The arguments with which an actor opens a shard's store."""
 
     name: str
-    cluster: str  # distinguishes the actors of this store from the actors of others
-    path: str | None  # the folder; None for a store in memory
-    is_new: bool  # whether the folder may be created
-    file: str | None  # initial contents of a store in memory
+    cluster: str  # a prefix of actor names that is unique to this store
+    path: str | None  # the shard's folder, or None for a store in memory
+    is_new: bool  # True if the folder may be created
+    file: str | None  # a file with the initial contents of a store in memory
     options: dict[str, Any]  # options of the MemoryStore
     n_replicas: int = 0
 
     @property
     def replicas(self) -> list[str]:
-        """The names of the actors of the replicas."""
+        """The names of the replicas' actors."""
         return replicas_of(self.name, self.n_replicas)
 
 
 def replicas_of(shard: str, n_replicas: int) -> list[str]:
-    """Return the names of the actors of the replicas of a shard."""
+    """Return the names of the actors of a shard's replicas."""
     return [f"{shard} {number}" for number in range(1, n_replicas + 1)]
 
 
 class ShardFacts(NamedTuple):
-    """Schema and size of a shard."""
+    """The schema and size of a shard."""
 
-    schema: Schema  # schema of its memories; the width and form of vectors stay when the last one is deleted
+    schema: Schema  # an empty shard keeps the width and form of its earlier vectors
     n_memories: int
 
 
@@ -54,17 +54,17 @@ class Reply(NamedTuple):
     """The answer to a read-only call."""
 
     value: Any
-    progress: MoveProgress  # ``received`` is read before the answer, ``given`` after it
+    progress: MoveProgress  # the batches received before the call ran, and the batches given after it ran
 
 
 class OtherTopology(NamedTuple):
-    """The answer of a shard whose topology differs from the client's."""
+    """The answer of a shard that rejects a call because its topology differs from the client's."""
 
     topology: Topology
 
 
 class StaleReplica(NamedTuple):
-    """The answer of a replica that is not up to date."""
+    """The answer of a replica that has not yet applied all required changes."""
 
 
 # Read-only calls
@@ -81,7 +81,7 @@ def _are_stored(store: MemoryStore, keys: list[Key]) -> np.ndarray:
 def _query(
     store: MemoryStore, X: Any, k: int, where: Any, target_recall: float | None, n_probes: int | None
 ) -> Results:
-    # The shard may have fewer memories than the client wants now, and more when it answers.
+    # The client has limited k by the size of the whole store. This shard may be smaller, or growing.
     return store.query(X, min(k, max(MOST_WANTED, len(store))), where, target_recall, n_probes=n_probes)
 
 
@@ -109,7 +109,7 @@ _QUESTIONS: dict[str, Callable[..., Any]] = {
 def answer(
     store: MemoryStore, moves: Moves, version: int, name: str, arguments: tuple[Any, ...]
 ) -> Reply | OtherTopology:
-    """Answer a read-only call from a client with a version of the topology."""
+    """Answer a read-only call from a client whose topology has the given version."""
     find = partial(_answer, store, moves, version, name, arguments)
     return alone(store, find) if name == "facts" else find()
 
@@ -122,10 +122,10 @@ def _answer(
         try:
             value = _QUESTIONS[name](store, *arguments)
         except Exception:
-            if moves.topology.version == version:  # otherwise the store may have been closed
+            if moves.topology.version == version:  # with another topology, the store may be closed
                 raise
         else:
-            if moves.topology.version == version:  # otherwise memories may have been moved to other shards
+            if moves.topology.version == version:  # with another topology, memories may have moved
                 return Reply(value, MoveProgress(moves.progress.given, received))
     return OtherTopology(moves.topology)
 
@@ -145,5 +145,5 @@ _CHANGES: dict[str, Callable[..., Any]] = {
 
 
 def make_change(store: MemoryStore, name: str, arguments: tuple[Any, ...]) -> None:
-    """Change the store of a shard or a replica."""
+    """Apply a change to the store of a shard or a replica."""
     _CHANGES[name](store, *arguments)

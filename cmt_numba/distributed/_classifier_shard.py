@@ -1,4 +1,4 @@
-"""The actor of one shard of a classifier."""
+"""The actor of a classifier's shard."""
 
 from __future__ import annotations
 
@@ -14,49 +14,49 @@ from ..estimators import CMTClassifier, classified_examples, means_of
 from ..persistence import FileFormatError
 from ._shard import open_when_free
 
-_SECONDS_TO_OPEN = 10.0  # time to wait while the previous process still holds the lock of the folder
+_SECONDS_TO_OPEN = 10.0  # time to wait for a previous process to release the lock of the folder
 
 RANKED = 15
-"""Number of classes of other shards that may outrank a shard's own class in its results."""
+"""Number of additional classes that a shard ranks, because other shards' classes may outrank its own."""
 
 
 class ClassPlan(NamedTuple):
-    """How to open the classifier of a shard."""
+    """The arguments with which an actor opens a shard's classifier."""
 
     name: str
-    path: str | None  # the folder; None for a classifier in memory
-    is_new: bool  # whether the folder may be created
+    path: str | None  # the shard's folder, or None for a classifier in memory
+    is_new: bool  # True if the folder may be created
     options: dict[str, Any]  # parameters of the CMTClassifier
 
 
 class ClassFacts(NamedTuple):
-    """Classes of a shard and statistics of its examples."""
+    """The classes of a shard, and statistics of its examples."""
 
-    classes: np.ndarray | None  # classes of the shard; None before the first
-    centre: np.ndarray | None  # the sum of their means: float32, shape (n_features,)
-    next_number: int  # one above the largest number of an example
+    classes: np.ndarray | None  # the shard's own classes, or None before the first example
+    centre: np.ndarray | None  # the sum of the mean examples of ``classes``: float32, shape (n_features,)
+    next_number: int  # the largest example number plus 1
 
 
 class ExampleShare(NamedTuple):
-    """The part of the examples that one shard learns."""
+    """The examples that one shard learns."""
 
-    rows: np.ndarray  # their positions: int64, shape (n,)
-    are_own: np.ndarray  # whether their classes belong to the shard: bool, shape (n,)
+    rows: np.ndarray  # rows of the examples: int64, shape (n,)
+    are_own: np.ndarray  # True for examples whose class belongs to the shard: bool, shape (n,)
 
 
 class ClassifierShard:
-    """The classifier of a shard. An actor of this class runs several calls concurrently.
+    """The Ray actor that owns a shard's classifier. It runs several calls concurrently.
 
-    The classifier learns the shard's own classes, and the examples of other shards' classes that are hard to
-    distinguish from its own. Example number ``n`` has the id ``2 * n``, or ``2 * n + 1`` if its class belongs to
-    another shard. So the stored ids show which classes are the shard's own and which examples have been learned.
+    The classifier learns the examples of the shard's own classes, and the examples of other shards' classes that are
+    hard to distinguish from them. Example number ``n`` has the id ``2 * n`` or, if its class belongs to another shard,
+    ``2 * n + 1``. The stored ids therefore show which classes the shard owns and which examples it has learned.
     """
 
     def __init__(self, plan: ClassPlan) -> None:
         self._plan = plan
         self._opening = threading.Lock()
         self._opened: CMTClassifier | None = None
-        self._own: tuple[int, np.ndarray] | None = None  # a step, and the cached result of ``_are_own`` at this step
+        self._own: tuple[int, np.ndarray] | None = None  # a step number, and the result of ``_are_own`` at that step
 
     def _model(self) -> CMTClassifier:
         with self._opening:
@@ -75,20 +75,21 @@ class ClassifierShard:
     # Learning
 
     def fit(self, X: Any, y: np.ndarray, given: ExampleShare) -> None:
-        """Learn from these examples, forgetting all others. Repeating the call changes nothing."""
+        """Learn from the given examples and forget all others. A repeated call has no effect."""
         self._model().fit(X[given.rows], y[given.rows], example_ids=_ids(given, 0))
 
     def learn(self, X: Any, y: np.ndarray, given: ExampleShare, first_number: int) -> None:
-        """Learn from further examples, unless an interrupted call has already done so."""
+        """Learn from additional examples. A repeated call has no effect."""
         model, ids = self._model(), _ids(given, first_number)
         stored = classified_examples(model)
         if stored is None or stored.next_id <= ids.max():
             model.partial_fit(X[given.rows], y[given.rows], example_ids=ids)
 
     def rivals_of_means(self, X: Any, y: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        """Return the similarity of each example to the nearest other class mean, from the examples at ``rows``.
+        """Return the similarity of each example to the nearest class mean, except the mean of its own class.
 
-        Float32, shape (n,); minus infinity where there is no other class.
+        The means are computed from the examples at ``rows``. The result is float32 of shape (n,), with minus infinity
+        if there is no other class.
         """
         options = self._plan.options | {"n_head_passes": 0, "n_router_passes": 0, "max_examples": None}
         model = CMTClassifier(**options).fit(X[rows], y[rows])
@@ -96,7 +97,7 @@ class ClassifierShard:
         return _best_other(*_own_answers(model, every, X, 2), y)
 
     def rivals(self, X: Any, y: np.ndarray) -> np.ndarray:
-        """Return the similarity of each example to the nearest other class of the shard: float32, shape (n,)."""
+        """Return the score of the shard's best wrong class for each example: float32, shape (n,)."""
         model = self._model()
         if classified_examples(model) is None:
             return np.full(X.shape[0], -np.inf, np.float32)
@@ -105,7 +106,7 @@ class ClassifierShard:
     # Reading
 
     def best(self, X: Any, k: int) -> tuple[np.ndarray, np.ndarray] | None:
-        """Return the shard's ``k`` best classes for each row, and their scores; None before the first example."""
+        """Return the shard's ``k`` best classes for each row and their scores, or None before the first example."""
         model = self._model()
         if classified_examples(model) is None:
             return None
@@ -127,12 +128,12 @@ class ClassifierShard:
         return ClassFacts(model.classes_[are_own], centre, stored.next_id // 2 + 1)
 
     def n_examples(self) -> int:
-        """Return the number of examples that the shard has learned, including examples of other shards' classes."""
+        """Return the number of examples learned by the shard, including examples of other shards' classes."""
         stored = classified_examples(self._model())
         return 0 if stored is None else stored.ids.size
 
     def _are_own(self, model: Any) -> np.ndarray:
-        """Return which classes of the classifier belong to the shard: bool, shape (n_classes,)."""
+        """Return a mask of the shard's own classes: bool, shape (n_classes,)."""
         step = model._lock.n_steps
         if self._own is None or self._own[0] != step:
             stored, are_own = classified_examples(model), np.zeros(model.classes_.size, np.bool_)
@@ -142,13 +143,11 @@ class ClassifierShard:
         return self._own[1]
 
     def close(self) -> None:
-        """Close the classifier."""
         with self._opening:
             if self._opened is not None:
                 self._opened.close()
 
     def process(self) -> int:
-        """Return the process id."""
         return os.getpid()
 
 
@@ -158,9 +157,9 @@ def _ids(given: ExampleShare, first_number: int) -> np.ndarray:
 
 
 def _own_answers(model: CMTClassifier, are_own: np.ndarray, X: Any, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the best of the shard's own classes for each row, best first, and their scores.
+    """Return the shard's ``k`` best own classes for each row, best first, and their scores.
 
-    If fewer than ``k`` are found, the remaining scores are minus infinity and their classes arbitrary.
+    If fewer than ``k`` are found, the remaining scores are minus infinity and the remaining classes are arbitrary.
     """
     positions, scores = model.top_classes(X, k + RANKED)
     found = (positions != NONE) & are_own[positions]
@@ -171,6 +170,6 @@ def _own_answers(model: CMTClassifier, are_own: np.ndarray, X: Any, k: int) -> t
 
 
 def _best_other(classes: np.ndarray, scores: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Return the better of two scores that does not belong to the row's own class."""
+    """Return each row's highest score among the classes that differ from ``y``."""
     best: np.ndarray = np.where(classes == y[:, None], np.float32(-np.inf), scores).max(axis=1)
     return best

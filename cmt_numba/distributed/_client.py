@@ -1,4 +1,4 @@
-"""Clients of a sharded store: they send read-only calls and changes to shards, even while memories move."""
+"""The client of a sharded store, which sends calls to shards and repeats them if the topology has changed."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from ._exchange import combine_weights
 from ._schema import Schema, common_schema
 from ._topology import Topology, count_duplicates, pick, shards_behind
 
-BLOCKS_AHEAD = 2  # number of blocks sent before waiting for an earlier answer
-_OWN = ("learned", "recall", "calibrate", "check_invariants", "sync")  # read-only calls for shards, never for replicas
-_KEYS_AT_ONCE = 1 << 14  # maximum number of keys in one call that moves memories
-_BYTES_AT_ONCE = 1 << 25  # maximum size of the vectors in one call
-_ROWS_AT_ONCE = 1 << 14
+BLOCKS_AHEAD = 2  # number of blocks to send before waiting for the answer to the first one
+_OWN = ("learned", "recall", "calibrate", "check_invariants", "sync")  # read-only calls that replicas cannot answer
+_KEYS_AT_ONCE = 1 << 14  # maximum number of keys in a call that moves memories
+_BYTES_AT_ONCE = 1 << 25  # maximum size in bytes of the vectors in a call
+_ROWS_AT_ONCE = 1 << 14  # maximum number of vectors in a call
 
 Arguments = Callable[[np.ndarray], Iterator[tuple[np.ndarray, tuple[Any, ...]]]]
-"""Divides the keys of one shard among calls: takes their positions, and yields positions and arguments of each call."""
+"""A function of the positions of one shard's keys. It yields the positions and the arguments of each call."""
 
 
 class Question(NamedTuple):
     """A read-only call for shards."""
 
     name: str
-    calls: Callable[[Topology], Mapping[str, tuple[Any, ...]]]  # returns the arguments for each shard
-    keys: list[Key] = []  # noqa: RUF012 - a field: keys whose memories are moved first if a move is in progress
-    kind: tuple[Any, ...] = ()  # calls of one kind need the same compiled functions
+    calls: Callable[[Topology], Mapping[str, tuple[Any, ...]]]  # returns a mapping from shards to arguments
+    keys: list[Key] = []  # noqa: RUF012 - keys of memories to move first if a move is in progress
+    kind: tuple[Any, ...] = ()  # calls of the same kind need the same compiled kernels
 
 
 class SentQuestion(NamedTuple):
@@ -51,16 +51,16 @@ class ShardChange(NamedTuple):
     """A change for one shard."""
 
     shard: str
-    positions: np.ndarray  # positions of the keys
+    positions: np.ndarray  # positions of the shard's keys among all keys of the change
     arguments: tuple[Any, ...]
 
 
 class Survey(NamedTuple):
-    """Schemas and sizes of the shards of a store."""
+    """The schemas and sizes of a store's shards."""
 
     topology: Topology
-    facts: dict[str, ShardFacts]  # of the shards of the topology, by their names
-    n_memories: int
+    facts: dict[str, ShardFacts]  # facts[name]: the schema and size of a shard of the topology
+    n_memories: int  # number of memories in all shards, each counted once
 
     def schema(self) -> Schema:
         """Return the schema of all memories.
@@ -68,24 +68,24 @@ class Survey(NamedTuple):
         Raises
         ------
         ShardConflictError
-            If the memories of shards cannot be in one store.
+            If the shards contain incompatible memories.
         """
         return common_schema({name: facts.schema for name, facts in self.facts.items()})
 
 
 class Client:
-    """A connection to the shards of a store. Copies in other processes use the same shards."""
+    """A client of a store's shards. Copies in other processes use the same shards."""
 
     def __init__(self, actors: Actors, topology: Topology, positions: dict[str, Position] | None = None) -> None:
         self._actors, self.topology, self.is_closed = actors, topology, False
-        self._positions = positions or {}  # positions of shards after the last changes of this client
+        self._positions = positions or {}  # positions[shard]: its position after this client's last change
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Client, (self._actors, self.topology, dict(self._positions))
 
     @property
     def actors(self) -> Actors:
-        """The actors of the shards, unless the store is closed."""
+        """The actors of the shards. Raises JournalError if the store is closed."""
         self.check_open()
         return self._actors
 
@@ -97,10 +97,10 @@ class Client:
     # Topologies
 
     def _is_renewed(self, topology: Topology, answers: Replies) -> bool:
-        """Return whether shards have rejected calls with an outdated topology; if so, adopt the latest one."""
+        """Return whether the topology of these calls was outdated. If it was, adopt the latest topology."""
         known = {name: value.topology for name, value in answers.values.items() if isinstance(value, OtherTopology)}
         gone = [name for name, error in answers.errors.items() if isinstance(error, ClusterError)]
-        if gone:  # perhaps because they were removed from the topology
+        if gone:  # these shards may have been removed from the topology
             known |= self._later_topologies(topology, gone)
         if not known:
             return False
@@ -112,7 +112,10 @@ class Client:
         return True
 
     def _later_topologies(self, topology: Topology, gone: list[str]) -> dict[str, Topology]:
-        """Return later topologies by shard, even if all shards of the given topology have left."""
+        """Ask all running shards except ``gone`` for later topologies, and return the answers by shard.
+
+        This finds the latest topology even if all shards of the given topology have been removed.
+        """
         asked = set(gone)
         while names := set(shards_running(self.actors.cluster)) - asked:
             found = self.actors.ask("topology", dict.fromkeys(sorted(names), ())).values
@@ -122,7 +125,7 @@ class Client:
         return {}
 
     def decide(self, before: Topology, following: Topology) -> None:
-        """Propose the next topology to the first shard, and adopt the one that the shard has decided on."""
+        """Propose the topology ``following`` to the first shard, and adopt the topology that the shard decides on."""
         first = before.names[0]
         answers = self.actors.ask("decide", {first: (before.version, following)})
         if not self._is_renewed(before, answers):
@@ -130,17 +133,17 @@ class Client:
             self.topology = max(known, self.topology, key=lambda one: one.version)
 
     def agree(self, new: Schema) -> None:
-        """Have the shards agree on the schema of new memories.
+        """Make the shards agree on a schema that admits new memories with schema ``new``.
 
-        The topology contains the schema. Until the schema is complete, no shard adds memories. The stored memories
-        determine part of the schema, and the first client determines the rest.
+        The topology contains the schema, and shards add memories only after the schema is complete. The stored memories
+        determine some of its fields, and the first client to add memories determines the other fields.
 
         Raises
         ------
         TypeError, ValueError
             If memories with this schema cannot be added.
         ShardConflictError
-            If the shards hold incompatible memories.
+            If the shards contain incompatible memories.
         """
         while not self.topology.schema.admits(new):
             survey = self.survey()
@@ -152,7 +155,7 @@ class Client:
             self.decide(survey.topology, survey.topology.with_schema(undecided if schema.is_complete else found | new))
 
     def settled(self, keys: list[Key], new: Schema | None = None) -> Topology:
-        """Return a topology that admits memories of schema ``new`` and in which none of these memories will move."""
+        """Return a topology that admits memories with schema ``new``, after finishing the move of ``keys``."""
         while True:
             if new is not None:
                 self.agree(new)
@@ -161,7 +164,7 @@ class Client:
                 return topology
 
     def _are_moved(self, topology: Topology, keys: list[Key]) -> bool:
-        """Move memories to the shards to which they belong; return False if the topology is no longer valid."""
+        """Move the memories with these keys to their new shards. Return False if the topology is outdated."""
         for first in range(0, len(keys), _KEYS_AT_ONCE):
             some = keys[first : first + _KEYS_AT_ONCE]
             leaving = topology.leaving(some)
@@ -174,13 +177,16 @@ class Client:
         return True
 
     def go_over(self, following: Callable[[Topology], Topology | None]) -> Topology:
-        """Fetch topologies from the first shard until there is no later one, and return the latest."""
+        """Propose topologies to the first shard until ``following`` returns None. Return the latest topology.
+
+        ``following`` takes the latest topology and returns the next proposal.
+        """
         while (topology := following(before := self.topology)) is not None:
             self.decide(before, topology)
         return self.topology
 
     def tell(self, topology: Topology, names: Iterable[str]) -> Topology:
-        """Have shards adopt a topology unless they have a later one; return the latest topology of these shards."""
+        """Send a topology to the named shards. Return the latest topology that any of them has afterwards."""
         known: list[Topology] = list(
             self.complete(self.actors.ask("adopt", dict.fromkeys(names, (topology,)))).values()
         )
@@ -189,21 +195,24 @@ class Client:
     # Read-only calls
 
     def send(self, question: Question) -> SentQuestion:
-        """Send a read-only call to shards, or to replicas that are less busy."""
+        """Send a read-only call to each shard or to its least busy replica."""
         topology = self.settled(question.keys)
         calls, kind = self._reads(question, topology), (question.name, *question.kind)
         sent = self.actors.send("read", calls, kind, also_replicas=question.name not in _OWN)
         return SentQuestion(question, topology, sent)
 
     def _reads(self, question: Question, topology: Topology) -> dict[str, tuple[Any, ...]]:
-        """Return the arguments of a read-only call by shard. A replica must have applied this client's changes."""
+        """Return the arguments of a read-only call by shard.
+
+        They include the position that a replica must have reached to answer, which covers this client's changes.
+        """
         return {
             name: (topology.version, self._positions.get(name, (0, 0)), question.name, *arguments)
             for name, arguments in question.calls(topology).items()
         }
 
     def gather(self, asked: SentQuestion) -> tuple[Topology, Replies]:
-        """Wait for answers, each a :class:`Reply`, and repeat the call if memories have moved in the meantime."""
+        """Return the topology and the answers, each a :class:`Reply`. Repeat calls during which memories have moved."""
         while True:
             question, topology, sent = asked
             answers = self.actors.gather(sent)
@@ -213,9 +222,7 @@ class Client:
                 if not names:
                     return topology, answers
                 calls = self._reads(question, topology)
-                again = {
-                    name: calls[name] for name in names
-                }  # sent to the shards themselves, which have the current state
+                again = {name: calls[name] for name in names}  # not sent to replicas, which may be behind
                 later = self.actors.ask("read", again, (question.name, *question.kind))
                 is_renewed = self._is_renewed(topology, later)
                 values = {name: read for name, read in answers.values.items() if name not in names} | later.values
@@ -223,17 +230,17 @@ class Client:
             asked = self.send(question)
 
     def ask(self, question: Question) -> dict[str, Any]:
-        """Return the answers of shards by name."""
+        """Return the answers to a read-only call by shard name."""
         reads = self.complete(self.gather(self.send(question))[1])
         return {name: read.value for name, read in reads.items()}
 
     def ask_all(self, name: str, *arguments: Any) -> list[Any]:
-        """Return the answers of all shards, in their order."""
+        """Return the answers of all shards, in the order of their names."""
         values = self.ask(Question(name, lambda topology: dict.fromkeys(topology.names, arguments)))
         return list(values.values())
 
     def ask_owners(self, name: str, keys: list[Key]) -> list[tuple[np.ndarray, Any]]:
-        """Send a read-only call to the owners of keys; return the key positions and the answer of each owner."""
+        """Send a read-only call to the shards that own keys. Return each shard's key positions and answer."""
         parts: dict[str, np.ndarray] = {}
 
         def calls(topology: Topology) -> dict[str, tuple[Any, ...]]:
@@ -244,18 +251,21 @@ class Client:
         return [(parts[shard], value) for shard, value in self.ask(Question(name, calls, keys)).items()]
 
     def call_one(self, shard: str, method: str, *arguments: Any) -> Any:
-        """Call a method of one shard."""
+        """Call a method of one shard and return the answer."""
         return self.complete(self.actors.ask(method, {shard: arguments}))[shard]
 
     def complete(self, answers: Replies) -> dict[str, Any]:
-        """Return the values of all called shards in order, or raise the error of one."""
+        """Return the answers sorted by shard name, or raise the first error.
+
+        Raises NoAnswerError if a shard has not answered.
+        """
         values = answers.all_values()
         if answers.missing:
             raise NoAnswerError(answers.missing, "try again, or open the store with a larger timeout")
         return {name: values[name] for name in sorted(values)}
 
     def survey(self) -> Survey:
-        """Return schemas and sizes of the shards."""
+        """Return the schemas and sizes of the shards."""
         question = Question("facts", lambda topology: dict.fromkeys(topology.names, ()))
         topology, answers = self.gather(self.send(question))
         reads = self.complete(answers)
@@ -268,18 +278,18 @@ class Client:
     def change(
         self, name: str, keys: list[Key], arguments: Arguments, kind: tuple[Any, ...] = (), new: Schema | None = None
     ) -> None:
-        """Send a change to the owners of keys.
+        """Send a change to the shards that own its keys.
 
-        Calls to one shard are made in order. ``new`` is the schema of new memories.
+        Calls to the same shard run in order. ``new`` is the schema of new memories.
 
         Raises
         ------
         NoAnswerError
-            If no shard answered in time, and it is unknown whether the change was made.
+            If no shard answered in time. The change may still be made.
         PartialChangeError
-            If only part of the change was made.
+            If the change was made in some shards only.
         Exception
-            The error of a shard, if nothing has changed.
+            The error of a shard, if the change was made in no shard.
         """
         outcome = _Outcome()
         left = np.arange(len(keys))
@@ -301,7 +311,7 @@ class Client:
     def _make(
         self, topology: Topology, name: str, changes: list[ShardChange], kind: tuple[Any, ...], outcome: _Outcome
     ) -> np.ndarray:
-        """Send changes to shards; return the positions of keys whose shards have another topology."""
+        """Send changes to shards. Return the positions of keys whose shards rejected the topology."""
         actors, rounds = self.actors, _in_rounds(changes)
         refused = [np.empty(0, np.int64)]
 
@@ -337,7 +347,7 @@ class Client:
         return np.sort(np.concatenate(refused))
 
     def change_all(self, name: str, *arguments: Any) -> None:
-        """Have all shards make a change that may be repeated."""
+        """Make a change in all shards. If the topology changes, a shard may make the change twice."""
         while True:
             topology = self.topology
             calls = {shard: (topology.version, uuid4().hex, name, *arguments) for shard in topology.names}
@@ -347,7 +357,7 @@ class Client:
                 return
 
     def exchange(self) -> bool:
-        """Make shards exchange what they have learned from rewards; return False if some cannot do so now."""
+        """Exchange learned scorer weights among the shards. Return False if they cannot be exchanged now."""
         with suppress(NoAnswerError, ClusterError):
             found = self.ask(Question("learned", lambda topology: dict.fromkeys(topology.names, ())))
             known = {name: own for name, own in found.items() if own is not None}
@@ -365,16 +375,16 @@ class Client:
 
 
 class _Outcome:
-    """The outcome of a change: positions of the keys for which it was made, and errors of shards."""
+    """The outcome of a change, as positions of keys and the errors of shards."""
 
     def __init__(self) -> None:
-        self.made: list[np.ndarray] = []
-        self.not_made: list[np.ndarray] = []
-        self.unknown: list[np.ndarray] = []
-        self.reasons: dict[str, Exception] = {}
+        self.made: list[np.ndarray] = []  # keys for which the change was made
+        self.not_made: list[np.ndarray] = []  # keys for which the change failed
+        self.unknown: list[np.ndarray] = []  # keys of shards that did not answer
+        self.reasons: dict[str, Exception] = {}  # reasons[shard]: the error
 
     def raise_what_failed(self, keys: list[Key]) -> None:
-        """Raise an error if any part of the change has failed."""
+        """Raise an error if any shard failed or did not answer."""
         if not self.reasons:
             return
         if not self.made and not self.unknown:
@@ -390,7 +400,7 @@ class _Outcome:
 
 
 def _in_rounds(changes: list[ShardChange]) -> list[list[ShardChange]]:
-    """Return changes in rounds with at most one change for each shard."""
+    """Divide changes into rounds that contain at most one change per shard. Keep the order of each shard's changes."""
     rounds: list[list[ShardChange]] = []
     n_of: dict[str, int] = {}
     for change in changes:
@@ -403,7 +413,7 @@ def _in_rounds(changes: list[ShardChange]) -> list[list[ShardChange]]:
 
 
 def blocks_of_rows(X: Any) -> Iterator[slice]:
-    """Yield slices of rows, each to send in one call."""
+    """Yield slices of rows that are small enough to send in one call."""
     n = X.shape[0]
     n_bytes = X.data.nbytes if hasattr(X, "indptr") else X.nbytes
     size = max(1, min(_ROWS_AT_ONCE, int(_BYTES_AT_ONCE / max(1.0, n_bytes / n))))

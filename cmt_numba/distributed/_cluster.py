@@ -1,4 +1,4 @@
-"""Connections to Ray, which is imported on first use."""
+"""Connection to Ray, which is imported at first use."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from .._display import warn
 from ._errors import ClusterError
 
-_NAMESPACE = "cmt_numba"  # of the names of actors
+_NAMESPACE = "cmt_numba"  # Ray's namespace for actor names
 _LOOPBACK = "127.0.0.1"
 
 
@@ -19,7 +19,7 @@ def ray() -> Any:
     Raises
     ------
     ImportError
-        If it is not installed.
+        If Ray is not installed.
     """
     try:
         return import_module("ray")
@@ -28,7 +28,7 @@ def ray() -> Any:
 
 
 def running() -> Any:
-    """Return the module ``ray``, connected to a cluster.
+    """Return the module ``ray`` after checking that it is connected to a cluster.
 
     Raises
     ------
@@ -42,56 +42,56 @@ def running() -> Any:
 
 
 def name_of_actor(cluster: str, shard: str) -> dict[str, str]:
-    """Return the options of Ray that name the actor of a shard."""
+    """Return the Ray options with the name of a shard's or a replica's actor."""
     return {"name": f"{cluster} {shard}", "namespace": _NAMESPACE}
 
 
 def actor_of(cluster: str, shard: str) -> Any:
-    """Return the handle of the actor of a shard.
+    """Return the handle of a shard's or a replica's actor.
 
     Raises
     ------
     ClusterError
-        If there is none.
+        If the actor does not exist.
     """
     try:
         return running().get_actor(**name_of_actor(cluster, shard))
     except ValueError as error:
-        raise ClusterError(f"{shard} is gone: {error}") from error
+        raise ClusterError(f"{shard} has no actor: {error}") from error
 
 
 def shards_running(cluster: str) -> list[str]:
-    """Return the sorted names of the shards of a store that have an actor."""
+    """Return the sorted names of a store's shards that have an actor."""
     listed = running().util.list_named_actors(all_namespaces=True)
     names = [one["name"].split(" ") for one in listed if one["namespace"] == _NAMESPACE]
-    return sorted(name[1] for name in names if len(name) == 2 and name[0] == cluster)  # replicas have a number too
+    return sorted(name[1] for name in names if len(name) == 2 and name[0] == cluster)  # replica names have 3 parts
 
 
 def start(address: str | None = None, **options: Any) -> None:
-    """Start Ray on this machine, or connect to a cluster. Does nothing if this process is connected.
+    """Start Ray on this machine, or connect to a cluster. Do nothing if this process is already connected.
 
-    Ray is started without its dashboard, without reports of its usage and without printing. Its processes accept
-    connections from this machine only.
+    Ray is started without its dashboard, usage reports and output. Its processes accept connections only from this
+    machine.
 
     Parameters
     ----------
     address : str, optional
-        The address of a cluster, or "auto" for one that ``ray start`` has started on this machine. By default the
-        environment variable ``RAY_ADDRESS``; if it is not set, Ray is started on this machine.
+        The address of a cluster, or "auto" for a cluster that ``ray start`` has started on this machine. The default is
+        the environment variable ``RAY_ADDRESS``. If neither is set, Ray is started on this machine.
     **options
-        More parameters of ``ray.init``, such as ``num_cpus``.
+        Additional parameters of ``ray.init``, such as ``num_cpus``.
 
     Raises
     ------
     ImportError
         If Ray is not installed.
     ConnectionError
-        If there is no cluster at the address.
+        If no cluster runs at the address.
     """
     address = address or os.environ.get("RAY_ADDRESS") or "local"
     if address == "local":
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-        # Restricts Ray to the loopback interface, as on macOS and Windows by default. Ray reads it when it is imported.
+        # Restrict Ray to the loopback interface, its default on macOS and Windows. Ray reads this at import.
         os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
     module = ray()
     if module.is_initialized():

@@ -1,4 +1,4 @@
-"""Errors of sharded stores."""
+"""Exceptions of sharded stores and classifiers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ..store import Key
 
 
 class ClusterError(RuntimeError):
-    """The cluster, or a shard with its memories or classes, has been lost."""
+    """The connection to the cluster, or a shard with its memories or classes, has been lost."""
 
 
 class NoAnswerError(TimeoutError):
@@ -18,9 +18,9 @@ class NoAnswerError(TimeoutError):
     Parameters
     ----------
     shards : sequence of str
-        Their names.
+        The names of the shards.
     what : str
-        The consequence for the call.
+        Advice for the caller.
     """
 
     def __init__(self, shards: Sequence[str], what: str) -> None:
@@ -32,18 +32,18 @@ class NoAnswerError(TimeoutError):
 
 
 class ShardConflictError(RuntimeError):
-    """Shards hold memories that do not fit into one store, such as vectors of different widths.
+    """Shards contain incompatible memories, such as vectors of different widths.
 
     Parameters
     ----------
     found : str
-        Description of what the shards hold.
+        A description of the incompatible contents.
     """
 
     def __init__(self, found: str) -> None:
         super().__init__(
-            f"the shards do not fit together: {found}; nothing can be added until the memories of all but one kind are "
-            "deleted, and shards of another width or metric, once they are empty, removed with remove_shard"
+            f"the shards are incompatible: {found}; before adding memories, delete the memories of all kinds but one, "
+            "and remove empty shards with another width or metric with remove_shard"
         )
         self._found = found
 
@@ -52,20 +52,20 @@ class ShardConflictError(RuntimeError):
 
 
 class MoveError(RuntimeError):
-    """A shard cannot give memories to another one.
+    """A shard cannot move memories to another shard.
 
     Parameters
     ----------
     giver, receiver : str
         The names of the shards.
     reason : str
-        Why the receiver does not accept them.
+        The reason why the receiver rejects the memories.
     """
 
     def __init__(self, giver: str, receiver: str, reason: str) -> None:
         super().__init__(
-            f"memories cannot be moved from {giver} to {receiver}: {reason}; finish_move tries again, and undo_move "
-            "takes the move back"
+            f"memories cannot be moved from {giver} to {receiver}: {reason}; call finish_move to try again, or "
+            "undo_move to undo the move"
         )
         self._arguments = giver, receiver, reason
 
@@ -74,18 +74,18 @@ class MoveError(RuntimeError):
 
 
 class PartialChangeError(RuntimeError):
-    """A change was made in some shards, but perhaps not in all.
+    """A change was made in some shards, but possibly not in all.
 
     Parameters
     ----------
     made : list of str or int
         The keys for which the change was made.
     not_made : list of str or int
-        The keys for which it was not made.
+        The keys for which the change was not made.
     unknown : list of str or int
         The keys of shards that did not answer in time. Ray keeps trying, so the change may still be made.
     reasons : dict of str to Exception
-        The errors of shards, by name.
+        The errors by shard name.
     """
 
     def __init__(self, made: list[Key], not_made: list[Key], unknown: list[Key], reasons: dict[str, Exception]) -> None:

@@ -1,4 +1,4 @@
-"""Evaluation on Ray: every run of every setting is a task."""
+"""Evaluation of estimators in Ray tasks, one for each run."""
 
 from __future__ import annotations
 
@@ -55,37 +55,38 @@ def evaluate(
     address: str | None = None,
     task_options: dict[str, Any] | None = None,
 ) -> dict[str, BatchResult]:
-    """Evaluate several estimators, or settings of one, with several seeds and folds, as tasks of Ray.
+    """Evaluate several estimators, or several settings of an estimator, in parallel Ray tasks.
 
-    The measures equal those of :func:`cmt_numba.evaluation.batch_evaluation` bit for bit, because a run depends only on
-    its seed. Times are those of processes that share the machine.
+    Each combination of an estimator, a seed and a fold is a task. The metrics are bit-identical to the results of
+    :func:`cmt_numba.evaluation.batch_evaluation`, because a run depends only on its seed. Times are measured while
+    tasks share the machine.
 
     Parameters
     ----------
     estimators : mapping of str to estimator
-        The estimators, by names of your choice.
+        The estimators, with names of your choice.
     X, y, X_test, y_test
-        As for :func:`~cmt_numba.evaluation.batch_evaluation`. They are put into Ray's object store once.
+        The data, as for :func:`~cmt_numba.evaluation.batch_evaluation`. They are copied to Ray's object store once.
     holdout, folds, seeds, n_passes, probes, rivals, texts, texts_test, details
-        As for :func:`~cmt_numba.evaluation.batch_evaluation`. Rivals are measured in this process.
+        Parameters of :func:`~cmt_numba.evaluation.batch_evaluation`. Rivals are evaluated in this process.
     progress : bool, default False
-        Show one progress bar for the runs of all estimators.
+        Whether to show a progress bar for all runs.
     address : str, optional
-        The address of a cluster; see :func:`start`, which is called if Ray is not running in this process.
+        The address of a cluster. If Ray is not running in this process, it is passed to :func:`start`.
     task_options : dict, optional
-        Options of Ray for the tasks, such as ``{"num_cpus": 2, "memory": 4e9}``.
+        Ray options for the tasks, such as ``{"num_cpus": 2, "memory": 4e9}``.
 
     Returns
     -------
     dict of str to BatchResult
-        The results, by the names of the estimators.
+        The result of each estimator, by name.
 
     Raises
     ------
     ImportError
         If Ray is not installed.
     TypeError, ValueError
-        If an argument is invalid; and the errors of estimators.
+        If an argument is invalid. Errors of estimators are also raised.
     ClusterError
         If this process has lost its connection to the cluster.
 
@@ -126,32 +127,34 @@ def evaluate_files(
     task_options: dict[str, Any] | None = None,
     **reading: Any,
 ) -> dict[str, BatchResult]:
-    """Evaluate classifiers on a file, or a folder of Parquet files, that may be larger than memory, as tasks of Ray.
+    """Evaluate classifiers in Ray tasks on data that may be larger than memory.
 
-    A task reads the rows twice, in blocks. First it learns the rows that are not held out by ``partial_fit``, then it
-    predicts the others. The held-out rows are drawn from the seed.
+    Each combination of a classifier and a seed is a task, which reads the rows twice, in blocks. In the first pass the
+    classifier learns the training rows by ``partial_fit``, and in the second pass it predicts the held-out rows. The
+    seed determines which rows are held out.
 
     Parameters
     ----------
     estimators : mapping of str to estimator
-        Classifiers with ``partial_fit``, by names of your choice.
+        Classifiers with ``partial_fit``, with names of your choice.
     path : path-like
-        Anything that :func:`cmt_numba.formats.open_data` reads, under the same path on every machine.
+        A file, or a folder of Parquet files, that :func:`cmt_numba.formats.open_data` can read. Every machine must find
+        it under this path.
     holdout : float in (0, 1), default 0.2
         The fraction of the rows to hold out.
     seeds : sequence of int, default (0, 1, 2)
-        As for :func:`~cmt_numba.evaluation.batch_evaluation`.
+        The seeds of the runs.
     block_rows : int, default 10_000
-        The rows of a block.
+        The number of rows per block.
     progress, address, task_options
-        As for :func:`evaluate`.
+        The parameters of :func:`evaluate`.
     **reading
         Fields of :class:`~cmt_numba.formats.ReadOptions`, such as ``label="topic"``.
 
     Returns
     -------
     dict of str to BatchResult
-        The results, by the names of the estimators; without numbers of leaves, rivals and details.
+        The result of each classifier, by name. Results by number of leaves, rivals and details are not included.
 
     Raises
     ------
@@ -160,7 +163,7 @@ def evaluate_files(
     cmt_numba.formats.FormatError
         If the file cannot be read.
     TypeError, ValueError
-        If an argument is invalid or the rows have several labels; and the errors of estimators.
+        If an argument is invalid, or rows have several labels. Errors of estimators are also raised.
     ClusterError
         If this process has lost its connection to the cluster.
     """
@@ -171,7 +174,7 @@ def evaluate_files(
     options = _options_for(estimators, path, block_rows, reading)
     if options.task != "multiclass":
         raise ValueError(
-            "rows with several labels cannot be evaluated here: use validate_files, or evaluate if they fit in memory"
+            "evaluate_files requires one label per row; use validate_files, or evaluate if the rows fit in memory"
         )
     start(address)
     calls = {
@@ -193,34 +196,40 @@ def validate_files(
     task_options: dict[str, Any] | None = None,
     **reading: Any,
 ) -> dict[str, ProgressiveResult]:
-    """Validate estimators progressively on a file, or a folder of Parquet files, that may be larger than memory.
+    """Validate estimators progressively in Ray tasks on data that may be larger than memory.
 
-    Each estimator is a task of Ray, which reads the rows once, in the order of the files, in growing batches. Every
-    batch is predicted before it is learned. The measures are those of
-    :func:`cmt_numba.evaluation.progressive_validation`.
+    Each estimator is a task, which reads the rows once, in order and in growing batches. It predicts each batch before
+    it learns it. See :func:`cmt_numba.evaluation.progressive_validation` for the metrics.
 
     Parameters
     ----------
     estimators : mapping of str to estimator
-        Estimators with ``partial_fit``, by names of your choice.
+        Estimators with ``partial_fit``, with names of your choice.
     path : path-like
-        Anything that :func:`cmt_numba.formats.open_data` reads, under the same path on every machine.
+        A file, or a folder of Parquet files, that :func:`cmt_numba.formats.open_data` can read. Every machine must find
+        it under this path.
     most : int, default 1000
-        Maximum number of rows in a batch.
+        The maximum number of rows in a batch.
     progress, address, task_options
-        As for :func:`evaluate`.
+        The parameters of :func:`evaluate`.
     **reading
         Fields of :class:`~cmt_numba.formats.ReadOptions`, such as ``label="topic"``.
 
     Returns
     -------
     dict of str to ProgressiveResult
-        The results, by the names of the estimators.
+        The result of each estimator, by name.
 
     Raises
     ------
-    ImportError, cmt_numba.formats.FormatError, TypeError, ValueError, ClusterError
-        As for :func:`evaluate_files`.
+    ImportError
+        If Ray is not installed.
+    cmt_numba.formats.FormatError
+        If the file cannot be read.
+    TypeError, ValueError
+        If an argument is invalid. Errors of estimators are also raised.
+    ClusterError
+        If this process has lost its connection to the cluster.
     """
     options = _options_for(estimators, path, most, reading)
     start(address)
@@ -229,13 +238,13 @@ def validate_files(
 
 
 def _options_for(estimators: Mapping[str, Any], path: Any, block_rows: int, reading: dict[str, Any]) -> ReadOptions:
-    """Return the options with which all tasks read a file."""
+    """Return the complete reading options, which make all tasks read a file in the same way."""
     check_integer("block_rows", block_rows, 1)
     if not estimators:
         raise ValueError("estimators must contain at least one estimator")
     for name, estimator in estimators.items():
         if not hasattr(estimator, "partial_fit"):
-            raise TypeError(f"the estimator {name!r} must have partial_fit to learn in blocks")
+            raise TypeError(f"estimator {name!r} must have a method partial_fit, which learns one block at a time")
     return open_data(path, **reading).resolved()
 
 
@@ -256,10 +265,10 @@ class _BlocksRun(NamedTuple):
 def _run_on_blocks(
     estimator: Any, path: str, options: ReadOptions, block_rows: int, holdout: float, seed: int
 ) -> _BlocksRun:
-    """Learn the rows of a file that are not held out, and predict the held-out rows."""
+    """Train an estimator on a file's training rows, then evaluate it on the held-out rows."""
     estimator, seconds, answers, right, n_train = seeded(estimator, seed), [0.0, 0.0], [], [], 0
     for learning in (True, False):
-        draws = np.random.default_rng(seed)  # the same in both passes
+        draws = np.random.default_rng(seed)  # both passes draw the same held-out rows
         for batch in open_data(path, options).batches(block_rows):
             chosen = (draws.random(batch.X.shape[0]) < holdout) != learning
             if not chosen.any():
@@ -274,7 +283,7 @@ def _run_on_blocks(
                 right.append(y)
             seconds[learning] += time.perf_counter() - started
     if not right or n_train == 0:
-        raise ValueError(f"holdout={holdout} leaves no rows to learn or to test: pass more rows or another holdout")
+        raise ValueError(f"holdout={holdout} leaves no training rows or no test rows; change it, or pass more rows")
     n_test = sum(y.size for y in right)
     metrics = held_out_metrics("multiclass", estimator, None, np.concatenate(right), np.concatenate(answers), None)
     shape = None if trees_of(estimator) is None else profile(estimator)
@@ -299,7 +308,7 @@ def _result_of_blocks(runs: list[_BlocksRun]) -> BatchResult:
 def _answers(
     function: Callable[..., Any], calls: dict[Any, tuple[Any, ...]], options: dict[str, Any] | None, progress: bool
 ) -> dict[Any, Any]:
-    """Call a function as one task for each entry of ``calls``, and return the answers by key."""
+    """Run ``function`` in a Ray task for each entry of ``calls``, and return the results by key."""
     module = running()
     task = module.remote(function)
     if options:
@@ -313,13 +322,13 @@ def _answers(
                     answers[waiting.pop(ref)] = _value(ref)
                     report(1)
     finally:
-        for ref in waiting:  # after an error or an interrupt
+        for ref in waiting:  # tasks remain only after an error or an interrupt
             module.cancel(ref, force=True)
     return answers
 
 
 def _value(ref: Any) -> Any:
-    """Return the answer of a task, or raise its error."""
+    """Return the result of a task, or raise its error."""
     module = running()
     try:
         return module.get(ref)

@@ -1,9 +1,9 @@
-"""Exchange of the weights of scorers, which shards learn from rewards.
+"""Exchange of the scorer weights that shards learn from rewards.
 
-All shards begin with the same weights, the *base*. In an exchange each shard contributes its *gain*, the difference of
-its weights from the base, and the new base is the old one plus the gains of all. So the scorer learns as much as in
-one store whose updates are delayed by some rewards (Dean et al., 2012). The sums of squared gradients, which set the
-learning rates of features, are added up in the same way.
+All shards start with the same weights, the *base*. In an exchange, each shard contributes its *gain*, the difference
+between its weights and the base. The new base is the old base plus all gains. The result corresponds to a single store
+whose updates are delayed (Dean et al., 2012). The sums of squared gradients, which determine the learning rates of
+features, are exchanged in the same way.
 """
 
 from __future__ import annotations
@@ -21,15 +21,18 @@ _NUMBER, _BASE = "exchanges", "exchanged weights"  # the names of facts
 
 
 class LearnedWeights(NamedTuple):
-    """Learned weights of a shard. Arrays are float32 of shape (2, n_features): weights and squared gradients."""
+    """The learned weights of a shard.
 
-    number: int  # number of the last exchange in which the shard took part
-    base: np.ndarray  # after that exchange
-    gain: np.ndarray  # since then
+    Arrays are float32 of shape (2, n_features): the weights, and their sums of squared gradients.
+    """
+
+    number: int  # number of the last exchange that included the shard
+    base: np.ndarray  # the base after that exchange
+    gain: np.ndarray  # the gain since that exchange
 
 
 def learned_weights(store: MemoryStore) -> LearnedWeights | None:
-    """Return the learned weights of a store; None if it has no memories."""
+    """Return the learned weights of a store, or None before its first memory."""
     return alone(store, partial(_learned_weights, store))
 
 
@@ -44,10 +47,9 @@ def _learned_weights(store: MemoryStore) -> LearnedWeights | None:
 
 
 def combine_weights(found: Iterable[LearnedWeights]) -> tuple[int, np.ndarray]:
-    """Return the number of the next exchange, and the base after it.
+    """Return the number of the next exchange and its base.
 
-    A shard that has missed the last exchange adds nothing, because the base of the others contains what it learned
-    before.
+    A shard that has missed the last exchange contributes nothing: the base of that exchange already contains its gain.
     """
     known = list(found)
     number = max(own.number for own in known)
@@ -57,9 +59,9 @@ def combine_weights(found: Iterable[LearnedWeights]) -> tuple[int, np.ndarray]:
 
 
 def take_part(store: MemoryStore, number: int, base: np.ndarray, gain: np.ndarray) -> None:
-    """Take part in an exchange, unless the store has already done so.
+    """Apply an exchange to a store. A repeated call has no effect.
 
-    ``gain`` is what this store had learned at the beginning of the exchange. What it has learned since is kept.
+    ``gain`` is the gain that the store contributed. Weights that it has learned since then are kept.
     """
 
     def add() -> None:

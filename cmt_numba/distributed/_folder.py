@@ -1,4 +1,7 @@
-"""The folders of sharded stores and classifiers: a list of the shards in JSON, and a folder or file for each shard."""
+"""Folders of sharded stores and classifiers.
+
+A folder contains a JSON file that lists the shards, and a folder or file for each shard.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ _SHARD_NAME = re.compile(r"shard-\d{3,9}")
 
 
 class ListFile(NamedTuple):
-    """The file with the list of shards, and its required kind and version."""
+    """The name, kind and version of a file that lists shards."""
 
     name: str
     kind: str
@@ -25,21 +28,21 @@ class ListFile(NamedTuple):
     words: str
 
     def read(self, folder: Path) -> dict[str, Any] | None:
-        """Return the contents; None if the folder is empty or does not exist.
+        """Return the contents, or None if the folder is empty or does not exist.
 
         Raises
         ------
         FileFormatError
-            If the folder holds something else.
+            If the file is damaged or has another kind or a later version, or the folder contains only other files.
         OSError
-            If it cannot be read.
+            If the file cannot be read.
         """
         path = folder / self.name
         try:
             found: Any = json.loads(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
             if folder.exists() and any(folder.iterdir()):
-                reason = f"is not the folder of a sharded {self.words}: it has no {self.name}"
+                reason = f"is not a folder of a sharded {self.words}: it has no {self.name}"
                 raise FileFormatError(folder, reason) from None
             return None
         except ValueError as error:
@@ -47,12 +50,12 @@ class ListFile(NamedTuple):
         if not isinstance(found, dict) or not {"kind", "version"} <= found.keys():
             raise self.damaged(folder)
         if found["kind"] != self.kind or found["version"] not in range(1, self.version + 1):
-            reason = f"is of kind {found['kind']!r}, version {found['version']!r}, but this version of cmt_numba reads"
-            raise FileFormatError(path, f"{reason} {self.kind!r} up to version {self.version}")
+            reason = f"must have the kind {self.kind!r} and at most version {self.version}"
+            raise FileFormatError(path, f"{reason}, got {found['kind']!r}, version {found['version']!r}")
         return found
 
     def write(self, folder: Path, contents: dict[str, Any]) -> None:
-        """Write the contents atomically. The folder is created if its parent exists."""
+        """Write the contents atomically. Create the folder if it does not exist."""
         folder.mkdir(mode=0o700, exist_ok=True)
         unfinished = folder / f".{self.name}.part"
         with open(unfinished, "w", encoding="utf-8") as file:
@@ -63,7 +66,7 @@ class ListFile(NamedTuple):
         bring_to_disk(folder)
 
     def damaged(self, folder: Path) -> FileFormatError:
-        """Return the error for a damaged file."""
+        """Return a FileFormatError for a damaged file."""
         return FileFormatError(folder / self.name, "is damaged; restore it from a copy")
 
 
@@ -72,21 +75,21 @@ _CLASSIFIER_FILE = ListFile("classifier.json", "ShardedClassifier", 1, "classifi
 
 
 class ShardList(NamedTuple):
-    """The list of the shards of a store.
+    """The list of a store's shards.
 
     Attributes
     ----------
     topology : Topology
-        The shards. If they have a later topology, that one is valid.
+        The topology when the list was written. A later topology that a shard has stored takes precedence.
     n_parts : int
-        The number of shards when the folder was created, among which ``max_items`` was divided.
+        The number of shards when the folder was created, by which ``max_items`` is divided.
     n_made : int
-        The number of shards created so far, including removed ones. Names are not reused, because clients may remember
-        the actors of old shards.
+        The number of shards created so far, including removed shards. Names are never reused, because clients may
+        still refer to the actors of removed shards.
     complete : bool
         Whether all shards have been opened.
     spare : tuple of str
-        Shards that may have a folder but are not in the topology listed here.
+        Names of shards that may have a folder, although they are not in ``topology``.
     """
 
     topology: Topology
@@ -97,33 +100,35 @@ class ShardList(NamedTuple):
 
 
 def shard_name(number: int) -> str:
-    """Return the name of a shard."""
+    """Return the name of shard ``number``."""
     return f"shard-{number:03d}"
 
 
 def number_of(name: str) -> int:
-    """Return the number in the name of a shard."""
+    """Return the number in a shard's name."""
     return int(name.split("-")[1])
 
 
 def read_list(folder: Path) -> ShardList | None:
-    """Return the list of the shards of a store; None if the folder is empty or does not exist.
+    """Return the list of a store's shards, or None if the folder is empty or does not exist.
 
     Raises
     ------
-    FileFormatError, OSError
-        As for :meth:`ListFile.read`.
+    FileFormatError
+        If the list is damaged, or the folder does not contain a sharded store.
+    OSError
+        If the list cannot be read.
     """
     found = _STORE_FILE.read(folder)
     if found is None:
         return None
     try:
         after, is_complete = _checked_names(found["shards"]), bool(found["complete"])
-        if found["version"] == 1:  # shards could not be added
+        if found["version"] == 1:  # version 1 did not support adding shards
             return ShardList(Topology(1, after, after, move=1), len(after), len(after), is_complete)
         topology = Topology.from_json(json.dumps(found | {"version": found["topology"], "after": after}))
         spare = _checked_names(found["left"]) if found["left"] else ()
-        if found["version"] == 2:  # new shards were listed before they had folders
+        if found["version"] == 2:  # version 2 listed new shards before creating their folders
             spare += tuple(name for name in after if name not in _checked_names(topology.before))
         return ShardList(topology, int(found["parts"]), int(found["made"]), is_complete, spare)
     except (ValueError, KeyError, TypeError) as error:
@@ -131,7 +136,7 @@ def read_list(folder: Path) -> ShardList | None:
 
 
 def write_list(folder: Path, shards: ShardList) -> None:
-    """Write the list of the shards of a store."""
+    """Write the list of a store's shards."""
     version, before, after, schema, move = shards.topology
     contents = {"complete": shards.complete, "topology": version, "before": before, "after": after, "shards": after}
     contents |= {"schema": schema, "move": move, "left": shards.spare, "parts": shards.n_parts, "made": shards.n_made}
@@ -140,12 +145,15 @@ def write_list(folder: Path, shards: ShardList) -> None:
 
 def _checked_names(names: Sequence[str]) -> tuple[str, ...]:
     if not names or not all(_SHARD_NAME.fullmatch(name) for name in names) or len(set(names)) < len(names):
-        raise ValueError(f"the names of shards must be distinct and of the form {shard_name(0)}, got {names!r:.100}")
+        raise ValueError(f"shard names must be distinct and of the form {shard_name(0)}, got {names!r:.100}")
     return tuple(names)
 
 
 def read_classifier_list(folder: Path) -> tuple[int, bool] | None:
-    """Return the number of shards of a classifier and whether all have been created, or None if there is no folder."""
+    """Return a classifier's number of shards, and whether all have been created.
+
+    Return None if the folder is empty or does not exist.
+    """
     found = _CLASSIFIER_FILE.read(folder)
     if found is None:
         return None
@@ -156,5 +164,5 @@ def read_classifier_list(folder: Path) -> tuple[int, bool] | None:
 
 
 def write_classifier_list(folder: Path, n_shards: int, *, complete: bool) -> None:
-    """Write the list of the shards of a classifier."""
+    """Write a classifier's number of shards."""
     _CLASSIFIER_FILE.write(folder, {"complete": complete, "n_shards": n_shards})

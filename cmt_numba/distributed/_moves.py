@@ -1,9 +1,9 @@
 """Moves of memories between shards, in batches. No memory is lost or duplicated if a process dies.
 
-Memories that will leave a shard do not change: a client that wants to change one has it moved first. So a batch can be
-sent again as it is stored. The giver records the number and the keys of a batch before it sends it. When the receiver
-has the batch, the giver deletes the memories and this record in one transaction. The receiver records the number in the
-transaction that adds the memories, and ignores a batch that it already has.
+Memories that are about to leave a shard do not change: before a client changes one, it has the memory moved. A batch
+can therefore be sent again unchanged. The giver records the number and keys of a batch before sending it. After the
+receiver has stored the batch, the giver deletes the memories and the record in one transaction. The receiver records
+the number in the transaction that adds the memories, and ignores batches that it has already received.
 """
 
 from __future__ import annotations
@@ -22,13 +22,16 @@ from ._store_access import alone, change_and_note, facts_of, ids_of, keys_after,
 from ._topology import MoveProgress, Topology, pick
 
 _TOPOLOGY, _GIVEN, _RECEIVED, _BATCH = "topology", "batches given", "batches received", "batch under way"
-_AT_ONCE = 2048  # memories in a batch
+_AT_ONCE = 2048  # maximum number of memories in a batch
 
 Send = Callable[[Topology, str, str, int, list[Key], Any, list[Any]], None]
-"""Gives a batch to a shard; takes the topology, the receiver, the giver, the number, keys, vectors and payloads."""
+"""A function that sends a batch to another shard.
+
+The arguments are the topology, the receiver, the giver, the batch number, keys, vectors and payloads.
+"""
 
 Publish = Callable[..., None]
-"""Repeats a call in the replicas of the shard; takes the name of the method and its arguments."""
+"""A function that repeats a method call in the shard's replicas. Its arguments are the method's name and arguments."""
 
 
 class MoveBatch(NamedTuple):
@@ -40,9 +43,10 @@ class MoveBatch(NamedTuple):
 
 
 class Moves:
-    """The moves of a shard.
+    """The topology of a shard, and the memories that it gives and receives.
 
-    The topology and the state of the moves are facts of the store. ``send`` returns when the other shard has the batch.
+    The topology and the progress of moves are stored as facts. ``send`` must wait until the receiver has stored the
+    batch.
     """
 
     def __init__(self, name: str, store: MemoryStore, send: Send, publish: Publish) -> None:
@@ -53,17 +57,20 @@ class Moves:
         self._received: dict[str, list[int]] = json.loads(facts.get(_RECEIVED, "{}"))
         under_way = json.loads(facts.get(_BATCH, "null"))
         self._under_way = None if under_way is None else MoveBatch(*under_way)
-        self._giving = threading.Lock()  # one batch at a time
-        self._last = -1  # id of the last memory that was looked at
+        self._giving = threading.Lock()  # held while a batch is given
+        self._last = -1  # id of the last memory checked by ``give``
 
     @property
     def progress(self) -> MoveProgress:
-        """The batches given and received."""
+        """The numbers of the batches given and received."""
         received = {name: (number, size) for name, (number, size) in self._received.items()}
         return MoveProgress(dict(self._given), received)
 
     def adopt(self, topology: Topology, after: int | None = None) -> None:
-        """Adopt a later topology; with ``after``, only if the current one has that version."""
+        """Adopt a topology if it is later than the current one.
+
+        If ``after`` is given and is not the current version, do nothing.
+        """
 
         def adopt() -> None:
             if topology.version <= self.topology.version or after not in (None, self.topology.version):
@@ -83,19 +90,20 @@ class Moves:
     # Giving
 
     def give(self, move: int, keys: list[Key] | None) -> bool | None:
-        """Send memories to the shards to which they belong.
+        """Give memories to the shards that own their keys.
 
         Parameters
         ----------
         move : int
-            The move of which the caller knows.
+            The number of the move.
         keys : list of keys or None
-            The memories to give; None for the next batch.
+            The keys of the memories to give. If None, give the next batch.
 
         Returns
         -------
         bool or None
-            Whether no memories are left to give, or none of ``keys``. None if the shard takes part in another move.
+            Whether all memories, or all memories with ``keys``, have been given. None if this shard has a topology with
+            another move.
         """
         with self._giving:
             if self.topology.move != move:
@@ -114,12 +122,12 @@ class Moves:
             return not following
 
     def _leaving(self, keys: list[Key]) -> np.ndarray:
-        """Return the positions of the keys that do not belong to this shard, ascending."""
+        """Return the positions of keys that belong to other shards, in ascending order."""
         parts = [part for to, part in self.topology.divided(keys).items() if to != self._name] if keys else []
         return np.sort(np.concatenate([np.empty(0, np.int64), *parts]))
 
     def _give(self, keys: list[Key]) -> None:
-        """Give the stored memories among some keys to the shards to which they belong."""
+        """Give the stored memories with these keys to the shards that own them."""
         keys = self._stored(keys)
         for to, part in self.topology.divided(keys).items() if keys else ():
             if to != self._name:
@@ -130,7 +138,7 @@ class Moves:
                     self._complete()
 
     def _complete(self) -> None:
-        """Complete the batch that is being sent, if there is one."""
+        """Send the batch under way, if any, and delete its memories."""
         batch = self._under_way
         if batch is None:
             return
@@ -146,14 +154,14 @@ class Moves:
         self._under_way = None
 
     def _stored(self, keys: list[Key]) -> list[Key]:
-        """Return the keys that are stored. A bounded store may have evicted others since a batch was made."""
+        """Return the keys that are still stored. A bounded store may have evicted some since the batch was recorded."""
         return pick(keys, np.flatnonzero(ids_of(self._store, keys) >= 0)) if keys else []
 
     def forget(self, batch: MoveBatch) -> None:
-        """Delete a batch after another shard has received it."""
+        """Delete the memories of a batch that the receiver has stored."""
 
         def forget() -> None:
-            self._given[batch.to] = batch.number  # before anything is deleted, for concurrent queries
+            self._given[batch.to] = batch.number  # set it before the deletion: concurrent queries read it
             facts, keys = {_GIVEN: json.dumps(self._given), _BATCH: "null"}, self._stored(batch.keys)
             if keys:
                 change_and_note(self._store, partial(self._store.delete, keys), facts)
@@ -166,9 +174,9 @@ class Moves:
     # Receiving
 
     def receive(self, move: int, giver: str, number: int, keys: list[Key], X: Any, payloads: list[Any]) -> bool:
-        """Add a batch of memories unless it was received before; return whether the shard takes part in this move.
+        """Add a batch of memories. Return False if this shard's topology has another move.
 
-        Memories of a batch may already be stored here if the move that brought them was undone.
+        A repeated call has no effect. If a move is undone, memories of a batch may already be stored.
         """
 
         def receive() -> bool:

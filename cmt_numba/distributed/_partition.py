@@ -1,4 +1,4 @@
-"""Assignment of classes to shards: similar classes together, in shards of bounded size."""
+"""Assignment of similar classes to the same shard, with a limit on the size of shards."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ from typing import Any
 import numpy as np
 
 _LARGEST = 1.1
-"""Ratio of the largest number of classes of a shard to an equal share."""
+"""Maximum ratio of a shard's number of classes to the mean number."""
 
-_ROUNDS = 10  # rounds of k-means
+_ROUNDS = 10  # maximum number of k-means rounds
 
 
 def divided(means: Any, n_shards: int, generator: np.random.Generator) -> np.ndarray:
-    """Return the shard of each class by spherical k-means with shards of bounded size.
+    """Assign classes to shards by spherical k-means with a limit on the size of shards.
 
     Parameters
     ----------
     means : ndarray or sparse array, shape (n_classes, n_features)
-        The mean example of each class, of unit length.
+        The mean example of each class, scaled to unit length.
     n_shards : int
-        Number of shards. Each gets a class if there are enough.
+        The number of shards. Each gets at least one class if there are enough classes.
     generator : numpy.random.Generator
-        Draws the initial class of each shard.
+        The random number generator that draws the initial class of each shard.
 
     Returns
     -------
     ndarray of int64, shape (n_classes,)
-        Positions of shards.
+        The shard of each class.
     """
     n = means.shape[0]
     first = generator.permutation(n)[:n_shards]
@@ -48,27 +48,32 @@ def divided(means: Any, n_shards: int, generator: np.random.Generator) -> np.nda
 
 
 def assigned(means: Any, centres: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-    """Return the shard with room whose centre is nearest to each new class: int64, shape (n_classes,).
+    """Assign each new class to the nearest shard that has room.
 
     Parameters
     ----------
     means : ndarray or sparse array, shape (n_classes, n_features)
-        The mean example of each new class, of unit length.
+        The mean example of each new class, scaled to unit length.
     centres : ndarray of float32, shape (n_shards, n_features)
         The sum of the means of each shard's classes.
     sizes : ndarray of int64, shape (n_shards,)
-        How many classes each shard has already.
+        The number of classes that each shard already has.
+
+    Returns
+    -------
+    ndarray of int64, shape (n_classes,)
+        The shard of each new class.
     """
     n, n_shards = means.shape[0], sizes.size
     room = np.maximum(int(np.ceil(_LARGEST * (n + sizes.sum()) / n_shards)) - sizes, 0)
     lengths = np.sqrt(np.einsum("ij,ij->i", centres, centres))
     likeness = np.asarray(means @ (centres / np.maximum(lengths, 1e-12)[:, None]).T)
     owners, waiting = np.full(n, -1), np.arange(n)
-    while waiting.size > 0:  # each round places all classes or fills a shard
+    while waiting.size > 0:  # each round assigns all waiting classes or fills a shard
         open_shards = np.flatnonzero(room > 0)
         of_waiting = likeness[np.ix_(waiting, open_shards)]
         wanted = open_shards[of_waiting.argmax(axis=1)]
-        # First the classes that would lose most in another shard.
+        # Assign classes with the largest margin between the two nearest shards first.
         two_best = np.sort(of_waiting, axis=1)[:, -2:]
         order = np.argsort(two_best[:, 0] - two_best[:, -1], kind="stable")
         for shard in open_shards:
@@ -80,7 +85,7 @@ def assigned(means: Any, centres: np.ndarray, sizes: np.ndarray) -> np.ndarray:
 
 
 def sums_of(means: Any, owners: np.ndarray, n_shards: int) -> np.ndarray:
-    """Return the sum of the rows of each shard, without those of shard -1: float32, shape (n_shards, n_features)."""
+    """Return the sum of each shard's class means: float32, shape (n_shards, n_features). Ignore the owner -1."""
     centres = np.zeros((n_shards, means.shape[1]), np.float32)
     for shard in range(n_shards):
         centres[shard] = np.asarray(means[np.flatnonzero(owners == shard)].sum(axis=0)).reshape(-1)

@@ -1,4 +1,4 @@
-"""Replicas: in-memory copies of a shard that answer queries, and their updates by the shard."""
+"""Replicas: copies of a shard in memory, which answer queries and repeat the shard's changes."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from ._moves import Moves
 from ._store_access import alone, facts_of, write_facts
 
 _OPENED = "times opened"  # the name of a fact
-_SECONDS = 10.0  # time limit for a change; a replica that exceeds it receives no further changes
+_SECONDS = 10.0  # time limit for a change; a replica that exceeds it is dropped and must copy the shard again
 
 
 class Followers:
-    """The replicas of a shard, which repeats each change in them before it acknowledges the change."""
+    """The replicas of a shard. The shard acknowledges a change after the replicas have repeated it."""
 
     def __init__(self, plan: ShardPlan, store: MemoryStore) -> None:
         self._cluster, self._store = plan.cluster, store
@@ -31,10 +31,10 @@ class Followers:
             write_facts(store, {_OPENED: times})
             self.position = (times, 0)
             if running().get_runtime_context().was_current_actor_reconstructed:
-                self._actors = plan.replicas  # so that they learn that they no longer follow
+                self._actors = plan.replicas  # the next change shows them that they have missed a restart
 
     def follow(self, actor: str) -> tuple[Position, bytes]:
-        """Return the position and the store, and repeat all later changes in a replica."""
+        """Return the shard's position and its pickled store. Later changes are also sent to the replica ``actor``."""
 
         def follow() -> tuple[Position, bytes]:
             if actor not in self._actors:
@@ -44,7 +44,7 @@ class Followers:
         return alone(self._store, follow)
 
     def publish(self, name: str, *arguments: Any) -> None:
-        """Repeat a change in all replicas and wait for them. The change holds the lock of the store."""
+        """Repeat a change in all replicas and wait for them. The caller holds the lock of the store."""
         self.position = self.position[0], self.position[1] + 1
         if not self._actors:
             return
@@ -58,7 +58,7 @@ class Followers:
         done = set(module.wait(list(calls), num_returns=len(calls), timeout=_SECONDS)[0]) if calls else set()
         for call, (actor, handle) in calls.items():
             if call not in done:
-                handle.apply.remote((0, 0), "nothing")  # if it recovers, it learns that it no longer follows
+                handle.apply.remote((0, 0), "nothing")  # if the replica recovers, this makes it copy the shard again
             if call not in done or not self._is_made(call):
                 self._actors.remove(actor)
 
@@ -71,10 +71,10 @@ class Followers:
 
 
 class Replica:
-    """A copy of a shard's store in memory, which repeats the changes of the shard. ``actor`` is its own name.
+    """The Ray actor of a replica: a copy of a shard's store in memory that repeats the shard's changes.
 
-    The shard is copied at the start, and again if the copy has missed a change. Until the copy is complete, the
-    replica answers no queries.
+    ``actor`` is the replica's name. The shard is copied at the start, and again if the copy has missed a change. The
+    replica answers queries only after the copy is complete.
     """
 
     def __init__(self, plan: ShardPlan, actor: str) -> None:
@@ -82,13 +82,13 @@ class Replica:
         self._lock = threading.RLock()
         self._copy: tuple[MemoryStore, Moves] | None = None
         self._position: Position = (0, 0)
-        self._waiting: list[tuple[Position, str, tuple[Any, ...]]] = []  # changes that arrived while the copy was made
+        self._waiting: list[tuple[Position, str, tuple[Any, ...]]] = []  # changes that arrive during copying
         self._is_ready = threading.Event()
         self._is_joining = False
         self._join()
 
     def _join(self) -> None:
-        """Start copying the shard again."""
+        """Start to copy the shard."""
         with self._lock:
             self._copy = None
             self._is_ready.clear()
@@ -113,7 +113,7 @@ class Replica:
                 self._is_ready.set()
 
     def apply(self, position: Position, name: str, *arguments: Any) -> bool:
-        """Repeat a change of the shard; return False if the replica must be copied again."""
+        """Repeat a change of the shard. Return False if the replica must copy the shard again."""
         with self._lock:
             if self._is_joining:
                 self._waiting.append((position, name, arguments))
@@ -121,7 +121,7 @@ class Replica:
             if self._copy is None:
                 self._join()
                 return False
-            if (0, 0) < position <= self._position:  # already in the copy
+            if (0, 0) < position <= self._position:  # the copy includes this change
                 return True
             try:
                 if position != (self._position[0], self._position[1] + 1):
@@ -145,13 +145,13 @@ class Replica:
             methods[name](*arguments)
 
     def wait(self) -> None:
-        """Wait until the copy is made."""
+        """Wait until the copy is complete."""
         self._is_ready.wait()
 
     def read(
         self, version: int, at_least: Position, name: str, *arguments: Any
     ) -> Reply | OtherTopology | StaleReplica:
-        """Answer a query if this replica is recent enough."""
+        """Answer a read-only call if this replica has reached the position ``at_least``."""
         copy = self._copy
         if copy is None or not self._is_ready.is_set() or self._position < at_least:
             if not self._is_joining and copy is None:
@@ -160,9 +160,8 @@ class Replica:
         return answer(*copy, version, name, arguments)
 
     def process(self) -> int:
-        """Return the process id."""
         return os.getpid()
 
 
 def _do_nothing(*_: Any) -> None:
-    """Do nothing, because replicas send no memories and have no replicas."""
+    """Ignore batches and changes to publish: replicas send no memories and have no replicas."""

@@ -1,4 +1,4 @@
-"""Starting and stopping shards of a store, and moving memories between them while the store is in use."""
+"""Starting, stopping, adding and removing the shards of a store while it is in use."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from ._schema import Schema
 
 
 class Cluster:
-    """The shards of a store in the process that opened it, which starts and stops them.
+    """The part of a sharded store that starts and stops shards, in the process that opened the store.
 
     Parameters
     ----------
     shards : ShardList
-        The listed shards.
+        The list of shards.
     folder : Path or None
-        The folder; None for a store in memory.
-    plan : function
-        Returns how to open a shard; takes its name, and whether its folder may be created.
+        The folder, or None for a store in memory.
+    plan : callable
+        A function that returns the plan of a shard from its name and whether its folder may be created.
     actor_options : dict
-        Options of Ray for the actors.
+        Ray options for the actors.
     exchanges : bool
-        Whether shards exchange what they have learned.
+        Whether shards exchange learned weights.
     """
 
     client: Client
@@ -52,7 +52,7 @@ class Cluster:
         self.resizing = threading.Lock()
 
     def start(self, address: str | None, timeout: float, max_pending: int) -> Client:
-        """Start the actors, wait until they have opened their stores, and send all of them the latest topology."""
+        """Start the actors and return a client, after all stores are open and have the latest topology."""
         start(address)
         listed = self.shards.topology
         plans = [self.plan(name, not self.shards.complete or name in self.shards.spare) for name in listed.names]
@@ -62,7 +62,7 @@ class Cluster:
         try:
             client.topology = latest = client.tell(listed, listed.names)
             for name in latest.names:
-                if name not in handles:  # it was added, but the process ended before it was listed
+                if name not in handles:  # a killed process had added this shard, but not listed it
                     actors.add(name, new_actors(self.plan(name, True), self.actor_options))
             client.tell(latest, latest.names)
             self._agree_on_schema()
@@ -73,25 +73,25 @@ class Cluster:
         return client
 
     def _agree_on_schema(self) -> None:
-        """Make the shards agree on a schema if they have none; warn if they hold incompatible memories."""
+        """Make the shards agree on a schema. Warn if they contain incompatible memories."""
         survey = self.client.survey()
         topology = survey.topology
         try:
             schema = topology.schema | survey.schema()
-        except ShardConflictError as error:  # earlier versions could leave such shards
+        except ShardConflictError as error:  # earlier versions allowed incompatible shards
             warn(f"{self.folder or 'the store'}: {error}", RuntimeWarning)
             schema = topology.schema | Schema(metric=survey.facts[topology.names[0]].schema.metric)
         if schema != topology.schema:
             self.client.decide(topology, topology.with_schema(schema))
 
     def write_list(self, spare: Iterable[str] = ()) -> None:
-        """List the shards of the latest topology, and others that may have a folder."""
+        """Write the list of the latest topology's shards. ``spare`` are other shards that may have a folder."""
         self.shards = self.shards._replace(topology=self.client.topology, complete=True, spare=tuple(spare))
         if self.folder is not None:
             write_list(self.folder, self.shards)
 
     def end(self, names: Iterable[str]) -> None:
-        """Stop the processes of shards without memories, delete their folders, and list the others."""
+        """Stop the processes of empty shards, delete their folders, and write the list of remaining shards."""
         names = list(names)
         self.client.actors.stop(names)
         for name in names:
@@ -105,7 +105,7 @@ def add_shard(cluster: Cluster) -> str:
     client = cluster.client
     with cluster.resizing:
         _finish(cluster)
-        client.survey().schema()  # incompatible shards cannot move memories to a third one
+        client.survey().schema()  # raises if the shards are incompatible
         options, fields = client.call_one(client.topology.after[0], "options")
         name = shard_name(cluster.shards.n_made)
         cluster.shards = cluster.shards._replace(n_made=cluster.shards.n_made + 1)
@@ -134,7 +134,7 @@ def remove_shard(cluster: Cluster, name: str | None) -> str:
         if name not in names:
             raise ValueError(f"name must be one of {', '.join(names)}, got {name!r:.50}")
         if len(names) == 1:
-            raise ValueError(f"{name} is the only shard, and cannot be removed")
+            raise ValueError(f"{name} is the only shard and cannot be removed; add another shard first")
         survey = client.survey()
         if survey.facts[name].n_memories > 0:
             survey.schema()
@@ -146,25 +146,26 @@ def remove_shard(cluster: Cluster, name: str | None) -> str:
 
 
 def finish_move(cluster: Cluster) -> None:
-    """Resume a move of memories after a failure."""
+    """Resume an unfinished move of memories."""
     with cluster.resizing:
         _finish(cluster)
 
 
 def undo_move(cluster: Cluster) -> None:
-    """Undo a move of memories after a failure."""
+    """Undo an unfinished move of memories."""
     client = cluster.client
     with cluster.resizing:
         topology = client.survey().topology
         if topology.is_moving:
-            client.actors.ask("give", dict.fromkeys(topology.before, (topology.move, [])))  # batches in transit
+            # With an empty list of keys, ``give`` only completes the batch under way.
+            client.actors.ask("give", dict.fromkeys(topology.before, (topology.move, [])))
             client.go_over(lambda latest: latest.reversed() if latest.move == topology.move else None)
             cluster.write_list()
             _finish(cluster)
 
 
 def _finish(cluster: Cluster, fields: Sequence[Any] = ()) -> None:
-    """Move the remaining memories, to shards with indexes on some fields."""
+    """Finish the current move of memories, if any. First create indexes on ``fields`` in all shards."""
     client = cluster.client
     topology = client.survey().topology
     if not topology.is_moving:
@@ -176,7 +177,7 @@ def _finish(cluster: Cluster, fields: Sequence[Any] = ()) -> None:
     while giving:
         is_done = client.complete(client.actors.ask("give", dict.fromkeys(giving, (topology.move, None))))
         giving = [name for name in giving if is_done[name] is not True]
-        if not is_exchanged:  # a new shard has memories now, but not the learned weights of the others
+        if not is_exchanged:  # a new shard can take learned weights only after it has memories
             client.exchange()
             is_exchanged = True
     done = client.go_over(lambda latest: latest.next(latest.after) if latest.move == topology.move else None)

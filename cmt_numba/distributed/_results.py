@@ -1,4 +1,4 @@
-"""Results of queries of a sharded store, merged from the results of its shards."""
+"""Query results of a sharded store, merged from the results of its shards."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from ..store import Results, are_none
 
 
 class ShardedResults(Results):
-    """The results of queries of a :class:`ShardedStore`.
+    """The results of a query of a :class:`ShardedStore`.
 
     Attributes
     ----------
     missing_shards : tuple of str
-        The names of shards that did not answer in time. Their memories are not among the results.
+        The names of shards that did not answer in time. Their memories are missing from the results.
     """
 
     def __init__(
@@ -37,11 +37,11 @@ class ShardedResults(Results):
 
 
 def merge_results(answers: Sequence[Results], k: int, *, are_distinct: bool = True) -> ShardedResults:
-    """Return the best ``k`` of the results of shards for the same queries.
+    """Merge the results of several shards for the same queries, and return the ``k`` best results of each query.
 
-    Unless they are distinct, a memory in several results of a query counts once, at its first occurrence.
+    If ``are_distinct`` is False, keep only the first result for a memory that several shards return.
     """
-    keys = np.concatenate([answer.keys for answer in answers], axis=1)  # dtype object, unless all are int64
+    keys = np.concatenate([answer.keys for answer in answers], axis=1)  # int64 if all parts are int64, else object
     payloads = np.concatenate([answer._payloads for answer in answers], axis=1)
     scores = np.concatenate([answer.scores for answer in answers], axis=1)
     if not are_distinct:
@@ -60,7 +60,7 @@ def merge_results(answers: Sequence[Results], k: int, *, are_distinct: bool = Tr
 
 
 def _find_repeated(keys: np.ndarray) -> np.ndarray:
-    """Return which keys repeat an earlier key of their row."""
+    """Return a mask of keys that equal an earlier key in their row."""
     repeated = np.zeros(keys.shape, np.bool_)
     row, column = np.nonzero(~are_none(keys.astype(object)))
     if row.size > 0:
@@ -72,7 +72,7 @@ def _find_repeated(keys: np.ndarray) -> np.ndarray:
 
 
 def stack_results(blocks: Sequence[ShardedResults]) -> ShardedResults:
-    """Return the results of blocks of queries as one."""
+    """Concatenate the results of blocks of queries."""
     if len(blocks) == 1:
         return blocks[0]
     missing = sorted({name for block in blocks for name in block.missing_shards})

@@ -1,4 +1,4 @@
-"""The schema of a sharded store: properties that the memories in all shards share."""
+"""The schema of a sharded store, which the memories in all its shards share."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from ._errors import ShardConflictError
 
 _DESCRIPTIONS = {
     "metric": "has the metric {}",
-    "n_features": "holds vectors of {} features",
-    "key_type": "holds keys of the type {}",
+    "n_features": "contains vectors of {} features",
+    "key_type": "contains keys of type {}",
 }
 _KEY_TYPES = {"str": "strings", "int": "integers"}
 
 
 class Schema(NamedTuple):
-    """Properties of all memories of a store. A field is None until it is decided."""
+    """The metric, width and form of a store's vectors, and the type of its keys. Undecided fields are None."""
 
     metric: str | None = None
     n_features: int | None = None
@@ -29,47 +29,47 @@ class Schema(NamedTuple):
 
     @classmethod
     def of(cls, keys: list[Key], X: Any) -> Self:
-        """Return the schema of memories to be added."""
+        """Return the schema of new memories, without a metric."""
         return cls(None, X.shape[1], scipy.sparse.issparse(X), type(keys[0]).__name__)
 
     @property
     def is_complete(self) -> bool:
-        """Whether everything is decided."""
+        """Whether all fields are decided."""
         return None not in self
 
     def __or__(self, other: Self) -> Self:
-        """Return this schema with undecided fields taken from another one."""
+        """Return this schema with its undecided fields taken from ``other``."""
         undecided = [field for field in self._fields if getattr(self, field) is None]
         return self._replace(**{field: getattr(other, field) for field in undecided})
 
     def admits(self, other: Self) -> bool:
-        """Return whether memories of another schema may be added. They may be sparse or dense."""
+        """Return whether memories with the schema ``other`` can be added. Their vectors may be sparse or dense."""
         return self.is_complete and (self.n_features, self.key_type) == (other.n_features, other.key_type)
 
     def check(self, other: Self) -> None:
-        """Raise TypeError or ValueError if memories of another schema cannot be added."""
+        """Raise TypeError or ValueError if memories with the schema ``other`` cannot be added."""
         if self.n_features not in (None, other.n_features):
             raise ValueError(
-                f"X must have {self.n_features} features like the vectors in the store, got {other.n_features}"
+                f"X must have {self.n_features} features, like the vectors in the store, got {other.n_features}"
             )
         if self.key_type not in (None, other.key_type):
             mine, others = (_KEY_TYPES[str(one.key_type)] for one in (self, other))
-            raise TypeError(f"keys must be {mine} like those in the store, got {others}")
+            raise TypeError(f"keys must be {mine}, like the keys in the store, got {others}")
 
     def to_form(self, X: Any) -> Any:
-        """Return vectors as sparse or dense, as the schema says."""
+        """Convert vectors to the sparse or dense form of this schema."""
         if self.is_sparse is None or self.is_sparse == scipy.sparse.issparse(X):
             return X
         return scipy.sparse.csr_array(X) if self.is_sparse else np.asarray(X.toarray())
 
 
 def common_schema(schemas: Mapping[str, Schema]) -> Schema:
-    """Return the common schema of shards, given the schema of each by name.
+    """Return the combined schema of all shards. ``schemas`` contains each shard's schema by name.
 
     Raises
     ------
     ShardConflictError
-        If shards hold memories that do not fit into one store.
+        If the shards contain incompatible memories.
     """
     common = Schema()
     for field, words in _DESCRIPTIONS.items():

@@ -1,4 +1,4 @@
-"""The actor of one shard of a store."""
+"""The actor of a store's shard."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from ._schema import Schema
 from ._store_access import alone, change_and_note, delete_facts, facts_of, indexed_fields, options_of, silence_filters
 from ._topology import Topology
 
-_SECONDS_TO_OPEN = 5.0  # time to wait while the previous process still holds the lock of the folder
-_REQUEST = "request "  # prefix of the names of facts about requests
+_SECONDS_TO_OPEN = 5.0  # time to wait for a previous process to release the lock of the folder
+_REQUEST = "request "  # name prefix of the facts that record requests
 
 
 T = TypeVar("T")
 
 
 class OpenShard(NamedTuple):
-    """The parts of an open shard."""
+    """The store of an open shard, with its requests, moves and replicas."""
 
     store: MemoryStore
     requests: Requests
@@ -39,15 +39,15 @@ class OpenShard(NamedTuple):
 
 
 class ChangeReceipt(NamedTuple):
-    """The answer of a shard to a change that it has made."""
+    """The answer of a shard that has made a change."""
 
-    position: Position
+    position: Position  # the shard's position after the change
 
 
 class Shard:
-    """The store of a shard and its requests. An actor of this class runs several calls concurrently.
+    """The Ray actor that owns a shard's store. It runs several calls concurrently.
 
-    The first call opens the store, so that the caller gets the error if the folder is damaged.
+    The first call opens the store, so its caller receives the error if the folder is damaged.
     """
 
     def __init__(self, plan: ShardPlan) -> None:
@@ -73,10 +73,10 @@ class Shard:
             raise FileFormatError(path, "is missing; restore it from a copy")
         return open_when_free(lambda: MemoryStore(path, **self._plan.options), _SECONDS_TO_OPEN)
 
-    # Calls of clients
+    # Calls from clients
 
     def change(self, version: int, request: str, name: str, *arguments: Any) -> ChangeReceipt | OtherTopology:
-        """Change the store and its replicas, once for each request."""
+        """Make a change in the store and its replicas. A repeated request has no effect."""
         opened = self._open()
         return alone(opened.store, partial(self._change, opened, version, request, name, arguments))
 
@@ -86,7 +86,7 @@ class Shard:
     ) -> ChangeReceipt | OtherTopology:
         store, requests, moves, followers = opened
         if requests.is_known(request):
-            followers.publish("nothing")  # they may have missed it if this process was restarted
+            followers.publish("nothing")  # replicas that missed the change before a restart copy the shard again
         elif moves.topology.version != version:
             return OtherTopology(moves.topology)
         else:
@@ -97,41 +97,39 @@ class Shard:
         return ChangeReceipt(followers.position)
 
     def read(self, version: int, at_least: Position, name: str, *arguments: Any) -> Reply | OtherTopology:
-        """Answer a read-only call. Replicas must have reached the position ``at_least``."""
+        """Answer a read-only call. Only replicas use the position ``at_least``."""
         store, _, moves, _ = self._open()
         return answer(store, moves, version, name, arguments)
 
     def follow(self, actor: str) -> tuple[Position, bytes]:
-        """Return the position and the store, and repeat all later changes in a replica."""
+        """Return the shard's position and its pickled store. Later changes are also sent to the replica ``actor``."""
         return self._open().followers.follow(actor)
 
     def process(self) -> int:
-        """Return the process id."""
         return os.getpid()
 
     # Topologies and moves of memories
 
     def topology(self) -> Topology:
-        """Return the topology of this shard."""
         return self._open().moves.topology
 
     def adopt(self, topology: Topology) -> Topology:
-        """Adopt a topology unless the shard has a later one; return the one it has afterwards."""
+        """Adopt a topology if it is later than the shard's own. Return the shard's topology."""
         moves = self._open().moves
         moves.adopt(topology)
         return moves.topology
 
     def decide(self, after: int, topology: Topology) -> Topology:
-        """Decide which topology follows that of version ``after``; return the one the shard has afterwards.
+        """Adopt a topology if the shard's own has the version ``after``. Return the shard's topology.
 
-        Clients call this on the first shard of a topology.
+        Clients call this method on the first shard, which accepts only one of several competing proposals.
         """
         moves = self._open().moves
         moves.adopt(topology, after)
         return moves.topology
 
     def give(self, move: int, keys: list[Key] | None) -> bool | OtherTopology:
-        """Give memories to the shards to which they belong; see :meth:`Moves.give`."""
+        """Give memories to the shards that own their keys; see :meth:`Moves.give`."""
         moves = self._open().moves
         is_done = moves.give(move, keys)
         return OtherTopology(moves.topology) if is_done is None else is_done
@@ -143,7 +141,7 @@ class Shard:
     def _send(
         self, topology: Topology, to: str, giver: str, number: int, keys: list[Key], X: Any, payloads: list[Any]
     ) -> None:
-        """Send a batch to another shard, and wait until that shard has stored it."""
+        """Send a batch to another shard and wait until it is stored there."""
         module, other = running(), actor_of(self._plan.cluster, to)
         try:
             while not module.get(other.receive.remote(topology.move, giver, number, keys, X, payloads)):
@@ -154,44 +152,42 @@ class Shard:
             raise MoveError(giver, to, str(error.cause)) from error
 
     def options(self) -> tuple[dict[str, Any], list[tuple[str, ...]]]:
-        """Return the options for a shard like this one, and the fields of payloads that have an index."""
+        """Return the options for a new shard like this one, and the indexed payload fields."""
         store = self._open().store
         return options_of(store), indexed_fields(store)
 
     # Files
 
     def save(self, path: str) -> None:
-        """Write the store to a file."""
         self._open().store.save(path)
 
     def close(self) -> None:
-        """Close the store."""
         with self._opening:
             if self._opened is not None:
                 self._opened.store.close()
 
 
 class Requests:
-    """The last requests for changes of a store.
+    """A record of a store's latest change requests.
 
-    The name of a request is written in the transaction of its change, so a client can repeat a request if the store's
-    process was killed before it answered. At least ``least_kept`` requests are remembered, and at most twice as many.
+    A request is recorded in the transaction of its change. If the shard was killed before it could answer, the client
+    can therefore safely repeat the request. At least ``least_kept`` and at most ``2 * least_kept`` requests are kept.
     """
 
     def __init__(self, store: MemoryStore, least_kept: int = 4096) -> None:
         self._store, self._least_kept = store, least_kept
         numbers = {name: number for name, number in facts_of(store).items() if name.startswith(_REQUEST)}
-        self._known = dict.fromkeys(sorted(numbers, key=lambda name: numbers[name]))  # the oldest first
+        self._known = dict.fromkeys(sorted(numbers, key=lambda name: numbers[name]))  # ordered from old to new
         self._last: int = max(numbers.values(), default=0)
 
     def is_known(self, request: str) -> bool:
-        """Return whether a request was made and is still remembered."""
+        """Return whether a request is on record."""
         return _REQUEST + request in self._known
 
     def make(self, request: str, change: Callable[[], Any]) -> bool:
-        """Change the store unless this request was made before; return whether the change was made now.
+        """Make a change and record its request, unless the request is on record. Return whether the change was made.
 
-        If the change raises an exception, the request is not remembered.
+        If the change raises an exception, the request is not recorded.
         """
 
         def make() -> bool:
@@ -211,7 +207,7 @@ class Requests:
 
 
 def open_when_free(open_it: Callable[[], T], seconds: float) -> T:
-    """Open a folder, waiting if the previous process still holds its lock."""
+    """Return ``open_it()``. While another process holds the folder's lock, retry for up to ``seconds``."""
     deadline = time.monotonic() + seconds
     while True:
         try:
@@ -223,8 +219,8 @@ def open_when_free(open_it: Callable[[], T], seconds: float) -> T:
 
 
 def _admit(schema: Schema, keys: list[Key], X: Any, payloads: Any) -> tuple[Any, ...]:
-    """Return new memories in the form of the schema. The client may have had an incomplete schema."""
+    """Check new memories and convert their vectors to the form of the schema."""
     if not schema.is_complete:
-        raise RuntimeError(f"memories can only be added after the shards have agreed on a schema; it is {schema}")
+        raise RuntimeError(f"the shards must agree on a schema before memories are added, got {schema}")
     schema.check(Schema.of(keys, X))
     return keys, schema.to_form(X), payloads

@@ -1,4 +1,4 @@
-"""A classifier with its classes divided among shards, each of which is a Ray actor."""
+"""``ShardedClassifier``, which divides its classes among Ray actors."""
 
 from __future__ import annotations
 
@@ -32,45 +32,45 @@ from ._folder import read_classifier_list, shard_name, write_classifier_list
 from ._partition import assigned, divided
 
 _CALLS_AT_A_TIME = 4  # calls that an actor runs concurrently
-_CALLS_UNDER_WAY = 8  # maximum number of unanswered calls from a client to each shard
-_LONGEST = 1e6  # seconds, effectively no limit
+_CALLS_UNDER_WAY = 8  # maximum number of pending calls from a client to each shard
+_LONGEST = 1e6  # time limit in seconds for learning, effectively unlimited
 
 
 class ShardedClassifier:
     """A :class:`~cmt_numba.CMTClassifier` on several machines, with its classes divided among Ray actors.
 
-    Each class belongs to one shard. Similar classes are put into the same shard if it has room. A shard also learns
-    those examples of other shards' classes whose hardest competitor is one of its own classes. It thereby learns
-    to distinguish these classes, and the scores of all shards are comparable.
+    Each class belongs to one shard, and similar classes share a shard if it has room. A shard learns the examples of
+    its own classes, and also other examples whose strongest competing class is one of its own. It thus learns to
+    distinguish its classes from similar classes in other shards, and all shards produce comparable scores.
 
-    With a ``path``, every shard has a folder, and what was learned is on disk before a call returns. A shard that dies
-    is restarted and opens its folder. Interrupted calls are retried, and no example is learned twice. In memory, a
-    shard that dies loses its classes, and calls raise :class:`ClusterError`.
+    With a ``path``, every shard has a folder, and training results are on disk before a call returns. A shard that
+    dies is restarted and opens its folder. Interrupted calls are repeated, and no example is learned twice. Without a
+    ``path``, a shard that dies loses its classes, and calls raise :class:`ClusterError`.
 
     Methods raise ``NotFittedError`` before the first example. They raise :class:`NoAnswerError` if a shard does not
-    answer in time, because it might have a better class, and :class:`ClusterError` if a shard has died with its
-    classes or the cluster has shut down.
+    answer in time, because its classes may score higher, and :class:`ClusterError` if a shard has died with its classes
+    or the cluster has shut down.
 
-    Several threads may use a classifier. Tasks and actors of Ray that receive it as an argument can query it, but not
-    train it. The shards stop when :meth:`close` is called, or when the process that opened the classifier exits.
+    Several threads can share a classifier. Ray tasks and actors that receive it as an argument can query it, but not
+    train it. The shards stop when :meth:`close` is called or the process that opened the classifier exits.
 
     Parameters
     ----------
     n_shards : int, optional
-        Number of shards. An existing folder keeps its number.
+        The number of shards. It is required for a new classifier. An existing folder keeps its number of shards.
     path : path-like, optional
-        The folder, which holds a folder for each shard: empty, or that of a sharded classifier. If it does not exist,
-        it is created. Every machine on which a shard may run must find it under this path.
+        The folder of the classifier, which contains a folder for each shard. A missing folder is created. Every machine
+        that may run a shard must find it under this path. By default, the classifier is in memory.
     address : str, optional
-        The address of a cluster; see :func:`start`, which is called if Ray is not running in this process.
+        The address of a cluster. If Ray is not running in this process, it is passed to :func:`start`.
     timeout : float, default 60.0
-        Seconds to wait for answers. The first call of each kind has a longer limit, because it may compile
+        The time limit for answers, in seconds. The first call of each kind has a longer limit, because it may compile
         kernels. Learning has no limit.
     actor_options : dict, optional
-        Options of Ray for the actors, such as ``{"num_cpus": 2}``.
+        Ray options for the actors, such as ``{"num_cpus": 2}``.
     **options
         Parameters of the :class:`~cmt_numba.CMTClassifier` of each shard. ``max_examples`` is divided by the number of
-        shards. ``method`` must be "head", and examples must be stored.
+        shards. ``method`` must be "head", and ``store_examples`` must be True.
 
     Raises
     ------
@@ -79,11 +79,11 @@ class ShardedClassifier:
     cmt_numba.journal.AlreadyOpenError
         If the folder is already open.
     cmt_numba.persistence.FileFormatError
-        If the folder is damaged or not that of a sharded classifier.
+        If the folder is damaged, or contains other files but no sharded classifier.
     OSError
         If the folder cannot be read or written.
     TypeError, ValueError
-        If an option is not valid or differs from that of the classifier in the folder.
+        If an option is invalid, or differs from the option of the classifier in the folder.
 
     Examples
     --------
@@ -141,7 +141,7 @@ class ShardedClassifier:
         )
         self._is_closed = False
         self._learning = threading.Lock()
-        self._known: list[ClassFacts] | None = None  # facts of the shards; None if something may have changed
+        self._known: list[ClassFacts] | None = None  # the facts of the shards, or None if they may have changed
         self._classes: np.ndarray | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -151,12 +151,12 @@ class ShardedClassifier:
         self._connect(**state)
         self._is_owner, self._seed = False, None
 
-    # Calls of shards
+    # Calls to shards
 
     def _ask(
         self, actors: Actors, method: str, calls: dict[str, tuple[Any, ...]], kind: tuple[Any, ...] = ()
     ) -> Replies:
-        """Call a method of some shards, each with its own arguments."""
+        """Call a method of each shard in ``calls`` with the given arguments, and wait for the answers."""
         if self._is_closed:
             raise JournalError("the classifier is closed; open it again")
         return actors.ask(method, calls, kind)
@@ -186,7 +186,7 @@ class ShardedClassifier:
 
     @property
     def classes_(self) -> np.ndarray:
-        """The sorted classes; in a copy in another process, as of its last call."""
+        """The sorted classes. A copy in another process returns the classes known at its last call."""
         return self._all_classes()
 
     @property
@@ -196,29 +196,31 @@ class ShardedClassifier:
 
     @property
     def path(self) -> Path | None:
-        """The folder; None for a classifier in memory."""
+        """The folder, or None for a classifier in memory."""
         return self._folder
 
     # Learning
 
     def fit(self, X: Any, y: Any) -> Self:
-        """Learn from examples and forget all earlier ones; see :meth:`cmt_numba.CMTClassifier.fit`.
+        """Learn from examples and forget all earlier examples; see :meth:`cmt_numba.CMTClassifier.fit`.
 
-        There must be at least as many classes as shards. The examples are put into Ray's object store once.
+        ``y`` must contain at least one class per shard. The examples are copied to Ray's object store once.
 
         Raises
         ------
         TypeError, ValueError
-            If an argument cannot be used; nothing has changed then.
-        NoAnswerError, ClusterError
-            If a shard does not answer or has died.
+            If an argument is invalid. The classifier is then unchanged.
+        NoAnswerError
+            If a shard does not answer in time.
+        ClusterError
+            If a shard has died.
         PartialChangeError
-            If only some shards have learned. Its keys are classes. Call ``fit`` again.
+            If only some shards have learned. The keys in this error are classes. Call ``fit`` again.
         """
         return self._teach(X, y, afresh=True)
 
     def partial_fit(self, X: Any, y: Any) -> Self:
-        """Learn from further examples; see :meth:`cmt_numba.CMTClassifier.partial_fit`."""
+        """Learn from additional examples; see :meth:`cmt_numba.CMTClassifier.partial_fit`."""
         return self._teach(X, y, afresh=False)
 
     def _teach(self, X: Any, y: Any, *, afresh: bool) -> Self:
@@ -248,7 +250,7 @@ class ShardedClassifier:
                 rows = np.flatnonzero((home == shard) | (second == shard))
                 if rows.size > 0:
                     calls[name] = (*shared, ExampleShare(rows, home[rows] == shard), *numbers)
-            self._known = None  # even if the call below fails
+            self._known = None  # the facts change even if the call fails
             answers = self._ask(self._teaching, "fit" if afresh else "learn", calls)
             self._check_taught(classes, owners, answers)
             self._learn_facts()
@@ -265,7 +267,7 @@ class ShardedClassifier:
             if fact.classes is not None and fact.centre is not None:
                 if fact.centre.size != X.shape[1]:
                     raise ValueError(
-                        f"X must have {fact.centre.size} features like the examples learned before, got {X.shape[1]}"
+                        f"X must have {fact.centre.size} features, like the earlier examples, got {X.shape[1]}"
                     )
                 owners[np.isin(classes, fact.classes)] = shard
                 sizes[shard], centres[shard] = fact.classes.size, fact.centre
@@ -275,7 +277,10 @@ class ShardedClassifier:
         return owners
 
     def _rivals(self, shared: tuple[Any, Any], home: np.ndarray, *, from_means: bool) -> np.ndarray:
-        """Return the similarity of examples to the nearest other class of each shard: float32, shape (n, n_shards)."""
+        """Return the score of each shard's best wrong class for each example: float32, shape (n, n_shards).
+
+        With ``from_means``, scores are similarities to class means.
+        """
         if not from_means:
             return np.stack(self._ask_all("rivals", *shared, patient=True), axis=1)
         rivals = np.full((home.size, len(self._handles)), -np.inf, np.float32)
@@ -297,10 +302,10 @@ class ShardedClassifier:
             lists[name in answers.errors].extend(classes[owners == shard].tolist())
         raise PartialChangeError(*lists, [], answers.errors)
 
-    # Replies
+    # Prediction
 
     def predict(self, X: Any) -> np.ndarray:
-        """Return the class of each row; see :meth:`cmt_numba.CMTClassifier.predict`."""
+        """Predict the class of each row; see :meth:`cmt_numba.CMTClassifier.predict`."""
         classes, scores = self._best(X, 1)
         answers: np.ndarray = classes[np.arange(scores.shape[0]), scores.argmax(axis=1)]
         return answers
@@ -310,7 +315,7 @@ class ShardedClassifier:
         k = check_wanted("k", k, self._all_classes().size)
         classes, scores = self._best(X, k)
         if not np.isin(classes, self._all_classes()).all():
-            self._learn_facts()  # this copy has not seen some of them
+            self._learn_facts()  # the shards have learned classes since the last call
         order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
         scores = np.take_along_axis(scores, order, axis=1)
         positions = np.searchsorted(self._all_classes(), np.take_along_axis(classes, order, axis=1))
@@ -319,13 +324,13 @@ class ShardedClassifier:
         return positions, np.pad(scores, missing, constant_values=-np.inf)
 
     def score(self, X: Any, y: Any) -> float:
-        """Return the share of the rows whose class is predicted."""
+        """Return the accuracy of the predictions for ``X``."""
         answers, y = self.predict(X), np.ravel(label_array("y", y))
         check_entries("y", y.size, answers.size)
         return float(np.mean(answers == y))
 
     def _best(self, X: Any, k: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the best classes of all shards and their scores, concatenated by row."""
+        """Return the ``k`` best classes of every shard and their scores, in arrays of shape (n, k * n_shards)."""
         self._all_classes()
         centres = [fact.centre for fact in self._known or () if fact.centre is not None]
         X = check_matrix(X, n_features=centres[0].size if centres else None)
@@ -341,12 +346,12 @@ class ShardedClassifier:
     # Closing
 
     def close(self) -> None:
-        """Close the folders of the shards and end their processes. A copy in another process only stops using them."""
+        """Close the shards and stop their processes. A copy in another process only disconnects."""
         if self._is_closed:
             return
         try:
             if self._is_owner:
-                with suppress(NoAnswerError, ClusterError):  # what dead shards had learned is on disk
+                with suppress(NoAnswerError, ClusterError):  # the training results of dead shards are on disk
                     self._ask_all("close")
         finally:
             self._is_closed = True
@@ -365,32 +370,34 @@ class ShardedClassifier:
 
 
 def _checked_examples(X: Any, y: Any) -> tuple[Any, np.ndarray]:
-    """Return examples in float32, and their classes."""
+    """Check examples, and return them as float32 with their classes."""
     y, _ = check_classes(y, None)
     unmasked("y", y)
     check_targets(y)
     X = check_matrix(X)
     if y.shape != (X.shape[0],):
         raise ValueError(f"y must have one entry for each of the {X.shape[0]} rows of X, got shape {y.shape}")
-    check_rows(X)  # raises if numbers are not finite
+    check_rows(X)  # raises an error if a value is not finite
     warn_of_scales(X)
     return X, y
 
 
 def _check_options(options: dict[str, Any]) -> None:
-    """Raise TypeError or ValueError if these are not valid parameters of the classifier of a shard."""
+    """Raise TypeError or ValueError if an option is invalid for a shard's classifier."""
     seed = options.get("random_state")
     if seed is not None:
         check_integer("random_state", seed, 0, 2**32 - 1)
     CMTClassifier(**options)._check_parameters()
     if options.get("method", "head") != "head":
-        raise ValueError("method must be 'head': votes of neighbors cannot be compared between shards")
+        raise ValueError(
+            f"method must be 'head', because other scores cannot be compared between shards, got {options['method']!r}"
+        )
     if not options.get("store_examples", True):
-        raise ValueError("store_examples must be True: the stored examples determine which classes a shard serves")
+        raise ValueError("store_examples must be True: the stored examples determine which classes a shard owns")
 
 
 def _options_of_shard(options: dict[str, Any], number: int, n_shards: int) -> dict[str, Any]:
-    """Return the parameters of the classifier of one shard, with its own seed and its part of ``max_examples``."""
+    """Return the parameters of one shard's classifier, with the shard's own seed and share of ``max_examples``."""
     own = dict(options)
     if own.get("max_examples") is not None:
         own["max_examples"] = max(1, own["max_examples"] // n_shards)

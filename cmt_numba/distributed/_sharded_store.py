@@ -1,4 +1,4 @@
-"""``ShardedStore``: a store with its memories divided among processes."""
+"""``ShardedStore``, which divides its memories among Ray actors."""
 
 from __future__ import annotations
 
@@ -56,57 +56,56 @@ from ._results import ShardedResults, merge_results, stack_results
 from ._schema import Schema
 from ._topology import Topology, pick
 
-_BYTES_TO_SHARE = 1 << 16  # larger blocks of vectors are put into Ray's object store once
+_BYTES_TO_SHARE = 1 << 16  # minimum size of vector blocks that are passed through Ray's object store
 
 
 class ShardedStore:
-    """A store like :class:`~cmt_numba.MemoryStore`, whose memories are divided among processes of Ray.
+    """A :class:`~cmt_numba.MemoryStore` on several machines, with its memories divided among Ray actors.
 
-    Keys belong to shards by consistent hashing. All shards answer a query, each with its own filter, and the best of
-    their results are merged. A change is one transaction in each shard. All arguments are checked before anything
-    changes. If a shard fails later, others may have made their part of the change: :class:`PartialChangeError` lists
-    the keys.
+    Consistent hashing assigns keys to shards. All shards answer a query, each with its own filter, and the best results
+    are merged. A change is one transaction in each shard. All arguments are checked before anything changes. If a shard
+    fails later, other shards may have made their part of the change, and :class:`PartialChangeError` lists the keys.
 
-    With a path, Ray restarts a shard that dies, on another machine if that can read the folder. Interrupted calls are
-    repeated, and a change is made once. In memory, a shard that dies loses its memories: calls then raise
-    :class:`ClusterError`, except queries that replicas answer.
+    With a ``path``, Ray restarts a shard that dies, possibly on another machine with access to the folder. Interrupted
+    calls are repeated, and a repeated change has no effect. Without a ``path``, a shard that dies loses its memories,
+    and calls raise :class:`ClusterError`, except for queries that replicas can answer.
 
-    A folder opens with a ``RuntimeWarning`` if a move of memories cannot be finished (see :meth:`undo_move`), or if
-    shards hold incompatible memories, as earlier versions could leave them.
+    Opening a folder issues a ``RuntimeWarning`` if a move of memories cannot be finished (see :meth:`undo_move`), or if
+    shards contain incompatible memories, which earlier versions allowed.
 
-    Several threads may use a store, and so may tasks and actors of Ray to which it is given as an argument. The shards
-    end with :meth:`close`, or with the process that opened the store.
+    Several threads can share a store, and so can Ray tasks and actors that receive it as an argument. The shards stop
+    when :meth:`close` is called or the process that opened the store exits.
 
-    Methods raise the same errors as those of :class:`~cmt_numba.MemoryStore`, before anything changes. They also raise
-    :class:`NoAnswerError` if shards do not answer in time, and :class:`ClusterError` if a shard has died with its
-    memories or the cluster is gone.
+    Methods raise the same errors as the methods of :class:`~cmt_numba.MemoryStore`, before anything changes. They also
+    raise :class:`NoAnswerError` if shards do not answer in time, and :class:`ClusterError` if a shard has died with its
+    memories or the cluster has shut down.
 
     Parameters
     ----------
     n_shards : int, optional
-        Number of shards of a new store. :meth:`add_shard` and :meth:`remove_shard` change it.
+        The number of shards of a new store. Call :meth:`add_shard` and :meth:`remove_shard` to change it later.
     path : path-like, optional
-        The folder, which holds a folder for each shard: empty, or that of a sharded store. If it does not exist, it is
-        created. Every machine on which a shard may run must find it under this path. By default the store is in memory.
+        The folder of the store, which contains a folder for each shard. A missing folder is created. Every machine that
+        may run a shard must find it under this path. By default, the store is in memory.
     metric : {"cosine", "inner_product", "euclidean"}, optional
-        As for :class:`~cmt_numba.MemoryStore`.
+        The similarity of vectors; see :class:`~cmt_numba.MemoryStore`.
     n_replicas : int, default 0
-        Number of copies of each shard, in memory and in separate processes. They answer queries too, also while the
-        process of a shard is restarted.
+        The number of copies of each shard, in memory and in separate processes. Replicas answer queries, even while
+        their shard is restarted.
     exchange_every : int or None, default 1000
-        The number of rewards of a client after which shards exchange the weights of their scorers; None for never.
+        The number of rewards of a client after which the shards exchange scorer weights. If None, they never do.
     address : str, optional
-        The address of a cluster; see :func:`start`, which is called if Ray is not running in this process.
+        The address of a cluster. If Ray is not running in this process, it is passed to :func:`start`.
     timeout : float, default 60.0
-        Seconds to wait for answers of shards. The first call of each kind has more time, because it may have to
-        compile.
+        The time limit for answers, in seconds. The first call of each kind has a longer limit, because it may compile
+        kernels.
     max_pending : int, default 8
-        Maximum number of pending calls of a client at a shard. Further calls wait.
+        The maximum number of pending calls from a client to a shard. More calls wait.
     actor_options : dict, optional
-        Options of Ray for the actors, such as ``{"num_cpus": 2}``.
+        Ray options for the actors, such as ``{"num_cpus": 2}``.
     **options
-        Options of the :class:`~cmt_numba.MemoryStore` of each shard. ``n_threads`` is 1 by default. ``max_items`` is
-        divided by the number of shards.
+        Options of the :class:`~cmt_numba.MemoryStore` of each shard. ``n_threads`` is 1 by default, and ``max_items``
+        is divided by the number of shards.
 
     Raises
     ------
@@ -115,11 +114,11 @@ class ShardedStore:
     cmt_numba.journal.AlreadyOpenError
         If the folder is already open.
     cmt_numba.persistence.FileFormatError
-        If the folder is damaged or not that of a sharded store.
+        If the folder is damaged, or contains other files but no sharded store.
     OSError
         If the folder cannot be read or written.
     TypeError, ValueError
-        If an option is not valid or differs from that of the store in the folder.
+        If an option is invalid, or differs from the option of the store in the folder.
 
     Examples
     --------
@@ -179,7 +178,7 @@ class ShardedStore:
             raise
         try:
             self.finish_move()
-        except Exception as error:  # the folder opens nevertheless, so that it can be repaired
+        except Exception as error:  # open the folder despite the error: the user may undo the move
             warn(f"{self}: {error}", RuntimeWarning)
 
     def _begin(self, client: Client, folder: Path | None, exchange_every: int | None) -> None:
@@ -210,8 +209,9 @@ class ShardedStore:
     ) -> ShardedResults:
         """Return the nearest memories for each row; see :meth:`cmt_numba.MemoryStore.query`.
 
-        ``n_probes`` is the number of leaves in each shard. A function in ``where`` is sent to the shards, and must be
-        one that ``pickle`` or Ray can send. The results name the shards that did not answer in time.
+        ``n_probes`` is the number of leaves to search in each shard. If ``where`` is a function, it is sent to the
+        shards, so ``pickle`` or Ray must be able to pickle it. The attribute ``missing_shards`` of the results names
+        the shards that did not answer in time.
         """
         X = self._check_vectors(X)
         k = check_wanted("k", k, len(self) if isinstance(k, int | np.integer) and k > MOST_WANTED else 0)
@@ -237,9 +237,9 @@ class ShardedStore:
         return stack_results(blocks)
 
     def calibrate(self, k: int = 10, where: Any = None, target_recall: float | None = None) -> tuple[Effort, ...]:
-        """Measure in every shard how far queries must search for a recall, and return the efforts.
+        """Measure the search effort for a recall in every shard, and return the efforts.
 
-        See :meth:`cmt_numba.MemoryStore.calibrate`. Replicas measure on their own during queries.
+        See :meth:`cmt_numba.MemoryStore.calibrate`. Replicas measure their own efforts during queries.
         """
         k = check_wanted("k", k, len(self))
         if target_recall is not None:
@@ -247,9 +247,9 @@ class ShardedStore:
         return tuple(self._ask_filtered("calibrate", where, lambda own: (k, own, target_recall)))
 
     def filter(self, where: Any = None, *, keys: Any = None) -> PreparedFilter:
-        """Return a filter that is checked once, to pass as ``where`` to many queries.
+        """Return a prepared filter to pass as ``where`` to many queries; see :meth:`cmt_numba.MemoryStore.filter`.
 
-        See :meth:`cmt_numba.MemoryStore.filter`. Each shard looks up the keys once, until its memories change.
+        Each shard looks up the keys once, and again only after its memories have changed.
         """
         prepared = check_filter(where, keys)
         if prepared.keys:
@@ -257,7 +257,7 @@ class ShardedStore:
         return prepared
 
     def _ask_filtered(self, name: str, where: Any, arguments: Callable[[Any], tuple[Any, ...]]) -> list[Any]:
-        """Return the answers of the shards to a read-only call about the candidates of a filter."""
+        """Send a read-only call with a filter to the shards, and return their answers."""
         keys = self._filtering_keys(where)
 
         def calls(topology: Topology) -> dict[str, tuple[Any, ...]]:
@@ -266,12 +266,12 @@ class ShardedStore:
         return list(self._client.ask(Question(name, calls, keys)).values())
 
     def _shared(self, X: Any) -> Any:
-        """Return vectors to send. Large blocks are put into the object store once, for all shards."""
+        """Return vectors to send, or a reference to Ray's object store if they are large."""
         n_bytes = X.data.nbytes if scipy.sparse.issparse(X) else X.nbytes
         return running().put(X) if n_bytes > _BYTES_TO_SHARE else X
 
     def _filtering_keys(self, where: Any) -> list[Key]:
-        """Return the keys that a filter lists; an empty list for other filters."""
+        """Return the keys that a filter lists, or an empty list if it lists none."""
         if where is None or callable(where):
             return []
         if isinstance(where, PreparedFilter):
@@ -306,7 +306,7 @@ class ShardedStore:
 
     def __getitem__(self, key: Key) -> Item:
         if not isinstance(key, str | int | np.integer):
-            raise TypeError(f"store[key] takes one key, not {key!r:.50}; use get for several")
+            raise TypeError(f"store[key] takes a single key, got {key!r:.50}; use get for several keys")
         return self.get(key).first()
 
     def __len__(self) -> int:
@@ -323,7 +323,7 @@ class ShardedStore:
 
     def __iter__(self) -> Iterator[Key]:
         topology, seen = self._client.settled([]), set[Key]()
-        for shard in topology.names:  # first the shards that memories leave
+        for shard in topology.names:  # starts with the shards that memories leave
             last = -1
             while True:
                 calls = {shard: (last,)}
@@ -344,39 +344,39 @@ class ShardedStore:
 
     @property
     def path(self) -> str | None:
-        """The folder; None for a store in memory."""
+        """The folder, or None for a store in memory."""
         return None if self._folder is None else str(self._folder)
 
     @property
     def metric(self) -> str:
-        """The metric."""
+        """The name of the metric."""
         return self._topology.schema.metric or "cosine"
 
     @property
     def n_features(self) -> int | None:
-        """The width of the vectors, set by the first one; None before."""
+        """The width of the vectors, or None before the first vector."""
         widths = [facts.schema.n_features for facts in self._client.survey().facts.values()]
         return next((width for width in widths if width is not None), None)
 
     @property
     def max_items(self) -> int | None:
-        """The maximum number of memories of all shards together; None if there is none."""
+        """The maximum number of memories in all shards, or None if it is unlimited."""
         most = self._client.ask_all("max_items")
         return None if None in most else sum(most)
 
     @property
     def recall(self) -> tuple[tuple[Effort, ...], ...]:
-        """The measured recall and search effort of each shard, for each kind of query so far."""
+        """The measured recall and search effort of each shard, for each kind of query."""
         return tuple(self._client.ask_all("recall"))
 
     def check_invariants(self) -> None:
         """Check every shard; see :meth:`cmt_numba.MemoryStore.check_invariants`."""
         self._client.ask_all("check_invariants")
 
-    # Checks of arguments
+    # Validation
 
     def _check_vectors(self, X: Any) -> Any:
-        """Return vectors or queries as float32."""
+        """Check vectors or queries, and return them as float32."""
         self._client.check_open()
         X = check_matrix(as_rows(X))
         if self._topology.schema.n_features not in (None, X.shape[1]):
@@ -386,7 +386,7 @@ class ShardedStore:
         return X
 
     def _are_stored(self, keys: list[Key]) -> np.ndarray:
-        """Return which keys are stored: bool, shape (n,)."""
+        """Return a mask of the keys that are stored: bool, shape (n,)."""
         stored = np.zeros(len(keys), np.bool_)
         for part, found in self._client.ask_owners("are_stored", keys):
             stored[part] = found
@@ -433,7 +433,7 @@ class ShardedStore:
         self._client.change(name, checked, arguments, (hasattr(X, "indptr"),), new)
 
     def delete(self, keys: Any = None, *, where: Any = None) -> int:
-        """Delete memories, and return how many; see :meth:`cmt_numba.MemoryStore.delete`."""
+        """Delete memories and return their number; see :meth:`cmt_numba.MemoryStore.delete`."""
         check_one_of(where, keys)
         if where is None:
             checked = check_keys(keys)
@@ -457,7 +457,7 @@ class ShardedStore:
         )
 
     def create_index(self, field: Any) -> None:
-        """Create an index on a field of payloads; see :meth:`cmt_numba.MemoryStore.create_index`."""
+        """Create an index on a payload field; see :meth:`cmt_numba.MemoryStore.create_index`."""
         field_path(field)
         self._client.change_all("create_index", field)
 
@@ -468,10 +468,10 @@ class ShardedStore:
     # Learning
 
     def feedback(self, X: Any, keys: Any, rewards: Any) -> None:
-        """Learn from rewards of results or of right answers; see :meth:`cmt_numba.MemoryStore.feedback`.
+        """Learn from the rewards of results; see :meth:`cmt_numba.MemoryStore.feedback`.
 
-        A shard learns from the rewards of its own memories and compares only these with each other. After
-        ``exchange_every`` rewards, shards exchange the weights of their scorers.
+        Each shard learns only from the rewards of its own memories. After ``exchange_every`` rewards, the shards
+        exchange scorer weights.
         """
         X = self._check_vectors(X)
         given = check_answers(keys, X.shape[0])
@@ -506,18 +506,18 @@ class ShardedStore:
     # Shards
 
     def add_shard(self) -> str:
-        """Start another shard, move its share of the memories to it, and return its name.
+        """Start a new shard, move its share of the memories to it, and return its name.
 
-        The store can be used meanwhile, also by other processes. Queries find each memory once, and memories that are
-        read or changed by key are moved first. If the process or a shard dies, the move is resumed when the store is
-        opened again, or by :meth:`finish_move`. The new shard has the options of the others.
+        The store can be used during the move, even by other processes. Queries find each memory exactly once, and
+        memories that are read or changed by key are moved first. If the process or a shard dies, reopening the store or
+        calling :meth:`finish_move` resumes the move. The new shard has the same options as the existing shards.
 
         Raises
         ------
         NoAnswerError
-            If a shard does not answer in time. The move is then incomplete.
+            If a shard does not answer in time. The move is then unfinished.
         ClusterError
-            If a shard or the cluster is gone.
+            If a shard has died or the cluster has shut down.
         OSError
             If the folder cannot be written.
         RuntimeError
@@ -526,31 +526,37 @@ class ShardedStore:
         return resizing.add_shard(self._own_cluster())
 
     def remove_shard(self, name: str | None = None) -> str:
-        """Move the memories of a shard, by default the last, to the others, end it, and return its name.
+        """Move the memories of a shard to the other shards, stop the shard, and return its name.
 
-        The store can be used meanwhile, as with :meth:`add_shard`, which lists further errors.
+        The store can be used during the move. :meth:`add_shard` describes other errors.
+
+        Parameters
+        ----------
+        name : str, optional
+            The name of the shard (default: the last shard).
 
         Raises
         ------
         ValueError
-            If there is no such shard, or no other.
+            If ``name`` is not a shard, or is the only shard.
         """
         return resizing.remove_shard(self._own_cluster(), name)
 
     def finish_move(self) -> None:
-        """Resume the move of memories after a failure of :meth:`add_shard` or :meth:`remove_shard`.
+        """Resume the move of memories after :meth:`add_shard` or :meth:`remove_shard` has failed.
 
         Raises
         ------
         MoveError
-            If a shard does not accept memories. :meth:`undo_move` undoes the move.
+            If a shard rejects memories. Call :meth:`undo_move` to undo the move.
         """
         resizing.finish_move(self._own_cluster())
 
     def undo_move(self) -> None:
-        """Undo the move of memories after a failure of :meth:`add_shard` or :meth:`remove_shard`.
+        """Undo the move of memories after :meth:`add_shard` or :meth:`remove_shard` has failed.
 
-        Memories that have moved go back. A shard being added is ended, and one being removed stays.
+        Moved memories return to their previous shards. A shard that was being added is stopped, and a shard that was
+        being removed stays.
         """
         resizing.undo_move(self._own_cluster())
 
@@ -563,18 +569,18 @@ class ShardedStore:
     # Files
 
     def sync(self) -> None:
-        """Write all changes to disk and wait for it. With ``sync_every=1`` each change has done so."""
+        """Write all changes to disk and wait until they are stored. With ``sync_every=1``, every change does this."""
         self._client.ask_all("sync")
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the store to a folder with a file for each shard, for :meth:`load`.
+        """Save the store to a folder with a file for each shard, from which :meth:`load` loads it.
 
-        Concurrent changes may be in the files of some shards and not of others.
+        A concurrent change may be included for some shards and missing for others.
 
         Parameters
         ----------
         path : path-like
-            The folder, which must be empty or not exist. All shards must find it under this path.
+            An empty or missing folder. All shards must find it under this path.
 
         Raises
         ------
@@ -583,20 +589,20 @@ class ShardedStore:
         OSError
             If a file cannot be written.
         RuntimeError
-            If shards are added or removed meanwhile.
+            If shards are added or removed during the call.
         """
         folder, client = Path(path).absolute(), self._client
         if folder.exists() and any(folder.iterdir()):
             raise FileExistsError(f"{folder} is not empty; save to a new folder")
         topology = client.survey().topology
         if topology.is_moving:
-            raise RuntimeError("memories are moving between shards; save the store afterwards")
+            raise RuntimeError("memories are moving between shards; save the store after the move")
         n_made = 1 + max(map(number_of, topology.names))
         shards = ShardList(topology, len(topology.after), n_made, complete=False)
         write_list(folder, shards)
         client.complete(client.actors.ask("save", {name: (str(folder / f"{name}.cmt"),) for name in topology.names}))
         if client.survey().topology.move != topology.move:
-            raise RuntimeError("shards were added or removed; save the store again, to another folder")
+            raise RuntimeError("shards were added or removed during save; save the store to another folder")
         write_list(folder, shards._replace(complete=True))
 
     @classmethod
@@ -614,13 +620,13 @@ class ShardedStore:
     ) -> Self:
         """Load a store into memory from a folder that :meth:`save` has written.
 
-        The options are those of the constructor, and errors those of :meth:`cmt_numba.MemoryStore.load`.
+        The constructor describes the parameters, and :meth:`cmt_numba.MemoryStore.load` the errors.
         """
         _check_limits(n_replicas, exchange_every, timeout, max_pending)
         folder = Path(path).absolute()
         shards = read_list(folder)
         if shards is None or not shards.complete:
-            raise FileFormatError(folder, "holds no sharded store that was saved completely")
+            raise FileFormatError(folder, "does not contain a completely saved sharded store")
         options = {"target_recall": check_real("target_recall", target_recall, 0.0, 1.0, above=True)}
         store, name_of_cluster = cls.__new__(cls), uuid4().hex
 
@@ -633,9 +639,9 @@ class ShardedStore:
         return store
 
     def close(self) -> None:
-        """Write all changes to disk, close the shards and end their processes.
+        """Write all changes to disk, close the shards and stop their processes.
 
-        A copy in another process only stops using them.
+        A copy in another process only disconnects.
         """
         if self._client.is_closed:
             return
@@ -661,7 +667,7 @@ class ShardedStore:
 
 
 def _filters_of_shards(topology: Topology, where: Any, keys: list[Key]) -> dict[str, Any]:
-    """Return the filter for each shard that may hold candidates; ``keys`` are those that ``where`` lists."""
+    """Return the filter for each shard that may contain candidates. ``keys`` are the keys that ``where`` lists."""
     if not keys:
         return dict.fromkeys(topology.names, where)
     parts = {name: pick(keys, part) for name, part in topology.divided(keys).items()}
@@ -679,23 +685,24 @@ def _check_limits(n_replicas: int, exchange_every: int | None, timeout: float, m
 
 
 def _check_eviction(options: dict[str, Any]) -> None:
-    """Raise ValueError if replicas with these options would evict other memories than their shards."""
+    """Raise ValueError if these options let replicas evict different memories than their shards."""
     if options.get("max_items") is not None and options.get("eviction") != "oldest":
         raise ValueError(
-            "n_replicas with max_items needs eviction='oldest': replicas do not record which memories were returned"
+            "n_replicas with max_items requires eviction='oldest', because replicas do not record returned memories, "
+            f"got eviction={options.get('eviction')!r}"
         )
 
 
 def _check_options(options: dict[str, Any], metric: str | None) -> None:
-    """Raise TypeError or ValueError if these are not valid options of the store of a shard."""
+    """Raise TypeError or ValueError if an option is invalid for a shard's store."""
     for name in ("path", "read_only"):
         if name in options:
-            raise TypeError(f"{name} cannot be set for a sharded store")
+            raise TypeError(f"{name} is not an option of the store of a shard; omit it")
     MemoryStore(metric=metric, **options)
 
 
 def _options_of_shard(options: dict[str, Any], number: int, n_shards: int) -> dict[str, Any]:
-    """Return the options of the store of one shard, with its own seed and its part of ``max_items``."""
+    """Return the options of one shard's store, with the shard's own seed and share of ``max_items``."""
     own = {"n_threads": 1} | options
     if own.get("max_items") is not None:
         own["max_items"] = max(1, own["max_items"] // n_shards)
@@ -708,7 +715,7 @@ def _options_of_shard(options: dict[str, Any], number: int, n_shards: int) -> di
 
 
 def _new_names(n_shards: int | None) -> tuple[str, ...]:
-    """Return the names of the shards of a new store."""
+    """Return the shard names of a new store."""
     if n_shards is None:
         raise ValueError("n_shards must be given for a new store")
     return tuple(map(shard_name, range(check_integer("n_shards", n_shards, 1, 10_000))))

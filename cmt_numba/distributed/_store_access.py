@@ -1,7 +1,7 @@
-"""Access of shards to the lock, facts and learned weights of a :class:`~cmt_numba.MemoryStore`.
+"""Access to the lock, facts and learned weights of a shard's :class:`~cmt_numba.MemoryStore`.
 
-Facts are named values in the database of a store. A shard keeps its topology, the state of moves and its requests
-there.
+Facts are named values in the database of a store. A shard stores its topology, the progress of moves and its requests
+as facts.
 """
 
 from __future__ import annotations
@@ -19,28 +19,26 @@ T = TypeVar("T")
 
 
 def alone(store: MemoryStore, work: Callable[[], T]) -> T:
-    """Run ``work`` while no other thread changes the store, and return its result."""
+    """Call ``work`` while no other thread changes the store, and return its result."""
     return store._contents.alone(work)
 
 
 def silence_filters(store: MemoryStore) -> None:
-    """Disable warnings about fields that no payload has, because payloads of other shards may have them."""
+    """Disable warnings about fields that no payload has. Payloads in other shards may have them."""
     store._filters.warns = False
 
 
 def facts_of(store: MemoryStore) -> dict[str, Any]:
-    """Return the facts of a store."""
     return store._contents.records.facts()
 
 
 def write_facts(store: MemoryStore, facts: dict[str, Any]) -> None:
-    """Write facts to disk without changing memories."""
+    """Write facts and sync them to disk."""
     store._contents.change(lambda: store._contents.records.set_facts(facts))
     store._contents.sync()
 
 
 def delete_facts(store: MemoryStore, names: list[str]) -> None:
-    """Delete facts."""
     store._contents.change(lambda: store._contents.records.delete_facts(names))
 
 
@@ -55,12 +53,12 @@ def change_and_note(store: MemoryStore, change: Callable[[], Any], facts: dict[s
 
 
 def ids_of(store: MemoryStore, keys: list[Key]) -> np.ndarray:
-    """Return the id of each key, or -1 if it is not stored: int64."""
+    """Return the memory id of each key, or -1 if the key is not stored: int64, shape (n,)."""
     return store._contents.records.find(keys)
 
 
 def keys_after(store: MemoryStore, last: int) -> tuple[list[Key], list[int]]:
-    """Return the keys and ids of the next memories after an id."""
+    """Return the keys and ids of the next memories whose ids are above ``last``."""
     found = store._contents.records.after(last)
     return [key for _, key, _ in found], [memory_id for memory_id, _, _ in found]
 
@@ -80,7 +78,7 @@ def schema_of(store: MemoryStore) -> Schema:
 
 
 def options_of(store: MemoryStore) -> dict[str, Any]:
-    """Return the options that create a store like this one."""
+    """Return options that create a store with the same settings."""
     tree = store._contents.tree._forest.options
     names = {"max_memories": "max_items", "scorer_learning_rate": "learning_rate"}
     kept = ("max_memories", "eviction", "n_trees", "n_links", "scorer_learning_rate")
@@ -88,12 +86,12 @@ def options_of(store: MemoryStore) -> dict[str, Any]:
 
 
 def indexed_fields(store: MemoryStore) -> list[tuple[str, ...]]:
-    """Return the fields of payloads that have an index."""
+    """Return the indexed payload fields."""
     return [tuple(path[3:-1].split('"."')) for path in store._contents.records.fields()]  # paths are $."name"."name"
 
 
 def weights_of(store: MemoryStore) -> np.ndarray | None:
-    """Return the weights of the scorer and the sums of their squared gradients; None before the first memory."""
+    """Return scorer weights and sums of squared gradients, shape (2, n_features), or None before the first memory."""
     state = store._contents.tree._forest.state
     if state is None:
         return None
@@ -102,5 +100,5 @@ def weights_of(store: MemoryStore) -> np.ndarray | None:
 
 
 def set_weights(store: MemoryStore, weights: np.ndarray, squares: np.ndarray, facts: dict[str, Any]) -> None:
-    """Replace the weights of the scorer and write facts in one transaction."""
+    """Replace the scorer's weights and write facts in one transaction."""
     change_and_note(store, lambda: set_tree_scorer(store._contents.tree, weights, squares), facts)

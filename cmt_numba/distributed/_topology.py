@@ -1,4 +1,4 @@
-"""The topology of a store: its shards, and the owners of keys, also while memories move."""
+"""The topology of a store, which determines the shard that owns each key, even while memories move."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from ..store import Key
 from ._schema import Schema
 
 _POINTS = 512
-"""Points of each shard on the ring. The shares of shards differ by about ``1 / sqrt(512)``, 4 %."""
+"""Number of points per shard on the ring. The shares of shards differ by about ``1 / sqrt(512)``, or 4 %."""
 
-_IN_A_DIGEST = 8
+_IN_A_DIGEST = 8  # number of points from a digest of 64 bytes
 
 
 class Ring:
-    """A ring of hashes on which each shard has points (consistent hashing; Karger et al., 1997).
+    """A hash ring for consistent hashing (Karger et al., 1997).
 
-    A key belongs to the shard whose point follows its hash. When a shard joins, only the keys that it takes over change
-    their owner. The points of a shard depend on its name.
+    A shard has points on the ring, which depend on its name. The shard with the first point after a key's hash owns the
+    key. When a shard is added, only the keys that it takes over change their owner.
     """
 
     def __init__(self, names: Sequence[str]) -> None:
@@ -33,17 +33,17 @@ class Ring:
         self._points, self._owners = np.concatenate(points)[order], owners[order]
 
     def owners(self, keys: Sequence[Key]) -> np.ndarray:
-        """Return the positions of the shards to which keys belong: int64, shape (n,)."""
+        """Return the position in ``names`` of the shard that owns each key: int64, shape (n,)."""
         return self.owners_of(hash_keys(keys))
 
     def owners_of(self, hashed: np.ndarray) -> np.ndarray:
-        """Return the positions of the shards to which keys with these hashes belong: int64, shape (n,)."""
+        """Return the owner of each key from its hash; see :meth:`owners`."""
         following = np.searchsorted(self._points, hashed)
         return np.asarray(self._owners[following % self._points.size])
 
 
 def hash_keys(keys: Sequence[Key]) -> np.ndarray:
-    """Return hashes of keys, which are the same in every process and version: uint64, shape (n,)."""
+    """Return the hash of each key: uint64, shape (n,). Hashes are the same in every process and library version."""
     if keys and isinstance(keys[0], int):
         return _mixed(np.array(keys, np.int64).view(np.uint64))
     digests = b"".join(blake2b(key.encode(), digest_size=8).digest() for key in keys)  # type: ignore[union-attr]
@@ -56,7 +56,7 @@ def _points(name: str) -> np.ndarray:
 
 
 def _mixed(numbers: np.ndarray) -> np.ndarray:
-    """Return the outputs of SplitMix64 (Steele, Lea and Flood, 2014) for these states."""
+    """Return SplitMix64 hashes of numbers (Steele, Lea and Flood, 2014)."""
     z = numbers + np.uint64(0x9E3779B97F4A7C15)
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -65,21 +65,21 @@ def _mixed(numbers: np.ndarray) -> np.ndarray:
 
 
 class Topology(NamedTuple):
-    """The shards of a store, and the schema on which they have agreed.
+    """The shards of a store and the schema of its memories.
 
-    Calls carry the version of the topology, and a shard with another version refuses them. Only the first shard of a
-    topology decides which one follows, so versions are unique.
+    Every call contains a topology version, and a shard with another version rejects the call. Only the first shard of a
+    topology decides on the next topology, so versions are unique.
 
     Attributes
     ----------
     version : int
-        Increases with each topology.
+        The version number, which increases by 1 with each topology.
     before, after : tuple of str
-        The shards before and after the last move of memories. They differ while memories move.
+        The names of the shards before and after the last move of memories. They differ during a move.
     schema : Schema
-        Properties of all memories.
+        The schema of all memories.
     move : int
-        The version in which the move began. A later version may change the schema alone.
+        The number of the last move: the version in which it began. Later versions may change only the schema.
     """
 
     version: int
@@ -90,32 +90,35 @@ class Topology(NamedTuple):
 
     @property
     def is_moving(self) -> bool:
-        """Whether memories move between shards."""
+        """Whether a move of memories is in progress."""
         return self.before != self.after
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All shards that may hold memories."""
+        """The names of all shards that may contain memories."""
         return self.before + tuple(name for name in self.after if name not in self.before)
 
     def next(self, after: Sequence[str]) -> Self:
-        """Return the topology in which memories move to other shards or, for the same shards, the move has ended."""
+        """Return the next topology, in which memories move to the shards ``after``.
+
+        If these are the shards of the current move, the next topology ends the move.
+        """
         return type(self)(self.version + 1, self.after, tuple(after), self.schema, self.version + 1)
 
     def reversed(self) -> Self:
-        """Return the topology that undoes the move."""
+        """Return the next topology, which undoes the current move."""
         return self.next(self.before)
 
     def with_schema(self, schema: Schema) -> Self:
-        """Return the topology of the same shards with another schema."""
+        """Return the next topology, with the same shards and another schema."""
         return self._replace(version=self.version + 1, schema=schema)
 
     def divided(self, keys: Sequence[Key]) -> dict[str, np.ndarray]:
-        """Return the positions of keys by owner."""
+        """Return a dictionary from shard names to the positions of their keys."""
         return {self.after[owner]: part for owner, part in _positions_by_owner(_ring(self.after).owners(keys)).items()}
 
     def leaving(self, keys: Sequence[Key]) -> dict[str, np.ndarray]:
-        """Return the positions of moving keys by the shard that they leave."""
+        """Return a dictionary from shard names to the positions of keys that leave the shard in the current move."""
         if not self.is_moving or not keys:
             return {}
         old, new = _ring(self.before), _ring(self.after)
@@ -125,32 +128,32 @@ class Topology(NamedTuple):
         return {str(name): moving[former[moving] == name] for name in np.unique(former[moving])}
 
     def to_json(self) -> str:
-        """Return the topology as text."""
+        """Return the topology as JSON."""
         return json.dumps(self._asdict())
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Return a topology from its JSON text."""
+        """Return the topology in a JSON text."""
         found = json.loads(text)
         version, schema = int(found["version"]), Schema(*found.get("schema", ()))
         return cls(version, tuple(found["before"]), tuple(found["after"]), schema, int(found.get("move", version)))
 
 
 class MoveProgress(NamedTuple):
-    """The batches of memories that a shard has given to others and received, by shard."""
+    """The batches of memories that a shard has given and received in the current move."""
 
-    given: Mapping[str, int]  # the last batch that this shard has begun to delete after the other received it
-    received: Mapping[str, tuple[int, int]]  # number and size of the last batch received
+    given: Mapping[str, int]  # given[name]: the number of the last batch that this shard has given to shard ``name``
+    received: Mapping[str, tuple[int, int]]  # received[name]: the number and size of the last batch from shard ``name``
 
     def last_from(self, name: str) -> int:
-        """Return the number of the last batch received from a shard."""
+        """Return the number of the last batch from shard ``name``, or 0."""
         return self.received.get(name, (0, 0))[0]
 
 
 def shards_behind(progress: Mapping[str, MoveProgress]) -> list[str]:
-    """Return the shards whose answers are older than those of shards that sent them memories.
+    """Return the shards that answered before receiving a batch that its giver had already deleted.
 
-    Memories in such batches may be missing from all answers.
+    The memories of the batch may be missing from all answers.
     """
     pairs = {(to, name): number for name, own in progress.items() for to, number in own.given.items()}
     found = {to for (to, name), number in pairs.items() if to in progress and progress[to].last_from(name) < number}
@@ -158,7 +161,7 @@ def shards_behind(progress: Mapping[str, MoveProgress]) -> list[str]:
 
 
 def count_duplicates(progress: Mapping[str, MoveProgress]) -> int:
-    """Return the number of memories counted twice: received by a shard, but not yet deleted by another."""
+    """Return the number of memories that two shards count: received by one, but not yet deleted by the other."""
     return sum(
         size
         for name, own in progress.items()
@@ -168,7 +171,7 @@ def count_duplicates(progress: Mapping[str, MoveProgress]) -> int:
 
 
 def pick(values: Sequence[Key], positions: np.ndarray) -> list[Key]:
-    """Return the values at some positions."""
+    """Return the values at the given positions."""
     return [values[position] for position in positions.tolist()]
 
 

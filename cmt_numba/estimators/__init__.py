@@ -1,6 +1,6 @@
-"""scikit-learn estimators.
+"""scikit-learn estimators: a classifier, a multi-label classifier and a retriever.
 
-Other subpackages import the functions that check labels and write estimators to files from here.
+Other packages import helpers for label checks and estimator files from here.
 """
 
 from ._base import trees_of

@@ -1,7 +1,7 @@
-"""The base class of the estimators: parameters, changes of the model, files, folders, copies, and checks.
+"""Base class of the estimators, with parameter checks, model changes, files and folders.
 
-An estimator has parameters and, once fitted, a model. A change validates its arguments and then learns: in the model
-itself if that is short or no other thread reads, otherwise in a copy that is swapped in atomically.
+An estimator has parameters and, once fitted, a model. A change first validates its arguments. It then updates the model
+in place if this is quick or no other thread reads; otherwise it trains a copy and swaps it in atomically.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 _LOCK, _CHECKED, _DURATIONS = "_own_lock", "_checked_parameters", "_seconds_a_row"
 _NO_TARGETS = object()
-_PLAIN_TARGETS = "biuUS"  # kinds of NumPy types that have no invalid values
+_PLAIN_TARGETS = "biuUS"  # kinds of NumPy dtypes without NaN or other invalid values
 _NOT_COPIED = frozenset({_LOCK, _CHECKED, _DURATIONS, FOLDER})
 
-_LONG = 0.02  # seconds that readers may wait
-_FEW = 4  # this many rows are probably learned quickly
-_MOST_GROWTH = 1.5  # limit on the growth of the estimate in one step; one slow call may be an outlier
+_LONG = 0.02  # longest time that readers may wait, in seconds
+_FEW = 4  # before the first timing, changes with at most this many rows count as quick
+_MOST_GROWTH = 1.5  # limit on the growth of a time estimate per call, because one slow call may be an outlier
 
 PASSES = Integer(0, MOST_PASSES)
 
@@ -63,14 +63,14 @@ OF_ALL: dict[str, Constraint] = {
     "random_state": Checked(check_random_state, "int, numpy.random.RandomState or None"),
     "verbose": Flag(),
 }
-"""Constraints of the parameters that all estimators have."""
+"""Constraints on the parameters that all estimators share."""
 
 FIT_ONLY = frozenset({"leaf_multiplier", "alpha", "n_reroutes", "n_jobs", "random_state"})
-"""Parameters that take effect only when a forest is made."""
+"""Parameters that take effect only when the forest is created."""
 
 
 def changes_model(method: Method) -> Method:
-    """Run a method of an estimator as a change, which is journaled if the estimator is in a folder."""
+    """Run an estimator method as a change, and journal it if the estimator is in a folder."""
 
     @wraps(method)
     def changing(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -84,12 +84,12 @@ def changes_model(method: Method) -> Method:
 
 @cache
 def _values_of(*names: str) -> Callable[[Any], tuple[Any, ...]]:
-    """Return a function that returns two or more attributes of an object."""
+    """Return a function that gets two or more attributes of an object."""
     return attrgetter(*names)
 
 
 def trees_of(estimator: Any) -> ContextualMemoryTree | None:
-    """Return the trees of an estimator; None if it has none, is not fitted, or comes from another library."""
+    """Return an estimator's trees, or None if it has none, is unfitted, or belongs to another library."""
     model = vars(estimator).get("_model")
     if model is None or not isinstance(estimator, MemoryEstimator):
         return None
@@ -100,21 +100,22 @@ def trees_of(estimator: Any) -> ContextualMemoryTree | None:
 class MemoryEstimator(Lockable, BaseEstimator):
     """Base class of the estimators.
 
-    Any number of threads may use an estimator concurrently. Changes are made one after the other. A query during a
-    change gets the answer from before the change, or waits a few milliseconds for a short one. ``set_params`` is not
-    atomic in this sense: other threads may see the old or the new value.
+    An estimator is thread-safe. Changes run one at a time. A query during a change uses the model from before the
+    change, or waits a few milliseconds if the change is short. ``set_params`` takes no lock: other threads may see the
+    old or the new value.
     """
 
-    _kind: ClassVar[str]  # in files
-    _constraints: ClassVar[dict[str, Constraint]]  # of each parameter
-    _fit_only: ClassVar[frozenset[str]]  # parameters that have no effect once there is a forest
-    _model: Any  # the learned state; missing before the first fit
+    _kind: ClassVar[str]  # name of the class in files
+    _constraints: ClassVar[dict[str, Constraint]]
+    _fit_only: ClassVar[frozenset[str]]  # parameters without effect once the forest exists
+    _model: Any  # the learned state; absent before the first fit
     n_features_in_: int
 
     def _check_parameters(self) -> None:
-        """Check all parameters if one has changed since the last check. A check takes longer than predicting a row.
+        """Check all parameters if any of them has changed since the last check.
 
-        All are checked, so that no call accepts a parameter that a later call or a replay would refuse.
+        Checking takes longer than predicting a row. All parameters are checked, so that no call accepts a value that a
+        later call or a replay would reject.
         """
         given = _values_of(*self._constraints)(self)
         if (checked := vars(self).get(_CHECKED)) is not None and all(map(is_, given, checked)):
@@ -128,16 +129,16 @@ class MemoryEstimator(Lockable, BaseEstimator):
         """Raise ValueError if parameters contradict each other."""
 
     def _checked_matrix(self, X: Any) -> Any:
-        """Return rows for a fitted estimator as an argument for ``check_rows``.
+        """Validate ``X`` for a fitted estimator, and return it as an argument for ``check_rows``.
 
-        Parameters are checked as well, because they may have been set since the fit.
+        Also check the parameters, which may have changed since the fit.
 
         Raises
         ------
         NotFittedError
             If the estimator has not been fitted.
         TypeError, ValueError
-            If the estimator cannot use ``X`` or a parameter.
+            If ``X`` or a parameter is invalid.
         """
         if "_model" not in self.__dict__:
             check_is_fitted(self)
@@ -146,10 +147,10 @@ class MemoryEstimator(Lockable, BaseEstimator):
         return X
 
     def _validated(self, X: Any, y: Any = _NO_TARGETS, *, reset: bool = False) -> Any:
-        """Validate rows and targets like scikit-learn's ``validate_data``; return arguments for ``check_rows``.
+        """Validate rows and targets like scikit-learn's ``validate_data``, and return arguments for ``check_rows``.
 
-        Scikit-learn's checks of data frames, lists and feature names take longer than learning or predicting a row.
-        Arrays that need none of them skip these checks; ``check_rows`` checks that their numbers are finite.
+        Plain arrays skip scikit-learn's checks of data frames, lists and feature names, which take longer than
+        predicting a row. ``check_rows`` checks later that all numbers are finite.
 
         Parameters
         ----------
@@ -158,7 +159,7 @@ class MemoryEstimator(Lockable, BaseEstimator):
         y : Any, optional
             One target for each row. If omitted, only ``X`` is returned.
         reset : bool, default False
-            Store the number and the names of features, instead of comparing them with those stored.
+            Whether to store the number and names of the features. By default they must match the stored ones.
         """
         if not is_plain(X, None if reset else self.n_features_in_) or hasattr(self, "feature_names_in_"):
             targets = {} if y is _NO_TARGETS else {"y": unmasked("y", y)}
@@ -185,7 +186,7 @@ class MemoryEstimator(Lockable, BaseEstimator):
         return other
 
     def _become(self, fitted: Self) -> Self:
-        """Take over the model of another estimator, but not its parameters; return this estimator."""
+        """Adopt the model of ``fitted``, but not its parameters, and return this estimator."""
         if self.__sklearn_is_fitted__():
             fitted._model.prepare_like(self._model, self)
         folder, former = folder_of(self), vars(self).get("_model")
@@ -202,18 +203,18 @@ class MemoryEstimator(Lockable, BaseEstimator):
         return self
 
     def _change_model(self, method: str, n_rows: int, learn: Callable[[Any], Any], *, replaces: bool = False) -> Self:
-        """Change the model by ``learn``; return the estimator.
+        """Change the model with ``learn``, and return the estimator.
 
         Parameters
         ----------
         method : str
-            The public method that makes the change. Its durations are recorded.
+            Name of the public method, under which the duration is recorded.
         n_rows : int
-            The number of rows or ids.
+            Number of rows or ids in the change.
         learn : callable
-            Receives the model or a copy of it, and returns the changed or a new one.
+            Function that takes the model or a copy of it, and returns the changed model or a new one.
         replaces : bool, default False
-            Whether ``learn`` returns a new model and does not change the one that it receives.
+            Whether ``learn`` returns a new model and leaves its argument unchanged.
         """
         lock: ReadWriteLock = self._lock
         folder, former = folder_of(self), self._model
@@ -251,7 +252,7 @@ class MemoryEstimator(Lockable, BaseEstimator):
         return self
 
     def _takes_long(self, method: str, n_rows: int) -> bool:
-        """Return whether a change would make readers in other threads wait for a long time."""
+        """Return whether a change would block readers in other threads for too long."""
         known = vars(self).get(_DURATIONS, {}).get(method)
         is_short = n_rows <= _FEW if known is None else n_rows * known <= _LONG
         if is_short and not self._model.has_much_due(n_rows, self):
@@ -259,7 +260,7 @@ class MemoryEstimator(Lockable, BaseEstimator):
         return self._lock.has_other_readers()
 
     def _note_duration(self, method: str, n_rows: int, seconds: float) -> None:
-        """Record the duration of a change, to estimate that of the next one by the same method."""
+        """Record the duration of a change, to estimate how long the method takes next time."""
         of_methods, measured = self.__dict__.setdefault(_DURATIONS, {}), seconds / max(1, n_rows)
         of_methods[method] = min(measured, _MOST_GROWTH * of_methods.get(method, measured))
 
@@ -279,7 +280,7 @@ class MemoryEstimator(Lockable, BaseEstimator):
         Raises
         ------
         cmt_numba.InvariantError
-            If an invariant is violated. Unless memory was overwritten from outside, this is a bug.
+            If an invariant is violated. This is a bug, unless other code has overwritten the memory.
         sklearn.exceptions.NotFittedError
             Before the first fit.
         """
@@ -290,28 +291,28 @@ class MemoryEstimator(Lockable, BaseEstimator):
                 some.check_invariants()
         check_model(self, thorough=True)
 
-    @changes  # read-only, but excludes other changes
+    @changes  # only reads, but must not overlap with changes
     def __getstate__(self) -> dict[str, Any]:
         state: Any = super().__getstate__()
         state = {name: value for name, value in state.items() if name not in _NOT_COPIED | LEARNED}
-        # Other threads may proceed before the copy is pickled.
+        # Copy, because other threads may change the arrays before they are pickled.
         return pickled_attributes(self._kind, copy.deepcopy(state | self._attributes()))
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         state = {name: writeable(value) for name, value in state.items()}
         super().__setstate__(unpickled_attributes(self._kind, state))
 
-    @changes  # read-only, but excludes other changes
+    @changes  # only reads, but must not overlap with changes
     def _contents(self) -> Contents:
-        """Return the contents of a file of the estimator."""
+        """Return the estimator as file contents."""
         return estimator_contents(self)
 
-    @changes  # read-only, but excludes other changes
+    @changes  # only reads, but must not overlap with changes
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the estimator and all that it has learned to a file.
+        """Write the estimator, including its model, to a file.
 
-        An existing file is replaced atomically when the new one is complete. See :mod:`cmt_numba.persistence` for the
-        format. The file is written only if :meth:`load` can read it.
+        An existing file is replaced atomically. The file is written only if :meth:`load` can read it back. See
+        :mod:`cmt_numba.persistence` for the format.
 
         Parameters
         ----------
@@ -321,10 +322,10 @@ class MemoryEstimator(Lockable, BaseEstimator):
         Raises
         ------
         TypeError, ValueError
-            If a parameter is invalid, or a parameter, class or value has a type that cannot be saved. Objects can be
-            saved only if JSON returns them unchanged. Nothing is written then.
+            If a parameter is invalid, or if a parameter, class or value cannot be saved. Objects can be saved only if
+            JSON restores them unchanged. No file is written.
         cmt_numba.InvariantError
-            If the model is inconsistent, which is a bug. Nothing is written then.
+            If the model is inconsistent, which is a bug. No file is written.
         OSError
             If the file cannot be written.
         """
@@ -332,20 +333,21 @@ class MemoryEstimator(Lockable, BaseEstimator):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], mmap: bool = False) -> Self:
-        """Return an estimator from a file written by :meth:`save`. It behaves exactly like the saved one.
+        """Read an estimator from a file written by :meth:`save`.
+
+        The estimator behaves exactly like the saved one.
 
         Parameters
         ----------
         path : path-like
             The file.
         mmap : bool, default False
-            Whether to map the file instead of reading it, like :meth:`ContextualMemoryTree.load`. Only for trusted
-            files.
+            Whether to memory-map the file, as in :meth:`ContextualMemoryTree.load`. Use it only for trusted files.
 
         Raises
         ------
         cmt_numba.persistence.FileFormatError
-            If the file is damaged, of a later version, or not of such an estimator.
+            If the file is damaged, was written by a later version, or holds an estimator of another class.
         OSError
             If the file cannot be read.
         """
@@ -367,47 +369,48 @@ class MemoryEstimator(Lockable, BaseEstimator):
         read_only: bool = False,
         **options: Any,
     ) -> Self:
-        """Return the estimator in a folder, whose changes survive a crash.
+        """Open an estimator in a folder, where its changes survive a crash.
 
-        Every change is on disk before the call returns: ``fit``, ``partial_fit``, ``remove``, ``remove_classes``,
-        ``calibrate``, ``feedback``, ``replace`` and ``set_values``, where the class has them. A change that fails or is
-        interrupted changes nothing: the model is read again from the folder, in about the time of opening it. The
-        estimator is a context manager. Copies of it are in memory only. A retriever refuses values that ``save`` cannot
-        write. The state of its random numbers is written with the next change, or when it is closed.
+        Every change is on disk before its method returns. The methods that change an estimator are ``fit``,
+        ``partial_fit``, ``remove``, ``remove_classes``, ``calibrate``, ``feedback``, ``replace`` and ``set_values``;
+        each class has some of them. A change that fails or is interrupted has no effect: the model is read again from
+        the folder, which takes about as long as opening it. The estimator is a context manager. Copies of the estimator
+        live in memory only. A retriever rejects values that ``save`` cannot write. The random state of a retriever is
+        written with the next change or on close.
 
         Parameters
         ----------
         path : path-like
-            A folder of an estimator of this class, or an empty folder. If it does not exist, it is created with
-            access for its owner only; its parent must exist.
+            The folder of an estimator of this class, or an empty folder. A missing folder is created with access for
+            its owner only; its parent must exist.
         sync_every : int, default 1
-            Number of changes between waits for the disk. With more than 1, a crash of the machine may lose
-            up to ``sync_every - 1`` of the last changes; a crash of the process loses none.
+            Number of changes between syncs to disk. With a value above 1, a machine crash may lose the last
+            ``sync_every - 1`` changes; a process crash loses none.
         snapshot_bytes : int, default 2**26
-            The size of the journal, in bytes, above which a snapshot replaces it; at least the size of the last one.
+            Journal size in bytes above which a snapshot replaces the journal; at least the size of the last snapshot.
         snapshot_seconds : float, default 10.0
-            The total time of the changes in the journal, in seconds, above which a snapshot replaces it; at least 4
-            times the time of the last snapshot. Opening the folder takes about this time.
+            Total time of the journaled changes, in seconds, above which a snapshot replaces the journal; at least 4
+            times the time of the last snapshot. Opening the folder takes about this long.
         read_only : bool, default False
-            Whether to open an existing estimator for queries only and write nothing, for example if the disk is full or
-            read-only. The folder is not locked: other processes may open it afterwards, and their changes are not
-            visible here. A folder that is open for changes cannot be opened.
+            Whether to open an existing estimator for queries only and write nothing, for example on a full or read-only
+            disk. The folder is not locked: other processes may open it later, and this estimator does not see their
+            changes. A folder that is already open for changes cannot be opened.
         **options
-            Parameters of the class. In an existing folder they replace the stored ones, like ``set_params``, and are
-            stored with the next change. Parameters that take effect only at the first fit must equal the stored ones or
-            be omitted. ``random_state`` must be an int, or None to draw one.
+            Parameters of the class. In an existing folder they override the stored ones, as ``set_params`` does, and
+            are stored with the next change. Parameters that take effect only at the first fit must match the stored
+            ones or be omitted. ``random_state`` must be an int, or None to draw one.
 
         Returns
         -------
         estimator
-            The estimator.
+            The open estimator.
 
         Raises
         ------
         cmt_numba.journal.AlreadyOpenError
             If the folder is already open in this or another process.
         cmt_numba.persistence.FileFormatError
-            If the folder is damaged, of a later version, or not of such an estimator.
+            If the folder is damaged, was written by a later version, or holds an estimator of another class.
         OSError
             If the folder cannot be read or written.
         TypeError, ValueError
@@ -431,15 +434,15 @@ class MemoryEstimator(Lockable, BaseEstimator):
         return estimator
 
     def checkpoint(self) -> None:
-        """Replace the journal by a snapshot, so that the folder opens faster.
+        """Replace the journal with a snapshot, so that the folder opens faster.
 
-        This happens automatically when the journal gets long. Call this method before another version of a library, or
-        another kind of processor, opens the folder.
+        A long journal is replaced automatically. Call this method before the folder is opened with another library
+        version or on another type of processor.
 
         Raises
         ------
         JournalError
-            If the estimator is closed, or could not be written.
+            If the estimator is closed or cannot be written.
         ValueError
             If the estimator is not in a folder.
         """
@@ -451,7 +454,10 @@ class MemoryEstimator(Lockable, BaseEstimator):
         folder.journal.snapshot()
 
     def close(self) -> None:
-        """Write all changes to disk and close the folder, if there is one. Queries still work; changes do not."""
+        """Write all changes to disk, and close the folder if there is one.
+
+        A closed estimator still answers queries but rejects changes.
+        """
         folder = folder_of(self)
         if folder is not None:
             folder.journal.close()

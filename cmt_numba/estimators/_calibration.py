@@ -1,7 +1,7 @@
-"""Calibration on held-out examples: logits per margin, and the score above which labels are predicted.
+"""Calibration on held-out examples: the scale of probabilities, and the threshold for label sets.
 
-Probabilities are the softmax of scores times one number (temperature scaling; Guo et al., 2017), chosen by the
-likelihood of held-out examples.
+Probabilities are the softmax of scaled scores (temperature scaling; Guo et al., 2017). The scale, in logits per margin,
+maximises the likelihood of held-out examples.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ from .._validation import check_real
 from ._input import taken
 
 LOGITS_PER_MARGIN = 4.0
-"""The default: a lead of one margin has odds of 55 to 1."""
+"""Default scale: a lead of one margin means odds of 55 to 1."""
 
 MOST_RANKED = 256
-"""Classes of a row whose scores count in calibration; the others have almost no probability."""
+"""Number of best classes per row used in calibration. The remaining classes have almost no probability."""
 
 FEWEST_HELD_OUT = 20
-"""The fewest held-out examples for a calibration."""
+"""Minimum number of held-out examples for calibration."""
 
 F1 = "f1"
 
-_SHARE, _MOST = 0.2, 2000  # limits on held-out examples: fraction of all, and number
-_LEAST_LOGITS, _MOST_LOGITS = 0.1, 1e3  # per margin
+_SHARE, _MOST = 0.2, 2000  # limits on held-out examples: share of all examples, and number
+_LEAST_LOGITS, _MOST_LOGITS = 0.1, 1e3  # range of logits per margin
 _FEWEST_FOR_THRESHOLD = 10
 _THRESHOLDS_TRIED = 200
 _LARGEST_THRESHOLD = 1e6
 
 
 def held_out(n_examples: int, seed: int, never: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """Return the positions of held-out examples and of the others, both sorted, as int64.
+    """Return the positions of held-out examples and of training examples, both sorted.
 
-    A fifth of the examples is held out, at most 2,000, and none of the positions in ``never``.
+    Hold out a fifth of the examples, at most 2,000, and none of the positions in ``never``.
     """
     positions = np.arange(n_examples)
     possible = positions if never is None else np.delete(positions, never)
@@ -55,9 +55,10 @@ def logits_per_margin(scores: np.ndarray, right: np.ndarray, margin: float) -> f
     scores : ndarray of float, shape (n, k)
         The scores of the best classes of each row, best first; minus infinity for a missing class.
     right : ndarray of int64, shape (n,)
-        The position of the right class among them. A missing class is -1, which counts like the last one.
+        Position of the right class in each row of ``scores``; -1 if it is missing, which counts like the last class
+        found.
     margin : float
-        The unit of the scores.
+        The margin, as a difference of scores.
     """
     with np.errstate(invalid="ignore"):
         behind = (scores - scores[:, :1]).astype(np.float64) / margin
@@ -73,16 +74,16 @@ def logits_per_margin(scores: np.ndarray, right: np.ndarray, margin: float) -> f
 
 
 def positions_in(found: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """Return the position of the requested entry in each row of ``found``, NONE if it is missing."""
+    """Return the position of ``wanted[i]`` in ``found[i]`` for each row ``i``, or NONE if it is missing."""
     there = found == wanted[:, None]
     return np.where(there.any(axis=1), there.argmax(axis=1), NONE)
 
 
 class Threshold(NamedTuple):
-    """A number, or "f1"."""
+    """Constraint on a threshold: a number, or "f1"."""
 
     def check(self, name: str, value: Any) -> float | str:
-        """Return the value of an option."""
+        """Return the threshold, or raise TypeError or ValueError if it is invalid."""
         if isinstance(value, str):
             if value != F1:
                 raise ValueError(f'{name} must be a number or "{F1}", got {value!r:.50}')
@@ -96,9 +97,10 @@ class Threshold(NamedTuple):
 def best_threshold(
     classifier: Any, rows: Rows, answers: scipy.sparse.csr_array, weights: np.ndarray | None, seed: int
 ) -> float:
-    """Return the best threshold for held-out examples, with a classifier trained on the others.
+    """Return the threshold with the highest mean F1 on held-out examples.
 
-    It is 0 if there are too few examples or no labels.
+    A clone of the classifier, trained on the remaining examples, scores them. With too few examples or no labels,
+    return 0.
     """
     apart, seen = held_out(rows.n_rows, seed)
     if apart.size < _FEWEST_FOR_THRESHOLD or answers.nnz == 0:
@@ -119,16 +121,16 @@ def threshold_of(
     n_wanted: np.ndarray,
     weights: np.ndarray | None = None,
 ) -> float:
-    """Return the threshold with the highest mean F1 of label sets; of ties, the nearest to 0.
+    """Return the threshold with the highest mean F1 of label sets. Ties go to the threshold nearest 0.
 
     Parameters
     ----------
     row, scores, is_right : ndarray, shape (n_pairs,)
-        For each pair of a row and a label: the row, the score, and whether the row has the label.
+        The row and the score of each row-label pair, and whether the row has the label.
     n_wanted : ndarray of int, shape (n_rows,)
-        The number of labels of each row. A row without labels has F1 1 if none is predicted.
+        Number of labels of each row. A row without labels has an F1 of 1 if no label is predicted.
     weights : ndarray of float32, shape (n_rows,), optional
-        The weights of rows in the mean.
+        Row weights for the mean.
     """
     if scores.size == 0:
         return 0.0

@@ -1,4 +1,4 @@
-"""Invariants of fitted estimators, checked when they are saved and loaded and by ``check_invariants``."""
+"""Invariants of fitted estimators, checked by ``save``, ``load`` and ``check_invariants``."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from ._multilabel_model import MultilabelModel
 from ._retrieval_model import RetrievalModel
 
 MOST_ROWS = 2**53
-"""Most rows that a stream may have had."""
+"""Maximum number of rows in a stream."""
 
 
 def check_model(estimator: Any, *, thorough: bool) -> None:
     """Raise InvariantError if a model is inconsistent.
 
-    Its trees are checked elsewhere. The contents of large arrays are checked only if ``thorough``.
+    Trees have their own checks. Large arrays are read only if ``thorough``.
     """
     names, d = getattr(estimator, "feature_names_in_", None), estimator.n_features_in_
     require(names is None or names.size == d, "every feature must have a name")
@@ -53,7 +53,7 @@ def _check_index(index: LabelIndex, n_labels: int, d: int, thorough: bool) -> No
         require(invariants.all_within(index.n_of_label, 1, MOST_ROWS), "a label has no examples")
         if forest.state is not None:
             ids = forest.state.keys.ids[:n_memories]
-            require(np.array_equal(ids, np.arange(n_memories)), "the number of a label differs from that of its memory")
+            require(np.array_equal(ids, np.arange(n_memories)), "a label and its memory must have the same number")
 
 
 def _check_inverse(there: np.ndarray, back: np.ndarray, what: str) -> None:
@@ -93,9 +93,6 @@ def _check_classes(model: ClassificationModel, d: int, thorough: bool) -> None:
         if thorough and model.example_names is not None:
             names = model.shown_ids(model.example_ids())
             require("" not in names and np.unique(names).size == n_examples, "examples must have different names")
-        if thorough and model.example_names is not None:
-            names = model.shown_ids(model.example_ids())
-            require("" not in names and np.unique(names).size == n_examples, "examples must have different names")
         if model.duals is not None:
             check_duals(model.duals, n_examples, n_labels, thorough=thorough)
     if thorough:
@@ -109,14 +106,14 @@ def _check_label_sets(model: MultilabelModel, d: int, thorough: bool) -> None:
     n_columns, pair, names, weight = model.n_columns, model.pair, model.names, index.weight_of_rows
     require(model.label_of_column.size == n_columns, "every column must have at most one label")
     require(model.classes.size == (n_columns if pair is None else pair.size), "every column must be a class")
-    require(names is None or np.array_equal(names, model.classes), "the names must be the names of the columns")
+    require(names is None or np.array_equal(names, model.classes), "the names must match the columns")
     require(names is None or np.unique(names).size == names.size, "labels must have different names")
     require((weight is None) == (index.weight_of_label is None), "labels and all rows must both have weights")
     require(weight is None or weight >= 0.0, "the weight of all rows must not be negative")
-    require(pair is None or (n_columns == 1 and pair.size in (1, 2)), "a vector must be of one or two classes")
+    require(pair is None or (n_columns == 1 and pair.size in (1, 2)), "a vector must have one or two classes")
     if thorough:
         few = invariants.all_within(index.n_of_label, 1, index.n_rows)
-        require(few, "a label counts too many examples")
+        require(few, "a label has too many examples")
         _check_inverse(model.label_of_column, model.column_of_label, "columns and labels")
 
 
@@ -148,7 +145,7 @@ def _check_retrieval(model: RetrievalModel, d: int, thorough: bool) -> None:
 
 def _check_memories(memories: Memories, in_forest: np.ndarray, *, shared: bool) -> None:
     ids, keys, entries, owners = memories.ids, memories.keys, memories.entries, memories.owners
-    require(invariants.all_within(ids, 0, memories.next_id - 1), "an id was never given out")
+    require(invariants.all_within(ids, 0, memories.next_id - 1), "a memory has an id that was never assigned")
     require(bool(np.all(ids[:-1] < ids[1:])), "ids must be in ascending order")
     require(bool(np.all(keys[:-1] < keys[1:])), "the entries of the forest must be listed in order")
     require(np.array_equal(keys, np.sort(in_forest)), "the forest differs from the list of its entries")
@@ -157,7 +154,7 @@ def _check_memories(memories: Memories, in_forest: np.ndarray, *, shared: bool) 
     require(invariants.all_within(memories.places, 0, memories.values.n_values - 1), "a memory has no value")
     require(np.unique(memories.places).size == ids.size, "two memories share the place of a value")
     if shared:
-        require(np.array_equal(memories.entries_of(owners), keys), "a value leads to a memory that has another")
+        require(np.array_equal(memories.entries_of(owners), keys), "a value leads to a memory with another value")
     else:
         require(np.array_equal(memories.owners_of(entries), ids), "a key leads to another memory")
 

@@ -1,4 +1,7 @@
-"""The choice of "auto" parameters by held-out error: head or neighbors, and the metric and number of neighbors."""
+"""Selection of "auto" parameters by held-out error.
+
+The parameters are the method (head or neighbors), the metric and the number of neighbors.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +23,9 @@ AUTO = "auto"
 METHODS = ("head", "neighbors", "scored_neighbors")
 
 _NEIGHBORS_TRIED = (1, 3, 5, 10, 20)
-_MOST_EXAMPLES = 10_000  # used for the choice
-_MOST_LABELS = 1024  # with more, linear scorers are better and neighbors slower
-_MOST_SPLITS = 5  # splits that are tried until enough examples have been held out
+_MOST_EXAMPLES = 10_000  # limit on the examples used for the choice
+_MOST_LABELS = 1024  # with more labels, scorers are more accurate and faster than neighbors
+_MOST_SPLITS = 5  # limit on the random splits that together hold out enough examples
 _ENOUGH_HELD_OUT = 1500
 
 
@@ -35,7 +38,7 @@ class Choice(NamedTuple):
 
 
 class ChoiceOptions(Protocol):
-    """The parameters of a classifier that the choice reads."""
+    """Parameters of a classifier that the choice depends on."""
 
     method: str
     metric: str
@@ -44,14 +47,14 @@ class ChoiceOptions(Protocol):
 
 
 def check_n_neighbors(value: int | str) -> int | str:
-    """Check and return a number of neighbors, or "auto"."""
+    """Check and return a number of neighbors or "auto"."""
     if isinstance(value, str) and value == AUTO:
         return value
     return check_integer("n_neighbors", value, 1, MOST_WANTED)
 
 
 def resolved(options: ChoiceOptions, chosen: Choice | None) -> Choice:
-    """Return the parameters, with each "auto" replaced by the choice."""
+    """Return the parameters with each "auto" replaced by the chosen value."""
     chosen = chosen or Choice()
     return Choice(
         chosen.method if options.method == AUTO else options.method,
@@ -69,20 +72,20 @@ def choose(
 ) -> Choice:
     """Return the choice with the lowest error on held-out stored examples.
 
-    If there are too few of them, return the default :class:`Choice`. If errors are equal, prefer the head.
+    With too few held-out examples, return the default values. Ties go to the head.
 
     Parameters
     ----------
     examples : StoredExamples or None
         The stored examples.
     lengths : ndarray of float32 or None
-        Their lengths before they were scaled; None if all were 1.
+        Lengths of the examples before scaling; None if all were 1.
     n_labels : int
         The number of labels.
     options : ChoiceOptions
-        The parameters.
+        Parameters of the classifier.
     predict : callable
-        Returns the labels that a head predicts for rows, after learning the examples in some slots.
+        Function of slots and rows that trains a head on the examples in the slots, and returns its labels for the rows.
     """
     by_default = resolved(options, None)
     if examples is None or AUTO not in (options.method, options.metric, options.n_neighbors):
@@ -102,8 +105,11 @@ def choose(
 
 
 def _splits(labels: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield the slots to learn and the slots to hold out, of at most 10,000 examples or one per label."""
-    needed = np.unique(labels, return_index=True)[1]  # a label needs one example to learn
+    """Yield the training slots and the held-out slots of several random splits.
+
+    Each split uses at most 10,000 examples, or one per label if that is more.
+    """
+    needed = np.unique(labels, return_index=True)[1]  # each label keeps one example for training
     order = np.random.default_rng(0).permutation(labels.size)
     some = np.union1d(needed, order[: max(0, _MOST_EXAMPLES - needed.size)])
     for seed in range(_MOST_SPLITS):
@@ -115,7 +121,7 @@ def _splits(labels: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
 def _errors_of_neighbors(
     rows: Rows, labels: np.ndarray, lengths: np.ndarray, seen: np.ndarray, apart: np.ndarray, options: ChoiceOptions
 ) -> dict[Choice, int]:
-    """Return the number of errors on held-out examples for each possible choice with neighbors."""
+    """Return the number of errors on held-out examples for each metric and number of neighbors."""
     learned, asked, errors = rows.take(seen), rows.take(apart), {}
     method = "neighbors" if options.method == AUTO else options.method
     numbers = _NEIGHBORS_TRIED if isinstance(options.n_neighbors, str) else (options.n_neighbors,)

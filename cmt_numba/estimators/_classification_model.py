@@ -1,11 +1,12 @@
-"""The model of a classifier with one class for each example: how it learns and forgets.
+"""Model of a classifier with one class per example: learning, forgetting and queries.
 
-A batch changes the scorers of the labels that compete with its own, and nothing else would correct them. Labels without
-new examples would fade, and the error would stay above that of one ``fit``. So a few stored examples are learned again
-with each new one, from their stored dual variables; half of them have labels that compete with the new one. When a
-quarter of the examples is new, training starts again from the means of all examples, so that the work for ``n``
-examples equals a constant number of passes. If that would take long and examples arrive a few at a time, each call
-learns more stored examples instead, so that no call takes long.
+Learning a batch lowers the scores of competing labels, so labels without new examples would fade. To prevent this, a
+few stored examples are learned again with each new one, starting from their stored dual variables. Half of these
+examples have labels that compete with the new one.
+
+When a quarter of the examples is new, the scorers are retrained from the means of all examples. The total work for
+``n`` examples then equals a constant number of passes. If retraining takes long and examples arrive a few at a time,
+each call instead learns more stored examples, so that no call takes long.
 """
 
 from __future__ import annotations
@@ -82,25 +83,25 @@ from ._neighbors import NeighborTable, nearest, new_table
 from ._votes import count_votes, weights_of_votes
 
 PASSES_ONLINE = 2
-"""Passes over a batch and the stored examples that it replays. More passes would overfit to these few."""
+"""Passes over a batch and its replayed examples. More passes would overfit."""
 
-_REPLAYED = 8  # stored examples that are learned again with each new one
-_GROWTH = 0.25  # share of new examples after which all are learned again; each is learned five times on average
-_FEW_ROWS = 64  # rows that are learned in one call of the kernel
-_MOST_AT_ONCE = 1000  # examples that take about 20 ms to learn again
-_LARGE_BATCH = 16  # learn all examples again only if a batch is at least 1 / 16 of them
-_SWEPT = 16  # additional stored examples per new one, if not all are learned again
-_FEWEST = 16  # number of new examples below which online steps suffice
-_EVICTED_AT_ONCE = 1 / 16  # share of `max_examples`, because the time to remove any is proportional to all
+_REPLAYED = 8  # number of stored examples to replay with each new example
+_GROWTH = 0.25  # share of new examples that triggers retraining; each example is learned five times on average
+_FEW_ROWS = 64  # batches of at most this size are learned in a single kernel call
+_MOST_AT_ONCE = 1000  # number of examples on which retraining takes about 20 ms
+_LARGE_BATCH = 16  # with more examples, retrain only if a batch is at least 1/16 of them
+_SWEPT = 16  # number of additional stored examples to learn with each new example instead of retraining
+_FEWEST = 16  # number of new examples below which no retraining is due
+_EVICTED_AT_ONCE = 1 / 16  # share of `max_examples` to evict together, because an eviction copies the whole model
 
-_LABELS_SCANNED = 8  # best labels whose examples may be neighbors of a row; lower ranks seldom have the nearest one
-_WORTH_A_WORD = 20_000  # examples; with more, calibration takes seconds and is logged
+_LABELS_SCANNED = 8  # best labels whose examples are compared with a row; other labels seldom have the nearest one
+_WORTH_A_WORD = 20_000  # number of examples from which calibration takes seconds and is logged
 
 logger = logging.getLogger("cmt_numba")
 
 
 class ClassificationOptions(LabelOptions, Protocol):
-    """The parameters of a classifier that its model reads."""
+    """Parameters of a classifier that the model depends on."""
 
     n_head_passes: int
     loss: str
@@ -119,14 +120,14 @@ class ClassPlaces(NamedTuple):
     """The positions of the classes of a batch among all classes."""
 
     classes: np.ndarray  # all classes including the new ones, sorted
-    added: np.ndarray  # int64: where the new ones are inserted, as for numpy.insert
-    of_batch: np.ndarray  # int64: positions of the distinct classes of the batch, ascending
+    added: np.ndarray  # int64: insertion positions of the new classes, as for numpy.insert
+    of_batch: np.ndarray  # int64: ascending positions in ``classes`` of the batch's distinct classes
 
 
 def place_classes(
     known: np.ndarray | None, y: np.ndarray, expected: np.ndarray | None
 ) -> tuple[ClassPlaces, np.ndarray]:
-    """Return the places of the classes of a batch, and for each row the position of its class in the batch.
+    """Return the places of a batch's classes, and each row's index into ``ClassPlaces.of_batch``.
 
     Parameters
     ----------
@@ -135,7 +136,7 @@ def place_classes(
     y : ndarray
         The class of each row.
     expected : ndarray or None
-        The expected classes, if they were given.
+        The ``classes`` argument of ``partial_fit``, if given.
     """
     found, of_rows = distinct_classes(y)
     if found.size == 1 and expected is None and known is not None and found.dtype == known.dtype:
@@ -164,31 +165,31 @@ class ClassificationModel:
     Attributes
     ----------
     index : LabelIndex
-        The forest and the scorers. Labels are numbered in the order of insertion, classes are sorted.
+        The forest and the scorers. Labels are numbered in insertion order, whereas classes are sorted.
     classes : ndarray
         All classes.
     label_of_class : ndarray of int64
-        The label of each class, NONE if it has no examples.
+        The label of each class; NONE for a class without examples.
     class_of_label : ndarray of int64
-        The position of each label's class.
+        The position in ``classes`` of each label's class.
     example_weights : ndarray of float32 or None
-        Weights by slots of stored examples, with spare capacity; None if all are 1.
+        Weight of each stored example, by slot, with spare capacity; None if all are 1.
     duals : StoredDuals or None
-        Dual variables of stored examples; None before any are learned with MIRA.
+        Dual variables of the stored examples; None until some are trained with MIRA.
     n_measured : int
-        The number of examples when half of the measured gaps were last forgotten.
+        Number of examples when the weight of earlier gap measurements was last halved.
     n_relearned : int
-        The number of examples when all were last learned again.
+        Number of examples at the last retraining.
     calibration : ndarray of float64, shape (1,)
-        Logits per margin; NaN until a reader learns it.
+        Logits per margin; NaN until the first query that needs it.
     example_lengths : ndarray of float32 or None
-        Lengths of stored examples before scaling, with spare capacity; None if all were 1.
+        Length of each stored example before scaling, by slot, with spare capacity; None if all were 1.
     choice : Choice or None
-        The choice for "auto" parameters; None for a file of an earlier version, until it learns.
+        Values of "auto" parameters; None in a model from an older file until it learns.
     example_names : ExampleNames or None
-        The ids of stored examples if they are strings.
+        The string ids of the stored examples; None if ids are integers.
     has_warned : bool
-        Whether a warning about lost features has been given.
+        Whether the model has warned that rows of new classes seem to lack features.
     """
 
     def __init__(
@@ -208,7 +209,7 @@ class ClassificationModel:
 
     @classmethod
     def new(cls, options: ClassificationOptions, rows: Rows, n_classes: int) -> ClassificationModel:
-        """Return an empty model for rows of this form and about this number of classes."""
+        """Return an empty model for rows like ``rows`` and about ``n_classes`` classes."""
         loss, learning_rate = HEAD_LOSSES[options.loss], float(options.learning_rate)
         index = LabelIndex.new(options, rows, n_classes, loss, learning_rate, of_sets=False)
         if options.store_examples:
@@ -262,11 +263,11 @@ class ClassificationModel:
         return other
 
     def roll_back(self) -> None:
-        """Remove the labels of a failed change."""
+        """Remove the labels that a failed change has added."""
         self.index.roll_back(self.class_of_label.size)
 
     def prepare_like(self, former: ClassificationModel, options: ClassificationOptions) -> None:
-        """Prepare the same caches as a former model, so that no reader waits for them."""
+        """Fill the caches that ``former`` has filled, so that readers do not wait for them."""
         self.index.prepare_like(former.index, options)
 
     @property
@@ -276,31 +277,31 @@ class ClassificationModel:
         return 0 if examples is None else int(examples.keys.totals[N_MEMORIES])
 
     def stored(self) -> StoredExamples:
-        """Return the stored examples, or raise ValueError."""
+        """Return the stored examples, or raise ValueError if examples are not stored."""
         if self.index.examples is None:
             raise ValueError("examples are not stored: pass store_examples=True and fit again")
         return self.index.examples
 
     def example_ids(self) -> np.ndarray:
-        """Return the ids of the stored examples in the order of their slots: int64."""
+        """Return the ids of the stored examples by slot: int64."""
         return self.stored().keys.ids[: self.n_stored]
 
     def shown_ids(self, ids: np.ndarray) -> np.ndarray:
-        """Return ids of examples in the form in which users gave them: int64 and NONE, or strings and empty strings."""
+        """Return example ids as users see them: integers with NONE, or strings with an empty string for NONE."""
         return ids if self.example_names is None else self.example_names.of_ids(ids)
 
     # Learning
 
     def learn(self, batch: ExampleBatch, places: ClassPlaces, options: ClassificationOptions, *, afresh: bool) -> None:
-        """Add classes and learn examples; ``batch.y`` holds positions among the classes of the batch."""
+        """Add classes and learn examples. ``batch.y`` holds indices into ``places.of_batch``."""
         given, weights = batch.rows, batch.weights
         index, n_rows, n_passes, slots = self.index, given.n_rows, options.n_head_passes, None
         is_first = index.n_labels == 0
         if is_first:
             index.feature_weights = count_features(options.feature_weights, given, weights)
         rows = index.weighed(given)
-        # Sparse classes of one example each are found by their features, and very many dense ones by lists of similar
-        # scorers, so routers need not learn them.
+        # Routers need not learn classes of one example each: the inverted index finds sparse ones, and cluster lists
+        # find very many dense ones.
         many = rows.sparse or n_rows > MOST_TRAINED_ALONE_DENSE
         listed = afresh and many and places.of_batch.size == n_rows
         labels, known = self._add_classes(batch._replace(rows=rows), places, 0 if listed else None, options)
@@ -339,7 +340,7 @@ class ClassificationModel:
             index.feature_weights = add_counts(index.feature_weights, options.feature_weights, given, batch.weights)
 
     def _count_features_again(self, options: ClassificationOptions) -> None:
-        """Count the features of all stored examples again; whether features are weighted stays as it is."""
+        """Recount the features of all stored examples, without deciding again whether to weight them."""
         former, (rows, _) = self.index.feature_weights, all_examples(self.stored())
         found = count_features(options.feature_weights, rows, taken(self.example_weights, all_slots(self.stored())))
         if former is not None and found is not None:
@@ -359,7 +360,7 @@ class ClassificationModel:
     def _add_classes(
         self, batch: ExampleBatch, places: ClassPlaces, n_reroutes: int | None, options: ClassificationOptions
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Add classes; return the label of each row, and whether the label existed before.
+        """Add classes; return each row's label, and whether the label existed before.
 
         Classes without a label are inserted in random order, each with the mean of its rows.
         """
@@ -390,7 +391,7 @@ class ClassificationModel:
         return labels, known
 
     def _count(self, labels: np.ndarray, weights: np.ndarray | None, n_new: int) -> None:
-        """Count examples by label, and add up their weights; ``n_new`` labels are new."""
+        """Update the number and total weight of each label's examples. The last ``n_new`` labels are new."""
         index = self.index
         if index.weight_of_label is None and weights is not None:
             index.weight_of_label = index.n_of_label.astype(np.float64)
@@ -402,7 +403,7 @@ class ClassificationModel:
             np.add.at(index.weight_of_label, labels, 1.0 if weights is None else weights)
 
     def _store(self, batch: ExampleBatch, labels: np.ndarray) -> np.ndarray:
-        """Store examples; return their slots."""
+        """Store a batch, and return the slots of its examples."""
         rows, _, ids, weights, lengths = batch
         examples = with_room_for_examples(self.stored(), rows, self.index.n_labels)
         self.index.examples = examples
@@ -419,13 +420,13 @@ class ClassificationModel:
         return np.arange(n_stored, n_stored + rows.n_rows)
 
     def _has_means(self) -> bool:
-        """Return whether the head keeps sums of examples, from which its scorers start."""
+        """Return whether the head keeps the sum of each label's examples."""
         return self.index.head.parameters.loss == HeadLoss.MIRA
 
     def _learn_again_if_due(self, options: ClassificationOptions) -> bool:
-        """Learn all stored examples again if many were added or removed; return whether they were learned.
+        """Retrain on all stored examples if many were added or removed; return whether this happened.
 
-        On failure the head and the dual variables stay as they were.
+        If training fails, restore the head, the dual variables and the feature weights.
         """
         index = self.index
         if index.examples is None or options.n_head_passes == 0 or not is_due(self.n_stored, self.n_relearned):
@@ -445,15 +446,15 @@ class ClassificationModel:
         return True
 
     def _spreads_work(self, n_rows: int) -> bool:
-        """Return whether to learn more stored examples in each call, instead of all of them from time to time.
+        """Return whether to learn more stored examples in each call instead of retraining on all of them.
 
-        That is better for small batches if learning all takes long.
+        This keeps calls with small batches short.
         """
         is_long = self.n_stored > _MOST_AT_ONCE and n_rows * _LARGE_BATCH < self.n_stored
         return is_long and self.index.scores_all and self._has_means()
 
     def has_much_due(self, n_rows: int, options: ClassificationOptions) -> bool:
-        """Return whether learning this number of rows requires much more work than the rows alone."""
+        """Return whether learning ``n_rows`` rows requires much more work than the rows alone."""
         n_examples = self.n_stored + n_rows
         learns_again = options.n_head_passes > 0 and self.n_stored > 0 and is_due(n_examples, self.n_relearned)
         learns_again = learns_again and not self._spreads_work(n_rows)
@@ -468,9 +469,9 @@ class ClassificationModel:
         options: ClassificationOptions,
         slots: np.ndarray | None = None,
     ) -> None:
-        """Start a new head from the means of these examples, and train it on them.
+        """Train a new head on examples, starting from their means.
 
-        With ``slots``, the examples are the stored ones, and routers learn as well.
+        ``slots`` are the slots of the rows if they are stored examples. In that case, train the routers as well.
         """
         index = self.index
         means, lengths = means_of(rows, labels, np.arange(rows.n_rows), int(labels.max()) + 1, weights)
@@ -485,7 +486,7 @@ class ClassificationModel:
     def trained_on(
         self, rows: Rows, labels: np.ndarray, weights: np.ndarray | None, options: ClassificationOptions
     ) -> ClassificationModel:
-        """Return a model with the same forest and a head that has learned only these examples."""
+        """Return a model with this model's forest and a head trained only on these examples."""
         learner, index = copy.copy(self), copy.copy(self.index)
         index.orders = np.random.default_rng(index.seed)
         index.n_of_label = np.bincount(labels)
@@ -496,7 +497,7 @@ class ClassificationModel:
         return learner
 
     def _choose(self, options: ClassificationOptions) -> None:
-        """Choose values for parameters that are "auto"."""
+        """Choose values for "auto" parameters."""
 
         def predict(slots: np.ndarray, asked: Rows) -> np.ndarray:
             rows, labels = all_examples(self.stored())
@@ -506,7 +507,7 @@ class ClassificationModel:
         self.choice = choose(self.index.examples, self.example_lengths, self.index.n_labels, options, predict)
 
     def _competing(self, rows: Rows, labels: np.ndarray, options: ClassificationOptions) -> np.ndarray:
-        """Return the labels that compete with the labels of these rows, repeated for each such row."""
+        """Return the labels that compete with each row's label, concatenated over all rows."""
         index, shape = self.index, (rows.n_rows, N_COMPETITORS)
         if index.scores_all:
             shortlists = new_shortlists(labels, N_COMPETITORS)
@@ -528,13 +529,13 @@ class ClassificationModel:
     ) -> None:
         """Train the head in passes over rows.
 
-        ``slots`` are the slots of the rows if they are stored examples. No hard negatives are searched for the last
-        ``n_swept`` rows: the competitors with dual variables suffice.
+        ``slots`` are the slots of the rows if they are stored examples. The last ``n_swept`` rows need no search for
+        hard negatives, because their dual variables name their competitors.
         """
         index, n_rows = self.index, labels.size
         n_examples = int(index.n_of_label.sum()) if slots is None else self.n_stored
         if n_examples > 2 * self.n_measured:
-            index.head.gaps[:] *= 0.5  # gaps shrink as classes get more examples, so new measurements must count more
+            index.head.gaps[:] *= 0.5  # gaps shrink as classes grow, so new measurements must count more
             self.n_measured = n_examples
         of_labels = index.n_of_label if index.weight_of_label is None else index.weight_of_label
         duals = new_duals(options.aggressiveness, of_labels[labels], weights)
@@ -552,7 +553,7 @@ class ClassificationModel:
             n_sought = n_rows - n_swept
             shortlist_rows(index.head.models, rows, n_sought, shortlists)
             shortlists[n_sought:, 1 : 1 + N_STORED] = duals.competitors[n_sought:, :N_STORED]
-            order = np.tile(np.arange(n_rows), (n_passes, 1))
+            order = np.arange(n_rows)[None].repeat(n_passes, axis=0)
             index.orders.permuted(order, axis=1, out=order)
             index.head = learn_shortlists(index.head, rows, labels, shortlists, order.ravel(), duals)
             index.prune()
@@ -569,15 +570,15 @@ class ClassificationModel:
     # Forgetting
 
     def without_examples(self, slots: np.ndarray, options: ClassificationOptions) -> ClassificationModel:
-        """Return a model without some stored examples, and without classes that have no other examples."""
+        """Return a model without the examples in ``slots``, and without classes that lose all their examples."""
         index = self.index
         n_left = index.n_of_label - np.bincount(self.stored().label_of[slots], minlength=index.n_of_label.size)
         if not n_left.any():
-            raise ValueError("ids must not name all examples: call fit to start anew")
+            raise ValueError("ids must not name all examples: call fit to replace them")
         return self.without(np.sort(self.class_of_label[n_left == 0]), slots, options)
 
     def without_oldest(self, options: ClassificationOptions) -> ClassificationModel:
-        """Return a model without the oldest examples beyond ``max_examples``, or this model if there are none."""
+        """Return a model without the oldest examples, or this model if it has at most ``max_examples``."""
         n_stored = self.n_stored
         if options.max_examples is None or n_stored <= options.max_examples:
             return self
@@ -585,10 +586,10 @@ class ClassificationModel:
         return self.without_examples(np.arange(n), options)  # slots are in order of arrival
 
     def without(self, classes: np.ndarray, slots: np.ndarray, options: ClassificationOptions) -> ClassificationModel:
-        """Return a model without these classes (positions) and stored examples (slots).
+        """Return a model without the classes at some positions and the examples in some slots.
 
-        It shares nothing with this model. Labels get new numbers. Time and memory are proportional to the size of the
-        model, even if little is removed. If much is removed, the rest is learned again.
+        Labels are renumbered. Time and memory are proportional to the size of the model, even if little is removed. If
+        much is removed, the new model is retrained on the remaining examples.
         """
         index, labels = self.index, self.label_of_class[classes]
         fewer, tree = copy.copy(index), copy.deepcopy(index.tree)
@@ -614,7 +615,7 @@ class ClassificationModel:
         if index.examples is not None:
             head = self._forget_examples(model, head, slots, number, kept.size)
         fewer.head = as_ready_as(head, index.head, index.lightest_listed)
-        # A removed example counts as a new one when deciding whether to learn all again.
+        # In the decision to retrain, a removed example counts like a new one.
         n_gone = int(index.n_of_label.sum() - fewer.n_of_label.sum())
         model.n_measured = min(self.n_measured, int(fewer.n_of_label.sum()))
         model.n_relearned = max(1, self.n_relearned - 2 * n_gone) if self.n_relearned > 0 else 0
@@ -625,7 +626,11 @@ class ClassificationModel:
     def _forget_examples(
         self, fewer: ClassificationModel, head: Head, slots: np.ndarray, number: np.ndarray, n_labels: int
     ) -> Head:
-        """Copy to ``fewer`` the examples of labels that have a number, except those in ``slots``; return its head."""
+        """Copy the remaining examples to ``fewer``, and return its head.
+
+        Remove the examples in ``slots`` and those of removed labels. ``number[l]`` is the new number of label ``l``, or
+        NONE if the label is removed.
+        """
         examples, weights, index = self.stored(), self.example_weights, fewer.index
         rows, label_of = all_examples(examples)
         stays = number[label_of] != NONE
@@ -637,7 +642,7 @@ class ClassificationModel:
             removed = weighted(rescaled(index.weighed(rows.take(gone))), taken(weights, gone))
             head = count_in_means(head, removed._replace(values=-removed.values), of_gone)
         stays = np.flatnonzero(stays)
-        if index.weight_of_label is not None:  # subtracting large weights would lose small ones
+        if index.weight_of_label is not None:  # sum again, because subtracting large weights would lose small weights
             index.weight_of_label = total_weights(number[label_of[stays]], taken(weights, stays), n_labels)
         fewer.example_weights, fewer.example_lengths = taken(weights, stays), taken(self.example_lengths, stays)
         fewer.duals = None if self.duals is None else duals_of_slots(self.duals, stays, number)
@@ -654,7 +659,7 @@ class ClassificationModel:
         return self.index.best_labels(self.index.weighed(rows), k, options)
 
     def class_scores(self, rows: Rows, options: ClassificationOptions) -> np.ndarray:
-        """Return the score of each class for each row as float64, minus infinity if it is no candidate."""
+        """Return the score of each class for each row: float64, minus infinity for classes that are not candidates."""
         index, scores = self.index, np.full((rows.n_rows, self.classes.size), -np.inf)
         rows = index.weighed(rows)
         scorers = index.all_scorers(options, rows.n_rows)
@@ -667,9 +672,9 @@ class ClassificationModel:
         return scores
 
     def probabilities(self, scores: np.ndarray, options: ClassificationOptions) -> np.ndarray:
-        """Return probabilities from scores, which are overwritten. Each row must have a finite score.
+        """Return probabilities from ``scores``, which are overwritten. Each row must have a finite score.
 
-        The calibration is learned when it is first needed.
+        The first call learns the calibration.
         """
         if np.isnan(self.calibration[0]):
             self.calibration[0] = self.learned_logits(options)
@@ -679,7 +684,7 @@ class ClassificationModel:
         return proba
 
     def learned_logits(self, options: ClassificationOptions) -> float:
-        """Return logits per margin, learned from held-out stored examples if there are enough."""
+        """Return logits per margin learned from held-out examples, or the default if there are too few."""
         if self.index.examples is None:
             return LOGITS_PER_MARGIN
         rows, labels = all_examples(self.index.examples)
@@ -693,14 +698,14 @@ class ClassificationModel:
         return learner.logits_for(rows.take(apart), labels[apart], options)
 
     def logits_for(self, rows: Rows, labels: np.ndarray, options: ClassificationOptions) -> float:
-        """Return logits per margin, learned from rows that the model has not seen, and their labels."""
+        """Return logits per margin learned from labelled rows that the model has not seen."""
         found, scores, *_ = self.best_labels(rows, min(MOST_RANKED, self.index.n_labels), options)
         return logits_per_margin(scores, positions_in(found, labels), margin_wanted(self.index.head))
 
     def nearest_slots(
         self, rows: Rows, lengths: np.ndarray, k: int, options: ClassificationOptions
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return the slots of the ``k`` nearest stored examples of each row, and their distances.
+        """Return the slots of the ``k`` stored examples nearest to each row, and their distances.
 
         ``lengths`` are the lengths of the rows before scaling.
         """
@@ -713,7 +718,7 @@ class ClassificationModel:
         return slots, 1.0 - hits.scores
 
     def _neighbor_table(self, metric: str) -> NeighborTable:
-        """Return the stored examples in a layout for comparisons, cached until others are stored."""
+        """Return the table of stored examples for a metric, cached until the stored examples change."""
         examples, kept = self.stored(), self._table
         stored, _ = all_examples(examples)
         is_kept = kept is not None and kept[0] is examples and kept[1].squares.size == stored.n_rows
@@ -723,7 +728,10 @@ class ClassificationModel:
         return kept[1]
 
     def _scored_examples(self, rows: Rows, k: int, options: ClassificationOptions) -> Hits:
-        """Return the ``k`` best stored examples of each row by the mean of their cosine and their label's score."""
+        """Return the ``k`` best stored examples for each row.
+
+        An example's score is the mean of its cosine and its label's score.
+        """
         hits, examples, index = no_hits(rows.n_rows, k), self.stored().lists, self.index
         best = self.best_labels(rows, min(index.n_labels, k + _LABELS_SCANNED), options)
         index.in_threads(rows, partial(rows_of_labels, examples, rows, best, _LABELS_SCANNED, hits))
@@ -739,26 +747,23 @@ class ClassificationModel:
 
 
 def is_due(n_examples: int, n_learned: int) -> bool:
-    """Return whether all examples must be learned again, because many are new since the last time.
-
-    False before the first fit.
-    """
+    """Return whether enough examples are new to retrain on all of them. False before the first fit."""
     return n_learned > 0 and n_examples - n_learned >= max(_FEWEST, _GROWTH * n_learned)
 
 
 def _n_times_grown(n_examples: int) -> int:
-    """Return how often the number of examples has grown by a quarter."""
+    """Return how many times the number of examples has grown by a quarter, starting from 1."""
     return int(math.log(max(1, n_examples)) / math.log(1.0 + _GROWTH))
 
 
 def replayed(
     examples: StoredExamples, n_new: int, competing: np.ndarray, generator: np.random.Generator, n_swept: int = 0
 ) -> tuple[np.ndarray, int]:
-    """Draw stored examples to learn together with the newest ``n_new``; return their slots and the number to sweep.
+    """Draw stored examples to learn with the newest ``n_new``; return their slots and the number to sweep.
 
-    Half of them are drawn from all earlier examples. For the other half, first a label is drawn from ``competing``, and
-    then one of its examples. The newest examples follow, and then up to ``n_swept`` others from all. The time hardly
-    depends on how many are stored.
+    Half of the replayed examples are drawn from all earlier examples. For the other half, a label is drawn from
+    ``competing``, and then one of its examples. The newest examples follow, and finally up to ``n_swept`` swept
+    examples, drawn from all. The time hardly depends on the number of stored examples.
     """
     numbers = generator.random((_REPLAYED * n_new // 2, 3))
     slots, ends = np.empty(2 * numbers.shape[0] + n_new + n_swept, np.int64), np.empty(2, np.int64)

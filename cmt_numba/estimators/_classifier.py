@@ -1,4 +1,4 @@
-"""The classifier: one class for each example."""
+"""Classifier with one class per example."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ from ._labels import check_classes, in_one_type, positions_of
 from ._neighbors import METRICS, row_lengths
 from ._votes import VOTES
 
-_UNIT = 1e-6  # tolerance for the length of a row that was scaled to unit length in float32
+_UNIT = 1e-6  # tolerance for the length of rows scaled to unit length in float32
 
 
 class ClassifiedExamples(NamedTuple):
@@ -60,7 +60,7 @@ class ClassifiedExamples(NamedTuple):
 
     rows: Rows
     classes: np.ndarray  # int64: position of each example's class in ``classes_``
-    ids: np.ndarray  # int64
+    ids: np.ndarray  # int64: id of each example
     next_id: int
 
 
@@ -78,96 +78,94 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
 
     Each class has a linear scorer, which starts as the mean of its examples and is trained against the competing
     classes with the highest scores. A forest finds the candidates among very many classes in time logarithmic in their
-    number: its memories are the classes, and its routers learn to send each example to its class. ``partial_fit`` takes
-    new examples and new classes at any time.
+    number: its memories are the classes, and its routers learn to send each example to its class. ``partial_fit``
+    accepts new examples and new classes at any time.
 
-    Up to 8,192 classes of dense examples, or 1,024 of sparse ones, are all scored by matrix products. This makes the
-    fewest errors and is faster than a search. Beyond that, dense classes are grouped into lists of similar classes, and
-    a row is scored against the nearest lists. Sparse classes are found by searching the trees. The trees are also
-    searched whenever ``n_probes`` or ``n_candidates`` is set. With fewer classes, trees are grown by ``fit`` if
-    ``n_trees``, ``n_probes`` or ``leaf_multiplier`` is given, and otherwise when they are first searched.
+    With up to 8,192 dense or 1,024 sparse classes, all classes are scored, by matrix products. This is more accurate
+    and faster than a search. More dense classes are grouped into cluster lists, and a row is compared with the nearest
+    lists. For more sparse classes, candidates come from the trees and from an inverted index. Setting ``n_probes`` or
+    ``n_candidates`` always selects a search of the trees. With few classes, ``fit`` grows trees only if ``n_trees``,
+    ``n_probes`` or ``leaf_multiplier`` is set; otherwise the first search grows them.
 
     Parameters
     ----------
     n_trees : int, optional
-        Number of trees in the forest. More trees find the right class more often and take longer. The default is 2 for
-        sparse examples, whose classes are also found by their rare features. For dense examples it is 8, or 12 if the
-        classes have 16 examples or more on average, or 1 for more than 50,000 classes of one example each, which are
-        not searched by trees.
+        Number of trees in the forest. More trees are more accurate and slower. The default for sparse examples is 2,
+        because the inverted index also finds candidates. The default for dense examples is 8; 12 if classes have 16 or
+        more examples on average; or 1 for more than 50,000 classes of one example each, which cluster lists find.
     n_probes : int, optional
         Number of leaves searched in all trees together. By default, sparse rows search 1 leaf per tree, and dense rows
-        ``1.5 * max(1, log2(n_classes / 512))``. Once ``fit`` has listed all classes of sparse examples in the inverted
-        index, trees are by default searched only for rows without a listed feature, or while there are examples that
-        are not listed yet.
+        search ``1.5 * max(1, log2(n_classes / 512))`` leaves per tree. While the inverted index is up to date, the
+        default searches trees only for sparse rows without an indexed feature.
     n_candidates : int, optional
-        Maximum number of candidates, the classes that are scored for a row with all of their weights. Fewer candidates
-        are faster and less accurate. By default, all classes in the leaves reached are candidates, up to a fifth of all
-        classes and ``400 * log2(n_classes + 1)``. For sparse rows, the best 16 of as many classes from the inverted
-        index are candidates too, or 1 in 64 if that is more. Learning does not depend on this parameter, so it can be
-        set at any time.
+        Maximum number of candidates, which are classes scored for a row with all of their weights. Fewer candidates are
+        faster and less accurate. By default, all classes in the searched leaves are candidates, up to a fifth of all
+        classes and at most ``400 * log2(n_classes + 1)``. Sparse rows also get the best classes from the inverted
+        index: 16, or 1/64 of that limit if it is more. Learning does not depend on this parameter, so it can be set at
+        any time.
     n_router_passes : int, default 2
-        Number of passes over the examples that teach the routers, at most 10,000. With 0 the trees are unsupervised.
-        They are always unsupervised if ``fit`` gets one sparse example of each class.
+        Number of passes over the examples that train the routers, at most 10,000. With 0, the trees are unsupervised.
+        They are always unsupervised if ``fit`` receives one sparse example per class.
     n_head_passes : int, default 5
-        Number of passes over the examples that train the head, at most 10,000. With 0 a class is scored by its mean
-        example. The head is never trained for more than 8,192 classes of one sparse example each.
+        Number of passes over the examples that train the head, at most 10,000. With 0, a class is scored by the mean of
+        its examples. The head is never trained for more than 8,192 classes of one sparse example each.
     feature_weights : {"auto", "idf", "none"}, default "auto"
         How the features of sparse rows are weighted. "idf" multiplies each feature by its inverse document frequency
         among the examples, so that rare features count more, and then scales rows to unit length. Frequencies are
-        updated whenever all stored examples are learned again, or with every batch if examples are not stored. "auto"
-        means "idf" for keys such as word counts. It means "none" if keys are dense, if more than a tenth of their cells
-        are not 0, or if their values show that they are weighted already, as by ``TfidfVectorizer``.
+        updated at each retraining or, if examples are not stored, with every batch. "auto" means "idf" for sparse rows
+        such as word counts. It means "none" for dense rows, if more than a tenth of the cells are nonzero, or if the
+        values seem to be weighted already, for example by ``TfidfVectorizer``.
     class_weight : dict or "balanced", optional
-        Weights of classes, which multiply ``sample_weight``: a dict of classes to numbers from 0 to 1,000,000, in which
-        a missing class has weight 1, or "balanced" to give all classes the same total weight. ``partial_fit`` accepts
-        no "balanced", because it does not see all examples. By default all classes have weight 1.
+        Class weights, which multiply ``sample_weight``. A dict maps classes to numbers from 0 to 1,000,000; missing
+        classes have weight 1. "balanced" gives all classes the same total weight. ``partial_fit`` rejects "balanced",
+        because it does not see all examples. By default all classes have weight 1.
     loss : {"softmax", "logistic", "mira"}, default "mira"
         Loss that trains the head. "mira" is the multiclass support vector machine of Crammer and Singer (2001) with
         squared slack, solved in the dual one example at a time (Keerthi et al., 2008). AdaGrad (Duchi et al., 2011)
         minimises the other losses.
     aggressiveness : float, default 1.0
-        Penalty ``C`` of "mira" for margin violations: a larger value means a harder margin. A class of few examples
-        starts from their mean and stays close to it. From 50 examples per class, the mean counts for less, and the
-        margin is softer.
+        Penalty ``C`` of "mira" for margin violations: a larger value means a harder margin. The scorer of a class with
+        few examples stays close to their mean. From 50 examples per class, the mean counts for less, and the margin is
+        softer.
     learning_rate : float, default 5.0
         AdaGrad step size for the other losses, relative to the sum of an example's absolute values.
     method : {"auto", "head", "neighbors", "scored_neighbors"}, default "head"
         How rows are classified. "head" returns the class with the highest score. "neighbors" takes a vote among the
         exact nearest stored examples, like scikit-learn's ``KNeighborsClassifier``. "scored_neighbors" takes a vote
-        among the stored examples with the highest mean of their cosine and their class's score. With "auto", ``fit``
-        chooses between "head" and "neighbors" by the error on held-out examples, and chooses again whenever all
-        examples are learned again. It considers "neighbors" only for dense rows of at most 1,024 classes.
+        among the stored examples with the highest mean of their cosine and their class's score. "auto" chooses between
+        "head" and "neighbors" by the error on held-out examples, in ``fit`` and at each retraining. It considers
+        "neighbors" only for dense rows of at most 1,024 classes.
     n_neighbors : int or "auto", default 5
-        Number of examples that vote, at most 1,000,000. With "auto", ``fit`` chooses it by the error on held-out
-        examples.
+        Number of examples that vote, at most 1,000,000. "auto" chooses the number by the error on held-out examples.
     metric : {"auto", "euclidean", "cosine"}, default "euclidean"
-        Distance for ``method="neighbors"``, and for :meth:`kneighbors` unless the method is "scored_neighbors". With
-        "auto", ``fit`` chooses it by the error on held-out examples.
+        Distance for ``method="neighbors"``, and for :meth:`kneighbors` unless the method is "scored_neighbors". "auto"
+        chooses the distance by the error on held-out examples.
     weights : {"uniform", "distance", "score", "cosine", "gaussian", "laplacian"}, default "uniform"
-        Weight of each example's vote: 1, the inverse of its distance, its score (only with "scored_neighbors"), or its
-        similarity to the row after scaling both to unit length. "gaussian" is ``exp(-d**2 / (2 * h**2))`` of the
-        Euclidean distance ``d``, and "laplacian" is ``exp(-d / h)`` of the city block distance. ``h`` is the median
-        distance of the examples that vote for the row.
+        Weight of each example's vote. "uniform" gives weight 1, "distance" the inverse of the distance, and "score" the
+        example's score (only with "scored_neighbors"). The remaining kernels compare the example with the row, both
+        scaled to unit length: "cosine" is their cosine, "gaussian" is ``exp(-d**2 / (2 * h**2))`` of the Euclidean
+        distance ``d``, and "laplacian" is ``exp(-d / h)`` of the city block distance ``d``. ``h`` is the median of
+        ``d`` over the examples that vote for the row.
     leaf_multiplier : float, optional
         Factor ``c`` of the leaf size: a leaf of a tree of ``n`` classes holds at most ``c * log2(n)``. By default 2 for
-        dense examples and 1 for sparse ones, or less if ``fit`` sees few classes.
+        dense examples and 1 for sparse ones, or less if ``fit`` receives few classes.
     alpha : float in (0, 1], default 0.9
         How strongly routers balance the two sides of a node while classes are inserted.
     n_reroutes : int, default 5
         Number of classes that each tree reroutes after each inserted class, at most 10,000. Nothing is rerouted if
-        ``fit`` gets one sparse example of each class.
+        ``fit`` receives one sparse example per class.
     store_examples : bool, default True
-        Whether to keep all examples. ``kneighbors`` and ``method="neighbors"`` need them. ``partial_fit`` learns some
-        of them again with each new one and, in large batches, all of them once a quarter is new. The result is close to
-        that of ``fit`` on all examples, and classes without new examples do not fade. Without stored examples, memory
-        grows only with the classes and their features, so a stream may have any length. The value at ``fit`` or the
-        first ``partial_fit`` counts.
+        Whether to store all examples. ``kneighbors`` and ``method="neighbors"`` need them. ``partial_fit`` learns some
+        stored examples again with each new example. For large batches, it also retrains on all examples when a quarter
+        of them is new. The result is close to that of ``fit`` on all examples, and classes without new examples do not
+        fade. Without stored examples, memory grows only with the classes and their features, so streams may have any
+        length. The parameter takes effect at ``fit`` or the first ``partial_fit``.
     max_examples : int, optional
         Maximum number of stored examples. When it is exceeded, the oldest examples are removed as by :meth:`remove`,
-        together with classes that have no others. A sixteenth of the maximum is removed at once to save time.
+        together with classes that lose all their examples. To save time, a sixteenth of the maximum is removed at once.
     n_jobs : int, optional
-        Number of threads, by default 1; -1 means as many as numba uses. Results do not depend on it. Matrix products
-        use as many threads as NumPy's linear algebra library is set to.
+        Number of threads (default: 1); -1 means as many as Numba uses. Results do not depend on it. Matrix products use
+        as many threads as NumPy's linear algebra library is set to.
     random_state : int, numpy.random.RandomState or None
         Seed.
     verbose : bool, default False
@@ -258,22 +256,22 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
 
     @changes_model
     def fit(self, X: Any, y: Any, sample_weight: Any = None, *, example_ids: Any = None) -> CMTClassifier:
-        """Learn from examples, and forget earlier ones.
+        """Fit the classifier to examples, and discard earlier examples.
 
         Parameters
         ----------
         X : array-like or sparse matrix, shape (n, n_features)
             Examples.
         y : array-like, shape (n,)
-            Their classes: numbers, strings, or any other NumPy type that can be sorted.
+            Class of each example: numbers, strings, or any other NumPy type that can be sorted.
         sample_weight : array-like, shape (n,), optional
-            Weight of each example, from 0 to 1,000,000; by default 1. A weight of 2 has the effect of the same row
-            twice, in the means and as a factor of ``C``. A row of weight 0 is ignored. Positive weights below 1e-9
+            Weight of each example, from 0 to 1,000,000; by default 1. A weight of 2 has the same effect as repeating
+            the row, in the means and as a factor of ``C``. Rows of weight 0 are ignored. Positive weights below 1e-9
             count as 1e-9. Routers do not depend on weights.
         example_ids : array-like of int or str, shape (n,), optional
-            Distinct ids for the examples, integers of 0 or more or strings. :meth:`kneighbors` and :meth:`explain`
-            return them, and :meth:`remove` takes them. By default an id is the example's position among all examples
-            ever given.
+            Distinct ids for the examples: either nonnegative integers or strings. :meth:`kneighbors` and
+            :meth:`explain` return them, and :meth:`remove` takes them. By default, an id is the example's position
+            among all examples passed to the classifier.
 
         Returns
         -------
@@ -287,7 +285,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         return self._learn_anew(X, y, None, sample_weight, example_ids, afresh=True)
 
     def _learn_anew(self, X: Any, y: Any, classes: Any, sample_weight: Any, example_ids: Any, *, afresh: bool) -> Self:
-        """Learn from examples, and forget earlier ones. ``afresh`` is true for ``fit``."""
+        """Fit the classifier to examples, and discard earlier examples. ``afresh`` is True if called by ``fit``."""
         fresh = self._unfitted()
         y, expected = check_classes(y, classes)
         X, y = fresh._validated(X, y, reset=True)
@@ -311,22 +309,22 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
     def partial_fit(
         self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None, *, example_ids: Any = None
     ) -> CMTClassifier:
-        """Learn from more examples, of known or new classes.
+        """Learn from more examples of known or new classes.
 
         Parameters
         ----------
         X : array-like or sparse matrix, shape (n, n_features)
             Examples.
         y : array-like, shape (n,)
-            Their classes, of a type that can be combined with the known classes without changing any label.
+            Class of each example, of a type that can be combined with the known classes without changing any label.
         classes : array-like, optional
-            Classes to expect. Not needed, because new classes may appear in any call.
+            All classes that ``y`` may contain, as in scikit-learn. Not required: any call may contain new classes.
         sample_weight : array-like, shape (n,), optional
             As for :meth:`fit`.
         example_ids : array-like of int or str, shape (n,), optional
-            Distinct ids for the examples, none of them stored yet, of the type of those stored. :meth:`kneighbors` and
-            :meth:`explain` return them, and :meth:`remove` takes them. By default they continue from the largest
-            integer so far.
+            Distinct new ids for the examples, of the same type as the stored ids. :meth:`kneighbors` and
+            :meth:`explain` return them, and :meth:`remove` takes them. By default, integer ids continue from the
+            largest id so far.
 
         Returns
         -------
@@ -335,7 +333,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         Raises
         ------
         TypeError, ValueError
-            If an argument or a parameter is invalid. Nothing has changed then.
+            If an argument or a parameter is invalid. The classifier is unchanged.
         MemoryError
             If memory runs out. The classifier remains usable, but may not have learned all rows.
         """
@@ -378,18 +376,17 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
     @keeps_interpreter
     @changes_model
     def remove(self, ids: Any) -> Self:
-        """Remove examples, and classes that have no others.
+        """Remove examples, and classes that lose all their examples.
 
-        With ``loss="mira"``, the examples are subtracted from the means that scorers start from. The rest of their
-        effect on scorers and routers disappears when all remaining examples are learned again, which happens after a
-        quarter of them has been added or removed. The time is proportional to the size of the whole classifier, so
-        remove many at once.
+        With ``loss="mira"``, the examples are subtracted from the means in the scorers. Their remaining effect on
+        scorers and routers disappears at the next retraining, which is due when a quarter of the examples has been
+        added or removed. The time is proportional to the size of the whole classifier, so remove many at once.
 
         Parameters
         ----------
         ids : int, str, or array-like of them, shape (n,)
-            Distinct ids of stored examples: their ``example_ids`` if these were given, otherwise their positions among
-            all examples ever given to ``fit`` and ``partial_fit``.
+            Distinct ids of stored examples: their ``example_ids`` if given, otherwise their positions among all
+            examples passed to ``fit`` and ``partial_fit``.
 
         Returns
         -------
@@ -400,9 +397,9 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         sklearn.exceptions.NotFittedError
             If the classifier is not fitted.
         KeyError
-            If an id is not stored. Nothing has been removed then.
+            If an id is not stored. Nothing is removed.
         TypeError, ValueError
-            If ``ids`` are not distinct or have the wrong type, if no example would be left, or if examples are not
+            If ``ids`` are not distinct or have the wrong type, if they name all examples, or if examples are not
             stored.
 
         Examples
@@ -423,13 +420,13 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
     def remove_classes(self, labels: Any) -> Self:
         """Remove classes, with their examples, scorers and memories.
 
-        Their effect on the scorers of other classes disappears as described for :meth:`remove`. The time is
+        The effect of removed classes on the remaining scorers disappears as described for :meth:`remove`. The time is
         proportional to the size of the whole classifier, so remove many at once.
 
         Parameters
         ----------
         labels : array-like, shape (n,)
-            Some of ``classes_``, but not all.
+            Classes to remove, but not all of ``classes_``.
 
         Returns
         -------
@@ -440,7 +437,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         sklearn.exceptions.NotFittedError
             If the classifier is not fitted.
         TypeError, ValueError
-            If a class is unknown, or no class with examples would be left. Nothing has been removed then.
+            If a class is unknown, or if ``labels`` name all classes with examples. Nothing is removed.
 
         Examples
         --------
@@ -455,7 +452,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         if positions.size == 0:
             return self
         if np.isin(self._model.class_of_label, positions).all():
-            raise ValueError("labels must not name all classes with examples: call fit to start anew")
+            raise ValueError("labels must not name all classes with examples: call fit to replace them")
 
         def forget(model: ClassificationModel) -> ClassificationModel:
             return model.without(positions, np.empty(0, np.int64), self)
@@ -474,11 +471,11 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         X : array-like or sparse matrix, shape (n, n_features)
             Queries.
         reject_below : float in [0, 1], optional
-            Reject rows whose highest probability (:meth:`predict_proba`) is below this value: they may belong to no
-            known class.
+            Reject rows whose highest probability (:meth:`predict_proba`) is below this value, because they may belong
+            to an unknown class.
         reject_label : object, optional
-            Value to return for rejected rows. It must not be a class, and its type must combine with that of
-            ``classes_``. By default -1 if classes are numbers, and "" if they are strings.
+            Value to return for rejected rows. It must not be a class, and its type must be compatible with
+            ``classes_``. By default -1 for numeric classes and "" for strings.
 
         Returns
         -------
@@ -516,21 +513,21 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
     @keeps_interpreter
     @reads
     def top_classes(self, X: Any, k: int = 5) -> tuple[np.ndarray, np.ndarray]:
-        """Return the ``k`` best classes of each row by the head's scores, whatever ``method`` is.
+        """Return the ``k`` best classes of each row by the head's scores, regardless of ``method``.
 
         Parameters
         ----------
         X : array-like or sparse matrix, shape (n, n_features)
             Queries.
         k : int, default 5
-            Number of classes, at most the larger of 1,000,000 and ``len(classes_)``.
+            Number of classes, at most ``max(1000000, len(classes_))``.
 
         Returns
         -------
         classes : ndarray of int64, shape (n, k)
-            Positions in ``classes_``, best first; -1 if there were fewer candidates.
+            Positions in ``classes_``, best first; -1 if there are fewer candidates.
         scores : ndarray of float32, shape (n, k)
-            Their scores; minus infinity for a missing class.
+            Scores of these classes; minus infinity for a missing class.
         """
         rows = self._checked(X)
         labels, scores, *_ = self._model.best_labels(rows, check_wanted("k", k, self.classes_.size), self)
@@ -538,10 +535,9 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
 
     @reads
     def count_candidates(self, X: Any) -> np.ndarray:
-        """Return how many classes the head scores for each row with all of their weights: int64, shape (n,).
+        """Return the number of classes that the head scores for each row with all of their weights: int64, shape (n,).
 
-        Classes that are found only in a posting list of the head's index are not counted, because adding up their
-        entries takes little time.
+        Classes that are found only in posting lists do not count, because adding up their entries takes little time.
         """
         rows = self._checked(X)
         return self._model.best_labels(rows, 1, self).n_scored
@@ -549,7 +545,9 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
     @keeps_interpreter
     @reads
     def decision_function(self, X: Any) -> np.ndarray:
-        """Return the score of each class for each row; :meth:`predict` returns the class with the highest.
+        """Return the score of each class for each row.
+
+        :meth:`predict` returns the class with the highest score.
 
         Parameters
         ----------
@@ -559,8 +557,8 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         Returns
         -------
         ndarray of float64, shape (n, n_classes), or (n,) if there are two classes
-            Scores of the head, or votes if neighbors decide. Classes that were not candidates get 1 less than the
-            lowest score of any candidate. For two classes, the second score minus the first.
+            Scores of the head, or votes if neighbors decide. Classes that are not candidates get 1 less than the lowest
+            score of a candidate. With two classes, the second score minus the first.
 
         Raises
         ------
@@ -584,9 +582,9 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         """Return the probability of each class for each row.
 
         With ``method="head"``, probabilities are the softmax of the candidates' scores times a learned factor
-        (temperature scaling; Guo et al., 2017). :meth:`calibrate` learns the factor when it is first needed, if
-        examples are stored and there are classes with more than one. If neighbors decide, probabilities are shares of
-        the votes. Classes that were not candidates have probability 0.
+        (temperature scaling; Guo et al., 2017). The first call learns the factor as :meth:`calibrate` does, if examples
+        are stored and some class has more than one example. If neighbors decide, probabilities are shares of the votes.
+        Classes that are not candidates have probability 0.
 
         Parameters
         ----------
@@ -617,11 +615,11 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         Parameters
         ----------
         X : array-like or sparse matrix, shape (n, n_features), optional
-            Examples that the classifier has not learned from. By default at most 2,000 of the stored examples are held
-            out, and scorers like the classifier's own are trained on the others, which takes about as long as ``fit``.
-            :meth:`predict_proba` does this on its first call, and again once a quarter of the examples is new.
+            Examples that the classifier has not learned from. By default, up to 2,000 stored examples are held out and
+            a second head is trained on the rest, which takes about as long as ``fit``. :meth:`predict_proba` does this
+            on its first call, and again when a quarter of the examples is new.
         y : array-like, shape (n,), optional
-            Their classes. Rows of an unknown class count as wrong predictions.
+            Class of each example. Rows of an unknown class count as wrong predictions.
 
         Returns
         -------
@@ -632,7 +630,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         sklearn.exceptions.NotFittedError
             If the classifier is not fitted.
         TypeError, ValueError
-            If only one of ``X`` and ``y`` is given, or one of them is invalid.
+            If only one of ``X`` and ``y`` is given, or if one of them is invalid.
         """
         folder = folder_of(self)
         if folder is not None:
@@ -662,7 +660,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
     @keeps_interpreter
     @reads
     def explain(self, X: Any, n_examples: int = 3, n_features: int = 5) -> list[Explanation]:
-        """Explain the class of each row by examples and features, and compare it with the runner-up.
+        """Explain the predicted class of each row by examples and features, compared with the runner-up.
 
         Parameters
         ----------
@@ -671,12 +669,12 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         n_examples : int, default 3
             Maximum number of stored examples to return for each row; none if examples are not stored.
         n_features : int, default 5
-            Maximum number of features to return.
+            Maximum number of features to return for each row.
 
         Returns
         -------
         list of Explanation
-            One printable explanation for each row. It explains the head's scores, whatever ``method`` is.
+            One printable explanation for each row, based on the head's scores regardless of ``method``.
 
         Raises
         ------
@@ -712,7 +710,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         X : array-like or sparse matrix, shape (n, n_features)
             Queries.
         n_neighbors : int, optional
-            Number of examples for each row, at most 1,000,000; by default the parameter of this name.
+            Number of examples for each row, at most 1,000,000. By default, the ``n_neighbors`` of the classifier.
         return_distance : bool, default True
             Whether to return the distances as well.
 
@@ -722,8 +720,8 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
             Distances, nearest first: Euclidean, 1 minus the cosine, or 1 minus the score. Infinity if there are fewer
             examples. Only with ``return_distance``.
         neigh_ind : ndarray of int64 or str, shape (n, n_neighbors)
-            Ids of the examples, -1 or an empty string for none: their ``example_ids`` if these were given, otherwise
-            their positions among all examples ever given to ``fit`` and ``partial_fit``.
+            Ids of the examples: their ``example_ids`` if given, otherwise their positions among all examples passed to
+            ``fit`` and ``partial_fit``. A missing example has the id -1 or an empty string.
 
         Raises
         ------
@@ -740,15 +738,15 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         return (distances, ids) if return_distance else ids
 
     def _choice(self) -> Choice:
-        """Return the method, metric and number of neighbors, with the choices of ``fit`` for "auto" parameters."""
+        """Return the method, metric and number of neighbors, with chosen values for "auto" parameters."""
         return resolved(self, self._model.choice)
 
     def _votes_decide(self) -> bool:
-        """Return whether classes are decided by the votes of neighbors."""
+        """Return whether neighbors decide the class, rather than the head."""
         return self.method != "head" and self._choice().method != "head"
 
     def _votes(self, X: Any) -> np.ndarray:
-        """Return the votes for each class, for checked rows."""
+        """Return the votes for each class. ``X`` must have been checked."""
         return self._model.votes(self._as_rows(X), row_lengths(X), self)
 
     def _lengths_to_store(self, X: Any) -> np.ndarray | None:

@@ -1,4 +1,4 @@
-"""The random stream for queries, which continues when a forest is replaced by a copy."""
+"""Random streams of queries, carried over when a copy replaces a forest."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 
 def take_over_draws(old: Any, new: Any, drawn: int) -> None:
-    """Advance the query stream of a copy by the numbers drawn from the old forest since it was at ``drawn``."""
+    """Advance the query stream of ``new`` by the numbers that ``old`` has drawn since its state was ``drawn``."""
     further = (queries_drawn(old) - drawn) % 2**64
     if further > 0:
         streams = streams_of(new)

@@ -1,13 +1,13 @@
-"""Durable estimators: every change is in a journal on disk before the call returns.
+"""Durable estimators, whose changes are on disk before each call returns.
 
-As for a :class:`~cmt_numba.DurableTree` (:mod:`cmt_numba.journal`), a folder holds the last snapshot, in the format of
-``save``, and a journal of the changes since. An entry holds the name and version of an operation, its arguments, and
-the parameters of the estimator. Two effects of queries are operations too: the calibration that a classifier learns
-when probabilities are first needed, and the random numbers that a retriever draws. So replaying the journal restores
-the estimator bit for bit.
+Like the folder of a :class:`~cmt_numba.DurableTree` (:mod:`cmt_numba.journal`), the folder of an estimator holds a
+snapshot, in the format of ``save``, and a journal of later changes. A journal entry holds the name, version and
+arguments of an operation, and the parameters of the estimator. Two effects of queries are journaled too: the
+calibration that a classifier learns on first use, and the random numbers that a retriever draws. Replaying the journal
+therefore restores the estimator bit for bit.
 
 ``OPERATIONS`` is part of the format: the names and arguments of entries never change their meaning. An operation with a
-new meaning gets a new version, and the old version stays.
+new meaning gets a new version, and the old version remains.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ FOLDER = "_own_folder"
 
 _CALIBRATION, _DRAW = "calibrate", "draw"
 _NAMES, _PARAMETERS, _VALUE, _DRAWN = "feature_names", "parameters", "logits", "drawn"
-_ANY = frozenset({"n_jobs"})  # options that take effect at the next fit, and may differ from those stored
+_ANY = frozenset({"n_jobs"})  # options for `fit` only that may differ from the stored ones
 
 
 _WEIGHTS, _CLASSES = {"weights": "sample_weight"}, {"classes": "classes"}
@@ -73,7 +73,7 @@ OPERATIONS: dict[tuple[str, str, int], Operation] = {
     ("CMTRetriever", "replace", 2): Operation("replace", {"ids": "ids", "keys": "X"}),
     ("CMTRetriever", "set_values", 2): Operation("set_values", {"ids": "ids", "values": "y"}),
 }
-_VERSIONS = {(kind, name): version for kind, name, version in sorted(OPERATIONS)}  # of new entries; the last one counts
+_VERSIONS = {(kind, name): version for kind, name, version in sorted(OPERATIONS)}  # latest versions only
 
 
 class EstimatorFolder:
@@ -84,12 +84,12 @@ class EstimatorFolder:
     kind : type
         The class of the estimator.
     options : dict of str to object
-        The parameters that were given.
+        Parameters passed to ``open``.
 
     Attributes
     ----------
     estimator : MemoryEstimator
-        The estimator in use.
+        The open estimator.
     journal : Journal
         The journal.
     """
@@ -98,13 +98,13 @@ class EstimatorFolder:
 
     def __init__(self, kind: Any, options: dict[str, Any]) -> None:
         if options.get("random_state") is not None:
-            check_integer("random_state", options["random_state"], 0, 2**32 - 1)  # a generator could not be restored
+            check_integer("random_state", options["random_state"], 0, 2**32 - 1)  # a replay cannot restore generators
         self._class, self._options, self.kind = kind, options, kind._kind
         self.estimator: Any = kind(**({"random_state": secrets.randbits(31)} | _given(options)))
         self.estimator._check_parameters()
         self._is_open = False
-        self._calibration: float = np.nan  # the calibration in the journal
-        self._drawn: int | None = None  # the state of the random numbers in the journal
+        self._calibration: float = np.nan  # the calibration journaled last
+        self._drawn: int | None = None  # the random state journaled last
 
     def open(self, path: str | os.PathLike[str], durability: Durability, *, read_only: bool) -> Any:
         """Open or create the folder, and return the estimator in it."""
@@ -121,7 +121,7 @@ class EstimatorFolder:
     # Changes
 
     def begin(self, model: Any) -> None:
-        """Record the random numbers and the calibration of a model before a change; None if there is no model."""
+        """Record the random state and the calibration before a change. ``model`` is None before the first fit."""
         self._first = None if model is None or self.kind != "CMTRetriever" else queries_drawn(model.tree)
         self._former_calibration = getattr(model, "calibration", None)
 
@@ -133,7 +133,7 @@ class EstimatorFolder:
     def change(self, method: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """Call a method of the estimator as a journaled change."""
         bound = inspect.signature(method).bind(self.estimator, *args, **kwargs)
-        bound.apply_defaults()  # defaults may change in later versions
+        bound.apply_defaults()  # journal the defaults too, because later versions may change them
         return self.journal.change(partial(self._make, method, bound.arguments))
 
     def _make(self, method: Callable[..., Any], given: Arguments) -> tuple[Any, Entry]:
@@ -166,7 +166,7 @@ class EstimatorFolder:
         return Entry(name, arguments, after, journal=self.journal.identity, version=version)
 
     def enter_notes(self) -> None:
-        """Append entries for the calibration and the random numbers of queries since the last change."""
+        """Journal the calibration and the random state if queries have changed them since the last change."""
 
         def look() -> tuple[float, int | None, dict[str, int]]:
             return _calibration_of(self.estimator), _drawn_by(self.estimator), self.fingerprint()
@@ -187,9 +187,9 @@ class EstimatorFolder:
         return vars(self.estimator).get("_model"), _without_calibration(self.fingerprint())
 
     def is_changed(self, mark: Any, error: BaseException) -> bool:
-        """Return whether the estimator may have changed since ``mark``, given the error that stopped a change.
+        """Return whether the estimator may have changed since ``mark``, after a change failed with ``error``.
 
-        An error about arguments counts as a change only if the state differs.
+        After an error about arguments, compare the states. After any other error, assume a change.
         """
         model, found = self.mark()
         is_refusal = isinstance(error, LookupError | TypeError | ValueError | Warning)
@@ -207,7 +207,10 @@ class EstimatorFolder:
         return estimator_of(self._class, contents, thorough=True)
 
     def use(self, made: Any) -> None:
-        """Replace the estimator by one read from the folder; if it is open, replace only its learned attributes."""
+        """Replace the estimator with one read from the folder.
+
+        If the folder is already open, replace only the learned attributes.
+        """
         if self._is_open:
             self.lock.change(partial(self.lock.step, partial(self._take_over, made)))
         else:
@@ -220,12 +223,12 @@ class EstimatorFolder:
         self.estimator.__dict__ = kept | {name: value for name, value in vars(made).items() if name in LEARNED}
 
     def _set_options(self, estimator: Any) -> None:
-        """Set the given parameters. Raises ValueError if one of them contradicts the stored estimator."""
+        """Apply the given parameters, or raise ValueError if one contradicts the stored estimator."""
         for name, value in self._options.items():
             kept = getattr(estimator, name)
             fixed = name == "random_state" or (name in estimator._fit_only and estimator.__sklearn_is_fitted__())
             if fixed and name not in _ANY and value not in (None, kept):
-                raise ValueError(f"{name} must be {kept!r}, as for the model in the folder, or omitted, got {value!r}")
+                raise ValueError(f"{name} must be {kept!r} as in the folder, or omitted, got {value!r}")
         estimator.set_params(**_given(self._options))
         estimator._check_parameters()
 
@@ -258,7 +261,7 @@ class EstimatorFolder:
         return replay_all()
 
     def replay(self, made: Any, entry: Entry, exact: bool) -> None:
-        """Apply the change of an entry to an estimator."""
+        """Replay a journal entry on an estimator."""
         arguments = dict(entry.arguments)
         if entry.name == _CALIBRATION:
             value = arguments.get(_VALUE)
@@ -294,10 +297,7 @@ def _calibration_of(estimator: Any) -> float:
 
 
 def _drawn_by(estimator: Any) -> int | None:
-    """Return the state of the random numbers of queries, or None if queries of the estimator draw none.
-
-    Learning continues from this state.
-    """
+    """Return the random state of a retriever's queries, or None for other estimators and before the first fit."""
     if estimator._kind != "CMTRetriever" or not estimator.__sklearn_is_fitted__():
         return None
     return queries_drawn(estimator.forest_)
@@ -325,9 +325,9 @@ def _parameters_of(estimator: Any) -> str:
 
 
 def _check_parameters(kind: Any, parameters: str) -> dict[str, Any]:
-    """Return the parameters of an entry. Raises TypeError or ValueError if they are invalid."""
+    """Return the parameters of an entry, or raise TypeError or ValueError if they are invalid."""
     given: dict[str, Any] = current_parameters(kind._kind, json.loads(parameters))
-    check_integer("random_state", given.get("random_state"), 0, 2**32 - 1)  # a generator could not be restored
+    check_integer("random_state", given.get("random_state"), 0, 2**32 - 1)  # a replay cannot restore generators
     kind(**given)._check_parameters()
     return given
 
@@ -349,7 +349,7 @@ def _fingerprint_of_memories(model: Any) -> dict[str, int]:
 
 
 def _plain_values(retriever: Any, y: Any, operation: Operation) -> Any:
-    """Return values in the form in which they are journaled and stored. Objects are in an array of one axis."""
+    """Return values as they are journaled and stored. Objects become a one-dimensional array."""
     n = y.shape[0] if getattr(y, "shape", ()) else len(y)
     if operation.method == "fit" or not retriever.__sklearn_is_fitted__():
         return as_values(y, n)
@@ -357,7 +357,7 @@ def _plain_values(retriever: Any, y: Any, operation: Operation) -> Any:
 
 
 def _plain_argument(estimator: Any, name: str, value: Any, operation: Operation) -> Any:
-    """Return an argument in the form in which it is journaled and used."""
+    """Return an argument as it is journaled and passed to the method."""
     if value is None:
         return None
     unmasked(name, value)
@@ -368,7 +368,7 @@ def _plain_argument(estimator: Any, name: str, value: Any, operation: Operation)
     lists = lists_of_names(value, expected=True) if name == "Y" else None
     if lists is not None:
         rows = np.empty(len(lists), object)
-        for i, names in enumerate(lists):  # a single assignment would turn lists of equal length into a matrix
+        for i, names in enumerate(lists):  # NumPy would turn lists of equal length into a matrix
             rows[i] = names
         return rows
     if name in ("y", "Y", "classes", "labels"):
@@ -383,5 +383,5 @@ def _plain_argument(estimator: Any, name: str, value: Any, operation: Operation)
         value = np.asarray(value)
         if value.dtype.kind not in "biuf":
             value = value.astype(np.float32)
-        name = "rows"  # accepts any numeric type
+        name = "rows"  # a name for which any numeric dtype is valid
     return plain_arguments({name: value})[name]

@@ -1,4 +1,4 @@
-"""Strings as ids of stored examples."""
+"""String ids of stored examples."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from .._forest import NONE
 
 
 class ExampleNames:
-    """A string for the id of each stored example.
+    """Mapping between the string ids and the integer ids of stored examples.
 
     Parameters
     ----------
     names : sequence of str
         Distinct strings.
     ids : sequence of int
-        The id of each example.
+        The integer id for each string.
     """
 
     def __init__(self, names: Sequence[str] = (), ids: Sequence[int] = ()) -> None:
@@ -26,7 +26,7 @@ class ExampleNames:
         self._names = dict(zip(ids, names, strict=True))
 
     def add(self, names: Sequence[str], first_id: int) -> None:
-        """Name the examples with the ids from ``first_id`` on."""
+        """Add names for the examples with consecutive ids from ``first_id``."""
         ids = range(first_id, first_id + len(names))
         self._ids.update(zip(names, ids, strict=True))
         self._names.update(zip(ids, names, strict=True))
@@ -38,10 +38,10 @@ class ExampleNames:
         return other
 
     def named(self, names: Sequence[str]) -> np.ndarray:
-        """Return the ids of the examples with these names, NONE for unknown names: int64."""
+        """Return the integer id for each name, or NONE if the name is unknown."""
         return np.array([self._ids.get(name, NONE) for name in names], np.int64)
 
     def of_ids(self, ids: np.ndarray) -> np.ndarray:
-        """Return the names of examples in an array of strings of the same shape, empty strings for NONE."""
+        """Return an array with the name for each id, or an empty string for NONE."""
         found = [self._names.get(int(each), "") for each in ids.ravel()]
         return np.array(found, str).reshape(ids.shape)

@@ -1,4 +1,4 @@
-"""Explanations of predictions: the examples and features that support a class, also against the runner-up."""
+"""Explanations of predictions by the examples and features that support a class."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from .._forest import Rows, as_matrix, rescaled
 from .._heads import all_examples, weights_of_labels
 from ._classification_model import ClassificationModel, ClassificationOptions
 
-_VALUES_AT_ONCE = 1 << 22  # limit on the scores or contributions in memory at once
+_VALUES_AT_ONCE = 1 << 22  # limit on the number of scores or contributions in memory
 
 
 class Explanation(NamedTuple):
     """An explanation of the predicted class of one row.
 
-    The contribution of a feature is its value in the row, after scaling the row to length 1, times its weight in a
-    class's scorer. The contributions of all features and the scorer's bias sum to the score. The differences between
-    the contributions to the class and to the runner-up, and the difference of biases, sum to ``lead``.
+    The contribution of a feature is its value in the row, scaled to length 1, times its weight in the scorer of a
+    class. The score is the sum of all contributions and the scorer's bias. ``lead`` is the sum of the differences
+    between a feature's contributions to the class and to the runner-up, plus the difference of the biases.
     """
 
-    label: Any  # the class
+    label: Any  # the predicted class
     probability: float
     score: float
-    examples: np.ndarray  # int64: ids of the stored examples of the class that are most similar to the row
-    similarities: np.ndarray  # float32: the cosines of these examples with the row, largest first
-    features: list[tuple[Any, float]]  # features with the largest contributions, and these contributions
-    runner_up: Any  # the second class, None if there is none
+    examples: np.ndarray  # ids of the class's stored examples that are most similar to the row
+    similarities: np.ndarray  # float32: cosines of these examples with the row, largest first
+    features: list[tuple[Any, float]]  # pairs of a feature and its contribution, largest first
+    runner_up: Any  # the class with the second highest score, or None
     runner_up_probability: float
-    lead: float  # score of the class minus score of the runner-up
-    differences: list[tuple[Any, float]]  # features with the largest differences, and these differences
+    lead: float  # the score of the class minus that of the runner-up
+    differences: list[tuple[Any, float]]  # pairs of a feature and the difference of its contributions, largest first
 
     def __str__(self) -> str:
         lines = [f"{self.label!s}: probability {self.probability:.2f}, score {self.score:.3f}"]
@@ -61,7 +61,7 @@ def explanations(
     n_examples: int,
     n_features: int,
 ) -> list[Explanation]:
-    """Explain each row with at most ``n_examples`` and ``n_features``. ``names`` are the feature names or None."""
+    """Explain each row with at most ``n_examples`` and ``n_features``. ``names`` holds feature names or is None."""
     length = max(1, _VALUES_AT_ONCE // max(model.classes.size, 1 if rows.sparse else rows.n_features))
     blocks = (rows.take(np.arange(*span)) for span in spans(rows.n_rows, length))
     return [one for block in blocks for one in _explained(model, block, options, names, n_examples, n_features)]
@@ -111,7 +111,7 @@ def _named(classes: np.ndarray, position: int) -> Any:
 
 
 def _contributions(weights: Any, x: Any) -> Any:
-    """Return the contribution of each feature to the score of each row's label: float64, sparse if rows are."""
+    """Return the contribution of each feature to the score of each row's label: float64, sparse if ``x`` is sparse."""
     if scipy.sparse.issparse(x):
         given = weights.multiply(x).tocsr().astype(np.float64)
         given.sort_indices()
@@ -120,7 +120,7 @@ def _contributions(weights: Any, x: Any) -> Any:
 
 
 def _largest(contributions: Any, i: int, names: np.ndarray | None, n: int) -> list[tuple[Any, float]]:
-    """Return the features with the largest positive contributions to row ``i``, largest first, with these."""
+    """Return the features with the largest positive contributions to row ``i``, paired with these contributions."""
     if scipy.sparse.issparse(contributions):
         cells = slice(contributions.indptr[i], contributions.indptr[i + 1])
         features, values = contributions.indices[cells], contributions.data[cells]
@@ -137,7 +137,7 @@ def _largest(contributions: Any, i: int, names: np.ndarray | None, n: int) -> li
 def _nearest_of_labels(
     model: ClassificationModel, labels: np.ndarray, x: Any, n: int
 ) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Return, for each row, the ids of the most similar stored examples of its label, and their cosines."""
+    """Return the ids and cosines of each row's ``n`` most similar stored examples with the row's label."""
     examples = model.index.examples
     found = [(np.empty(0, np.int64), np.empty(0, np.float32))] * labels.size
     if examples is None or n == 0:

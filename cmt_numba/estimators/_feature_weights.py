@@ -1,8 +1,8 @@
-"""Weights of the features of sparse rows: rare features count more than frequent ones.
+"""Feature weights for sparse rows, which make rare features count more than frequent features.
 
-In keys with counts of words, such as those of ``CountVectorizer`` and ``HashingVectorizer``, the mean of a class
-is dominated by features that all classes share. Training on a few examples per class cannot correct this. So features
-are weighted by their inverse document frequency, unless the keys are already weighted in this way.
+In word counts, such as those of ``CountVectorizer`` and ``HashingVectorizer``, features that all classes share dominate
+the mean of a class. Training on a few examples per class cannot correct this. Features are therefore weighted by their
+inverse document frequency, unless the rows seem to be weighted already.
 """
 
 from __future__ import annotations
@@ -14,33 +14,33 @@ import numpy as np
 from .._forest import Rows, rescaled
 
 FEATURE_WEIGHTS = ("auto", "idf", "none")
-"""The values of ``feature_weights``."""
+"""Valid values of ``feature_weights``."""
 
 MOST_WEIGHTED = 1 << 24
-"""Most features that are weighted. The counts of more would take more than 64 MB."""
+"""Maximum number of features for weighting. Their counts take 64 MB."""
 
-_FEWEST_ROWS = 16  # needed to decide whether keys are already weighted
+_FEWEST_ROWS = 16  # number of rows needed to decide whether rows are already weighted
 _ROWS_LOOKED_AT = 2000
 _MOST_DENSE = 0.1  # share of nonzero cells; denser rows are tables or images, not bags of words
-_WEIGHTED = 0.5  # threshold on the exponent of the inverse document frequency in keys: 0 for counts, 1 for tf-idf
-_CUT_OFF = 0.9  # share of the usual number of features
+_WEIGHTED = 0.5  # threshold on the exponent of the inverse document frequency in values: 0 for counts, 1 for tf-idf
+_CUT_OFF = 0.9  # rows with less than this share of the usual number of features seem to lack some
 _LEAST_SPREAD = 1e-3  # smallest usable variance of the logarithm of the inverse document frequency
 
 
 class FeatureWeights(NamedTuple):
-    """The number of rows with each feature."""
+    """Document frequencies, from which feature weights are computed."""
 
-    counts: np.ndarray  # float32 (n_features,): the total weight of the rows that have the feature
+    counts: np.ndarray  # float32 (n_features,): total weight of the rows with each feature
     n_rows: float  # total weight of all rows
-    is_used: bool  # whether features are weighted; otherwise they are only counted
+    is_used: bool  # whether to weight features; if not, they are only counted
 
     def of_features(self, features: np.ndarray) -> np.ndarray:
-        """Return the smoothed inverse document frequency of features: at least 1."""
+        """Return the smoothed inverse document frequency of some features, at least 1."""
         return 1.0 + np.log((1.0 + self.n_rows) / (1.0 + self.counts[features]))
 
 
 def count_features(kind: str, rows: Rows, row_weights: np.ndarray | None) -> FeatureWeights | None:
-    """Return weights of features from the counts in some rows, or None if features are never weighted.
+    """Count the features of some rows. Return None if features are never weighted.
 
     ``kind`` is one of ``FEATURE_WEIGHTS``. With "auto", features are weighted if rows look like word counts: sparse,
     with values that do not depend on the frequency of features.
@@ -56,14 +56,14 @@ def count_features(kind: str, rows: Rows, row_weights: np.ndarray | None) -> Fea
 
 
 def add_counts(weights: FeatureWeights, kind: str, rows: Rows, row_weights: np.ndarray | None) -> FeatureWeights:
-    """Return weights that also count further rows; they share the array of counts."""
+    """Return feature weights that also count ``rows``. The array of counts is updated in place."""
     lengths = np.diff(rows.offsets)
     np.add.at(weights.counts, rows.indices, 1.0 if row_weights is None else np.repeat(row_weights, lengths))
     total = rows.n_rows if row_weights is None else row_weights.sum(dtype=np.float64)
     more = FeatureWeights(weights.counts, weights.n_rows + float(total), is_used=True)
     if kind == "idf":
         return more
-    # Too few rows do not show whether keys are already weighted.
+    # Too few rows do not show whether rows are already weighted.
     is_decided = weights.n_rows >= _FEWEST_ROWS
     return more._replace(is_used=weights.is_used if is_decided else _are_unweighted(rows, more))
 
@@ -77,9 +77,9 @@ def weigh(weights: FeatureWeights | None, rows: Rows) -> Rows:
 
 
 def seem_cut_off(weights: FeatureWeights, rows: Rows) -> bool:
-    """Return whether rows of new classes seem to lack features that a frozen vocabulary does not contain.
+    """Return whether rows of new classes seem to lack features that a fixed vocabulary does not contain.
 
-    This is the case if none of their features is new, and they have fewer features than earlier rows.
+    They do if they have no new features and fewer features than earlier rows.
     """
     if rows.n_rows < _FEWEST_ROWS or (weights.counts[rows.indices] == 0.0).any():
         return False
@@ -90,8 +90,8 @@ def seem_cut_off(weights: FeatureWeights, rows: Rows) -> bool:
 def _are_unweighted(rows: Rows, weights: FeatureWeights) -> bool:
     """Return whether the values of rows do not depend on how rare their features are.
 
-    Values are modelled as a power of the inverse document frequency, and the exponent is estimated by least squares on
-    logarithms within rows, because rows have different lengths.
+    Values are modelled as a power of the inverse document frequency. Least squares on logarithms estimates the
+    exponent. Logarithms are centred within each row, because each row has its own scale.
     """
     if rows.n_rows < _FEWEST_ROWS or rows.values.size > _MOST_DENSE * rows.n_rows * rows.n_features:
         return False

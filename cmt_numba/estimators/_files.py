@@ -1,6 +1,6 @@
 """Estimators in files and pickles.
 
-For each attribute of an estimator, ``_KINDS`` names the :class:`_Store` that converts it to JSON and plain arrays.
+``_KINDS`` maps each attribute of an estimator to the :class:`_Store` that converts it to JSON and plain arrays.
 Parameters are stored as JSON.
 """
 
@@ -52,17 +52,17 @@ _MODELS: dict[str, Any] = {
     "CMTRetriever": RetrievalModel,
 }
 Arrays = dict[str, np.ndarray]
-_APART = "as in a file"  # marks converted attributes in pickles
+_APART = "as in a file"  # key that marks converted attributes in pickles
 
 
 class _Store(Protocol):
-    """Conversion of an attribute to JSON and arrays, and back."""
+    """Converter between an attribute and its JSON and arrays."""
 
     def put(self, name: str, value: Any) -> tuple[Any, Arrays]:
         """Convert a value to JSON and to arrays whose names begin with ``name``."""
 
     def get(self, name: str, field: Any, arrays: Arrays, *, thorough: bool) -> Any:
-        """Return the value. Raises InvariantError, TypeError or ValueError if it is invalid."""
+        """Return the value, or raise InvariantError, TypeError or ValueError if it is invalid."""
 
 
 class _Number:
@@ -97,7 +97,7 @@ def _whole(array: np.ndarray) -> np.ndarray:
 
 
 class _Array:
-    """An array of one axis."""
+    """A one-dimensional array."""
 
     def __init__(self, dtype: Any, trim: Callable[[np.ndarray], np.ndarray] = _whole) -> None:
         self._dtype, self._trim = dtype, trim
@@ -122,7 +122,7 @@ class _Real:
 
 
 class _FurtherKeys:
-    """How much similarity to further keys counts."""
+    """The weight of similarity to further keys."""
 
     def put(self, name: str, value: Any) -> tuple[Any, Arrays]:
         return {}, {f"{name}.means": value.means.copy(), f"{name}.precisions": value.precisions.reshape(2, 4)}
@@ -139,7 +139,7 @@ class _FurtherKeys:
 
 
 class _FeatureWeights:
-    """Counts of features, stored for the features that occur."""
+    """Counts of the features that occur."""
 
     def put(self, name: str, value: FeatureWeights) -> tuple[Any, Arrays]:
         features = np.flatnonzero(value.counts)
@@ -178,7 +178,7 @@ class _Choices:
 
 
 class _Calibration:
-    """An array of one positive number, or of NaN if it has not been learned."""
+    """An array of one number: positive, or NaN if it has not been learned."""
 
     def put(self, name: str, value: Any) -> tuple[Any, Arrays]:
         return None if np.isnan(value[0]) else float(value[0]), {}
@@ -190,7 +190,7 @@ class _Calibration:
 
 
 class _Labels:
-    """Classes or names, in an array of one axis and of any type that a file can hold."""
+    """A one-dimensional array of classes or names, of any type that files support."""
 
     def put(self, name: str, value: Any) -> tuple[Any, Arrays]:
         return column(name, value)
@@ -203,7 +203,7 @@ class _Labels:
 
 
 class _Optional:
-    """None, or a value of another attribute store."""
+    """None, or a value that another store converts."""
 
     def __init__(self, store: _Store) -> None:
         self._store = store
@@ -216,7 +216,7 @@ class _Optional:
 
 
 class TreeInFiles:
-    """A tree. Its invariants are checked when it is read."""
+    """A tree, whose invariants are checked on reading."""
 
     def put(self, name: str, value: Any) -> tuple[Any, Arrays]:
         fields, arrays = value._contents()
@@ -254,7 +254,7 @@ class _Generator:
 
 
 class _Values:
-    """Values of a retriever's memories. Pickles may contain any objects, files only some types."""
+    """The values of a retriever's memories: any objects in pickles, but only some types in files."""
 
     def __init__(self, *, pickled: bool = False) -> None:
         self._pickled = pickled
@@ -282,7 +282,7 @@ class _Values:
 
 
 class _Memories:
-    """The tables of a retriever. Their store holds only the values of the memories, in the order of the memories."""
+    """The tables of a retriever, packed so that value ``i`` belongs to memory ``i``."""
 
     _arrays: ClassVar[tuple[str, ...]] = ("ids", "entries", "keys", "owners")
 
@@ -304,7 +304,7 @@ class _Memories:
 
 
 class _Components:
-    """The basis in which a retriever compares values."""
+    """The basis for comparing values in a retriever."""
 
     def put(self, name: str, value: Components) -> tuple[Any, Arrays]:
         return value.n_components, {} if value.basis is None else {name: value.basis}
@@ -318,7 +318,7 @@ class _Components:
 
 
 class _Distinct:
-    """The numbers of distinct vectors, and their digests."""
+    """The numbers and digests of distinct vectors."""
 
     def put(self, name: str, value: DistinctVectors) -> tuple[Any, Arrays]:
         numbers, digests = value.as_arrays()
@@ -349,7 +349,7 @@ _OF_LABEL_FORESTS: dict[str, _Store] = {
     "_n_unlisted": _Number(),
 }
 LEARNED = frozenset({"n_features_in_", "feature_names_in_", "_model"})
-"""The learned attributes of an estimator. Others are parameters, or set by the user."""
+"""Learned attributes of an estimator. Other attributes are parameters, or set by the user."""
 
 _KINDS: dict[str, dict[str, _Store]] = {
     "CMTClassifier": {
@@ -418,13 +418,13 @@ _NOT_ALWAYS = {
 
 
 def pickled_attributes(kind: str, state: dict[str, Any]) -> dict[str, Any]:
-    """Return the attributes of an estimator for a pickle, with objects of private classes as plain arrays."""
+    """Return an estimator's attributes for a pickle, with instances of private classes as plain arrays."""
     apart = {name: store for name, store in _pickled_apart(kind).items() if state.get(name) is not None}
     return state | {name: {_APART: store.put(name, state[name])} for name, store in apart.items()}
 
 
 def unpickled_attributes(kind: str, state: dict[str, Any]) -> dict[str, Any]:
-    """Return the attributes of an estimator, including its model, from those in a pickle."""
+    """Return an estimator's attributes, including its model, from the attributes in a pickle."""
     state = dict(state)
     for name, store in _pickled_apart(kind).items():
         if isinstance(state.get(name), dict) and _APART in state[name]:
@@ -435,7 +435,7 @@ def unpickled_attributes(kind: str, state: dict[str, Any]) -> dict[str, Any]:
 
 
 def _with_model(kind: str, attributes: dict[str, Any]) -> dict[str, Any]:
-    """Return attributes with those of the model combined into a model."""
+    """Return attributes in which the parts of the model are combined into a model."""
     of_model = _KINDS[kind].keys() - _OF_ALL.keys()
     parts = {name: value for name, value in attributes.items() if name in of_model}
     others = {name: value for name, value in attributes.items() if name not in of_model}
@@ -443,7 +443,10 @@ def _with_model(kind: str, attributes: dict[str, Any]) -> dict[str, Any]:
 
 
 def _pickled_apart(kind: str) -> dict[str, _Store]:
-    """Return the stores of attributes that pickles hold as plain arrays because their classes are private."""
+    """Return the stores of the attributes that are instances of private classes.
+
+    Pickles hold these attributes as plain arrays.
+    """
     apart: dict[str, _Store] = {}
     for name, store in _KINDS[kind].items():
         inner = store._store if isinstance(store, _Optional) else store
@@ -474,7 +477,7 @@ def estimator_contents(estimator: Any) -> Contents:
 
 
 def current_parameters(kind: str, parameters: dict[str, Any]) -> dict[str, Any]:
-    """Convert parameters from a file or a journal, and from an earlier version, to their current equivalents."""
+    """Convert parameters from a file or a journal of any version to their current equivalents."""
     if isinstance(parameters.get("class_weight"), list):
         parameters = parameters | {"class_weight": dict(parameters["class_weight"])}
     if kind != "CMTClassifier" or "feature_weights" in parameters:
@@ -487,7 +490,7 @@ def current_parameters(kind: str, parameters: dict[str, Any]) -> dict[str, Any]:
 
 
 def _plain(name: str, value: Any) -> Any:
-    """Return a parameter as JSON has it; a dict becomes a list of pairs, because keys of JSON are strings."""
+    """Return a parameter as JSON. A dict becomes a list of pairs, because JSON has only string keys."""
     if isinstance(value, dict):
         value = list(value.items())
     if isinstance(value, list):
@@ -512,7 +515,7 @@ def estimator_of(kind: type, contents: Contents, *, thorough: bool) -> Any:
     estimator: Any = kind(**current_parameters(contents.kind, parameters))
     estimator._check_parameters()
     if not attributes:
-        return estimator  # it was not fitted
+        return estimator  # was saved unfitted
     learned: dict[str, Any] = {}
     for name, store in _KINDS[contents.kind].items():
         if name in attributes:

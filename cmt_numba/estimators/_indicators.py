@@ -14,9 +14,9 @@ from ._labels import check_labels, in_one_type
 
 
 def lists_of_names(Y: Any, *, expected: bool = False) -> list[list[str]] | None:
-    """Return the label names of each row if ``Y`` holds lists, tuples or sets of strings; otherwise None.
+    """Return a list of names for each row if ``Y`` holds lists, tuples or sets of strings; otherwise None.
 
-    If all lists are empty, return them only if lists of names are ``expected``.
+    If all lists are empty, they count as lists of names only if ``expected`` is True.
 
     Raises
     ------
@@ -44,7 +44,10 @@ def lists_of_names(Y: Any, *, expected: bool = False) -> list[list[str]] | None:
 
 
 def indicator_of(lists: list[list[str]], known: np.ndarray) -> tuple[np.ndarray, scipy.sparse.csr_array]:
-    """Return all names, the known ones and then the new ones sorted, and the indicator matrix of the lists."""
+    """Return the names of all labels, and the indicator matrix of the lists.
+
+    New names follow the known names in sorted order.
+    """
     listed = [name for names in lists for name in names]
     found = label_array("Y", listed) if listed else np.empty(0, str)
     names = np.concatenate([known, np.setdiff1d(found, known)])
@@ -58,10 +61,10 @@ def indicator_of(lists: list[list[str]], known: np.ndarray) -> tuple[np.ndarray,
 def label_sets(
     row: np.ndarray, column: np.ndarray, shape: tuple[int, int], *, names: np.ndarray | None, sparse: bool
 ) -> Any:
-    """Return the labels of each row: tuples of names if labels have names, otherwise an indicator matrix."""
+    """Return the labels of each row as tuples of names or, for labels without names, as an indicator matrix."""
     indicator = scipy.sparse.csr_array((np.ones(row.size, np.int64), (row, column)), shape)
+    indicator.sort_indices()
     if names is not None:
-        indicator.sort_indices()
         sorted_names = names[indicator.indices].tolist()
         bounds = indicator.indptr.tolist()
         return [tuple(sorted_names[first:stop]) for first, stop in pairwise(bounds)]
@@ -73,12 +76,12 @@ def is_vector(Y: Any) -> bool:
     unmasked("Y", Y)
     try:
         return not scipy.sparse.issparse(Y) and np.asarray(Y).ndim < 2 and Y is not None
-    except ValueError:  # lists of several lengths
+    except ValueError:  # lists of different lengths
         return False
 
 
 def pair_of_classes(y: Any) -> np.ndarray:
-    """Return the classes of a vector, sorted. Raises ValueError if there are more than two."""
+    """Return the sorted classes of a vector, or raise ValueError if there are more than two."""
     y = check_labels("Y", y)
     check_classification_targets(y)
     classes: np.ndarray = np.unique(y)
@@ -91,7 +94,7 @@ def pair_of_classes(y: Any) -> np.ndarray:
 
 
 def is_second(y: Any, pair: np.ndarray) -> np.ndarray:
-    """Return the indicator of the second of two classes, as a matrix of one column."""
+    """Return whether each row has the second class, as a matrix of one column."""
     pair, y = in_one_type("Y", pair, check_labels("Y", y))
     if not np.isin(y, pair).all():
         raise ValueError(f"Y must contain only the classes {pair.tolist()}")
@@ -101,7 +104,7 @@ def is_second(y: Any, pair: np.ndarray) -> np.ndarray:
 def label_lists(Y: Any, n_rows: int) -> scipy.sparse.csr_array:
     """Check an indicator matrix of labels, and return it as a CSR array.
 
-    The errors contain the phrases that scikit-learn's ``check_estimator`` looks for.
+    Error messages contain the phrases that scikit-learn's ``check_estimator`` requires.
     """
     if Y is None:
         raise ValueError("Y must be given: a classifier requires y to be passed, but the target y is None")
@@ -124,7 +127,7 @@ def label_lists(Y: Any, n_rows: int) -> scipy.sparse.csr_array:
 
 
 def labels_of(Y: Any, rows: np.ndarray) -> Any:
-    """Return the labels of some rows, in the form in which they were given."""
+    """Return the labels of some rows, in the same form as ``Y``."""
     lists = lists_of_names(Y, expected=True)
     if lists is not None:
         return [lists[row] for row in rows]
@@ -134,7 +137,10 @@ def labels_of(Y: Any, rows: np.ndarray) -> Any:
 def first_labels(
     Y: Any, classes: Any, n_rows: int
 ) -> tuple[np.ndarray | None, np.ndarray | None, scipy.sparse.csr_array]:
-    """Return the names of labels or None, the classes of a vector or None, and the indicator matrix of all rows."""
+    """Convert the labels of the first call; return label names, the classes of a vector, and the indicator matrix.
+
+    Names are None for unnamed labels. Classes are None unless ``Y`` is a vector.
+    """
     lists = lists_of_names(Y)
     if lists is not None:
         names, indicator = indicator_of(lists, np.empty(0, str))
@@ -146,7 +152,7 @@ def first_labels(
 def further_labels(
     Y: Any, names: np.ndarray | None, pair: np.ndarray | None, n_rows: int
 ) -> tuple[np.ndarray | None, scipy.sparse.csr_array]:
-    """Return the names of all labels or None, and the indicator matrix of further rows."""
+    """Convert the labels of a later call; return the names of all labels, or None, and the indicator matrix."""
     lists = lists_of_names(Y, expected=names is not None)
     if (lists is None) != (names is None) or (lists is None and is_vector(Y)) != (pair is not None):
         raise ValueError(

@@ -1,4 +1,7 @@
-"""Checks of rows, weights and ids for estimators. Weights that are all 1 are None."""
+"""Checks of rows, weights and ids for estimators.
+
+Weights are None if all are 1.
+"""
 
 from __future__ import annotations
 
@@ -16,19 +19,19 @@ from ._labels import check_labels
 DTYPES = [np.float32, np.float64]
 
 _ROWS_LOOKED_AT = 1000
-_SELDOM = 0.05  # share of rows; features that are nonzero in fewer rows are ignored
-_UNEQUAL = 100.0  # ratio to the first quartile of sizes
+_SELDOM = 0.05  # share of rows below which a feature's nonzero entries are too few to judge its scale
+_UNEQUAL = 100.0  # ratio to the first quartile of feature sizes above which to warn
 
 _HEAVIEST = 1e6
-_LIGHTEST = 1e-9  # positive weight, so that products of weights stay in the range of float32
+_LIGHTEST = 1e-9  # smallest positive weight, because products of weights must stay in the range of float32
 
 
 def warn_of_scales(X: Any) -> None:
-    """Warn if some dense features are much larger than others, because they would dominate rows of unit length.
+    """Warn if some dense features are much larger than the rest and would dominate rows of unit length.
 
-    The text is the same for all parts of a table, so that Python shows it once for all folds of a cross-validation. The
-    size of a feature is the root mean square of its nonzero entries, so that one-hot columns, tf-idf and images
-    give no warning.
+    The size of a feature is the root mean square of its nonzero entries, so one-hot columns, tf-idf and images give no
+    warning. The message does not depend on the number of rows, so Python shows it once for all folds of a
+    cross-validation.
     """
     if not isinstance(X, np.ndarray) or X.shape[1] < 2:
         return
@@ -54,21 +57,21 @@ class ExampleBatch(NamedTuple):
     """A batch of examples to learn."""
 
     rows: Rows
-    y: np.ndarray  # the class of each example
-    ids: np.ndarray | None  # ids of the examples, int64 or strings; None for the next free ones
+    y: np.ndarray  # class of each example
+    ids: np.ndarray | None  # ids of the examples, int64 or strings; None to number them
     weights: np.ndarray | None  # float32, above 0
-    lengths: np.ndarray | None = None  # float32: lengths of the rows before scaling; None if all are 1
+    lengths: np.ndarray | None = None  # float32: lengths of the rows before scaling, None if all are 1
 
 
 def check_sample_weight(sample_weight: Any, n_rows: int) -> np.ndarray | None:
-    """Return the weights of ``n_rows`` examples as float32, or None if all are 1.
+    """Check the weights of ``n_rows`` examples. Return them as float32, or None if all are 1.
 
     Positive weights below 1e-9 become 1e-9.
 
     Raises
     ------
     TypeError, ValueError
-        If their number is wrong, one is not between 0 and 1,000,000, or all are 0.
+        If the shape is wrong, if a weight is not between 0 and 1,000,000, or if all are 0.
     """
     if sample_weight is None:
         return None
@@ -90,7 +93,7 @@ def check_sample_weight(sample_weight: Any, n_rows: int) -> np.ndarray | None:
 
 
 def check_class_weight(class_weight: Any) -> None:
-    """Raise TypeError or ValueError unless this is None, "balanced", or a dict of classes to their weights."""
+    """Raise TypeError or ValueError unless ``class_weight`` is None, "balanced", or a dict of class weights."""
     if class_weight is None or (isinstance(class_weight, str) and class_weight == "balanced"):
         return
     if not isinstance(class_weight, dict):
@@ -100,10 +103,10 @@ def check_class_weight(class_weight: Any) -> None:
 
 
 def with_class_weights(class_weight: Any, y: np.ndarray, weights: np.ndarray | None) -> np.ndarray | None:
-    """Return the weights of examples times those of their classes; None if all are 1.
+    """Return each example's weight times the weight of its class, or None if all products are 1.
 
-    A class that is missing in a dict has weight 1. "balanced" gives all classes the same total weight, not counting
-    ``weights``.
+    Classes missing from a dict have weight 1. "balanced" gives all classes the same total weight before multiplication
+    with ``weights``.
     """
     if class_weight is None:
         return weights
@@ -117,7 +120,7 @@ def with_class_weights(class_weight: Any, y: np.ndarray, weights: np.ndarray | N
 
 
 def present(batch: ExampleBatch) -> ExampleBatch:
-    """Return the examples of a batch with positive weights; the others are ignored."""
+    """Return a batch without the examples of weight 0."""
     weights = batch.weights
     if weights is None or weights.all():
         return batch
@@ -129,7 +132,10 @@ def present(batch: ExampleBatch) -> ExampleBatch:
 def present_values(
     rows: Rows, values: Any, weights: np.ndarray | None, *, numbered: bool
 ) -> tuple[Rows, Any, np.ndarray | None]:
-    """Return the rows with positive weights, their values and weights. ``numbered`` values are renumbered."""
+    """Return the rows, values and weights of examples with positive weights.
+
+    If values are ``numbered``, the remaining rows get the first of these numbers, without gaps.
+    """
     if weights is None or weights.all():
         return rows, values, weights
     kept = np.flatnonzero(weights)
@@ -144,9 +150,9 @@ def weighted(rows: Rows, weights: np.ndarray | None) -> Rows:
 
 
 def joined_weights(weights: np.ndarray | None, n: int, more: np.ndarray | None, n_more: int) -> np.ndarray | None:
-    """Append the weights of ``n_more`` examples to those of ``n`` examples; return the array, with zeros at the end.
+    """Append ``n_more`` weights to ``n`` weights. Return the array, whose spare capacity is filled with 0.
 
-    The given array is used if it has enough spare capacity.
+    The given array is reused if it has enough spare capacity.
     """
     if weights is None and more is None:
         return None
@@ -161,7 +167,7 @@ def trim_weights(weights: np.ndarray) -> np.ndarray:
 
 
 def taken(weights: np.ndarray | None, which: np.ndarray) -> np.ndarray | None:
-    """Return the weights of some examples."""
+    """Return the weights at some positions, or None if there are no weights."""
     return None if weights is None else weights[which]
 
 
@@ -171,26 +177,26 @@ def total_weights(labels: np.ndarray, weights: np.ndarray | None, n_labels: int)
 
 
 def filled(weights: np.ndarray | None, n: int) -> np.ndarray:
-    """Return the weights of ``n`` examples as float32, 1 if they are None."""
+    """Return ``n`` weights as float32. None stands for weights of 1."""
     return np.ones(n, np.float32) if weights is None else weights[:n]
 
 
 def check_example_ids(
     ids: Any, n_rows: int, examples: StoredExamples | None, names: ExampleNames | None, *, stored: bool
 ) -> np.ndarray | None:
-    """Return ids for new examples, int64 or strings, or None if none are given.
+    """Check the ids of new examples. Return them as int64 or strings, or None if none are given.
 
-    ``names`` are those of the stored ``examples`` if their ids are strings.
+    ``names`` holds the string ids of the stored ``examples``, or is None if their ids are integers.
 
     Raises
     ------
     TypeError, ValueError
-        If ids are neither distinct nonnegative integers nor distinct strings, one for each row, if an id is in use, or
-        if they are of another type than those of the stored examples.
+        If ids are not distinct nonnegative integers or distinct strings, one for each row; if an id is already stored;
+        or if their type differs from that of the stored ids.
     """
     if ids is None:
         if names is not None:
-            raise ValueError("example_ids must be given, because those of the stored examples are strings")
+            raise ValueError("example_ids must be given, because the stored examples have string ids")
         return None
     if not stored:
         raise ValueError("example_ids need stored examples: pass store_examples=True, or omit them")
@@ -215,7 +221,7 @@ def check_example_ids(
 
 
 def _checked_names(name: str, ids: Any) -> np.ndarray | None:
-    """Return ids that are distinct strings as an array of objects of one axis, or None if they are not strings."""
+    """Return distinct string ids as an array of objects, or None if ids are not strings."""
     given = np.atleast_1d(check_labels(name, ids))
     if given.dtype.kind not in "UO" or given.ndim != 1 or given.size == 0:
         return None
@@ -224,29 +230,31 @@ def _checked_names(name: str, ids: Any) -> np.ndarray | None:
         raise TypeError(f"{name} must be all integers or all strings")
     distinct, counts = np.unique(strings, return_counts=True)
     if distinct.size < strings.size:
-        raise ValueError(f"{name} must be distinct: {distinct[counts > 1][0]!r} is named twice")
+        raise ValueError(f"{name} must be distinct: {distinct[counts > 1][0]!r} appears twice")
     if "" in distinct:
         raise ValueError(f"{name} must not be empty strings")
     return strings
 
 
 def _check_kind(name: str, ids: np.ndarray, names: ExampleNames | None) -> None:
-    """Raise TypeError if ids are strings but those of the stored examples are integers, or the reverse."""
+    """Raise TypeError if ids are strings but stored ids are integers, or the reverse."""
     kinds = ("integers", "strings")
     if (ids.dtype.kind != "i") != (names is not None):
         stored, given = kinds[names is not None], kinds[ids.dtype.kind != "i"]
-        raise TypeError(f"{name} must be {stored} like those of the stored examples, got {given}")
+        raise TypeError(f"{name} must be {stored} like the ids of the stored examples, got {given}")
 
 
 def known_slots(examples: StoredExamples, ids: Any, names: ExampleNames | None) -> np.ndarray:
-    """Return the slots of stored examples, sorted. ``names`` are those of the examples if their ids are strings.
+    """Return the sorted slots of stored examples.
+
+    ``names`` holds the string ids of the examples, or is None if their ids are integers.
 
     Raises
     ------
     KeyError
         If an id is not stored.
     TypeError, ValueError
-        If ``ids`` are not distinct, or of another type than those of the stored examples.
+        If ``ids`` are not distinct, or if their type differs from that of the stored ids.
     """
     given = _checked_names("ids", ids)
     if given is None:

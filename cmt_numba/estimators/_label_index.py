@@ -1,6 +1,6 @@
-"""The labels of a classifier: a linear scorer for each label, and the search for labels to score.
+"""Linear scorers of a classifier's labels, and the search for labels to score.
 
-All labels are scored by matrix products, or only those in lists of similar scorers, or candidates from trees and an
+A query scores all labels by matrix products, the labels in the nearest cluster lists, or candidates from trees and an
 inverted index. The choice depends on the number of labels and on parameters, never on the other rows of a batch.
 """
 
@@ -74,58 +74,58 @@ from ..tree import ContextualMemoryTree
 from ._feature_weights import FeatureWeights, weigh
 
 MOST_SCORED = 8192
-"""Most labels that are all scored for each dense row."""
+"""Up to this number of labels, all are scored for each dense row."""
 
 MOST_SCORED_SPARSE = 1024
-"""Most labels that are all scored for each sparse row, for which a search is cheaper."""
+"""Up to this number of labels, all are scored for each sparse row. With more, a search is cheaper."""
 
 MOST_TRAINED_ALONE = 8192
-"""Most labels of one sparse example each whose scorers are trained. With more, training does not lower the error."""
+"""Up to this number of labels of one sparse example each, scorers are trained. With more, training does not help."""
 
 MOST_TRAINED_ALONE_DENSE = 50_000
-"""The same for dense examples. A pass over more takes minutes, because all trees are searched for each example."""
+"""The same limit for dense examples. A pass over more takes minutes, because each example searches all trees."""
 
-# Candidates of a row, from leaves and from the inverted index.
-_FEWEST_CANDIDATES = 16  # fewer labels than this are all candidates if they are reached
-_SHARE_OF_LABELS = 0.2  # largest share of the labels, if there are many
-_LABELS_PER_LEVEL = 400  # most candidates per level of a balanced tree, if there are very many labels
-_FEWEST_LISTED = 16  # candidates from the index that are scored with all their weights
-_SHARE_LISTED = 1 / 64  # share of the candidates from the index, if that is more
-_FURTHER_ENTRIES = 2  # entries read for each label found, which only add to its score; none in training
-_MOST_RANKED = 16  # number of requested labels above which trees are also searched
-_WIDER_IN_TRAINING = 2  # times the leaves and listed labels, for harder negatives
+# Limits on a row's candidates from leaves and from the inverted index.
+_FEWEST_CANDIDATES = 16  # lower bound on the maximum number of candidates
+_SHARE_OF_LABELS = 0.2  # maximum number of candidates as a share of the labels
+_LABELS_PER_LEVEL = 400  # maximum number of candidates per level of a balanced tree
+_FEWEST_LISTED = 16  # minimum number of labels from the index that are candidates
+_SHARE_LISTED = 1 / 64  # labels from the index as a share of the maximum, if that is more
+_FURTHER_ENTRIES = 2  # posting-list entries read per label once enough labels are found; none in training
+_MOST_RANKED = 16  # with more requested labels, trees are also searched
+_WIDER_IN_TRAINING = 2  # factor for leaves and listed labels in training, to find harder negatives
 
-# The same for label sets, beyond the common labels.
+# The same limits for label sets, in addition to the common labels.
 _LABELS_PER_LEVEL_OF_SETS = 256
 _FEWEST_LISTED_OF_SETS = 48
-_LISTED_FOR_A_LABEL = 12  # candidates per label that a row has on average, if that is more
+_LISTED_FOR_A_LABEL = 12  # candidates from the index per label of an average row, if that is more
 _WIDER_LISTS_IN_TRAINING = 3
 
-# The inverted index and the digest of a head.
-_LIGHTEST_LISTED_OF_SETS = 0.1  # the many small weights from hard negatives do not help to find labels
-_ROWS_WORTH_A_LAYOUT = 64  # laying scorers out takes about as long as scoring this many rows without it
-_GROWTH_LISTED = 1.25  # growth factor of the number of labels after which the index is rebuilt
-_MANY_LABELS = 1000  # reading this many scorers takes a few milliseconds
-_LABELS_LISTED_A_ROW = 16  # listing this many takes about as long as learning a row
-_CELLS_LISTED_A_ROW = 20_000  # the same in cells of tables, for labels with very many features
+# Limits for updates of a head's inverted index and digest.
+_LIGHTEST_LISTED_OF_SETS = 0.1  # weights below this share of a label's largest weight are not listed
+_ROWS_WORTH_A_LAYOUT = 64  # a layout of the scorers takes about as long as scoring this many rows without one
+_GROWTH_LISTED = 1.25  # growth of the number of labels that triggers an update of the index
+_MANY_LABELS = 1000  # number of scorers that take a few milliseconds to read
+_LABELS_LISTED_A_ROW = 16  # labels that can be listed in the time of learning a row
+_CELLS_LISTED_A_ROW = 20_000  # cells that can be listed in the time of learning a row
 
-# Routers.
-_CELLS_ROUTED = 20  # per sparse row; lighter cells take time, and mislead routers more often than they help
-_SURE_MARGIN = 0.2  # margins of new rows are smaller than those of the rows that taught the routers
+# Defaults of trees and routers.
+_CELLS_ROUTED = 20  # heaviest cells of a sparse row, which routers use; lighter cells cost time and often mislead
+_SURE_MARGIN = 0.2  # new rows have smaller margins than the rows that trained the routers
 _DENSE_TREES = 8
-# Use more trees if classes have at least this many examples on average. Very many labels of one dense example each need
-# only one tree: lists of similar scorers find them, and nothing is trained.
+# Dense classes get more trees if they have at least this many examples on average. Very many labels of one dense
+# example each need only one tree, because cluster lists find them and their scorers are not trained.
 _MORE_TREES, _MANY_EXAMPLES = 12, 16
-_SPARSE_TREES = 2  # sparse rows also have the inverted index
-_DENSE_LEAVES, _SPARSE_LEAVES = 1.5, 1  # leaves searched for each tree
-_LABELS_BEFORE_MORE_LEAVES = 512  # dense rows search more leaves for each doubling of labels beyond this
-_DENSE_MULTIPLIER, _SPARSE_MULTIPLIER = 2.0, 1.0  # c
+_SPARSE_TREES = 2  # few, because sparse rows also use the inverted index
+_DENSE_LEAVES, _SPARSE_LEAVES = 1.5, 1  # leaves searched per tree
+_LABELS_BEFORE_MORE_LEAVES = 512  # each doubling of the labels beyond this number adds leaves for dense rows
+_DENSE_MULTIPLIER, _SPARSE_MULTIPLIER = 2.0, 1.0  # default leaf multipliers
 _MANY_CLASSES = 25  # from this number of classes, `_SHARE_OF_A_LEAF` applies
-_SHARE_OF_A_LEAF = 1 / 25  # largest share of the classes in a leaf, so that a few leaves hold few of them
+_SHARE_OF_A_LEAF = 1 / 25  # largest share of the classes in a leaf, so that a search scores few classes
 
 
 class LabelOptions(Protocol):
-    """The parameters of a classifier that its index reads."""
+    """Parameters of a classifier that the label index depends on."""
 
     n_trees: int | None
     n_probes: int | None
@@ -140,7 +140,7 @@ class LabelOptions(Protocol):
 
 
 class LabelIndex:
-    """Scorers of labels, and the trees and lists that find labels to score.
+    """Linear scorers of labels, with trees and lists that find labels to score.
 
     Labels are numbered in the order of their insertion. Label ``l`` is memory ``l`` of the trees.
 
@@ -153,21 +153,22 @@ class LabelIndex:
     seed : int
         The seed of the forest and of ``orders``.
     orders : numpy.random.Generator
-        Draws the order in which labels are inserted and rows are learned.
+        Generator of the order in which labels are inserted and rows are learned.
     of_sets : bool
         Whether a row has a set of labels instead of one.
     without_trees : bool
-        Whether all labels are in one leaf, and candidates come from the inverted index alone.
+        Whether all labels are in one leaf, and only the inverted index finds candidates.
     scores_all : bool
-        Whether trees are empty, because answers and hard negatives come from the scores of all labels.
+        Whether all labels are scored for answers and hard negatives. The trees are then empty.
     n_of_label : ndarray of int64
         The number of examples of each label.
     weight_of_label : ndarray of float64 or None
-        Their total weight; None if all examples have weight 1.
+        The total weight of each label's examples; None if all weights are 1.
     n_rows, weight_of_rows : int, float or None
-        The number of rows with label sets, and their total weight; None if all have weight 1.
+        The number of rows learned with label sets, and their total weight; None if all weights are 1.
     n_cells_pruned, n_unlisted : int
-        Cells of the head when it was last pruned, and rows learned since the inverted index was last updated.
+        The number of cells of the head after the last pruning, and the number of rows learned since the inverted index
+        was last updated.
     examples : StoredExamples or None
         The stored examples of the labels.
     feature_weights : FeatureWeights or None
@@ -195,7 +196,7 @@ class LabelIndex:
     def new(
         cls, options: LabelOptions, rows: Rows, n_labels: int, loss: int, learning_rate: float, *, of_sets: bool
     ) -> LabelIndex:
-        """Return an empty index for rows of this form and about this number of labels."""
+        """Return an empty index for rows like ``rows`` and about ``n_labels`` labels."""
         n_trees, leaf_multiplier = options.n_trees, options.leaf_multiplier
         if n_trees is None:
             n_trees = _dense_trees(rows.n_rows, n_labels) if not rows.sparse else _SPARSE_TREES
@@ -245,7 +246,7 @@ class LabelIndex:
 
     @property
     def forest(self) -> Forest:
-        """The forest of the trees."""
+        """The forest that holds the trees."""
         return self.tree._forest
 
     @property
@@ -267,23 +268,23 @@ class LabelIndex:
 
     @property
     def most_scored(self) -> int:
-        """The number of labels up to which all are scored for each row."""
+        """Up to this number of labels, each row is scored against all of them."""
         return MOST_SCORED_SPARSE if self.is_sparse else MOST_SCORED
 
     @property
     def lightest_listed(self) -> float:
-        """The share of a label's largest weight below which the inverted index omits a weight."""
+        """The inverted index omits weights below this share of a label's largest weight."""
         return _LIGHTEST_LISTED_OF_SETS if self.of_sets else 0.0
 
     @property
     def amounts(self) -> tuple[np.ndarray, float]:
-        """The total weight of the examples of each label and, for label sets, of all rows."""
+        """The total weight of each label's examples and, for label sets, of all rows."""
         if self.weight_of_label is None:
             return self.n_of_label, self.n_rows
         return self.weight_of_label, self.n_rows if self.weight_of_rows is None else self.weight_of_rows
 
     def weighed(self, rows: Rows) -> Rows:
-        """Return rows with weighted features, as scorers and trees see them."""
+        """Return rows with weighted features, as scorers and trees expect them."""
         return weigh(self.feature_weights, rows)
 
     # Learning
@@ -298,10 +299,10 @@ class LabelIndex:
         n_reroutes: int | None,
         options: LabelOptions,
     ) -> tuple[Head, np.ndarray]:
-        """Insert ``n_new`` labels, each with the mean of its rows; return a head for all labels, and the new labels.
+        """Insert ``n_new`` labels, each with the mean of its rows; return the extended head and the new labels.
 
-        Row ``of_rows[i]`` belongs to new label ``of_labels[i]``. ``weights`` are weights of rows, and ``n_reroutes``
-        replaces the option of the forest. The caller puts the returned head into the index.
+        Row ``of_rows[i]`` belongs to new label ``of_labels[i]``. ``weights`` are row weights, and ``n_reroutes``
+        overrides the option of the forest. The caller must store the returned head in the index.
         """
         if self.scores_all and self.n_labels + n_new > self.most_scored:
             self.grow_trees(options)
@@ -316,11 +317,14 @@ class LabelIndex:
         return head, insert_rows(self.forest, rescaled(routed(means)), options.verbose, n_reroutes)
 
     def learns_in_lists(self) -> bool:
-        """Return whether new scorers are learned in lists instead of tables: the first ones of sparse label sets."""
+        """Return whether new scorers are trained in lists instead of tables.
+
+        This applies only to the first scorers of sparse label sets.
+        """
         return self.of_sets and self.is_sparse and self.n_labels == 0
 
     def roll_back(self, n_labels: int) -> None:
-        """Remove all labels except the first ``n_labels`` after a failed change."""
+        """After a failed change, remove all labels except the first ``n_labels``."""
         if not self.scores_all:
             roll_back(self.forest, n_labels)
         if self.is_sparse:
@@ -328,32 +332,32 @@ class LabelIndex:
             self.head = with_tables(self.head, most_cells_in_use(self.head))
 
     def grow_trees(self, options: LabelOptions) -> None:
-        """Grow trees over the labels and keep them."""
+        """Grow trees over the labels, and make them part of the index."""
         self.tree = self.grown_tree(options)
         self.without_trees = self.scores_all = False
 
     def questions(self, rows: Rows) -> Questions:
-        """Return queries for the labels of rows."""
+        """Return rows as queries for labels."""
         return all_of(rows if self.scores_all else routed(rows), rows)
 
     def teach_routers(self, routed_rows: Rows, labels: np.ndarray, options: LabelOptions, *, afresh: bool) -> None:
-        """Teach routers to send each row to its label."""
+        """Train routers to send each row to its label."""
         if options.n_router_passes > 0 and not self.scores_all:
             teach_rows(self.forest, routed_rows, labels, options.n_router_passes, afresh, options.verbose)
 
     def train_in_passes(
         self, n_rows: int, n_passes: int, settled: np.ndarray, learn: Callable[[int, np.ndarray], Head], verbose: bool
     ) -> None:
-        """Call ``learn(n_pass, order)`` for each pass, with rows in random order, to train the head."""
+        """Train the head by calling ``learn(n_pass, order)`` for each pass, with rows in random order."""
         for n_pass in with_progress(range(n_passes), "pass", verbose):
-            # Rows that changed nothing in the previous pass are skipped in every other pass.
+            # Every second pass skips the rows that changed nothing in the pass before.
             order = np.arange(n_rows) if n_pass % 2 == 0 else np.flatnonzero(~settled)
             self.orders.shuffle(order)
             self.head = learn(n_pass, order)
         self.prune()
 
     def hard_negatives(self, n_rows: int, options: LabelOptions) -> CandidateSearch:
-        """Return the search for hard negatives of ``n_rows`` rows."""
+        """Return the settings of a search for the hard negatives of ``n_rows`` rows."""
         n_threads = self.forest.threads_for(n_rows)
         if self.scores_all:
             return CandidateSearch(None, None, None, n_threads)
@@ -361,7 +365,7 @@ class LabelIndex:
         return CandidateSearch(state.trees, state.models, self.effort(options, training=True), n_threads)
 
     def prune(self) -> None:
-        """Drop negligible weights when the head has twice as many cells as after the last pruning."""
+        """Drop negligible weights if the head has more than twice as many cells as after the last pruning."""
         if self.is_sparse and self.head.counters[0, TABLES_END] > 2 * self.n_cells_pruned:
             self.head = without_negligible_weights(self.head)
             self.n_cells_pruned = cells_of_tables(self.head)
@@ -374,7 +378,7 @@ class LabelIndex:
             self.update_postings()
 
     def end_training(self, n_rows: int) -> None:
-        """Prepare the head for queries, unless that is too much work after so few rows."""
+        """Prepare the head for queries if enough rows have been learned to justify the work."""
         if self.scores_all:
             return
         self.n_unlisted += n_rows
@@ -388,17 +392,17 @@ class LabelIndex:
         self.head = with_index(self.head, self.lightest_listed)
 
     def is_worth_listing(self, n_rows: int) -> bool:
-        """Return whether reading all scorers takes no longer than learning this number of rows."""
+        """Return whether reading all scorers takes no longer than learning ``n_rows`` rows."""
         n_cells = self.head.counters[0, TABLES_END]  # 0 for dense scorers
         most_cells = n_rows * _CELLS_LISTED_A_ROW
         return bool(n_rows * _LABELS_LISTED_A_ROW >= self.n_labels and most_cells >= n_cells)
 
     def has_much_due(self, n_rows: int) -> bool:
-        """Return whether learning this number of rows requires reading very many scorers."""
+        """Return whether learning ``n_rows`` rows requires reading very many scorers."""
         return not self.scores_all and self.n_labels >= _MANY_LABELS and self.is_worth_listing(self.n_unlisted + n_rows)
 
     def is_untrained(self) -> bool:
-        """Return whether there are too many labels of one example each for training."""
+        """Return whether scorers stay untrained, because very many labels have only one example each."""
         most = MOST_TRAINED_ALONE if self.is_sparse else MOST_TRAINED_ALONE_DENSE
         return bool(self.n_of_label.size > most and self.n_of_label.max() == 1)
 
@@ -407,7 +411,7 @@ class LabelIndex:
     def all_scorers(self, options: LabelOptions, n_rows: int) -> AllScorers | None:
         """Return the scorers of all labels for a query of ``n_rows`` rows, or None if only candidates are scored.
 
-        Laying scorers out takes longer than scoring a few rows without it, so it starts after enough rows were queried.
+        A layout of the scorers takes longer than scoring a few rows without one, so it is made only after many queries.
         """
         head = self.head
         if self.of_sets:
@@ -425,17 +429,20 @@ class LabelIndex:
         return self._kept(partial(all_scorers if head.parameters.sparse else _compact_scorers, head))
 
     def lists(self, options: LabelOptions) -> ScorerLists | None:
-        """Return lists of similar scorers of a dense head, or None if it has few labels or has changed since."""
+        """Return the cluster lists of a dense head's scorers, or None if queries do not use them.
+
+        Queries use them for many labels with default search options, while the head has a current digest.
+        """
         if self.of_sets or self.is_sparse or self.n_labels <= MOST_SCORED:
             return None
         return self.make_lists() if options.n_probes is None and options.n_candidates is None else None
 
     def make_lists(self) -> ScorerLists | None:
-        """Return lists of similar scorers of a dense head, or None if it has no current digest."""
+        """Return the cluster lists of a dense head's scorers, or None if the head has no current digest."""
         return self._kept(self._new_lists) if self.head.digest.halves.shape[0] == self.n_labels else None
 
     def _new_lists(self) -> ScorerLists:
-        """Return lists tuned on stored examples or, without any, on the scorers."""
+        """Return cluster lists, calibrated on stored examples or, without any, on the scorers."""
         scorers, rng = dense_scorers(self.head), np.random.default_rng(1)  # a different seed from the landmarks
         if self.examples is None:
             own = np.sort(rng.permutation(self.n_labels)[:ROWS_ASKED])
@@ -445,7 +452,7 @@ class LabelIndex:
         return listed(scorers, as_matrix(rows.take(some)), labels[some])
 
     def bounds(self) -> LabelBounds:
-        """Return score bounds of the labels of a sparse head whose index lists all weights."""
+        """Return the labels' score bounds, for a sparse head whose index lists all weights."""
         digest = self.head.digest
         if self._bounds is None or self._bounds[0] is not digest:
             biases = np.ascontiguousarray(self.head.nodes[0, : self.n_labels]["bias"])
@@ -453,7 +460,7 @@ class LabelIndex:
         return self._bounds[1]
 
     def prepare_like(self, former: LabelIndex, options: LabelOptions) -> None:
-        """Prepare the same caches as a former index, so that no reader waits for them."""
+        """Fill the caches that ``former`` has filled, so that readers do not wait for them."""
         if former._layout is not None and self.n_labels > 0:
             self.all_scorers(options, _ROWS_WORTH_A_LAYOUT)
             self.lists(options)
@@ -461,14 +468,14 @@ class LabelIndex:
             self.bounds()
 
     def _kept(self, lay_out: Callable[[], Any]) -> Any:
-        """Return the cached layout, or make it if the head has another digest, which is new after each change."""
+        """Return the cached layout, or make a new one if the digest of the head has changed."""
         digest, kept = self.head.digest, self._layout
         if kept is None or kept[0] is not digest:
             kept = self._layout = digest, lay_out()
         return kept[1]
 
     def grown_tree(self, options: LabelOptions) -> ContextualMemoryTree:
-        """Return trees over the labels. If the index has none, grow them and cache them until it learns again.
+        """Return the trees over the labels. If the index has none, grow trees and cache them until it learns again.
 
         Cached trees are not part of the model, so readers may grow them.
         """
@@ -545,7 +552,7 @@ class LabelIndex:
         return self.head.postings.n_labels == self.head.digest.n_labels == self.n_labels
 
     def in_threads(self, rows: Rows, work: Callable[[int, int], None]) -> None:
-        """Divide rows among the threads of the forest."""
+        """Call ``work`` with spans of rows in the threads of the forest."""
         share_rows(work, rows.n_rows, self.forest.threads_for(rows.n_rows))
 
     def best_label(self, X: Any, options: LabelOptions) -> np.ndarray:
@@ -564,7 +571,7 @@ class LabelIndex:
         return best_of_all(scorers, self.weighed(check_rows(X, sparse=self.is_sparse)))
 
     def best_labels(self, rows: Rows, k: int, options: LabelOptions) -> LabelAnswers:
-        """Return the ``k`` best labels of each row, filled up with NONE and minus infinity."""
+        """Return the ``k`` best labels of each row, padded with NONE and minus infinity."""
         scorers, lists = self.all_scorers(options, rows.n_rows), self.lists(options)
         if scorers is not None:
             labels, scores = top_of_all(scorers, rows, min(k, scorers.n_labels))
@@ -588,13 +595,13 @@ class LabelIndex:
         return answers
 
     def best_in_lists(self, lists: ScorerLists, rows: Rows, k: int) -> LabelAnswers:
-        """Return the ``k`` best labels of each row in lists of similar scorers."""
+        """Return the ``k`` best labels of each row in its nearest cluster lists."""
         return best_listed(lists, dense_scorers(self.head, lists.biases), rows, k, partial(self.in_threads, rows))
 
     def lists_best(self, k: int, options: LabelOptions) -> bool:
         """Return whether the inverted index alone finds the ``k`` best labels, because it lists all weights.
 
-        A trained head has weights of both signs, but the index lists only one sign.
+        For each feature, the index lists weights of one sign only. A trained head has weights of both signs.
         """
         by_default = options.n_probes is None and options.n_candidates is None and k <= _MOST_RANKED
         lists_all = self.head.postings.labels.size == self.head.digest.features.size
@@ -610,12 +617,12 @@ class LabelIndex:
         self.in_threads(rows, answer)
 
     def searched(self, options: LabelOptions) -> State:
-        """Return the state of the trees to search; they are grown if needed."""
+        """Return the state of the trees to search, and grow them if needed."""
         grown = self.scores_all or options.n_probes is not None
         return (self.grown_tree(options) if grown else self.tree)._forest.allocated()
 
     def search_labels(self, rows: Rows, answers: LabelAnswers, options: LabelOptions) -> None:
-        """Search the candidates of each row, and write the best of them to ``answers``."""
+        """Search for the candidates of each row, and write the best ones to ``answers``."""
         state, effort = self.searched(options), self.effort(options)
         questions, head = all_of(routed(rows), rows), self.head.scorers
         trees, routers = state.trees, state.models
@@ -644,13 +651,13 @@ def _compact_scorers(head: Head) -> AllScorers | None:
 
 
 def _widened(labels: np.ndarray, scores: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return labels and scores with ``k`` columns, filled up with NONE and minus infinity."""
+    """Return labels and scores with ``k`` columns, padded with NONE and minus infinity."""
     missing = ((0, 0), (0, k - labels.shape[1]))
     return np.pad(labels, missing, constant_values=NONE), np.pad(scores, missing, constant_values=-np.inf)
 
 
 def _multiplier_of_one_leaf(n_labels: int) -> float:
-    """Return the leaf multiplier with which a tree of this number of labels stays a single leaf."""
+    """Return a leaf multiplier that keeps ``n_labels`` labels in a single leaf."""
     return min(max(2.0, (n_labels + 1) / float(np.log2(max(2, n_labels)))), 2.0**20)
 
 
@@ -662,14 +669,14 @@ def _dense_trees(n_rows: int, n_labels: int) -> int:
 
 
 def _leaf_multiplier_for(n_classes: int, usual: float) -> float:
-    """Return the leaf multiplier for a number of classes, so that a leaf holds a small share of them."""
+    """Return a leaf multiplier with which a leaf holds a small share of the classes."""
     if n_classes < _MANY_CLASSES:
         return usual
     return min(usual, _SHARE_OF_A_LEAF * n_classes / float(np.log2(n_classes)))
 
 
 def routed(rows: Rows) -> Rows:
-    """Return rows for routers: the heaviest cells of each sparse row, scaled to unit length again."""
+    """Return rows for routers. Sparse rows keep only their heaviest cells and are scaled to unit length again."""
     if not rows.sparse:
         return rows
     values, indices = np.empty_like(rows.values), np.empty_like(rows.indices)
@@ -681,7 +688,7 @@ def routed(rows: Rows) -> Rows:
 def means_of(
     rows: Rows, of_labels: np.ndarray, of_rows: np.ndarray, n_labels: int, weights: np.ndarray | None = None
 ) -> tuple[Rows, np.ndarray]:
-    """Return the weighted mean row of each label, scaled to unit length, and the lengths of the sums as float32.
+    """Return each label's weighted mean row, scaled to unit length, and the length of its weighted sum: float32.
 
     Row ``of_rows[i]`` belongs to label ``of_labels[i]``.
     """

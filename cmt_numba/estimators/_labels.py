@@ -1,7 +1,7 @@
-"""Conversion of labels of many types without loss.
+"""Lossless conversion of labels of many types.
 
-NumPy silently turns a list of numbers and strings into strings, and large integers among floats into floats that are no
-longer distinct. These functions convert labels only if every label keeps its value.
+NumPy silently turns numbers in a list with strings into strings, and large integers in a list with floats into floats
+that are no longer distinct. These functions convert labels only if every label keeps its value.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _WORDS = {**dict.fromkeys(_NUMBERS, "numbers"), "U": "strings", "O": "strings", 
 
 
 def check_unmixed(name: str, labels: Any) -> None:
-    """Raise TypeError or ValueError if NumPy would change labels, such as numbers among strings.
+    """Raise TypeError or ValueError if NumPy would change labels, for example numbers in a list with strings.
 
     Other errors are left to later checks.
     """
@@ -46,7 +46,7 @@ def check_unmixed(name: str, labels: Any) -> None:
 
 
 def check_classes(y: Any, classes: Any) -> tuple[Any, np.ndarray | None]:
-    """Check and return the classes of rows, and an array of the expected classes or None."""
+    """Check and return the classes of rows, and the expected classes as an array or None."""
     if type(y) is np.ndarray and y.ndim == 1 and y.dtype.kind in "biuS" and classes is None:
         return y, None  # NumPy cannot change these labels
     y = y if y is None or scipy.sparse.issparse(y) else check_labels("y", y)
@@ -54,12 +54,12 @@ def check_classes(y: Any, classes: Any) -> tuple[Any, np.ndarray | None]:
 
 
 def check_labels(name: str, labels: Any) -> np.ndarray:
-    """Return labels in an array of one type, without changing any.
+    """Return labels as an array of one type that preserves every label.
 
     Raises
     ------
     TypeError, ValueError
-        If there is no such array, or a single label is given where each row needs one.
+        If no such array exists, or if a single label is given instead of one per row.
     """
     check_unmixed(name, labels)
     array = label_array(name, labels)
@@ -69,7 +69,7 @@ def check_labels(name: str, labels: Any) -> np.ndarray:
 
 
 def are_kept(given: Any, array: np.ndarray) -> bool:
-    """Return whether an array holds the same values as a sequence."""
+    """Return whether an array has the same values as the sequence it was converted from."""
     if array.dtype.kind not in "biufUS":
         return True
     objects = np.asarray(given, dtype=object)
@@ -80,14 +80,14 @@ def are_kept(given: Any, array: np.ndarray) -> bool:
 
 
 def in_one_type(name: str, known: np.ndarray, *others: np.ndarray) -> list[np.ndarray]:
-    """Return arrays of labels in one type: that of the known labels or, if necessary, one that holds all.
+    """Convert arrays of labels to one type: that of the known labels or, if necessary, a common type.
 
     Raises
     ------
     TypeError
         If labels are of different kinds, such as strings and numbers.
     ValueError
-        If no NumPy type holds all values.
+        If no NumPy type represents all values.
     """
     if all(other.dtype == known.dtype for other in others):
         return [known, *others]
@@ -98,21 +98,21 @@ def in_one_type(name: str, known: np.ndarray, *others: np.ndarray) -> list[np.nd
         kinds = [_WORDS.get(labels.dtype.kind, str(labels.dtype)) for labels in (known, other)]
         if kinds[0] != kinds[1] and known.dtype.kind != other.dtype.kind:
             raise TypeError(
-                f"{name} must have labels like those known, which are {kinds[0]} ({known.dtype}), got {kinds[1]} "
-                f"({other.dtype}); convert all labels to one type before the first call"
+                f"{name} must have labels like the known labels, which are {kinds[0]} ({known.dtype}), "
+                f"got {kinds[1]} ({other.dtype}); convert all labels to one type before the first call"
             )
     converted = exactly(known, *others)
     if converted is None:
         raise ValueError(
             f"{name} must have labels of a type that fits the known labels: no type represents all values of "
-            f"{' and '.join(dict.fromkeys(str(labels.dtype) for labels in (known, *others)))} as they are; "
+            f"{' and '.join(dict.fromkeys(str(labels.dtype) for labels in (known, *others)))} exactly; "
             "convert all labels to one type before the first call"
         )
     return converted
 
 
 def exactly(known: np.ndarray, *others: np.ndarray) -> list[np.ndarray] | None:
-    """Return arrays in the type of the first or in a common type, or None if both would change a value."""
+    """Convert arrays to the type of the first one, or else to a common type; return None if this changes a value."""
     arrays = [known, *(_as_text(other) if known.dtype.kind == "U" else other for other in others)]
     for dtype in (known.dtype, np.result_type(*arrays)):
         converted = [_exactly(array, dtype) for array in arrays]
@@ -122,7 +122,7 @@ def exactly(known: np.ndarray, *others: np.ndarray) -> list[np.ndarray] | None:
 
 
 def _as_text(labels: np.ndarray) -> np.ndarray:
-    """Return an array of objects that are all strings as an array of strings, if that changes none."""
+    """Return string objects as an array of strings, or ``labels`` itself if the conversion would change a label."""
     if labels.dtype.kind != "O" or not all(isinstance(label, str) for label in labels):
         return labels
     text = labels.astype(str)
@@ -137,7 +137,7 @@ def _exactly(labels: np.ndarray, dtype: np.dtype) -> np.ndarray | None:
         try:
             converted = labels.astype(dtype)
             same = np.array_equal(converted.astype(labels.dtype), labels)
-            if same and labels.dtype.kind in _NUMBERS:  # integers that wrapped around convert back to the same value
+            if same and labels.dtype.kind in _NUMBERS:  # integers that overflow also convert back to the same value
                 same = np.array_equal(converted < 0, labels < 0)
         except (TypeError, ValueError, OverflowError):
             return None
@@ -149,7 +149,7 @@ def check_targets(y: Any) -> None:
     if isinstance(y, np.ndarray) and y.ndim == 1 and y.dtype.kind in "biuUS":
         return
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # the warning about few examples per class, which are usual here
+        warnings.simplefilter("ignore", UserWarning)  # many classes with few examples are common here
         check_classification_targets(y)
 
 
@@ -164,14 +164,14 @@ def distinct_classes(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     if y.size == 1:
         check_targets(y)
         return y, np.zeros(1, np.int64)
-    check_targets(y[:1])  # one object is enough to check the kind; objects other than strings may not be sortable
+    check_targets(y[:1])  # check one object first: objects other than strings may not be sortable
     distinct, positions = np.unique(y, return_inverse=True)
     check_targets(distinct)
     return distinct, positions
 
 
 def are_among(known: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Return whether each label is among the known ones, which are sorted."""
+    """Return whether each label is in the sorted array of known labels."""
     if known.size == 0:
         return np.zeros(labels.size, np.bool_)
     found: np.ndarray = known[np.minimum(np.searchsorted(known, labels), known.size - 1)] == labels
@@ -179,18 +179,20 @@ def are_among(known: np.ndarray, labels: np.ndarray) -> np.ndarray:
 
 
 def check_expected(y: np.ndarray, expected: np.ndarray) -> None:
-    """Raise ValueError unless all classes are among the expected ones, which are sorted."""
+    """Raise ValueError unless all classes are in the sorted array of expected classes."""
     if not np.all(are_among(expected, y)):
-        raise ValueError("y must contain only classes that are listed in classes: add the others, or pass classes=None")
+        raise ValueError(
+            "y must contain only classes that are listed in classes: add the missing ones, or pass classes=None"
+        )
 
 
 def positions_of(labels: Any, classes: np.ndarray) -> np.ndarray:
-    """Return the positions of labels among all classes, sorted.
+    """Return the sorted positions of labels in ``classes``.
 
     Raises
     ------
     TypeError, ValueError
-        If a label is unknown, or if no class would be left.
+        If a label is unknown, or if ``labels`` name all classes.
     """
     labels = np.ravel(label_array("labels", labels))
     if labels.size == 0:
@@ -201,5 +203,5 @@ def positions_of(labels: Any, classes: np.ndarray) -> np.ndarray:
         raise ValueError(f"labels must be among the {classes.size} known classes, but {unknown.tolist()[0]!r} is not")
     positions = np.searchsorted(in_common, np.unique(labels))
     if positions.size == classes.size:
-        raise ValueError("labels must not name all classes: call fit to start anew")
+        raise ValueError("labels must not name all classes: call fit to replace them")
     return positions

@@ -1,8 +1,8 @@
-"""The tables of a retriever: the memories, their values, and their keys in the forest.
+"""Tables of a retriever: memories, their values, and their keys in the forest.
 
-Tables are immutable. Each change returns new tables that share unchanged columns with the old ones, so one assignment
-publishes a change. New memories are appended in spare capacity that old and new tables share. Removed memories leave
-the tables at once, but their values stay in the store until half of the values belong to no memory.
+Tables are immutable. A change makes new tables, which share unchanged columns with the old ones and are swapped in
+atomically. New memories are appended to spare capacity that old and new tables share. Removed memories leave the tables
+at once. Their values stay in the store until half of the stored values are unused.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ._values import ValueStore
 
 OWN, FURTHER = 0, 1
 
-_FEW = 16  # unused values that may always stay in the store
+_FEW = 16  # number of unused values that the store may always keep
 
 _FIRST = np.array([6.0, -3.0])  # prior means of slope and intercept, the same for own and further keys
 _VARIANCES = np.array([4.0, 4.0])
@@ -34,13 +34,13 @@ class Memories:
     Attributes
     ----------
     memories : GrowingColumns
-        ``ids``, ``places`` and ``entries``.
+        The columns ``ids``, ``places`` and ``entries``, with one row for each memory.
     in_forest : GrowingColumns
-        ``keys`` and ``owners``.
+        The columns ``keys`` and ``owners``, with one row for each key in the forest.
     next_id : int
-        The id of the next memory. Ids are not reused.
+        The id of the next memory. Ids are never reused.
     values : ValueStore
-        The values.
+        The store of values.
     """
 
     memories: GrowingColumns
@@ -64,7 +64,7 @@ class Memories:
 
     @classmethod
     def none(cls, values: ValueStore) -> Memories:
-        """Return empty tables for values of the same form as those of a store."""
+        """Return empty tables for values like those of a store."""
         empty = np.empty(0, np.int64)
         return cls.of(empty, empty, empty, empty, empty, 0, values)
 
@@ -80,23 +80,23 @@ class Memories:
 
     @property
     def entries(self) -> np.ndarray:
-        """The id in the forest of each memory's key: int64, shape (n_memories,).
+        """The forest id of each memory's key: int64, shape (n_memories,).
 
-        In a search by value, it is the id of the memory's value, which memories may share.
+        In a search by value, it is the forest id of the memory's value, which several memories may share.
         """
         return self.memories.columns[2]
 
     @property
     def keys(self) -> np.ndarray:
-        """All ids in the forest, in ascending order: int64, shape (n_keys,).
+        """All forest ids, in ascending order: int64, shape (n_keys,).
 
-        These are the entries of all memories, and their further keys.
+        These are the entries and the further keys of all memories.
         """
         return self.in_forest.columns[0]
 
     @property
     def owners(self) -> np.ndarray:
-        """The id of the memory that each key leads to: int64, shape (n_keys,)."""
+        """The id of the memory that owns each key: int64, shape (n_keys,)."""
         return self.in_forest.columns[1]
 
     def __deepcopy__(self, memo: Any) -> Memories:
@@ -120,23 +120,23 @@ class Memories:
 
     @cached_property
     def own_entries(self) -> Filter:
-        """The filter that passes the entries of memories, but not their further keys."""
+        """A filter that passes the entries of memories, but not their further keys."""
         return Filter(np.sort(self.entries))
 
     def entries_of(self, ids: np.ndarray) -> np.ndarray:
-        """Return the entries of memories in the forest; NONE for NONE."""
+        """Return the forest entry of each memory, and NONE for NONE."""
         return _looked_up(self.entries, _positions(self.ids, ids))
 
     def owners_of(self, keys: np.ndarray) -> np.ndarray:
-        """Return the ids of the memories that keys of the forest lead to; NONE for NONE."""
+        """Return the id of the memory that owns each key, and NONE for NONE."""
         return _looked_up(self.owners, _positions(self.keys, keys))
 
     def values_of(self, ids: np.ndarray) -> Any:
-        """Return the values of memories, or raise KeyError."""
+        """Return the values of memories, or raise KeyError if an id is not stored."""
         return self.values.take(self.places[self.rows_of(ids)])
 
     def with_more(self, values: Any, entries: np.ndarray) -> Memories:
-        """Return tables with further memories. New entries lead to them."""
+        """Return tables with further memories, which own their new entries."""
         ids = np.arange(self.next_id, self.next_id + entries.size)
         places = np.arange(self.values.n_values, self.values.n_values + entries.size)
         more = replace(
@@ -148,7 +148,7 @@ class Memories:
         return more.with_keys(entries, ids)
 
     def with_keys(self, keys: np.ndarray, owners: np.ndarray) -> Memories:
-        """Return tables with the new ones among some keys; of equal keys, the first owner counts."""
+        """Return tables with additional keys. Known keys are ignored; of equal keys, the first owner counts."""
         keys, first = np.unique(keys, return_index=True)
         new = _positions(self.keys, keys) == NONE
         keys, owners = keys[new], owners[first[new]]
@@ -160,9 +160,9 @@ class Memories:
         return replace(self, in_forest=self.in_forest.appended(keys, owners))
 
     def without(self, ids: np.ndarray, *, shared: bool) -> Memories:
-        """Return tables without some memories, and without keys that lead only to them.
+        """Return tables without some memories, and without keys that only these memories own.
 
-        If memories may share entries (``shared``), an entry stays if another memory has it.
+        If memories may share entries (``shared``), an entry stays while another memory has it.
         """
         gone = np.zeros(self.ids.size, np.bool_)
         gone[self.rows_of(ids)] = True
@@ -173,7 +173,7 @@ class Memories:
         return less._with(keys=self.keys[kept], owners=self.owners[kept])._economical()
 
     def with_values(self, ids: np.ndarray, values: Any, entries: np.ndarray | None = None) -> Memories:
-        """Return tables with new values of some memories and, in a search by value, new entries."""
+        """Return tables with new values for some memories and, in a search by value, new entries."""
         rows, places, stored = self.rows_of(ids), self.places.copy(), self.values.with_more(values)
         places[rows] = np.arange(self.values.n_values, stored.n_values)
         other = self._with(places=places, values=stored)
@@ -184,18 +184,18 @@ class Memories:
         return other._economical()
 
     def packed(self) -> Memories:
-        """Return tables whose store holds only the values of the memories, in the order of the memories."""
+        """Return tables without unused values, in which value ``i`` belongs to memory ``i``."""
         if self.values.n_values == self.ids.size and np.array_equal(self.places, np.arange(self.ids.size)):
             return self
         return self._with(places=np.arange(self.ids.size), values=self.values.only(self.places))
 
     def _with(self, **changed: Any) -> Memories:
-        """Return tables with other columns or values."""
+        """Return tables in which some columns or the values are replaced."""
         names = ("ids", "places", "entries", "keys", "owners", "values")
         return Memories.of(next_id=self.next_id, **{name: getattr(self, name) for name in names} | changed)
 
     def _led_to_by_entries(self) -> Memories:
-        """Return tables whose keys are the entries of memories only, each owned by a memory that has the entry."""
+        """Return tables whose keys are exactly the entries of memories, each owned by a memory with that entry."""
         rows = _positions(self.keys, self.entries)
         owners = self.owners.copy()
         lost = _positions(self.ids, owners) == NONE
@@ -207,14 +207,14 @@ class Memories:
         return self._with(keys=self.keys[kept], owners=owners[kept])
 
     def _economical(self) -> Memories:
-        """Return these tables, packed if more than about half of the values in the store are unused."""
+        """Return these tables, packed if more than about half of the stored values are unused."""
         if self.values.n_values > 2 * self.ids.size + _FEW:
             return self.packed()
         return self
 
 
 def _positions(ids: np.ndarray, asked: np.ndarray) -> np.ndarray:
-    """Return the positions of the ids ``asked`` in the sorted ``ids``; NONE for missing ids."""
+    """Return the positions of ``asked`` in the sorted ``ids``, or NONE for missing ids."""
     if ids.size == 0:
         return np.full(np.shape(asked), NONE, np.int64)
     rows = np.minimum(np.searchsorted(ids, asked), ids.size - 1)
@@ -222,23 +222,22 @@ def _positions(ids: np.ndarray, asked: np.ndarray) -> np.ndarray:
 
 
 def _looked_up(table: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Return the entries of a table at ``rows``; NONE for NONE."""
+    """Return the entries of a table at ``rows``, and NONE for NONE."""
     return np.where(rows == NONE, NONE, table[rows]) if table.size > 0 else rows
 
 
 class FurtherKeyWorth(NamedTuple):
-    """The probability that the nearest key is correct, for own and for further keys: logistic in its similarity.
+    """Logistic models of the probability that the nearest own key or further key leads to the right memory.
 
-    Further keys are rewarded queries. Queries may be more similar to each other than to the keys, so the nearest
-    further key is weaker evidence than the nearest own key. How much weaker depends on the data. The similarity to a
-    further key is converted to the similarity of an own key that is right with the same probability.
+    Further keys are rewarded queries. Queries may be more similar to each other than to own keys, so a further key is
+    weaker evidence than an own key of the same similarity. The difference depends on the data. The similarity to a
+    further key is therefore converted to the similarity to an own key that is right with the same probability.
 
-    The parameters are learned one observation at a time, by the normal approximation of the posterior (Spiegelhalter
-    and Lauritzen, 1990).
+    Both models learn online, by a normal approximation of the posterior (Spiegelhalter and Lauritzen, 1990).
     """
 
     means: np.ndarray  # float64 (2, 2): slope and intercept for own and further keys
-    precisions: np.ndarray  # float64 (2, 2, 2)
+    precisions: np.ndarray  # float64 (2, 2, 2): precision matrices of slope and intercept
 
     @classmethod
     def first(cls) -> FurtherKeyWorth:
@@ -246,7 +245,7 @@ class FurtherKeyWorth(NamedTuple):
         return cls(np.tile(_FIRST, (2, 1)), np.tile(np.diag(1.0 / _VARIANCES), (2, 1, 1)))
 
     def seen(self, kind: int, similarities: np.ndarray, right: np.ndarray) -> FurtherKeyWorth:
-        """Return the posterior after observing whether the nearest keys of a kind were right."""
+        """Return the posterior after observing whether the nearest keys of one kind, OWN or FURTHER, were right."""
         means, precisions = self.means.copy(), self.precisions.copy()
         mean, precision = means[kind], precisions[kind]
         for similarity, is_right in zip(similarities.tolist(), right.tolist(), strict=True):

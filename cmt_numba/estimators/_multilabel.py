@@ -1,4 +1,4 @@
-"""The multi-label classifier: any number of labels for each example."""
+"""Multi-label classifier: any number of labels per example."""
 
 from __future__ import annotations
 
@@ -22,57 +22,53 @@ from ._multilabel_model import LabelledRows, MultilabelModel
 
 
 class CMTMultilabelClassifier(ClassifierMixin, MemoryEstimator):
-    """A multi-label classifier over very many labels, with a forest like that of :class:`CMTClassifier`.
+    """A multi-label classifier over very many labels, based on Contextual Memory Trees.
 
-    The candidates for an example are the common labels, the labels in the leaves that it reaches in the trees and, for
-    sparse examples, the labels that the head's inverted index lists for its rare features. A linear support vector
-    machine for each label decides whether the example has that label. Scorers of common labels learn from all examples
-    (one against all). Other scorers learn from the examples for which their label is a candidate (one against some,
-    section 4.2 of the paper). All parts learn online: ``partial_fit`` takes new examples at any time, and new labels as
-    additional columns.
+    The candidates for an example are the common labels, the labels in the leaves that the example reaches and, for
+    sparse examples, labels that an inverted index lists for rare features. Each label has a linear support vector
+    machine, which decides whether an example has the label. The scorers of common labels learn from all examples (one
+    against all). A rarer label's scorer learns only from examples for which the label is a candidate (one against some;
+    section 4.2 of the paper). ``partial_fit`` accepts new examples at any time, and new labels as additional columns.
 
     Parameters
     ----------
     n_candidates : int, optional
-        Maximum number of labels that are scored for a row in addition to the common ones. The notes give the default.
+        Maximum number of labels that are scored for a row in addition to the common labels. The notes give the default.
     n_trees, n_probes, leaf_multiplier
         As for :class:`CMTClassifier`. If none of them is set, ``fit`` grows no trees for sparse examples, because the
-        inverted index finds their labels. Trees are grown later by a search, if ``n_probes`` has been set, or by
-        ``partial_fit``, whose new labels are not in the index at once.
+        inverted index finds their labels. Trees are grown later by the first search after ``n_probes`` is set, or by
+        ``partial_fit``, because new labels are not in the index at once.
     alpha, n_reroutes, n_jobs, random_state, verbose
         As for :class:`CMTClassifier`.
     n_router_passes : int, default 1
-        Number of passes over the examples that teach the routers, if there are trees.
+        Number of passes over the examples that train the routers, if there are trees.
     n_head_passes : int, default 3
-        Number of passes that train the scorers of labels that are not common, each after a new search for hard
-        negatives.
+        Number of passes that train the scorers of rarer labels, each after a new search for hard negatives. With 0, all
+        labels are ranked by their cosine, and labels with a positive cosine are predicted.
     store_examples : bool, default True
-        Whether to keep all examples in separate trees, which only ``kneighbors`` needs. Otherwise memory does not grow
-        with the number of examples. The value at ``fit`` or the first ``partial_fit`` counts.
+        Whether to store all examples in separate trees, which only ``kneighbors`` needs. Without them, memory does not
+        grow with the number of examples. The parameter takes effect at ``fit`` or the first ``partial_fit``.
     aggressiveness : float, default 1.0
         Penalty ``C`` for margin violations of the scorers: a larger value means a harder margin.
     threshold : float or "f1", default 0.0
         Labels with a score above the threshold are predicted. With "f1", ``fit`` chooses the threshold that maximises
-        the mean F1 of the label sets of held-out examples. This makes ``fit`` learn twice, and predicts more labels if
+        the mean F1 of held-out examples. For this, ``fit`` trains twice. The chosen threshold predicts more labels if
         few are certain. A number can be set at any time.
 
     Notes
     -----
-    If there are at most 1,024 labels, all are common: the classifier is one against all, and no tree is searched. If
-    there are more, a label is common if at least 1 example in 256 has it, up to 1,024 labels. In addition, a search
-    finds at most ``256 * log2(n_labels)`` labels in leaves, if there are trees, and in the posting lists. All labels of
-    the leaves are scored. Of the labels in the posting lists, the best 48 are scored, or 12 times the mean number of
-    labels per example if that is more. :meth:`count_candidates` returns how many are scored.
-
-    ``n_head_passes`` is the number of searches for hard negatives of labels that are not common. With 0, labels are
-    ranked by their cosine, and labels with a positive cosine are predicted.
+    Up to 1,024 labels are all common: the classifier is one against all, and no tree is searched. With more labels, a
+    label is common if at least 1 example in 256 has it, up to 1,024 common labels. In addition, a search finds at most
+    ``256 * log2(n_labels)`` labels in leaves, if there are trees, and in posting lists. All labels of the leaves are
+    scored. Of the labels in the posting lists, the best 48 are scored, or 12 times the mean number of labels per
+    example if that is more. :meth:`count_candidates` returns the number of scored labels.
 
     Attributes
     ----------
     n_labels_ : int
         Number of columns of the label matrices.
     classes_ : ndarray of shape (n_labels,)
-        The numbers of the columns, or the names of the labels.
+        The column numbers or the label names.
     n_features_in_ : int
         Width of the examples.
     forest_ : ContextualMemoryTree
@@ -134,21 +130,20 @@ class CMTMultilabelClassifier(ClassifierMixin, MemoryEstimator):
 
     @changes_model
     def fit(self, X: Any, Y: Any, sample_weight: Any = None) -> Self:
-        """Learn from examples, and forget earlier ones.
+        """Fit the classifier to examples, and discard earlier examples.
 
         Parameters
         ----------
         X : array-like or sparse matrix, shape (n, n_features)
             Examples.
         Y : array-like or sparse matrix, shape (n, n_labels)
-            Label matrix, nonzero where an example has a label. Alternatively, for each example a list, tuple or set of
-            label names, which are strings. Or a vector of two classes, which is treated as a single label: whether the
-            example belongs to the second class.
+            Labels in one of three forms: an indicator matrix; a list, tuple or set of label names (strings) for each
+            example; or a vector of two classes, where the second class counts as the only label.
         sample_weight : array-like, shape (n,), optional
-            Weight of each example, from 0 to 1,000,000; by default 1. A weight of 2 has the effect of the same row
-            twice: as a factor of ``C``, in the means, and in the choice of common labels and threshold. A row of weight
-            0 is ignored. Positive weights below 1e-9 count as 1e-9. Routers and the search for neighbors do not depend
-            on weights.
+            Weight of each example, from 0 to 1,000,000; by default 1. A weight of 2 has the same effect as repeating
+            the row: as a factor of ``C``, in the means, and in the choice of common labels and threshold. Rows of
+            weight 0 are ignored. Positive weights below 1e-9 count as 1e-9. Routers and the search for neighbors do not
+            depend on weights.
 
         Returns
         -------
@@ -162,7 +157,7 @@ class CMTMultilabelClassifier(ClassifierMixin, MemoryEstimator):
         return self._learn_anew(X, Y, None, sample_weight)
 
     def _learn_anew(self, X: Any, Y: Any, classes: Any, sample_weight: Any) -> Self:
-        """Learn from examples, and forget earlier ones."""
+        """Fit the classifier to examples, and discard earlier examples."""
         fresh = self._unfitted()
         X = fresh._validated(X, reset=True)
         names, pair, answers = first_labels(Y, classes, X.shape[0])
@@ -191,11 +186,11 @@ class CMTMultilabelClassifier(ClassifierMixin, MemoryEstimator):
             Examples.
         Y : array-like or sparse matrix, shape (n, n_labels)
             Labels in the same form as in the first call. A matrix must have at least as many columns as before. Lists
-            may hold new names.
+            may contain new names.
         classes : array-like, optional
-            Both classes, for the first call with a vector ``Y`` that may hold only one of them.
+            Both classes, for a first call with a vector ``Y`` that may contain only one of them.
         sample_weight : array-like, shape (n,), optional
-            As for :meth:`fit`.
+            Weights of the examples, as in :meth:`fit`.
 
         Returns
         -------
@@ -204,7 +199,7 @@ class CMTMultilabelClassifier(ClassifierMixin, MemoryEstimator):
         Raises
         ------
         TypeError, ValueError
-            If an argument or a parameter is invalid. Nothing has changed then.
+            If an argument or a parameter is invalid. The classifier is unchanged.
         MemoryError
             If memory runs out. The classifier remains usable, but may not have learned all rows.
         """
@@ -238,14 +233,14 @@ class CMTMultilabelClassifier(ClassifierMixin, MemoryEstimator):
         X : array-like or sparse matrix, shape (n, n_features)
             Queries.
         k : int, default 5
-            Number of labels, at most the larger of 1,000,000 and ``n_labels_``.
+            Number of labels, at most ``max(1000000, n_labels_)``.
 
         Returns
         -------
         labels : ndarray of int64, shape (n, k)
-            Columns, best first; -1 if there were fewer candidates.
+            Columns, best first; -1 if there are fewer candidates.
         decisions : ndarray of float32, shape (n, k)
-            Their scores, positive for labels that the row should have; minus infinity for a missing label.
+            Scores of these labels, positive if the row should have the label; minus infinity for a missing label.
         """
         rows = self._checked(X)
         k, model = check_wanted("k", k, self.classes_.size), self._model
@@ -265,9 +260,9 @@ class CMTMultilabelClassifier(ClassifierMixin, MemoryEstimator):
     @keeps_interpreter
     @reads
     def predict(self, X: Any) -> Any:
-        """Return the labels of each row, in the form in which ``fit`` received them.
+        """Return the labels of each row, in the same form as the ``Y`` of ``fit``.
 
-        A dense or sparse indicator matrix, a list of tuples of names, or a vector of classes.
+        The result is a dense or sparse indicator matrix, a list of tuples of names, or a vector of classes.
         """
         rows, model = self._checked(X), self._model
         row, column, _ = model.labels_above(rows, self._lowest(), self)
@@ -281,8 +276,8 @@ class CMTMultilabelClassifier(ClassifierMixin, MemoryEstimator):
     def decision_function(self, X: Any) -> np.ndarray:
         """Return the score of each label for each row: float64, shape (n, n_labels).
 
-        A row has a label if its score is above ``threshold``. Labels that were not candidates get 1 less than the
-        lowest score of any candidate. If ``fit`` received a vector, return the score of the second class, shape (n,).
+        A row has a label if its score is above ``threshold``. Labels that are not candidates get 1 less than the lowest
+        score of a candidate. If ``fit`` received a vector, return the score of the second class, shape (n,).
         """
         rows, model = self._checked(X), self._model
         scorers = model.index.all_scorers(self, rows.n_rows)
@@ -342,7 +337,7 @@ class CMTMultilabelClassifier(ClassifierMixin, MemoryEstimator):
 
     @reads
     def count_candidates(self, X: Any) -> np.ndarray:
-        """Return how many labels are scored for each row, not only found in a posting list: int64, shape (n,)."""
+        """Return the number of labels that are scored for each row with all of their weights: int64, shape (n,)."""
         rows, index = self._checked(X), self._model.index
         return index.best_labels(rows, 1, self).n_scored if index.n_labels > 0 else np.zeros(rows.n_rows, np.int64)
 
@@ -363,7 +358,7 @@ class CMTMultilabelClassifier(ClassifierMixin, MemoryEstimator):
 
     @property
     def classes_(self) -> np.ndarray:
-        """The numbers of the columns, or the names of the labels."""
+        """The column numbers or the label names."""
         return self._model.classes
 
     @property

@@ -1,7 +1,7 @@
-"""The model of a classifier with any number of labels for each example, and how it learns.
+"""Model of a multi-label classifier.
 
-Common labels learn from all rows, other labels from the rows for which they are candidates. Each label has its own
-linear support vector machine (``_heads/binary_svm.py``).
+Each label has its own linear support vector machine (``_heads/binary_svm.py``). Common labels learn from all rows,
+rarer labels from the rows for which they are candidates.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ from ..tree import ContextualMemoryTree
 from ._input import filled, taken, total_weights
 from ._label_index import LabelIndex, LabelOptions, routed
 
-_MOST_COMMON = 1024  # labels that are candidates for every row; if there are no more labels, all are common
-_SHARE_OF_ROWS = 1 / 256  # that makes a label common, if there are more labels
+_MOST_COMMON = 1024  # maximum number of common labels; up to this number of labels, all are common
+_SHARE_OF_ROWS = 1 / 256  # share of the rows that a label needs to be common, if there are more labels
 
-_SWEEPS = 4  # over the rows of a label, in each pass
-_SWEEPS_AT_ONCE = 21  # over the rows of a common label, which are complete from the start
-_NEGLIGIBLE_IN_COMMON = 0.001  # relative to the largest weight of the label
+_SWEEPS = 4  # sweeps over the rows of a rarer label in each pass
+_SWEEPS_AT_ONCE = 21  # sweeps over the rows of a common label, which are known from the start
+_NEGLIGIBLE_IN_COMMON = 0.001  # share of a common label's largest weight; smaller weights are dropped
 _PAIRS_AT_ONCE = 1 << 22
 
 _EXAMPLE_TREES, _EXAMPLE_LEAVES = 2, 8
@@ -63,7 +63,7 @@ _LABELS_LISTED = 1 << 16
 
 
 class MultilabelOptions(LabelOptions, Protocol):
-    """The parameters of a multi-label classifier that its model reads."""
+    """Parameters of a multi-label classifier that the model depends on."""
 
     n_head_passes: int
     aggressiveness: float
@@ -71,10 +71,10 @@ class MultilabelOptions(LabelOptions, Protocol):
 
 
 class LabelledRows(NamedTuple):
-    """A batch of rows to learn."""
+    """A batch of rows with labels."""
 
     rows: Rows
-    answers: scipy.sparse.csr_array  # an indicator of the columns of each row
+    answers: scipy.sparse.csr_array  # indicator matrix of the labels
     weights: np.ndarray | None  # float32, above 0; None if all are 1
 
     def of_answers(self) -> np.ndarray:
@@ -83,22 +83,22 @@ class LabelledRows(NamedTuple):
 
 
 class MultilabelModel:
-    """Label columns, an index of the labels that occur, and trees of the stored examples.
+    """Label columns, an index of the labels with examples, and trees of the stored examples.
 
     Attributes
     ----------
     index : LabelIndex
-        The forest and the scorers. Labels are numbered in the order of insertion.
+        The forest and the scorers. Labels are numbered in insertion order.
     examples : ContextualMemoryTree or None
         Trees over the examples.
     n_columns : int
         The number of columns of label matrices.
     label_of_column, column_of_label : ndarray of int64
-        The label of each column, NONE if no row has it, and the column of each label.
+        The label of each column, NONE if no row has the label, and the column of each label.
     names : ndarray or None
-        The names of the columns, if labels were given by names.
+        The label names by column; None if labels have no names.
     pair : ndarray or None
-        The classes of a vector, if one was given.
+        The classes of a vector ``Y``; None for other forms of ``Y``.
     is_output_sparse : bool
         Whether labels were given in a sparse matrix.
     threshold : float or None
@@ -125,7 +125,7 @@ class MultilabelModel:
     def new(
         cls, options: MultilabelOptions, rows: Rows, n_labels: int, pair: np.ndarray | None, *, is_output_sparse: bool
     ) -> MultilabelModel:
-        """Return an empty model for rows of this form and about this number of labels."""
+        """Return an empty model for rows like ``rows`` and about ``n_labels`` labels."""
         index, examples = LabelIndex.new(options, rows, n_labels, int(HeadLoss.MIRA), 1.0, of_sets=True), None
         if options.store_examples:
             # Stored examples have their own seed, so that learning does not depend on whether they are stored.
@@ -187,17 +187,17 @@ class MultilabelModel:
         return other
 
     def roll_back(self) -> None:
-        """Remove the labels and examples of a failed change."""
+        """Remove the labels and examples that a failed change has added."""
         if self.examples is not None:
             roll_back(self.examples._forest)
         self.index.roll_back(self.column_of_label.size)
 
     def prepare_like(self, former: MultilabelModel, options: MultilabelOptions) -> None:
-        """Prepare the same caches as a former model, so that no reader waits for them."""
+        """Fill the caches that ``former`` has filled, so that readers do not wait for them."""
         self.index.prepare_like(former.index, options)
 
     def has_much_due(self, n_rows: int, _options: MultilabelOptions) -> bool:
-        """Return whether learning this number of rows requires much more work than the rows alone."""
+        """Return whether learning ``n_rows`` rows requires much more work than the rows alone."""
         return self.index.has_much_due(n_rows)
 
     # Learning
@@ -209,7 +209,7 @@ class MultilabelModel:
         index, rows, n_known, of_rows = self.index, labelled.rows, self.index.n_labels, labelled.of_answers()
         in_lists = index.learns_in_lists()
         if index.without_trees and not afresh:
-            # The index is not rebuilt after a few labels; trees find the labels that it does not list yet.
+            # Trees find new labels until the inverted index is rebuilt.
             index.grow_trees(options)
         labels = self._add_labels(labelled, of_rows, names, options)
         if self.examples is not None:
@@ -254,7 +254,7 @@ class MultilabelModel:
         return labels
 
     def _count(self, labels: np.ndarray, n_rows: int, of_rows: np.ndarray, weights: np.ndarray | None) -> None:
-        """Count rows and their labels, and add up their weights."""
+        """Update the counts and total weights of labels and rows."""
         index, n_labels = self.index, self.column_of_label.size
         if index.weight_of_rows is not None or weights is not None:
             before, n_before = index.amounts
@@ -273,7 +273,7 @@ class MultilabelModel:
         common = most_common(*index.amounts, former)
         index.head = index.head._replace(common=common_labels(common))
         if not np.isin(former, common).all():
-            index.update_postings()  # it does not list common labels
+            index.update_postings()  # the index omits common labels
 
     def _train_head(
         self,
@@ -286,10 +286,10 @@ class MultilabelModel:
     ) -> None:
         """Train the head on rows: row ``of_rows[i]`` has the label ``labels[i]``.
 
-        Labels from ``n_known`` on are new. ``weights`` are those of the rows.
+        Labels from ``n_known`` on are new. ``weights`` are row weights.
         """
         index, n_rows, n_labels = self.index, questions.rows.n_rows, self.index.n_labels
-        forget_labels(index.head.models, n_known)  # they started as their means, which the index lists
+        forget_labels(index.head.models, n_known)  # new labels are trained from 0; the index lists their means
         in_lists = n_known == 0 and index.is_sparse
         if in_lists:
             index.head = with_lists(index.head, new_digest(np.zeros(n_labels, np.int64)))
@@ -304,7 +304,7 @@ class MultilabelModel:
             training = Training(rows, duties._replace(weights=of_each), n_sweeps, share, n_threads)
             index.head = learn(index.head, blocks, training)
 
-        # Rows may be in the order of their labels, but the solver needs them mixed.
+        # The solver needs rows in random order, but they may be sorted by label.
         order, place = orders.permutation(n_rows), np.empty(n_rows, np.int64)
         place[order] = np.arange(n_rows)
         rows, answers = questions.rows.take(order), pair_with_answers(place[of_rows], labels, n_labels)
@@ -314,12 +314,12 @@ class MultilabelModel:
             train(rows, of_each[order], one_block(pairs), _SWEEPS_AT_ONCE, _NEGLIGIBLE_IN_COMMON)
         if n_labels == common.size:
             return
-        del rows, answers  # copies all rows
+        del rows, answers  # they are copies of all rows
         others = ~np.isin(labels, common)
         pairs = pair_with_answers(of_rows[others], labels[others], n_labels)
         for n_pass in with_progress(range(options.n_head_passes), "pass", options.verbose):
             if n_pass > 0 and index.is_worth_listing(n_rows):
-                index.update_postings()  # so that it finds the errors of the last pass
+                index.update_postings()  # to find the errors of the last pass
             if in_lists:
                 index.head = with_lists_of(index.head, common)  # other labels are learned from scratch
             found = group_by_label(self._hard_negatives(questions, options), orders.permutation(n_rows), n_labels)
@@ -333,7 +333,7 @@ class MultilabelModel:
             index.n_cells_pruned = cells_of_tables(index.head)  # every pass has dropped negligible weights
 
     def _hard_negatives(self, questions: Questions, options: MultilabelOptions) -> np.ndarray:
-        """Return the candidate labels of each row except common ones, filled up with NONE, as int32."""
+        """Return each row's candidate labels without common labels, padded with NONE: int32."""
         index = self.index
         state, effort = index.searched(options), index.effort(options, training=True)
         most = effort.n_leaves * state.members.shape[2] + effort.n_listed
@@ -354,7 +354,7 @@ class MultilabelModel:
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the rows, columns and scores of all labels with a score above ``lowest``.
 
-        A search lists ``n_listed`` labels at a time, but at least those of one row.
+        Buffers have room for ``n_listed`` labels, and grow if a single row has more.
         """
         index = self.index
         if index.n_labels == 0:
@@ -395,7 +395,7 @@ class MultilabelModel:
 
 
 def _noting(blocks: Iterable[LabelBlock], counted: list[ExamplePairs]) -> Iterator[LabelBlock]:
-    """Yield blocks. After each block has been learned, add the pairs that count to ``counted``."""
+    """Yield each block, then append the block's pairs that matter for the next pass to ``counted``."""
     for block in blocks:
         yield block
         counted.append(pairs_that_count(block.pairs))
@@ -411,12 +411,13 @@ def most_common(n_of_label: np.ndarray, n_rows: float, former: np.ndarray) -> np
     n_rows : float
         The number of rows so far, or their total weight.
     former : ndarray of int64
-        The labels that were common before. They stay common longer, so that the index is not rebuilt too often.
+        Labels that have been common so far. They stay common down to half the share of rows, so that the index is
+        seldom rebuilt.
 
     Returns
     -------
     ndarray of int64
-        The labels.
+        The common labels.
     """
     if n_of_label.size <= _MOST_COMMON:
         return np.argsort(-n_of_label, kind="stable")

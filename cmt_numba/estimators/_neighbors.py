@@ -1,7 +1,7 @@
 """Exact nearest neighbors among stored examples, by Euclidean distance or cosine.
 
 One matrix product gives all distances of a block of rows, and a kernel selects the nearest examples. Products of dense
-rows are in float32, so a few more examples than wanted are selected, and ranked by distances in float64.
+rows are in float32, so a few additional examples are selected and then ranked by distances in float64.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from .._forest import NONE, Rows, as_matrix, measure_rows, top_k
 
 METRICS = ("euclidean", "cosine")
 
-_SCORES_AT_ONCE = 1 << 21  # in a block of rows, 8 MB
-_VALUES_AT_ONCE = 1 << 20  # in a block of pairs that are compared in float64
-_FURTHER = 8  # additional examples selected
-_ROUNDING = 2.0**-20  # relative to the squared lengths of two rows: squared distances closer than this are equal
+_SCORES_AT_ONCE = 1 << 21  # maximum number of scores in a block of rows: 8 MB
+_VALUES_AT_ONCE = 1 << 20  # maximum number of values in a block of pairs that are compared in float64
+_FURTHER = 8  # examples selected in addition to those wanted
+_ROUNDING = 2.0**-20  # tolerance for ties of squared distances, relative to the sum of squared lengths
 
 
 class NeighborTable(NamedTuple):
     """Examples in a layout for comparisons with rows."""
 
     metric: str
-    keys: Any  # float32 (n, n_features), dense or CSR: of unit length for cosines, otherwise centred if dense
+    keys: Any  # float32 (n, n_features), dense or CSR: unit length for cosines, centred if dense and Euclidean
     columns: Any  # the transposed keys, for products
     squares: np.ndarray  # float32 (n,): squared lengths of keys
-    center: np.ndarray | None  # float32 (n_features,)
+    center: np.ndarray | None  # float32 (n_features,): mean subtracted from the keys, None if not centred
 
 
 def row_lengths(X: Any) -> np.ndarray:
@@ -42,7 +42,7 @@ def row_lengths(X: Any) -> np.ndarray:
 
 
 def new_table(stored: Rows, lengths: np.ndarray | None, metric: str) -> NeighborTable:
-    """Return a table of stored unit-length examples. ``lengths`` are their original lengths, or None if all are 1."""
+    """Return a table of unit-length examples. ``lengths`` are their lengths before scaling; None stands for 1."""
     keys: Any = as_matrix(stored)
     if metric == "cosine":
         ones = np.ones(stored.n_rows, np.float32)
@@ -67,7 +67,7 @@ def nearest(table: NeighborTable, rows: Rows, lengths: np.ndarray, k: int) -> tu
     rows : Rows
         Rows of unit length.
     lengths : ndarray of float32, shape (n_rows,)
-        Their original lengths.
+        Lengths of the rows before scaling.
     k : int
         Number of examples wanted.
 
@@ -93,7 +93,7 @@ def nearest(table: NeighborTable, rows: Rows, lengths: np.ndarray, k: int) -> tu
         order = np.lexsort((picked, np.round(apart / rounding)), axis=1)[:, :n_found]
         found = np.take_along_axis(apart, order, axis=1)
         if rows.sparse:
-            found = np.where(found < rounding, 0.0, found)  # equal rows
+            found = np.where(found < rounding, 0.0, found)  # distances between equal rows are exactly 0
         positions[span, :n_found] = np.take_along_axis(picked, order, axis=1)
         distances[span, :n_found] = np.sqrt(found) if table.metric == "euclidean" else found / 2.0
     return positions, distances
@@ -106,7 +106,10 @@ def _scaled(matrix: Any, lengths: np.ndarray | None) -> Any:
 
 
 def _blocks(table: NeighborTable, queries: Any) -> Iterator[tuple[int, np.ndarray]]:
-    """Yield, for each block of rows, its first row and its scores of all examples. Nearer examples score higher."""
+    """Yield the first row of each block of rows, and the block's scores of all examples.
+
+    Nearer examples score higher.
+    """
     length = max(1, _SCORES_AT_ONCE // max(1, table.squares.size))
     for first in range(0, queries.shape[0], length):
         products = queries[first : first + length] @ table.columns

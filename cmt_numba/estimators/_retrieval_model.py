@@ -1,7 +1,7 @@
-"""The model of a retriever: memories with values, and a forest that finds them by key or by value.
+"""Model of a retriever: memories with values, and a forest that finds them by key or by value.
 
-In a search by key, the forest holds the keys of memories. In a search by value, it holds distinct values, and the query
-is the value expected for a key.
+In a search by key, the forest holds the memories' keys. In a search by value, it holds distinct values, and a query
+searches for the value predicted from its key.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from ._values import Components, DistinctVectors, ValueStore, digests_of, digest
 
 _KEY_TREES, _VALUE_TREES = 4, 1
 _VALUE_LEAVES = 4  # leaves searched per tree; more than one, because a predicted value seldom equals a stored one
-_SURE_MARGIN, _SURE_MARGIN_OF_KEYS = 0.2, 0.75  # taught routers decide new rows with smaller margins
+_SURE_MARGIN, _SURE_MARGIN_OF_KEYS = 0.2, 0.75  # routers decide new rows with smaller margins than training rows
 _SPARE_ANSWERS = 8  # additional hits, because several keys may belong to one memory
-_ROWS_AT_FIRST, _MOST_ROWS = 32, 512  # sizes of the first and the largest block of rows when learning from rewards
+_ROWS_AT_FIRST, _MOST_ROWS = 32, 512  # rows in the first and in the largest block when learning from rewards
 
 
 class RetrievalOptions(Protocol):
-    """The parameters of a retriever that its model reads."""
+    """Parameters of a retriever that the model depends on."""
 
     search: str | None
     n_trees: int | None
@@ -74,7 +74,7 @@ class ValueExpectation:
         return ValueExpectation(self.components, copy.deepcopy(self.map))
 
     def expect(self, rows: Rows, n_threads: int) -> np.ndarray:
-        """Return the expected values of rows as vectors of the forest, with 0 for the part outside the components."""
+        """Return the expected values of rows as vectors of the forest; their part outside the components is 0."""
         expected = np.zeros((rows.n_rows, self.components.n_components), np.float32)
 
         def expect(first: int, stop: int) -> None:
@@ -91,7 +91,7 @@ class ValueExpectation:
         orders: np.random.Generator,
         options: RetrievalOptions,
     ) -> None:
-        """Learn the values of rows. ``vectors`` are the values as vectors of the forest."""
+        """Learn the values of rows, which are given as vectors of the forest."""
         self.map = enter_rows(self.map, rows)
         targets = np.ascontiguousarray(vectors[:, :-1])
         duals = np.zeros_like(targets)
@@ -102,14 +102,14 @@ class ValueExpectation:
     def learn_rewards(
         self, rows: Rows, of_rows: np.ndarray, values: Any, rewards: np.ndarray, options: RetrievalOptions
     ) -> None:
-        """Learn to predict the reward of each value for row ``of_rows[i]``."""
+        """Learn to predict ``rewards[i]``, the reward of value ``i`` for row ``of_rows[i]``."""
         self.map = enter_rows(self.map, rows)
         vectors = np.ascontiguousarray(self.components.reduced(values)[:, :-1])
         learn_rewards(self.map, rows, of_rows, vectors, rewards, float(options.regularization))
 
 
 class RetrievalModel:
-    """Memories, and the forest that finds them.
+    """The memories of a retriever, and the forest that finds them.
 
     Attributes
     ----------
@@ -122,9 +122,9 @@ class RetrievalModel:
     sparse : bool
         Whether keys are sparse.
     by_value : ValueExpectation or None
-        The map that predicts the values of queries in a search by value.
+        The map from keys to expected values; None in a search by key.
     distinct : DistinctVectors
-        The values in the forest or, in a search by key, further keys.
+        Numbers of the values in the forest or, in a search by key, of the further keys.
     worth : FurtherKeyWorth
         The weight of similarity to further keys.
     """
@@ -145,7 +145,7 @@ class RetrievalModel:
 
     @classmethod
     def new(cls, options: RetrievalOptions, rows: Rows, values: Any) -> RetrievalModel:
-        """Return an empty model for keys and values of this form."""
+        """Return an empty model for keys and values like these."""
         searches_values = options.search == "value" if options.search else values.ndim == 2
         seed = check_random_state(options.random_state).randint(2**31)
         tree = ContextualMemoryTree(
@@ -208,7 +208,7 @@ class RetrievalModel:
         return other
 
     def roll_back(self) -> None:
-        """Remove everything that the tables do not refer to, after a failed change."""
+        """After a failed change, remove the keys that the tables do not contain."""
         roll_back(self.forest)
         self._forget_keys(np.setdiff1d(self.tree.ids, self.memories.keys))
         self.distinct = self.distinct.only(self.memories.keys)
@@ -255,7 +255,7 @@ class RetrievalModel:
         self._set_memories(self.memories.with_values(ids, values, entries))
 
     def learn_rewards(self, rows: Rows, ids: np.ndarray, rewards: np.ndarray, options: RetrievalOptions) -> None:
-        """Learn from the rewards of memories that were shown for rows. Ids may be NONE."""
+        """Learn from the rewards of retrieved memories. Ids may be NONE."""
         if self.by_value is None:
             self._learn_ranking(rows, ids, rewards, options)
             return
@@ -296,7 +296,7 @@ class RetrievalModel:
     def _weigh_keys(self, rows: Rows, ids: np.ndarray, right: np.ndarray, options: RetrievalOptions) -> None:
         """Learn the weight of further keys, from the nearest own key and the nearest further key of each row.
 
-        A row without a right memory counts only if it was shown the memory of the key, which is then a wrong one.
+        A row without a right memory counts only if the key's memory was shown, because it is then known to be wrong.
         """
         hits, owners, further = self._search_keys(rows, 1, options)
         for kind, of_kind in ((OWN, ~further & (owners != NONE)), (FURTHER, further)):
@@ -307,9 +307,9 @@ class RetrievalModel:
             self.worth = self.worth.seen(kind, hits.scores[at][known], (owner == wanted)[known])
 
     def _insert_distinct(self, digests: list[bytes], keys: Rows, verbose: bool = False) -> np.ndarray:
-        """Insert the keys that are not in the forest yet, by their digests; return the entries of all keys.
+        """Insert the keys whose digests are new; return the forest entries of all keys.
 
-        The new entries are permanent only after the tables refer to them.
+        New entries become permanent when the tables refer to them.
         """
         first = self.forest.next_id
         entries = self.distinct.number(digests, first)
@@ -320,13 +320,13 @@ class RetrievalModel:
         return entries
 
     def _set_memories(self, memories: Memories) -> None:
-        """Replace the tables, and remove from the forest the keys that only the old tables refer to."""
+        """Replace the tables, and remove from the forest the keys that only the old tables contain."""
         gone = np.setdiff1d(self.memories.keys, memories.keys)
         self.memories = memories
         self._forget_keys(gone)
 
     def _forget_keys(self, keys: np.ndarray) -> None:
-        """Remove from the forest keys that the tables no longer refer to."""
+        """Remove keys from the forest."""
         self.distinct.forget(keys)
         if keys.size > 0:
             remove_ids(self.forest, keys)
@@ -352,7 +352,7 @@ class RetrievalModel:
         return _each_once(hits._replace(ids=ids, scores=scores), k)
 
     def _search_keys(self, rows: Rows, k: int, options: RetrievalOptions) -> tuple[Hits, np.ndarray, np.ndarray]:
-        """Return the keys found for the ``k`` best memories, the ids of their memories, and which are further keys."""
+        """Search for the keys of the ``k`` best memories; return hits, the keys' owners, and a mask of further keys."""
         memories = self.memories
         several = memories.keys.size > memories.ids.size  # at least one memory has several keys
         wanted = min(2 * k + _SPARE_ANSWERS, max(MOST_WANTED, self.forest.n_memories)) if several else k
@@ -380,7 +380,7 @@ class RetrievalModel:
 
 
 def _each_once(hits: Hits, k: int) -> Hits:
-    """Return the first ``k`` different memories of each row."""
+    """Return the first ``k`` distinct memories of each row."""
     once = no_hits(hits.ids.shape[0], k)
     for row, (ids, scores) in enumerate(zip(hits.ids, hits.scores, strict=True)):
         _, first = np.unique(ids[ids != NONE], return_index=True)

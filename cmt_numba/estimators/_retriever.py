@@ -1,4 +1,4 @@
-"""The retriever: a memory that maps keys to values of any kind."""
+"""Retriever: a memory that maps keys to values of any kind."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from ._retrieval_model import RetrievalModel
 from ._values import as_values, cosines, equalities
 
 SEARCHES = ("key", "value")
-_LEAST_EXPLORED = 10  # default lower limit of `n_explored`
+_LEAST_EXPLORED = 10  # smallest default of `n_explored`
 
 
 class CMTRetriever(MemoryEstimator):
@@ -49,14 +49,14 @@ class CMTRetriever(MemoryEstimator):
     - By value, if values are vectors: predict a value for the query, and find the memory with the most similar value. A
       linear map from keys to values, learned from all memories by ridge regression, predicts the value. The forest is
       over distinct values, and its routers learn from predicted values. The score of a memory is its expected reward:
-      the cosine of its value and the right value of the query.
+      the cosine of its value and the right value for the query.
 
     Both learn online: ``partial_fit`` takes new memories, and ``feedback`` takes rewards, at any time.
 
     Parameters
     ----------
     search : {"key", "value"}, optional
-        How to search. By default by value if values are vectors, otherwise by key.
+        How to search. The default is "value" if values are vectors, otherwise "key".
     n_trees : int, optional
         Number of trees in the forest. By default 4 over keys, 1 over values.
     n_probes : int, optional
@@ -64,12 +64,12 @@ class CMTRetriever(MemoryEstimator):
     n_components : int, default 64
         Search by value: number of components of values that are compared, at most 65,536.
     regularization : float, default 3.0
-        Search by value: the ridge penalty. Keys are scaled to length 1, so it counts like this number of examples of a
+        Search by value: the ridge penalty. Keys have length 1, so the penalty counts like this number of examples of a
         feature.
     n_value_passes : int, default 10
         Search by value: number of passes over the memories that train the map from keys to values, at most 10,000.
     n_router_passes : int, default 1
-        Search by value: number of passes over the memories that teach the routers, at most 10,000.
+        Search by value: number of passes over the memories that train the routers, at most 10,000.
     n_reward_passes : int, default 0
         Search by key, with vectors as values: number of passes of query, reward and update in ``fit``, at most 10,000.
     leaf_multiplier : float, default 4.0
@@ -79,7 +79,7 @@ class CMTRetriever(MemoryEstimator):
     n_reroutes : int, default 5
         Number of memories that each tree reroutes after each insertion, at most 10,000.
     n_jobs : int, optional
-        Number of threads, by default 1; -1 means as many as numba uses. Results do not depend on it.
+        Number of threads (default: 1); -1 means as many as Numba uses. Results do not depend on it.
     random_state : int, numpy.random.RandomState or None
         Seed.
     verbose : bool, default False
@@ -155,19 +155,19 @@ class CMTRetriever(MemoryEstimator):
 
     @changes_model
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Store memories, and forget earlier ones.
+        """Store memories, and discard earlier memories.
 
         Parameters
         ----------
         X : array-like or sparse matrix, shape (n, n_features)
             Keys.
         y : array-like or sparse matrix of shape (n, width), or sequence of n objects, optional
-            Their values: vectors, or objects of any kind. By default the positions 0 to n - 1.
+            Value of each key: vectors, or objects of any kind. By default, the positions 0 to n - 1.
         sample_weight : array-like, shape (n,), optional
-            Weight of each memory in the ridge regression, from 0 to 1,000,000; by default 1. A weight of 2 has the
-            effect of the same row twice, but only one memory is stored. A row of weight 0 is ignored: it is not stored
-            and gets no id. Positive weights below 1e-9 count as 1e-9. Components and routers do not depend on weights.
-            With ``search="key"`` there is no regression, so all positive weights have the same effect.
+            Weight of each memory in the ridge regression, from 0 to 1,000,000; by default 1. A weight of 2 has the same
+            effect as repeating the row, but only one memory is stored. Rows of weight 0 are ignored: they are not
+            stored and get no ids. Positive weights below 1e-9 count as 1e-9. Components and routers do not depend on
+            weights. With ``search="key"`` there is no regression, so all positive weights have the same effect.
 
         Returns
         -------
@@ -181,7 +181,7 @@ class CMTRetriever(MemoryEstimator):
         return self._store_anew(X, y, sample_weight)
 
     def _store_anew(self, X: Any, y: Any, sample_weight: Any) -> Self:
-        """Store memories, and forget earlier ones."""
+        """Store memories, and discard earlier memories."""
         fresh = self._unfitted()
         X = fresh._validated(X, reset=True)
         values = as_values(np.arange(X.shape[0]) if y is None else y, X.shape[0])
@@ -208,9 +208,9 @@ class CMTRetriever(MemoryEstimator):
         X : array-like or sparse matrix, shape (n, n_features)
             Keys.
         y : array-like, sparse matrix or sequence, optional
-            Their values, of the same kind and width as those stored. By default the next positions.
+            Value of each key, of the same kind and width as the stored values. By default, the next positions.
         sample_weight : array-like, shape (n,), optional
-            As for :meth:`fit`.
+            Weights of the memories, as in :meth:`fit`.
 
         Returns
         -------
@@ -219,7 +219,7 @@ class CMTRetriever(MemoryEstimator):
         Raises
         ------
         TypeError, ValueError
-            If an argument or a parameter is invalid. Nothing has changed then.
+            If an argument or a parameter is invalid. The retriever is unchanged.
         """
         if not self.__sklearn_is_fitted__():
             return self._store_anew(X, y, sample_weight)
@@ -235,11 +235,11 @@ class CMTRetriever(MemoryEstimator):
     @keeps_interpreter
     @changes_model
     def feedback(self, X: Any, ids: Any, rewards: Any) -> Self:
-        """Learn from rewards for the memories that queries retrieved.
+        """Learn from the rewards of retrieved memories.
 
         In a search by value, the map from keys to values learns to predict the rewards. In a search by key, the scorer
-        learns to rank memories of high reward above those of low reward. A query with a reward of 0.5 or more is stored
-        once as a further key of its best memory. How much similarity to a further key counts is learned as well.
+        learns to rank memories with high rewards above memories with low rewards. A query with a reward of 0.5 or more
+        is stored as a further key of its best memory. The weight of similarity to further keys is learned as well.
         Removing a memory removes its further keys.
 
         Parameters
@@ -247,7 +247,7 @@ class CMTRetriever(MemoryEstimator):
         X : array-like or sparse matrix, shape (n, n_features)
             Queries.
         ids : array-like of int, shape (n,) or (n, k)
-            Ids of the memories that they retrieved (:meth:`kneighbors`); -1 for none.
+            Ids of the retrieved memories, as returned by :meth:`query` or :meth:`kneighbors`; -1 for a missing memory.
         rewards : array-like, same shape
             Rewards in [0, 1].
 
@@ -258,9 +258,9 @@ class CMTRetriever(MemoryEstimator):
         Raises
         ------
         KeyError
-            If an id is not stored. Nothing has changed then.
+            If an id is not stored. The retriever is unchanged.
         TypeError, ValueError
-            If an argument is invalid. Nothing has changed then.
+            If an argument is invalid. The retriever is unchanged.
         """
         rows = self._checked(X)
         flat = check_memory_ids(np.ravel(unmasked("ids", ids)), np.size(ids))
@@ -279,7 +279,7 @@ class CMTRetriever(MemoryEstimator):
     def remove(self, ids: Any) -> Self:
         """Remove memories with all their keys and values.
 
-        Their ids are never reused. Weights learned from them stay.
+        Their ids are never reused. Weights learned from the memories do not change.
 
         Parameters
         ----------
@@ -293,7 +293,7 @@ class CMTRetriever(MemoryEstimator):
         Raises
         ------
         KeyError
-            If an id is not stored. Nothing has been removed then.
+            If an id is not stored. Nothing is removed.
         TypeError, ValueError
             If ``ids`` are not distinct integers.
         """
@@ -307,7 +307,7 @@ class CMTRetriever(MemoryEstimator):
     def replace(self, ids: Any, X: Any) -> Self:
         """Replace the keys of memories, in a search by key.
 
-        Their ids and values stay, and so do the queries that :meth:`feedback` has stored as their further keys.
+        Ids, values, and further keys stored by :meth:`feedback` do not change.
 
         Parameters
         ----------
@@ -323,9 +323,9 @@ class CMTRetriever(MemoryEstimator):
         Raises
         ------
         KeyError
-            If an id is not stored. Nothing has changed then.
+            If an id is not stored. The retriever is unchanged.
         TypeError, ValueError
-            If an argument is invalid, or the search is by value, which does not store keys. Nothing has changed then.
+            If an argument is invalid, or the search is by value, which does not store keys. The retriever is unchanged.
         """
         rows = self._checked(X)
         if self.search_ == "value":
@@ -338,14 +338,14 @@ class CMTRetriever(MemoryEstimator):
     def set_values(self, ids: Any, y: Any) -> Self:
         """Replace the values of memories.
 
-        Their ids and keys stay, and so do weights learned from the old values.
+        Ids, keys, and weights learned from the old values do not change.
 
         Parameters
         ----------
         ids : int or array-like of int, shape (n,)
             Distinct ids of stored memories.
         y : array-like, sparse matrix or sequence
-            The new values, of the same kind and width as those stored.
+            The new values, of the same kind and width as the stored values.
 
         Returns
         -------
@@ -354,9 +354,9 @@ class CMTRetriever(MemoryEstimator):
         Raises
         ------
         KeyError
-            If an id is not stored. Nothing has changed then.
+            If an id is not stored. The retriever is unchanged.
         TypeError, ValueError
-            If an argument is invalid. Nothing has changed then.
+            If an argument is invalid. The retriever is unchanged.
         """
         check_is_fitted(self)
         ids = check_ids(ids)
@@ -379,14 +379,14 @@ class CMTRetriever(MemoryEstimator):
     @keeps_interpreter
     @reads
     def query(self, X: Any, k: int = 1, epsilon: float = 0.0, *, n_explored: int | None = None) -> ShownHits:
-        """Return the best memories for each row or, with probability ``epsilon``, a random sample of the best.
+        """Return the best memories for each row or, with probability ``epsilon``, a random sample of good memories.
 
         Parameters
         ----------
         X : array-like or sparse matrix, shape (n, n_features)
             Queries.
         k : int, default 1
-            Number of memories, at most the larger of 1,000,000 and ``n_memories_``.
+            Number of memories, at most ``max(1000000, n_memories_)``.
         epsilon : float in [0, 1], default 0.0
             Probability that a row explores, so that :meth:`feedback` can learn about memories other than the best.
         n_explored : int, optional
@@ -396,7 +396,7 @@ class CMTRetriever(MemoryEstimator):
         Returns
         -------
         ShownHits
-            Their ids, -1 for none, their scores, and their ``propensities``: the exact probability that the memory is
+            Ids (-1 for a missing memory), scores, and ``propensities``: the exact probability that the memory is
             returned for its row. A search by value scores memories by expected reward, and returns only one of several
             memories with equal values.
 
@@ -427,7 +427,7 @@ class CMTRetriever(MemoryEstimator):
         """
         ids = self._best(self._checked(X), 1).ids[:, 0]
         if np.any(ids == NONE):
-            raise LookupError("all memories have been removed: call partial_fit with new ones before predict")
+            raise LookupError("all memories have been removed: call partial_fit with new memories before predict")
         return self._model.memories.values_of(ids)
 
     @keeps_interpreter
@@ -440,7 +440,7 @@ class CMTRetriever(MemoryEstimator):
         X : array-like or sparse matrix, shape (n, n_features)
             Queries.
         n_neighbors : int, default 5
-            Number of memories, at most the larger of 1,000,000 and ``n_memories_``.
+            Number of memories, at most ``max(1000000, n_memories_)``.
         return_distance : bool, default True
             Whether to return the distances as well.
 
@@ -449,7 +449,7 @@ class CMTRetriever(MemoryEstimator):
         neigh_dist : ndarray of float32, shape (n, n_neighbors)
             1 minus the score; infinity if fewer memories were found. Only with ``return_distance``.
         neigh_ind : ndarray of int64, shape (n, n_neighbors)
-            Ids: positions among all memories ever stored, -1 for none.
+            Ids of the memories: positions among all memories ever stored; -1 for a missing memory.
         """
         hits = self._best(self._checked(X), check_wanted("n_neighbors", n_neighbors, self.n_memories_))
         return (1.0 - hits.scores, hits.ids) if return_distance else hits.ids

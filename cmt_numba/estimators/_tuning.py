@@ -1,4 +1,4 @@
-"""Choice of a classifier's options on held-out examples, if classes have too few for cross-validation."""
+"""Tuning of a classifier's parameters if classes have too few examples for cross-validation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sklearn.utils import check_random_state, indexable
 from .._validation import unmasked
 
 DEFAULT_GRID: dict[str, Sequence[Any]] = {"aggressiveness": (1.0, 0.3, 3.0), "n_router_passes": (2, 5)}
-"""The options that matter most for data unlike those on which the defaults were chosen."""
+"""Parameters whose defaults are most likely to be wrong for new data."""
 
 
 class Tuning(NamedTuple):
@@ -24,7 +24,7 @@ class Tuning(NamedTuple):
     best : estimator
         A clone with the best options, fitted to all examples.
     params : dict
-        These options.
+        The best options.
     scores : list of (dict, float)
         The score of each setting on held-out examples, best first.
     """
@@ -45,8 +45,8 @@ def tune(
 ) -> Tuning:
     """Choose the best options of a classifier on held-out examples, and fit a clone with them to all examples.
 
-    At most one example per class is held out, and none of a class with a single example. So even classes with two or
-    three examples can be learned, whereas folds of cross-validation would omit whole classes.
+    At most one example per class is held out, and none of a class with a single example. Classes with two or three
+    examples can therefore be learned. In cross-validation, some folds would lack whole classes.
 
     Parameters
     ----------
@@ -55,13 +55,13 @@ def tune(
     X : array-like or sparse matrix, shape (n, n_features)
         Examples.
     y : array-like, shape (n,)
-        Their classes.
+        Class of each example.
     grid : mapping of option to values, optional
         By default :data:`DEFAULT_GRID`.
     most_held_out : int, default 2000
         Maximum number of held-out examples.
     random_state : int, numpy.random.RandomState or None
-        Seed of the choice of examples.
+        Seed for the choice of held-out examples.
 
     Returns
     -------

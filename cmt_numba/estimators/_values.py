@@ -18,9 +18,9 @@ from ._labels import are_kept, exactly
 
 
 def as_values(y: Any, n_rows: int, *, objects: bool = False) -> Any:
-    """Return values, one for each of ``n_rows`` rows: a matrix if they are vectors, else an array of objects.
+    """Convert ``n_rows`` values to a matrix if they are vectors, otherwise to an array of objects.
 
-    With ``objects``, sequences of equal length are objects, not vectors.
+    If ``objects`` is True, sequences of equal length are objects, not vectors.
 
     Raises
     ------
@@ -43,13 +43,13 @@ def _as_array(y: Any, objects: bool) -> np.ndarray:
     except ValueError:
         values = None  # sequences of different lengths
     if values is not None and not hasattr(y, "dtype") and not are_kept(y, values):
-        values = None  # the conversion changes values, such as numbers among strings
+        values = None  # the conversion changes values, such as numbers in a list with strings
     if values is not None and (values.ndim == 1 or (values.ndim == 2 and values.dtype.kind in "fiub" and not objects)):
         return values
     if not isinstance(y, Sequence | np.ndarray):
         raise ValueError(f"y must be a matrix of numbers or a sequence of objects, got {type(y).__name__}")
     kept = np.empty(len(y), object)
-    for i, value in enumerate(y):  # a single assignment would turn sequences of equal length into a matrix
+    for i, value in enumerate(y):  # NumPy would turn sequences of equal length into a matrix
         kept[i] = value
     return kept
 
@@ -70,7 +70,7 @@ class ValueStore:
 
     @property
     def _some(self) -> Any:
-        """Values of the form and width of all."""
+        """A part of the values that has the dtype and width of all values."""
         return self._sparse[0] if self._dense is None else self._dense.columns[0]
 
     def copied(self, memo: Any) -> ValueStore:
@@ -83,7 +83,7 @@ class ValueStore:
         return bool(self._some.ndim == 2)
 
     def accept(self, y: Any, n_rows: int) -> Any:
-        """Check further values, one for each of ``n_rows`` rows, and return them as :func:`as_values` does.
+        """Check ``n_rows`` further values, and return them like :func:`as_values`.
 
         Raises
         ------
@@ -93,11 +93,11 @@ class ValueStore:
         more = as_values(y, n_rows, objects=not self.are_vectors and not hasattr(y, "ndim"))
         if self._some.ndim != more.ndim or self._some.shape[1:] != more.shape[1:]:
             known = f"vectors of {self.width} numbers" if self.are_vectors else "objects"
-            raise ValueError(f"y must contain {known} like the values before, got an array of shape {more.shape}")
+            raise ValueError(f"y must contain {known} like the stored values, got an array of shape {more.shape}")
         return more
 
     def with_more(self, more: Any) -> ValueStore:
-        """Return a store with further values at the next places. It may share memory with this one."""
+        """Return a store with further values at the next places. It may share memory with this store."""
         store = copy.copy(self)
         store.n_values += more.shape[0]
         if self._dense is None:
@@ -113,7 +113,7 @@ class ValueStore:
         return ValueStore(self.take(places))
 
     def _in_one_type(self, more: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return stored and further values in one type: objects if no other type represents all values exactly."""
+        """Convert stored and further values to one type: objects if no other type represents all values exactly."""
         values: np.ndarray = self._some
         if values.dtype == more.dtype:
             return values, more
@@ -133,7 +133,7 @@ class ValueStore:
     def all(self) -> Any:
         """Return all values: an array, or a sparse matrix."""
         parts = self._sparse
-        if len(parts) > 1:  # safe in several threads at once: all get the same result
+        if len(parts) > 1:  # thread-safe: all threads compute the same result
             self._sparse = [scipy.sparse.csr_array(scipy.sparse.vstack(parts))]
         return self._some
 
@@ -170,12 +170,12 @@ class Components:
     Parameters
     ----------
     values : ndarray or sparse matrix, shape (n, width)
-        Values to make the basis from: the first singular vectors of a random sample of 5,000, and random vectors if
-        there are too few values.
+        Values that determine the basis: the leading singular vectors of up to 5,000 random values, completed with
+        random vectors if there are too few values.
     n_components : int
         Number of basis vectors wanted; at most ``width`` are used.
     seed : int
-        Seed of the sample and of random vectors.
+        Seed for the sample and the random vectors.
     """
 
     def __init__(self, values: Any, n_components: int, seed: int) -> None:
@@ -193,7 +193,10 @@ class Components:
 
     @classmethod
     def of(cls, basis: np.ndarray | None, n_components: int) -> Components:
-        """Return components with an existing basis: float32, shape (width, n_components), or None."""
+        """Return components with an existing basis.
+
+        The basis is float32 of shape (width, n_components). None stands for the identity.
+        """
         components = cls.__new__(cls)
         components.basis, components.n_components = basis, n_components
         return components
@@ -207,7 +210,7 @@ class Components:
         return np.hstack([parts, rest.astype(np.float32)])
 
 
-_DIGEST_SIZE = 16  # bytes
+_DIGEST_SIZE = 16  # size of a digest in bytes
 
 
 class DistinctVectors:
@@ -255,7 +258,7 @@ class DistinctVectors:
         return distinct
 
     def number(self, digests: list[bytes], first: int) -> np.ndarray:
-        """Return the numbers of vectors by their digests; new vectors get numbers from ``first``: int64, shape (n,)."""
+        """Return the number of each digest; new digests get consecutive numbers from ``first``: int64, shape (n,)."""
         numbers = np.empty(len(digests), np.int64)
         for i, digest in enumerate(digests):
             if digest not in self._numbers:
@@ -282,9 +285,9 @@ def digests_of_keys(rows: Rows, ids: np.ndarray) -> list[bytes]:
     """Return a digest of each pair of a key and the id of its memory."""
     digests = []
     for memory_id, a, b in zip(ids, rows.offsets[:-1], rows.offsets[1:], strict=True):
-        told = blake2b(memory_id.tobytes(), digest_size=_DIGEST_SIZE)
-        told.update(rows.values[a:b].tobytes())
+        pair = blake2b(memory_id.tobytes(), digest_size=_DIGEST_SIZE)
+        pair.update(rows.values[a:b].tobytes())
         if rows.sparse:
-            told.update(rows.indices[a:b].tobytes())
-        digests.append(told.digest())
+            pair.update(rows.indices[a:b].tobytes())
+        digests.append(pair.digest())
     return digests

@@ -1,4 +1,4 @@
-"""Weights of the votes of neighbors, by distance, by score, or by a similarity of keys."""
+"""Votes of neighbors, weighted by distance, score or similarity."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from .._forest import NONE, Rows, as_matrix
 
 _KERNELS = ("gaussian", "laplacian")
 VOTES = ("uniform", "distance", "score", "cosine", *_KERNELS)
-"""The values of ``weights``."""
+"""Valid values of ``weights``."""
 
 _LEAST = 1e-6  # smallest weight of a vote, so that every neighbor counts
 _CELLS_AT_ONCE = 1 << 20
 
 
 def weights_of_votes(kind: str, scores: np.ndarray, rows: Rows, stored: Rows, slots: np.ndarray) -> np.ndarray:
-    """Return the weights of the votes of memories as float64, shape (n_rows, k).
+    """Return the weight of each neighbor's vote: float64, shape (n_rows, k).
 
     Parameters
     ----------
     kind : str
         One of ``VOTES``.
     scores : ndarray of float32, shape (n_rows, k)
-        The memories' scores: 1 minus their distances.
+        Scores of the neighbors: 1 minus their distances.
     rows, stored : Rows
-        The queries and all memories, of unit length.
+        The queries and all stored examples, of unit length.
     slots : ndarray of int64, shape (n_rows, k)
-        The positions of the memories in ``stored``; negative for a missing memory, which has weight 0.
+        Positions of the neighbors in ``stored``; negative for a missing neighbor, which has weight 0.
     """
     there = slots >= 0
     weights = np.ones(slots.shape)
@@ -51,7 +51,7 @@ def count_votes(classes: np.ndarray, weights: np.ndarray, n_classes: int) -> np.
 
 
 def _inverse(distances: np.ndarray) -> np.ndarray:
-    """Return the inverse of distances. If a row has distances of 0, return 1 for these and 0 for others."""
+    """Return inverse distances. If a row has distances of 0, return 1 for these and 0 for all others."""
     with np.errstate(divide="ignore"):
         weights = 1.0 / distances
     is_same = np.isinf(weights)
@@ -74,7 +74,7 @@ def _compared(kind: str, rows: Rows, stored: Rows, of_rows: np.ndarray, slots: n
 
 
 def _kernel(kind: str, apart: np.ndarray) -> np.ndarray:
-    """Return the kernels of distances. The bandwidth is the median of the row; distances may be infinite."""
+    """Return kernel values of distances, which may be infinite. The bandwidth is the row's median distance."""
     n_found = np.isfinite(apart).sum(axis=1)
     middle = np.take_along_axis(np.sort(apart, axis=1), np.maximum(n_found - 1, 0)[:, None] // 2, axis=1)
     bandwidth = np.where(np.isfinite(middle) & (middle > 0.0), middle, 1.0)

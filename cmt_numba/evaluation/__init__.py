@@ -1,7 +1,7 @@
 """Evaluation of estimators, online and in batches (sections 4.1 and 4.2 of the paper).
 
-Online, every example is predicted before it is learned (progressive validation; Blum et al., 1999). In batches, an
-estimator is fitted to all training examples and tested on held-out ones.
+In online evaluation, every example is predicted before it is learned (progressive validation; Blum et al., 1999). In
+batch evaluation, an estimator is fitted to all training examples and tested on held-out examples.
 """
 
 from ._answers import Confusion, calibration_error

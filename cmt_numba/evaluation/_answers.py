@@ -12,24 +12,24 @@ from ._tasks import n_rows_of, slice_rows
 
 _MOST_CONFUSIONS = 10
 _EXAMPLES = 3
-_LENGTH = 80  # largest length of a printed text
+_LENGTH = 80  # maximum length of a printed text
 _BINS = 10
-_MOST_CELLS = 2**24  # in a block of probabilities
+_MOST_CELLS = 2**24  # maximum size of a block of probabilities
 
 
 class Confusion(NamedTuple):
-    """Two classes that were confused.
+    """A pair of classes that an estimator confused.
 
     Attributes
     ----------
     label : object
-        The class of the held-out examples.
+        The true class.
     predicted : object
-        The class that was predicted.
+        The predicted class.
     n : int
-        The number of such examples.
+        Number of examples of class ``label`` that were predicted as ``predicted``.
     examples : list of int or str
-        Some of these examples: their texts if given, otherwise their positions among the examples.
+        Some of these examples, as texts if texts were passed and otherwise as positions.
     """
 
     label: Any
@@ -39,7 +39,7 @@ class Confusion(NamedTuple):
 
 
 def most_confused(y: Any, answers: Any, positions: np.ndarray, texts: Sequence[str] | None) -> list[Confusion]:
-    """Return the most frequent pairs of a class and a wrong prediction, most frequent first."""
+    """Return the most frequent pairs of a true class and a wrong prediction, most frequent first."""
     y, answers = label_array("y", y), np.asarray(answers)
     wrong = np.flatnonzero(answers != y)
     if wrong.size == 0:
@@ -57,10 +57,10 @@ def most_confused(y: Any, answers: Any, positions: np.ndarray, texts: Sequence[s
 
 
 def calibration_of(estimator: Any, X: Any, y: Any, answers: Any) -> dict[str, list[float]]:
-    """Return the mean probability and the accuracy of predictions, by tenths of the probability.
+    """Return the mean probability and the accuracy of predictions in ten bins of probability.
 
-    The columns are ``"probability"``, ``"accuracy"`` and ``"n_examples"``. Tenths without predictions are omitted. The
-    result is empty for estimators without ``predict_proba``.
+    The keys are ``"probability"``, ``"accuracy"`` and ``"n_examples"``. Empty bins are omitted. The result is empty if
+    the estimator has no ``predict_proba``.
     """
     if not hasattr(estimator, "predict_proba"):
         return {}
@@ -78,7 +78,7 @@ def calibration_of(estimator: Any, X: Any, y: Any, answers: Any) -> dict[str, li
 
 
 def calibration_error(calibration: dict[str, list[float]]) -> float:
-    """Return the expected calibration error: the mean absolute difference of probability and accuracy."""
+    """Return the expected calibration error: the mean absolute difference between probability and accuracy."""
     probability, accuracy, n = (np.array(calibration[name]) for name in ("probability", "accuracy", "n_examples"))
     return float(np.average(np.abs(probability - accuracy), weights=n))
 

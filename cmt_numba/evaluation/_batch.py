@@ -1,4 +1,4 @@
-"""Batch evaluation: training on all examples at once and testing on held-out ones (section 4.2 of the paper)."""
+"""Batch evaluation: training on all examples and testing on held-out examples (section 4.2 of the paper)."""
 
 from __future__ import annotations
 
@@ -31,29 +31,28 @@ class BatchResult(NamedTuple):
     task : {"multiclass", "multilabel", "retrieval"}
         The task of the estimator.
     n_train, n_test : int
-        Number of training and of test examples.
+        Number of training examples, and number of test examples.
     metrics : dict of str to (float, float)
-        Mean and standard deviation of each measure over the runs. There is one run for each seed and, if there are
-        folds, for each fold.
+        Mean and standard deviation of each measure over all runs. There is one run for each seed or, with ``folds``,
+        for each seed and fold.
     per_seed : list of dict of str to float
-        The measures of each run.
+        Measures of each run.
     seconds_fit : float
-        Training time, the median over the runs.
+        Median training time of the runs, in seconds.
     us_per_query : float
-        Microseconds per prediction, the median over the runs.
+        Median time per prediction, in microseconds.
     by_probes : dict of str to list
-        Quality and time for different numbers of leaves: ``"n_probes"``; the main measure of the task (``"error"``,
-        ``"hamming"`` or ``"reward"``), its mean over the runs; and ``"us_per_query"``, the median. Empty for
-        estimators without ``n_probes``.
+        Quality and time for different numbers of leaves: ``"n_probes"``, the mean of the main measure (``"error"``,
+        ``"hamming"`` or ``"reward"``), and the median ``"us_per_query"``. Empty for estimators without ``n_probes``.
     profile : TreeProfile or None
-        The shape of the trees of the last run, or None if there are none.
+        Shape of the trees of the last run, or None if the estimator has no trees.
     rivals : list of Rival
-        The results of the last run's estimator and of its rivals, if ``rivals`` were given.
+        Results of the estimator and its rivals on the examples of the last run. Empty unless ``rivals`` are requested.
     confused : list of Confusion
-        With ``details``, the classes that the last run confused most often, with examples.
+        The most frequent confusions of the last run. Empty unless ``details`` are requested.
     calibration : dict of str to list
-        With ``details``, the accuracy of the last run by tenths of its probability: ``"probability"`` (mean),
-        ``"accuracy"`` and ``"n_examples"``. Empty for estimators without ``predict_proba``.
+        Mean ``"probability"``, ``"accuracy"`` and ``"n_examples"`` of the last run in ten bins of probability. Empty
+        unless ``details`` are requested and the estimator has ``predict_proba``.
     """
 
     task: str
@@ -70,7 +69,7 @@ class BatchResult(NamedTuple):
     calibration: dict[str, list[float]] = {}  # noqa: RUF012
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the result as Python objects for JSON; None replaces numbers that are not finite."""
+        """Return the result as JSON-compatible Python objects. Numbers that are not finite become None."""
         plain: dict[str, Any] = to_json(self)
         return plain
 
@@ -100,32 +99,32 @@ def batch_evaluation(
     estimator : estimator
         Any classifier, or a retriever with ``reward``. It is not modified.
     X : array-like, sparse matrix or data frame, shape (n, n_features)
-        Training examples. Without ``X_test``, a part of them is held out.
+        Training examples. Without ``X_test``, some of these examples are held out.
     y : array-like, sparse matrix or data frame, of ``n`` rows
-        Classes if one-dimensional, an indicator matrix of labels if two-dimensional, values for a retriever.
+        Classes (one-dimensional), an indicator matrix of labels (two-dimensional), or the values of a retriever.
     X_test, y_test : optional
-        Test examples. By default a random part of ``X`` and ``y`` is held out, a different one for each seed.
+        Test examples. By default, a different random part of ``X`` and ``y`` is held out for each seed.
     holdout : float in (0, 1), default 0.2
-        The fraction of examples to hold out.
+        Fraction of examples to hold out.
     folds : int, optional
-        Number of parts to divide the examples into instead. Each part is held out once for each seed.
+        Number of folds for cross-validation instead of ``holdout``. For each seed, every fold is held out once.
     seeds : sequence of int, default (0, 1, 2)
-        Values of ``random_state`` for the split and, if it has this parameter, for the estimator.
+        Values of ``random_state`` for the split and, if the estimator has this parameter, for the estimator.
     n_passes : int, optional
-        Number of passes over the training examples; by default determined by the parameters of the estimator. For
-        estimators of this library it sets ``n_router_passes`` and ``n_head_passes`` or ``n_value_passes``. Other
-        estimators are trained further by ``partial_fit``, each time in a different order.
+        Number of passes over the training examples. By default, the parameters of the estimator apply. For estimators
+        of this package, ``n_passes`` sets ``n_router_passes`` and ``n_head_passes`` or ``n_value_passes``. Other
+        estimators learn the shuffled examples again by ``partial_fit``.
     probes : sequence of int, default (1, 2, 4, 8, 16, 32, 64)
         Numbers of leaves for which quality and time are measured.
     rivals : sequence of {"majority", "exact", "means", "linear", "bm25"}, default ()
-        Simple models to measure on the examples of the last run; see :class:`Rival`. If there are many examples, exact
-        search and BM25 are measured on fewer of them. A linear model that would take minutes is skipped.
+        Simple models to compare on the examples of the last run, as described in :class:`Rival`. For large data, exact
+        search and BM25 are measured on fewer examples, and slow linear models are skipped.
     texts : sequence of str, optional
-        The texts of the rows of ``X``, for the rival ``"bm25"`` and as examples of confused classes.
+        Texts of the rows of ``X``, for the rival ``"bm25"`` and as examples of confused classes.
     texts_test : sequence of str, optional
-        The texts of the rows of ``X_test``.
+        Texts of the rows of ``X_test``.
     details : bool, default False
-        Whether to find the most confused classes and the calibration of probabilities.
+        Whether to compute the most frequent confusions and the calibration of probabilities.
     progress : bool, default False
         Whether to show a progress bar.
 
@@ -156,13 +155,13 @@ def batch_evaluation(
 
 
 class Plan(NamedTuple):
-    """The plan of a measurement."""
+    """Validated arguments of a batch evaluation."""
 
     estimator: Any
     task: str
     holdout: float
     folds: int | None
-    splits: list[tuple[int, int]]  # the seed of each run, and the fold that it holds out
+    splits: list[tuple[int, int]]  # seed and held-out fold of each run
     n_passes: int | None
     probes: list[int]
     details: bool
@@ -174,7 +173,7 @@ class Run(NamedTuple):
     metrics: dict[str, float]
     seconds_fit: float
     us_per_query: float
-    by_probes: list[tuple[float, float]]  # the main measure and the microseconds per query for each number of leaves
+    by_probes: list[tuple[float, float]]  # main measure and microseconds per query for each number of leaves
     profile: TreeProfile | None
     answers: Any  # predictions of the last run, if details are requested
     calibration: dict[str, list[float]]
@@ -191,7 +190,7 @@ def plan_of(
     probes: Sequence[int],
     details: bool,
 ) -> Plan:
-    """Return the plan of a measurement.
+    """Validate the arguments of a batch evaluation.
 
     Raises
     ------
@@ -216,7 +215,7 @@ def plan_of(
 
 
 def checked_data(data: Split, plan: Plan) -> Split:
-    """Check and return the examples. Test examples may be missing. Raises ValueError if shapes do not match."""
+    """Return validated examples. Raise ValueError if their shapes do not match."""
     X, X_test, y, y_test, texts, texts_test = data
     if (X_test is None) != (y_test is None):
         raise ValueError("X_test and y_test must be given together, or both be omitted")
@@ -234,7 +233,7 @@ def checked_data(data: Split, plan: Plan) -> Split:
 
 
 def run_of(plan: Plan, data: Split, number: int) -> Run:
-    """Fit and test an estimator on one split of a plan, independently of all other runs."""
+    """Fit and test an estimator on one split of a plan."""
     (seed, _), (split, _) = plan.splits[number], _split(plan, data, number)
     examined = plan.details and number == len(plan.splits) - 1
     run = _run(plan.task, seeded(plan.estimator, seed), split, plan.n_passes, seed, plan.probes, examined)
@@ -242,15 +241,15 @@ def run_of(plan: Plan, data: Split, number: int) -> Run:
 
 
 def result_of(plan: Plan, data: Split, runs: list[Run], rivals: Sequence[str], *, progress: bool) -> BatchResult:
-    """Return the combined result of all runs of a plan. Rivals are measured on the examples of the last run."""
+    """Combine the results of all runs of a plan, and measure rivals on the examples of the last run."""
     per_seed, found = [run.metrics for run in runs], runs[-1]
     split, positions = _split(plan, data, len(runs) - 1)
-    beside = []
+    rows = []
     if rivals:
-        beside.append(own_row(plan.task, found.metrics, found.seconds_fit, found.us_per_query))
+        rows.append(own_row(plan.task, found.metrics, found.seconds_fit, found.us_per_query))
         with progress_bar(len(rivals), "rival", progress) as report:
             for name in rivals:
-                beside.append(measure_rival(name, plan.task, split, plan.splits[-1][0]))
+                rows.append(measure_rival(name, plan.task, split, plan.splits[-1][0]))
                 report(1)
     return BatchResult(
         task=plan.task,
@@ -262,14 +261,14 @@ def result_of(plan: Plan, data: Split, runs: list[Run], rivals: Sequence[str], *
         us_per_query=float(np.median([run.us_per_query for run in runs])),
         by_probes=_over_seeds(plan.task, plan.probes, [run.by_probes for run in runs]),
         profile=found.profile,
-        rivals=beside,
+        rivals=rows,
         confused=most_confused(split.y_test, found.answers, positions, split.texts_test) if plan.details else [],
         calibration=found.calibration,
     )
 
 
 def _split(plan: Plan, data: Split, number: int) -> tuple[Split, np.ndarray]:
-    """Return the examples of a run, and the positions of those that are held out."""
+    """Return the examples of a run, and the positions of its test examples."""
     X, X_test, y, _, texts, _ = data
     if X_test is not None:
         return data, np.arange(n_rows_of(X_test))
@@ -284,7 +283,7 @@ def _split(plan: Plan, data: Split, number: int) -> tuple[Split, np.ndarray]:
 
 
 def seeded(estimator: Any, seed: int) -> Any:
-    """Return a clone of an estimator, with this ``random_state`` if it has the parameter."""
+    """Return a clone of an estimator, seeded by ``random_state`` if the estimator has this parameter."""
     estimator = clone(estimator)
     return estimator.set_params(random_state=seed) if "random_state" in estimator.get_params() else estimator
 
@@ -310,9 +309,9 @@ def _run(
 
 
 def _own_passes(estimator: Any) -> list[str]:
-    """Return the parameters of an estimator of this library that set the number of passes.
+    """Return the parameters of an estimator that set its number of passes.
 
-    Passing the examples to ``partial_fit`` again would instead count them as additional examples.
+    Estimators with such parameters would count repeated examples in ``partial_fit`` as additional examples.
     """
     return [name for name in _OWN_PASSES if name in estimator.get_params()]
 
@@ -329,7 +328,7 @@ def _fit_in_passes(estimator: Any, X: Any, y: Any, n_passes: int | None, seed: i
 
 
 def _ask_about(task: str, estimator: Any, X: Any, y: Any, y_train: Any) -> tuple[dict[str, float], float, Any]:
-    """Return all measures of the predictions of an estimator, the microseconds per prediction, and the predictions."""
+    """Return the measures of an estimator's predictions, the microseconds per prediction, and the predictions."""
     answer(task, estimator, slice_rows(X, 0, 1), slice_rows(y, 0, 1))  # compiles the kernels
     start = time.perf_counter()
     answers = answer(task, estimator, X, y)

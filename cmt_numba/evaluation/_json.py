@@ -1,4 +1,4 @@
-"""Conversion of results to Python objects for the JSON encoder of the standard library."""
+"""Conversion of results to JSON-compatible Python objects."""
 
 import math
 from typing import Any
@@ -7,7 +7,7 @@ import numpy as np
 
 
 def to_json(value: Any) -> Any:
-    """Convert named tuples and mappings to dicts, arrays to lists, and NumPy numbers to Python; None if not finite."""
+    """Convert a result to dicts, lists and Python numbers. Numbers that are not finite become None."""
     if isinstance(value, tuple) and hasattr(value, "_asdict"):
         value = value._asdict()
     if isinstance(value, dict):

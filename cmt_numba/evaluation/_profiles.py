@@ -1,4 +1,4 @@
-"""The shape of trees, and the recall of their searches."""
+"""Shape and recall of trees."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ class TreeProfile(NamedTuple):
     Attributes
     ----------
     n_memories, n_trees : int
-        Number of memories and of trees.
+        Number of memories, and number of trees.
     depth : int
-        The largest number of internal nodes between a root and a leaf.
+        Maximum number of internal nodes between a root and a leaf.
     balance : float
-        ``log2(leaves) / mean depth of a leaf``, averaged over trees: 1 for perfectly balanced trees and single leaves,
-        close to 0 for degenerate ones.
+        ``log2(leaves) / mean depth of a leaf``, averaged over trees. It is 1 for perfectly balanced trees and single
+        leaves, and close to 0 for degenerate trees.
     nbytes : int
-        Allocated bytes.
+        Allocated memory in bytes.
     leaf_depths : ndarray of int64, shape (depth + 1,)
-        Number of leaves of all trees at each depth.
+        Number of leaves at each depth, over all trees.
     leaf_sizes : ndarray of int64, shape (largest leaf + 1,)
-        Number of leaves of all trees with each number of memories.
+        Number of leaves with each number of memories, over all trees.
     """
 
     n_memories: int
@@ -45,18 +45,18 @@ class TreeProfile(NamedTuple):
     leaf_sizes: np.ndarray
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the profile as Python objects for JSON."""
+        """Return the profile as JSON-compatible Python objects."""
         plain: dict[str, Any] = to_json(self)
         return plain
 
 
 def profile(tree: Any) -> TreeProfile:
-    """Return the shape of the trees of a :class:`ContextualMemoryTree` or of a fitted estimator.
+    """Return the shape of the trees of a :class:`ContextualMemoryTree` or a fitted estimator.
 
     Raises
     ------
     TypeError
-        If ``tree`` is neither.
+        If ``tree`` is neither a tree nor a fitted estimator with trees.
     """
     tree = _forest_of(tree)
     leaves = tree.leaves()
@@ -82,9 +82,9 @@ def self_consistency(tree: Any, X: Any, ids: Any, n_probes: int | None = None) -
     tree : ContextualMemoryTree
         The memory.
     X : array-like or sparse matrix, shape (n, n_features)
-        Keys as they were inserted. Only one of several equal keys can be the best result.
+        Keys as they were inserted. If keys are equal, only one of them can be the best result.
     ids : array-like of int, shape (n,)
-        The ids of the memories.
+        Ids of the memories with these keys.
     n_probes : int, optional
         Number of leaves to search, as in :meth:`ContextualMemoryTree.query`.
 
@@ -102,8 +102,8 @@ def recall_against_exact(
 ) -> float:
     """Return the fraction of the ``k`` nearest memories by cosine similarity that a tree finds.
 
-    A memory counts if its cosine is at least that of the ``k``-th memory of exact search, so ties do not matter. A
-    trained scorer orders memories differently, which lowers this recall.
+    A result is correct if its cosine is at least the cosine of the ``k``-th result of exact search, so ties do not
+    matter. A trained scorer ranks memories differently, which lowers this recall.
 
     Parameters
     ----------
@@ -118,7 +118,7 @@ def recall_against_exact(
     n_probes : int, optional
         Number of leaves to search, as in :meth:`ContextualMemoryTree.query`.
     ids : array-like of int, shape (n_keys,), optional
-        The distinct ids of the keys; by default 0, 1, 2, ..., the ids of the first insert.
+        Distinct ids of the keys. By default 0, 1, 2, ..., as assigned by the first insert.
 
     Raises
     ------
@@ -144,7 +144,7 @@ def recall_against_exact(
 
 
 def _places_of(found: np.ndarray, ids: np.ndarray) -> np.ndarray:
-    """Return the position in ``ids`` of each id in ``found``; NONE for NONE."""
+    """Return the position in ``ids`` of each id in ``found``, or NONE where it is NONE."""
     order = np.argsort(ids, kind="stable")
     place = order[np.minimum(np.searchsorted(ids[order], found), ids.size - 1)]
     there = found != NONE

@@ -16,30 +16,29 @@ from ._json import to_json
 from ._tasks import TALLIES, MulticlassTally, Tally, answer, n_rows_of, slice_rows, task_of
 
 _RATIO_OF_POINTS = 1.15  # ratio of the numbers of examples at successive points of a curve: 16 points per decade
-_BATCHES_OF_COMPILING = 2  # the second batch is the first one to be predicted, which may compile kernels
+_BATCHES_OF_COMPILING = 2  # batches that may compile kernels; predictions start with the second batch
 
 
 def next_batch_size(n_seen: int, *, share: float = 0.01, most: int = 1000) -> int:
-    """Return the size of the batch after ``n_seen`` examples: a fraction of them, but at least 1."""
+    """Return the size of the next batch after ``n_seen`` examples: ``share * n_seen``, between 1 and ``most``."""
     return max(1, min(most, int(share * n_seen)))
 
 
 def growing_batches(X: Any, y: Any, *, share: float = 0.01, most: int = 1000) -> Iterator[tuple[Any, Any]]:
-    """Split examples into batches that are a small fraction of the examples before them.
+    """Split examples into batches whose size is a small fraction of the preceding examples.
 
-    An online learner trained on such batches learns nearly as much as one trained on single examples, and is much
-    faster.
+    An online learner learns nearly as much from such batches as from single examples, and is much faster.
 
     Parameters
     ----------
     X : array-like, sparse matrix or data frame, shape (n, n_features)
-        Examples, in order.
+        Examples in chronological order.
     y : array-like, sparse matrix or data frame, of ``n`` rows
-        Their classes, labels or values.
+        Classes, labels or values of the examples.
     share : float, default 0.01
-        The largest size of a batch as a fraction of the examples before it. A batch has at least one example.
+        Maximum batch size as a fraction of the preceding examples. A batch has at least one example.
     most : int, default 1000
-        The largest size of a batch.
+        Maximum batch size.
 
     Yields
     ------
@@ -76,18 +75,18 @@ class ProgressiveResult(NamedTuple):
     n_examples : int
         Number of examples.
     metrics : dict of str to float
-        The measures over all examples.
+        Measures over all examples.
     curve : dict of str to list
-        Learning curves: ``"n_examples"`` and, for each measure, its value over all examples so far under its name, and
-        over the examples since the last point under ``"<name>_recent"``. The points are evenly spaced on a logarithmic
-        scale, as far as the batches allow.
+        Learning curves: ``"n_examples"`` and two lists for each measure. ``"<name>"`` contains the measure over all
+        examples so far, and ``"<name>_recent"`` the measure over the examples since the last point. Points are about
+        evenly spaced on a logarithmic scale.
     seconds : dict of str to float
-        Time to ``"predict"`` and to ``"learn"``, including compilation.
+        Total time to ``"predict"`` and to ``"learn"``, in seconds, including compilation.
     us_per_query : float
         Microseconds per prediction, without the first two batches, which may compile kernels.
     by_shots : dict of str to list
-        Multiclass only: ``"n_shots"``, the number of earlier examples of the class; ``"error"`` and ``"n_examples"``,
-        the mean error of such examples and their number.
+        For classes only: mean ``"error"`` and ``"n_examples"`` for each number of earlier examples of the class
+        (``"n_shots"``).
     """
 
     task: str
@@ -99,7 +98,7 @@ class ProgressiveResult(NamedTuple):
     by_shots: dict[str, list[float]]
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the result as Python objects for JSON; None replaces numbers that are not finite."""
+        """Return the result as JSON-compatible Python objects. Numbers that are not finite become None."""
         plain: dict[str, Any] = to_json(self)
         return plain
 
@@ -115,25 +114,25 @@ def progressive_validation(
 ) -> ProgressiveResult:
     """Predict each batch of examples, score the predictions, then train on the batch.
 
-    Only one batch is in memory at a time, so there may be more examples than fit into memory. Classifiers of this
-    library then need ``store_examples=False``.
+    Only one batch is in memory at a time, so the examples may exceed the memory. Classifiers of this package need
+    ``store_examples=False`` in this case.
 
     Parameters
     ----------
     estimator : estimator
-        Any classifier with ``partial_fit``, or a retriever with ``reward``. The estimator itself is trained further,
-        not a copy. Predictions of an unfitted estimator count as wrong.
+        Any classifier with ``partial_fit``, or a retriever with ``reward``. The estimator is modified by training.
+        Predictions of an unfitted estimator count as wrong.
     batches : iterable of (X, y)
-        Batches, for example from :func:`growing_batches`. One-dimensional ``y`` holds classes, two-dimensional ``y`` is
-        an indicator matrix of labels.
+        Batches, for example from :func:`growing_batches`. ``y`` contains classes if it is one-dimensional, and is an
+        indicator matrix of labels if it is two-dimensional.
     classes : array-like, optional
-        All classes, for the first call of ``partial_fit`` of classifiers that require them.
+        All classes, for classifiers that require them in the first call of ``partial_fit``.
     n_rows : int, optional
         Number of examples, for the progress bar.
     progress : bool, default False
         Whether to show a progress bar.
     callback : callable, optional
-        Called with the measures so far, including ``"n_examples"``, at each point of the curve.
+        Function that receives the current measures, including ``"n_examples"``, at each point of the curve.
 
     Returns
     -------
@@ -163,22 +162,22 @@ def progressive_validation(
 
 
 class _Progressive:
-    """The state of a progressive validation."""
+    """State of a progressive validation."""
 
     def __init__(self, estimator: Any, classes: Any, callback: Callable[[dict[str, float]], Any] | None) -> None:
         self._estimator, self._callback = estimator, callback
         self._options = {} if classes is None else {"classes": classes}
         self._task = ""
         self._tally: Tally | None = None
-        self._n_rows: list[int] = []  # per batch, as are the seconds
+        self._n_rows: list[int] = []  # number of rows in each batch
         self._predicting: list[float] = []
         self._learning: list[float] = []
-        self._sums = self._sums_before = np.zeros(1)  # over all batches, and at the last point of the curve
+        self._sums = self._sums_before = np.zeros(1)  # sums over all batches, now and at the last point of the curve
         self._curve: dict[str, list[float]] = {"n_examples": []}
         self._next_point = 1.0
 
     def step(self, X: Any, y: Any) -> int:
-        """Predict, score and learn a batch; return its number of rows."""
+        """Predict, score and learn a batch. Return its number of rows."""
         if n_rows_of(X) == 0:
             raise ValueError("batches must have at least one row each")
         if self._tally is None:
@@ -198,7 +197,7 @@ class _Progressive:
         return self._n_rows[-1]
 
     def _ask(self, X: Any, y: Any) -> Any:
-        """Return the predictions of the estimator, or None if it is not fitted yet."""
+        """Return the predictions of the estimator, or None if it is not yet fitted."""
         try:
             return answer(self._task, self._estimator, X, y)
         except NotFittedError:
@@ -220,7 +219,7 @@ class _Progressive:
             self._callback({"n_examples": n, **so_far})
 
     def result(self) -> ProgressiveResult:
-        """Return the result."""
+        """Return the measures and curves of all batches."""
         if self._tally is None:
             raise ValueError("batches must contain at least one batch")
         if self._sums[0] > self._curve["n_examples"][-1]:

@@ -1,4 +1,4 @@
-"""Rivals: simple models for comparison with an estimator."""
+"""Rivals: simple models with which an estimator is compared."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from .. import metrics
 from ._tasks import MAIN_METRIC, alike
 
 RIVALS = ("majority", "exact", "means", "linear", "bm25")
-"""The names of the rivals."""
+"""Names of the rivals."""
 
 _LEAST_ASKED = 100
-_CELLS = 2**20  # in a block of scores
+_CELLS = 2**20  # maximum size of a block of scores
 
 
 class Limits(NamedTuple):
@@ -28,10 +28,11 @@ class Limits(NamedTuple):
     Attributes
     ----------
     products : int
-        Most products of a query and a stored row. Beyond this, fewer queries are measured, but at least 100.
+        Maximum number of products of a query and a stored row. If necessary, fewer queries are measured, but at least
+        100.
     linear_work : int
-        Largest number of values of the rows times labels, for which the linear model takes 30 seconds. Beyond this, it
-        is skipped.
+        Maximum number of values in the training rows times number of labels. The linear model takes about 30 seconds at
+        this limit, and is skipped beyond it.
     """
 
     products: int = 2**30
@@ -42,21 +43,21 @@ LIMITS = Limits()
 
 
 class Rival(NamedTuple):
-    """The result of a rival on the held-out examples of the last seed.
+    """Result of a rival on the test examples of the last run.
 
     Attributes
     ----------
     name : str
-        One of ``"majority"`` (always the most frequent class, or the labels that most rows have), ``"exact"``
-        (the nearest training example by cosine), ``"means"`` (the nearest class mean by cosine), ``"linear"``
-        (scikit-learn's LinearSVC, one per label for label sets), ``"bm25"`` (the text that BM25 ranks first), or
-        ``"estimator"`` for the estimator itself.
+        One of ``"majority"`` (the most frequent class, or the labels of more than half of the rows), ``"exact"`` (the
+        nearest training example by cosine), ``"means"`` (the nearest class mean by cosine), ``"linear"``
+        (scikit-learn's LinearSVC, with one model per label for label sets), ``"bm25"`` (the training text with the
+        highest BM25 score), or ``"estimator"`` for the estimator itself.
     value : float or None
-        The main measure of the task, ``"error"`` or ``"hamming"``; None if the rival was skipped.
+        Main measure of the task, ``"error"`` or ``"hamming"``, or None if the rival was skipped.
     seconds_fit, us_per_query : float or None
-        Training time in seconds, and microseconds per prediction.
+        Training time in seconds, and time per prediction in microseconds.
     note : str
-        The reason for skipping the rival, or the number of measured examples if not all were measured.
+        Reason for skipping the rival, or the number of measured examples if some were not measured.
     """
 
     name: str
@@ -67,7 +68,7 @@ class Rival(NamedTuple):
 
 
 class Split(NamedTuple):
-    """Training and test examples, and their texts if given."""
+    """Training and test examples with optional texts."""
 
     X: Any
     X_test: Any
@@ -78,7 +79,7 @@ class Split(NamedTuple):
 
 
 def check_rivals(names: Sequence[str], task: str, texts: Any) -> list[str]:
-    """Check and return the names of rivals."""
+    """Validate the names of rivals, and remove duplicates."""
     if isinstance(names, str):
         raise TypeError(f"rivals must be a sequence of names, got {names!r}: write [{names!r}]")
     for name in names:
@@ -123,7 +124,7 @@ def measure_rival(name: str, task: str, split: Split, seed: int, limits: Limits 
 
 
 def own_row(task: str, values: dict[str, float], seconds_fit: float, us_per_query: float) -> Rival:
-    """Return the result of the estimator itself, in the form of a rival."""
+    """Return the result of the evaluated estimator as a rival."""
     return Rival("estimator", values[MAIN_METRIC[task]], seconds_fit, us_per_query)
 
 
@@ -132,7 +133,7 @@ def _matrix(X: Any) -> Any:
     if not scipy.sparse.issparse(X):
         return np.asarray(X, np.float32)
     X = scipy.sparse.csr_array(X)
-    if max(X.nnz, X.shape[1]) <= np.iinfo(np.int32).max:  # LinearSVC takes no larger indices
+    if max(X.nnz, X.shape[1]) <= np.iinfo(np.int32).max:  # LinearSVC requires int32 indices
         X = scipy.sparse.csr_array((X.data, X.indices.astype(np.int32), X.indptr.astype(np.int32)), X.shape)
     return X
 
@@ -177,7 +178,7 @@ def _linear(split: Split, task: str) -> Callable[[], Any]:
         model = OneVsRestClassifier(model)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        warnings.filterwarnings("ignore", "Label .* is present in", UserWarning)  # in all or no training examples
+        warnings.filterwarnings("ignore", "Label .* is present in", UserWarning)  # labels of all or no examples
         model.fit(split.X, split.y)
     if task == "multilabel":
         return lambda: scipy.sparse.csr_array(model.predict(split.X_test))
@@ -193,7 +194,7 @@ def _bm25(split: Split, task: str) -> Callable[[], Any]:
 
 
 def _best(stored: Any, rows: Any) -> np.ndarray:
-    """Return the position of the stored row with the largest product with each row, in blocks."""
+    """Return the position of the stored row with the largest dot product for each row."""
     by_feature = stored.T.tocsr() if scipy.sparse.issparse(stored) else stored.T
     size = max(1, _CELLS // stored.shape[0])
     found = []

@@ -1,4 +1,4 @@
-"""The three evaluation tasks: predictions and measures of each."""
+"""Predictions and measures for the evaluation tasks: classes, labels and retrieval."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .._forest import NONE
 from .._validation import label_array
 
 RANKED = (1, 3, 5)
-"""The numbers of best labels for which measures of rankings are computed."""
+"""Numbers of top labels for which ranking measures are computed."""
 
 MAIN_METRIC = {"multiclass": "error", "multilabel": "hamming", "retrieval": "reward"}
 
@@ -30,20 +30,20 @@ def n_rows_of(X: Any) -> int:
 
 
 def slice_rows(X: Any, first: int, stop: int) -> Any:
-    """Return the rows from ``first`` to ``stop`` of a matrix, a data frame or a list."""
+    """Return rows ``first:stop`` of a matrix, a data frame or a list."""
     return X.iloc[first:stop] if hasattr(X, "iloc") else X[first:stop]
 
 
 def answer(task: str, estimator: Any, X: Any, y: Any) -> Any:
-    """Return the predictions for rows: classes, an indicator matrix or, in retrieval, the rewards."""
+    """Return predicted classes, an indicator matrix of predicted labels, or the rewards of retrieval."""
     return estimator.reward(X, y) if task == "retrieval" else estimator.predict(X)
 
 
 def rank_labels(estimator: Any, X: Any, predicted: Any) -> np.ndarray:
-    """Return the best labels of each row, best first, -1 for none: int64, shape (n, max(RANKED)).
+    """Return the best labels of each row, best first, padded with -1: int64, shape (n, max(RANKED)).
 
-    The ranking is the estimator's own if it has one. Otherwise it is derived from its scores or, if it has none, is
-    the order of the predicted labels.
+    Labels are ranked by the estimator's ``top_labels`` or, without this method, by its scores. If the estimator has no
+    scores either, the predicted labels are returned in ascending order.
     """
     k = max(RANKED)
     if hasattr(estimator, "top_labels"):
@@ -61,7 +61,7 @@ def rank_labels(estimator: Any, X: Any, predicted: Any) -> np.ndarray:
 
 
 def label_metrics(Y: Any, predicted: Any, ranked: np.ndarray, inverse_propensities: Any = None) -> dict[str, float]:
-    """Return the measures of label sets and label rankings that are means over rows."""
+    """Return measures of label sets and label rankings. All measures are means over rows."""
     result = {"hamming": metrics.hamming(Y, predicted)}
     for k in RANKED:
         result[f"precision@{k}"] = metrics.precision_at(Y, ranked, k)
@@ -74,7 +74,7 @@ def label_metrics(Y: Any, predicted: Any, ranked: np.ndarray, inverse_propensiti
 
 
 def alike(Y: Any, predicted: Any) -> tuple[scipy.sparse.csr_array, scipy.sparse.csr_array]:
-    """Return two indicator matrices of equal width. The narrower one is padded with empty columns."""
+    """Return two indicator matrices of equal width. The narrower matrix is padded with empty columns."""
     Y, predicted = metrics.indicators("Y", Y), metrics.indicators("predicted", predicted)
     width = max(Y.shape[1], predicted.shape[1])
     for lists in (Y, predicted):
@@ -83,7 +83,7 @@ def alike(Y: Any, predicted: Any) -> tuple[scipy.sparse.csr_array, scipy.sparse.
 
 
 def held_out_metrics(task: str, estimator: Any, X: Any, y: Any, answers: Any, y_train: Any) -> dict[str, float]:
-    """Return all measures of predictions for held-out rows."""
+    """Return all measures of predictions on held-out rows."""
     if task == "retrieval":
         return {"reward": float(np.mean(answers))}
     if task == "multilabel":
@@ -102,16 +102,16 @@ def held_out_metrics(task: str, estimator: Any, X: Any, y: Any, answers: Any, y_
 
 
 class MulticlassTally:
-    """Running counts of correct predictions, by class and in comparison with constant predictions."""
+    """Running counts of correct predictions of an estimator and of the most frequent class."""
 
     def __init__(self) -> None:
-        self._number_of: dict[Any, int] = {}  # number of each known class
+        self._number_of: dict[Any, int] = {}  # index of each known class
         self._n_of = np.zeros(0, np.int64)  # number of examples of each class
         self._n_by_shots = np.zeros(0, np.int64)
         self._errors_by_shots = np.zeros(0)
 
     def sums(self, estimator: Any, X: Any, y: Any, answers: Any) -> np.ndarray:
-        """Count a batch: examples, correct predictions, and examples of the class most frequent before the batch."""
+        """Return counts of examples, correct predictions, and examples of the previously most frequent class."""
         y = label_array("y", y)
         right = np.zeros(y.size, np.bool_) if answers is None else np.asarray(answers) == y
         names, place = np.unique(y, return_inverse=True)
@@ -132,13 +132,13 @@ class MulticlassTally:
         np.add.at(self._errors_by_shots, shots, ~right)
 
     def by_shots(self) -> dict[str, list[float]]:
-        """Return the mean error by the number of examples of the class in earlier batches."""
+        """Return the mean error for each number of earlier examples of the class."""
         came = np.flatnonzero(self._n_by_shots)
         n = self._n_by_shots[came]
         return {"n_shots": came.tolist(), "error": (self._errors_by_shots[came] / n).tolist(), "n_examples": n.tolist()}
 
     def metrics(self, sums: np.ndarray) -> dict[str, float]:
-        """Return the measures of examples with these sums, relative to the most frequent class so far."""
+        """Convert sums of counts to measures, relative to the most frequent class so far."""
         n, n_right, n_majority = sums
         constant = float(self._n_of.max() / self._n_of.sum())
         accuracy, majority = float(n_right / n), float(n_majority / n)
@@ -153,13 +153,13 @@ class MulticlassTally:
 
 
 class MultilabelTally:
-    """Running sums of the measures of label sets and label rankings."""
+    """Running sums of measures of label sets and label rankings."""
 
     def __init__(self) -> None:
         self._names: list[str] = []
 
     def sums(self, estimator: Any, X: Any, y: Any, answers: Any) -> np.ndarray:
-        """Sum a batch: rows, the measures that are means over rows, and the two terms of the F1 of all labels."""
+        """Return sums over a batch: rows, measures of rows, and the numerator and denominator of the overall F1."""
         known = answers is not None
         Y, predicted = alike(y, answers if known else scipy.sparse.csr_array(np.shape(y), dtype=np.int64))
         ranked = rank_labels(estimator, X, answers) if known else np.full((Y.shape[0], max(RANKED)), NONE)
@@ -171,7 +171,7 @@ class MultilabelTally:
         )
 
     def metrics(self, sums: np.ndarray) -> dict[str, float]:
-        """Return the measures of rows with these sums."""
+        """Convert sums over batches to measures."""
         n, *means, common, either = (float(value) for value in sums)
         result = {name: value / n for name, value in zip(self._names, means, strict=True)}
         return {**result, "f1": common / either if either > 0.0 else 1.0}
@@ -181,11 +181,11 @@ class RetrievalTally:
     """Running sum of the rewards of retrieved memories."""
 
     def sums(self, estimator: Any, X: Any, y: Any, answers: Any) -> np.ndarray:
-        """Sum a batch: rows and rewards."""
+        """Return the number of rows and the sum of rewards in a batch."""
         return np.array([n_rows_of(X), 0.0 if answers is None else np.sum(answers)], np.float64)
 
     def metrics(self, sums: np.ndarray) -> dict[str, float]:
-        """Return the mean reward."""
+        """Convert sums over batches to the mean reward."""
         return {"reward": float(sums[1] / sums[0])}
 
 

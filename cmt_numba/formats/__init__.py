@@ -1,4 +1,4 @@
-"""Readers of data files, which return a file as a whole or in batches of bounded size."""
+"""Readers for data files. A reader returns all rows at once, or batches of bounded size."""
 
 from ._kinds import kinds_of
 from ._registry import FORMATS, open_data

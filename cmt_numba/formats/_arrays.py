@@ -1,4 +1,4 @@
-"""NumPy arrays and SciPy sparse matrices in files with the suffix ``.npz``."""
+"""Reader for NumPy arrays and SciPy sparse matrices in ``.npz`` files."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from ._text import FormatError, check_file
 class ArraysSource(Source):
     """A file with arrays ``X`` and ``y`` or ``Y``, or a sparse matrix written by ``scipy.sparse.save_npz``.
 
-    The labels of a sparse matrix are in a second file: ``.npy``, or ``.npz`` of either kind. Files of this format are
-    read into memory as a whole.
+    The labels of a sparse matrix come from a second file (``labels_file``), a ``.npy`` or ``.npz`` file. The whole
+    file is read into memory.
     """
 
     format = "npz"
@@ -35,7 +35,7 @@ class ArraysSource(Source):
             return replace(self.options, n_features=X.shape[1])
         task = "multilabel" if y.ndim == 2 else "multiclass"
         if self.options.task not in (None, task):
-            reason = f"has labels for the task {task}, not {self.options.task}; choose the task {task}"
+            reason = f"has {task} labels, not {self.options.task} ones; choose the task {task}"
             raise FormatError(self.path, reason)
         named = task == "multiclass" and y.dtype.kind not in "iu"
         return replace(self.options, n_features=X.shape[1], task=task, named_labels=named)
@@ -47,7 +47,7 @@ class ArraysSource(Source):
             yield Batch(X[first:stop], None if y is None else y[first:stop], stop)
 
     def _arrays(self) -> tuple[Any, Any]:
-        """Return the rows and their labels, checked."""
+        """Return the rows and their labels, after checking both."""
         if self._loaded is None:
             X, y = self._found()
             if not scipy.sparse.issparse(X):
@@ -78,22 +78,25 @@ class ArraysSource(Source):
         else:
             rows = np.flatnonzero(~np.isfinite(X).all(axis=1))[:1] + 1
         if rows.size > 0:
-            raise FormatError(self.path, "X must be finite in float32, without NaN", row=int(rows[0]))
+            raise FormatError(
+                self.path, "X must be finite in float32, but it contains NaN or infinity", row=int(rows[0])
+            )
 
     def _checked_labels(self, y: Any, n_rows: int) -> Any:
         if not self.options.with_labels:
             return None
         if y is None:
-            raise FormatError(self.path, "has no array of labels y or Y; add one, or name a file of labels")
+            raise FormatError(self.path, "has no array y or Y with labels; add one, or name a labels file")
         if y.ndim not in (1, 2) or y.shape[0] != n_rows or y.dtype.kind not in "fiubU":
             reason = (
-                f"labels must be one for each of the {n_rows} rows, or a matrix (rows, labels), got shape {y.shape}"
+                f"labels must be numbers or text of shape ({n_rows},) or ({n_rows}, n_labels), "
+                f"got {y.dtype} of shape {y.shape}"
             )
             raise FormatError(self.path, reason)
         if y.ndim == 2:
             Y = scipy.sparse.csr_array(y)
             if not np.isfinite(Y.data).all():
-                raise FormatError(self.path, "Y must be finite, but contains NaN or infinity")
+                raise FormatError(self.path, "Y must be finite, but it contains NaN or infinity")
             Y = scipy.sparse.csr_array(Y != 0, dtype=np.int8)
             Y.sort_indices()
             return Y
@@ -123,13 +126,13 @@ class ArraysSource(Source):
             if isinstance(y, dict):
                 names = [name for name in ("y", "Y") if name in y] or list(y)[:1]
                 if not names:
-                    raise FormatError(second, "has no array of labels")
+                    raise FormatError(second, "has no array of labels; name it y or Y")
                 y = y[names[0]]
         return X, y
 
 
 def _contents(path: Path) -> Any:
-    """Return an array, a dictionary of arrays, or a sparse matrix. Pickled objects are rejected."""
+    """Return an array, a dictionary of arrays, or a sparse matrix. Reject pickled objects."""
     check_file(path)
     try:
         with path.open("rb") as file:

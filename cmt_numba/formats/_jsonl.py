@@ -1,4 +1,4 @@
-"""Tables of JSON objects, one per line."""
+"""Reader for tables with one JSON object per line."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _ROWS_OF_NAMES = 1000
 
 
 class JsonlSource(TableSource):
-    """A file with one JSON object per line, whose fields are columns: text, numbers, or lists of numbers.
+    """A file with one JSON object per line. Its fields are columns of text, numbers or lists of numbers.
 
-    The columns are the fields of the first thousand lines. A field that is null or left out has no value.
+    The first 1,000 lines determine the columns. A field that is null or absent has no value.
     """
 
     format = "jsonl"
@@ -39,7 +39,7 @@ class JsonlSource(TableSource):
             first_row += len(rows)
 
     def _column(self, values: list[Any], name: str, first_row: int) -> list[Any]:
-        """Return the values of a field, lists as arrays."""
+        """Return the values of a field, with lists converted to arrays."""
         kinds = set(map(type, values))
         if dict in kinds:
             row = first_row + next(place for place, value in enumerate(values) if type(value) is dict)
@@ -53,14 +53,14 @@ class JsonlSource(TableSource):
             return value
         try:
             array = np.asarray(value)
-        except (ValueError, OverflowError):  # lists of lists that differ in length
+        except (ValueError, OverflowError):  # ragged nested lists, or integers that are too large
             array = np.zeros((0, 0))
         if array.ndim != 1 or array.dtype.kind == "O":
             raise FormatError(self.path, f"field {name!r} must be a list of numbers", row=row)
         return array
 
     def _rows(self, n_rows: int) -> Iterator[tuple[list[dict[str, Any]], int]]:
-        """Yield up to ``n_rows`` objects at a time, with the position in the file."""
+        """Yield lists of up to ``n_rows`` objects, each with the position in the file."""
         rows: list[dict[str, Any]] = []
         position = 0
         for block in read_blocks(self.path, self.block_bytes):
@@ -79,9 +79,10 @@ class JsonlSource(TableSource):
         try:
             row = json.loads(line)
             if rb"\ud" in line.lower():
-                json.dumps(row, ensure_ascii=False).encode()  # lone surrogates cannot be encoded
+                json.dumps(row, ensure_ascii=False).encode()  # fails for lone surrogates
         except (ValueError, RecursionError) as error:
             raise FormatError(self.path, f"is not JSON: {' '.join(str(error).split())}", line=number) from None
         if type(row) is not dict:
-            raise FormatError(self.path, 'is not a JSON object, such as {"text": "hello", "label": "a"}', line=number)
+            reason = 'must be a JSON object such as {"text": "hello", "label": "a"}'
+            raise FormatError(self.path, f"{reason}, got {line.decode('utf-8', 'replace').strip():.50}", line=number)
         return row

@@ -1,4 +1,4 @@
-"""Kinds of columns of a table: number, category or text."""
+"""The kinds of a table's columns: number, category or text."""
 
 from __future__ import annotations
 
@@ -14,47 +14,48 @@ from ._text import FormatError
 
 KINDS = ("number", "category", "text")
 
-_MOST_WORDS = 5  # maximum mean number of words in a category
+_MOST_WORDS = 5  # maximum mean number of words per value of a category column
 
 
 def kinds_of(given: Sequence[str]) -> dict[str, str]:
-    """Return the kinds of columns that are given as ``column=kind``.
+    """Return a dictionary of column kinds from entries of the form ``column=kind``.
 
     Raises
     ------
     ValueError
-        If one is not of this form.
+        If an entry does not have this form.
     """
     kinds = {}
     for entry in given:
         name, equals, kind = entry.rpartition("=")
         if not equals or kind not in KINDS:
             raise ValueError(
-                f"kinds of columns must be COLUMN=KIND, where KIND is one of {', '.join(KINDS)}, got {entry!r}"
+                f"a column kind must be COLUMN=KIND, where KIND is one of {', '.join(KINDS)}, got {entry!r}"
             )
         kinds[name] = kind
     return kinds
 
 
 class KindsOfColumns:
-    """The kinds of the columns of a file: those given, and the others by their values.
+    """Detection of column kinds. Kinds given by the caller take precedence.
 
-    A column is of numbers if all its values are. Otherwise it is of categories if, in the first rows that decide it, a
-    value occurs at least twice and has at most five words on average. All other columns are text.
+    A column of numbers has the kind ``number``. The first frame that contains another value decides the kind of any
+    other column: ``category`` if values have on average at most five words and at least two occurrences in this frame,
+    or else ``text``.
 
     Parameters
     ----------
     path : Path
         The file.
     columns : sequence of str
-        The columns of features.
+        The feature columns.
     given : sequence of str
-        Kinds as ``column=kind``.
+        Known kinds as ``column=kind``.
 
     Attributes
     ----------
     unknown : list of str
-        The columns whose values have to be looked at.
+        The columns without a given kind.
     """
 
     def __init__(self, path: Path, columns: Sequence[str], given: Sequence[str]) -> None:
@@ -63,22 +64,20 @@ class KindsOfColumns:
         for name in self._kinds:
             if name not in columns:
                 shown = ", ".join(map(repr, columns))
-                raise FormatError(path, f"has no feature column {name!r} for the given kind, but {shown}")
+                raise FormatError(path, f"a kind is given for {name!r}, but the feature columns are {shown}")
         self.unknown = [name for name in columns if name not in self._kinds]
 
     def look_at(self, frame: Any) -> None:
-        """Take more rows into account."""
+        """Update the kinds of the unknown columns from more rows."""
         for name in self.unknown:
             if self._kinds.get(name, "number") == "number":
                 self._kinds[name] = _kind_of(frame[name])
 
     def found(self) -> tuple[str, ...] | None:
-        """Return the kinds of all columns as ``column=kind``, or None if some contain lists of numbers."""
+        """Return the kinds of all columns as ``column=kind``, or None if a column contains lists of numbers."""
         lists = [name for name in self._columns if self._kinds[name] == "lists"]
         if lists and self._any_given:
-            raise FormatError(
-                self._path, f"column {lists[0]!r} holds lists; columns have kinds only in tables without lists"
-            )
+            raise FormatError(self._path, f"column {lists[0]!r} contains lists; leave out kinds, or ignore the column")
         return None if lists else tuple(f"{name}={self._kinds[name]}" for name in self._columns)
 
 
@@ -94,12 +93,12 @@ def _kind_of(column: Any) -> str:
 
 
 def as_numbers(column: Any) -> np.ndarray:
-    """Return a column as float64, with NaN for values that are not numbers."""
+    """Return a column as float64. Values that are not numbers become NaN."""
     if column.dtype.kind not in "fiub":
         to_numeric = partial(import_module("pandas").to_numeric, errors="coerce")
         try:
             column = to_numeric(column)
-        except OverflowError:  # an integer too large for float64; converted from text, it becomes infinity
+        except OverflowError:  # an integer is too large for float64; as text it converts to infinity
             column = to_numeric(column.map(str))
     numbers: np.ndarray = column.to_numpy(np.float64, na_value=np.nan)
     return numbers

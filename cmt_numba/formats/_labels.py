@@ -1,4 +1,4 @@
-"""Parsing of labels: integers or names, one or several per row."""
+"""Parsing of labels, which are integers or names."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import scipy.sparse
 
 MOST_LABELS = 2**31 - 1
 
-_END_OF_CLASSES = 2**53  # all smaller integers are exact in float64
+_END_OF_CLASSES = 2**53  # float64 represents all smaller integers exactly
 
 
 def whole_number(text: str) -> int | None:
-    """Return the integer that a text such as "7" or "7.0" denotes, or None if it is not an integer below 2**53."""
+    """Parse an integer such as "7" or "7.0". Return None if the text is not an integer below 2**53."""
     try:
         number: float = int(text)
     except ValueError:
@@ -26,7 +26,7 @@ def whole_number(text: str) -> int | None:
 
 
 def is_name(text: str) -> bool:
-    """Return whether a label is a name, that is, not a number."""
+    """Return whether a label is a name rather than a number."""
     try:
         float(text)
     except ValueError:
@@ -35,7 +35,7 @@ def is_name(text: str) -> bool:
 
 
 def label_list(text: str) -> list[int] | None:
-    """Return the labels of a text such as "3,1,4", or None if it is not a list of integers."""
+    """Parse labels such as "3,1,4". Return None if the text is not a list of integers."""
     if not text.strip():
         return []
     numbers = [whole_number(part) for part in text.split(",")]
@@ -43,22 +43,22 @@ def label_list(text: str) -> list[int] | None:
 
 
 def complaint_about_labels(labels: Sequence[int], n_labels: int | None) -> str | None:
-    """Return the problem with the labels of a row, or None."""
+    """Return an error message if the labels of a row are invalid, or else None."""
     end = MOST_LABELS if n_labels is None else n_labels
     for label in labels:
         if label < 0:
-            return f"label {label} is negative: labels of the multilabel task must be numbered from 0"
+            return f"label {label} is negative: multilabel labels must be numbered from 0"
         if label >= end:
             return f"label {label} is too large: labels must be between 0 and {end - 1}"
     return None
 
 
 def indicator(lists: Sequence[Sequence[int]], n_labels: int) -> scipy.sparse.csr_array:
-    """Return the indicator matrix of lists of labels: int8, with at least ``n_labels`` columns and at least one."""
+    """Return the int8 indicator matrix of the label lists, with at least ``max(n_labels, 1)`` columns."""
     indices = np.fromiter(chain.from_iterable(lists), np.int64)
     offsets = np.concatenate([[0], np.cumsum([len(labels) for labels in lists], dtype=np.int64)])
     width = max(n_labels, int(indices.max(initial=0)) + 1)
     matrix = scipy.sparse.csr_array((np.ones(indices.size, np.int8), indices, offsets), (len(lists), width))
     matrix.sum_duplicates()
-    matrix.data[:] = 1  # duplicate labels have been summed
+    matrix.data[:] = 1  # sums of duplicate labels exceed 1
     return matrix

@@ -1,4 +1,4 @@
-"""The readers, and the choice of a reader for a file."""
+"""The list of readers, and detection of a file's format."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FORMATS: dict[str, type[Source]] = {
     reader.format: reader
     for reader in (SvmlightSource, ExtremeSource, VowpalSource, CsvSource, JsonlSource, ParquetSource, ArraysSource)
 }
-"""The readers, by the names of their formats."""
+"""The readers by format name."""
 
 _FORMAT_OF_SUFFIX = {
     ".svm": "svmlight",
@@ -44,9 +44,10 @@ def open_data(path: str | PathLike[str], options: ReadOptions | None = None, **c
     Parameters
     ----------
     path : path-like
-        The file. Text files may be compressed by gzip, with any suffix. Or a folder of Parquet files.
+        The file, or a folder of Parquet files. Text files may be compressed by gzip, with or without the suffix
+        ``.gz``.
     options : ReadOptions, optional
-        How to read it.
+        Options for reading the file.
     **changes
         Fields of :class:`ReadOptions` that differ from ``options``.
 
@@ -87,20 +88,20 @@ def open_data(path: str | PathLike[str], options: ReadOptions | None = None, **c
     source = FORMATS[options.format or format_of(path)](path, options)
     if options.as_text and (not isinstance(source, TableSource) or not options.text):
         raise ValueError(
-            f"texts can be read only from columns of tables: name the columns with text, or read {path} without as_text"
+            f"as_text requires a table and the names of its text columns (text), got {path} with text={options.text}"
         )
     if options.kinds and not isinstance(source, TableSource):
-        raise ValueError(f"only columns of tables have kinds, and {path} is {source.format}; leave out kinds")
+        raise ValueError(f"kinds apply only to columns of tables, and {path} is {source.format}; leave out kinds")
     if options.labels_file is not None and options.with_labels and source.format != ArraysSource.format:
         raise ValueError(
-            f"{options.labels_file} cannot be used as a file of labels: files of the format {source.format}, such as "
-            f"{path}, contain their labels; only the format {ArraysSource.format} allows a second file"
+            f"{options.labels_file} cannot be used as a labels file: {path} has the format {source.format}, which "
+            f"contains labels; only the format {ArraysSource.format} allows a labels file"
         )
     return source
 
 
 def format_of(path: Path) -> str:
-    """Return the format of a file, determined from its name or else from its first line.
+    """Return the format of a file, detected from its suffix or else from its first line.
 
     Raises
     ------
@@ -124,5 +125,5 @@ def format_of(path: Path) -> str:
         return "vw"
     if re.match(rb"\s*[-+.,\deE]*(\s+qid:\d+)?(\s+\d+:\S+)+\s*(#.*)?$", line):
         return "svmlight"
-    reason = f"neither its name nor its first line shows its format; set the format to one of {', '.join(FORMATS)}"
+    reason = f"has an unknown suffix and an ambiguous first line; set the format to one of {', '.join(FORMATS)}"
     raise FormatError(path, reason)

@@ -1,4 +1,4 @@
-"""The base class of all readers: options, and the grouping of rows into batches."""
+"""The base class of the readers, their options, and batches of rows."""
 
 from __future__ import annotations
 
@@ -22,13 +22,14 @@ class Batch(NamedTuple):
 
     Attributes
     ----------
-    X : ndarray of float32 or scipy.sparse.csr_array of float32, shape (n, n_features)
-        Examples; with ``as_text`` an array of str objects, shape (n,); with ``kinds`` a data frame.
+    X : ndarray or scipy.sparse.csr_array of float32, shape (n, n_features)
+        The features of the rows. With the option ``as_text``, an array of str objects, shape (n,). With ``kinds``, a
+        pandas data frame.
     y : ndarray of shape (n,), scipy.sparse.csr_array of int8, shape (n, n_labels), or None
-        Classes (int64 or text), or an indicator matrix of labels; None if labels are not read. Later batches may have
-        more columns than earlier ones.
+        The classes (int64 or text), or an indicator matrix of labels. Later batches may have a larger ``n_labels``.
+        None if labels are not read.
     position : int
-        The position in the file after these rows, in the units of ``Source.extent``.
+        The position in the file after these rows, in the unit of ``Source.extent``.
     """
 
     X: Any
@@ -38,39 +39,42 @@ class Batch(NamedTuple):
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """Options for reading a file. Options that are None are determined from the file.
+    """Options for reading a file.
 
     Attributes
     ----------
     format : str, optional
-        One of :data:`cmt_numba.formats.FORMATS`; by default determined from the file's name or its first line.
+        A key of :data:`cmt_numba.formats.FORMATS`. By default, detected from the file's suffix or first line.
     task : {"multiclass", "multilabel"}, optional
-        Whether rows have one class each, or any number of labels.
+        Whether each row has one class or any number of labels. By default, detected from the labels.
     n_features : int, optional
-        The number of features of sparse examples. Unless a header states it, determining it takes a pass over the file.
+        The number of features of sparse rows. By default, read from the file's header or counted in a pass over the
+        file.
     named_labels : bool, optional
-        Whether classes are text rather than integers.
+        Whether classes are text rather than integers. By default, detected from the labels.
     n_bits : int, default 18
-        Words and names of features are hashed into ``2**n_bits`` features.
+        Words and feature names are hashed into ``2**n_bits`` features.
     label : str or None, default "label"
-        The column of a table with the labels; None for the column "label" or, if there is none, the last one.
+        The label column of a table. If None, the column "label" or, if the table has no such column, the last one.
     text : tuple of str, default ()
-        Columns of a table whose words are the features. If empty, all other columns are features.
+        Columns of a table whose words are the features. If empty, all columns except ``label`` and ``ignore`` are
+        features.
     ignore : tuple of str, default ()
         Columns of a table to ignore.
     columns : tuple of str, optional
-        The columns of a table that are features, in order.
+        The feature columns of a table, in order. By default, all columns except ``label`` and ``ignore``.
     kinds : tuple of str, optional
-        Kinds of columns of a table, such as ``("age=number", "city=category", "body=text")``; those of the other
-        columns are determined from their values, unless they hold lists. Examples are then data frames, in which
-        missing numbers are NaN and missing categories and texts empty. By default all columns are numbers, and
-        examples are arrays.
+        Kinds of a table's columns, such as ``("age=number", "city=category", "body=text")``. The kinds of other
+        columns are detected from their values. Rows are then read as data frames, with NaN for missing numbers and an
+        empty string for missing categories and texts. By default, and in tables with lists of numbers, rows are read as
+        arrays of numbers.
     labels_file : str, optional
-        A second file with the labels of a SciPy sparse matrix.
+        A second file, with the labels of a SciPy sparse matrix.
     with_labels : bool, default True
         Whether to read labels.
     as_text : bool, default False
-        Whether examples are the texts of the columns ``text``, in an array of objects of shape (n,), and not features.
+        Whether to return the text of the columns ``text``, as an array of str objects of shape (n,), instead of
+        features.
     """
 
     format: str | None = None
@@ -89,16 +93,16 @@ class ReadOptions:
 
 
 def features_of(options: ReadOptions) -> str:
-    """Return a description of the features. Files with different descriptions have incompatible rows."""
+    """Return a description of the features. Files with different descriptions have incompatible features."""
     if options.format == "vw":
-        return f"hashed names of features ({options.n_bits} bits)"
+        return f"hashed feature names ({options.n_bits} bits)"
     if options.format in ("csv", "jsonl", "parquet") and (options.kinds or options.text):
         return "columns of a table"
     return "numbered or numeric features"
 
 
 def form_of(options: ReadOptions) -> str:
-    """Return a description of the columns read from a file, such as ``column 'text' of csv``."""
+    """Return a description of a file's columns and format, such as ``column 'text' of csv``."""
     if not options.columns:
         return str(options.format)
     shown = ", ".join(map(repr, options.columns[:5])) + (" and others" if len(options.columns) > 5 else "")
@@ -113,18 +117,18 @@ class Source(ABC):
     path : Path
         The file.
     options : ReadOptions
-        Options for reading it.
+        Options for reading the file.
 
     Attributes
     ----------
     extent : int
         The size of the file in ``unit``, for progress bars.
     unit : {"B", "row"}
-        The unit of ``extent`` and of the positions of batches.
+        The unit of ``extent`` and ``Batch.position``: bytes or rows.
     block_bytes : int
-        Approximate number of bytes of text that are read and parsed at a time.
+        The approximate size in bytes of the blocks in which text files are parsed.
     rows_in_a_chunk : int
-        Largest number of rows of a table or an array that are read at a time.
+        The maximum number of rows of a table or an array to read at once.
     """
 
     format: ClassVar[str]
@@ -140,14 +144,14 @@ class Source(ABC):
         self._watch: Callable[[int], Any] = lambda position: None
 
     def resolved(self, watch: Callable[[int], Any] | None = None) -> ReadOptions:
-        """Return the options with all values determined. Reading another file with them gives compatible rows.
+        """Return the options, completed with values detected from the file. The first call may read the whole file.
 
-        The first call may take a pass over the file.
+        With the completed options, another file yields rows compatible with the rows of this file.
 
         Parameters
         ----------
         watch : callable, optional
-            Called repeatedly with the position in the file, in the units of ``extent``.
+            A function that is called repeatedly with the position in the file, in the unit of ``extent``.
 
         Raises
         ------
@@ -162,19 +166,19 @@ class Source(ABC):
 
     @abstractmethod
     def _scanned(self) -> ReadOptions:
-        """Return the options with task, number of features and type of labels, reading as little as possible."""
+        """Return the options completed with the task, the number of features and the type of labels."""
 
     @abstractmethod
     def _chunks(self, options: ReadOptions) -> Iterator[Batch]:
-        """Yield the rows in chunks of convenient, bounded size."""
+        """Yield the rows in chunks of bounded size."""
 
     def batches(self, size: int | Callable[[int], int] = 1000) -> Iterator[Batch]:
-        """Yield the rows in order, holding at most one batch and one chunk in memory.
+        """Yield the rows in order. At most one batch and one chunk are in memory.
 
         Parameters
         ----------
         size : int or callable, default 1000
-            The number of rows of a batch, or a function of the number of rows so far that returns it.
+            The number of rows per batch, or a function that returns it from the number of rows yielded so far.
 
         Yields
         ------
@@ -183,7 +187,7 @@ class Source(ABC):
         Raises
         ------
         FormatError
-            If the file cannot be read. Batches before the error have been yielded by then.
+            If the file cannot be read. Batches before the error are yielded first.
         """
         size_of = size if callable(size) else lambda seen: size
         seen = 0
@@ -194,12 +198,12 @@ class Source(ABC):
             raise FormatError(self.path, "has no rows")
 
     def read(self, watch: Callable[[int], Any] | None = None) -> Batch:
-        """Return all rows.
+        """Return all rows of the file.
 
         Parameters
         ----------
         watch : callable, optional
-            Called repeatedly with the position in the file, in the units of ``extent``.
+            A function that is called repeatedly with the position in the file, in the unit of ``extent``.
 
         Raises
         ------
@@ -218,7 +222,7 @@ class Source(ABC):
 
 
 def joined(batches: list[Batch]) -> Batch:
-    """Return the concatenation of one or more batches."""
+    """Concatenate one or more batches."""
     if len(batches) == 1:
         return batches[0]
     X = [batch.X for batch in batches]
@@ -245,7 +249,10 @@ def widened(Y: scipy.sparse.csr_array, n_labels: int) -> scipy.sparse.csr_array:
 
 
 def _rows(batch: Batch, first: int, stop: int, start: int) -> Batch:
-    """Return rows of a batch that starts at the position ``start``, with an interpolated end position."""
+    """Return the rows ``first:stop`` of a batch with an interpolated position.
+
+    ``start`` is the position in the file before the batch.
+    """
     n_rows = batch.X.shape[0]
     if first == 0 and stop == n_rows:
         return batch
@@ -254,7 +261,7 @@ def _rows(batch: Batch, first: int, stop: int, start: int) -> Batch:
 
 
 def _in_sizes(chunks: Iterator[Batch], size_of: Callable[[int], int]) -> Iterator[Batch]:
-    """Yield the rows of chunks in batches of the requested sizes; the last one may be smaller."""
+    """Regroup the rows of chunks into batches of the requested sizes. The last batch may be smaller."""
     held: list[Batch] = []
     n_held = seen = start = 0
     wanted = size_of(0)

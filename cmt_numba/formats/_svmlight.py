@@ -1,4 +1,4 @@
-"""svmlight (libsvm) files, and files of the Extreme Classification Repository, which have an additional header."""
+"""Readers for svmlight (libsvm) files and for files of the Extreme Classification Repository."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from ._labels import MOST_LABELS, complaint_about_labels, indicator, label_list
 from ._source import Batch, ReadOptions, Source
 from ._text import FormatError, LineBlock, first_line, read_blocks
 
-_MOST_FEATURES = 2**31 - 1  # most that kernels can index; defined here so that reading a file does not import Numba
+_MOST_FEATURES = 2**31 - 1  # the limit of kernels, repeated here because importing kernels imports Numba
 _FLOAT32_MOST = float(np.finfo(np.float32).max)
 
 
 class SvmlightSource(Source):
-    """A file of lines ``label feature:value feature:value ... # comment``.
+    """A file with lines of the form ``label feature:value feature:value ... # comment``.
 
-    Features keep their numbers: if they count from 1, column 0 is empty. Lines may have several labels, ``1,4,7``, or
-    none.
+    Feature numbers are column numbers. If a file numbers features from 1, column 0 is empty. A line may have several
+    labels (``1,4,7``) or none.
     """
 
     format = "svmlight"
@@ -57,8 +57,8 @@ class SvmlightSource(Source):
 class ExtremeSource(Source):
     """A file of the Extreme Classification Repository.
 
-    The first line says ``rows features labels``, the others ``label,label,... feature:value ...``. Features need not
-    be in order.
+    The header line is ``rows features labels``. Each other line has the form ``label,label,... feature:value ...``,
+    with features in any order.
     """
 
     format = "xc"
@@ -66,9 +66,10 @@ class ExtremeSource(Source):
     def _scanned(self) -> ReadOptions:
         _, n_features, _ = self._header()
         if self.options.task == "multiclass":
-            raise FormatError(self.path, "rows of this format may have several labels; choose the task multilabel")
+            reason = "has the format xc, whose rows may have several labels; choose the task multilabel"
+            raise FormatError(self.path, reason)
         if self.options.n_features is not None and self.options.n_features < n_features:
-            reason = f"has {n_features} features, more than the given {self.options.n_features}; raise n_features"
+            reason = f"n_features must be at least {n_features}, got {self.options.n_features}"
             raise FormatError(self.path, reason, line=1)
         return replace(self.options, task="multilabel", n_features=self.options.n_features or n_features)
 
@@ -77,7 +78,8 @@ class ExtremeSource(Source):
         if found is None or int(found[2]) == 0:
             raise FormatError(self.path, "must be three integers: rows, features, labels", line=1)
         if max(int(found[2]), int(found[3])) > _MOST_FEATURES:
-            raise FormatError(self.path, f"has more than {_MOST_FEATURES} features or labels", line=1)
+            reason = f"must have at most {_MOST_FEATURES} features and labels, got {int(found[2])} and {int(found[3])}"
+            raise FormatError(self.path, reason, line=1)
         return int(found[1]), int(found[2]), int(found[3])
 
     def _chunks(self, options: ReadOptions) -> Iterator[Batch]:
@@ -89,14 +91,14 @@ class ExtremeSource(Source):
             if chunk.X.shape[0] > 0:
                 yield chunk
         if n_seen != n_rows:
-            reason = f"has {n_seen} rows, but its first line says {n_rows}; use a complete copy"
+            reason = f"has {n_seen} rows, but its header states {n_rows}; use a complete copy"
             raise FormatError(self.path, reason)
 
     def _parsed(self, block: LineBlock, rules: _Rules) -> Batch:
-        # Rows may have neither labels nor features; scikit-learn would skip them.
+        # scikit-learn skips blank lines, but in this format they are rows without labels and features.
         batch = _parsed(self.path, block._replace(data=_BLANK.sub(b"0:0", block.data)), rules)
         if batch.y is not None and batch.y.shape[1] > (rules.n_labels or 0):
-            list(_parsed_slowly(self.path, block, rules))  # raises an error that names the line
+            list(_parsed_slowly(self.path, block, rules))  # raises an error with the line number
         return batch
 
 
@@ -115,17 +117,17 @@ class _Rules(NamedTuple):
 
 
 def _rules(options: ReadOptions, least_labels: int) -> _Rules:
-    assert options.n_features is not None  # has been determined
+    assert options.n_features is not None  # resolved options have a number of features
     return _Rules(
         options.n_features, options.task or "multilabel", options.with_labels, least_labels, None, ascending=True
     )
 
 
 def _parsed(path: Path, block: LineBlock, rules: _Rules) -> Batch:
-    """Return the rows of a block, read by scikit-learn if possible."""
-    from sklearn.datasets import load_svmlight_file  # slow to import, and not needed by many commands
+    """Return the rows of a block."""
+    from sklearn.datasets import load_svmlight_file  # slow to import
 
-    # A block that scikit-learn rejects is parsed again, more slowly, to find the line and the reason.
+    # Python code parses blocks that scikit-learn rejects. It is slower, but names the line and the reason of an error.
     try:
         X, labels = load_svmlight_file(
             BytesIO(block.data),
@@ -160,18 +162,18 @@ def _parsed_slowly(path: Path, block: LineBlock, rules: _Rules) -> Iterator[_Row
 
 
 class _Shape(NamedTuple):
-    """Number of features and kind of labels of the lines read so far."""
+    """The number of features in the lines read so far, and whether any line has several labels or none."""
 
     n_features: int
     several_labels: bool
 
     def of_block(self, source: Source, block: LineBlock) -> _Shape:
-        """Return the shape of these lines and the lines of a block. The reader reports malformed lines later."""
+        """Return the shape after reading a block. Malformed lines raise errors later, in :func:`_parsed`."""
         end, several = self.n_features, self.several_labels
         for number, line in enumerate(block.data.splitlines(), block.first_line):
             if b"#" in line:
                 line = line.partition(b"#")[0]
-            # Features are in ascending order, so the last one is the largest.
+            # Features are in ascending order, so the last feature has the largest number.
             colon = line.rfind(b":")
             start = max(line.rfind(b" ", 0, colon), line.rfind(b"\t", 0, colon)) + 1
             index = line[start:colon]
@@ -179,7 +181,7 @@ class _Shape(NamedTuple):
                 if int(index) >= end:
                     end = int(index) + 1
                     if end > _MOST_FEATURES:
-                        reason = f"feature {int(index)} is too large: there can be {_MOST_FEATURES} features at most"
+                        reason = f"feature {int(index)} is too large: features must be below {_MOST_FEATURES}"
                         raise FormatError(source.path, reason, line=number)
                 if not several:
                     several = b"," in line or b":" in line.split(None, 1)[0]
@@ -194,7 +196,7 @@ class _Row(NamedTuple):
 
 
 def _parsed_line(line: bytes, rules: _Rules) -> _Row | None:
-    """Return the row of a line, or None if the line is empty. Raise ValueError if it is malformed."""
+    """Parse a line. Return None if it has only blanks and comments; raise ValueError if it is malformed."""
     parts = line.partition(b"#")[0].decode("utf-8", "replace").split()
     if not parts:
         return None
@@ -240,7 +242,7 @@ def _parsed_pair(pair: str) -> tuple[int, float]:
         index = int(name)
         value = float(number)
     except ValueError:
-        raise ValueError(f"{pair!r} is not feature:value, an integer and a number") from None
+        raise ValueError(f"{pair!r} must be feature:value, an integer and a number") from None
     if index < 0:
         raise ValueError(f"feature {index} is negative")
     if not isfinite(value) or not abs(value) <= _FLOAT32_MOST:
@@ -249,13 +251,13 @@ def _parsed_pair(pair: str) -> tuple[int, float]:
 
 
 def _as_y(labels: Sequence[Any], rules: _Rules) -> Any:
-    """Return labels as an array of classes or as an indicator matrix; raise ValueError if they are invalid."""
+    """Return labels as an array of classes or an indicator matrix. Raise ValueError if a label is invalid."""
     if not rules.with_labels:
         return None
     if rules.task == "multiclass":
         y = np.asarray(labels)
-        if y.size > 0 and not np.all(np.abs(y) < 2.0**53):  # NaN compares false
-            raise ValueError("labels must be finite, but contain NaN or infinity")
+        if y.size > 0 and not np.all(np.abs(y) < 2.0**53):  # also false for NaN
+            raise ValueError("labels must be finite and below 2**53")
         whole = y.astype(np.int64)
         if not np.array_equal(whole, y):
             raise ValueError("labels must be integers")
@@ -268,7 +270,7 @@ def _as_y(labels: Sequence[Any], rules: _Rules) -> Any:
 
 
 def _without_first_line(blocks: Iterator[LineBlock]) -> Iterator[LineBlock]:
-    """Yield blocks without the first non-blank line."""
+    """Remove the first non-blank line, the header, from a sequence of blocks."""
     skipped = False
     for block in blocks:
         if skipped:

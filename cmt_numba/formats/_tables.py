@@ -1,4 +1,4 @@
-"""Tables, whose columns are features, text or labels, and the readers of CSV and Parquet files."""
+"""The base class of table readers, and the readers for CSV and Parquet files."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _CELLS_IN_A_SCAN = 1 << 18
 
 
 class TableSource(Source):
-    """A table of named columns: one with labels, the others with numbers, or with text whose words are features."""
+    """A table with named columns. One column has labels; the features are numbers, or the words of text columns."""
 
     def _scanned(self) -> ReadOptions:
         names = self._names()
         if not names:
-            raise FormatError(self.path, "has no columns")
+            raise FormatError(self.path, "has no columns; choose a table with a header or named fields")
         label = self.options.label
         if label is None:
             label = names[-1] if self.options.with_labels and "label" not in names else "label"
@@ -47,7 +47,7 @@ class TableSource(Source):
         if not wanted:
             return options
         several, named = options.task == "multilabel", False
-        by_type: dict[bool, Any] = {}  # the first label that is text, and the first that is not
+        by_type: dict[bool, Any] = {}  # the first label that is a str (key True) and the first other label (False)
         for frame, position in self._frames(wanted, max(1000, _CELLS_IN_A_SCAN // len(wanted)), {label}):
             self._watch(position)
             if kinds is not None:
@@ -65,8 +65,8 @@ class TableSource(Source):
             return options
         task = options.task or ("multilabel" if several else "multiclass")
         if named and task == "multiclass" and len(by_type) == 2:
-            mixed = f"text such as {by_type[True]!r:.50} with labels such as {by_type[False]!r:.50}"
-            raise FormatError(self.path, f"mixes {mixed} in {label!r}: write all labels as text, or all as numbers")
+            mixed = f"text such as {by_type[True]!r:.50} with numbers such as {by_type[False]!r:.50}"
+            raise FormatError(self.path, f"column {label!r} mixes {mixed}: write all labels as text or as numbers")
         return replace(options, task=task, named_labels=named and task == "multiclass")
 
     @abstractmethod
@@ -75,9 +75,9 @@ class TableSource(Source):
 
     @abstractmethod
     def _frames(self, columns: list[str], n_rows: int, unparsed: Collection[str]) -> Iterator[tuple[Any, int]]:
-        """Yield columns as data frames of up to ``n_rows`` rows, with the position in the file.
+        """Yield data frames of up to ``n_rows`` rows of the given columns, each with the position in the file.
 
-        Text in the columns ``unparsed`` stays text, even if it is a number.
+        Values of the columns ``unparsed`` are not converted from text to numbers.
         """
 
     def _feature_columns(self, names: list[str], label: str) -> tuple[str, ...]:
@@ -92,7 +92,7 @@ class TableSource(Source):
         left_out = {label, *options.ignore}
         columns = tuple(name for name in names if name not in left_out)
         if not columns:
-            raise FormatError(self.path, f"has no columns of features, only {_listed(names)}")
+            raise FormatError(self.path, f"has no feature columns, only {_listed(names)}")
         return columns
 
     def _chunks(self, options: ReadOptions) -> Iterator[Batch]:
@@ -119,13 +119,13 @@ class TableSource(Source):
             first_row += len(frame)
 
     def _cells(self, column: Any, kind: str, first_row: int) -> Any:
-        """Return a column as float64, with NaN where it has no value, or as a list of str."""
+        """Return a column as float64 or as a list of str. Missing values become NaN or the empty string."""
         if kind == "number":
             return self._floats(column, first_row)
         return column.astype(object).where(column.notna(), "").map(str).tolist()
 
     def _floats(self, column: Any, first_row: int) -> np.ndarray:
-        """Return a column as float64, finite in float32, with NaN where it has no value."""
+        """Return a column as float64, with NaN for missing values. All other values must be finite in float32."""
         numbers = as_numbers(column)
         with np.errstate(over="ignore"):
             bad = np.flatnonzero(~np.isfinite(numbers.astype(np.float32)) & column.notna().to_numpy())
@@ -134,11 +134,11 @@ class TableSource(Source):
             what = "a value that is not finite in float32"
             if numbers[bad[0]] != numbers[bad[0]]:
                 what = f"{value!r}, which is not a number"
-            raise FormatError(self.path, f"column {column.name!r} holds {what}", row=first_row + int(bad[0]))
+            raise FormatError(self.path, f"column {column.name!r} contains {what}", row=first_row + int(bad[0]))
         return numbers
 
     def _numbers(self, column: Any, name: str, first_row: int) -> np.ndarray:
-        """Return a column as float32: shape (n,), or (n, width) if it contains lists of numbers."""
+        """Return a column as float32, of shape (n,) or, if it contains lists of numbers, (n, width)."""
         if len(column) > 0 and isinstance(column.iloc[0], np.ndarray):
             return self._lists_of_numbers(column, name, first_row)
         numbers = self._floats(column, first_row).astype(np.float32)
@@ -155,10 +155,10 @@ class TableSource(Source):
         lists = list(column)
         for row, numbers in enumerate(lists, first_row):
             if not isinstance(numbers, np.ndarray) or numbers.size != lists[0].size or numbers.dtype.kind not in "fiu":
-                reason = f"column {name!r} must contain lists of {lists[0].size} numbers, as in the first row"
+                reason = f"column {name!r} must contain a list of {lists[0].size} numbers in every row"
                 raise FormatError(self.path, reason, row=row)
             if not np.isfinite(numbers.astype(np.float32)).all():
-                raise FormatError(self.path, f"column {name!r} holds a value that is not finite in float32", row=row)
+                raise FormatError(self.path, f"column {name!r} contains a value that is not finite in float32", row=row)
         return np.stack(lists).astype(np.float32)
 
     def _labels(self, column: Any, options: ReadOptions, first_row: int, n_labels: int) -> Any:
@@ -185,7 +185,7 @@ class TableSource(Source):
         else:
             labels = [] if _is_missing(cell) else label_list(str(cell))
         if labels is None:
-            raise FormatError(self.path, f"labels {cell!r} are not integers separated by commas", row=row)
+            raise FormatError(self.path, f"labels must be integers separated by commas, got {cell!r}", row=row)
         complaint = complaint_about_labels(labels, None)
         if complaint is not None:
             raise FormatError(self.path, complaint, row=row)
@@ -193,7 +193,7 @@ class TableSource(Source):
 
 
 class CsvSource(TableSource):
-    """A table of comma-separated values with a header, or of tab-separated ones if the file has the suffix ``.tsv``."""
+    """A table with a header and comma-separated values. In files with the suffix ``.tsv``, tabs separate values."""
 
     format = "csv"
 
@@ -213,7 +213,7 @@ class CsvSource(TableSource):
                     file.lines,
                     sep=self._separator(),
                     dtype=dict.fromkeys(unparsed, "object"),
-                    keep_default_na=False,  # "NA" and "None" may be words or classes
+                    keep_default_na=False,  # "NA" and "None" can be words or classes
                     na_values=[""],
                     chunksize=n_rows,
                     index_col=False,
@@ -221,19 +221,19 @@ class CsvSource(TableSource):
                 )
                 while True:
                     with warnings.catch_warnings():
-                        warnings.simplefilter("error", pandas.errors.ParserWarning)  # rows that are too long
+                        warnings.simplefilter("error", pandas.errors.ParserWarning)  # rows with too many values
                         frame = next(frames, None)
                     if frame is None:
                         break
                     yield frame if columns is None else frame[columns], file.stored.tell()
-            except (ValueError, pandas.errors.ParserWarning) as error:  # pandas' own errors are ValueErrors
+            except (ValueError, pandas.errors.ParserWarning) as error:  # the errors of pandas are ValueErrors
                 raise FormatError(self.path, f"is not a valid table: {_one_line(error)}") from error
 
 
 class ParquetSource(TableSource):
-    """A Parquet file, or a folder of files that hold the same columns, which are read in the order of their names.
+    """A Parquet file, or a folder of Parquet files with the same columns, read in alphabetical order.
 
-    Columns with lists of numbers, all of one length, are features too.
+    Columns with equally long lists of numbers are features too.
     """
 
     format = "parquet"
@@ -245,7 +245,8 @@ class ParquetSource(TableSource):
         for path, file in files:
             if set(file.schema_arrow.names) != set(names):
                 raise FormatError(
-                    path, f"has different columns from {files[0][0].name}: {_listed(file.schema_arrow.names)}"
+                    path,
+                    f"must have the same columns as {files[0][0].name}, got {_listed(file.schema_arrow.names)}",
                 )
         self.extent = sum(file.metadata.num_rows for _, file in files)
         return list(names)
@@ -271,18 +272,18 @@ class ParquetSource(TableSource):
 
 
 def parquet_files(path: Path) -> list[Path]:
-    """Return the Parquet files in a folder, in the order of their names, or the file."""
+    """Return the Parquet files in a folder, in alphabetical order. For a file, return a list of this file."""
     return sorted([*path.glob("*.parquet"), *path.glob("*.pq")]) if path.is_dir() else [path]
 
 
 def _texts(frame: Any) -> list[str]:
-    """Return the text of each row, concatenated from all columns."""
+    """Return the text of each row, with the columns separated by blanks."""
     columns = [frame[name].fillna("").astype(str) for name in frame.columns]
     return [" ".join(row) for row in zip(*columns, strict=True)]
 
 
 def _words(texts: list[str], n_bits: int) -> Any:
-    """Return the word counts of texts: CSR of float32."""
+    """Return hashed word counts as a CSR array of float32."""
     from scipy.sparse import csr_array
     from sklearn.feature_extraction.text import HashingVectorizer
 

@@ -1,4 +1,4 @@
-"""Text files, plain or compressed by gzip, in blocks of whole lines."""
+"""Reading of plain or gzip-compressed text files in blocks of whole lines."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from typing import BinaryIO, NamedTuple
 BLOCK_BYTES = 1 << 20
 
 _GZIP_MAGIC = b"\x1f\x8b"
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"  # written by some programs at the start of UTF-8 text
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"  # some programs write it at the start of UTF-8 files
 
 
 class FormatError(ValueError):
-    """A data file cannot be read: it is missing, empty, truncated, or does not follow its format.
+    """A data file cannot be read: it is missing, empty, truncated or malformed.
 
     Parameters
     ----------
@@ -26,9 +26,9 @@ class FormatError(ValueError):
     reason : str
         The problem.
     line : int, optional
-        The line of a text file, counted from 1.
+        The line number in a text file, from 1.
     row : int, optional
-        The row of a table, counted from 1, without the header.
+        The row number in a table, from 1, not counting the header.
     """
 
     def __init__(
@@ -42,16 +42,16 @@ class FormatError(ValueError):
 
 
 class LineBlock(NamedTuple):
-    """Consecutive whole lines.
+    """Consecutive whole lines of a file.
 
     Attributes
     ----------
     data : bytes
         The lines.
     first_line : int
-        The number of the first, counted from 1.
+        The number of the first line, from 1.
     position : int
-        The position in the (compressed) file after these lines, in bytes.
+        The byte position in the (compressed) file after these lines.
     """
 
     data: bytes
@@ -60,14 +60,14 @@ class LineBlock(NamedTuple):
 
 
 class OpenText(NamedTuple):
-    """A file to read lines from, and the underlying (compressed) file, whose ``tell`` returns the position."""
+    """A file of decompressed lines, and the stored file, whose ``tell`` returns the reading position."""
 
     lines: BinaryIO
     stored: BinaryIO
 
 
 def check_file(path: Path) -> None:
-    """Raise FormatError unless the file exists and is not empty."""
+    """Raise FormatError if the file is missing, empty or a directory."""
     if not path.exists():
         raise FormatError(path, "does not exist")
     if path.is_dir():
@@ -78,7 +78,7 @@ def check_file(path: Path) -> None:
 
 @contextmanager
 def open_text(path: Path) -> Iterator[OpenText]:
-    """Open a file, decompress it if necessary, and turn errors of reading into FormatError."""
+    """Open a plain or gzip-compressed file. Errors while reading raise FormatError."""
     try:
         with path.open("rb") as stored:
             compressed = stored.read(2) == _GZIP_MAGIC
@@ -97,13 +97,13 @@ def open_text(path: Path) -> Iterator[OpenText]:
 
 
 def _skip_mark(lines: BinaryIO) -> None:
-    """Skip the byte order mark, if the file starts with one."""
+    """Skip the byte order mark if the file starts with one."""
     if lines.read(len(_BYTE_ORDER_MARK)) != _BYTE_ORDER_MARK:
         lines.seek(0)
 
 
 def read_blocks(path: Path, block_bytes: int = BLOCK_BYTES) -> Iterator[LineBlock]:
-    """Yield the lines of a file in blocks of about ``block_bytes``, or of one line if it is longer.
+    """Yield the lines of a file in blocks of about ``block_bytes``. A longer line is a block of its own.
 
     Raises
     ------
@@ -112,7 +112,7 @@ def read_blocks(path: Path, block_bytes: int = BLOCK_BYTES) -> Iterator[LineBloc
     """
     with open_text(path) as file:
         first_line = 1
-        unfinished: list[bytes] = []  # pieces of an incomplete line
+        unfinished: list[bytes] = []  # the pieces of an incomplete line
         while piece := file.lines.read(block_bytes):
             end = piece.rfind(b"\n") + 1
             if end == 0:
@@ -127,9 +127,9 @@ def read_blocks(path: Path, block_bytes: int = BLOCK_BYTES) -> Iterator[LineBloc
 
 
 def first_line(path: Path, *, comments: bool = False) -> bytes:
-    """Return the first line of a file that is not blank and, with ``comments``, does not start with ``#``.
+    """Return the first non-blank line of a file, truncated to the size of a block.
 
-    A line longer than a block is truncated.
+    With ``comments``, skip lines that start with ``#``.
     """
     with open_text(path) as file:
         while line := file.lines.readline(BLOCK_BYTES):

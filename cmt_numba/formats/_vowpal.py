@@ -1,4 +1,4 @@
-"""Text files of Vowpal Wabbit."""
+"""Reader for Vowpal Wabbit text files."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from ._text import FormatError, LineBlock, read_blocks
 
 
 class VowpalSource(Source):
-    """A file of lines ``label importance 'tag|namespace:weight feature:value ... |namespace ...``.
+    """A file with lines of the form ``label importance 'tag|namespace:weight feature:value ... |namespace ...``.
 
-    Names of features, together with those of their namespaces, are hashed into ``2**n_bits`` features. Importance and
-    tag are ignored. A line may have several labels, ``1,4,7``, or none.
+    Feature names, prefixed with their namespace, are hashed into ``2**n_bits`` features. Importance and tag are
+    ignored. A line may have several labels (``1,4,7``) or none.
     """
 
     format = "vw"
@@ -53,11 +53,12 @@ class VowpalSource(Source):
             lines = list(self._parsed(block, options))
             if not lines:
                 continue
-            # Values of features with the same hash are summed, which may overflow float32.
+            # The hasher adds values with the same hash, and the sum may overflow float32.
             with np.errstate(over="ignore"):
                 X = scipy.sparse.csr_array(hasher.transform(line.features for line in lines))
             if not np.isfinite(X.data).all():
-                raise FormatError(self.path, "has values that are not finite in float32", line=block.first_line)
+                reason = "this or a later line has a value that is not finite in float32"
+                raise FormatError(self.path, reason, line=block.first_line)
             y = _as_y([line.labels for line in lines], options, n_labels)
             if options.task == "multilabel" and y is not None:
                 n_labels = y.shape[1]
@@ -74,12 +75,12 @@ class VowpalSource(Source):
 
 
 class _Line(NamedTuple):
-    labels: Any  # an integer, a name, or a list of integers
+    labels: Any  # int, str, list of int, or None
     features: list[tuple[str, float]]
 
 
 def _parsed_line(line: str, options: ReadOptions) -> _Line:
-    """Return the parts of a line; raise ValueError if it is malformed."""
+    """Parse a line. Raise ValueError if it is malformed."""
     head, bar, body = line.partition("|")
     if not bar:
         raise ValueError("has no | between the label and the features")
@@ -97,34 +98,34 @@ def _parsed_line(line: str, options: ReadOptions) -> _Line:
 
 
 def _name_and_number(text: str) -> tuple[str, float]:
-    """Return the name of a feature or a namespace and its number, by default 1."""
+    """Split ``name:number`` and return both parts. The number defaults to 1."""
     name, colon, number = text.partition(":")
     if not colon:
         return name, 1.0
     try:
         value = float(number)
     except ValueError:
-        raise ValueError(f"{text!r} is neither a name nor name:number") from None
+        raise ValueError(f"{text!r} must be a name or name:number") from None
     if not isfinite(value):
         raise ValueError(f"{text!r} is not finite")
     return name, value
 
 
 def _parsed_head(head: str, options: ReadOptions) -> Any:
-    """Return the label or labels before the first bar."""
+    """Return the label, or the list of labels, in the text before the first bar."""
     words = head.split()
-    touches = bool(head) and not head[-1].isspace()  # the last word is then a tag, unless it is the only one
+    touches = bool(head) and not head[-1].isspace()  # a word that touches the bar is a tag, unless it is the label
     tagged = bool(words) and (words[-1].startswith("'") or (touches and len(words) > 1))
     numbers = words[1:-1] if tagged else words[1:]
     label = "" if not words or words[0].startswith("'") else words[0]
     if ":" in label:
-        raise ValueError(f"{label!r} is a label with a cost, which is not supported; write the label alone")
+        raise ValueError(f"label {label!r} has a cost, which is not supported; remove the cost")
     if len(numbers) > 2 or any(_is_no_number(number) for number in numbers):
-        raise ValueError(f"{head.strip()!r} is not label importance 'tag")
+        raise ValueError(f"{head.strip()!r} must have the form: label importance 'tag")
     if options.task == "multilabel":
         labels = label_list(label)
         if labels is None:
-            raise ValueError(f"labels {label!r} must be integers")
+            raise ValueError(f"labels must be integers, got {label!r}")
         complaint = complaint_about_labels(labels, None)
         if complaint is not None:
             raise ValueError(complaint)

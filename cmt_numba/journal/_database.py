@@ -1,4 +1,4 @@
-"""The database of a journal: numbered entries in SQLite, independent of their meaning."""
+"""The SQLite database of a journal, which stores numbered entries as bytes."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from ..persistence import FileFormatError
 from ._files import AlreadyOpenError, check_regular, open_file
 
 MOST_BYTES = 1 << 29
-"""Largest size of an entry in bytes. SQLite's own limit is a little less than twice that."""
+"""Maximum size of an entry in bytes, well below SQLite's limit of about 2**30."""
 
 VERSION = 3
-"""The version of the database. Earlier versions are upgraded by the first new entry."""
+"""The version of the database. The first new entry upgrades a database of an earlier version."""
 
-_APPLICATION = 0x434D544A  # "CMTJ"
+_APPLICATION = 0x434D544A  # "CMTJ" in ASCII
 _SCHEMA = "CREATE TABLE entries (sequence INTEGER PRIMARY KEY, entry BLOB NOT NULL)"
-_MOST_ATTEMPTS = 20  # attempts to read the files before their writer restarts the log
-_LONGEST_LOG = 1 << 22  # bytes; a longer log is truncated after a checkpoint
-_OTHERS = ("-wal", "-shm", "-journal")  # suffixes of SQLite's own files
+_MOST_ATTEMPTS = 20  # maximum number of attempts to read files that another process is writing
+_LONGEST_LOG = 1 << 22  # bytes to which a checkpoint truncates the log
+_OTHERS = ("-wal", "-shm", "-journal")  # suffixes of SQLite's additional files
 
-# The layout of the first page, big-endian.
+# Layout of the first page (big-endian): the fields that are read, separated by padding
 _FIRST_PAGE = struct.Struct(">16s2xBB8xI36xI28xxxxH")
 _MAGIC = b"SQLite format 3\0"
 
 _IN_USE = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
-_NOT_THE_FILES_FAULT = {
+_ENVIRONMENT_ERRORS = {
     sqlite3.SQLITE_CANTOPEN: errno.EACCES,
     sqlite3.SQLITE_FULL: errno.ENOSPC,
     sqlite3.SQLITE_INTERRUPT: errno.EINTR,
@@ -45,10 +45,10 @@ _NOT_THE_FILES_FAULT = {
     sqlite3.SQLITE_PERM: errno.EACCES,
 }
 
-# SQLite's write-ahead log, as documented with its file format
-_HEADER = struct.Struct(">IIIIIIII")  # magic, version, page size, checkpoint, salts, checksums
-_FRAME = struct.Struct(">IIIIII")  # page, pages of the database after a commit, salts, checksums
-_LOG_MAGIC = 0x377F0682  # plus 1 if checksums use big-endian numbers
+# SQLite's write-ahead log; see "The Write-Ahead Log" in the documentation of SQLite's file format
+_HEADER = struct.Struct(">IIIIIIII")  # fields: magic, version, page size, checkpoint number, 2 salts, 2 checksums
+_FRAME = struct.Struct(">IIIIII")  # fields: page number, number of pages after a commit (else 0), 2 salts, 2 checksums
+_LOG_MAGIC = 0x377F0682  # larger by 1 if checksums are computed from big-endian numbers
 _LOG_VERSION = 3_007_000
 _PAGE_SIZES = {1 << i for i in range(9, 17)}
 
@@ -56,17 +56,18 @@ SchemaRow = tuple[object, ...]
 
 
 class ExtraTables(NamedTuple):
-    """Further tables of the database, which change in the same transactions as the entries."""
+    """Additional tables of the database. They change in the same transactions as the entries."""
 
-    statements: tuple[str, ...]  # statements that create the tables
-    allows: Callable[[list[SchemaRow]], bool]  # whether rows of SQLite's schema (type, name, table, SQL) describe them
+    statements: tuple[str, ...]  # SQL statements that create the tables
+    allows: Callable[[list[SchemaRow]], bool]  # checks the schema rows (type, name, table, SQL) of the tables
 
 
 class SharedConnection(sqlite3.Connection):
-    """A connection that several threads use.
+    """A connection that several threads can use.
 
-    ``sqlite3`` keeps prepared statements, and may hand one to two threads that execute the same text at the same time.
-    So each thread executes a statement and reads all its rows before the next thread may.
+    ``sqlite3`` caches prepared statements by their text, so two threads that execute the same text concurrently can
+    share one statement. A lock therefore makes each thread execute a statement and read all rows before the next
+    thread starts.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -75,7 +76,7 @@ class SharedConnection(sqlite3.Connection):
         _connections.add(self)
 
     def rows(self, statement: str, values: SchemaRow = ()) -> list[SchemaRow]:
-        """Execute a statement, and return all rows of its result."""
+        """Execute a statement and return all result rows."""
         with self.turn:
             return self.execute(statement, values).fetchall()
 
@@ -86,14 +87,15 @@ _connections: weakref.WeakSet[SharedConnection] = weakref.WeakSet()
 
 
 def _leave_to_the_parent() -> None:
-    """Prevent a forked child from ever closing the connections that it inherited.
+    """Prevent a forked child from ever closing inherited connections.
 
-    SQLite in the child believes that it holds the lock, and would delete the log that the parent is writing.
+    When SQLite closes a connection in the child, it acts as the owner of the lock and deletes the log that the parent
+    is writing.
     """
     global _opening
     _opening = threading.Lock()
     for connection in _connections:
-        connection.turn = threading.RLock()  # another thread of the parent may have held the lock
+        connection.turn = threading.RLock()  # a thread of the parent may hold the inherited lock
     for database in _open:
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(database._connection))
 
@@ -108,11 +110,11 @@ def is_blank(path: Path) -> bool:
     Raises
     ------
     AlreadyOpenError
-        If this process has opened it: opening and closing it again would release the lock.
+        If the database is open in this process. Opening and closing the file again releases SQLite's lock.
     FileFormatError
-        If it is not a journal.
+        If the file is not a journal.
     OSError
-        If it cannot be read.
+        If the file cannot be read.
     """
     with _opening:
         _check_that_it_is_not_open(path)
@@ -128,22 +130,22 @@ def _check_that_it_is_not_open(path: Path) -> None:
 
 
 def _is_blank(path: Path, first: bytes) -> bool:
-    """Return whether a database that starts with these bytes is empty."""
+    """Return whether a database is empty, given the first bytes of its file."""
     for other in _OTHERS:
         check_regular(Path(f"{path}{other}"))
     if not first:
         return True
     if len(first) < _FIRST_PAGE.size or not first.startswith(_MAGIC):
-        raise FileFormatError(path, "is not a journal of cmt-numba, or is damaged: it is not an SQLite database")
+        raise FileFormatError(path, "is not an SQLite database: it is damaged, or not a cmt-numba journal")
     log_path = Path(f"{path}-wal")
     if _FIRST_PAGE.unpack_from(first)[4] == 0 and check_regular(log_path):
-        log = read_log(_read(log_path, -1))  # the process was killed before it wrote to the database file
+        log = read_log(_read(log_path, -1))  # a process was killed before it wrote to the database file
         first = first if log is None else log.pages.get(1, first)
     _, _, _, n_pages, application, n_cells = _FIRST_PAGE.unpack_from(first)
     if application == 0 and n_pages <= 1 and n_cells == 0:
         return True
     if application != _APPLICATION:
-        raise FileFormatError(path, "is not a journal of cmt-numba")
+        raise FileFormatError(path, "is not a cmt-numba journal")
     return False
 
 
@@ -153,7 +155,7 @@ def _read(path: Path, n_bytes: int) -> bytes:
 
 
 def _read_if_any(path: Path) -> bytes:
-    """Return the contents of a file, or no bytes if it does not exist."""
+    """Return the contents of a file, or ``b""`` if the file does not exist."""
     try:
         return _read(path, -1)
     except FileNotFoundError:
@@ -161,34 +163,34 @@ def _read_if_any(path: Path) -> bytes:
 
 
 class EntryDatabase:
-    """The entries of a journal, locked until the database is closed or the process ends.
+    """The database with a journal's entries, locked until it is closed or the process ends.
 
     Parameters
     ----------
     path : Path
-        An existing file: a journal, or an empty file.
+        The file of a journal, or an empty file.
     tables : ExtraTables, optional
-        Further tables of the journal; none by default.
+        Additional tables. By default, the database contains only entries.
     waits : bool, default True
-        Whether each commit waits for the disk. Otherwise a crash of the machine, but not of the process, may lose
-        commits since the last :meth:`sync`.
+        Whether each commit waits for the disk. If False, a crash of the machine may lose the commits since the last
+        :meth:`sync`. A crash of the process loses none.
     read_only : bool, default False
-        Read the current contents of the journal into memory. Nothing is written or locked, and another process may
-        continue to write. SQLite itself writes even when it only reads a log, so both files are read completely.
+        Copy the current contents of the journal to memory. The journal is neither written nor locked, and another
+        process may continue to write to it. The copy is made without SQLite, which needs write access to read a log.
 
     Attributes
     ----------
     is_new : bool
-        Whether there are no entries yet.
+        Whether the database has no entries.
 
     Raises
     ------
     AlreadyOpenError
-        If it is already open.
+        If the database is already open.
     FileFormatError
-        If it is damaged, of a later version, or of another program.
+        If the database is damaged, has a later version, or belongs to another program.
     OSError
-        If it cannot be read or written.
+        If the database cannot be read or written.
     """
 
     def __init__(
@@ -215,22 +217,21 @@ class EntryDatabase:
             _open.add(self)
 
     def _connected(self) -> SharedConnection:
-        """Return a connection that will lock the database."""
+        """Return a connection to the database, which :meth:`_prepare` locks."""
         if not os.access(self.path, os.R_OK | os.W_OK):
             message = f"{self.path} cannot be written; open the folder with read_only=True"
             raise PermissionError(errno.EACCES, message)
-        _is_blank(self.path, _read(self.path, _FIRST_PAGE.size))  # SQLite must not touch a foreign file
+        _is_blank(self.path, _read(self.path, _FIRST_PAGE.size))  # reject foreign files before SQLite opens them
         with self._translated_errors():
-            # Changes are made one at a time, but in any thread.
+            # The lock of the object serialises changes, so any thread may use the connection.
             options: Any = {"timeout": 0, "isolation_level": None, "check_same_thread": False}
             return sqlite3.connect(self.path, factory=SharedConnection, **options)
 
     def _copied(self) -> SharedConnection:
-        """Return a connection to a copy of the journal in memory, even while another process changes the journal."""
+        """Return a connection to a copy of the journal in memory. Another process may be writing the journal."""
         contents, log_bytes = self._read_together()
         if _is_blank(self.path, contents):
-            reason = "is empty; open it without read_only to begin"
-            raise FileFormatError(self.path, reason)
+            raise FileFormatError(self.path, "is empty; open it without read_only first")
         with self._translated_errors():
             options: Any = {"isolation_level": None, "check_same_thread": False}
             connection = sqlite3.connect(":memory:", factory=SharedConnection, **options)
@@ -244,7 +245,7 @@ class EntryDatabase:
     def _read_together(self) -> tuple[bytes, bytes]:
         """Return consistent contents of the database file and its log.
 
-        While the log has the same header, it holds every page that the writer copies to the database file meanwhile.
+        Until the header of the log changes, the log contains every page that a checkpoint copies to the database file.
         """
         log_path = Path(f"{self.path}-wal")
         log = _read_if_any(log_path)
@@ -253,10 +254,10 @@ class EntryDatabase:
             before, log = log, _read_if_any(log_path)
             if log[: _HEADER.size] == before[: _HEADER.size]:
                 return contents, log
-        raise AlreadyOpenError(f"{self.path.parent} changes faster than it can be read; try again")
+        raise AlreadyOpenError(f"{self.path.parent} changed during {_MOST_ATTEMPTS} attempts to read it; try again")
 
     def _prepare(self) -> bool:
-        """Lock and check the database; return whether it has no entries."""
+        """Lock and check the database. Return whether it has no entries."""
         if self._read_only:
             self._distrust()
             self._run("PRAGMA cell_size_check = ON")
@@ -268,7 +269,7 @@ class EntryDatabase:
         self._run("PRAGMA cell_size_check = ON")
         self._run("BEGIN EXCLUSIVE")
         if not self._schema() and self._run("PRAGMA application_id") == 0:
-            # In one transaction and before the log is enabled, so that the file alone can be identified.
+            # One transaction before enabling the log: the database file must be recognisable without its log.
             self._run(f"PRAGMA application_id = {_APPLICATION}")
             self._run(f"PRAGMA user_version = {VERSION}")
             for statement in (_SCHEMA, *(self._tables.statements if self._tables else ())):
@@ -278,23 +279,22 @@ class EntryDatabase:
         self._run(f"PRAGMA journal_size_limit = {_LONGEST_LOG}")
         is_new = self._check()
         self._run("BEGIN")
-        self._run(f"PRAGMA user_version = {self._version}")  # fails if the database is marked as read-only
+        self._run(f"PRAGMA user_version = {self._version}")  # fails if the database cannot be written
         self._run("ROLLBACK")
         return is_new
 
     def _distrust(self) -> None:
-        """Forbid functions in the schema.
+        """Forbid functions in the schema, which also forbids indexes on JSON values.
 
-        This also forbids indexes on JSON values, so journals that may have some are compared with the schemas that
-        ``tables`` allows instead.
+        Journals with additional tables may have these indexes. For them, :meth:`_check` validates the schema instead.
         """
         if self._tables is None:
             self._run("PRAGMA trusted_schema = OFF")
 
     def _check(self) -> bool:
-        """Raise FileFormatError unless it is a journal; return whether it has no entries."""
+        """Raise FileFormatError if the database is not a valid journal. Return whether it has no entries."""
         if self._run("PRAGMA application_id") != _APPLICATION:
-            raise FileFormatError(self.path, "is not a journal of cmt-numba")
+            raise FileFormatError(self.path, "is not a cmt-numba journal")
         version = self._run("PRAGMA user_version")
         if not isinstance(version, int) or not 1 <= version <= VERSION:
             reason = (
@@ -310,7 +310,7 @@ class EntryDatabase:
                 "does not have the tables of a journal" if self._tables is None else "is not the journal of a store"
             )
             raise FileFormatError(self.path, reason)
-        # Checking all tables and indexes would take long; other damage raises when it is read.
+        # A check of additional tables takes long. Damage in them raises an error when it is read.
         found = self._run("PRAGMA quick_check(1)" if self._tables is None else "PRAGMA quick_check(entries)")
         if found != "ok":
             raise FileFormatError(self.path, f"is damaged: {' '.join(str(found).split())}")
@@ -325,7 +325,7 @@ class EntryDatabase:
             return rows[0][0] if rows else None
 
     def execute(self, statement: str, values: tuple[object, ...] = ()) -> list[SchemaRow]:
-        """Execute a statement, and return all rows of its result."""
+        """Execute a statement and return all result rows."""
         with self._translated_errors():
             return self._connection.rows(statement, values)
 
@@ -340,7 +340,7 @@ class EntryDatabase:
         return self._connection.total_changes
 
     def entries(self) -> Generator[tuple[int, bytes], None, None]:
-        """Yield all entries with their numbers, in order and without gaps.
+        """Yield the number and the bytes of each entry, in order.
 
         Raises
         ------
@@ -350,7 +350,7 @@ class EntryDatabase:
         expected = None
         with self._translated_errors():
             found = self._connection.execute("SELECT sequence, entry FROM entries ORDER BY sequence")
-        with closing(found):  # an open cursor would prevent a checkpoint of the log
+        with closing(found):  # an open cursor prevents checkpoints
             while True:
                 with self._translated_errors():
                     row = found.fetchone()
@@ -358,14 +358,16 @@ class EntryDatabase:
                     return
                 sequence, entry = row
                 if type(entry) is not bytes or sequence < 0:
-                    raise FileFormatError(self.path, f"entry {sequence} is not a valid entry")
+                    raise FileFormatError(
+                        self.path, f"entry {sequence} is not valid: it must be bytes with a number from 0"
+                    )
                 if expected not in (None, sequence):
                     raise FileFormatError(self.path, f"entry {expected} is missing")
                 yield sequence, entry
                 expected = sequence + 1
 
     def append(self, sequence: int, entry: bytes) -> None:
-        """Write an entry, for the next :meth:`commit`."""
+        """Write an entry. Call :meth:`commit` to commit it."""
         self.begin()
         if self._version < VERSION:  # earlier versions of the library cannot read the new entries
             self._run(f"PRAGMA user_version = {VERSION}")
@@ -373,25 +375,28 @@ class EntryDatabase:
         self._run("INSERT INTO entries VALUES (?, ?)", (sequence, entry))
 
     def begin(self) -> None:
-        """Begin a transaction, unless there is one already."""
+        """Begin a transaction unless one is active."""
         if not self._connection.in_transaction:
             self._run("BEGIN")
 
     def commit(self) -> None:
-        """Commit the transaction, so that a crash of the process loses nothing."""
+        """Commit the active transaction, if any. A crash of the process cannot lose committed changes."""
         if self._connection.in_transaction:
             self._run("COMMIT")
             self._is_on_disk = self._waits
 
     def sync(self) -> None:
-        """Commit, and sync all commits to disk."""
+        """Commit the active transaction, if any, and sync all commits to disk."""
         self.commit()
         if not self._is_on_disk:
             self.checkpoint()
             self._is_on_disk = True
 
     def begin_change(self) -> bool:
-        """Begin a change that :meth:`undo_change` can undo; return whether there are earlier writes that it keeps."""
+        """Begin a change that :meth:`undo_change` can undo.
+
+        Return whether the active transaction contains earlier writes, which :meth:`undo_change` must keep.
+        """
         if not self._connection.in_transaction:
             self._run("BEGIN")
             return False
@@ -399,7 +404,7 @@ class EntryDatabase:
         return True
 
     def undo_change(self, keep_earlier: bool) -> None:
-        """Undo all writes since :meth:`begin_change`, which returned ``keep_earlier``."""
+        """Undo all writes since :meth:`begin_change`. Pass the value that it returned as ``keep_earlier``."""
         if keep_earlier:
             self._run("ROLLBACK TO change")
             self._run("RELEASE change")
@@ -413,7 +418,7 @@ class EntryDatabase:
                 self._connection.rollback()
 
     def restart(self, sequence: int, entry: bytes) -> None:
-        """Replace all entries by one, and sync it to disk. If this fails, earlier commits remain."""
+        """Replace all entries with a single entry and sync it to disk. On failure, keep the previous entries."""
         version = self._version
         try:
             self.begin()
@@ -426,12 +431,12 @@ class EntryDatabase:
             raise
 
     def checkpoint(self) -> None:
-        """Sync the log to disk, including writes of a killed process that are only in the system's cache."""
+        """Write the log to the database file and sync it to disk, including commits of a killed process."""
         if not self._read_only:
             self._run("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def close(self) -> None:
-        """Close the database, unless it belongs to the parent process. Uncommitted writes are discarded."""
+        """Discard uncommitted writes and close the database. Do nothing in a forked child process."""
         if self._process != os.getpid():
             return
         with _opening:
@@ -444,7 +449,7 @@ class EntryDatabase:
 
     @contextmanager
     def _translated_errors(self) -> Iterator[None]:
-        """Turn errors of SQLite into errors that name the file."""
+        """Turn SQLite's errors into errors that name the file."""
         try:
             yield
         except sqlite3.Error as error:
@@ -452,11 +457,11 @@ class EntryDatabase:
             if code in _IN_USE:
                 message = f"{self.path.parent} is already open in this or another process; close it there first"
                 raise AlreadyOpenError(message) from error
-            if code in _NOT_THE_FILES_FAULT:
+            if code in _ENVIRONMENT_ERRORS:
                 message = f"{self.path} cannot be read or written: {error}"
                 if code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_CANTOPEN):
                     message += "; free disk space, or open the folder with read_only=True"
-                raise OSError(_NOT_THE_FILES_FAULT[code], message) from error
+                raise OSError(_ENVIRONMENT_ERRORS[code], message) from error
             raise FileFormatError(self.path, f"is damaged: {error}") from error
 
 
@@ -464,15 +469,15 @@ class EntryDatabase:
 
 
 class LogPages(NamedTuple):
-    """The committed contents of a log."""
+    """The committed contents of a write-ahead log."""
 
     page_size: int
-    n_pages: int  # pages of the database
-    pages: dict[int, bytes]  # pages newer than in the database file, numbered from 1
+    n_pages: int  # number of pages of the database after the last commit
+    pages: dict[int, bytes]  # the changed pages by number, from 1
 
 
 def read_log(log: bytes) -> LogPages | None:
-    """Return the committed contents of a log, or None if there are none."""
+    """Return the committed contents of a log, or None if the log contains no commit."""
     if len(log) < _HEADER.size:
         return None
     magic, version, page_size, _, *salts, first, second = _HEADER.unpack_from(log)
@@ -498,7 +503,7 @@ def read_log(log: bytes) -> LogPages | None:
 
 
 def with_log(database: bytes, log: LogPages | None) -> bytes:
-    """Return a database file with the pages of its log merged, marked as a file without a log."""
+    """Return a database file with the pages of its log merged into it. Its header states that it has no log."""
     merged = bytearray(database)
     if log is not None:
         size = log.n_pages * log.page_size
@@ -511,10 +516,11 @@ def with_log(database: bytes, log: LogPages | None) -> bytes:
 
 
 def _checksums(numbers: np.ndarray, before: tuple[int, int]) -> list[tuple[int, int]]:
-    """Return the checksums after each row of numbers, shape (n, 2 * m).
+    """Return the running checksums ``(s, t)`` after each row of ``numbers``, an array of shape (n, 2 * m).
 
-    Each pair of numbers ``a, b`` changes the two sums ``s, t`` to ``s + t + a`` and ``s + 2 t + a + b``, modulo 2**32.
-    The contribution of a pair to the result is therefore multiplied by a matrix power, which is equal for all rows.
+    Each pair of numbers ``a, b`` changes ``s, t`` to ``s + t + a, s + 2 * t + a + b``, modulo 2**32. The update is
+    linear, so a pair's contribution to the row's sums is the pair times a matrix power that depends only on its
+    position in the row.
     """
     n_pairs = numbers.shape[1] // 2
     powers = np.empty((n_pairs + 1, 2, 2), np.uint32)

@@ -1,4 +1,4 @@
-"""``DurableTree``: a tree that is stored in a folder."""
+"""``DurableTree``, a tree that is stored in a folder."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ from ._journal import Durability, Journal
 
 T = TypeVar("T")
 
-_RETURN = "return"  # the operation that records the memories returned by queries
-_MOST_NOTES = 1 << 16  # queries whose notes are kept while the journal cannot be written; older ones are dropped
+_RETURN = "return"  # the operation that records memories returned by queries
+_MOST_NOTES = 1 << 16  # maximum number of queries whose returned ids wait to be journaled; the oldest are dropped
 
 
 def _draw_word(tree: ContextualMemoryTree) -> int:
@@ -68,7 +68,7 @@ OPERATIONS: dict[tuple[str, int], Operation] = {
     ("draw", 2): Operation(_draw_word, {}),
     ("return", 2): Operation(_enter_returned, {"ids": "ids"}),
     ("scorer", 2): Operation(_set_scorer, {"weights": "weights", "squares": "squares"}),
-    # Version 1: replaced memories did not count as returned.
+    # In version 1, replaced memories did not count as returned.
     ("insert", 1): Operation("insert", {"X": "X"}),
     ("update", 1): Operation("update", {"X": "X", "hits": "hits", "rewards": "rewards"}),
     ("teach", 1): Operation(
@@ -83,14 +83,14 @@ OPERATIONS: dict[tuple[str, int], Operation] = {
     ("draw_word", 1): Operation(_draw_word, {}),
     ("enter_returned", 1): Operation(_enter_returned, {"ids": "ids"}),
 }
-"""The operations of a tree's entries, by name and version."""
+"""The operations in a tree's entries, by name and version."""
 
-_COMPARED = [ROOT, COUNT, NODES_END, FREE_NODE, LEAVES_END, FREE_LEAF]  # counters that differ between different trees
+_COMPARED = [ROOT, COUNT, NODES_END, FREE_NODE, LEAVES_END, FREE_LEAF]  # counters that differ if the trees differ
 
 
 def fingerprint(tree: ContextualMemoryTree, *, with_draws: bool = True) -> dict[str, int]:
-    """Return a fingerprint of a tree, which is cheap to compute, with or without the draws of queries."""
-    forest, stop = tree._forest, None if with_draws else -1  # the last stream is that for queries
+    """Return a fingerprint of a tree. ``with_draws=False`` excludes the random stream for queries."""
+    forest, stop = tree._forest, None if with_draws else -1  # the last stream is the stream for queries
     state = forest.state
     if state is None:
         return {"n_memories": 0, "next_id": 0, "trees": zlib.crc32(forest.streams[:stop].astype("<u8").tobytes())}
@@ -106,16 +106,16 @@ def fingerprint(tree: ContextualMemoryTree, *, with_draws: bool = True) -> dict[
 
 
 class _TreeForm:
-    """The form of a tree in a folder.
+    """The :class:`DurableForm` of a tree.
 
     Parameters
     ----------
     owner : DurableTree
-        The tree of the user. It uses the forest of the current tree.
+        The user's tree. It shares the forest of ``tree``, the current tree.
     options : dict of str to object
-        The options that were given.
+        The options given by the user.
     with_defaults : callable
-        Returns the options of a new tree.
+        A function that returns the options of a new tree from the given options.
     """
 
     kind = "ContextualMemoryTree"
@@ -129,8 +129,8 @@ class _TreeForm:
     ) -> None:
         self._owner, self._options, self._given = owner, options, ContextualMemoryTree(**options)
         self.journal: Journal | None = None  # None until the folder is open
-        self.returned: deque[np.ndarray] = deque(maxlen=_MOST_NOTES)  # ids returned by queries, to be journaled
-        self._as_reopened = self._is_ambiguous = False  # see recover
+        self.returned: deque[np.ndarray] = deque(maxlen=_MOST_NOTES)  # ids of returned memories, not yet journaled
+        self._as_reopened = self._is_ambiguous = False  # used by ``recover``
         self._put(ContextualMemoryTree(**with_defaults(options)))
 
     def _put(self, tree: ContextualMemoryTree) -> None:
@@ -144,7 +144,7 @@ class _TreeForm:
     # Changes
 
     def change(self, name: str, arguments: Arguments, *, counts: bool = True, **shown: Any) -> Any:
-        """Call a method of the tree as a journaled change. ``shown`` are arguments that are not journaled."""
+        """Call a method of the tree as a journaled change. The arguments ``shown`` are not journaled."""
         assert self.journal is not None
         return self.journal.change(partial(self._make, name, arguments, shown), counts=counts)
 
@@ -160,21 +160,21 @@ class _TreeForm:
     # Changes by queries
 
     def draw_word(self) -> int:
-        """Return 64 bits of the random stream for queries. Losing a draw does no harm."""
+        """Return 64 random bits from the stream for queries. A crash may undo the draw, which is harmless."""
         word: int = self.change("draw", {}, counts=False)
         return word
 
     def note_returned(self, ids: np.ndarray) -> None:
-        """Journal which memories a query has returned, now or with the next change."""
+        """Journal the ids of memories that a query has returned, now or with the next change."""
         if self.journal is not None and self.journal.is_writable:
             self.returned.append(ids)
-            with suppress(JournalError):  # queries work even if the journal cannot be written
-                self.journal.try_alone(self.enter_notes)  # otherwise the thread that is making a change does it
+            with suppress(JournalError):  # queries must work even if the journal cannot be written
+                self.journal.try_alone(self.enter_notes)  # if a thread is making a change, it journals the ids
 
     def enter_notes(self) -> None:
         while self.returned:
             self.change(_RETURN, {"ids": self.returned[0]}, counts=False)
-            self.returned.popleft()  # removed only now, so that the next change retries after a failure
+            self.returned.popleft()  # after a failure the ids remain, and the next change retries
 
     def mark(self) -> Any:
         forest = self.tree._forest
@@ -218,8 +218,8 @@ class _TreeForm:
     def recover(self, replay_all: Callable[[], tuple[Any, bool]]) -> tuple[Any, bool]:
         """Replay the journal.
 
-        Version 1 counted replaced memories as returned when it replayed a journal, but not when they were replaced. Its
-        entries are therefore replayed as they were made and, if the result differs, as version 1 replayed them.
+        Version 1 counted replaced memories as returned during replay, but not during the original change. Its entries
+        are first replayed with the rule of the original changes and, if the result differs, with its replay rule.
         """
         self._is_ambiguous, error = False, None
         try:
@@ -246,17 +246,17 @@ class _TreeForm:
         self._is_ambiguous |= is_silent
         if entry.version > 1:
             forest.evicts = np.empty(0, np.int64) if entry.forgotten is None else entry.forgotten
-        forest.has_warned = True  # no warnings about earlier calls
+        forest.has_warned = True  # the original call has already warned
         try:
             if is_silent and not self._as_reopened:
                 replace_rows(forest, check_ids(arguments["ids"]), forest.check_rows(arguments["X"]))
             else:
                 operation.call(made, arguments)
             if forest.evicts is not None and forest.evicts.size > 0:
-                raise ValueError("it lists memories as evicted that were not")
+                raise ValueError("it lists evicted memories that are still stored")
         except (LookupError, TypeError, ValueError):
-            # If the trees differ from those before, a node that a query explored may not exist. Such errors are
-            # ignored; a missing memory is detected by the number of memories.
+            # If the replayed trees differ from the original ones, an explored node may not exist. Ignore these errors.
+            # A missing memory changes the number of memories, which is compared.
             if exact:
                 raise
         finally:
@@ -267,50 +267,51 @@ class DurableTree(ContextualMemoryTree):
     """A tree that is stored in a folder and whose changes survive a crash.
 
     Each change (``insert``, ``update``, ``remove``, ...), and each block of ``learn``, is written to a journal on disk
-    before the call returns. When the folder is opened again, the tree is bit-identical to the one after the last
-    change. Otherwise it behaves like any other tree.
+    before the call returns. Reopening the folder restores a tree that is bit-identical to the tree after its last
+    change. In all other respects it behaves like any other tree.
 
-    Opening a folder maps the keys instead of reading them, so it takes little time. Damaged keys are therefore found
-    only by :meth:`check_invariants` and before the next snapshot. Other damage raises an error at once.
+    Opening a folder is fast because it maps the keys instead of reading them. Damaged keys are therefore detected only
+    by :meth:`check_invariants` and before the next snapshot. Other damage raises an error immediately.
 
-    A change either succeeds or changes nothing. If one fails (out of memory, disk full) or is interrupted, the tree is
-    restored from the folder to its state after the last change, which takes about as long as opening the folder.
+    A change either succeeds or changes nothing. If it fails (out of memory, disk full) or is interrupted, the tree is
+    restored from the folder to its state after the last change. This takes about as long as opening the folder.
 
-    Changes from several threads are made one after another. A forked child of the process that opened the folder can
-    query the tree, but not change it.
+    Changes from several threads run one after another. A forked child of the process that opened the folder can query
+    the tree, but not change it.
 
     Parameters
     ----------
     path : path-like
-        The folder: empty, or that of a tree. If it does not exist, it is created with access for its owner only; its
-        parent must exist.
+        An empty folder, or a folder that contains a tree. A missing folder is created with access only for its owner;
+        its parent must exist.
     sync_every : int, default 1
-        The number of changes after which to wait for the disk. With a value above 1, a crash of the machine may lose up
-        to ``sync_every - 1`` of the last changes; a crash of the process loses none. :meth:`sync` waits at once.
+        The number of changes after which to wait for the disk. If it is above 1, a crash of the machine may lose the
+        last ``sync_every - 1`` changes. A crash of the process loses none. :meth:`sync` waits for the disk at once.
     snapshot_bytes : int, default 2**26
-        The size of the journal, in bytes, above which a snapshot replaces it; at least the size of the last snapshot.
+        The size of the journal, in bytes, above which a snapshot replaces it. The size of the last snapshot is used
+        instead if it is larger.
     snapshot_seconds : float, default 10.0
-        The total time of the changes in the journal, in seconds, above which a snapshot replaces it; at least 4 times
-        the time of the last snapshot. Opening the folder takes about this long.
+        The total duration of the changes in the journal, in seconds, above which a snapshot replaces it. 4 times the
+        duration of the last snapshot is used instead if it is larger. Opening the folder takes about this long.
     read_only : bool, default False
-        Open an existing tree for queries and write nothing, for example if the disk is full or cannot be written.
-        Queries with an ``epsilon`` above 0 and changes are not possible. The folder is not locked: other processes may
-        open it afterwards, and their changes are not seen. A folder that is open for changes cannot be opened.
+        Open an existing tree for queries without writing, for example if the disk is full or not writable. Changes, and
+        queries with an ``epsilon`` above 0, raise an error. The folder is not locked: other processes can open it
+        later, and their changes are not visible. A folder that this process has open for changes cannot be opened.
     **options
-        Options of :class:`~cmt_numba.ContextualMemoryTree` for a new tree. An existing tree keeps its options:
-        different values raise an error, except that ``n_threads`` replaces the stored value and ``random_state`` is
-        ignored.
+        Options of :class:`~cmt_numba.ContextualMemoryTree` for a new tree. An existing tree keeps its options, and
+        different values raise an error, with two exceptions: ``n_threads`` replaces the stored value, and
+        ``random_state`` is ignored.
 
     Raises
     ------
     AlreadyOpenError
         If the folder is already open in this or another process.
     cmt_numba.persistence.FileFormatError
-        If the folder is damaged or not that of a tree.
+        If the folder is damaged or does not contain a tree.
     OSError
-        If the folder cannot be read or written. If it can be read, try ``read_only``.
+        If the folder cannot be read or written. ``read_only`` needs no write access.
     TypeError, ValueError
-        If an option is invalid or differs from that of the tree in the folder.
+        If an option is invalid, or differs from the option of the tree in the folder.
 
     Examples
     --------
@@ -361,7 +362,7 @@ class DurableTree(ContextualMemoryTree):
         with_defaults: Callable[[dict[str, Any]], dict[str, Any]],
         tables: ExtraTables,
     ) -> Self:
-        """Return a tree whose database has further tables; a new one has the options with defaults."""
+        """Return a tree whose database has additional tables. ``with_defaults`` completes the options of a new tree."""
         tree = cls.__new__(cls)
         tree._open(path, _TreeForm(tree, options, with_defaults), durability, read_only, tables)
         return tree
@@ -375,7 +376,7 @@ class DurableTree(ContextualMemoryTree):
 
     @property
     def sequence(self) -> int:
-        """The number of changes since the tree was created. A draw of a random number counts as one."""
+        """The number of changes since the tree was created. Each draw of a random number is a change."""
         return self._journal.sequence
 
     @property
@@ -384,22 +385,22 @@ class DurableTree(ContextualMemoryTree):
         return self._journal.folder.synced
 
     def sync(self) -> None:
-        """Write all changes to disk and wait for it.
+        """Write all changes to disk and wait until they are stored.
 
         Raises
         ------
         JournalError
-            If the tree is closed or could not be written.
+            If the tree is closed, or the changes cannot be written.
         """
         self._journal.sync()
 
     def snapshot(self) -> None:
-        """Replace the journal by a snapshot. This happens automatically when the journal gets long.
+        """Replace the journal with a snapshot. This happens automatically when the journal becomes long.
 
         Raises
         ------
         JournalError
-            If the tree is closed or could not be written.
+            If the tree is closed, or the changes cannot be written.
         OSError
             If the snapshot cannot be written. The journal is unchanged.
         """
@@ -408,12 +409,12 @@ class DurableTree(ContextualMemoryTree):
     def close(self) -> None:
         """Write all changes to disk and close the folder. The tree can still be queried, but not changed.
 
-        If it would take long to make the changes in the journal again, a snapshot replaces it.
+        If the journal takes long to replay, a snapshot replaces it.
 
         Raises
         ------
         JournalError
-            If not all changes could be written; the folder is closed nevertheless.
+            If a change cannot be written. The folder is closed even then.
         """
         self._journal.close()
 
@@ -423,21 +424,21 @@ class DurableTree(ContextualMemoryTree):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    # For stores, which keep records in the same database
+    # Stores keep their records in the same database.
 
     @property
     def _database(self) -> EntryDatabase:
-        """The database of the journal."""
         return self._journal.folder.database
 
     def _transaction(self, work: Callable[[], T]) -> T:
-        """Make all changes of ``work``, including its writes to further tables, or none of them."""
+        """Run ``work`` as one transaction, including its writes to additional tables. Return its result."""
         return self._journal.transaction(work)
 
     def check_invariants(self) -> None:
-        """Check the invariants of :meth:`ContextualMemoryTree.check_invariants`, and the last snapshot for damage.
+        """Check the tree's invariants and verify the keys in the last snapshot.
 
-        Opening a folder does not read the keys in it, so this method may find new damage.
+        Opening a folder does not read the keys, so this method may detect damage for the first time. See
+        :meth:`ContextualMemoryTree.check_invariants` for the invariants.
 
         Raises
         ------
@@ -461,12 +462,12 @@ class DurableTree(ContextualMemoryTree):
     def update(
         self, X: Any, hits: Hits, rewards: Any, *, key_learning_rate: float = 0.0, progress: bool = False
     ) -> None:
-        """Learn from the rewards of a query's answers; see :meth:`ContextualMemoryTree.update`."""
+        """Learn from the rewards of a query's results; see :meth:`ContextualMemoryTree.update`."""
         arguments = {"X": X, "hits": hits, "rewards": rewards, "key_learning_rate": key_learning_rate}
         self._form.change("update", arguments, progress=progress)
 
     def teach(self, X: Any, ids: Any, *, n_passes: int = 1, afresh: bool = False, progress: bool = False) -> None:
-        """Teach the routers which memory each row belongs to; see :meth:`ContextualMemoryTree.teach`."""
+        """Train the routers to find the given memory for each row; see :meth:`ContextualMemoryTree.teach`."""
         arguments = {"X": X, "ids": ids, "n_passes": n_passes, "afresh": afresh}
         self._form.change("teach", arguments, progress=progress)
 
@@ -479,22 +480,24 @@ class DurableTree(ContextualMemoryTree):
         self._form.change("replace", {"ids": ids, "X": X}, progress=progress)
 
     def reroute(self, n: int, *, progress: bool = False) -> None:
-        """Reroute memories of each tree; see :meth:`ContextualMemoryTree.reroute`."""
+        """Reroute random memories in each tree; see :meth:`ContextualMemoryTree.reroute`."""
         self._form.change("reroute", {"n": n}, progress=progress)
 
     def rebuild(self, ids: Any, groups: Any, *, progress: bool = False) -> None:
-        """Rebuild the trees around groups; see :meth:`ContextualMemoryTree.rebuild`."""
+        """Rebuild the trees from groups of memories; see :meth:`ContextualMemoryTree.rebuild`."""
         self._form.change("rebuild", {"ids": ids, "groups": groups}, progress=progress)
 
     def compact(self, *, copies: bool = True) -> None:
         """Store memories in the order in which searches read them; see :meth:`ContextualMemoryTree.compact`."""
         self._form.change("compact", {"copies": copies})
 
-    # Copies are in memory
+    # Copies and pickles are trees in memory, without a folder.
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], mmap: bool = False) -> Self:
-        """Not supported for durable trees: use ``ContextualMemoryTree.load`` or open a folder.
+        """Raise TypeError, because a durable tree cannot load a file.
+
+        Use ``ContextualMemoryTree.load`` to load a file, or ``DurableTree(path)`` to open a folder.
 
         Raises
         ------
@@ -510,7 +513,7 @@ class DurableTree(ContextualMemoryTree):
 
 
 def set_tree_scorer(tree: ContextualMemoryTree, weights: np.ndarray, squares: np.ndarray) -> None:
-    """Replace the weights of a tree's scorer. In a folder this is journaled."""
+    """Replace the weights of a tree's scorer. For a durable tree this is a journaled change."""
     if isinstance(tree, DurableTree):
         tree._form.change("scorer", {"weights": weights, "squares": squares})
     else:

@@ -1,8 +1,8 @@
-"""Entries of the journal: the name of an operation and its arguments, as arrays and JSON.
+"""Journal entries, each of which stores an operation and its arguments as arrays and JSON.
 
-Names and versions of operations, and the names and defaults of their arguments, are part of the format and never change
-their meaning. If a method or its parameters are renamed, only the table of operations of its class changes. An
-operation with a new meaning gets a new version, and the old version stays.
+The names and versions of operations, and the names and defaults of their arguments, are part of the format and never
+change their meaning. If a method or a parameter is renamed, only the operation table of the class changes. If an
+operation changes its meaning, it gets a new version, and the old version remains.
 """
 
 from __future__ import annotations
@@ -32,26 +32,26 @@ from ..persistence import (
 )
 
 CURRENT = 2
-"""The version of operations in new entries, unless a table says otherwise."""
+"""The default version of operations in new entries."""
 
 Arguments = dict[str, Any]
 Arrays = dict[str, np.ndarray]
 
 
 class Operation(NamedTuple):
-    """The operation of an entry: a method, or a function of the object, and the names of its arguments."""
+    """The method or function that an entry calls, and the names of its arguments in entries."""
 
-    method: str | Callable[..., Any]
-    parameters: Mapping[str, str]  # parameter of the method by argument name in entries
-    defaults: Mapping[str, Any] = MappingProxyType({})  # defaults of arguments that an entry may omit
-    notes_returned: bool = True  # whether it notes memories as returned
+    method: str | Callable[..., Any]  # the name of a method, or a function that takes the object first
+    parameters: Mapping[str, str]  # parameters[name]: the parameter of the method for the argument ``name`` in entries
+    defaults: Mapping[str, Any] = MappingProxyType({})  # default values of arguments that an entry may omit
+    notes_returned: bool = True  # whether the operation counts its memories as returned, which delays their eviction
 
     def stored(self, arguments: Arguments) -> Arguments:
-        """Return arguments under their names in entries."""
+        """Return a method's arguments under their names in entries."""
         return {name: arguments[parameter] for name, parameter in self.parameters.items()}
 
     def called(self, stored: Arguments) -> Arguments:
-        """Return the arguments of an entry under the parameter names of the method.
+        """Return an entry's arguments under the method's parameter names.
 
         Raises
         ------
@@ -68,19 +68,19 @@ class Operation(NamedTuple):
         return {parameter: given[name] for name, parameter in self.parameters.items()}
 
     def call(self, on: Any, arguments: Arguments) -> Any:
-        """Call the method of an object, or the function."""
+        """Call the operation on an object and return its result."""
         if isinstance(self.method, str):
             return getattr(on, self.method)(**arguments)
         return self.method(on, **arguments)
 
 
 def find_operation(table: Mapping[Any, Operation], name: str, version: int, *of: str) -> Operation:
-    """Return the operation of an entry from the table of a class.
+    """Return the operation ``(*of, name, version)`` from the table of a class.
 
     Raises
     ------
     ValueError
-        If it is unknown.
+        If the table does not contain the operation.
     """
     operation = table.get((*of, name, version))
     if operation is None:
@@ -96,25 +96,25 @@ _HITS = {
     "exploration.side": "exploration.side",
     "exploration.probability": "exploration.probability",
 }
-"""Parts of hits that ``update`` uses, by their names in entries, which never change. Scores are not stored."""
+"""The fields of :class:`Hits` that ``update`` uses, by their permanent names in entries. Scores are not stored."""
 
-_LIKE = arrays_of(no_hits(0, 1))
+_LIKE = arrays_of(no_hits(0, 1))  # arrays with the dtype and number of axes of each attribute
 _FORGOTTEN = "forgotten"  # an array of an entry that is not an argument
 
 
 class Entry(NamedTuple):
-    """A change or a snapshot, and the state of the tree after it."""
+    """A change or a snapshot, with a fingerprint of the resulting object."""
 
-    name: str  # name of the operation
-    arguments: dict[str, Any]  # normalised, under their names in entries
-    after: dict[str, int]
-    forgotten: np.ndarray | None = None  # ids of evicted memories; None if the entry does not list them
+    name: str  # the name of the operation
+    arguments: dict[str, Any]  # converted arguments, under their names in entries
+    after: dict[str, int]  # the fingerprint of the object after the change
+    forgotten: np.ndarray | None = None  # the ids of evicted memories; None if the entry does not list them
     journal: str | None = None  # the identity of the journal; None in entries of version 1
     version: int = CURRENT
 
 
 def plain_arguments(arguments: dict[str, Any]) -> dict[str, Any]:
-    """Return arguments in the form in which they are both journaled and used.
+    """Return arguments converted for the journal. The change itself uses the same converted arguments.
 
     Raises
     ------
@@ -150,12 +150,12 @@ def _hits_of(arrays: Arrays) -> Hits:
 
 
 def count_argument_bytes(arguments: dict[str, Any]) -> int:
-    """Return the total bytes of the arrays of arguments."""
+    """Return the total size of the arrays in arguments, in bytes."""
     return sum(array.nbytes for name, value in arguments.items() for array in _as_arrays(name, value)[1].values())
 
 
 def pack_entry(sequence: int, entry: Entry) -> bytes:
-    """Return an entry as bytes."""
+    """Return an entry encoded as bytes."""
     described: dict[str, Any] = {}
     arrays: Arrays = {}
     for name, value in entry.arguments.items():
@@ -170,7 +170,7 @@ def pack_entry(sequence: int, entry: Entry) -> bytes:
 
 
 def _as_arrays(name: str, value: Any) -> tuple[list[Any], Arrays]:
-    """Return the encoding of an argument, and its arrays."""
+    """Return the encoding of an argument and its encoded arrays."""
     if isinstance(value, Hits):
         return ["hits"], {f"{name}.{stored}": attrgetter(path)(value) for stored, path in _HITS.items()}
     if scipy.sparse.issparse(value):
@@ -185,12 +185,12 @@ def _as_arrays(name: str, value: Any) -> tuple[list[Any], Arrays]:
 
 
 def unpack_entry(path: str | os.PathLike[str], sequence: int, packed: bytes) -> Entry:
-    """Return a packed entry, which must have this number.
+    """Return the entry in packed bytes.
 
     Raises
     ------
     FileFormatError, ValueError
-        If it is damaged or has another number.
+        If the bytes are damaged, or the entry does not have the number ``sequence``.
     """
     contents = unpack_contents(path, f"entry {sequence}", packed, NUMBERS)
     if take(contents.fields, "sequence", int) != sequence:

@@ -1,4 +1,4 @@
-"""The folder of a durable object: snapshots, the journal, and the number of the last acknowledged change."""
+"""The folder of a durable object, with its snapshot, its journal and the number of the last acknowledged change."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ._database import EntryDatabase, ExtraTables, is_blank
 from ._files import Acknowledged, check_regular, open_file
 
 IDENTITY = "journal"
-"""The field of a snapshot that holds the identity of its journal."""
+"""The snapshot field that contains the identity of the journal."""
 
 _JOURNAL = "journal.sqlite"
 _MARK = "acknowledged"
@@ -28,16 +28,16 @@ Save = Callable[[Path], None]
 
 
 class Folder:
-    """A folder, created if it does not exist, and locked until it is closed.
+    """The folder of a durable object, locked until it is closed. A missing folder is created.
 
     Parameters
     ----------
     path : path-like
-        The folder: empty, or that of a tree. Its parent must exist.
+        An empty folder, or the folder of a durable object. Its parent must exist.
     read_only : bool, default False
-        Whether nothing may be written. The folder must exist and is not locked.
+        Whether to open an existing folder without writing to it or locking it.
     tables : ExtraTables, optional
-        Further tables of the journal's database.
+        Additional tables of the journal's database.
     waits : bool, default True
         Whether each commit waits for the disk.
 
@@ -46,17 +46,20 @@ class Folder:
     database : EntryDatabase
         The database of the journal.
     is_new : bool
-        Whether :meth:`create` must be called first. Otherwise :meth:`entries` must be iterated first.
+        Whether the folder is empty. Call :meth:`create` first if it is, or else iterate over :meth:`entries` first.
     base : int
         The number of the snapshot.
     identity : str or None
-        The identity of the journal; None in version 1.
+        The identity of the journal, or None in version 1.
 
     Raises
     ------
-    AlreadyOpenError, FileFormatError, OSError
-        As for the database, and FileFormatError if the folder is not that of a durable object or its journal has been
-        lost.
+    AlreadyOpenError
+        If the folder is already open.
+    FileFormatError
+        If the folder is damaged, its journal is lost, or it contains other files.
+    OSError
+        If the folder cannot be read or written.
     """
 
     def __init__(
@@ -77,7 +80,7 @@ class Folder:
             self.path.mkdir(0o700)
             bring_to_disk(self.path.absolute().parent)
         self._check_whose_it_is()
-        if read_only and check_regular(self._acknowledged_path):  # read before the entries, which a writer may add to
+        if read_only and check_regular(self._acknowledged_path):  # read it first: a writer may append entries
             self._acknowledged = Acknowledged(self._acknowledged_path, read_only=True)
         self.database = EntryDatabase(self.journal_path, tables, waits=waits, read_only=read_only)
         self.is_new = self.database.is_new
@@ -85,8 +88,7 @@ class Folder:
             if self.is_new:
                 self._check_that_nothing_is_lost()
                 if read_only:
-                    reason = "is empty; open it without read_only to begin"
-                    raise FileFormatError(self.journal_path, reason)
+                    raise FileFormatError(self.journal_path, "is empty; open it without read_only first")
             elif self._acknowledged is None:
                 self._acknowledged = Acknowledged(self._acknowledged_path, read_only=read_only)
         except BaseException:
@@ -100,12 +102,12 @@ class Folder:
 
     @property
     def journal_path(self) -> Path:
-        """The file of the entries."""
+        """The path of the journal's database."""
         return self.path / _JOURNAL
 
     @property
     def mode(self) -> int:
-        """The permissions of new files: those of the journal."""
+        """The permissions of new files, which are the permissions of the journal."""
         return stat.S_IMODE(os.stat(self.journal_path).st_mode) & 0o666
 
     @property
@@ -115,7 +117,7 @@ class Folder:
     # Checking the folder
 
     def _check_whose_it_is(self) -> None:
-        """Check that the folder is that of a tree, or empty; create an empty journal in an empty folder."""
+        """Raise FileFormatError if the folder has files but no journal. Create a journal file in an empty folder."""
         there_is_one = check_regular(self.journal_path)
         if there_is_one and not is_blank(self.journal_path):
             return
@@ -125,18 +127,18 @@ class Folder:
             if _MARK in others:
                 self._check_that_nothing_is_lost()
             if not self._is_left_by_a_crash(others):
-                reason = f"has no journal but contains other files, such as {others[0]!r}; choose an empty folder"
+                reason = f"contains files such as {others[0]!r}, but no journal; choose an empty folder"
                 raise FileFormatError(self.path, reason)
         if not self._read_only:
             with suppress(FileExistsError):
                 os.close(open_file(self.journal_path, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
                 bring_to_disk(self.path)
         elif not there_is_one:
-            reason = "has no journal; check the path, or open it without read_only to begin"
+            reason = "has no journal; check the path, or open it without read_only first"
             raise FileFormatError(self.path, reason)
 
     def _check_that_nothing_is_lost(self) -> None:
-        """Raise FileFormatError if the folder shows that there were changes, although the journal is empty."""
+        """Raise FileFormatError if the other files prove that the empty journal had entries."""
         found = [_SNAPSHOT.fullmatch(name) for name in os.listdir(self.path)]
         numbers = [int(match[1]) for match in found if match is not None]
         with suppress(FileFormatError):  # after a crash the file may be missing or incomplete
@@ -144,17 +146,17 @@ class Folder:
             numbers.append(last.sequence)
             last.close()
         if any(numbers):
-            reason = f"is empty, but {max(numbers)} changes were made; restore it from a copy"
+            reason = f"is empty, but had {max(numbers)} changes before; restore it from a copy"
             raise FileFormatError(self.journal_path, reason)
 
     def _is_left_by_a_crash(self, names: list[str]) -> bool:
-        """Return whether the files can stem from an earlier version that crashed while creating the folder."""
+        """Return whether the files look like leftovers of an earlier version that crashed while creating a folder."""
         if _MARK not in names or self._read_only:
             return False
         Acknowledged(self._acknowledged_path, read_only=True).close()
         return all(name in (_MARK, "tree-0.cmt") or _UNFINISHED.fullmatch(name) for name in names)
 
-    # A new folder
+    # New folders
 
     def create(self, save: Save, pack: Callable[[], bytes]) -> None:
         """Create the first snapshot and its entry in a new folder.
@@ -162,9 +164,9 @@ class Folder:
         Parameters
         ----------
         save : callable
-            Writes the snapshot to a path and syncs it to disk.
+            A function that writes the snapshot to a path and syncs it to disk.
         pack : callable
-            Returns the entry.
+            A function that returns the entry.
         """
         self.identity = new_identity()
         self._acknowledged = Acknowledged.create(self._acknowledged_path, self.identity, 0, self.mode)
@@ -175,22 +177,24 @@ class Folder:
         self.is_new = False
         self.clean_up()
 
-    # An existing folder
+    # Existing folders
 
     def belong(self, identity: str | None) -> None:
-        """Set the identity of the journal, as given by the first entry."""
+        """Set the identity of the journal, which the first entry contains, and compare it with ``acknowledged``."""
         self.identity = identity
         assert self._acknowledged is not None
         if identity not in (None, self._acknowledged.identity):
-            raise FileFormatError(self._acknowledged_path, "does not belong to the journal in the folder")
+            raise FileFormatError(
+                self._acknowledged_path, "does not belong to the journal in the folder; restore it from a copy"
+            )
 
     def entries(self) -> Generator[tuple[int, bytes], None, None]:
-        """Yield the entries of the snapshot and of the changes since, with their numbers, and check for gaps.
+        """Yield the number and the bytes of each entry. The first entry describes the snapshot.
 
         Raises
         ------
         FileFormatError
-            If an entry is missing.
+            If an entry is missing or invalid, or the journal ends before the last acknowledged change.
         """
         last = None
         with closing(self.database.entries()) as entries:
@@ -208,18 +212,18 @@ class Folder:
             )
 
     def settle(self, last: int) -> None:
-        """Sync the changes of a killed process up to this one, and delete the temporary files that it left."""
+        """Sync changes of a killed process up to number ``last``, and delete its temporary files."""
         if not self._read_only:
             self.database.checkpoint()
             self.sync(last)
             self.clean_up()
 
     def snapshot_path(self, sequence: int) -> Path:
-        """Return the path of the snapshot with this number."""
+        """Return the path of snapshot ``sequence``."""
         return self.path / f"tree-{sequence}.cmt"
 
     def check_room_for(self, sequence: int) -> None:
-        """Raise FileExistsError if a foreign file has the path of the snapshot with this number."""
+        """Raise FileExistsError if a foreign file occupies the path of snapshot ``sequence``."""
         path = self._check_that_it_is_no_link(sequence)
         if path.exists() and not self._is_ours(path, sequence, sequence):
             message = f"{path} exists but does not belong to this tree; move it elsewhere"
@@ -236,18 +240,17 @@ class Folder:
     # Changes
 
     def sync(self, sequence: int) -> None:
-        """Sync all changes to disk; ``sequence`` is the number of the last one."""
+        """Sync all changes to disk. ``sequence`` is the number of the last change."""
         assert self._acknowledged is not None
         self.database.sync()
         if self._acknowledged.sequence < sequence:
             self._acknowledged.set(sequence)
 
     def identify(self) -> str:
-        """Return the identity for the next snapshot, creating one for a journal without identity.
+        """Return the identity for the next snapshot. A journal of version 1 gets a new identity.
 
-        The identity is written to the file with the last number first, then to the snapshot, then to the journal. A
-        crash may leave a journal of version 1 beside such a file with an identity, but never files with different
-        identities.
+        A new identity is written first to ``acknowledged``, then to the snapshot, then to the journal. A crash may
+        leave a journal without identity next to an ``acknowledged`` with one, but never two different identities.
         """
         assert self._acknowledged is not None
         if self._acknowledged.identity is None:
@@ -260,9 +263,9 @@ class Folder:
         return self._acknowledged.identity
 
     def restart(self, sequence: int, entry: bytes) -> None:
-        """Replace all changes up to this number by a snapshot, which must be on disk.
+        """Replace all entries up to number ``sequence`` with the entry of a snapshot, which must be on disk.
 
-        After an OSError the synced changes are still in the journal, unless some were not synced.
+        If this fails, the journal keeps all its committed changes.
         """
         assert self._acknowledged is not None
         self.database.restart(sequence, entry)
@@ -270,7 +273,7 @@ class Folder:
             self._acknowledged.set(sequence)
         superseded, self.base = self.base, sequence
         if self.identity is None and superseded != sequence:
-            with suppress(OSError):
+            with suppress(OSError):  # ``clean_up`` recognises only snapshots with an identity
                 self.snapshot_path(superseded).unlink()
         self.identity = self._acknowledged.identity
         self.clean_up()
@@ -282,11 +285,11 @@ class Folder:
             number = None if found is None else int(found[1])
             superseded = number not in (None, self.base) and self._is_ours(path, number or 0, self.synced)
             if superseded or (_UNFINISHED.fullmatch(path.name) and path.is_file() and not path.is_symlink()):
-                with suppress(OSError):  # some systems cannot delete a mapped file
+                with suppress(OSError):  # Windows cannot delete a mapped file
                     path.unlink()
 
     def _is_ours(self, path: Path, number: int, last: int) -> bool:
-        """Return whether a snapshot belongs to this tree. Snapshots of version 1 have no identity."""
+        """Return whether a snapshot belongs to this journal. Snapshots of version 1 have no identity."""
         assert self._acknowledged is not None
         try:
             check_regular(path)
@@ -298,7 +301,7 @@ class Folder:
         return bool(identity == self._acknowledged.identity)
 
     def close(self) -> None:
-        """Close the files and release the lock. Entries that are not committed are discarded."""
+        """Discard uncommitted entries, close the files and release the lock."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -310,7 +313,7 @@ class Folder:
 
 
 def read_at_one_moment(path: str | os.PathLike[str], read: Callable[[], None]) -> None:
-    """Read the files of a folder, and retry if another process has changed them meanwhile."""
+    """Call ``read``, which reads the files of a folder. If it fails because a file has changed, call it again."""
     while True:
         before = _stamps(Path(path))
         try:
@@ -332,5 +335,5 @@ def _stamps(path: Path) -> list[tuple[str, int, int]]:
 
 
 def new_identity() -> str:
-    """Return a new random identity."""
+    """Return a random identity for a journal."""
     return secrets.token_hex(16)

@@ -1,4 +1,4 @@
-"""``Journal``: the snapshots and the journal of an object in a folder."""
+"""``Journal``, which records the changes of an object in a folder and restores the object."""
 
 from __future__ import annotations
 
@@ -31,24 +31,24 @@ from ._folder import IDENTITY, Folder, read_at_one_moment
 T = TypeVar("T")
 
 SNAPSHOT = "snapshot"
-"""The name of the entry of a snapshot, which is not an operation."""
+"""The name of a snapshot's entry. It is not an operation."""
 
 CLOSED = "it is closed"
 READ_ONLY = "it is read-only"
 _REMEDIES = {CLOSED: "open it again", READ_ONLY: "open it without read_only"}
-_TIMES_A_SNAPSHOT = 4  # smallest ratio of the time between snapshots to the time of a snapshot
-_AT_THE_END = 1 / 40  # share of a journal's limits above which closing the folder takes a snapshot
+_TIMES_A_SNAPSHOT = 4  # minimum ratio of the duration of journaled changes to the duration of a snapshot
+_AT_THE_END = 1 / 40  # fraction of the journal's limits above which closing the folder takes a snapshot
 
 
 class Durability(NamedTuple):
-    """When to wait for the disk, and when a snapshot replaces the journal; see :class:`~cmt_numba.DurableTree`."""
+    """Options of a journal; see :class:`~cmt_numba.DurableTree`."""
 
     sync_every: int = 1
     snapshot_bytes: int = 1 << 26
     snapshot_seconds: float = 10.0
 
     def checked(self) -> Durability:
-        """Return validated parameters. Raises TypeError or ValueError if one is invalid."""
+        """Return the validated options. Raise TypeError or ValueError if an option is invalid."""
         return Durability(
             check_integer("sync_every", self.sync_every, 1),
             check_integer("snapshot_bytes", self.snapshot_bytes, 0),
@@ -57,14 +57,14 @@ class Durability(NamedTuple):
 
 
 class DurableForm(Protocol):
-    """The methods by which a :class:`Journal` writes, restores and compares objects of one class.
+    """The interface through which a :class:`Journal` saves, restores and compares an object.
 
     Attributes
     ----------
     kind : str
-        The kind of object that files of snapshots hold.
+        The kind of object in snapshot files.
     unread : frozenset of str
-        The arrays of snapshots that are mapped when a folder is opened, and verified later.
+        The names of snapshot arrays that are mapped when a folder is opened and verified later.
     """
 
     kind: str
@@ -75,68 +75,74 @@ class DurableForm(Protocol):
         """The lock of the object."""
 
     def contents(self) -> Contents:
-        """Return the contents of a snapshot of the object. No other thread changes it meanwhile."""
+        """Return the contents for a snapshot of the object. The caller holds the lock."""
 
     def made_of(self, contents: Contents, *, values: bool) -> Any:
-        """Return the object in a snapshot. The arrays in ``unread`` need be valid only with ``values``.
+        """Return the object in a snapshot. Validate the arrays in ``unread`` only if ``values`` is True.
 
-        Raises InvariantError, TypeError or ValueError if it is not valid.
+        Raises InvariantError, TypeError or ValueError if the contents are invalid.
         """
 
     def fingerprint(self, made: Any = None) -> dict[str, int]:
-        """Return a fingerprint of an object, by default of the current one. It must be cheap to compute."""
+        """Return a cheap fingerprint of an object (default: the current object)."""
 
     def has_fingerprint(self, made: Any, after: dict[str, int]) -> bool:
-        """Return whether an object has a fingerprint. Raises ValueError if it differs so much that data is missing."""
+        """Return whether an object has the fingerprint ``after``. Raises ValueError if memories or data are missing."""
 
     def replay(self, made: Any, entry: Entry, exact: bool) -> None:
-        """Replay the change of an entry. If the replay has been ``exact`` so far, this must succeed.
+        """Replay the change of an entry. Errors may be ignored only if ``exact`` is False.
 
-        Raises LookupError, TypeError or ValueError if it fails.
+        ``exact`` tells whether all earlier fingerprints have matched. Raises LookupError, TypeError or ValueError if
+        the replay fails.
         """
 
     def recover(self, replay_all: Callable[[], tuple[Any, bool]]) -> tuple[Any, bool]:
-        """Return the result of ``replay_all``: the object in the folder, and whether its fingerprints match."""
+        """Return the object that ``replay_all`` has restored, and whether its fingerprints match.
+
+        A form may configure its :meth:`replay` and call ``replay_all`` several times.
+        """
 
     def use(self, made: Any) -> None:
-        """Replace the current object by one that was restored from the folder."""
+        """Replace the current object with a restored one."""
 
     def enter_notes(self) -> None:
-        """Append entries for changes that readers have made since the last change, if any."""
+        """Append entries for changes that readers have made since the last change."""
 
     def mark(self) -> Any:
-        """Return the state of the object before a change, for :meth:`is_changed`."""
+        """Return a mark of the object's state before a change, for :meth:`is_changed`."""
 
     def is_changed(self, mark: Any, error: BaseException) -> bool:
         """Return whether a failed change may have changed the object since the mark."""
 
 
 class _Effort(NamedTuple):
-    """The cost of reading a snapshot or replaying changes."""
+    """The size and duration of a snapshot or of journaled changes."""
 
     n_bytes: int
     seconds: float
 
 
 class Journal:
-    """The folder of an object: its last snapshot, and a journal of the changes since.
+    """The journal of an object: it records changes in a folder and restores the object from the folder.
 
-    A change is made in memory, appended to the journal and committed before it is acknowledged. If it fails or
-    is interrupted, its writes are undone, and the object is restored from the folder to its state after the last
+    A change is made in memory, appended to the journal and committed before it is acknowledged. If it fails or is
+    interrupted, its writes are undone, and the object is restored from the folder to its state after the last
     acknowledged change.
 
     Parameters
     ----------
     path : path-like
-        The folder: empty, or the folder of such an object. If it does not exist, it is created; its parent must exist.
+        An empty folder, or the folder of an object of the same kind. A missing folder is created; its parent must
+        exist.
     form : DurableForm
-        How the object is written and restored. A new folder starts with the current object of ``form``.
+        The interface to the object. A new folder starts with a snapshot of the current object.
     durability : Durability
-        When to wait for the disk and to take snapshots.
+        When to wait for the disk, and when to take snapshots.
     tables : ExtraTables, optional
-        Tables that the database holds besides the entries. They change in the same transactions.
+        Additional tables of the database. They change in the same transactions as the entries.
     read_only : bool, default False
-        Read the current contents of an existing folder and write nothing. Another process may continue to change it.
+        Whether to read the current contents of an existing folder without writing. Another process may continue to
+        change the folder.
 
     Attributes
     ----------
@@ -164,13 +170,13 @@ class Journal:
         self._form = form
         self._process = os.getpid()
         self._writing = threading.RLock()
-        self._is_under_way = False  # whether the thread that holds the lock is making a change
-        self._is_behind = False  # whether the object must be restored after a failure
-        self._refusal: str | None = None  # why changes are refused
+        self._is_under_way = False  # True while the thread that holds ``_writing`` makes a change
+        self._is_behind = False  # True if the object must be restored because a change failed
+        self._refusal: str | None = None  # the reason for rejecting changes
         self._n_unsynced = 0
-        self._is_too_large = False  # whether the current change is too large for an entry and needs a snapshot
+        self._is_too_large = False  # True if the current change is too large for an entry and needs a snapshot
         self._journal = self._last_snapshot = _Effort(0, 0.0)
-        self._is_verified = True  # whether all mapped arrays have been verified
+        self._is_verified = True  # False until all mapped arrays have been verified
         self.sequence = 0
         if read_only:
             self._refusal = READ_ONLY
@@ -181,7 +187,7 @@ class Journal:
             self._begin(path, tables, read_only=False)
 
     def _begin(self, path: str | os.PathLike[str], tables: ExtraTables | None, *, read_only: bool) -> None:
-        """Open the folder and restore the object, or create the folder."""
+        """Open the folder and restore the object, or start a new folder with a snapshot of the object."""
         self.folder = Folder(path, read_only=read_only, tables=tables, waits=self._durability.sync_every == 1)
         try:
             if self.folder.is_new:
@@ -199,12 +205,12 @@ class Journal:
 
     @property
     def identity(self) -> str | None:
-        """The identity of the journal, which its entries name; None in version 1."""
+        """The identity of the journal, or None in version 1."""
         return self.folder.identity
 
     @property
     def is_writable(self) -> bool:
-        """Whether the journal is open in this process, and not read-only."""
+        """Whether this process has opened the journal for changes."""
         return self._refusal is None and not self._is_a_fork()
 
     # Changes
@@ -212,19 +218,20 @@ class Journal:
     def change(self, make: Callable[[], tuple[T, Entry]], *, counts: bool = True) -> T:
         """Make a change, append its entry, and return its result.
 
-        Within a :meth:`transaction`, the change is committed when the transaction is.
+        A change within a :meth:`transaction` is committed with the transaction.
 
         Parameters
         ----------
         make : callable
-            Makes the change in memory, and returns its result and its entry.
+            A function that makes the change in memory and returns its result and its entry.
         counts : bool, default True
-            Whether the change counts for ``sync_every``. Otherwise it is committed with the next change that counts.
+            Whether the change is committed and counts towards ``sync_every``. If False, it is committed with the next
+            change that counts.
 
         Raises
         ------
         JournalError
-            If the object is closed or read-only, or the change could not be written; nothing has changed then.
+            If the object is closed or read-only, or the change cannot be written. The object is then unchanged.
         """
 
         def make_and_append() -> T:
@@ -238,12 +245,12 @@ class Journal:
             return make_and_append() if self._is_under_way else self._attempt(make_and_append, counts)
 
     def transaction(self, work: Callable[[], T]) -> T:
-        """Make several changes, and write to further tables, in one transaction; return the result of ``work``.
+        """Call ``work``, which makes changes and writes to additional tables, in one transaction. Return its result.
 
         Raises
         ------
         JournalError
-            As for :meth:`change`.
+            If the object is closed or read-only, or the changes cannot be written. The object is then unchanged.
         """
         with self._alone():
             return work() if self._is_under_way else self._attempt(work, True)
@@ -260,12 +267,12 @@ class Journal:
             return work()
 
     def note(self, entry: Entry) -> None:
-        """Append an entry for a change that readers have made in memory. It is committed with the next change."""
+        """Append an entry for a change that readers have made in memory. The next change commits it."""
         try:
             with self._translated_errors():
                 self._append(entry, 0.0, False)
         except BaseException:
-            self._is_behind = True  # the object and the journal differ now
+            self._is_behind = True  # the object differs from the journal
             raise
 
     def enter_notes(self) -> None:
@@ -275,16 +282,16 @@ class Journal:
 
     @property
     def is_behind(self) -> bool:
-        """Whether a failed change could not be undone yet, so that the object and the folder differ."""
+        """Whether the object differs from the folder because a failed change has not been undone yet."""
         return self._is_behind
 
     def catch_up(self) -> None:
-        """Restore the object from the folder if a failed change could not be undone yet.
+        """Restore the object from the folder if a failed change has not been undone yet.
 
         Raises
         ------
         JournalError
-            If this fails.
+            If the object cannot be restored.
         """
         with self._alone():
             self._catch_up()
@@ -295,7 +302,7 @@ class Journal:
             pass
 
     def _attempt(self, work: Callable[[], T], counts: bool) -> T:
-        """Make changes, and commit them if ``counts``. If this fails, undo them."""
+        """Make changes and, if ``counts``, commit them. Undo them after a failure."""
         attempt = partial(self._all_or_none, work, counts)
         return self._form.lock.change(attempt) if counts else defer_interrupts(attempt)
 
@@ -323,7 +330,7 @@ class Journal:
         return answer
 
     def _append(self, entry: Entry, seconds: float, counts: bool) -> None:
-        """Write the entry of a change, or note that it is too large for an entry and needs a snapshot."""
+        """Write the entry of a change. If the change is too large for an entry, request a snapshot instead."""
         if count_argument_bytes(entry.arguments) > min(self._most_bytes(), MOST_BYTES):
             self._is_too_large = True
         else:
@@ -334,7 +341,7 @@ class Journal:
         self._n_unsynced += counts
 
     def _commit(self, before: int) -> None:
-        """Commit the changes after ``before``, and wait for the disk if that is due."""
+        """Commit the changes after number ``before``. Every ``sync_every`` changes, wait for the disk."""
         with self._translated_errors():
             if self._is_too_large:
                 self._take_snapshot()
@@ -344,7 +351,7 @@ class Journal:
                 self.folder.database.commit()
 
     def _undo(self, before: tuple[int, int, _Effort], keep_earlier: bool, is_changed: bool) -> None:
-        """Undo the writes of a change, and restore the object if it has changed."""
+        """Undo the writes of a change and, if ``is_changed``, restore the object."""
         self.sequence, self._n_unsynced, self._journal = before
         self._is_too_large, self._is_behind = False, True
         with suppress(OSError, FileFormatError, AlreadyOpenError):
@@ -354,30 +361,29 @@ class Journal:
             self._catch_up()
 
     def _catch_up(self) -> None:
-        """Restore the object from the folder if a failure has left it in another state."""
         if not self._is_behind:
             return
         try:
             self.folder.database.roll_back()
             self._form.use(self._form.recover(self._replay_all)[0])
         except (FileFormatError, MemoryError, OSError, AlreadyOpenError) as error:
-            message = f"{self.path}: a change failed and could not be undone: {error}; close it and open it again"
+            message = f"{self.path}: a failed change could not be undone: {error}; close the folder and open it again"
             raise JournalError(message) from error
         self._is_behind = False
 
     @contextmanager
     def _translated_errors(self) -> Iterator[None]:
-        """Turn errors of files into JournalError."""
+        """Turn file errors into JournalError."""
         try:
             yield
         except (OSError, FileFormatError, AlreadyOpenError) as error:
-            raise JournalError(f"{self.path}: the change could not be written to the journal: {error}") from error
+            raise JournalError(f"{self.path}: the change cannot be written to the journal: {error}") from error
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Lock the object for a change or for writing."""
+        """Hold the lock for changes. Raise JournalError if the object cannot be changed."""
         if self._is_a_fork() and self._refusal is None:
-            message = f"{self.path} was opened by the parent of this process; change it there"
+            message = f"{self.path} was opened by the parent process; change it there"
             raise JournalError(message)
         with self._writing:
             if self._refusal is not None:
@@ -385,26 +391,26 @@ class Journal:
             yield
 
     def _is_a_fork(self) -> bool:
-        """Return whether this process was forked from the one that opened the folder."""
+        """Return whether this process is a fork of the process that opened the folder."""
         return self._process != os.getpid()
 
     def try_alone(self, work: Callable[[], None]) -> None:
-        """Call ``work`` if the object can be changed and no other thread is changing it."""
+        """Call ``work`` if the object can be changed and no other thread is changing it. Do not wait."""
         if self.is_writable and self._writing.acquire(blocking=False):
             try:
                 work()
             finally:
                 self._writing.release()
 
-    # Contents of the disk
+    # Syncing and snapshots
 
     def sync(self) -> None:
-        """Write all changes to disk and wait for it.
+        """Write all changes to disk and wait until they are stored.
 
         Raises
         ------
         JournalError
-            If it is closed or could not be written.
+            If the object is closed, or the changes cannot be written.
         """
         with self._alone(), self._translated_errors():
             self._catch_up()
@@ -412,12 +418,12 @@ class Journal:
             self._sync()
 
     def snapshot(self) -> None:
-        """Replace the journal by a snapshot. This happens automatically when the journal grows long.
+        """Replace the journal with a snapshot. This happens automatically when the journal becomes long.
 
         Raises
         ------
         JournalError
-            If it is closed or could not be written.
+            If the object is closed, or the changes cannot be written.
         OSError
             If the snapshot cannot be written. The journal is unchanged.
         """
@@ -429,13 +435,13 @@ class Journal:
     def close(self) -> None:
         """Write all changes to disk and close the folder. The object can still be queried, but not changed.
 
-        If it would take long to replay the journal, a snapshot replaces it. After a failure that could not be undone
-        nothing is written.
+        If the journal takes long to replay, a snapshot replaces it. If a failed change could not be undone, nothing is
+        written.
 
         Raises
         ------
         JournalError
-            If not all changes could be written; the folder is closed nevertheless.
+            If a change cannot be written. The folder is closed even then.
         """
         if self._is_a_fork():
             self._refusal = CLOSED
@@ -465,21 +471,27 @@ class Journal:
         return max(self._durability.snapshot_bytes, self._last_snapshot.n_bytes)
 
     def _take_snapshot_if_due(self, share: float = 1.0) -> None:
-        """Take a snapshot if the journal exceeds its limits, or a share of them."""
+        """Take a snapshot if the journal exceeds the given share of a limit."""
         most_seconds = share * max(self._durability.snapshot_seconds, _TIMES_A_SNAPSHOT * self._last_snapshot.seconds)
         if self._journal.n_bytes <= share * self._most_bytes() and self._journal.seconds <= most_seconds:
             return
         try:
             self._sync()
             self._take_snapshot()
-        except (AssertionError, MemoryError, OSError, TypeError, ValueError) as error:  # the journal has all changes
-            self._journal = _Effort(0, 0.0)  # retry when the journal reaches its limits again
-            warn(f"{self.path}: no snapshot could be taken, so the journal keeps growing: {error}", RuntimeWarning)
+        except (
+            AssertionError,
+            MemoryError,
+            OSError,
+            TypeError,
+            ValueError,
+        ) as error:  # no change is lost: the journal contains them all
+            self._journal = _Effort(0, 0.0)  # retry when the journal is full again
+            warn(f"{self.path}: a snapshot failed, so the journal keeps growing: {error}", RuntimeWarning)
 
     def _take_snapshot(self) -> None:
-        """Replace the journal by a snapshot. The journal must be synced, except for changes only in the snapshot."""
+        """Replace the journal with a snapshot. All changes with an entry must be synced."""
         started = perf_counter()
-        self.verify()  # damage must not be copied into the new file
+        self.verify()  # do not copy damaged arrays to the new snapshot
         self.folder.check_room_for(self.sequence)
         path = self.folder.snapshot_path(self.sequence)
         self._save_snapshot(path)
@@ -494,7 +506,7 @@ class Journal:
         try:
             verify_arrays(self.folder.snapshot_path(self.folder.base), DTYPES, self._form.unread)
         except FileNotFoundError:
-            if self._refusal != READ_ONLY:  # otherwise the writer has deleted it, and only the mapping is left
+            if self._refusal != READ_ONLY:  # a writer may delete the snapshot of a reader, which keeps the mapping
                 raise
         self._is_verified = True
 
@@ -514,14 +526,14 @@ class Journal:
     # Opening
 
     def _open(self) -> None:
-        """Restore the object from the folder, and complete the work of a killed process."""
+        """Restore the object from the folder and complete unfinished work of a killed process."""
         made, exact = self._form.recover(self._replay_all)
         self.folder.settle(self.sequence)
         self._form.use(made)
         if not exact:
             message = (
-                f"{self.path}: replaying the changes since the last snapshot gave another model than before, for "
-                "example because of another processor or another version of a library; all memories are present"
+                f"{self.path}: replaying the journal produced a model that differs from the saved one, for example "
+                "because of another processor or library version; all memories are present"
             )
             warn(message, RuntimeWarning)
 
@@ -535,7 +547,7 @@ class Journal:
                 if entry.name != SNAPSHOT:
                     raise ValueError("the journal does not begin with a snapshot")
                 if entry.journal is None and entry.version > 1:
-                    raise ValueError("it has no journal identity")
+                    raise ValueError("it has no identity")
             self.folder.belong(entry.journal)
             made = self._read_snapshot(sequence)
             with _refused_entry(path, sequence):
@@ -553,14 +565,13 @@ class Journal:
             return made, exact
 
     def _read_snapshot(self, sequence: int) -> Any:
-        """Return the object in a snapshot."""
         path, started = self.folder.snapshot_path(sequence), perf_counter()
         if not check_regular(path):
             raise FileFormatError(path, "is missing; restore it from a copy")
         contents = read_object(path, (self._form.kind,), mmap=False, unread=self._form.unread)
         self._is_verified = not self._form.unread
         if contents.fields.get(IDENTITY) != self.folder.identity:
-            raise FileFormatError(path, "does not belong to the journal in the folder")
+            raise FileFormatError(path, "does not belong to the journal in the folder; restore the matching snapshot")
         with refusing(path):
             made = self._form.made_of(contents, values=False)
         self._journal = _Effort(0, 0.0)
@@ -571,7 +582,7 @@ class Journal:
 
 @contextmanager
 def _refused_entry(path: Path, sequence: int) -> Iterator[None]:
-    """Turn errors about an entry into errors that name it."""
+    """Turn errors about an entry into FileFormatError, which names the entry."""
     try:
         yield
     except FileFormatError:

@@ -1,4 +1,4 @@
-"""Approximate nearest neighbors of dense rows by vector quantisation, and classification by their votes."""
+"""Approximate nearest-neighbor search and classification of dense rows by vector quantisation."""
 
 from ._landmark_classifier import LandmarkClassifier
 from ._landmark_index import Found, LandmarkIndex

@@ -1,4 +1,4 @@
-"""``LandmarkClassifier``: a vote of the nearest examples."""
+"""Classification by votes of approximate nearest neighbors."""
 
 from __future__ import annotations
 
@@ -16,34 +16,35 @@ from ._measures import weights_of
 
 
 class LandmarkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """Classify by equal or weighted votes of the nearest examples, under one of several similarities.
+    """Classifier by votes of approximate nearest neighbors.
 
     Examples are stored in a :class:`LandmarkIndex`. The classifier resembles scikit-learn's KNeighborsClassifier, but
-    suits sets of examples that are too large for comparisons with all of them.
+    compares queries only with some of the examples, for large data sets.
 
     Parameters
     ----------
     n_neighbors : int, default 5
         Number of examples that vote.
     weights : {"uniform", "score"}, default "uniform"
-        Weight of a vote: 1, or the similarity; for "euclidean" the inverse of the distance.
+        Weights of votes. "uniform" gives each vote the weight 1. "score" uses the similarity, or the inverse distance
+        for "euclidean".
     metric : {"cosine", "inner_product", "euclidean", "gaussian", "laplacian"}, default "cosine"
-        Distance or similarity; see :class:`LandmarkIndex`.
+        Similarity or distance, as in :class:`LandmarkIndex`.
     n_lists : int, optional
-        Number of lists; by default twice the square root of the number of examples.
+        Number of lists. By default, twice the square root of the number of examples.
     n_probes : int, default 8
-        Number of lists that are searched for a row.
+        Number of lists to search for each query.
     bandwidth : float, optional
-        Bandwidth of "gaussian" and "laplacian"; by default the median of distances.
+        Bandwidth of "gaussian" and "laplacian". By default, the median distance in a sample of examples.
     random_state : int or numpy.random.SeedSequence, optional
-        Seed.
+        Random seed.
 
     Attributes
     ----------
     classes_ : ndarray of shape (n_classes,)
-        The classes, sorted.
+        The classes in ascending order.
     index_ : LandmarkIndex
-        The index of the examples; their ids are positions.
+        Index of the examples. An id is the position of an example.
 
     Examples
     --------
@@ -78,14 +79,14 @@ class LandmarkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any) -> Self:
-        """Store examples, replacing earlier ones.
+        """Store training examples. Earlier examples are discarded.
 
         Parameters
         ----------
         X : array-like of shape (n, n_features)
-            Examples, dense.
+            Dense training examples.
         y : array-like of shape (n,)
-            Their classes.
+            The class of each example.
 
         Returns
         -------
@@ -94,7 +95,7 @@ class LandmarkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Raises
         ------
         TypeError, ValueError
-            If an argument or a parameter cannot be used; nothing has changed then.
+            If an argument or a parameter is invalid. The classifier is unchanged in this case.
         """
         check_parameters(self, self._constraints)
         options = {name: getattr(self, name) for name in LandmarkIndex._constraints}
@@ -116,21 +117,21 @@ class LandmarkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         X : array-like of shape (n, n_features)
             Queries.
         n_neighbors : int, optional
-            Number of neighbors for each row; by default the parameter of this name.
+            Number of neighbors per query. By default, the parameter ``n_neighbors``.
 
         Returns
         -------
         values : ndarray of float32, shape (n, n_neighbors)
-            Similarities, or distances under "euclidean", the nearest first.
+            Similarities, or distances for "euclidean", nearest first.
         positions : ndarray of int64, shape (n, n_neighbors)
             Positions of the examples, padded with -1.
 
         Raises
         ------
         sklearn.exceptions.NotFittedError
-            Before ``fit``.
+            If the classifier is not fitted.
         TypeError, ValueError
-            If an argument cannot be used.
+            If an argument is invalid.
         """
         check_is_fitted(self)
         found = self.index_.query(X, self.n_neighbors if n_neighbors is None else n_neighbors)
@@ -138,7 +139,7 @@ class LandmarkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     @keeps_interpreter
     def predict_proba(self, X: Any) -> np.ndarray:
-        """Return the share of each class in the votes, as float64 of shape (n, n_classes)."""
+        """Return the fraction of votes for each class: float64, shape (n, n_classes)."""
         values, positions = self.kneighbors(X)
         row, rank = np.nonzero(positions >= 0)
         voters = row, self._classes_of[positions[row, rank]]
@@ -149,7 +150,7 @@ class LandmarkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     @keeps_interpreter
     def predict(self, X: Any) -> np.ndarray:
-        """Return the class with the most votes for each row; ties go to the first of ``classes_``."""
+        """Return the class with the most votes for each row. Ties go to the class that comes first in ``classes_``."""
         shares = self.predict_proba(X)
         classes: np.ndarray = self.classes_[shares.argmax(axis=1)]
         return classes

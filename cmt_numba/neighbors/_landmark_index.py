@@ -1,4 +1,4 @@
-"""``LandmarkIndex``: approximate nearest neighbors by vector quantisation."""
+"""Approximate nearest neighbors by vector quantisation."""
 
 from __future__ import annotations
 
@@ -25,54 +25,55 @@ from ..persistence import Contents, Saved, generator_fields, read_array, read_ge
 from ._lists import Lists, Part, assigned, held, search, trained, with_rows, without
 from ._measures import METRICS, Measure, fits
 
-_LISTS = 2.0  # times the square root of the number of rows
-_GROWTH = 4  # growth of the number of rows after which landmarks are trained again
+_LISTS = 2.0  # default number of lists relative to the square root of the number of rows
+_GROWTH = 4  # maximum growth factor before landmarks are trained again
 
 
 class Found(NamedTuple):
-    """The nearest rows of each query."""
+    """Nearest rows of each query, nearest first."""
 
     ids: np.ndarray  # int64 (n, k), padded with -1
-    values: np.ndarray  # float32 (n, k): similarities padded with -inf, or distances padded with inf
-    n_computed: np.ndarray  # int64 (n,): number of similarities or distances computed
+    values: np.ndarray  # float32 (n, k), similarities padded with -inf, or distances padded with inf
+    n_computed: np.ndarray  # int64 (n,), number of computed similarities or distances
 
 
 class _State(NamedTuple):
-    """All mutable state, replaced as a whole."""
+    """Mutable state of an index, which is replaced as a whole."""
 
     lists: Lists
-    assignment: GrowingColumns  # ascending ids of rows, some of them removed, and the list of each: int64, int32
-    n_trained: int  # number of rows when landmarks were trained
+    assignment: GrowingColumns  # ascending row ids, which may be removed, and the list of each row: int64, int32
+    n_trained: int  # number of rows on which landmarks were trained
     bandwidth: float
 
 
 class LandmarkIndex(Saved):
-    """Find the nearest of very many rows: k-means divides them into lists, and a search scores the nearest lists.
+    """Index of dense rows for approximate nearest-neighbor search.
 
-    This is an inverted file with vector quantisation (Sivic and Zisserman, Video Google, ICCV 2003). Landmarks, one for
-    each list, are the means that scikit-learn's MiniBatchKMeans finds. A batch is grouped by list, and each list costs
-    one matrix product. Rows can be inserted and removed at any time. Landmarks are trained again when the number of
-    rows has grown fourfold.
+    The index is an inverted file with vector quantisation (Sivic and Zisserman, Video Google, ICCV 2003). K-means
+    divides the rows into lists, and a search scores the rows in the lists nearest to the query. The landmark of a list
+    is its mean, computed by scikit-learn's MiniBatchKMeans. Queries are grouped by list, and each list takes one matrix
+    product. Rows can be inserted and removed at any time. Landmarks are trained again when the number of rows has
+    quadrupled.
 
     Parameters
     ----------
     metric : {"cosine", "inner_product", "euclidean", "gaussian", "laplacian"}, default "cosine"
-        The similarity, or the Euclidean distance. "gaussian" is ``exp(-d**2 / (2 * bandwidth**2))`` of
-        the Euclidean distance, "laplacian" ``exp(-d / bandwidth)`` of the city block distance, as in scikit-learn.
+        Similarity of rows, or their Euclidean distance. "gaussian" is ``exp(-d**2 / (2 * bandwidth**2))`` for the
+        Euclidean distance ``d``. "laplacian" is ``exp(-d / bandwidth)`` for the city-block distance ``d``.
     n_lists : int, optional
-        Number of lists; by default twice the square root of the number of rows.
+        Number of lists. By default, twice the square root of the number of rows.
     n_probes : int, default 8
-        Number of lists that are searched for a row. More lists give a higher recall and take longer; with all lists
-        results are exact up to rounding. It can be set at any time.
+        Number of lists to search for each query. More lists increase recall and query time. A search of all lists is
+        exact up to rounding errors. This attribute can be changed at any time.
     bandwidth : float, optional
-        Bandwidth of "gaussian" and "laplacian"; by default the median distance of up to 1,000 rows, computed when
+        Bandwidth of "gaussian" and "laplacian". By default, the median distance between up to 1,000 rows, computed when
         landmarks are trained.
     random_state : int or numpy.random.SeedSequence, optional
-        Seed.
+        Random seed.
 
     Notes
     -----
-    Several threads may query while one inserts or removes.
+    Several threads may query the index while one thread inserts or removes rows.
 
     Examples
     --------
@@ -105,7 +106,7 @@ class LandmarkIndex(Saved):
         self._measure = Measure(metric)
         self._random = np.random.default_rng(check_seed(random_state))
         self._next_id = 0
-        self._state: _State | None = None  # before the first row
+        self._state: _State | None = None  # None before the first insert
 
     # Contents
 
@@ -119,24 +120,24 @@ class LandmarkIndex(Saved):
 
     @property
     def ids(self) -> np.ndarray:
-        """The ids of all rows, in ascending order: int64, shape (n,)."""
+        """Ids of all rows in ascending order: int64, shape (n,)."""
         if self._state is None:
             return np.empty(0, np.int64)
         return np.sort(np.concatenate([part.ids for part in self._state.lists.parts]))
 
     @property
     def n_lists_(self) -> int:
-        """The number of lists."""
+        """Number of lists."""
         return 0 if self._state is None else len(self._state.lists.parts)
 
     @property
     def bandwidth_(self) -> float:
-        """The bandwidth in use, for "gaussian" and "laplacian"."""
+        """Bandwidth of "gaussian" and "laplacian"."""
         return self._trained().bandwidth
 
     @property
     def landmarks_(self) -> np.ndarray:
-        """The landmarks: float32, shape (n_lists_, n_features)."""
+        """Landmarks: float32, shape (n_lists_, n_features)."""
         lists = self._trained().lists
         landmarks: np.ndarray = lists.landmarks + lists.origin
         return landmarks
@@ -155,17 +156,17 @@ class LandmarkIndex(Saved):
         Parameters
         ----------
         X : array-like of shape (n, n_features)
-            The rows, dense. Landmarks are trained on those of the first call: pass many, or call :meth:`rebuild` later.
+            Dense rows. The first call trains the landmarks, so pass many rows or call :meth:`rebuild` later.
 
         Returns
         -------
         ndarray of int64, shape (n,)
-            Their ids: 0, 1, 2, ... in order of insertion, never used again.
+            New ids in ascending order. Ids are never reused.
 
         Raises
         ------
         TypeError, ValueError
-            If the metric cannot compare the rows; nothing has changed then.
+            If the metric cannot compare the rows. The index is unchanged in this case.
         """
         rows, state = self._rows(X), self._state
         ids = np.arange(self._next_id, self._next_id + rows.shape[0])
@@ -180,7 +181,7 @@ class LandmarkIndex(Saved):
             which = assigned(state.lists, rows)
             lists = with_rows(self._measure, state.lists, rows, ids, which)
             state = state._replace(lists=lists, assignment=state.assignment.appended(ids, which))
-        self._next_id += ids.size  # if the insertion fails from here on, its ids are skipped
+        self._next_id += ids.size  # these ids are not reused, even if the call is interrupted here
         self._state = state
         return ids
 
@@ -196,7 +197,7 @@ class LandmarkIndex(Saved):
         Raises
         ------
         KeyError
-            If an id is not stored; nothing has been removed then.
+            If an id is not stored. The index is unchanged in this case.
         TypeError, ValueError
             If ``ids`` are not distinct integers.
         """
@@ -210,12 +211,12 @@ class LandmarkIndex(Saved):
         self._state = state
 
     def rebuild(self) -> None:
-        """Train landmarks and, unless given, the bandwidth on all rows, and reassign the rows to lists."""
+        """Train the landmarks and the default bandwidth on all rows, and reassign rows to lists."""
         if self._state is not None and len(self) > 0:
             self._state = self._made(*self._state.lists.all_rows())
 
     def _made(self, rows: np.ndarray, ids: np.ndarray) -> _State:
-        """Return new lists of rows with ascending ids."""
+        """Return a state with newly trained lists. Ids must ascend."""
         self._measure.check_spread(rows)
         n = rows.shape[0]
         n_lists = min(n, self.n_lists or max(1, round(_LISTS * np.sqrt(n))))
@@ -226,7 +227,7 @@ class LandmarkIndex(Saved):
         return _State(lists, GrowingColumns(ids, which.astype(np.int32)), n, bandwidth)
 
     def _lists_of(self, ids: np.ndarray) -> np.ndarray:
-        """Return the list of each row, -1 for unknown ids."""
+        """Return the list of each row, or -1 if its id is not stored."""
         if self._state is None:
             return np.full(ids.size, -1)
         known_ids, list_of = self._state.assignment.columns
@@ -241,7 +242,7 @@ class LandmarkIndex(Saved):
 
     @keeps_interpreter
     def query(self, X: Any, k: int = 1) -> Found:
-        """Return the nearest rows in the lists nearest to each query. Ties go to the row inserted first.
+        """Return the nearest rows of each query, from the nearest lists. Ties go to the row that was inserted first.
 
         Parameters
         ----------
@@ -253,12 +254,12 @@ class LandmarkIndex(Saved):
         Returns
         -------
         Found
-            Ids, similarities or distances, and the number of those computed.
+            Ids, similarities or distances, and the number of rows that were compared.
 
         Raises
         ------
         TypeError, ValueError
-            If an argument cannot be used.
+            If an argument is invalid.
         """
         n_probes = check_integer("n_probes", self.n_probes, 1)
         state, asked, k = self._state, self._rows(X), check_wanted("k", k, len(self))
@@ -317,21 +318,27 @@ class LandmarkIndex(Saved):
 def _lists_from(
     measure: Measure, origin: np.ndarray, landmarks: np.ndarray, rows: np.ndarray, sizes: np.ndarray, ids: np.ndarray
 ) -> Lists:
-    """Return the lists of a file, after checking its arrays."""
+    """Return lists from the arrays of a file. Raise ValueError if the arrays are invalid."""
     n_lists, n_features = landmarks.shape
     if n_lists == 0 or n_features == 0 or sizes.size != n_lists or origin.size != n_features:
-        raise ValueError("landmarks, sizes and origin have inconsistent shapes")
+        raise ValueError(
+            f"sizes and origin must match landmarks of shape {landmarks.shape}, got {sizes.size} and {origin.size} "
+            "entries"
+        )
     if rows.shape != (ids.size, n_features) or sizes.min() < 0 or sizes.max() > ids.size or sizes.sum() != ids.size:
-        raise ValueError("rows, ids and sizes have inconsistent shapes")
+        raise ValueError(
+            f"rows and sizes must match the {ids.size} ids, got rows of shape {rows.shape} and sizes with the sum "
+            f"{sizes.sum()}"
+        )
     if not all(map(fits, (origin, landmarks, rows))):
-        raise ValueError("origin, landmarks and rows must be finite and moderate")
+        raise ValueError("origin, landmarks and rows must be finite and at most 1e15 in absolute value")
     if measure.metric == "cosine" and (np.abs(np.einsum("ij,ij->i", rows, rows) - 1.0) > 1e-3).any():
-        raise ValueError("rows must have length 1")
+        raise ValueError("rows must have unit length")
     stops = np.cumsum(sizes)
     rises = np.diff(ids, prepend=-1) > 0
     rises[(stops - sizes)[sizes > 0]] = True
     if not rises.all():
-        raise ValueError("the ids of each list must be in ascending order")
+        raise ValueError("ids must ascend in each list")
     halves = measure.halves(rows)
     spans = [slice(stop - size, stop) for stop, size in zip(stops.tolist(), sizes.tolist(), strict=True)]
     parts = (Part(GrowingColumns(rows[span].copy(), halves[span].copy(), ids[span].copy())) for span in spans)
@@ -339,7 +346,7 @@ def _lists_from(
 
 
 def _assignment_of(lists: Lists) -> GrowingColumns:
-    """Return the lists of the rows that are stored."""
+    """Return the ids of all rows in ascending order, and the list of each row."""
     ids = np.concatenate([part.ids for part in lists.parts])
     which = np.repeat(np.arange(len(lists.parts)), [part.n for part in lists.parts])
     order = np.argsort(ids)

@@ -1,7 +1,7 @@
-"""An inverted file: lists of rows around landmarks (Sivic and Zisserman, Video Google, ICCV 2003).
+"""Inverted file: lists of rows near landmarks (Sivic and Zisserman, Video Google, ICCV 2003).
 
-``Lists`` are immutable. Each change returns new lists, which may share arrays with the old ones, because rows are
-appended after the rows in use. So searches continue during a change, and a failed change has no effect.
+``Lists`` are immutable. Each change returns new lists, which may share arrays with the old lists because new rows are
+written behind the rows in use. Searches continue during a change, and a failed change has no effect.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from threadpoolctl import threadpool_limits
 from .._forest import GrowingColumns, top_k
 from ._measures import Measure
 
-_ROWS_OF_A_LIST = 64  # rows per list in the sample for k-means
+_ROWS_OF_A_LIST = 64  # sample size of k-means per list
 _COMPARED_AT_ONCE = 1 << 21
-_ROWS_AT_ONCE = 4096  # queries searched together
-_SCORES_AT_ONCE = 1 << 24  # maximum number of scores of a list for these queries: 64 MB
+_ROWS_AT_ONCE = 4096  # maximum number of queries searched together
+_SCORES_AT_ONCE = 1 << 24  # maximum number of scores computed together: 64 MB
 
 
 class Part(NamedTuple):
@@ -32,43 +32,43 @@ class Part(NamedTuple):
 
     @property
     def rows(self) -> np.ndarray:
-        """The rows: float32, shape (n, n_features)."""
+        """Rows relative to the origin: float32, shape (n, n_features)."""
         return self.columns.columns[0]
 
     @property
     def halves(self) -> np.ndarray:
-        """Half the squared length of each row, if the measure needs it: float32, shape (n,)."""
+        """Half the squared length of each row, or 0 if the measure does not use it: float32, shape (n,)."""
         return self.columns.columns[1]
 
     @property
     def ids(self) -> np.ndarray:
-        """The ids of the rows, ascending: int64, shape (n,)."""
+        """Ids of the rows in ascending order: int64, shape (n,)."""
         return self.columns.columns[2]
 
     @property
     def n(self) -> int:
-        """The number of rows."""
+        """Number of rows."""
         return len(self.columns)
 
 
 class Lists(NamedTuple):
-    """All lists."""
+    """All lists of an index."""
 
-    origin: np.ndarray  # float32 (n_features,): subtracted from all rows
+    origin: np.ndarray  # float32 (n_features,), subtracted from all rows
     landmarks: np.ndarray  # float32 (n_lists, n_features)
-    halves: np.ndarray  # float32 (n_lists,), of the landmarks
+    halves: np.ndarray  # float32 (n_lists,), half the squared length of each landmark
     parts: tuple[Part, ...]
-    n: int  # rows in all lists
+    n: int  # number of rows in all lists
 
     def all_rows(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return all rows as given, and their ids, sorted by id."""
+        """Return all rows, as they were inserted, and their ids in ascending order."""
         ids = np.concatenate([part.ids for part in self.parts])
         order = np.argsort(ids)
         return np.concatenate([part.rows for part in self.parts])[order] + self.origin, ids[order]
 
 
 def trained(measure: Measure, rows: np.ndarray, n_lists: int, seed: int) -> Lists:
-    """Return empty lists whose landmarks are k-means of a sample of the rows."""
+    """Return empty lists with landmarks that k-means finds in a sample of the rows."""
     random = np.random.default_rng(seed)
     some = rows[np.sort(random.permutation(rows.shape[0])[: _ROWS_OF_A_LIST * n_lists])]
     n_features = rows.shape[1]
@@ -90,7 +90,7 @@ def trained(measure: Measure, rows: np.ndarray, n_lists: int, seed: int) -> List
 
 
 def assigned(lists: Lists, rows: np.ndarray) -> np.ndarray:
-    """Return the list whose landmark is nearest to each row."""
+    """Return the index of the landmark nearest to each row."""
     nearest = np.empty(rows.shape[0], np.int64)
     halves = 0.5 * np.einsum("ij,ij->i", lists.landmarks, lists.landmarks)
     length = max(1, _COMPARED_AT_ONCE // lists.landmarks.shape[0])
@@ -101,7 +101,10 @@ def assigned(lists: Lists, rows: np.ndarray) -> np.ndarray:
 
 
 def with_rows(measure: Measure, lists: Lists, rows: np.ndarray, ids: np.ndarray, which: np.ndarray) -> Lists:
-    """Return lists with further rows, whose ids ascend and exceed all others; ``which`` is the list of each row."""
+    """Return lists with additional rows. ``which`` is the list of each row.
+
+    The ids of the new rows must ascend and exceed all earlier ids.
+    """
     parts = list(lists.parts)
     order = np.argsort(which, kind="stable")
     for j, places in _grouped(which[order], order):
@@ -111,7 +114,7 @@ def with_rows(measure: Measure, lists: Lists, rows: np.ndarray, ids: np.ndarray,
 
 
 def without(lists: Lists, ids: np.ndarray, which: np.ndarray) -> Lists:
-    """Return lists without some rows; ``which`` is the list of each row."""
+    """Return lists without some rows. ``which`` is the list of each row."""
     parts = list(lists.parts)
     order = np.argsort(which, kind="stable")
     for j, places in _grouped(which[order], order):
@@ -121,7 +124,7 @@ def without(lists: Lists, ids: np.ndarray, which: np.ndarray) -> Lists:
 
 
 def held(lists: Lists, ids: np.ndarray, which: np.ndarray) -> np.ndarray:
-    """Return which ids are in their lists; ``which`` is the list of each id, negative for none."""
+    """Return a mask of the ids that are in their lists. ``which`` is the list of each id, or negative."""
     there = np.zeros(ids.size, bool)
     order = np.argsort(which, kind="stable")
     for j, places in _grouped(which[order], order):
@@ -131,7 +134,7 @@ def held(lists: Lists, ids: np.ndarray, which: np.ndarray) -> np.ndarray:
 
 
 def _grouped(which: np.ndarray, values: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
-    """Yield each distinct number of ``which``, which is sorted, with its values."""
+    """Yield each distinct number in the sorted array ``which`` with its values."""
     starts = [0] if which.size == 1 else np.flatnonzero(np.diff(which, prepend=which[:1] - 1)).tolist()
     for first, stop in pairwise([*starts, which.size]):
         yield int(which[first]), values[first:stop]
@@ -141,25 +144,26 @@ def _grouped(which: np.ndarray, values: np.ndarray) -> Iterator[tuple[int, np.nd
 
 
 class Pool(NamedTuple):
-    """Rows found, unsorted."""
+    """Unsorted results of a search."""
 
-    rows: list[np.ndarray]  # int64: positions of queries
-    ids: list[np.ndarray]  # int64
-    scores: list[np.ndarray]  # float32
+    rows: list[np.ndarray]  # int64, positions of queries
+    ids: list[np.ndarray]  # int64, ids of rows that were found
+    scores: list[np.ndarray]  # float32, scores of these rows
 
 
 def search(
     measure: Measure, lists: Lists, X: np.ndarray, k: int, n_probes: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the ids and scores of the best rows in the lists nearest to each query, and the number of rows scored.
+    """Return the best rows in the lists nearest to each query.
 
     Returns
     -------
     ids : ndarray of int64, shape (n, k)
-        The best first, with ties in order of insertion; padded with -1.
+        Ids of the best rows, best first, padded with -1. Ties are in order of insertion.
     scores : ndarray of float32, shape (n, k)
-        Padded with minus infinity.
+        Scores of these rows, padded with minus infinity.
     n_computed : ndarray of int64, shape (n,)
+        Number of scored rows.
     """
     n = X.shape[0]
     ids, scores = np.full((n, k), -1, np.int64), np.full((n, k), -np.inf, np.float32)
@@ -196,9 +200,10 @@ def _scan(
     worst: np.ndarray,
     pool: Pool,
 ) -> None:
-    """Add the best rows of a list for each query to the pool, and set ``worst``, the least score that can still enter.
+    """Search list ``which[i]`` for query ``of_rows[i]``, and add the best rows to the pool.
 
-    ``worst`` comes from a query's first list with more than ``k`` rows.
+    ``worst`` contains the smallest score with which a row may be among the ``k`` best rows of each query. It is set by
+    the query's first list with more than ``k`` rows.
     """
     order = np.argsort(which, kind="stable")
     for j, rows in _grouped(which[order], of_rows[order]):
@@ -219,7 +224,7 @@ def _scan(
 
 
 def _merge(pool: Pool, ids: np.ndarray, scores: np.ndarray) -> None:
-    """Write the best rows found for each query."""
+    """Write the ids and scores of each query's best rows in the pool."""
     if not pool.rows:
         return
     of_rows, found, values = (np.concatenate(parts) for parts in pool)

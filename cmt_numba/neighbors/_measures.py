@@ -1,4 +1,4 @@
-"""Distances and similarities of dense rows. Internally a larger score always means a nearer row."""
+"""Distances and similarities of dense rows, computed as scores. A larger score means a nearer row."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from .._validation import check_matrix
 
 METRICS = ("cosine", "inner_product", "euclidean", "gaussian", "laplacian")
 _KERNELS = ("gaussian", "laplacian")
-_SAMPLE = 1000  # rows whose distances determine the bandwidth
-_LARGEST = 1e15  # float32 can hold the sum of a million squares of it
-_LEAST = 1e-15  # its square is a normal number in float32
+_SAMPLE = 1000  # number of rows whose distances determine the bandwidth
+_LARGEST = 1e15  # a sum of a million squares of this number is finite in float32
+_LEAST = 1e-15  # the square of this number is a normal number in float32
 _SHORTEST = np.float32(1e-30)
 
 
@@ -23,7 +23,7 @@ def fits(rows: np.ndarray) -> bool:
 
 
 class Measure:
-    """A metric of rows.
+    """Similarity or distance of dense rows.
 
     Parameters
     ----------
@@ -33,12 +33,12 @@ class Measure:
 
     def __init__(self, metric: str) -> None:
         self.metric = metric
-        self.by_squares = metric in ("euclidean", "gaussian")  # scored by products first, then exactly
+        self.by_squares = metric in ("euclidean", "gaussian")  # scores from products are refined from differences
         self.by_products = metric != "laplacian"
         self.has_bandwidth = metric in _KERNELS
 
     def rows(self, X: Any, n_features: int | None) -> np.ndarray:
-        """Return rows in the form for storage and queries: float32, C order, of unit length for cosines."""
+        """Convert rows to float32 in C order, with unit length for the cosine similarity."""
         if hasattr(X, "toarray"):
             raise TypeError("X must be dense: use CMTRetriever for sparse rows")
         rows = np.ascontiguousarray(check_matrix(X, n_features=n_features), np.float32)
@@ -54,14 +54,14 @@ class Measure:
         return (rows / lengths).astype(np.float32)
 
     def check_spread(self, rows: np.ndarray) -> None:
-        """Raise ValueError if rows differ by so little that the squares of their differences are 0 in float32."""
+        """Raise ValueError if the squared differences of rows underflow in float32."""
         if self.by_products and self.metric != "cosine":
             spread = float(np.abs(rows - rows[0] if self.by_squares else rows).max())
             if 0.0 < spread < _LEAST:
                 raise ValueError(f"rows of X must differ by at least {_LEAST:g}, got {spread:g}: scale X")
 
     def halves(self, rows: np.ndarray) -> np.ndarray:
-        """Return half of the squared lengths of rows, to be subtracted from products, or zeros."""
+        """Return half the squared length of each row, or zeros if scores do not depend on squares."""
         if not self.by_squares:
             return np.zeros(rows.shape[0], np.float32)
         halves: np.ndarray = np.float32(0.5) * np.einsum("ij,ij->i", rows, rows)
@@ -77,7 +77,7 @@ class Measure:
         return scores
 
     def refined(self, asked: np.ndarray, rows: np.ndarray, scores: np.ndarray) -> np.ndarray:
-        """Return accurate scores of pairs of rows: scores by squares are computed again from differences."""
+        """Return accurate scores of pairs of rows. Squared distances are recomputed from differences."""
         if not self.by_squares:
             return scores
         apart = asked - rows
@@ -85,10 +85,10 @@ class Measure:
         return refined
 
     def values(self, scores: np.ndarray, bandwidth: float) -> np.ndarray:
-        """Return distances or similarities for refined scores; minus infinity stands for no row."""
+        """Convert refined scores to distances or similarities. Missing rows have the score minus infinity."""
         if not self.has_bandwidth:
             return np.sqrt(-scores) if self.metric == "euclidean" else scores
-        with np.errstate(over="ignore"):  # a distance divided by a tiny bandwidth
+        with np.errstate(over="ignore"):  # overflow with a tiny bandwidth
             if self.metric == "laplacian":
                 similarities = np.exp(scores / np.float64(bandwidth))
             else:
@@ -96,9 +96,9 @@ class Measure:
         return similarities.astype(np.float32)
 
     def bandwidth_of(self, rows: np.ndarray, random: np.random.Generator) -> float:
-        """Return the median distance of a sample of rows: Euclidean, or city block for the Laplacian kernel.
+        """Return the median distance in a sample of rows, or 1.0 if all rows are equal.
 
-        It is 1.0 if all rows are equal.
+        The distance is the city-block distance for "laplacian", and the Euclidean distance for "gaussian".
         """
         if not self.has_bandwidth or rows.shape[0] < 2:
             return 1.0
@@ -109,6 +109,6 @@ class Measure:
 
 
 def weights_of(metric: str, values: np.ndarray) -> np.ndarray:
-    """Return the positive weights of votes: similarities, or inverse distances."""
+    """Return positive weights of votes: similarities, or inverse distances."""
     weights = 1.0 / np.maximum(values, _SHORTEST) if metric == "euclidean" else np.maximum(values, _SHORTEST)
     return np.asarray(weights, np.float64)

@@ -1,6 +1,6 @@
-"""Files of trees and estimators: arrays and JSON, no code.
+"""Reading and writing of trees and estimators as files of arrays and JSON.
 
-A file consists of these parts, little-endian throughout:
+A file is little-endian throughout and consists of these parts:
 
 ==========================  ======================================================================================
 preamble, 32 bytes          a magic number (16 bytes), the version of the format (uint32), the CRC-32 of the header
@@ -10,23 +10,23 @@ header                      JSON: the kind of object, the version of the library
 arrays                      in C order, each aligned to 64 bytes
 ==========================  ======================================================================================
 
-Arrays are stored as in memory, rather than in an archive (zip, HDF5), so that they can be mapped: ``mmap=True`` reads
-only the header, and processes that map the same file share its pages. Data that is not compressed also cannot expand
-to a multiple of the file's size.
+Arrays have the same layout in the file as in memory, and can therefore be mapped. ``mmap=True`` reads only the header,
+and processes that map the same file share its pages. Arrays are not compressed, so a small file cannot expand to a
+large object.
 
-Checksums detect damage, but not forgery. Loading therefore validates everything that kernels rely on, with NumPy alone
-and before any kernel runs: any file either loads as a valid object or raises :class:`FileFormatError`. With
-``mmap=True`` checks that read whole arrays are skipped; only the header and the few numbers that say how much of each
-array is in use are validated. Map only files that you trust, or call ``check_invariants`` afterwards. Mapped arrays are
-private: changed pages are copied, and the file stays unchanged. Do not modify a mapped file in place. Saving a new file
-under the same name is safe on POSIX systems; Windows refuses it.
+Checksums detect damage, but not forgery. Loading therefore validates everything that kernels rely on, using only NumPy,
+before any kernel runs. Every file either loads as a valid object or raises :class:`FileFormatError`.
 
-A file is written under a temporary name (``.NAME.*.part``), synced to disk and then renamed, so a crash leaves either
-the old or the new file, and possibly the temporary one, which can be deleted. If the name is a symbolic link, its
-target is written. Anything but a regular file (a folder, a device, a named pipe, a socket) is neither read nor
-replaced.
+``mmap=True`` skips the checks that read whole arrays. It validates only the header and the counts of used array
+entries. Map only trusted files, or call ``check_invariants`` after loading. Mapped arrays are private: changed pages
+are copied, and the file stays unchanged. Do not modify a mapped file in place. On POSIX systems a mapped file can be
+replaced by saving to its path; Windows raises an error.
 
-The version of the format increases when the contents of files change. Files of all earlier versions load.
+A new file is written under a temporary name (``.NAME.*.part``), synced to disk and renamed. A crash leaves the old or
+the new file under the name, and possibly the temporary file, which can be deleted. If the path is a symbolic link, its
+target is replaced. Only regular files are read or replaced, not folders, devices, named pipes or sockets.
+
+The format version increases when the contents of files change. Files of all earlier versions load.
 """
 
 from ._columns import (

@@ -1,6 +1,6 @@
-"""Conversion of labels and values of many types to plain arrays, and back.
+"""Conversion between labels or values of various types and arrays that a file can store.
 
-Objects without an array type are stored as the bytes of a JSON document.
+Python objects become a JSON document, stored as an array of bytes.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ Arrays = dict[str, np.ndarray]
 
 
 def document(value: Any) -> np.ndarray:
-    """Return a JSON document as an array of bytes."""
+    """Return a value as a JSON document in an array of bytes."""
     return np.frombuffer(json.dumps(value).encode("ascii"), np.uint8)
 
 
 def read_document(arrays: Arrays, name: str) -> Any:
-    """Return the object of a JSON document in an array of bytes.
+    """Return the value of a JSON document in an array of bytes.
 
     Raises
     ------
@@ -39,19 +39,19 @@ def read_document(arrays: Arrays, name: str) -> Any:
 
 
 def column(name: str, values: np.ndarray) -> tuple[str, Arrays]:
-    """Return the encoding of an array of one or two axes, and the array as plain arrays.
+    """Return the name of an array's encoding, and the encoded array as a dictionary with the key ``name``.
 
     Parameters
     ----------
     name : str
-        The name of the plain array.
+        The name of the encoded array.
     values : ndarray of numbers, bool, str or bytes, or of objects that JSON can express
-        The array.
+        An array with one or two axes.
 
     Raises
     ------
     TypeError
-        If a value cannot be stored; the message names the first such value.
+        If a value cannot be stored. The message names the first of these values.
     """
     what = name.strip("_")
     if values.dtype.kind == "O":
@@ -64,9 +64,7 @@ def column(name: str, values: np.ndarray) -> tuple[str, Arrays]:
     if native.dtype.kind == "S":
         return "bytes", {name: np.ascontiguousarray(native).view(np.uint8).reshape(len(native), -1)}
     if native.dtype not in NUMBERS.values():
-        raise TypeError(
-            f"{what} must be numbers, text or values that JSON can express, got {values.dtype}, to be saved"
-        )
+        raise TypeError(f"{what} must be numbers, text or values that JSON can express to be saved, got {values.dtype}")
     return "numbers", {name: native}
 
 
@@ -76,26 +74,26 @@ def read_column(how: Any, name: str, arrays: Arrays) -> np.ndarray:
     Raises
     ------
     ValueError
-        If the plain array is missing or has another form.
+        If the encoded array is missing or invalid.
     """
     if how == "objects":
         entries = read_document(arrays, name)
         if type(entries) is not list:
             raise ValueError(f"{name} must be a list")
         values = np.empty(len(entries), object)
-        for i, entry in enumerate(entries):  # a single assignment would turn lists of equal length into a matrix
+        for i, entry in enumerate(entries):  # a single assignment turns lists of equal length into a matrix
             values[i] = entry
         return values
     if how == "text":
         characters = _array(arrays, name, 2, np.uint32)
         if characters.size and characters.max() > _LAST_CHARACTER:
-            raise ValueError(f"{name} holds a number that is not a character")
+            raise ValueError(f"{name} contains a number that is not a Unicode character")
         return _joined(characters, "U")
     if how == "bytes":
         return _joined(_array(arrays, name, 2, np.uint8), "S")
     if how == "numbers":
         if name not in arrays or arrays[name].dtype not in NUMBERS.values():
-            raise ValueError(f"there is no array of numbers {name!r}")
+            raise ValueError(f"there is no numeric array {name!r}")
         return arrays[name]
     raise ValueError(f"{name} has an unknown encoding: {how!r:.50}")
 
@@ -108,7 +106,7 @@ def _joined(characters: np.ndarray, kind: str) -> np.ndarray:
 
 
 def sparse_matrix(name: str, matrix: scipy.sparse.csr_array) -> tuple[list[int], Arrays]:
-    """Return the shape of a sparse matrix and its plain arrays."""
+    """Return the shape of a sparse matrix and its three arrays, named with the prefix ``name``."""
     parts = {"data": matrix.data, "indices": matrix.indices, "indptr": matrix.indptr}
     if matrix.data.dtype not in NUMBERS.values():
         raise TypeError(f"{name} must be numbers to be saved, got {matrix.data.dtype}")
@@ -121,10 +119,10 @@ def read_sparse_matrix(shape: Any, name: str, arrays: Arrays, *, thorough: bool)
     Raises
     ------
     ValueError
-        If an array is missing or invalid. Indices are validated only if ``thorough``.
+        If an array is missing or invalid. The contents of index arrays are validated only if ``thorough``.
     """
     if type(shape) is not list or len(shape) != 2 or any(type(n) is not int or not 0 <= n < 2**48 for n in shape):
-        raise ValueError(f"the shape of {name} must be two numbers")
+        raise ValueError(f"the shape of {name} must be two non-negative integers, got {shape!r:.50}")
     data = read_column("numbers", f"{name}.data", arrays)
     indices, indptr = (_array(arrays, f"{name}.{part}", 1, np.int32, np.int64) for part in ("indices", "indptr"))
     if data.ndim != 1 or indices.size != data.size or indptr.size != shape[0] + 1 or indices.dtype != indptr.dtype:
@@ -140,12 +138,12 @@ def read_sparse_matrix(shape: Any, name: str, arrays: Arrays, *, thorough: bool)
 
 
 def read_array(name: str, arrays: Arrays, dtype: Any, *, n_axes: int = 1) -> np.ndarray:
-    """Return an array that must have this dtype and this number of axes.
+    """Return the array ``name``.
 
     Raises
     ------
     ValueError
-        If there is no such array.
+        If the array is missing, or has another dtype or number of axes.
     """
     return _array(arrays, name, n_axes, dtype)
 
@@ -159,7 +157,7 @@ def _array(arrays: Arrays, name: str, n_axes: int, *dtypes: Any) -> np.ndarray:
 
 
 def _check_json(value: Any, what: str) -> None:
-    """Raise TypeError unless JSON preserves a value exactly."""
+    """Raise TypeError if JSON cannot preserve a value exactly."""
     if type(value) in _JSON_SCALARS:
         return
     if type(value) is list:

@@ -1,4 +1,4 @@
-"""Reading and writing of files with arrays and JSON, independent of their meaning; see the package for the layout."""
+"""Reading and writing of files with arrays and JSON fields. The package docstring describes the layout."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ import numpy as np
 from .._version import MAGIC, __version__
 
 FORMAT_VERSION = 4
-"""The version of the format that is written."""
+"""The format version of new files."""
 
 _PREAMBLE = struct.Struct("<16sIIQ")
 _LONGEST_HEADER = 1 << 16
-_ALIGNMENT = 64  # a cache line, which suffices for any vector instruction
+_ALIGNMENT = 64  # bytes in a cache line, enough for every vector instruction
 _MOST_AXES = 4
 _LONGEST_AXIS = 1 << 48
 _LONGEST_NAME = 100
-_LARGE = 1 << 24  # bytes; smaller files are not checked for holes
-_MOST_HOLES = 1000  # largest ratio of a file's size to its allocated data
-_MAP_NORESERVE = 0x4000 if sys.platform == "linux" else 0  # mmap.MAP_NORESERVE exists since Python 3.13
+_LARGE = 1 << 24  # minimum size in bytes of files that are checked for holes
+_MOST_HOLES = 1000  # maximum ratio of a file's size to its allocated bytes
+_MAP_NORESERVE = 0x4000 if sys.platform == "linux" else 0  # mmap.MAP_NORESERVE requires Python 3.13
 
 _NUMBERS = (
     *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
@@ -41,11 +41,11 @@ _NUMBERS = (
 )
 Dtypes = dict[str, np.dtype]
 NUMBERS: Dtypes = {name: np.dtype(name) for name in _NUMBERS}
-"""The dtypes of plain numbers, by their names in files."""
+"""The dtypes of numeric arrays, by their names in files."""
 
 
 class FileFormatError(ValueError):
-    """A file cannot be loaded: it is of another kind, damaged, truncated, forged, or of a later version.
+    """A file cannot be loaded: it holds another kind of object, is damaged or forged, or has a later format version.
 
     Parameters
     ----------
@@ -60,16 +60,16 @@ class FileFormatError(ValueError):
         self.path, self._reason = path, reason
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.path, self._reason)  # it may be raised in another process
+        return type(self), (self.path, self._reason)  # the default would pass the message as the only argument
 
 
 class Contents(NamedTuple):
     """The contents of a file."""
 
     kind: str  # the class of the object
-    fields: dict[str, Any]  # JSON
+    fields: dict[str, Any]  # JSON values
     arrays: dict[str, np.ndarray]
-    library: str = __version__  # the version of the library that wrote the file
+    library: str = __version__  # the library version that wrote the file
     version: int = FORMAT_VERSION
 
 
@@ -88,14 +88,14 @@ class _Entry(NamedTuple):
 
 
 def write_contents(path: str | os.PathLike[str], contents: Contents, dtypes: Dtypes, mode: int = 0o666) -> None:
-    """Write a file. An existing file is replaced atomically when the new one is complete.
+    """Write a file. An existing file is replaced atomically.
 
     Parameters
     ----------
     path : path-like
         The file.
     contents : Contents
-        The contents; the fields must be JSON.
+        The contents. Fields must be JSON values.
     dtypes : dict of str to dtype
         The allowed dtypes of arrays, by their names in the file.
     mode : int, default 0o666
@@ -111,12 +111,12 @@ def write_contents(path: str | os.PathLike[str], contents: Contents, dtypes: Dty
 
 
 def file_to_write(path: str | os.PathLike[str]) -> Path:
-    """Return the file that a path names, with symbolic links resolved, if it can be written or replaced.
+    """Return a path with symbolic links resolved, after checking that a file can be written there.
 
     Raises
     ------
     OSError
-        If its folder does not exist, or the path names a folder, a device, a named pipe or a socket.
+        If the parent folder does not exist, or the path exists and is not a regular file.
     """
     target = Path(os.path.realpath(path))
     if not target.parent.is_dir():
@@ -135,7 +135,7 @@ def pack_contents(contents: Contents, dtypes: Dtypes) -> bytes:
 
 
 def _write(file: BinaryIO, contents: Contents, dtypes: Dtypes) -> None:
-    """Write the contents to an empty file."""
+    """Write contents to an empty file."""
     names = {dtype: name for name, dtype in dtypes.items()}
     arrays = {name: np.ascontiguousarray(array, _little(array.dtype)) for name, array in contents.arrays.items()}
     entries: list[dict[str, Any]] = [
@@ -159,8 +159,8 @@ def _write(file: BinaryIO, contents: Contents, dtypes: Dtypes) -> None:
 
 
 def _header(described: dict[str, Any], entries: list[dict[str, Any]]) -> bytes:
-    """Return the header as JSON, with the offsets of the arrays filled in."""
-    # The offsets are part of the header and depend on its length, so reserve space for the longest offsets.
+    """Return the header as JSON. Set the array offsets in ``entries``."""
+    # The header contains the offsets, which depend on its length. Reserve space for the longest possible offsets.
     room = len(json.dumps(described)) + 20 * len(entries)
     room = _aligned(_PREAMBLE.size + room) - _PREAMBLE.size
     end = _PREAMBLE.size + room
@@ -169,13 +169,13 @@ def _header(described: dict[str, Any], entries: list[dict[str, Any]]) -> bytes:
         end = entry["offset"] + entry["bytes"]
     header = json.dumps(described, allow_nan=False).encode("ascii").ljust(room)
     if len(header) > _LONGEST_HEADER:
-        raise ValueError(f"the parameters take {len(header)} bytes; at most {_LONGEST_HEADER} can be saved")
+        raise ValueError(f"the parameters must take at most {_LONGEST_HEADER} bytes to be saved, got {len(header)}")
     return header
 
 
 @contextmanager
 def _replacing(target: Path, mode: int) -> Iterator[BinaryIO]:
-    """Yield a temporary file, which replaces ``target`` when the context ends without an error."""
+    """Yield a temporary file, which replaces ``target`` if the block succeeds."""
     unfinished = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
     descriptor = os.open(unfinished, flags, mode)
@@ -184,7 +184,7 @@ def _replacing(target: Path, mode: int) -> Iterator[BinaryIO]:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        with suppress(OSError):  # keep the permissions of the file that is replaced
+        with suppress(OSError):  # keep the permissions of an existing file
             unfinished.chmod(stat.S_IMODE(target.stat().st_mode))
         unfinished.replace(target)
     except BaseException:
@@ -194,9 +194,9 @@ def _replacing(target: Path, mode: int) -> Iterator[BinaryIO]:
 
 
 def bring_to_disk(folder: Path) -> None:
-    """Sync a folder, so that files renamed in it survive a crash of the machine."""
+    """Sync a folder to disk, which makes renames in it survive a power failure."""
     if os.name != "posix":
-        return  # folders cannot be opened
+        return  # Windows cannot open folders
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -213,7 +213,7 @@ def read_fields(path: str | os.PathLike[str]) -> dict[str, Any]:
     Raises
     ------
     FileFormatError
-        If the file is not of this format, or its header is damaged.
+        If the file has another format or a damaged header.
     OSError
         If the file cannot be read.
     """
@@ -231,7 +231,7 @@ def read_fields(path: str | os.PathLike[str]) -> dict[str, Any]:
 def read_contents(
     path: str | os.PathLike[str], dtypes: Dtypes, *, mmap: bool, unread: Collection[str] = ()
 ) -> Contents:
-    """Return the contents of a file of this or an earlier version of the format.
+    """Return the contents of a file of this format version or an earlier one.
 
     Parameters
     ----------
@@ -240,14 +240,14 @@ def read_contents(
     dtypes : dict of str to dtype
         The allowed dtypes of arrays, by their names in the file.
     mmap : bool
-        Whether to map the arrays (privately) instead of reading them. Their checksums are then not verified.
+        Whether to map the arrays privately instead of reading them. Checksums of mapped arrays are not verified.
     unread : collection of str, optional
-        Names of arrays that are always mapped; :func:`verify_arrays` verifies their checksums.
+        Names of arrays to map even if ``mmap`` is False. Call :func:`verify_arrays` to verify their checksums.
 
     Raises
     ------
     FileFormatError
-        If the file is not of this format, damaged, or of a later version.
+        If the file has another format or a later format version, or is damaged.
     OSError
         If the file cannot be read.
     """
@@ -264,7 +264,15 @@ def read_contents(
 
 
 def verify_arrays(path: str | os.PathLike[str], dtypes: Dtypes, names: Collection[str]) -> None:
-    """Raise FileFormatError if an array of one of these names is damaged, and OSError if it cannot be read."""
+    """Verify the checksums of the named arrays.
+
+    Raises
+    ------
+    FileFormatError
+        If an array is damaged.
+    OSError
+        If the file cannot be read.
+    """
     with open(path, "rb", opener=_without_waiting) as file:
         try:
             _, described = _read_header(file, size := os.fstat(file.fileno()).st_size)
@@ -277,14 +285,15 @@ def verify_arrays(path: str | os.PathLike[str], dtypes: Dtypes, names: Collectio
 
 
 def _without_waiting(path: str, flags: int) -> int:
-    """Open a file without blocking: a named pipe would block until it gets a writer."""
+    """Open a file without blocking. By default, opening a named pipe blocks until it has a writer."""
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 def is_empty_space(file: BinaryIO, size: int, large: int = _LARGE) -> bool:
-    """Return whether a large file occupies almost no disk space, although reading it would take much memory.
+    """Return whether a large file occupies almost no disk space.
 
-    A copy of a valid file may have holes in place of zeros, but keys, ids and links are not zeros.
+    Reading this file would fill memory with zeros. A copy of a valid file may store zeros as holes, but its keys, ids
+    and links are not zeros.
     """
     if size < large or not hasattr(os, "SEEK_HOLE"):
         return False
@@ -294,7 +303,7 @@ def is_empty_space(file: BinaryIO, size: int, large: int = _LARGE) -> bool:
             start = os.lseek(descriptor, end, os.SEEK_DATA)
             end = os.lseek(descriptor, start, os.SEEK_HOLE)
             n_bytes += end - start
-    except OSError as error:  # no more data, or the file system does not support holes
+    except OSError as error:  # ENXIO: the rest of the file is a hole; otherwise holes are not supported
         if error.errno != errno.ENXIO:
             return False
     finally:
@@ -308,18 +317,18 @@ def unpack_contents(path: str | os.PathLike[str], what: str, packed: bytes, dtyp
     Parameters
     ----------
     path : path-like
-        The file that the bytes come from.
+        The file that contains the bytes, for error messages.
     what : str
-        The name of the bytes in error messages.
+        A description of the bytes for error messages.
     packed : bytes
-        The bytes.
+        The result of :func:`pack_contents`.
     dtypes : dict of str to dtype
         The allowed dtypes of arrays, by their names in the file.
 
     Raises
     ------
     FileFormatError
-        If the bytes are damaged or of another kind.
+        If the bytes are damaged or have another format.
     """
     try:
         return _read(BytesIO(packed), len(packed), dtypes, lambda _: False)
@@ -331,7 +340,7 @@ _TRUNCATED = "is truncated; use a complete copy"
 
 
 class _DamagedError(Exception):
-    """The file that is being read is damaged."""
+    """A file is damaged. Callers add its path."""
 
 
 def _read(file: BinaryIO, size: int, dtypes: Dtypes, is_mapped: Callable[[str], bool]) -> Contents:
@@ -344,10 +353,10 @@ def _read(file: BinaryIO, size: int, dtypes: Dtypes, is_mapped: Callable[[str], 
 
 
 def _read_header(file: BinaryIO, size: int) -> tuple[int, dict[str, Any]]:
-    """Return the version of the format and the header."""
+    """Return the format version and the header."""
     preamble = file.read(_PREAMBLE.size)
     if preamble[: len(MAGIC)] != MAGIC[: len(preamble)] or not preamble:
-        raise _DamagedError("is not a file of cmt-numba")
+        raise _DamagedError("is not a cmt-numba file")
     if len(preamble) < _PREAMBLE.size:
         raise _DamagedError(_TRUNCATED)
     _, version, checksum, length = _PREAMBLE.unpack(preamble)
@@ -380,7 +389,7 @@ def _refuse(constant: str) -> float:
 def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     members = dict(pairs)
     if len(members) < len(pairs):
-        raise ValueError("a name in its header occurs twice")
+        raise ValueError("a name occurs twice")
     return members
 
 
@@ -392,11 +401,11 @@ def _check_type(value: Any, kind: type, what: str) -> None:
 def _check_count(value: Any, most: int, what: str) -> None:
     _check_type(value, int, what)
     if not 0 <= value <= most:
-        raise _DamagedError(f"{what} has the invalid value {value}")
+        raise _DamagedError(f"{what} must be between 0 and {most}, got {value}")
 
 
 def _entries(described: dict[str, Any], dtypes: Dtypes, end: int, size: int) -> list[_Entry]:
-    """Return the descriptions of the arrays, which must fill the file from the end of the header, ``end``, on."""
+    """Return the descriptions of the arrays, after checking that they fill the file from ``end`` to ``size``."""
     entries: dict[str, _Entry] = {}
     for given in described["arrays"]:
         _check_type(given, dict, "an array of the header")
@@ -418,10 +427,10 @@ def _entry(given: dict[str, Any], dtypes: Dtypes) -> _Entry:
     shape: Any = given.get("shape")
     _check_type(name, str, "the name of an array")
     if len(name) > _LONGEST_NAME:
-        raise _DamagedError("the name of an array is too long")
+        raise _DamagedError(f"the name of an array has {len(name)} characters, more than {_LONGEST_NAME}")
     _check_type(dtype, str, f"the dtype of array {name!r}")
     if dtype not in dtypes:
-        raise _DamagedError(f"array {name!r} has an unknown dtype")
+        raise _DamagedError(f"array {name!r} has an unknown dtype: {dtype!r:.50}")
     _check_type(shape, list, f"the shape of array {name!r}")
     _check_count(len(shape), _MOST_AXES, f"the number of axes of array {name!r}")
     for length in shape:
@@ -451,9 +460,9 @@ def _check_sum(entry: _Entry, contents: Any) -> None:
 
 
 def _mapped(file: BinaryIO, entries: list[_Entry]) -> dict[str, np.ndarray]:
-    """Return arrays mapped from the file. Pages that are written to are copied to memory."""
+    """Return arrays mapped from the file with copy-on-write pages."""
     if hasattr(memory_map, "MAP_PRIVATE"):
-        # No swap space is reserved for copies of all pages: the file may be larger than the memory.
+        # Do not reserve swap space for copies of all pages: the file may be larger than memory.
         flags = memory_map.MAP_PRIVATE | _MAP_NORESERVE
         protection = memory_map.PROT_READ | memory_map.PROT_WRITE
         contents = memory_map.mmap(file.fileno(), 0, flags=flags, prot=protection)
@@ -470,7 +479,7 @@ def _mapped(file: BinaryIO, entries: list[_Entry]) -> dict[str, np.ndarray]:
     return arrays
 
 
-# Both
+# Helpers
 
 
 def _aligned(offset: int) -> int:
@@ -482,7 +491,7 @@ def _bytes_of(array: np.ndarray) -> Any:
 
 
 def _little(dtype: np.dtype) -> np.dtype:
-    """Return the little-endian dtype of files. On little-endian machines, return the same object, which Numba needs."""
+    """Return the little-endian form of a dtype. On little-endian machines return ``dtype`` itself, for Numba."""
     return dtype if sys.byteorder == "little" else dtype.newbyteorder("<")
 
 

@@ -1,4 +1,4 @@
-"""Objects in files: writing after a check that they can be loaded, reading and upgrading."""
+"""Saving and loading of objects, with upgrades of files of earlier format versions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Arrays = dict[str, np.ndarray]
 S = TypeVar("S", bound="Saved")
 
 DTYPES: Dtypes = {**NUMBERS, "node": NODE, "leaf": LEAF, "code mark": CODE_MARKS, "weight cell": WEIGHT_CELL}
-"""The dtypes of all arrays, by their names in files. The meaning of a name never changes."""
+"""The dtypes of all arrays, by their names in files. A name never changes its meaning."""
 
 
 def write_object(
@@ -29,23 +29,24 @@ def write_object(
     made_of: Callable[[Contents], Any],
     mode: int = 0o666,
 ) -> None:
-    """Write a tree or an estimator to a file, after checking that the file could be loaded.
+    """Write a tree or an estimator to a file, after checking that its contents can be loaded.
 
     Parameters
     ----------
     path : path-like
         The file.
     gather : callable
-        Returns the contents. It is called after the path has been checked.
+        A function that returns the contents. It is called only if the path can be written.
     made_of : callable
-        Creates an object from contents, and raises InvariantError, TypeError or ValueError if they are invalid.
+        A function that creates an object from contents. It raises InvariantError, TypeError or ValueError if the
+        contents are invalid.
     mode : int, default 0o666
-        Permissions of a new file, before the umask.
+        The permissions of a new file, before the umask.
 
     Raises
     ------
     InvariantError, TypeError, ValueError
-        If no object can be created from the contents; nothing has been written.
+        If the contents are invalid. No file is written.
     OSError
         If the file cannot be written, or the path names something other than a regular file.
     """
@@ -59,9 +60,9 @@ def write_object(
 def read_object(
     path: str | os.PathLike[str], kinds: tuple[str, ...], *, mmap: bool, unread: Collection[str] = ()
 ) -> Contents:
-    """Return the contents of a file with an object of one of ``kinds``, upgraded to this version of the format.
+    """Return the contents of a file with an object of one of ``kinds``, upgraded to the current format version.
 
-    The arrays that are named in ``unread`` are mapped, and not verified.
+    The arrays named in ``unread`` are mapped without verifying their checksums.
 
     Raises
     ------
@@ -72,14 +73,14 @@ def read_object(
     """
     contents = read_contents(path, DTYPES, mmap=mmap, unread=unread)
     if contents.kind not in kinds:
-        raise FileFormatError(path, f"contains an object of kind {contents.kind!r}, not {' or '.join(kinds)}")
+        raise FileFormatError(path, f"must contain an object of kind {' or '.join(kinds)}, got {contents.kind!r}")
     with refusing(path):
         return upgraded(contents)
 
 
 @contextmanager
 def refusing(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Turn errors about the contents of a file into errors that name the file."""
+    """Turn errors about invalid contents into FileFormatError, which names the file."""
     try:
         yield
     except (InvariantError, TypeError, ValueError) as error:
@@ -87,12 +88,12 @@ def refusing(path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def take(fields: dict[str, Any], name: str, *kinds: type) -> Any:
-    """Return a field, which must have one of the given types.
+    """Return a field.
 
     Raises
     ------
     ValueError
-        If it is missing or has another type.
+        If the field is missing or has none of the types ``kinds``.
     """
     value = fields.get(name)
     if type(value) not in kinds:
@@ -101,14 +102,14 @@ def take(fields: dict[str, Any], name: str, *kinds: type) -> Any:
 
 
 class Saved:
-    """An object that can be saved to a file and loaded from it.
+    """An object that can be saved to a file and loaded from it. The file contains the name of the class.
 
-    Subclasses that other threads may change lock :meth:`save`. Subclasses with large arrays pass ``mmap`` to
-    :meth:`_loaded`. Files contain the name of the class.
+    Subclasses whose objects other threads may change override :meth:`save` to lock the object. Subclasses with large
+    arrays override :meth:`load` to pass ``mmap`` to :meth:`_loaded`.
     """
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write this object to a file. The loaded object continues exactly as this one would.
+        """Write this object to a file. The loaded object behaves exactly like this one.
 
         Parameters
         ----------
@@ -120,13 +121,13 @@ class Saved:
         OSError
             If the file cannot be written.
         TypeError, ValueError
-            If the object cannot be saved; nothing has been written then.
+            If the object cannot be saved. No file is written.
         """
         write_object(path, self._contents, self._made_of)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Return the object that :meth:`save` has written.
+        """Load an object that :meth:`save` has written.
 
         Parameters
         ----------
@@ -136,7 +137,7 @@ class Saved:
         Raises
         ------
         cmt_numba.persistence.FileFormatError
-            If the file is damaged or holds something else.
+            If the file is damaged, or does not hold an object of this class.
         OSError
             If the file cannot be read.
         """
@@ -153,16 +154,22 @@ class Saved:
     @classmethod
     @abstractmethod
     def _made_of(cls, contents: Contents) -> Self:
-        """Return the object with these contents. Raises InvariantError, TypeError or ValueError if they are invalid."""
+        """Return the object with these contents.
+
+        Raises
+        ------
+        InvariantError, TypeError, ValueError
+            If the contents are invalid.
+        """
 
 
 def object_of(classes: tuple[type[S], ...], path: str | os.PathLike[str], *, mmap: bool = False) -> S:
-    """Return the object in a file, of one of some classes.
+    """Load an object of any of ``classes`` from a file.
 
     Raises
     ------
     FileFormatError
-        If the file is damaged or holds something else.
+        If the file is damaged, or its object has another class.
     OSError
         If the file cannot be read.
     """
@@ -173,29 +180,29 @@ def object_of(classes: tuple[type[S], ...], path: str | os.PathLike[str], *, mma
 
 
 def as_part(name: str, arrays: Arrays) -> Arrays:
-    """Return the arrays of a part of an object, with the name of the part as a prefix."""
+    """Return the arrays of a part, with the prefix ``name.`` added to their names."""
     return {f"{name}.{key}": array for key, array in arrays.items()}
 
 
 def of_part(name: str, arrays: Arrays) -> Arrays:
-    """Return the arrays of a part without the prefix of :func:`as_part`."""
+    """Return the arrays whose names have the prefix ``name.``, and remove the prefix."""
     return {key.removeprefix(f"{name}."): array for key, array in arrays.items() if key.startswith(f"{name}.")}
 
 
-# Generators of random numbers
+# Random number generators
 
 _MOST = {"state": 2**128, "inc": 2**128, "has_uint32": 2, "uinteger": 2**32}
 
 
 def generator_fields(generator: np.random.Generator) -> dict[str, int]:
-    """Return the state of a generator as JSON."""
+    """Return the state of a random number generator as JSON fields."""
     state = generator.bit_generator.state
     numbers = state["state"] | {"has_uint32": state["has_uint32"], "uinteger": state["uinteger"]}
     return {key: int(numbers[key]) for key in _MOST}
 
 
 def read_generator(name: str, fields: Any) -> np.random.Generator:
-    """Return the generator with a state in JSON.
+    """Return a random number generator with the state that :func:`generator_fields` has returned.
 
     Raises
     ------

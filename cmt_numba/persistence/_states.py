@@ -1,7 +1,7 @@
-"""Forests and heads in files: the arrays of a state under their names, without spare capacity.
+"""Conversion of forests and heads to the fields and arrays of a file, and back.
 
-Spare capacity is dropped and unused entries are zeroed. Files are therefore as small as possible, equal states give
-equal files, and removed memories leave no trace. A loaded state behaves exactly as the saved one.
+Saving drops spare capacity and zeroes unused entries. Files therefore have minimum size, equal states produce equal
+files, and removed memories leave no trace. A loaded state behaves exactly like the saved one.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ from .._forest import (
 )
 from ._objects import take
 
-if TYPE_CHECKING:  # not used by trees
+if TYPE_CHECKING:  # saved trees do not need the heads
     from .._heads import Expectation, Head, StoredExamples
 
 VALUES = frozenset({"keys.values", "codes.values", "packed.values", "routers.weights", "links.near"})
-"""The large arrays of a forest's file. Any values in them are safe for kernels, if links lead to memories."""
+"""Names of a forest's large arrays. Kernels are safe with any values in them, if links lead to memories."""
 
 _STREAMS = "streams"
 
 AT_REST = {CELLS_WANTED: 0, MOVING_PLACE: NONE, MOVED_FROM: NONE} | UNUSED_COUNTERS
-"""The counters that are used only during a step, and their values in files."""
+"""The counters that are used only during a step, with their values in files."""
 
 
 def tree_contents(
@@ -56,11 +56,11 @@ def tree_contents(
     Parameters
     ----------
     options : dict of str to object
-        The options of the constructor.
+        The constructor's options.
     n_threads : int or None
-        The parameter of the constructor.
+        The constructor's parameter ``n_threads``.
     streams : ndarray of uint64, shape (n_trees + 1,)
-        The initial random streams of the tree.
+        The initial states of the tree's random streams.
     state : State or None
         The state of the tree, or None before the first insert.
     """
@@ -74,21 +74,23 @@ def tree_contents(
 def state_of(
     fields: dict[str, Any], arrays: dict[str, np.ndarray], options: dict[str, Any]
 ) -> tuple[np.ndarray, State | None]:
-    """Return the initial random streams of a tree and its state, not yet validated.
+    """Return the random streams and the state of a saved tree. The caller must validate the state.
+
+    The state is None if the tree was saved before its first insert.
 
     Parameters
     ----------
     fields, arrays : dict
         The contents of a file.
     options : dict of str to object
-        The options of the tree, as kernels take them.
+        The tree's options in the form that kernels take.
     """
     n_features = take(fields, "n_features", int, type(None))
     if n_features is None:
         streams = arrays.get(_STREAMS)
-        require(streams is not None and streams.dtype == np.uint64, "there are no streams of random numbers")
+        require(streams is not None and streams.dtype == np.uint64, "there is no array of random streams")
         assert streams is not None
-        require(streams.shape == (options["n_trees"] + 1,), "every tree must have a stream of random numbers")
+        require(streams.shape == (options["n_trees"] + 1,), "every tree must have a random stream")
         return streams, None
     sparse = take(fields, "sparse", bool)
     numbers = {f"parameters.{name}": value for name, value in options.items()}
@@ -101,7 +103,7 @@ def state_of(
 def check_state(state: State, *, thorough: bool, values: bool = True) -> None:
     """Raise InvariantError if a state from a file is invalid.
 
-    The contents of large arrays are validated only if ``thorough``, those in :data:`VALUES` only with ``values``.
+    If ``thorough``, also validate the contents of arrays. ``values=False`` excludes the arrays named in :data:`VALUES`.
     """
     invariants.check_frame(state)
     check_at_rest(state.counters)
@@ -110,7 +112,7 @@ def check_state(state: State, *, thorough: bool, values: bool = True) -> None:
 
 
 def check_at_rest(counters: np.ndarray) -> None:
-    """Raise InvariantError if the counters of a forest or a head were saved in the middle of a step."""
+    """Raise InvariantError if the counters of a forest or a head were saved during a step."""
     for counter, value in AT_REST.items():
         require(bool(np.all(counters[:, counter] == value)), "an insert is unfinished")
 
@@ -119,7 +121,7 @@ def check_at_rest(counters: np.ndarray) -> None:
 
 
 def trim_state(state: State) -> State:
-    """Return a forest's state for a file. It may share arrays with the one given."""
+    """Return a forest's state without spare capacity. It may share arrays with ``state``."""
     parameters = state.parameters
     state = _trim_models(state)
     n = int(state.keys.totals[N_MEMORIES])
@@ -137,12 +139,12 @@ def trim_state(state: State) -> State:
 
 
 def trim_head(head: Head) -> Head:
-    """Return a head for a file. It may share arrays with the one given."""
+    """Return a head without spare capacity. It may share arrays with ``head``."""
     return _trim_models(head)  # type: ignore[no-any-return]
 
 
 def trim_examples(examples: StoredExamples) -> StoredExamples:
-    """Return a store of examples for a file. It shares arrays with the one given."""
+    """Return stored examples without spare capacity. The result shares arrays with ``examples``."""
     n = int(examples.keys.totals[N_MEMORIES])
     return examples._replace(
         keys=_trim_keys(examples.parameters, examples.keys),
@@ -152,7 +154,7 @@ def trim_examples(examples: StoredExamples) -> StoredExamples:
 
 
 def trim_expectation(expectation: Expectation) -> Expectation:
-    """Return a map for a file. It shares arrays with the one given."""
+    """Return an expectation without spare capacity. It shares arrays with ``expectation``."""
     n = int(expectation.n_places[0])
     return expectation._replace(weights=expectation.weights[:n], features=expectation.features[:n])
 
@@ -175,7 +177,7 @@ def _trim_keys(parameters: Any, keys: KeyArrays) -> KeyArrays:
 
 
 def _trim_models(state: Any) -> Any:
-    """Return a forest or a head without spare capacity in its models."""
+    """Return a forest or a head whose nodes and routers have no spare capacity."""
     nodes_end, d = state.counters[:, NODES_END], state.parameters.n_features
     state = state._replace(nodes=_used(state.nodes, nodes_end), counters=state.counters.copy())
     if state.parameters.sparse:
@@ -183,7 +185,7 @@ def _trim_models(state: Any) -> Any:
         state.nodes["table_start"][state.nodes["table_bits"] == 0] = 0  # freed nodes keep stale values
         table = state.routers.table
         table[table["feature"] == NONE] = (NONE, 0.0, 0.0)
-        for t, end in enumerate(state.counters[:, TABLES_END]):  # a copy already, and the longest tree fills it
+        for t, end in enumerate(state.counters[:, TABLES_END]):  # ``with_tables`` has copied the table
             table[t, int(end) :] = 0
     else:
         weights = _used(state.routers.weights, nodes_end * 2 * d)
@@ -194,9 +196,9 @@ def _trim_models(state: Any) -> Any:
 
 
 def _used(array: np.ndarray, ends: np.ndarray) -> np.ndarray:
-    """Return a copy of the used entries of all trees, padded with zeros.
+    """Return the used entries of all trees, shape (n_trees, max(ends), ...), padded with zeros.
 
-    The weights of a single dense tree are not copied: they may be large and have no gaps.
+    The result is a copy, except for the weights of a single dense tree, which may be large and need no padding.
     """
     used: np.ndarray = array[:, : int(ends.max())]
     if len(ends) == 1 and array.ndim == 2 and not array.dtype.names:

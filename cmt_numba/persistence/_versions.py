@@ -1,8 +1,8 @@
-"""Upgrades of files of earlier versions of the format.
+"""Upgrades of contents from earlier format versions.
 
-When the contents of files change, increase the version of the format, add a function here that upgrades the previous
-version, and add files of the new version to the fixtures of the tests. For example, a new array is added with the
-values of an unused feature.
+When the contents of files change, increase the format version, add a function to this module that upgrades the
+previous version, and add files of the new version to the test fixtures. An upgrade adds a new array, for example, with
+values that leave the new feature unused.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,7 +15,7 @@ from ._container import Contents
 
 
 def _with_bound(contents: Contents) -> Contents:
-    """Add the eviction options, without a bound, to trees and to the trees of estimators."""
+    """Add the eviction options, without a memory limit, to trees and to the trees of estimators."""
     attributes = _mapping(contents.fields.get("attributes"))
     trees = [contents.fields, _mapping(attributes.get("forest_")), _mapping(attributes.get("examples_"))]
     for options in (_mapping(tree.get("options")) for tree in trees):
@@ -25,12 +25,12 @@ def _with_bound(contents: Contents) -> Contents:
 
 
 def _mapping(value: Any) -> dict[str, Any]:
-    """Return a value if it is a mapping, and an empty mapping otherwise."""
+    """Return ``value`` if it is a dictionary, or else an empty dictionary."""
     return value if isinstance(value, dict) else {}
 
 
 def _without_removed(contents: Contents) -> Contents:
-    """Replace the arrays of all memories that a retriever ever had by tables of its current memories."""
+    """Replace a retriever's arrays over all memories ever inserted with tables of its current memories."""
     attributes, arrays = _mapping(contents.fields.get("attributes")), contents.arrays
     if contents.kind != "CMTRetriever" or not attributes:
         return contents
@@ -55,7 +55,7 @@ _OF_ALL_MEMORIES = {"_stored": np.bool_, "_entry_of": np.int64, "_memory_of": np
 
 
 def _values_of(ids: np.ndarray, how: dict[str, Any], arrays: dict[str, np.ndarray], n: int) -> dict[str, np.ndarray]:
-    """Return the values of memories as plain arrays."""
+    """Return the encoded values of the memories ``ids``, in the encoding of ``arrays``."""
     values: Any
     if "sparse" in how:
         values = read_sparse_matrix(how["sparse"], "_values", arrays, thorough=True)
@@ -67,16 +67,16 @@ def _values_of(ids: np.ndarray, how: dict[str, Any], arrays: dict[str, np.ndarra
 
 
 def _as_they_are(contents: Contents) -> Contents:
-    """Return contents of version 3 unchanged. The new number makes earlier libraries refuse later files."""
+    """Return contents of version 3 unchanged. Version 4 only makes earlier libraries reject newer files."""
     return contents
 
 
 UPGRADES: dict[int, Callable[[Contents], Contents]] = {2: _with_bound, 3: _without_removed, 4: _as_they_are}
-"""Functions that upgrade contents to a version from the previous one, by version."""
+"""UPGRADES[version]: the function that upgrades contents from the preceding version."""
 
 
 def upgraded(contents: Contents, upgrades: Mapping[int, Callable[[Contents], Contents]] = UPGRADES) -> Contents:
-    """Return contents upgraded by all ``upgrades``."""
+    """Return contents after applying the upgrades to all later versions."""
     for version in range(contents.version + 1, max(upgrades) + 1):
         contents = upgrades[version](contents)
     return contents

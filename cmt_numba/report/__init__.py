@@ -1,4 +1,4 @@
-"""Reports of evaluations: a self-contained HTML file with tables and plots, without scripts."""
+"""Reports of evaluations as self-contained HTML files with tables and plots, but without scripts."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _MOST_OF_MEASURES = 20.0
 _COLUMNS = {"us_per_query": "microseconds per query", "n_examples": "examples"}
 
 COMPARISON, MISTAKES, LEAVES = "Comparison", "Most frequent mistakes", "By number of leaves searched"
-"""Titles of tables."""
+"""The titles of tables."""
 
 
 def write_report(
@@ -40,20 +40,20 @@ def write_report(
     command: str | None = None,
     profile: TreeProfile | None = None,
 ) -> None:
-    """Write a result as an HTML page. Requires matplotlib and jinja2 (the extra ``cli``).
+    """Write the result of an evaluation as an HTML page. Requires matplotlib and jinja2 (the extra ``cli``).
 
     Parameters
     ----------
     path : path-like
         The file to write.
     result : ProgressiveResult or BatchResult
-        The result of an evaluation.
+        The result.
     title : str, default "Evaluation"
-        Heading, such as the name of the data.
+        The heading, such as the name of the data.
     command : str, optional
-        The command that produced the result, shown on the page.
+        The command that produced the result, to show on the page.
     profile : TreeProfile, optional
-        The shape of the trees; by default that of the result, if it has one. Small trees are not shown.
+        The shape of the trees (default: ``result.profile``, if the result has one). Small trees are not shown.
 
     Raises
     ------
@@ -79,7 +79,7 @@ def write_report(
 
 def _kind(result: ProgressiveResult | BatchResult) -> str:
     if isinstance(result, ProgressiveResult):
-        return f"Progressive validation, {result.task}: every example is predicted before it is learned."
+        return f"Progressive validation, {result.task}: each example is predicted before it is learned."
     runs = "one run" if len(result.per_seed) == 1 else f"means over {len(result.per_seed)} runs with different seeds"
     return f"Batch evaluation, {result.task}, on held-out examples; {runs}."
 
@@ -138,7 +138,7 @@ def _columns(caption: str, columns: dict[str, list[Any]]) -> PageTable:
 
 
 def _cell(value: float) -> str:
-    """Return a number for a column; measures have a fixed number of decimals."""
+    """Format a number for a table column. Metrics have 4 decimals."""
     return f"{value:.4f}" if isinstance(value, float) and abs(value) < _MOST_OF_MEASURES else format_value(value)
 
 

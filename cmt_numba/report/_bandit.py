@@ -15,23 +15,25 @@ from ._page import PageTable, require_libraries, write_page
 def intervals_of(
     result: Evaluation, method: str = "bootstrap", confidence: float = 0.95, random_state: Any = 0
 ) -> list[dict[str, Any]]:
-    """Return the estimates of an evaluation with their intervals, using the bootstrap if a bound does not hold.
+    """Return the estimates of an evaluation with confidence intervals.
 
     Parameters
     ----------
     result : Evaluation
         The evaluation.
     method : {"betting", "bernstein", "chernoff", "bootstrap", "normal"}, default "bootstrap"
-        See :meth:`~cmt_numba.bandits.evaluation.Estimate.interval`.
+        The kind of interval; see :meth:`~cmt_numba.bandits.evaluation.Estimate.interval`. The bootstrap replaces it for
+        estimators to which it does not apply.
     confidence : float, default 0.95
-        Confidence level of the intervals.
+        The confidence level of the intervals.
     random_state : int, default 0
-        Seed of the bootstrap.
+        The seed of the bootstrap.
 
     Returns
     -------
     list of dict
-        With ``estimator``, ``value``, ``low``, ``high`` and ``interval``, the method.
+        A dictionary for each estimator with the keys ``estimator``, ``value``, ``low``, ``high`` and ``interval`` (the
+        kind of interval used).
     """
     rows = []
     for name, found in result.estimates.items():
@@ -58,17 +60,17 @@ def write_bandit_report(
     path : path-like
         The file to write.
     result : Evaluation
-        The return value of :func:`cmt_numba.bandits.evaluation.evaluate`.
-    interval : {"bernstein", "chernoff", "bootstrap", "normal"}, default "bootstrap"
-        Kind of intervals; the bootstrap is used if a bound does not hold.
+        The result of :func:`cmt_numba.bandits.evaluation.evaluate`.
+    interval : {"betting", "bernstein", "chernoff", "bootstrap", "normal"}, default "bootstrap"
+        The kind of confidence interval. The bootstrap replaces it for estimators to which it does not apply.
     confidence : float, default 0.95
-        Confidence level of the intervals.
+        The confidence level of the intervals.
     title : str, default "Off-policy evaluation"
-        Heading, such as the name of the policy and of the log.
+        The heading, such as the names of the policy and the log.
     command : str, optional
-        The command that produced the result, shown on the page.
+        The command that produced the result, to show on the page.
     random_state : int, default 0
-        Seed of the bootstrap.
+        The seed of the bootstrap.
 
     Raises
     ------
@@ -77,7 +79,7 @@ def write_bandit_report(
     OSError
         If the file cannot be written.
     TypeError, ValueError
-        If an argument cannot be used.
+        If an argument is invalid.
     """
     rows = intervals_of(result, interval, confidence, random_state)
     require_libraries()
@@ -102,9 +104,9 @@ def write_bandit_report(
     write_page(
         path,
         title=title,
-        kind="Off-policy evaluation: what a policy would have earned, from the log of another one.",
+        kind="Off-policy evaluation: the mean reward of a policy, estimated from the log of another policy.",
         headline=f"Mean reward {best['value']:.4f} ({best['low']:.4f} to {best['high']:.4f}, {best['estimator']}); "
-        f"the log has {result.logged:.4f}.",
+        f"the mean reward of the log is {result.logged:.4f}.",
         figures=[_estimates(result, rows, confidence), _weights(result)],
         tables=tables,
         command=command,
@@ -112,7 +114,7 @@ def write_bandit_report(
 
 
 def _estimates(result: Evaluation, rows: list[dict[str, Any]], confidence: float) -> Drawing:
-    """Draw the estimates with their intervals, and the mean reward of the log."""
+    """Plot the estimates with their intervals, and the mean reward of the log."""
 
     def draw(axes: Any) -> None:
         places = np.arange(len(rows))
@@ -126,14 +128,14 @@ def _estimates(result: Evaluation, rows: list[dict[str, Any]], confidence: float
         axes.legend()
 
     caption = (
-        f"Estimates of the mean reward of the policy with {confidence:.0%} intervals. The dashed line is what the log "
-        f"earned, {result.logged:.4f}."
+        f"Estimates of the policy's mean reward with {confidence:.0%} intervals. The dashed line is the mean reward of "
+        f"the log, {result.logged:.4f}."
     )
     return drawing("estimates", "Estimates of the mean reward", caption, draw)
 
 
 def _weights(result: Evaluation) -> Drawing:
-    """Draw the share of the total weight that the rows with the largest weights have."""
+    """Plot the cumulative share of the importance weights, in descending order."""
     weights = np.sort(result.estimates["ips"].weights)[::-1]
     total = float(weights.sum()) or 1.0
     shares = np.concatenate([[0.0], np.cumsum(weights) / total])
@@ -141,13 +143,13 @@ def _weights(result: Evaluation) -> Drawing:
 
     def draw(axes: Any) -> None:
         axes.plot(kept / weights.size, shares[kept], color=FIRST, linewidth=2)
-        axes.plot([0, 1], [0, 1], color=SECOND, linestyle="--", linewidth=1.2, label="all rows weigh the same")
-        axes.set(xlabel="share of the rows, the largest weights first", ylabel="share of all weight")
+        axes.plot([0, 1], [0, 1], color=SECOND, linestyle="--", linewidth=1.2, label="equal weights")
+        axes.set(xlabel="share of rows, by descending weight", ylabel="share of the total weight")
         axes.set_ylim(0.0, 1.02)
         axes.legend(loc="lower right")
 
     caption = (
-        f"Share of the importance weight by share of the rows. The {result.n_rows:,} rows tell as much as "
-        f"{result.effective_sample_size:,.0f} rows of the policy itself; the largest weight is {weights[0]:.3g}."
+        f"Share of the total importance weight by share of rows. The {result.n_rows:,} rows are worth "
+        f"{result.effective_sample_size:,.0f} rows logged by the policy itself. The largest weight is {weights[0]:.3g}."
     )
     return drawing("weights", "Importance weights", caption, draw)

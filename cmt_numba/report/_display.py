@@ -11,19 +11,19 @@ METRICS = {
     "error": "error",
     "accuracy": "accuracy",
     "constant_accuracy": "accuracy of always predicting the most frequent class",
-    "entropy_reduction": "entropy reduction over that baseline, bits",
-    "majority_accuracy": "accuracy of predicting the class that was most frequent so far",
-    "entropy_reduction_over_majority": "entropy reduction over the class most frequent so far, bits",
+    "entropy_reduction": "entropy reduction over the most frequent class, bits",
+    "majority_accuracy": "accuracy of predicting the most frequent class so far",
+    "entropy_reduction_over_majority": "entropy reduction over the most frequent class so far, bits",
     "hamming": "wrong labels per row",
     "f1": "F1 of all labels",
     "f1_samples": "mean F1 of rows",
     "reward": "reward",
 }
-"""Descriptions of measures whose names need one."""
+"""Descriptions of metrics. Other metrics are shown by name."""
 
 _PROBES = {"n_probes": "leaves", "us_per_query": "microseconds per query"}
 
-_FEWEST_MEMORIES = 1000  # minimum size of trees whose shape is shown
+_FEWEST_MEMORIES = 1000  # minimum number of memories in trees whose shape is shown
 
 _RIVALS = {
     "estimator": "this model, last run",
@@ -36,7 +36,7 @@ _RIVALS = {
 
 
 def metric_pairs(result: ProgressiveResult | BatchResult) -> list[tuple[str, str]]:
-    """Return the names and values of the measures of a result, with the standard deviation over several runs."""
+    """Return the names and formatted values of a result's metrics, with standard deviations over several runs."""
     pairs = []
     order = [name for name in METRICS if name in result.metrics]
     for name in [*order, *(name for name in result.metrics if name not in METRICS)]:
@@ -52,14 +52,14 @@ def _with_spread(result: ProgressiveResult | BatchResult, value: Any) -> str:
 
 
 def format_time(value: float | None) -> str:
-    """Return a time with three digits, or as a bound if it is tiny."""
+    """Format a time with three digits, or as "below 0.001" if it is shorter."""
     if value is None or value >= 100.0:
         return format_value(None if value is None else round(value))
     return f"{value:.3g}" if value >= 0.001 else "below 0.001"
 
 
 def result_pairs(result: ProgressiveResult | BatchResult) -> list[tuple[str, Any]]:
-    """Return the numbers of examples and the times of a result."""
+    """Return the names and values of a result's numbers of examples and times."""
     if isinstance(result, BatchResult):
         return [
             ("training examples", result.n_train),
@@ -77,7 +77,7 @@ def result_pairs(result: ProgressiveResult | BatchResult) -> list[tuple[str, Any
 
 
 def rival_rows(result: BatchResult) -> list[dict[str, Any]]:
-    """Return the rows of the table that compares the model with rivals. There are notes only if a rival has one."""
+    """Return the rows of the table that compares the model with its rivals. Omit the notes if no rival has one."""
     name = METRICS.get(MAIN_METRIC[result.task], MAIN_METRIC[result.task])
     has_notes = any(one.note for one in result.rivals)
     return [
@@ -106,24 +106,27 @@ def confused_rows(result: BatchResult) -> list[dict[str, Any]]:
 
 
 def probe_columns(result: BatchResult) -> dict[str, list[Any]]:
-    """Return the columns of the table by number of leaves searched, or none if the number changes no result."""
+    """Return the table columns by number of leaves searched.
+
+    Return an empty dictionary if the number of leaves does not affect the result.
+    """
     columns = {_PROBES.get(name, METRICS.get(name, name)): values for name, values in result.by_probes.items()}
     error = columns.get(METRICS.get(MAIN_METRIC[result.task], MAIN_METRIC[result.task]), [])
     return columns if len(set(error)) > 1 else {}
 
 
 def shown_profile(profile: TreeProfile | None) -> TreeProfile | None:
-    """Return the shape of trees if they are large enough for their shape to matter, else None."""
+    """Return the profile of trees if they are large enough for their shape to matter, or else None."""
     return profile if profile is not None and profile.n_memories >= _FEWEST_MEMORIES else None
 
 
 def profile_pairs(profile: TreeProfile) -> list[tuple[str, Any]]:
-    """Return the statistics of trees."""
+    """Return the names and values of tree statistics."""
     return [
         ("memories", profile.n_memories),
         ("trees", profile.n_trees),
         ("depth", profile.depth),
-        ("balance, from 0 to 1 (perfectly even)", profile.balance),
-        ("bytes of the trees", profile.nbytes),
+        ("balance, from 0 to 1 (perfectly balanced)", profile.balance),
+        ("size of the trees, bytes", profile.nbytes),
         ("largest leaf", len(profile.leaf_sizes) - 1),
     ]

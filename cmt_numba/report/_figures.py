@@ -1,4 +1,4 @@
-"""Plots of results as SVG that inherits colours and font from the page."""
+"""Plots of results as SVG images that inherit the colours and font of the page."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 from ..evaluation import BatchResult, ProgressiveResult, TreeProfile, calibration_error
 from ._display import METRICS
 
-# Matplotlib cannot refer to the colours of a page: it draws in these unique colours, which are then replaced.
+# Matplotlib cannot refer to the page's colours. It draws in these unique colours, which are replaced afterwards.
 _INK, _GRID, FIRST, SECOND, THIRD = "#010203", "#010204", "#010205", "#010206", "#010207"
 _ON_THE_PAGE = {
     _INK: "currentColor",
@@ -24,9 +24,9 @@ _ON_THE_PAGE = {
 }
 _SIZE = (4.1, 2.9)  # inches
 _WIDE = (10.0, 3.9)
-_BARS = 60  # largest number of bars; with more values, several share one
-_NEAR = 0.03  # fraction of an axis within which labels would overlap
-_LOGARITHMIC_FROM = 30  # ratio of the largest to the smallest value
+_BARS = 60  # maximum number of bars in a histogram; a bar may cover several values
+_NEAR = 0.03  # minimum distance between labels, as a fraction of the axis
+_LOGARITHMIC_FROM = 30  # minimum ratio of the largest to the smallest value for a logarithmic axis
 
 
 class Drawing(NamedTuple):
@@ -35,15 +35,15 @@ class Drawing(NamedTuple):
     Attributes
     ----------
     name : str
-        A unique name; the ids in the SVG start with it.
+        A unique name, which is the prefix of all ids in the SVG.
     title : str
-        A short description, for screen readers.
+        A short description for screen readers.
     caption : str
         The caption.
     svg : str
-        The picture.
+        The image, as an SVG element.
     wide : bool
-        Whether it takes the full width of the page.
+        Whether the figure takes the full width of the page.
     """
 
     name: str
@@ -54,7 +54,7 @@ class Drawing(NamedTuple):
 
 
 def learning_curve(result: ProgressiveResult) -> Drawing:
-    """Draw the main measure against the number of examples."""
+    """Plot the main metric against the number of examples."""
     name = next(iter(result.metrics))
     n, so_far, recent = result.curve["n_examples"], result.curve[name], result.curve[f"{name}_recent"]
     measure = METRICS.get(name, name)
@@ -72,15 +72,15 @@ def learning_curve(result: ProgressiveResult) -> Drawing:
 
     caption = (
         f"{_sentence(measure)} by number of examples, each predicted before it is learned: {so_far[-1]:.4f} over all "
-        f"{n[-1]:,} examples, {recent[-1]:.4f} over the last {n[-1] - (n[-2] if len(n) > 1 else 0):,}."
+        f"{n[-1]:,} examples and {recent[-1]:.4f} over the last {n[-1] - (n[-2] if len(n) > 1 else 0):,} examples."
     )
     return drawing("curve", f"{_sentence(measure)} by number of examples", caption, draw, wide=True)
 
 
 def error_by_shots(result: ProgressiveResult) -> Drawing:
-    """Draw the error against the number of earlier examples of the class."""
+    """Plot the error against the number of earlier examples of the class."""
     shots, error, n = (np.array(result.by_shots[name], np.float64) for name in ("n_shots", "error", "n_examples"))
-    # Large numbers of shots have few examples each: several numbers share a point.
+    # Large numbers of shots have few examples each, so a point covers several numbers.
     bins = np.unique(np.geomspace(1, shots.max() + 2, 40).astype(np.int64)) - 1
     place = np.searchsorted(bins, shots, side="right") - 1
     weight = np.bincount(place, n)
@@ -103,9 +103,9 @@ def error_by_shots(result: ProgressiveResult) -> Drawing:
 
 
 def error_by_time(result: BatchResult) -> Drawing:
-    """Draw the main measure against the time of a query for different numbers of leaves, and that of rivals.
+    """Plot the main metric against the time per query, for several numbers of leaves and for the rivals.
 
-    A line joins the points that no other point beats in both.
+    A line connects the points that no other point beats in both metric and time.
     """
     name = next(name for name in result.by_probes if name not in ("n_probes", "us_per_query"))
     probes, values, us = (np.array(result.by_probes[key]) for key in ("n_probes", name, "us_per_query"))
@@ -124,7 +124,7 @@ def error_by_time(result: BatchResult) -> Drawing:
         axes.set_ylim(0.0, 1.15 * max([*values, *(one.value for one in shown)]) or 1.0)
         for one in as_set:
             style = {"color": FIRST, "linestyle": "none", "marker": "D", "markersize": 7}
-            axes.plot([one.us_per_query], [one.value], label="the model as it is set", **style)
+            axes.plot([one.us_per_query], [one.value], label="model with its own settings", **style)
         if rivals:
             theirs = {"color": SECOND, "linestyle": "none", "marker": "s", "markersize": 5, "label": "rivals"}
             axes.plot([one.us_per_query for one in rivals], [one.value for one in rivals], **theirs)
@@ -133,21 +133,22 @@ def error_by_time(result: BatchResult) -> Drawing:
             axes.annotate(one.name, (one.us_per_query, one.value), (5, 4), textcoords="offset points", color=_INK)
         labelled: list[float] = []
         for n_probes, place, x, y in zip(probes, _places(axes, us), us, values, strict=True):
-            if all(abs(place - other) > _NEAR for other in labelled):  # the numbers must not overlap
+            if all(abs(place - other) > _NEAR for other in labelled):  # labels must not overlap
                 axes.annotate(f"{n_probes:.0f}", (x, y), (3, 5), textcoords="offset points", color=_INK, fontsize=9)
                 labelled.append(place)
 
     first, last = best[0], best[-1]
     caption = (
-        f"{_sentence(measure)} against time by number of leaves (numbers at the points): from {values[first]:.4f} "
-        f"in {us[first]:.3g} microseconds with {probes[first]:.0f} to {values[last]:.4f} in {us[last]:.3g} with "
-        f"{probes[last]:.0f}. The line joins the points that none beats in both."
+        f"{_sentence(measure)} against time per query, for the numbers of leaves shown at the points: from "
+        f"{values[first]:.4f} in {us[first]:.3g} microseconds with {probes[first]:.0f} to {values[last]:.4f} in "
+        f"{us[last]:.3g} microseconds with {probes[last]:.0f}. The line connects the points that no other point beats "
+        "in both."
     )
-    return drawing("time", f"{_sentence(measure)} by time of a query", caption, draw, wide=True)
+    return drawing("time", f"{_sentence(measure)} by time per query", caption, draw, wide=True)
 
 
 def frontier(us: np.ndarray, values: np.ndarray, *, higher_is_better: bool = False) -> np.ndarray:
-    """Return the positions of the points that are not beaten in both time and quality, the fastest first."""
+    """Return the positions of points that no other point beats in both time and quality, in order of time."""
     losses = -values if higher_is_better else values
     order = np.lexsort((losses, us))
     least = np.minimum.accumulate(losses[order])
@@ -162,29 +163,29 @@ def calibration(found: dict[str, list[float]]) -> Drawing:
     def draw(axes: Any) -> None:
         axes.plot([0, 1], [0, 1], color=THIRD, linewidth=1.2, linestyle=":")
         axes.plot(probability, accuracy, color=FIRST, linewidth=2, marker="o", markersize=4)
-        axes.set(xlabel="probability of the answer", ylabel="share of right answers", xlim=(0, 1.02), ylim=(0, 1.02))
+        axes.set(xlabel="predicted probability", ylabel="accuracy", xlim=(0, 1.02), ylim=(0, 1.02))
 
     caption = (
-        "How often answers are right, by tenths of their probability; on the dotted line probabilities mean what they "
-        f"say. The mean distance from it (expected calibration error) is {calibration_error(found):.3f}."
+        "Accuracy of predictions by their probability, in ten bins. The dotted line is perfect calibration. The mean "
+        f"distance from it (expected calibration error) is {calibration_error(found):.3f}."
     )
-    return drawing("calibration", "Share of right answers by probability", caption, draw)
+    return drawing("calibration", "Accuracy by predicted probability", caption, draw)
 
 
 def leaf_depths(profile: TreeProfile) -> Drawing:
-    """Draw the number of leaves at each depth."""
+    """Plot the number of leaves at each depth."""
     caption = (
-        f"Depth of the leaves of {_trees(profile)}: at most {profile.depth}; balance {profile.balance:.3f}, where 1 is "
-        "perfect."
+        f"Depth of the leaves of {_trees(profile)}. The maximum depth is {profile.depth}, and the balance is "
+        f"{profile.balance:.3f} (perfect: 1)."
     )
     return _histogram("depths", "Number of leaves by depth", caption, profile.leaf_depths, "depth")
 
 
 def leaf_sizes(profile: TreeProfile) -> Drawing:
-    """Draw the number of leaves by their number of memories."""
+    """Plot the number of leaves of each size."""
     sizes = np.asarray(profile.leaf_sizes)
     mean = float(sizes @ np.arange(sizes.size) / sizes.sum())
-    caption = f"Memories in the leaves of {_trees(profile)}: {mean:.1f} on average, at most {sizes.size - 1}."
+    caption = f"Memories per leaf of {_trees(profile)}: {mean:.1f} on average, at most {sizes.size - 1}."
     return _histogram("sizes", "Number of leaves by size", caption, sizes, "memories in a leaf")
 
 
@@ -223,7 +224,7 @@ def _places(axes: Any, values: np.ndarray) -> np.ndarray:
 
 
 def _whole(value: float, _: int) -> str:
-    """Return the label of a tick."""
+    """Format the number at a tick as an integer."""
     return f"{value:,.0f}"
 
 
@@ -232,14 +233,14 @@ def _sentence(text: str) -> str:
 
 
 def drawing(name: str, title: str, caption: str, draw: Callable[[Any], None], *, wide: bool = False) -> Drawing:
-    """Return a figure drawn by a function of the axes."""
+    """Return a figure that the function ``draw`` draws on the given axes."""
     from matplotlib import rc_context
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
 
     style: Any = {
-        "svg.fonttype": "none",  # text stays text
-        "svg.hashsalt": name,  # the same figure has the same ids
+        "svg.fonttype": "none",  # keep text as text
+        "svg.hashsalt": name,  # make ids reproducible
         "font.size": 11,
         "text.color": _INK,
         "axes.labelcolor": _INK,
@@ -265,7 +266,7 @@ def drawing(name: str, title: str, caption: str, draw: Callable[[Any], None], *,
 
 
 def _for_the_page(svg: str, name: str, title: str, caption: str) -> str:
-    """Return an SVG document as an element of a page, with the page's colours, unique ids and a description."""
+    """Convert an SVG document to an element of the page, with the page's colours, unique ids and a description."""
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>\s*", "", svg, flags=re.DOTALL)
     svg = re.sub(r"<title>.*?</title>\s*", "", svg, flags=re.DOTALL)

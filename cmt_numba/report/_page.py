@@ -1,4 +1,4 @@
-"""A page with a headline, figures and tables, in one file."""
+"""HTML pages with a headline, figures and tables, each in one file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LIBRARIES = ("numba", "numpy", "scipy", "scikit-learn")
 
 
 class PageTable(NamedTuple):
-    """A table: its rows and, if it has any, the names of its columns."""
+    """A table of a page. ``header`` contains the column names, if any."""
 
     caption: str
     rows: Sequence[Sequence[str]]
@@ -24,12 +24,12 @@ class PageTable(NamedTuple):
 
     @property
     def wordy(self) -> list[bool]:
-        """Whether each column has cells that are not numbers."""
+        """For each column, whether any of its cells is not a number."""
         return [not all(map(_is_number, column)) for column in zip(*self.rows, strict=True)]
 
 
 def _is_number(cell: str) -> bool:
-    """Return whether a cell is a number, or empty."""
+    """Return whether a cell is empty or a number."""
     try:
         float(cell.replace(",", "") or 0)
     except ValueError:
@@ -38,7 +38,7 @@ def _is_number(cell: str) -> bool:
 
 
 def require_libraries() -> None:
-    """Raise ImportError if a library that pages need is missing."""
+    """Raise ImportError if jinja2 or matplotlib is missing."""
     try:
         import jinja2  # noqa: F401
         import matplotlib  # noqa: F401
@@ -56,7 +56,7 @@ def write_page(
     tables: Sequence[PageTable],
     command: str | None,
 ) -> None:
-    """Write a page. Raises OSError if the file cannot be written."""
+    """Write an HTML page to a file."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
 

@@ -1,4 +1,4 @@
-"""Re-ranking of search results by a learned model of rewards."""
+"""Reranking of search results by a model of rewards."""
 
 from ._reranker import Reranker
 

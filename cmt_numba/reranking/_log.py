@@ -1,4 +1,4 @@
-"""The log of features and rewards that models learn from."""
+"""Logs of features and rewards, on which models are trained."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from .._validation import unmasked
 from ..persistence import read_array, read_sparse_matrix, sparse_matrix
 
 LARGEST_WEIGHT = 1e30
-"""The largest weight of a query, so that sums of weights are finite."""
+"""Maximum weight of a query. Sums of such weights are finite."""
 
 
 class RewardLog(NamedTuple):
-    """Features and known rewards of pairs, grouped by query."""
+    """Features and known rewards of query-document pairs, grouped by query."""
 
-    X: Any  # float32 (n_pairs, n_features): an array or CSR
+    X: Any  # float32 (n_pairs, n_features), an array or a CSR matrix
     rewards: np.ndarray  # float32 (n_pairs,)
-    sizes: np.ndarray  # int64 (n_queries,): number of pairs of each query
-    weights: np.ndarray | None  # float64 (n_queries,)
+    sizes: np.ndarray  # int64 (n_queries,), number of pairs of each query
+    weights: np.ndarray | None  # float64 (n_queries,), or None for equal weights
 
     @classmethod
     def of(cls, X: Any, of_query: np.ndarray, rewards: np.ndarray, weights: np.ndarray | None) -> RewardLog:
@@ -31,7 +31,7 @@ class RewardLog(NamedTuple):
         return cls(X[known], rewards[known], sizes, None if weights is None else weights[queries])
 
     def followed_by(self, more: RewardLog) -> RewardLog:
-        """Return this log followed by another one."""
+        """Return this log followed by ``more``."""
         both = [self.X, more.X]
         if scipy.sparse.issparse(self.X):
             X: Any = scipy.sparse.csr_matrix(scipy.sparse.vstack(both, "csr"))
@@ -44,13 +44,13 @@ class RewardLog(NamedTuple):
         return RewardLog(X, rewards, np.concatenate([self.sizes, more.sizes]), weights)
 
     def of_queries(self, kept: np.ndarray) -> RewardLog:
-        """Return the log of the queries that a bool array selects."""
+        """Return the log of the queries selected by a boolean mask."""
         pairs = np.flatnonzero(np.repeat(kept, self.sizes))
         weights = None if self.weights is None else self.weights[kept]
         return RewardLog(self.X[pairs], self.rewards[pairs], self.sizes[kept], weights)
 
     def arrays(self) -> tuple[list[int] | None, dict[str, np.ndarray]]:
-        """Return the shape of sparse features, or None, and all arrays for a file."""
+        """Return the shape of sparse features, or None for dense ones, and the arrays to save."""
         arrays = {"rewards": self.rewards, "sizes": self.sizes}
         if self.weights is not None:
             arrays["weights"] = self.weights
@@ -61,23 +61,26 @@ class RewardLog(NamedTuple):
 
     @classmethod
     def read(cls, shape: Any, arrays: dict[str, np.ndarray], n_features: int) -> RewardLog:
-        """Return the log in a file. Raises InvariantError or ValueError if it is invalid."""
+        """Return the log saved in ``arrays``. Raise InvariantError or ValueError if it is invalid."""
         if shape is None:
             X: Any = read_array("X", arrays, np.float32, n_axes=2)
         else:
             X = scipy.sparse.csr_matrix(read_sparse_matrix(shape, "X", arrays, thorough=True))
             require(X.dtype == np.float32, "features must be float32")
             X.has_canonical_format = False
-            X.sum_duplicates()  # also sorts indices, which models rely on
+            X.sum_duplicates()  # also sorts indices, as models require
         rewards, sizes = read_array("rewards", arrays, np.float32), read_array("sizes", arrays, np.int64)
         weights = read_array("weights", arrays, np.float64) if "weights" in arrays else None
-        require(X.shape == (rewards.size, n_features), "there must be features for each reward")
+        require(X.shape == (rewards.size, n_features), "X must have one row for each reward")
         require(bool(np.isfinite(X.data if scipy.sparse.issparse(X) else X).all()), "features must be finite")
         require(bool(np.all((rewards >= 0.0) & (rewards <= 1.0))), "rewards must be between 0 and 1")
-        require(sizes.size > 0 and bool(np.all(sizes > 0)) and int(sizes.sum()) == rewards.size, "sizes must add up")
+        require(
+            sizes.size > 0 and bool(np.all(sizes > 0)) and int(sizes.sum()) == rewards.size,
+            "sizes must add up to the number of rewards",
+        )
         if weights is not None:
             sound = weights.shape == sizes.shape and bool(np.all((weights >= 0.0) & (weights <= LARGEST_WEIGHT)))
-            require(sound, "there must be a weight for each query")
+            require(sound, f"weights must be between 0 and {LARGEST_WEIGHT:g}, one for each query")
         return cls(X, rewards, sizes, weights)
 
 
@@ -86,12 +89,12 @@ def _or_ones(weights: np.ndarray | None, n: int) -> np.ndarray:
 
 
 def check_known_rewards(rewards: Any, shape: tuple[int, ...]) -> np.ndarray:
-    """Return rewards as float32, with NaN for unknown ones.
+    """Convert rewards to float32. Unknown rewards are NaN.
 
     Raises
     ------
     TypeError, ValueError
-        If they are of another shape, or not in [0, 1].
+        If rewards have another shape, or are not in [0, 1].
     """
     given = np.asarray(unmasked("rewards", rewards))
     if given.dtype.kind not in "fiub":
@@ -107,12 +110,12 @@ def check_known_rewards(rewards: Any, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def check_weights(weights: Any, n_queries: int) -> np.ndarray | None:
-    """Return the weight of each query as float64, or None.
+    """Convert the weights of queries to float64, or return None if there are no weights.
 
     Raises
     ------
     ValueError
-        If they have another shape, or are not positive numbers.
+        If weights have another shape, are negative or too large, or are all 0.
     """
     if weights is None:
         return None

@@ -1,4 +1,4 @@
-"""Fitting models of rewards, and storing them in files."""
+"""Training, validation and storage of reward models."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _FOLDS = 3
 
 
 def default_model(random_state: Any) -> Any:
-    """Return the default model."""
+    """Return an unfitted gradient boosting regressor."""
     return HistGradientBoostingRegressor(max_leaf_nodes=15, early_stopping=False, random_state=random_state)
 
 
 def check_model(model: Any) -> None:
-    """Raise TypeError unless a model can be fitted and can predict rewards."""
+    """Raise TypeError unless ``model`` is a regressor or a ranker."""
     if isinstance(model, type) or not all(callable(getattr(model, name, None)) for name in ("fit", "predict")):
         raise TypeError(f"model must be a regressor or a ranker, got {model!r:.80}")
     if is_classifier(model):
@@ -29,10 +29,10 @@ def check_model(model: Any) -> None:
 
 
 def fitted_model(model: Any, log: RewardLog) -> Any:
-    """Return a copy of a model fitted to a log.
+    """Fit a clone of a model to a log.
 
-    Rankers receive the queries in the parameter ``qid`` or ``group`` of ``fit``. Those with ``qid`` take a weight for
-    each query, as XGBoost does; all other models take one for each pair.
+    Rankers receive the query of each pair by the parameter ``qid`` or ``group`` of ``fit``. Rankers with ``qid`` take
+    one weight per query, as in XGBoost. Other models take one weight per pair.
     """
     model = clone(model)
     told: dict[str, Any] = {}
@@ -49,9 +49,9 @@ def fitted_model(model: Any, log: RewardLog) -> Any:
 
 
 def improvement(model: Any, log: RewardLog, seed: int = 0) -> tuple[float, float]:
-    """Return the mean gain in reward of the model's first result over the search's, and its standard error.
+    """Return the mean gain in the reward of first results by reranking, and its standard error.
 
-    Queries are ranked by models that have not learned from them (cross-validation).
+    The gain is estimated by cross-validation.
     """
     of_query = np.repeat(np.arange(log.sizes.size), log.sizes)
     firsts = np.cumsum(log.sizes) - log.sizes
@@ -68,14 +68,14 @@ def improvement(model: Any, log: RewardLog, seed: int = 0) -> tuple[float, float
 
 
 def model_arrays(model: Any) -> dict[str, np.ndarray]:
-    """Return a fitted model of XGBoost as an array with its JSON; other models are fitted again when loaded."""
+    """Return the JSON of a fitted XGBoost model as an array to save. Other models are not saved."""
     if not hasattr(model, "get_booster"):
         return {}
     return {"booster": np.frombuffer(bytes(model.get_booster().save_raw("json")), np.uint8)}
 
 
 def read_model(model: Any, log: RewardLog, arrays: dict[str, np.ndarray]) -> Any:
-    """Return a fitted model: from XGBoost's JSON if possible, otherwise fitted to the log again."""
+    """Return a saved XGBoost model, or fit any other model to the log again."""
     if "booster" not in arrays or not hasattr(model, "load_model"):
         return fitted_model(model, log)
     require(arrays["booster"].dtype == np.uint8 and arrays["booster"].ndim == 1, "the booster must be bytes")

@@ -1,4 +1,4 @@
-"""Pairs of a query and a document found for it, and the features that models learn from."""
+"""Query-document pairs, and the features of these pairs on which models are trained."""
 
 from __future__ import annotations
 
@@ -15,46 +15,46 @@ from ..sequences import EditDistance
 from ..text import BM25Vectorizer
 
 _WORD = re.compile(r"\w+")
-_OTHER = "\ufffd"  # represents characters outside the alphabet
+_OTHER = "\ufffd"  # replaces characters outside the alphabet
 _ALPHABET = " abcdefghijklmnopqrstuvwxyz0123456789" + _OTHER
-_MOST_CHARACTERS = 256  # characters of a text that the edit distance compares
+_MOST_CHARACTERS = 256  # the edit distance compares this many characters of each text
 
 
 class DocumentPairs(NamedTuple):
-    """Pairs of queries and documents found for them, by query and rank."""
+    """Pairs of queries and retrieved documents, sorted by query and rank."""
 
     queries: list[Any]
-    documents: list[Any]  # distinct documents found
-    of_query: np.ndarray  # int64 (n_pairs,): positions of queries
-    of_document: np.ndarray  # int64 (n_pairs,)
+    documents: list[Any]  # distinct retrieved documents
+    of_query: np.ndarray  # int64 (n_pairs,), position of the query
+    of_document: np.ndarray  # int64 (n_pairs,), position of the document
     rank: np.ndarray  # int64 (n_pairs,)
     scores: np.ndarray  # float32 (n_pairs,)
 
     @property
     def sizes(self) -> np.ndarray:
-        """The number of pairs of each query."""
+        """Number of pairs of each query: int64, shape (n_queries,)."""
         return np.bincount(self.of_query, minlength=len(self.queries))
 
     def of_each(self, function: Callable[[Any], Any], texts: list[Any], places: np.ndarray) -> list[Any]:
-        """Return the result of a function for the text of each pair, called once for each distinct text."""
+        """Apply a function once to each text, and return the result for the text of each pair."""
         made = [function(text) for text in texts]
         return [made[place] for place in places]
 
 
 class Tools(NamedTuple):
-    """The vectorizer and the distance that features use."""
+    """Vectorizer and edit distance used by features."""
 
-    vectorizer: BM25Vectorizer | None  # with norm=None
+    vectorizer: BM25Vectorizer | None
     distance: EditDistance | None
 
 
 def ids_and_scores(hits: Any) -> tuple[Any, Any]:
-    """Return the ids and the scores of results, unchecked.
+    """Return the ids and the scores of hits without validating them.
 
     Raises
     ------
     TypeError
-        If the results are neither hits nor a pair.
+        If ``hits`` is neither the result of a query nor a pair.
     """
     if isinstance(hits, Hits):
         return hits.ids, hits.scores
@@ -66,12 +66,12 @@ def ids_and_scores(hits: Any) -> tuple[Any, Any]:
 
 
 def check_hits(hits: Any, n_queries: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the ids as int64 and the scores as float32 of the results of some queries.
+    """Return the ids of hits as int64 and their scores as float32.
 
     Raises
     ------
     TypeError, ValueError
-        If their shapes, types or values are wrong.
+        If shapes, types or values are invalid.
     """
     ids, scores = map(np.asarray, ids_and_scores(hits))
     if ids.ndim != 2 or ids.shape != scores.shape or ids.shape[0] != n_queries:
@@ -88,14 +88,14 @@ def check_hits(hits: Any, n_queries: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def pairs_of(queries: list[Any], documents: Any, hits: Hits | Any) -> DocumentPairs:
-    """Return the pairs of queries and documents found.
+    """Return the pairs of queries and retrieved documents.
 
     Raises
     ------
     KeyError
-        If ``documents`` lacks one.
+        If ``documents`` does not contain an id.
     TypeError, ValueError
-        If an argument cannot be used.
+        If an argument is invalid.
     """
     ids, scores = check_hits(hits, len(queries))
     of_query, rank = np.nonzero(ids != NONE)
@@ -208,11 +208,11 @@ def _lengths(pairs: DocumentPairs, tools: Tools) -> Any:
 
 
 class Feature(NamedTuple):
-    """A kind of feature."""
+    """Definition of a feature."""
 
     compute: Callable[[DocumentPairs, Tools], Any]
     columns: tuple[str, ...]
-    compared: bool  # whether the other documents of the query are compared
+    compared: bool  # whether values are compared with the query's other documents
     needs_texts: bool = True
 
 
@@ -231,7 +231,7 @@ NEEDS_VECTORIZER = ("bm25", "terms")
 def new_tools(
     features: Sequence[Any], vectorizer: BM25Vectorizer | None, distance: EditDistance | None, texts: list[Any]
 ) -> Tools:
-    """Return the tools for features. If no vectorizer is given, one is fitted to texts."""
+    """Return the vectorizer and distance that features need. By default, the vectorizer is fitted to ``texts``."""
     if not any(name in features for name in NEEDS_VECTORIZER if isinstance(name, str)):
         vectorizer = None
     elif vectorizer is None:
@@ -244,7 +244,7 @@ def new_tools(
 
 
 def features_of(pairs: DocumentPairs, features: Sequence[Any], tools: Tools, *, compare: bool) -> tuple[Any, list[str]]:
-    """Return the features of pairs as float32, CSR if one of them is sparse, and the names of columns."""
+    """Return the features of pairs as float32, in CSR format if a feature is sparse, and the names of columns."""
     blocks: list[Any] = []
     names: list[str] = []
     for i, feature in enumerate(features):
@@ -283,7 +283,7 @@ def _block_of(pairs: DocumentPairs, feature: Any, tools: Tools, i: int) -> tuple
 
 
 def names_of(features: Sequence[str], vectorizer: BM25Vectorizer | None, *, compare: bool) -> list[str]:
-    """Return the names of the columns of features that are not functions."""
+    """Return the column names of features, none of which may be a function."""
     names: list[str] = []
     for feature in features:
         known = FEATURES[feature]
@@ -297,14 +297,14 @@ def names_of(features: Sequence[str], vectorizer: BM25Vectorizer | None, *, comp
 
 
 def _leads(block: np.ndarray, of_query: np.ndarray) -> np.ndarray:
-    """Return each value minus the largest value of the query's other pairs, or 0 if there are none."""
+    """Return each value minus the largest value among the query's other pairs, or 0 for a single pair."""
     n_groups = int(of_query.max(initial=-1)) + 1
     alone = np.bincount(of_query, minlength=n_groups)[of_query] == 1
     leads = np.zeros_like(block)
     for column, values in enumerate(block.T):
         order = np.lexsort((-values, of_query))
         firsts = np.searchsorted(of_query, np.arange(n_groups))
-        best = order[np.minimum(firsts, max(0, of_query.size - 1))]  # the best pair of each query
+        best = order[np.minimum(firsts, max(0, of_query.size - 1))]  # pair with the largest value of each query
         second = order[np.minimum(firsts + 1, max(0, of_query.size - 1))]
         is_best = best[of_query] == np.arange(of_query.size)
         others = np.where(is_best, values[second][of_query], values[best][of_query])

@@ -1,4 +1,4 @@
-"""``Reranker``: reorders the results of a search by rewards."""
+"""Reranking of search results by predicted rewards."""
 
 from __future__ import annotations
 
@@ -30,61 +30,61 @@ from ._pairs import (
     pairs_of,
 )
 
-_LEAST_QUERIES = 3  # needed for cross-validation
+_LEAST_QUERIES = 3  # minimum number of queries for cross-validation
 DEFAULT_FEATURES = ("score", "rank", "bm25", "overlap", "edit", "lengths")
 
 
 class Reranker(BaseEstimator):
-    """Order the results of a search by the rewards that a model predicts.
+    """Reranker of search results by predicted rewards.
 
-    The model is any regressor of scikit-learn or any ranker, such as gradient boosting (Chen and Guestrin, XGBoost: a
-    scalable tree boosting system, 2016). It learns from a log of results and rewards. Features describe pairs of a
-    query and a document, so the model also ranks documents that have never been rewarded.
+    A regressor or ranker, such as gradient boosting (Chen and Guestrin, XGBoost: a scalable tree boosting system,
+    2016), learns from a log of results and rewards. Features describe query-document pairs, so the model also ranks
+    documents that have never been rewarded.
 
     Parameters
     ----------
     model : regressor or ranker, optional
-        Anything with ``fit(X, rewards)`` and ``predict(X)``; by default
-        :class:`~sklearn.ensemble.HistGradientBoostingRegressor`. It is copied before it is fitted. If ``fit`` has a
-        parameter ``qid`` or ``group``, it receives the query of each pair.
+        Model with ``fit(X, rewards)`` and ``predict(X)``. By default
+        :class:`~sklearn.ensemble.HistGradientBoostingRegressor`. The model is cloned before it is fitted. If ``fit``
+        has a parameter ``qid`` or ``group``, it receives the query of each pair.
     features : sequence of str or callable, optional
-        Features of a pair; by default all but "terms".
+        Features of query-document pairs. By default, all features except "terms".
 
-        - "score": the score of the search.
-        - "rank": the rank among the documents found, from 0.
-        - "bm25": the BM25 score of the document for the query.
-        - "overlap": the shares of the query's words in the document, of the document's words in the query, and of
-          common n-grams of three characters.
+        - "score": Score of the search.
+        - "rank": Rank among the retrieved documents, starting from 0.
+        - "bm25": BM25 score of the document.
+        - "overlap": Fraction of the query's words that are in the document, fraction of the document's words that are
+          in the query, and Jaccard similarity of character trigrams.
         - "edit": 1 minus the edit distance of the first 256 characters, divided by the greater length.
-        - "lengths": the numbers of words in query and document.
-        - "terms": for each term, the product of its weights in query and document, as sparse columns. The model must
-          take sparse rows.
-        - a function of two lists of equal length, queries and documents, that returns an array or sparse matrix with a
-          row for each pair.
+        - "lengths": Numbers of words in the query and in the document.
+        - "terms": Product of each term's weights in query and document, as sparse columns. The model must support
+          sparse matrices.
+        - A function of two lists of the same length, queries and documents, that returns an array or sparse matrix with
+          one row per pair.
     compare : bool, default True
-        Whether to add, for each feature except ranks, lengths and sparse ones, its difference from the largest value
-        among the other documents found for the query.
+        Whether to add the difference between each value and the largest value among the query's other documents. Ranks,
+        lengths and sparse features are not compared.
     vectorizer : BM25Vectorizer, optional
-        A fitted vectorizer for "bm25" and "terms". By default :meth:`fit` fits one with ``norm=None`` to the documents
-        found.
+        Fitted vectorizer for "bm25" and "terms". By default, :meth:`fit` fits a vectorizer with ``norm=None`` to the
+        retrieved documents.
     distance : EditDistance, optional
-        Edit distance for "edit"; by default with equal costs. Characters outside its alphabet are ignored.
+        Edit distance for "edit". By default, all edits have the same cost. Characters outside its alphabet are ignored.
     validate : bool, default True
-        Whether to check by cross-validation, with three further fits, that the first results are better than those of
-        the search by more than one standard error. Otherwise the order of the search is kept.
+        Whether to check by cross-validation, with three additional fits, that reranking increases the rewards of first
+        results by more than one standard error. If it does not, results keep the order of the search.
     random_state : int, numpy.random.RandomState or None
-        Seed of the default model.
+        Random seed of the default model.
 
     Attributes
     ----------
     improves_ : bool
-        Whether the model's order is used.
+        Whether results are reranked.
     improvement_ : tuple of float
-        The gain in reward of the first results, and its standard error; None with ``validate=False``.
+        Gain in the mean reward of first results and its standard error, or None with ``validate=False``.
     model_ : regressor or ranker
         The fitted model.
     feature_names_ : list of str
-        Names of the columns of features.
+        Column names of the features.
     n_queries_ : int
         Number of queries in the log.
     n_pairs_ : int
@@ -92,8 +92,8 @@ class Reranker(BaseEstimator):
 
     Notes
     -----
-    :meth:`fit` and :meth:`partial_fit` store the features and rewards of all pairs, 4 bytes for each number, and fit
-    the model to all of them.
+    :meth:`fit` and :meth:`partial_fit` store the features and rewards of all pairs, with 4 bytes per number, and fit
+    the model to all pairs.
 
     Examples
     --------
@@ -132,21 +132,22 @@ class Reranker(BaseEstimator):
     # Learning
 
     def fit(self, queries: Iterable[Any], documents: Any, hits: Any, rewards: Any, *, weights: Any = None) -> Self:
-        """Learn from a log, and forget earlier ones.
+        """Fit the model to a log. Earlier logs are discarded.
 
         Parameters
         ----------
         queries : iterable of str, length n
-            The queries; any objects if no feature needs texts.
+            The queries. They may be any objects if no feature needs texts.
         documents : sequence, mapping or callable
-            The documents by their ids: a list for ids from 0 on, a dict, or a function of an array of ids that returns
-            them, such as :meth:`CMTRetriever.values`.
+            Documents by id: a sequence for ids 0, 1, 2, ..., a mapping, or a function that returns the documents for an
+            array of ids, such as :meth:`CMTRetriever.values`.
         hits : Hits or pair of array-like, shape (n, k)
-            The results of each query: the hits of a tree or a retriever, or ids, padded with -1, and scores.
+            Results of each query: the return value of a tree's or retriever's ``query``, or a pair of ids, padded with
+            -1, and scores.
         rewards : array-like, shape (n, k)
-            The reward of each document, in [0, 1]; NaN where it is unknown.
+            The reward of each result in [0, 1], or NaN if it is unknown.
         weights : array-like, shape (n,), optional
-            Weights of the queries.
+            The weight of each query.
 
         Returns
         -------
@@ -155,21 +156,21 @@ class Reranker(BaseEstimator):
         Raises
         ------
         KeyError
-            If there is no document with an id; nothing has changed then.
+            If ``documents`` does not contain an id. The reranker is unchanged in this case.
         TypeError, ValueError
-            If an argument or a parameter cannot be used; nothing has changed then.
+            If an argument or a parameter is invalid. The reranker is unchanged in this case.
         """
         return self._learn(None, queries, documents, hits, rewards, weights)
 
     def partial_fit(
         self, queries: Iterable[Any], documents: Any, hits: Any, rewards: Any, *, weights: Any = None
     ) -> Self:
-        """Add to the log, and fit the model to all of it.
+        """Append to the log, and fit the model to the whole log.
 
         Parameters
         ----------
         queries, documents, hits, rewards, weights
-            As for :meth:`fit`. Queries without weights have weight 1.
+            As in :meth:`fit`. Queries without weights have weight 1.
 
         Returns
         -------
@@ -178,7 +179,7 @@ class Reranker(BaseEstimator):
         Raises
         ------
         KeyError, TypeError, ValueError
-            As for :meth:`fit`.
+            As in :meth:`fit`.
         """
         return self._learn(getattr(self, "_log", None), queries, documents, hits, rewards, weights)
 
@@ -243,7 +244,9 @@ class Reranker(BaseEstimator):
 
     def _pairs(self, queries: Any, documents: Any, hits: Any) -> DocumentPairs:
         if isinstance(queries, str | bytes) or not isinstance(queries, Iterable):
-            raise TypeError(f"queries must be an iterable, got {type(queries).__name__}; pass [query] for one")
+            raise TypeError(
+                f"queries must be an iterable, got {type(queries).__name__}; pass [query] for a single query"
+            )
         pairs = pairs_of(list(queries), documents, hits)
         needy = [name for name in self.features if isinstance(name, str) and FEATURES[name].needs_texts]
         for what, texts in (("queries", pairs.queries), ("documents", pairs.documents)):
@@ -256,34 +259,34 @@ class Reranker(BaseEstimator):
     # Ranking
 
     def rerank(self, queries: Iterable[Any], documents: Any, hits: Any, k: int | None = None) -> Hits:
-        """Return the results in the order of the rewards that the model predicts.
+        """Return results in descending order of predicted rewards.
 
         Parameters
         ----------
         queries : iterable of str, length n
             The queries.
         documents : sequence, mapping or callable
-            The documents by their ids, as for :meth:`fit`.
+            Documents by id, as in :meth:`fit`.
         hits : Hits or pair of array-like, shape (n, n_found)
-            The results of each query.
+            Results of each query, as in :meth:`fit`.
         k : int, optional
-            Number of documents for each query; by default all.
+            Number of results per query. By default, all results.
 
         Returns
         -------
         Hits
-            Ids, padded with -1, and predicted rewards, both of shape (n, k); equal predictions keep the order of the
-            search. If ``improves_`` is false, the order and the scores of the search. Exploration records are those of
+            Ids, padded with -1, and predicted rewards, both of shape (n, k). Ties keep the order of the search. If
+            ``improves_`` is False, results have the order and the scores of the search. Explorations are copied from
             ``hits``.
 
         Raises
         ------
         KeyError
-            If there is no document with an id.
+            If ``documents`` does not contain an id.
         TypeError, ValueError
-            If an argument cannot be used.
+            If an argument is invalid.
         sklearn.exceptions.NotFittedError
-            Before :meth:`fit`.
+            If the reranker is not fitted.
         """
         pairs = self._asked(queries, documents, hits)
         ids = np.asarray(ids_and_scores(hits)[0], np.int64)
@@ -299,17 +302,17 @@ class Reranker(BaseEstimator):
         return best._replace(ids=np.take_along_axis(ids, order, 1), scores=np.take_along_axis(expected, order, 1))
 
     def transform(self, queries: Iterable[Any], documents: Any, hits: Any) -> Any:
-        """Return the features of all pairs, by query and rank.
+        """Return the features of all pairs, sorted by query and rank.
 
         Parameters
         ----------
         queries, documents, hits
-            As for :meth:`rerank`.
+            As in :meth:`rerank`.
 
         Returns
         -------
         ndarray or scipy.sparse.csr_matrix of float32, shape (n_pairs, n_features)
-            Columns are named by ``feature_names_``.
+            Column names are in ``feature_names_``.
         """
         return self._features(self._asked(queries, documents, hits))
 
@@ -327,29 +330,29 @@ class Reranker(BaseEstimator):
         return X
 
     def __sklearn_clone__(self) -> Self:
-        """Return an unfitted copy, which shares the vectorizer and the distance."""
+        """Return an unfitted clone that shares the vectorizer and the distance."""
         parameters = self.get_params(deep=False)
         return type(self)(**parameters | {"model": None if self.model is None else clone(self.model)})
 
     # Files
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the log, the vectorizer and a fitted model of XGBoost, as its JSON, to a file.
+        """Save the log, the vectorizer and, for XGBoost, the fitted model to a file.
 
-        Other models are not stored, and neither are functions, seeds and a distance that was passed. Pass them to
-        :meth:`load`, which fits the model to the log again.
+        Other models, functions, seeds and edit distances are not saved. Pass them to :meth:`load`, which fits the model
+        to the log again.
 
         Parameters
         ----------
         path : path-like
-            The file. An existing file is replaced atomically.
+            File to write. An existing file is replaced atomically.
 
         Raises
         ------
         OSError
             If the file cannot be written.
         sklearn.exceptions.NotFittedError
-            If nothing has been learned.
+            If the reranker is not fitted.
         """
         check_is_fitted(self, "model_")
         write_object(path, self._contents, _parts_of)
@@ -375,27 +378,31 @@ class Reranker(BaseEstimator):
         distance: EditDistance | None = None,
         random_state: Any = None,
     ) -> Self:
-        """Return a reranker from a file that :meth:`save` has written.
+        """Load a reranker from a file.
 
         Parameters
         ----------
         path : path-like
-            The file.
+            A file written by :meth:`save`.
         model : regressor or ranker, optional
-            The model. Fitted models of XGBoost are restored from the file, others are fitted to the log.
+            The model. Fitted XGBoost models are restored from the file, and other models are fitted to the log.
         functions : sequence of callable
-            The features that are functions, in their order.
+            All functions among the features, in their order.
         distance, random_state
-            As for the constructor.
+            As in the constructor.
+
+        Returns
+        -------
+        Reranker
 
         Raises
         ------
         cmt_numba.persistence.FileFormatError
-            If the file is damaged or holds something else.
+            If the file is damaged or does not contain a reranker.
         OSError
             If the file cannot be read.
         TypeError, ValueError
-            If an argument does not fit the file.
+            If an argument does not match the file.
         """
         contents = read_object(path, (cls.__name__,), mmap=False)
         with refusing(path):
@@ -418,16 +425,19 @@ class Reranker(BaseEstimator):
 
 
 def _parts_of(contents: Contents) -> tuple[list[Any], list[str], RewardLog, BM25Vectorizer | None]:
-    """Return the features, names of columns, log and vectorizer in a file.
+    """Return the features, column names, log and vectorizer from the contents of a file.
 
     Raises
     ------
     InvariantError, TypeError, ValueError
-        If something is missing or invalid.
+        If a part is missing or invalid.
     """
     fields = contents.fields
     features, names = take(fields, "features", list), take(fields, "columns", list)
-    require(all(feature is None or feature in FEATURES for feature in features), "features must be known")
+    require(
+        all(feature is None or feature in FEATURES for feature in features),
+        f"features must be among {', '.join(FEATURES)}",
+    )
     require(len(features) > 0 and all(type(name) is str for name in names), "columns must have names")
     take(fields, "compare", bool)
     gain = take(fields, "improvement", list, tuple, type(None))
@@ -440,5 +450,5 @@ def _parts_of(contents: Contents) -> tuple[list[Any], list[str], RewardLog, BM25
         vectorizer = BM25Vectorizer._made_of(inner)
     if None not in features:
         expected = names_of(features, vectorizer, compare=fields["compare"])
-        require(names == expected, "columns must be those of the features")
+        require(names == expected, "columns must match the features")
     return features, names, log, vectorizer

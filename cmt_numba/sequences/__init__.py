@@ -1,4 +1,4 @@
-"""Sequences of symbols: edit distances that are learned, exact search by the triangle inequality, and a memory."""
+"""Sequences of symbols: trainable edit distances, vantage-point trees, and a memory of sequences."""
 
 from ._edit_distance import EditDistance
 from ._encoders import NOTE_SYMBOLS, encode_frames, encode_notes, encode_text

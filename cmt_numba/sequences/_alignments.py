@@ -1,7 +1,8 @@
-"""Kernel that counts the edits of best alignments.
+"""Kernel that counts the edits in optimal alignments.
 
-It fills a table of the costs of all prefixes, and if gaps have opening costs further tables of alignments that end with
-a deletion or an insertion (Gotoh, 1982). ``_edits.py`` computes distances without tables.
+The kernel fills a table with the costs of all pairs of prefixes. If opening a gap has a cost, two more tables contain
+the costs of alignments that end with a deletion or an insertion (Gotoh, 1982). ``_edits.py`` computes distances without
+complete tables.
 """
 
 from typing import NamedTuple
@@ -12,14 +13,14 @@ from .._jit import empty, inner, kernel, release
 
 
 class Counts(NamedTuple):
-    """Weighted numbers of edits: float64."""
+    """Weighted numbers of edits, in float64."""
 
-    pairs: np.ndarray  # (n_symbols + 1, n_symbols + 1): substitutions
-    of_asked: np.ndarray  # (symbols of the query,): costs of deletions
-    of_stored: np.ndarray  # (symbols stored,): insertions of each
-    swaps: np.ndarray  # shaped as the costs of exchanges
-    openings: np.ndarray  # shaped like the costs of openings
-    ends: np.ndarray  # shaped like the costs of symbols skipped at the ends
+    pairs: np.ndarray  # (n_symbols + 1, n_symbols + 1), substitutions
+    of_asked: np.ndarray  # (query symbols,), deletions of each symbol
+    of_stored: np.ndarray  # (stored symbols,), insertions of each symbol
+    swaps: np.ndarray  # exchanges, with the shape of ``Costs.swaps``
+    openings: np.ndarray  # gap openings, with the shape of ``Costs.openings``
+    ends: np.ndarray  # symbols skipped at the ends, with the shape of ``Costs.ends``
 
 
 _ANYHOW, _DELETED, _INSERTED = 0, 1, 2
@@ -27,19 +28,19 @@ _ANYHOW, _DELETED, _INSERTED = 0, 1, 2
 
 @inner
 def _exchanged(x, y, i, j, swaps):
-    """Return whether the prefixes of ``i`` and ``j`` symbols end with the same two symbols in opposite order."""
+    """Return whether ``x[:i]`` and ``y[:j]`` end with the same two symbols in opposite order."""
     return swaps.size > 0 and i > 1 and j > 1 and x[i - 1] == y[j - 2] and x[i - 2] == y[j - 1]
 
 
 @inner
 def _skipped(edits, i):
-    """Return the cost of leaving out ``i`` symbols at an end, infinity if that is not allowed."""
+    """Return the cost of skipping ``i`` symbols at an end, or infinity if skipping is not allowed."""
     return edits.ends[0] * np.float32(i) if edits.ends.size > 0 else np.float32(np.inf)
 
 
 @inner
 def _fill(x, y, x_gaps, y_gaps, edits, table):
-    """Write the costs of turning each prefix of ``x`` into each prefix of ``y``."""
+    """Write the cost of turning each prefix of ``x`` into each prefix of ``y``."""
     opened = edits.openings.size > 0
     of_deletions, of_insertions = np.float32(0.0), np.float32(0.0)
     if opened:
@@ -68,7 +69,7 @@ def _fill(x, y, x_gaps, y_gaps, edits, table):
 
 @inner
 def _add_step(steps, n, i, j):
-    """Write a step if there is room for it, and return the number of steps."""
+    """Write a step if there is room. Return the new number of steps."""
     if n < steps.shape[0]:
         steps[n, 0], steps[n, 1] = i, j
     return n + 1
@@ -76,7 +77,7 @@ def _add_step(steps, n, i, j):
 
 @inner
 def _add_rest(steps, n, x, y, least_i, least_j):
-    """Write steps for skipped symbols, last first, and return the number of steps."""
+    """Write the steps of skipped symbols in reverse order. Return the new number of steps."""
     for j in range(y - 1, least_j - 1, -1):
         n = _add_step(steps, n, -1, j)
     for i in range(x - 1, least_i - 1, -1):
@@ -86,7 +87,7 @@ def _add_rest(steps, n, x, y, least_i, least_j):
 
 @inner
 def _end_of(table, m, n, edits):
-    """Return where the best alignment of parts of ``m`` and ``n`` symbols ends."""
+    """Return the lengths of the two prefixes with which the best local alignment ends."""
     best, i, j = np.float32(np.inf), np.int64(0), np.int64(0)
     for row in range(m + 1):
         for column in range(n + 1):
@@ -98,11 +99,10 @@ def _end_of(table, m, n, edits):
 
 @kernel
 def count_edits(asked, stored, of_asked, of_stored, weights, counts, steps):
-    """Add the weight of each pair to ``counts`` for each edit of its best alignment.
+    """Count the edits in the optimal alignment of each pair, multiplied by the weight of the pair.
 
-    ``weights``, float64, has an entry for each pair. ``steps``, int64 of shape (most, 2), receives the steps of the
-    last pair in reverse order: the place of a symbol in each sequence, -1 for none. An exchange is two steps that
-    cross. Returns the number of steps of that pair.
+    ``steps``, int64 of shape (most, 2), receives the steps of the last pair in reverse order. A step is the position of
+    a symbol in each sequence, or -1 for a gap. An exchange of neighbours is two steps. Return the number of steps.
     """
     edits = asked.edits
     opened, local = edits.openings.size > 0, edits.ends.size > 0

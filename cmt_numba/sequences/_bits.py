@@ -1,10 +1,9 @@
 """Bit-parallel kernels for edit distances with equal costs.
 
-Two bits for each row say whether a column of the table of costs rises, falls or stays there (Myers, A fast bit-vector
-algorithm for approximate string matching based on dynamic programming, 1999). A word holds 64 rows, so each
-symbol of the other sequence takes a few operations. Longer sequences take several words, and exchanges of
-neighbours some more operations (Hyyrö, A bit-vector algorithm for computing Levenshtein and Damerau edit distances,
-2003).
+Two bits per row encode whether the costs in a table column rise, fall or stay the same from the row above (Myers, A
+fast bit-vector algorithm for approximate string matching based on dynamic programming, 1999). A word contains 64 rows,
+so each symbol of the other sequence takes a few operations. Longer sequences use several words. Exchanges of neighbours
+need additional operations (Hyyrö, A bit-vector algorithm for computing Levenshtein and Damerau edit distances, 2003).
 """
 
 from typing import NamedTuple
@@ -21,14 +20,14 @@ _FURTHER = np.int64(2**62)
 
 @inner
 def limit_of(bound, unit):
-    """Return the largest number of edits whose cost is within a bound."""
+    """Return the maximum number of edits with a total cost of at most ``bound``."""
     edits = np.float64(bound) / unit
     return np.int64(edits) if edits < np.float64(_FURTHER) else _FURTHER
 
 
 @inner
 def set_bits(x, masks, n_words, there):
-    """Set or clear the bits of the positions of each symbol of ``x``. ``masks`` has ``n_words`` words per symbol."""
+    """Set or clear the position bits of the symbols of ``x``. ``masks`` has ``n_words`` words per symbol."""
     for i in range(x.size):
         place = np.int64(x[i]) * n_words + (i >> 6)
         masks[place] = (masks[place] | (_ONE << np.uint64(i & _LAST))) if there else _NONE
@@ -36,13 +35,16 @@ def set_bits(x, masks, n_words, there):
 
 @inner
 def edits_of_word(n, y, masks, n_words, swapped, limit):
-    """Return the number of edits from the ``n`` symbols in ``masks`` to ``y``, or -1 above a limit; 1 <= n <= 64."""
-    up, down, matched, before = _ALL, _NONE, _NONE, _NONE  # rows that cost one more, or one less, than the row above
+    """Return the number of edits between the sequence in ``masks`` and ``y``, or -1 if it is above ``limit``.
+
+    The sequence in ``masks`` must have 1 to 64 symbols.
+    """
+    up, down, matched, before = _ALL, _NONE, _NONE, _NONE  # up, down: rows that cost 1 more or less than the row above
     last, edits = np.uint64(n - 1), np.int64(n)
-    most = limit + y.size  # edits so far minus remaining symbols
+    most = limit + y.size  # each remaining symbol can reduce ``edits`` by at most 1
     for j in range(y.size):
         mask = masks[np.int64(y[j]) * n_words]
-        level = (((mask & up) + up) ^ up) | mask | down  # rows equal to the previous diagonal
+        level = (((mask & up) + up) ^ up) | mask | down  # rows with the cost of their upper left neighbour
         if swapped:
             level |= ((~matched & mask) << _ONE) & before
             matched, before = level, mask
@@ -57,7 +59,7 @@ def edits_of_word(n, y, masks, n_words, swapped, limit):
 
 @inner_called
 def edits_of_words(n, y, masks, n_words, swapped, limit, columns):
-    """Return the result of :func:`edits_of_word` for any ``n``. ``columns`` holds four words per word of symbols."""
+    """Return the result of :func:`edits_of_word` for any positive ``n``. ``columns`` has 4 entries per word."""
     used, last = (n + _LAST) >> 6, np.uint64((n - 1) & _LAST)
     for word in range(used):
         columns[4 * word], columns[4 * word + 1] = _ALL, _NONE
@@ -65,7 +67,7 @@ def edits_of_words(n, y, masks, n_words, swapped, limit, columns):
     edits, most = np.int64(n), limit + y.size
     for j in range(y.size):
         place = np.int64(y[j]) * n_words
-        more, less, open_above = _ONE, _NONE, _NONE  # carries from the word above
+        more, less, open_above = _ONE, _NONE, _NONE  # carry bits from the previous word
         for word in range(used):
             up, down = columns[4 * word], columns[4 * word + 1]
             mask = masks[place + word]
@@ -92,7 +94,7 @@ LANES = 64
 """Number of sequences in a block."""
 
 NARROW = 16
-"""Bits of a word in a block of short sequences."""
+"""Word size of blocks of short sequences, in bits."""
 
 _SHIFTS = tuple(np.uint64(shift) for shift in (1, 2, 4, 8, 16, 32))
 _PAIRS, _FOURS, _EIGHTS = (np.uint64(bits) for bits in (0x5555555555555555, 0x3333333333333333, 0x0F0F0F0F0F0F0F0F))
@@ -100,24 +102,24 @@ _SUM = np.uint64(127)
 
 
 class Lanes(NamedTuple):
-    """Blocks of sequences side by side, in words of 16 or 64 bits, so that a vector instruction compares several."""
+    """Blocks of sequences in words of 16 or 64 bits. A vector instruction compares several sequences of a block."""
 
-    masks: np.ndarray  # (blocks, classes, LANES): a bit for each position of a symbol of the class
-    inside: np.ndarray  # (blocks, LANES): a bit for each symbol
+    masks: np.ndarray  # (blocks, classes, LANES), bits of the positions with a symbol of the class
+    inside: np.ndarray  # (blocks, LANES), bits of all positions in the sequence
 
 
 class Blocks(NamedTuple):
-    """Sequences by length: blocks of short ones, blocks of those up to 64 symbols, and longer ones without a block."""
+    """Sequences in ascending order of length. Sequences of up to 64 symbols are in blocks, and longer ones are not."""
 
-    order: np.ndarray  # int64 (sequences,)
-    lengths: np.ndarray  # int64 (sequences,), in this order
-    narrow: Lanes  # uint16
-    wide: Lanes  # uint64
-    n: int  # sequences in blocks
+    order: np.ndarray  # int64 (sequences,), indices of the sequences
+    lengths: np.ndarray  # int64 (sequences,), ascending
+    narrow: Lanes  # uint16 words
+    wide: Lanes  # uint64 words
+    n: int  # number of sequences in blocks
 
 
 class LanesRoom(NamedTuple):
-    """Working memory for comparing a sequence with a block."""
+    """Scratch arrays for comparing a sequence with a block."""
 
     narrow: np.ndarray  # uint16 (4, LANES)
     wide: np.ndarray  # uint64 (4, LANES)
@@ -126,14 +128,14 @@ class LanesRoom(NamedTuple):
 
 @inner_allocating
 def new_lanes_room():
-    """Return room for comparing a sequence with blocks."""
+    """Return scratch arrays for comparing a sequence with a block."""
     shape = (np.int64(4), np.int64(LANES))
     return LanesRoom(empty(shape, np.uint16), empty(shape, np.uint64), empty(np.int64(LANES), np.int64))
 
 
 @inner_called
 def _fill(symbols, offsets, order, first, lanes):
-    """Fill the blocks of ``lanes`` with the sequences ``order[first:]``."""
+    """Write the sequences ``order[first:]`` to the blocks of ``lanes``."""
     one, n_classes = lanes.inside.dtype.type(1), lanes.masks.shape[1]
     for position in range(first, min(first + LANES * lanes.inside.shape[0], order.size)):
         block, lane = (position - first) // LANES, (position - first) % LANES
@@ -147,7 +149,7 @@ def _fill(symbols, offsets, order, first, lanes):
 
 @kernel
 def fill_blocks(symbols, offsets, blocks):
-    """Write the masks of all blocks. All masks must be 0 before the call."""
+    """Write the masks of all blocks, which must be 0 before the call."""
     order = blocks.order[: blocks.n]
     _fill(symbols, offsets, order, np.int64(0), blocks.narrow)
     _fill(symbols, offsets, order, LANES * blocks.narrow.inside.shape[0], blocks.wide)
@@ -167,13 +169,14 @@ def _number_of(bits):
 
 @inner_called
 def _compare(x, lanes, block, swapped, in_part, columns, n_edits):
-    """Write how many edits turn ``x`` into each sequence of a block or, with ``in_part``, into its nearest substring.
+    """Write the number of edits between ``x`` and each sequence of a block.
 
-    All words have the width of the masks, whose dtype this function is compiled for.
+    With ``in_part``, write the number of edits between ``x`` and the nearest substring of each sequence. The function
+    is compiled for each word size.
     """
     word, n_classes = columns.dtype.type, lanes.masks.shape[1]
     one, none = word(1), word(0)
-    first = none if in_part else ~none  # a substring starts anywhere at no cost
+    first = none if in_part else ~none  # a substring may start anywhere at no cost
     ups, downs, levels, before = columns[0], columns[1], columns[2], columns[3]
     for lane in range(LANES):
         ups[lane], downs[lane], levels[lane], before[lane] = first, none, none, none
@@ -211,9 +214,9 @@ def _compare(x, lanes, block, swapped, in_part, columns, n_edits):
 
 @inner
 def edits_of_block(x, blocks, block, swapped, in_part, room):
-    """Write how many edits turn ``x`` into each sequence of a block, and return the position of the first one.
+    """Write the number of edits between ``x`` and each sequence of a block. Return the position of its first sequence.
 
-    With ``in_part``, count the edits into the nearest substring of each sequence.
+    With ``in_part``, compare ``x`` with the nearest substring of each sequence.
     """
     n_narrow = blocks.narrow.inside.shape[0]
     if block < n_narrow:

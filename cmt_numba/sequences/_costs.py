@@ -1,4 +1,4 @@
-"""Costs of edits: their arrays for kernels, and the steps that learn them."""
+"""Costs of edits, and the gradient steps that learn them."""
 
 from __future__ import annotations
 
@@ -15,59 +15,59 @@ from ._encoding import Sequences
 from ._spaces import Space, SpaceKind
 
 ASKED, STORED = 0, 1
-"""Sides of sequences: symbols of a query are deleted, symbols of a stored sequence are inserted."""
+"""Roles of sequences. Edits delete symbols of the query and insert symbols of the stored sequence."""
 
 _LEAST, _MOST = 1e-3, 1e3  # limits of learned costs, relative to their mean
 _LEAST_FACTOR, _MOST_FACTOR = 0.05, 20.0
 
 
 _MOST_WORDS = 2**23  # maximum size of masks: 64 MB
-_LEAVES = 16  # groups of edits in a round
+_LEAVES = 16  # maximum number of groups of edits
 _CELLS_AT_ONCE = 1 << 18
-_EXACT = 2**24  # float32 holds all integers up to this one
+_EXACT = 2**24  # float32 represents all integers up to this value
 
 
 class Costs(NamedTuple):
-    """The costs of all edits. Arrays of edits that are not allowed are empty."""
+    """Costs of all edits. Arrays of edits that are not allowed are empty."""
 
     pairs: (
         np.ndarray
-    )  # float32 (n_symbols + 1, n_symbols + 1): insertions in the last row, deletions in the last column
-    swaps: np.ndarray  # float32 (n_symbols, n_symbols): cost of exchanging neighbours
-    factors: np.ndarray  # float32 (2, n_symbols + 1, n_symbols): factors of gaps by the previous symbol, last for none
-    both: bool = False  # whether distances are the smaller of both directions
-    openings: np.ndarray = np.empty(0, np.float32)  # float32 (2,): cost of opening a run of deletions, of insertions
-    ends: np.ndarray = np.empty(0, np.float32)  # float32 (1,): cost of leaving out a symbol at an end of the query
+    )  # float32 (n_symbols + 1, n_symbols + 1), insertions in the last row, deletions in the last column
+    swaps: np.ndarray  # float32 (n_symbols, n_symbols), costs of exchanging neighbours
+    factors: np.ndarray  # float32 (2, n_symbols + 1, n_symbols), gap factors by role, previous symbol and symbol
+    both: bool = False  # whether distances are the minimum of both directions
+    openings: np.ndarray = np.empty(0, np.float32)  # float32 (2,), costs of opening a run of deletions or insertions
+    ends: np.ndarray = np.empty(0, np.float32)  # float32 (1,), cost of skipping a symbol at an end of the query
     normalized: bool = False  # whether distances are divided by the length of the longer sequence
-    unit: float = 0.0  # cost of all edits, if they cost the same
+    unit: float = 0.0  # common cost of all edits, or 0 if costs differ
 
     @classmethod
     def of(cls, *costs: Any) -> Self:
-        """Return costs, with ``unit`` set."""
+        """Return costs with a computed ``unit``."""
         made = cls(*costs)
         return made._replace(unit=made._cost_of_all())
 
     def _cost_of_all(self) -> float:
-        """Return the cost of all edits if it is the same, and 0 otherwise."""
+        """Return the common cost of all edits, or 0 if costs differ."""
         unit, others = self.pairs[0, -1], ~np.eye(self.pairs.shape[0], dtype=bool)
         if self.openings.size > 0 or self.ends.size > 0 or (self.factors != 1.0).any():
             return 0.0
         return float(unit) if (self.pairs[others] == unit).all() and (self.swaps == unit).all() else 0.0
 
     def _least_gap(self) -> float:
-        """Return the least cost of an insertion or deletion."""
+        """Return the smallest cost of an insertion or deletion."""
         least = np.minimum(self.pairs[-1, :-1], self.pairs[:-1, -1]).min()
         return float(least * self.factors.min(initial=1.0) if self.factors.size > 0 else least)
 
     def _least(self, least_gap: float) -> float:
-        """Return the least cost of an edit."""
+        """Return the smallest cost of an edit."""
         others = ~np.eye(self.pairs.shape[0] - 1, dtype=bool)
         costs = self.pairs[:-1, :-1][others], self.swaps[others] if self.swaps.size else self.swaps, self.ends
         return float(min(least_gap, *(cost.min(initial=np.inf) for cost in costs)))
 
     @property
     def arrays(self) -> dict[str, np.ndarray]:
-        """The arrays of costs, by name."""
+        """Cost arrays by name."""
         return {name: getattr(self, name) for name in _ARRAYS}
 
     def gaps(self, sequences: Sequences, side: int) -> np.ndarray:
@@ -79,14 +79,14 @@ class Costs(NamedTuple):
         return np.ascontiguousarray(gaps)
 
     def before(self, sequences: Sequences) -> np.ndarray:
-        """Return the symbol before each symbol, or the number of symbols if there is none."""
+        """Return the code before each symbol, or the number of symbols at the start of a sequence."""
         before = np.roll(sequences.symbols, 1).astype(np.int64)
         starts = sequences.offsets[:-1]
         before[starts[starts < before.size]] = self.pairs.shape[0] - 1
         return before
 
     def points(self, sequences: Sequences, side: int) -> Space:
-        """Return sequences as points with these costs."""
+        """Return sequences as points of a space with these costs."""
         longest = int(np.diff(sequences.offsets).max(initial=0))
         gaps, rows, unit = self.gaps(sequences, side), np.empty((0, 0), np.float32), self.unit
         n_words = self.pairs.shape[0] * (longest // WORD + 1)
@@ -98,7 +98,7 @@ class Costs(NamedTuple):
         return Space(int(SpaceKind.EDIT), longest, *sequences, gaps, turned, self.both, self.normalized, edits, rows)
 
     def no_counts(self, asked: Sequences, stored: Sequences) -> Counts:
-        """Return counts of 0 for all edits."""
+        """Return zero counts for all edits."""
         sizes = asked.symbols.size, stored.symbols.size
         shapes = self.pairs.shape, *sizes, self.swaps.shape, self.openings.shape, self.ends.shape
         return Counts(*(np.zeros(shape) for shape in shapes))
@@ -116,7 +116,7 @@ class Tally(NamedTuple):
 
 
 class Learner:
-    """Learns the logarithms of costs by AdaGrad steps.
+    """AdaGrad optimizer of the logarithms of costs.
 
     With ``features`` of the symbols and the gap, similar edits take the same step.
     """
@@ -129,7 +129,7 @@ class Learner:
         self._squares = [np.full(array.shape, prior**2) for array in costs.arrays.values()]
 
     def step(self, tallies: list[Tally]) -> None:
-        """Take a step along the weighted counts of edits. Edits of correct pairs become cheaper."""
+        """Update costs from weighted counts of edits. Edits with positive counts become cheaper."""
         costs, gradients = self.costs, [np.zeros(array.shape) for array in self.costs.arrays.values()]
         for counts, asked, stored in tallies:
             gradients[0] += counts.pairs
@@ -166,9 +166,9 @@ class Learner:
 
 
 def closed(costs: np.ndarray, opened: bool = False) -> np.ndarray:
-    """Return the least cost of each replacement in any number of steps (Floyd and Warshall): float32.
+    """Return the smallest cost of each replacement by a chain of edits (Floyd-Warshall algorithm): float32.
 
-    If opening a gap has a cost (``opened``), no step is a gap.
+    With ``opened``, opening a gap has a cost, and chains contain no insertions or deletions.
     """
     costs = costs.astype(np.float64)
     for through in range(costs.shape[0] - opened):
@@ -176,16 +176,18 @@ def closed(costs: np.ndarray, opened: bool = False) -> np.ndarray:
     return np.ascontiguousarray(costs, np.float32)
 
 
-# Symbols with features, whose similar edits are learned together
+# Features of symbols
 
 
 def features_of(symbols: tuple[Hashable, ...]) -> np.ndarray:
-    """Return the features of symbols, followed by those of the gap, which are below all others.
+    """Return the features of each symbol and, in the last row, of the gap: float32.
+
+    The features of the gap are smaller than the features of all symbols.
 
     Raises
     ------
     ValueError
-        If the symbols are not finite numbers, or tuples of the same length.
+        If symbols are not finite numbers, or tuples of finite numbers of the same length.
     """
     try:
         rows = np.array([symbol if isinstance(symbol, tuple) else (symbol,) for symbol in symbols])
@@ -201,9 +203,9 @@ def features_of(symbols: tuple[Hashable, ...]) -> np.ndarray:
 
 
 def pooled(gradient: np.ndarray, features: np.ndarray) -> np.ndarray:
-    """Return a gradient that is the same for all edits of a group: the sum over those that occurred.
+    """Replace the gradient of each edit by the sum over a group of similar edits.
 
-    Groups are the leaves of a regression tree of the gradients. An edit has the features of both symbols and their
+    Groups are the leaves of a regression tree that predicts gradients from the features of both symbols and their
     differences.
     """
     rows, columns = np.nonzero(gradient)
@@ -223,6 +225,6 @@ def pooled(gradient: np.ndarray, features: np.ndarray) -> np.ndarray:
 
 
 def _described(features: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
-    """Return the features of edits."""
+    """Return the features of both symbols of each edit, and their absolute differences."""
     old, new = features[rows], features[columns]
     return np.hstack([old, new, np.abs(old - new)])

@@ -1,4 +1,4 @@
-"""``EditDistance``: an edit distance whose costs can be learned."""
+"""An edit distance with trainable costs."""
 
 from __future__ import annotations
 
@@ -31,95 +31,99 @@ from ._spaces import Space
 from ._vantage import distances_between
 
 _COST = Real(0.0, 1e6, above=True)
-_PRIOR = 5.0  # number of wrong edits after which a cost takes half of a step
-_PRIOR_OF_GROUPS = 40.0  # the same for groups of edits
-_PAIRS_AT_ONCE = 1 << 12  # pairs whose codes stay in the cache
-_MOST_CELLS = 2**28  # maximum size of the table of an alignment: 1 GB
+_PRIOR = 5.0  # initial denominator of AdaGrad steps
+_PRIOR_OF_GROUPS = 40.0  # initial denominator of AdaGrad steps for groups of edits
+_PAIRS_AT_ONCE = 1 << 12  # number of pairs whose codes fit into the cache
+_MOST_CELLS = 2**28  # maximum size of an alignment table: 1 GB
 
 
 class Alignment(NamedTuple):
-    """A cheapest way to turn one sequence into another."""
+    """An optimal alignment of two sequences."""
 
     distance: float
-    steps: list[tuple[Hashable | None, Hashable | None]]  # a symbol of each sequence, None for a gap
+    steps: list[tuple[Hashable | None, Hashable | None]]  # a symbol of each sequence, or None for a gap
 
 
 class EditDistance(Saved, BaseEstimator):
-    """An edit distance between sequences of symbols, with costs that can be learned.
+    """Edit distance between sequences of symbols, with trainable costs.
 
-    The distance is the least cost of turning one sequence into another by substitutions, insertions, deletions and
-    exchanges of neighbours. Each pair of symbols has costs of its own, and so does each symbol that is inserted or
-    deleted. :meth:`fit` learns them from examples, so that queries are nearer to their targets than to any other. Each
-    round counts the edits of the best alignments with the right target and with the nearest wrong one. Costs follow the
-    gradient of a logistic loss of the difference of the two distances (margin boosting; Parker, Fern and Tadepalli,
-    Learning for efficient retrieval of structured data with noisy queries, ICML 2007, section 2.2).
+    The distance is the smallest cost of turning one sequence into another by substitutions, insertions, deletions and
+    exchanges of neighbours. Each pair of symbols has its own costs of substitution and exchange, and each symbol has
+    its own costs of insertion and deletion.
 
-    No sequence of edits of one symbol is cheaper than the direct edit. A symmetric distance with ``transposition=None``
-    is therefore a metric, unless it is ``contextual`` or ``normalized``, and :class:`VPTree` is exact for it.
+    :meth:`fit` learns costs from queries and their targets. Each round counts the edits in the best alignments of
+    queries with their targets and with the nearest wrong targets. Costs follow the gradient of a logistic loss of the
+    difference between the two distances (margin boosting; Parker, Fern and Tadepalli, Learning for efficient retrieval
+    of structured data with noisy queries, ICML 2007, section 2.2).
 
-    If all edits cost the same, distances are computed by bit-parallel kernels (Myers, 1999; Hyyrö, 2003), which are
-    several times as fast.
+    Replacing a symbol directly never costs more than replacing it in several steps. A symmetric distance with
+    ``transposition=None`` is therefore a metric, unless it is ``contextual`` or ``normalized``, and :class:`VPTree` is
+    exact for this distance.
+
+    If all edits have the same cost, bit-parallel kernels compute distances several times as fast (Myers, 1999; Hyyrö,
+    2003).
 
     Parameters
     ----------
     alphabet : str or iterable of hashable, optional
-        The symbols. By default :meth:`fit` takes them from its sequences.
+        The symbols. By default, :meth:`fit` collects the symbols of its sequences.
     substitution, insertion, deletion : float, default 1.0
         Initial costs, above 0.
     transposition : float or None, default 1.0
-        Initial cost of an exchange of neighbours, above 0; None for no exchanges. Symbols that are exchanged take part
+        Initial cost of exchanging two neighbours, above 0, or None to disallow exchanges. Exchanged symbols take part
         in no other edit (optimal string alignment).
     gap_opening : float, optional
         Initial cost of each run of insertions or deletions, above 0, in addition to the costs of its symbols (affine
         gaps; Gotoh, An improved algorithm for matching biological sequences, 1982).
     local : float, optional
-        Initial cost of leaving out a symbol at either end of a query, above 0. The query is then compared with the part
-        of the target that is nearest to it, and the rest of the target costs nothing. If ``local`` is above the costs
-        of deletions, all of the query must be in that part. If it is below, part of the query may do, as in the local
-        alignment of Smith and Waterman (Identification of common molecular subsequences, 1981). Needs
-        ``symmetric=False``.
+        Initial cost of skipping a symbol at either end of a query, above 0. Queries are then compared with the nearest
+        part of a target, and the rest of the target costs nothing. If ``local`` exceeds the deletion costs, whole
+        queries are matched. If ``local`` is smaller, parts of queries may be matched, as in the local alignment of
+        Smith and Waterman (Identification of common molecular subsequences, 1981). Requires ``symmetric=False``.
     contextual : bool, default False
-        Whether costs of insertions and deletions also depend on the symbol before. Doubled symbols and the first one
-        then have costs of their own (Kernighan, Church and Gale, A spelling correction program based on a noisy channel
-        model, COLING 1990).
+        Whether insertion and deletion costs also depend on the previous symbol. Doubled symbols and first symbols then
+        have their own costs (Kernighan, Church and Gale, A spelling correction program based on a noisy channel model,
+        COLING 1990).
     symmetric : bool, default True
-        Whether costs are the same in both directions. Otherwise distances are those of turning a query into a target.
+        Whether costs are the same in both directions. If False, the distance is the cost of turning the query into the
+        target.
     both_directions : bool, default False
-        Whether the distance is the smaller one of both directions. Needs ``symmetric=False``.
+        Whether the distance is the minimum of both directions. Requires ``symmetric=False``.
     normalized : bool, default False
-        Whether distances are divided by the length of the longer sequence; with ``local`` by that of the query.
+        Whether distances are divided by the length of the longer sequence, or with ``local`` by the length of the
+        query.
     featured : bool, default False
-        Whether similar edits are learned together. Symbols must be numbers, or tuples of the same number of numbers. In
-        each round a regression tree groups the edits by the numbers of both symbols and their differences, and all
-        edits of a group take the same step. For alphabets of hundreds of symbols with few examples.
+        Whether similar edits are learned together, for large alphabets with few examples. Symbols must be numbers, or
+        tuples of numbers of the same length. In each round, a regression tree groups edits by these numbers and their
+        differences, and all edits of a group take the same step.
     n_rounds : int, default 30
-        Rounds of :meth:`fit`.
+        Number of rounds of :meth:`fit`.
     n_efficient_rounds : int, default 0
-        Further rounds that also learn costs with which a :class:`VPTree` over the targets computes fewer distances
-        (section 3.3 of the same paper). The distance must be symmetric. Each round builds such a tree.
+        Number of additional rounds that also reduce the number of distances that a :class:`VPTree` over the targets
+        computes (Parker et al., section 3.3). Requires ``symmetric=True`` or ``both_directions=True``.
     efficiency : float in (0, 1], default 0.5
-        Weight of the efficiency in the gradient of these rounds; the accuracy has the rest.
+        Weight of the efficiency in the gradient of the additional rounds. The accuracy has the remaining weight.
     learning_rate : float, default 0.2
         The largest relative change of a cost in the first round. Steps shrink as in AdaGrad (Duchi et al., 2011).
     n_examples : int, default 2000
-        The number of queries that are drawn at random for each round, at most.
+        Maximum number of queries in a round. Queries are drawn at random.
     verbose : bool, default False
         Whether :meth:`fit` shows a progress bar.
     random_state : int, numpy.random.RandomState or None
-        Seed.
+        Random seed.
 
     Attributes
     ----------
     symbols_ : tuple
         The alphabet.
     costs_ : ndarray of float32, shape (n_symbols + 1, n_symbols + 1)
-        ``costs_[i, j]`` is the cost of replacing symbol ``i`` by symbol ``j``; the last row holds the costs of
-        insertions, the last column those of deletions.
+        ``costs_[i, j]`` is the cost of replacing symbol ``i`` by symbol ``j``. The last row contains insertion costs,
+        and the last column contains deletion costs.
     errors_ : list of float
-        The share of examples of each round of :meth:`fit` that were nearer to a wrong target.
+        Error rate of each round of :meth:`fit`: the fraction of queries that were closer to a wrong target.
     pruned_ : list of float
-        The share of tree nodes on the paths to right targets whose other part could be skipped, in each efficient
-        round. Nodes are weighted by 2 to the power of minus their depth.
+        For each efficient round, the fraction of tree nodes on the paths to targets at which a search can skip the
+        other child. Nodes at depth ``d`` have weight ``2 ** -d``.
 
     Examples
     --------
@@ -199,16 +203,16 @@ class EditDistance(Saved, BaseEstimator):
     # Learning
 
     def fit(self, targets: Any, queries: Any, answers: Any) -> Self:
-        """Learn costs from queries and their intended targets. Costs learned before are forgotten.
+        """Learn costs from queries and their targets. Earlier costs are discarded.
 
         Parameters
         ----------
         targets : list of sequences
-            All targets; at least two.
+            All targets, at least two.
         queries : list of sequences, length n
             Noisy forms of targets.
         answers : array-like of int, shape (n,)
-            The position of the target that each query means.
+            The position in ``targets`` of each query's target.
 
         Returns
         -------
@@ -217,7 +221,7 @@ class EditDistance(Saved, BaseEstimator):
         Raises
         ------
         TypeError, ValueError
-            If an argument or a parameter cannot be used; nothing has changed then.
+            If an argument or a parameter is invalid. The distance is unchanged in this case.
         """
         listed, asked = check_sequences("targets", targets), check_sequences("queries", queries)
         alphabet = self._new_alphabet() or Alphabet.of(listed, asked)
@@ -230,7 +234,7 @@ class EditDistance(Saved, BaseEstimator):
             wrong = meant[(meant < 0) | (meant >= len(listed))][0]
             raise ValueError(f"answers must be positions in targets, from 0 to {len(listed) - 1}, got {wrong}")
         if self.n_efficient_rounds > 0 and not (self.symmetric or self.both_directions):
-            raise ValueError("n_efficient_rounds needs symmetric=True or both_directions=True")
+            raise ValueError("n_efficient_rounds requires symmetric=True or both_directions=True")
         features = features_of(alphabet.symbols) if self.featured else None
         costs = self._first_costs(len(alphabet.symbols))
         prior = _PRIOR_OF_GROUPS if self.featured else _PRIOR
@@ -252,10 +256,10 @@ class EditDistance(Saved, BaseEstimator):
 
     @property
     def costs_(self) -> np.ndarray:
-        """The costs of edits.
+        """Costs of edits.
 
-        They may be set to finite numbers from 0 on, with 0 on the diagonal, and symmetric if the distance is. A cost
-        above that of several edits in a row is lowered to it; with ``gap_opening`` only edits without gaps count.
+        They can be set to a matrix of finite, non-negative numbers with zeros on the diagonal, which must be symmetric
+        if the distance is symmetric. A cost is lowered if a chain of other replacements is cheaper.
         """
         costs = self._prepared()[1].pairs.view()
         costs.flags.writeable = False
@@ -276,12 +280,12 @@ class EditDistance(Saved, BaseEstimator):
         self._costs = Costs.of(pairs, *costs[1:-1])
 
     def pairwise(self, queries: Any, targets: Any) -> np.ndarray:
-        """Return the distance of each query from each target.
+        """Return the distance between each query and each target.
 
         Parameters
         ----------
         queries, targets : list of sequences
-            Sequences of the alphabet.
+            Sequences over the alphabet.
 
         Returns
         -------
@@ -290,7 +294,7 @@ class EditDistance(Saved, BaseEstimator):
         Raises
         ------
         TypeError, ValueError
-            If an argument cannot be used.
+            If an argument is invalid.
         """
         asked, stored = self._as_points("queries", queries), self._as_points("targets", targets, STORED)
         distances = np.empty((asked.offsets.size - 1, stored.offsets.size - 1), np.float32)
@@ -298,12 +302,12 @@ class EditDistance(Saved, BaseEstimator):
         return distances
 
     def paired(self, queries: Any, targets: Any) -> np.ndarray:
-        """Return the distance of each query from the target in the same position.
+        """Return the distance between each query and the target at the same position.
 
         Parameters
         ----------
         queries, targets : list of sequences
-            Sequences of the alphabet, the same number of each.
+            Two lists of sequences with the same length.
 
         Returns
         -------
@@ -312,7 +316,7 @@ class EditDistance(Saved, BaseEstimator):
         Raises
         ------
         TypeError, ValueError
-            If an argument cannot be used.
+            If an argument is invalid.
         """
         listed, others = as_list("queries", queries), as_list("targets", targets)
         check_entries("targets", len(others), len(listed), "queries")
@@ -325,25 +329,26 @@ class EditDistance(Saved, BaseEstimator):
         return distances
 
     def nearest(self, queries: Any, targets: Any, k: int = 1) -> tuple[np.ndarray, np.ndarray]:
-        """Return the nearest of all targets for each query.
+        """Return the nearest targets of each query.
 
         Parameters
         ----------
         queries, targets : list of sequences
-            Sequences of the alphabet.
+            Sequences over the alphabet.
         k : int, default 1
             Number of targets per query.
 
         Returns
         -------
         positions : ndarray of int64, shape (n_queries, k)
-            The nearest first, ties in the order of the list; -1 where there are fewer.
+            Positions of the nearest targets, nearest first, padded with -1. Ties go to the smaller position.
         distances : ndarray of float32, shape (n_queries, k)
+            Distances of these targets, padded with infinity.
 
         Raises
         ------
         TypeError, ValueError
-            If an argument cannot be used.
+            If an argument is invalid.
         """
         asked, stored = self._as_points("queries", queries), self._as_points("targets", targets, STORED)
         found = nothing_found(asked, check_wanted("k", k, stored.offsets.size - 1))
@@ -352,32 +357,32 @@ class EditDistance(Saved, BaseEstimator):
         return found.points, found.lengths
 
     def align(self, query: Symbols, target: Symbols) -> Alignment:
-        """Return a cheapest way of turning one sequence into another.
+        """Return an optimal alignment of two sequences.
 
         Parameters
         ----------
         query, target : sequence
-            Sequences of the alphabet.
+            Sequences over the alphabet.
 
         Returns
         -------
         Alignment
-            The distance, and the pairs of symbols that replace each other. None stands for a gap, and for a symbol that
-            is left out at an end. An exchange of neighbours is two pairs of equal symbols, in the order of the target.
+            The distance and the pairs of aligned symbols. A symbol that is inserted, deleted or skipped is paired with
+            None. An exchange of neighbours is two pairs of equal symbols, in the order of the target.
 
         Raises
         ------
         TypeError, ValueError
-            If an argument cannot be used, or the sequences are too long: more than 2**28 pairs of symbols, or a third
-            of that with ``gap_opening``.
+            If an argument is invalid, or the sequences are too long: there may be at most 2**28 pairs of symbols, or a
+            third of this number with ``gap_opening``.
         """
         asked, stored = self._as_points("query", [query]), self._as_points("target", [target], STORED)
         n_tables = 3 if self._costs.openings.size > 0 else 1
         lengths = asked.symbols.size, stored.symbols.size
         if n_tables * (lengths[0] + 1) * (lengths[1] + 1) > _MOST_CELLS:
             raise ValueError(
-                f"sequences of {lengths[0]:,} and {lengths[1]:,} symbols are too long to align: use pairwise for their "
-                "distance"
+                f"sequences of {lengths[0]:,} and {lengths[1]:,} symbols are too long to align: use pairwise to get "
+                "their distance"
             )
         first, one_way = np.zeros(1, np.int64), self._costs._replace(both=False)
         codes = Sequences(asked.symbols, asked.offsets), Sequences(stored.symbols, stored.offsets)
@@ -395,7 +400,7 @@ class EditDistance(Saved, BaseEstimator):
         return Alignment(distance, pairs)
 
     def _is_metric(self) -> bool:
-        """Return whether the triangle inequality holds."""
+        """Return whether the distance satisfies the triangle inequality."""
         others = self.contextual or self.both_directions or self.normalized or not self.symmetric
         return self.transposition is None and not others
 
@@ -407,10 +412,10 @@ class EditDistance(Saved, BaseEstimator):
             raise ValueError("insertion and deletion must cost the same with symmetric=True")
         if self.symmetric and self.local is not None:
             raise ValueError(
-                "local needs symmetric=False: it skips parts of targets at no cost, but not parts of queries"
+                "local requires symmetric=False, because it skips parts of targets at no cost, but not parts of queries"
             )
         if self.symmetric and self.both_directions:
-            raise ValueError("both_directions needs symmetric=False: otherwise both directions cost the same")
+            raise ValueError("both_directions requires symmetric=False")
         return None if self.alphabet is None else Alphabet(self.alphabet)
 
     def _first_costs(self, n: int) -> Costs:
@@ -428,7 +433,7 @@ class EditDistance(Saved, BaseEstimator):
         return Costs.of(pairs, swaps, factors, both, openings, ends, normalized)
 
     def _prepared(self, stored: Alphabet | None = None) -> tuple[Alphabet, Costs]:
-        """Return the alphabet and the costs. The alphabet must equal ``stored``, the alphabet of stored sequences."""
+        """Return the alphabet and the costs. Raise ValueError if the alphabet differs from ``stored``."""
         if not hasattr(self, "_costs"):
             alphabet = self._new_alphabet()
             if alphabet is None:
@@ -439,11 +444,11 @@ class EditDistance(Saved, BaseEstimator):
         return self._alphabet, self._costs
 
     def _encoded(self, name: str, sequences: Any, stored: Alphabet | None = None) -> Sequences:
-        """Return sequences as codes, after comparing the alphabet with that of ``stored`` sequences."""
+        """Return encoded sequences. Raise ValueError if the alphabet differs from ``stored``."""
         return self._prepared(stored)[0].encode(name, as_list(name, sequences))
 
     def _as_points(self, name: str, sequences: Any, side: int = ASKED, stored: Alphabet | None = None) -> Space:
-        """Return sequences as points."""
+        """Return sequences as points of a space with the current costs."""
         return self._prepared(stored)[1].points(self._encoded(name, sequences, stored), side)
 
     # Files

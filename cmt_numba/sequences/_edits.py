@@ -1,16 +1,16 @@
-"""Kernels for edit distances with any costs, by dynamic programming.
+"""Kernels for edit distances with arbitrary costs, by dynamic programming.
 
-Edits are substitutions, insertions and deletions (Wagner and Fischer, 1974). Optional edits are
+The basic edits are substitutions, insertions and deletions (Wagner and Fischer, 1974). Optional edits are
 
-- exchanges of neighbours, which take part in no other edit (optimal string alignment),
-- the opening of a gap, which is a run of insertions or of deletions (Gotoh, An improved algorithm for matching
-  biological sequences, 1982),
-- leaving out symbols at the ends of the first sequence, while those of the second one are free: the local alignment of
-  Smith and Waterman (Identification of common molecular subsequences, 1981), where a matched symbol scores the cost of
-  leaving it out.
+- exchanges of neighbours, whose symbols take part in no other edit (optimal string alignment),
+- opening a gap, which is a run of insertions or deletions (Gotoh, An improved algorithm for matching biological
+  sequences, 1982),
+- skipping symbols at the ends of the first sequence. Symbols at the ends of the second sequence are then free. This is
+  the local alignment of Smith and Waterman (Identification of common molecular subsequences, 1981), where a matched
+  symbol scores the cost of skipping it.
 
-Cells of the table that need too many gaps for a bound are skipped (Ukkonen, Algorithms for approximate string matching,
-1985).
+Table cells that require too many gaps for a given bound are skipped (Ukkonen, Algorithms for approximate string
+matching, 1985).
 """
 
 from typing import NamedTuple
@@ -20,28 +20,28 @@ import numpy as np
 from .._jit import inner, inner_called
 
 N_ROWS = 3
-"""Rows of the table of costs that ``all_edits`` works in."""
+"""Number of table rows in the scratch memory of ``all_edits``."""
 
-_ROUNDING = 1.0 + 1e-5  # tolerance for the rounding of sums of costs
+_ROUNDING = 1.0 + 1e-5  # tolerance for rounding errors in sums of costs
 
 
 class Edits(NamedTuple):
-    """The costs of edits. Arrays of edits that are not allowed are empty."""
+    """Costs of edits. Arrays of edits that are not allowed are empty."""
 
-    pairs: np.ndarray  # float32 (n_symbols + 1, n_symbols + 1): cost of replacing symbol ``i`` by ``j``; gaps are last
-    swaps: np.ndarray  # float32 (n_symbols, n_symbols): cost of exchanging neighbours
-    openings: np.ndarray  # float32 (2,): cost of opening a run of deletions, and a run of insertions
-    ends: np.ndarray  # float32 (1,): cost of leaving out a symbol at an end of the first sequence
-    least_gap: float  # the least cost of an insertion or deletion
-    least: float  # the least cost of any edit
-    unit: float  # the cost of all edits if it is the same and its sums are exact; 0 otherwise
+    pairs: np.ndarray  # float32 (n_symbols + 1, n_symbols + 1), costs of replacing symbol i by j; index -1 is the gap
+    swaps: np.ndarray  # float32 (n_symbols, n_symbols), costs of exchanging neighbours
+    openings: np.ndarray  # float32 (2,), costs of opening a run of deletions or insertions
+    ends: np.ndarray  # float32 (1,), cost of skipping a symbol at an end of the first sequence
+    least_gap: float  # smallest cost of an insertion or deletion
+    least: float  # smallest cost of an edit
+    unit: float  # common cost of all edits, or 0 if costs differ or their sums are not exact
 
 
 @inner
 def band_of(m, n, least_gap, bound):
-    """Return how many of ``m`` symbols can be deleted, and how many of ``n`` inserted, at a cost up to ``bound``.
+    """Return the maximum number of deletions and of insertions between ``m`` and ``n`` symbols at a cost of ``bound``.
 
-    Both are negative if the difference in length alone costs more.
+    Both are -1 if the difference in length alone costs more.
     """
     n_gaps = np.float64(bound) / np.float64(least_gap) * _ROUNDING + 1e-9
     most = np.int64(n_gaps) if n_gaps < m + n else np.int64(m + n)
@@ -52,7 +52,7 @@ def band_of(m, n, least_gap, bound):
 
 @inner
 def _start(y_gaps, n_inserted, opening, row):
-    """Write the costs of inserting each prefix of a sequence, infinity beyond ``n_inserted`` symbols."""
+    """Write the cost of inserting each prefix of a sequence, or infinity beyond ``n_inserted`` symbols."""
     total = opening
     row[0] = np.float32(0.0)
     for j in range(y_gaps.size):
@@ -62,7 +62,10 @@ def _start(y_gaps, n_inserted, opening, row):
 
 @inner
 def _plain_row(y, y_gaps, of_symbol, deletion, diagonal, left, row):
-    """Write a row of costs, and return the least. ``diagonal`` and ``left`` are the cells above left and left of it."""
+    """Write a table row and return its smallest cost.
+
+    ``diagonal`` and ``left`` are the upper left and left neighbours of the first cell.
+    """
     least = left
     for j in range(y.size):
         substituted = diagonal + of_symbol[y[j]]
@@ -78,8 +81,8 @@ def _plain_row(y, y_gaps, of_symbol, deletion, diagonal, left, row):
 def plain_edits(x, y, x_gaps, y_gaps, edits, bound, row):
     """Return the cost of turning ``x`` into ``y``, or infinity if it is above ``bound``.
 
-    ``x_gaps`` and ``y_gaps``, float32, are the costs of deleting and inserting each symbol. ``row`` has room for one
-    more number than ``y`` has symbols.
+    ``x_gaps`` and ``y_gaps`` are the costs of deleting the symbols of ``x`` and inserting the symbols of ``y``. ``row``
+    has at least ``y.size + 1`` entries.
     """
     m, n = x.size, y.size
     n_deleted, n_inserted = band_of(m, n, edits.least_gap, bound)
@@ -104,23 +107,23 @@ def plain_edits(x, y, x_gaps, y_gaps, edits, bound, row):
 
 
 class _Step(NamedTuple):
-    """A symbol of the first sequence, and the costs of its edits."""
+    """A symbol of the first sequence and the costs of its edits."""
 
     symbol: np.int32
-    before: np.int32  # the symbol before it, -1 for none
+    before: np.int32  # previous symbol, or -1
     deletion: np.float32
-    opening: np.float32  # opening a gap and deleting the symbol
-    of_insertions: np.float32
-    skipped: np.float32  # leaving out all symbols up to it; infinity if they cannot be
+    opening: np.float32  # cost of opening a gap and deleting the symbol
+    of_insertions: np.float32  # cost of opening a run of insertions
+    skipped: np.float32  # cost of skipping all symbols up to this one, or infinity if skipping is not allowed
 
 
 @inner
 def _row(y, y_gaps, y_before, step, edits, diagonal, left, rows):
-    """Write a row of costs for edits of all kinds, and return the least.
+    """Write a table row for all kinds of edits and return its smallest cost.
 
-    ``diagonal`` and ``left`` are the cells above left and left of it. ``y_before`` is the symbol before the first of
-    ``y``, -1 for none. ``rows`` are the last row, the row before it, shifted by an entry, and the least costs of
-    alignments that end with a deletion.
+    ``diagonal`` and ``left`` are the upper left and left neighbours of the first cell. ``y_before`` is the symbol
+    before ``y[0]``, or -1. ``rows`` contains the previous row, the row before it (shifted by one entry), and the
+    smallest costs of alignments that end with a deletion.
     """
     row, earlier, deleted = rows
     of_symbol, swapped, opened = edits.pairs[step.symbol], edits.swaps.size > 0, edits.openings.size > 0
@@ -147,14 +150,14 @@ def _row(y, y_gaps, y_before, step, edits, diagonal, left, rows):
 
 @inner_called
 def all_edits(x, y, x_gaps, y_gaps, edits, bound, room):
-    """Return the cost of turning ``x`` into ``y`` by edits of all kinds, or infinity if it is above ``bound``.
+    """Return the cost of turning ``x`` into ``y`` by all kinds of edits, or infinity if it is above ``bound``.
 
-    ``room`` has ``N_ROWS`` rows, each with at least two more numbers than ``y`` has symbols.
+    ``room`` has ``N_ROWS`` rows of at least ``y.size + 2`` entries.
     """
     m, n, width, infinity = x.size, y.size, room.size // N_ROWS, np.float32(np.inf)
     local = edits.ends.size > 0
-    row, earlier = room[:width], room[width : 2 * width]  # the last row, and the row before it shifted by one
-    deleted = room[2 * width :]  # the least costs of alignments that end with a deletion
+    row, earlier = room[:width], room[width : 2 * width]  # the previous row, and the row before it (shifted by one)
+    deleted = room[2 * width :]  # smallest costs of alignments that end with a deletion
     of_deletions, of_insertions, end = np.float32(0.0), np.float32(0.0), np.float32(0.0)
     n_deleted, n_inserted = m, n
     if edits.openings.size > 0:
@@ -171,7 +174,7 @@ def all_edits(x, y, x_gaps, y_gaps, edits, bound, room):
         if local:
             row[j] = np.float32(0.0)
     earlier[n + 1] = infinity
-    answer = end * np.float32(m)  # the whole query is skipped
+    answer = end * np.float32(m)  # cost of skipping the whole query
     least_before, before, whole = np.float32(0.0), np.int32(-1), n_deleted >= m and n_inserted >= n
     all_rows = row[1:], earlier, deleted[1:]
     for i in range(m):

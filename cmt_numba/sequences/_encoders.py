@@ -1,4 +1,4 @@
-"""Encoders of texts, notes and real values as sequences of few symbols."""
+"""Encoders of text, melodies and real values as sequences over small alphabets."""
 
 from __future__ import annotations
 
@@ -10,23 +10,25 @@ import numpy as np
 from .._validation import check_entries, check_integer
 
 _WIDEST = 13  # semitones; wider intervals are clipped
-_RATIO_EDGES = (0.7, 1.4, 2.8)  # between shorter, about equal, about double and longer durations
+_RATIO_EDGES = (0.7, 1.4, 2.8)  # edges between the four classes of duration ratios
 
 NOTE_SYMBOLS = tuple((interval, ratio) for interval in range(-_WIDEST, _WIDEST + 1) for ratio in range(4))
 """The alphabet of :func:`encode_notes`."""
 
 
 def encode_text(text: str, alphabet: str, unknown: str = "") -> str:
-    """Return a text with only the letters of an alphabet; accents and capitals that it lacks are removed.
+    """Reduce a text to the letters of an alphabet.
+
+    Letters outside the alphabet are replaced by their forms without accents or capitals, if the alphabet has these.
 
     Parameters
     ----------
     text : str
         The text.
     alphabet : str
-        The letters that are kept.
+        The letters to keep.
     unknown : str, default ""
-        Replacement of other letters: a letter of the alphabet, or nothing.
+        Replacement for all other letters: a letter of the alphabet, or the empty string.
 
     Returns
     -------
@@ -61,22 +63,23 @@ def encode_text(text: str, alphabet: str, unknown: str = "") -> str:
 
 
 def encode_notes(pitches: Any, durations: Any) -> list[tuple[int, int]]:
-    """Return a melody as intervals and ratios of durations, which are the same in every key and tempo.
+    """Encode a melody as intervals and duration ratios, independent of key and tempo.
 
-    Each note but the first is a pair of numbers: the interval from the previous note in semitones, from -13 to 13, and
-    a class of the ratio of their durations. The class is 0 below 0.7, 1 below 1.4, 2 below 2.8, and 3 above. All 108
-    symbols are ``NOTE_SYMBOLS``; ``EditDistance(featured=True)`` takes them.
+    Each note after the first becomes a pair of integers: the interval from the previous note in semitones, clipped to
+    [-13, 13], and the class of the ratio of their durations. The class is 0 for ratios below 0.7, 1 below 1.4, 2 below
+    2.8, and 3 otherwise. ``NOTE_SYMBOLS`` contains all 108 symbols, for use with ``EditDistance(featured=True)``.
 
     Parameters
     ----------
     pitches : array-like of shape (n,)
-        Pitches in semitones, such as MIDI numbers; intervals are rounded.
+        Pitches in semitones, such as MIDI numbers. Intervals are rounded.
     durations : array-like of shape (n,)
         Durations in any unit, above 0.
 
     Returns
     -------
-    list of (int, int), length n - 1, or 0
+    list of (int, int)
+        A symbol for each note after the first.
 
     Raises
     ------
@@ -98,26 +101,27 @@ def encode_notes(pitches: Any, durations: Any) -> list[tuple[int, int]]:
 
 
 def encode_frames(frames: Any, n_bins: int, low: float, high: float) -> list[int] | list[tuple[int, ...]]:
-    """Return the bin of each real value, from 0 to ``n_bins - 1``.
+    """Encode real values as bins from 0 to ``n_bins - 1``.
 
     Parameters
     ----------
     frames : array-like of shape (n,) or (n, n_features)
-        A value, or several, for each moment.
+        One or more values for each time step.
     n_bins : int
-        Bins of equal width, at least 2. Alphabets have at most 4,096 symbols: with several features, ``n_bins`` to the
-        power of their number.
+        Number of bins of equal width, at least 2. An alphabet of all bins has ``n_bins ** n_features`` symbols, and
+        alphabets have at most 4,096.
     low, high : float
-        Bounds of all bins. Values outside are in the first or the last bin.
+        Range of the bins. Values outside this range are in the first or last bin.
 
     Returns
     -------
     list of int, or of tuple of int, length n
+        The bin of each value, as a tuple if there are several features.
 
     Raises
     ------
     TypeError, ValueError
-        If an argument cannot be used.
+        If an argument is invalid.
 
     Examples
     --------
@@ -134,7 +138,7 @@ def encode_frames(frames: Any, n_bins: int, low: float, high: float) -> list[int
 
 
 def _numbers(name: str, values: Any, *n_axes: int) -> np.ndarray:
-    """Return finite numbers as float64."""
+    """Convert finite numbers to float64."""
     try:
         array = np.asarray(values)
     except ValueError as error:

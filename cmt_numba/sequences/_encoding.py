@@ -1,4 +1,4 @@
-"""Alphabets, and sequences of symbols as codes in one array."""
+"""Alphabets, and sequences encoded as integers in one array."""
 
 from __future__ import annotations
 
@@ -8,48 +8,48 @@ from typing import Any, NamedTuple
 import numpy as np
 
 MOST_SYMBOLS = 4096
-"""The largest alphabet. The costs of its pairs take 64 MB."""
+"""Maximum size of an alphabet. The costs of all pairs of symbols then take 64 MB."""
 
 Symbols = str | Sequence[Hashable]
 
 
 class Sequences(NamedTuple):
-    """Sequences of codes: sequence ``i`` has the entries ``offsets[i] .. offsets[i + 1]``."""
+    """Encoded sequences. Sequence ``i`` is ``symbols[offsets[i]:offsets[i + 1]]``."""
 
-    symbols: np.ndarray  # int32
+    symbols: np.ndarray  # int32, codes of symbols
     offsets: np.ndarray  # int64 (n + 1,)
 
     @property
     def n(self) -> int:
-        """The number of sequences."""
+        """Number of sequences."""
         return self.offsets.size - 1
 
     def take(self, positions: np.ndarray) -> Sequences:
-        """Return some sequences, in this order."""
+        """Return the sequences at the given positions."""
         offsets = np.concatenate([[0], np.cumsum(np.diff(self.offsets)[positions])])
         return Sequences(self.symbols[self.entries(positions)], offsets)
 
     def entries(self, positions: np.ndarray) -> np.ndarray:
-        """Return the positions of the symbols of some sequences."""
+        """Return the indices in ``symbols`` of the sequences at the given positions."""
         lengths = np.diff(self.offsets)[positions]
         starts = np.cumsum(lengths) - lengths
         return np.arange(lengths.sum()) + np.repeat(self.offsets[:-1][positions] - starts, lengths)
 
     def followed_by(self, others: Sequences) -> Sequences:
-        """Return these sequences and then the others."""
+        """Return these sequences followed by ``others``."""
         offsets = np.concatenate([self.offsets, self.offsets[-1] + others.offsets[1:]])
         return Sequences(np.concatenate([self.symbols, others.symbols]), offsets)
 
 
 def check_sequences(name: str, sequences: Any) -> list[Symbols]:
-    """Return sequences as a list.
+    """Convert sequences to a list and validate each sequence.
 
     Raises
     ------
     TypeError
-        If they are a single string, or one of them is not a sequence.
+        If ``sequences`` is a single string, or an entry is not a sequence.
     ValueError
-        If there are none.
+        If there are no sequences.
     """
     listed = as_list(name, sequences)
     for i, sequence in enumerate(listed):
@@ -61,10 +61,10 @@ def check_sequences(name: str, sequences: Any) -> list[Symbols]:
 
 
 def as_list(name: str, sequences: Any) -> list[Any]:
-    """Return a list without checking its entries. Raises as ``check_sequences`` does."""
+    """Convert sequences to a list without validating its entries."""
     if isinstance(sequences, str | bytes) or not isinstance(sequences, Iterable):
         raise TypeError(
-            f"{name} must be a list of sequences, got {type(sequences).__name__}; put a single one in a list"
+            f"{name} must be a list of sequences, got {type(sequences).__name__}; put a single sequence in a list"
         )
     listed = list(sequences)
     if not listed:
@@ -73,7 +73,7 @@ def as_list(name: str, sequences: Any) -> list[Any]:
 
 
 class Alphabet:
-    """The symbols of sequences, with their codes 0, 1, 2, ..."""
+    """Symbols with the codes 0, 1, 2, ..."""
 
     def __init__(self, symbols: Iterable[Hashable]) -> None:
         self.symbols = tuple(symbols)
@@ -82,18 +82,18 @@ class Alphabet:
         except TypeError as error:
             raise TypeError(f"alphabet must contain hashable symbols: {error}") from error
         if len(self.codes) < len(self.symbols):
-            raise ValueError("alphabet must name each symbol once")
+            raise ValueError("alphabet must contain each symbol only once")
         if not 0 < len(self.symbols) <= MOST_SYMBOLS:
             raise ValueError(f"alphabet must have 1 to {MOST_SYMBOLS} symbols, got {len(self.symbols)}")
-        self._characters: np.ndarray | None = None  # codes by code point, -1 for others and at the end
+        self._characters: np.ndarray | None = None  # code of each code point, or -1; the last entry is -1
 
     @classmethod
     def of(cls, *lists: list[Symbols]) -> Alphabet:
-        """Return the alphabet of some lists of sequences, in the order of first appearance."""
+        """Return the alphabet of all symbols in lists of sequences, in order of first appearance."""
         return cls(dict.fromkeys(symbol for sequences in lists for sequence in sequences for symbol in sequence))
 
     def _encode_strings(self, strings: list[Any]) -> Sequences | None:
-        """Return strings as codes, or None if one is not a string or has a character outside the alphabet."""
+        """Encode strings. Return None if an entry is not a string or has a character outside the alphabet."""
         if self._characters is None:
             points = {
                 ord(symbol): code for symbol, code in self.codes.items() if type(symbol) is str and len(symbol) == 1
@@ -113,14 +113,14 @@ class Alphabet:
         return Sequences(encoded, offsets)
 
     def encode(self, name: str, sequences: list[Any]) -> Sequences:
-        """Return sequences as codes.
+        """Convert sequences to codes.
 
         Raises
         ------
         TypeError
-            If one of them is not a sequence.
+            If an entry is not a sequence.
         ValueError
-            If a sequence has a symbol that is not in the alphabet.
+            If a symbol is not in the alphabet.
         """
         encoded = self._encode_strings(sequences)
         if encoded is not None:
@@ -136,5 +136,5 @@ class Alphabet:
                 for symbol in sequence:
                     if not isinstance(symbol, Hashable) or symbol not in codes:
                         message = f"{name}[{i}] has the symbol {symbol!r:.40}, which is not in the alphabet"
-                        raise ValueError(f"{message}; pass an alphabet that has it") from None
+                        raise ValueError(f"{message}; pass an alphabet that contains it") from None
             raise

@@ -1,4 +1,4 @@
-"""Reads and writes alphabets, costs and sequences, and validates them."""
+"""Conversion of alphabets, costs and sequences to and from the arrays of a file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SCALARS = (bool, int, float, str, type(None))
 
 
 def alphabet_arrays(alphabet: Alphabet) -> Arrays:
-    """Return the arrays of an alphabet for a file.
+    """Return an alphabet as arrays to save.
 
     Raises
     ------
@@ -38,7 +38,7 @@ def _check(symbol: Hashable) -> None:
 
 
 def read_alphabet(arrays: Arrays) -> Alphabet:
-    """Return the alphabet in a file."""
+    """Return the alphabet saved in ``arrays``."""
     symbols = read_document(arrays, "alphabet")
     if type(symbols) is not list:
         raise ValueError("alphabet must be a list")
@@ -49,12 +49,12 @@ def read_alphabet(arrays: Arrays) -> Alphabet:
 
 
 def _hashable(value: Any) -> Any:
-    """Return a JSON value with tuples in place of lists, which cannot be hashed."""
+    """Convert lists in a JSON value to tuples, which are hashable."""
     return tuple(_hashable(part) for part in value) if type(value) is list else value
 
 
 def read_costs(arrays: Arrays, n: int, both: bool, normalized: bool) -> Costs:
-    """Return the costs in a file, for an alphabet of ``n`` symbols."""
+    """Return the costs saved in ``arrays``, for an alphabet of ``n`` symbols."""
     pairs, swaps = (read_array(name, arrays, np.float32, n_axes=2) for name in ("pairs", "swaps"))
     factors = read_array("factors", arrays, np.float32, n_axes=3)
     if pairs.shape != (n + 1, n + 1) or swaps.shape not in ((n, n), (0, 0)):
@@ -79,15 +79,15 @@ def read_costs(arrays: Arrays, n: int, both: bool, normalized: bool) -> Costs:
 
 
 def read_ids(arrays: Arrays, next_id: int) -> np.ndarray:
-    """Return the ids in a file, in ascending order."""
+    """Return the ids saved in ``arrays``. Raise ValueError unless they ascend."""
     ids = read_array("ids", arrays, np.int64)
     if (ids < 0).any() or (ids >= next_id).any() or (ids[1:] <= ids[:-1]).any():
-        raise ValueError(f"ids must be in ascending order, from 0 to below next_id={next_id}")
+        raise ValueError(f"ids must ascend and be between 0 and next_id - 1 = {next_id - 1}")
     return ids
 
 
 def read_sequences(arrays: Arrays, n_symbols: int) -> Sequences:
-    """Return the sequences in a file. Raise ValueError unless all symbols are below ``n_symbols``."""
+    """Return the sequences saved in ``arrays``. Raise ValueError unless all symbols are below ``n_symbols``."""
     symbols, offsets = read_array("symbols", arrays, np.int32), read_array("offsets", arrays, np.int64)
     if offsets.size == 0 or offsets[0] != 0 or offsets[-1] != symbols.size or (np.diff(offsets) < 0).any():
         raise ValueError("offsets must ascend from 0 to the number of symbols")

@@ -1,4 +1,4 @@
-"""``GramTrees``: trees over n-grams, which find candidates among very many or very long sequences."""
+"""Trees over n-grams, which find candidates among many or long sequences."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import scipy.sparse
 from ..estimators import CMTRetriever
 from ._encoding import Sequences
 
-_FACTOR = np.uint64(0x9E3779B97F4A7C15)  # from the golden ratio: multiplication by it spreads keys over all bits
+_FACTOR = np.uint64(0x9E3779B97F4A7C15)  # multiplier of Fibonacci hashing
 _SHIFT = np.uint64(64)
 
 
 class GramTrees:
     """A retriever over the hashed n-grams of sequences.
 
-    ``ids``, int64, has the sequence id of each memory of the retriever, -1 for an insertion that failed.
+    ``ids[i]`` is the sequence id of memory ``i`` of the retriever, or -1 if an insertion failed.
     """
 
     def __init__(self, retriever: CMTRetriever, longest_run: int, n_bits: int, ids: Any = ()) -> None:
@@ -25,28 +25,28 @@ class GramTrees:
         self._longest_run, self._n_bits = longest_run, n_bits
 
     def insert(self, sequences: Sequences, ids: np.ndarray) -> None:
-        """Insert sequences. Their ids must ascend and be above all earlier ones."""
+        """Insert sequences. Their ids must ascend and exceed all earlier ids."""
         self.retriever.partial_fit(self._keys(sequences))
         known = np.full(self.retriever._model.memories.next_id - ids.size, -1, np.int64)
-        known[: self.ids.size] = np.where(self.ids < ids[0], self.ids, -1)  # others were never acknowledged
+        known[: self.ids.size] = np.where(self.ids < ids[0], self.ids, -1)  # larger ids are from failed insertions
         self.ids = np.append(known, ids)
 
     def remove(self, ids: np.ndarray) -> None:
-        """Remove sequences."""
+        """Remove sequences by id."""
         self.retriever.remove(self._memories(ids))
 
     def feedback(self, asked: Sequences, shown: np.ndarray, rewards: Any) -> None:
-        """Learn from the rewards of the sequences ``shown``, -1 for none."""
+        """Learn the rewards of sequence ids ``shown``, which are padded with -1."""
         memories = np.where(shown >= 0, self._memories(shown), -1)
         self.retriever.feedback(self._keys(asked), memories, rewards)
 
     def candidates(self, asked: Sequences, n: int) -> np.ndarray:
-        """Return the ids of candidates for each sequence, -1 for none: int64, shape (queries, n)."""
+        """Return candidate ids for each query, padded with -1: int64, shape (queries, n)."""
         found = self.retriever.query(self._keys(asked), n).ids
         return np.where((found >= 0) & (found < self.ids.size), self.ids[np.minimum(found, self.ids.size - 1)], -1)
 
     def _memories(self, ids: np.ndarray) -> np.ndarray:
-        """Return the memories of the retriever for these sequences."""
+        """Return the retriever's memory of each sequence id."""
         known = np.flatnonzero(self.ids >= 0)
         places = np.searchsorted(self.ids[known], ids)
         return known[np.minimum(places, known.size - 1)]
@@ -56,9 +56,10 @@ class GramTrees:
 
 
 def ngram_keys(sequences: Sequences, longest: int, n_bits: int) -> scipy.sparse.csr_array:
-    """Return the counts of n-grams of up to ``longest`` symbols, times the square roots of their lengths.
+    """Return the weighted counts of n-grams of up to ``longest`` symbols.
 
-    A symbol before the first and one after the last mark the ends. N-grams are hashed to ``2**n_bits`` columns.
+    The weight of an n-gram is ``sqrt(n)``. Special symbols mark the ends of sequences. N-grams are hashed to
+    ``2**n_bits`` columns.
 
     Returns
     -------
@@ -66,7 +67,7 @@ def ngram_keys(sequences: Sequences, longest: int, n_bits: int) -> scipy.sparse.
     """
     lengths = np.diff(sequences.offsets) + 2
     offsets = np.concatenate([[0], np.cumsum(lengths)])
-    symbols = np.full(offsets[-1], 1, np.uint64)  # the ends
+    symbols = np.full(offsets[-1], 1, np.uint64)  # 1 marks the ends
     inner = np.ones(offsets[-1], bool)
     inner[offsets[:-1]] = inner[offsets[1:] - 1] = False
     symbols[inner] = sequences.symbols.astype(np.uint64) + np.uint64(2)

@@ -1,10 +1,10 @@
-"""Learns the costs of edits from margins of distances, and from the parts that a vantage-point tree can skip.
+"""Training of edit costs for accurate results and for efficient search in vantage-point trees.
 
-The accuracy of a query has the margin of its distance from the nearest wrong target over that from the right one
+The accuracy margin of a query is its distance from the nearest wrong target minus its distance from the correct target
 (Parker, Fern and Tadepalli, Learning for efficient retrieval of structured data with noisy queries, ICML 2007, section
-2.2). The efficiency has a margin for each node on the path to the right target in a vantage-point tree: the slack of
-the triangle inequality for skipping the other part of the node once the right target is found (section 3.3). Both have
-losses ``log(1 + exp(-margin / scale))``, whose gradients are weighted counts of edits.
+2.2). An efficiency margin belongs to a node on the path to the correct target in a vantage-point tree. It is the slack
+in the triangle inequality that allows a search to skip the node's other child after finding the target (section 3.3).
+The loss of a margin is ``log(1 + exp(-margin / scale))``, and its gradient is a weighted count of edits.
 """
 
 from __future__ import annotations
@@ -22,59 +22,58 @@ from ._search import blocks_of, nothing_found, search
 from ._spaces import Space
 from ._vantage import distances_between, part, power_for
 
-_TOLERANCE = 0.01  # share of triples that may violate the triangle inequality, when the power of distances is chosen
-_LEAF_SIZE = 8  # points in a leaf of the tree
-_FEW_PAIRS = 1 << 20  # pairs that are all compared in a round
-_CANDIDATES = 32  # targets compared with a query if there are more
-_CHECKED, _MOST_MISSED = 16, 0.1  # queries of a round that check the candidates, and the share that may fail
+_TOLERANCE = 0.01  # fraction of triples that may violate the triangle inequality
+_LEAF_SIZE = 8  # maximum number of points in a leaf
+_FEW_PAIRS = 1 << 20  # maximum number of pairs that are all compared
+_CANDIDATES = 32  # number of candidates per query if there are more pairs
+_CHECKED, _MOST_MISSED = 16, 0.1  # queries per round that verify the candidates, and the tolerated failure rate
 
 
 class Rounds(NamedTuple):
-    """Numbers of rounds, and of examples in each."""
+    """Options of the training rounds."""
 
-    accurate: int  # rounds that learn accuracy alone
-    efficient: int  # later rounds that also learn efficiency
-    efficiency: float  # weight of efficiency in the gradients of these later rounds
-    n_examples: int  # maximum for a round
+    accurate: int  # number of rounds that learn only accuracy
+    efficient: int  # number of later rounds that also learn efficiency
+    efficiency: float  # weight of efficiency in the gradients of the later rounds
+    n_examples: int  # maximum number of queries in a round
     verbose: bool  # whether to show a progress bar
 
 
 class LearnedCosts(NamedTuple):
-    """The learned costs, and the errors of all rounds."""
+    """Learned costs and the errors of all rounds."""
 
     costs: Costs  # costs of the best round
-    errors: list[float]  # error of each round
-    pruned: list[float]  # for each efficient round, the weighted share of parts that can be skipped
+    errors: list[float]  # error rate of each round
+    pruned: list[float]  # weighted fraction of children that can be skipped, for each efficient round
 
 
 class QueryExamples(NamedTuple):
     """Queries and their targets."""
 
     queries: Sequences
-    answers: np.ndarray  # int64 (queries,)
+    answers: np.ndarray  # int64 (queries,), positions of the targets
 
     def take(self, positions: np.ndarray) -> QueryExamples:
-        """Return some examples."""
+        """Return the examples at the given positions."""
         return QueryExamples(self.queries.take(positions), self.answers[positions])
 
 
 class Pulls(NamedTuple):
-    """Weighted pairs of sequences. A positive weight makes the edits between them cheaper."""
+    """Weighted pairs of sequences. A positive weight makes the edits of the pair cheaper."""
 
-    first: np.ndarray
-    second: np.ndarray
-    weights: np.ndarray
+    first: np.ndarray  # int64 (pairs,), positions of the first sequences
+    second: np.ndarray  # int64 (pairs,), positions of the second sequences
+    weights: np.ndarray  # float64 (pairs,)
 
 
 def learn(
     learner: Learner, targets: Sequences, examples: QueryExamples, rounds: Rounds, random: np.random.RandomState
 ) -> LearnedCosts:
-    """Return the costs of the round with the least error, or of the efficient round with the least loss."""
+    """Train costs, and return the costs of the round with the smallest error rate or loss."""
     best, least, errors, pruned = learner.costs, np.inf, [], []
     scale, scale_of_paths = 0.0, 0.0
-    seed = (
-        random.randint(2**31) if rounds.efficient > 0 else 0
-    )  # the same for all trees, so that the losses of rounds are comparable
+    # The trees of all rounds have the same seed, which makes the losses of rounds comparable.
+    seed = random.randint(2**31) if rounds.efficient > 0 else 0
     wrongs = WrongTargets(learner.costs.points(targets, STORED))
     for number in with_progress(range(rounds.accurate + rounds.efficient), "round", rounds.verbose):
         share = rounds.efficiency if number >= rounds.accurate else 0.0
@@ -114,9 +113,10 @@ def learn(
 
 
 class WrongTargets:
-    """Finds the nearest wrong targets of queries, among candidates if there are very many pairs.
+    """Search for the nearest wrong target of each query.
 
-    Some queries of each round are also compared with all targets. If candidates miss too often, every query is.
+    If there are many pairs, queries are compared only with candidates. A few queries of each round are also compared
+    with all targets. If the candidates miss too many nearest targets, all later queries are compared with all targets.
     """
 
     def __init__(self, targets: Space) -> None:
@@ -126,7 +126,7 @@ class WrongTargets:
     def nearest(
         self, costs: Costs, queries: Sequences, stored: Space, answers: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return the nearest target of each query other than its answer, and the distance."""
+        """Return the nearest wrong target of each query and its distance."""
         few = queries.n * self._owners.size <= _FEW_PAIRS
         if few or self._n_missed > _MOST_MISSED * self._n_checked:
             return self._search(costs, queries, stored, answers, 0)
@@ -147,7 +147,7 @@ class WrongTargets:
 
 
 def tally(costs: Costs, first: Sequences, second: Sequences, pulls: Pulls) -> list[Tally]:
-    """Count the edits of best alignments. If the costs use both directions, align each pair in the nearer one."""
+    """Count the edits in optimal alignments. With two directions, align each pair in the cheaper direction."""
     one_way, no_steps = costs._replace(both=False), np.empty((0, 2), np.int64)
     ways = [(first, second, pulls)]
     if costs.both:
@@ -170,17 +170,17 @@ def tally(costs: Costs, first: Sequences, second: Sequences, pulls: Pulls) -> li
 
 
 class Paths(NamedTuple):
-    """The nodes above each point of a vantage-point tree: a row for each point and node, sorted by point."""
+    """Paths from the root of a vantage-point tree to points, with a row for each point and each node above it."""
 
-    owners: np.ndarray  # int64 (rows,): the points
-    vantages: np.ndarray  # int64 (rows,)
-    borders: np.ndarray  # int64 (rows,): the point of the other part that is nearest to the border
-    lengths: np.ndarray  # float64 (rows,): of borders from vantages
-    signs: np.ndarray  # float64 (rows,): 1 for a point in the far part, -1 in the near one
-    weights: np.ndarray  # float64 (rows,): 2 ** -depth
+    owners: np.ndarray  # int64 (rows,), the point, ascending
+    vantages: np.ndarray  # int64 (rows,), vantage point of the node
+    borders: np.ndarray  # int64 (rows,), point of the other child that is nearest to the border between the children
+    lengths: np.ndarray  # float64 (rows,), distance between vantage point and border point
+    signs: np.ndarray  # float64 (rows,), 1 if the point is in the far child, -1 if it is in the near child
+    weights: np.ndarray  # float64 (rows,), 2 ** -depth of the node
 
     def take(self, points: np.ndarray) -> Paths:
-        """Return the nodes above some points. Their owners are positions in ``points``."""
+        """Return the paths to the given points. Owners become positions in ``points``."""
         starts, stops = np.searchsorted(self.owners, points), np.searchsorted(self.owners, points, side="right")
         counts = stops - starts
         rows = np.arange(counts.sum()) + np.repeat(starts - (np.cumsum(counts) - counts), counts)
@@ -189,28 +189,28 @@ class Paths(NamedTuple):
     def margins(
         self, lengths: np.ndarray, right: np.ndarray, power: float, unit: float
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return the margins for skipping the other parts, and the derivatives of their three powers.
+        """Return the efficiency margin of each row, and the derivatives of the three powers of distances in it.
 
-        ``lengths`` are the distances of queries from vantage points, ``right`` those from their targets, by owner.
-        Powers are of distances divided by ``unit``.
+        ``lengths`` contains the distance between query and vantage point for each row. ``right`` contains the distance
+        between query and target for each owner. Distances are divided by ``unit`` and raised to ``power``.
         """
         sides = np.stack([right[self.owners], lengths, self.lengths]).astype(np.float64) / unit
-        sides = np.maximum(sides, 1e-3)  # keeps powers below 1 from being too steep
+        sides = np.maximum(sides, 1e-3)  # limits the derivatives of powers below 1
         raised = sides**power
         return self.signs * (raised[1] - raised[2]) - raised[0], power * sides ** (power - 1.0) / unit
 
     def pulls(self, weights: np.ndarray, answers: np.ndarray) -> list[Pulls]:
-        """Return the pulls between queries and their targets and vantage points that widen the margins."""
+        """Return the pulls of queries to targets and vantage points that increase the margins."""
         meant = Pulls(self.owners, answers[self.owners], weights[0])
         return [meant, Pulls(self.owners, self.vantages, -self.signs * weights[1])]
 
     def pulls_of_borders(self, weights: np.ndarray) -> Pulls:
-        """Return the pulls between vantage points and borders."""
+        """Return the pulls of vantage points to border points that increase the margins."""
         return Pulls(self.vantages, self.borders, self.signs * weights[2])
 
 
 def paths(space: Space, random: np.random.Generator) -> Paths:
-    """Build a vantage-point tree and return the nodes above each point."""
+    """Build a vantage-point tree and return the paths to all points."""
     found = [Paths(*(np.empty(0, kind) for kind in (np.int64, np.int64, np.int64, float, float, float)))]
     waiting = [(np.arange(space.offsets.size - 1), 1)]
     while waiting:

@@ -1,4 +1,4 @@
-"""Points in arrays with spare capacity."""
+"""Growing storage for points."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ._edits import Edits
 from ._encoding import Sequences
 from ._spaces import Space, SpaceKind
 
-_OF_SYMBOLS = ("symbols", "gaps", "turned_gaps")  # arrays of a space with an entry for each symbol
+_OF_SYMBOLS = ("symbols", "gaps", "turned_gaps")  # arrays of a space with one entry per symbol
 
 
 def space_of_rows(kind: SpaceKind, rows: np.ndarray) -> Space:
@@ -23,18 +23,18 @@ def space_of_rows(kind: SpaceKind, rows: np.ndarray) -> Space:
 
 
 def number_of_points(space: Space) -> int:
-    """Return the number of points."""
+    """Return the number of points in a space."""
     return space.offsets.size - 1 if space.kind == SpaceKind.EDIT else space.rows.shape[0]
 
 
 class PointStore:
-    """Points of one space, in the order of insertion."""
+    """Points of one space in insertion order, in arrays with spare capacity."""
 
     def __init__(self, space: Space) -> None:
         self._space, self.n = space, number_of_points(space)
 
     def view(self) -> Space:
-        """Return all points."""
+        """Return a space of all points, without copying them."""
         space = self._space
         if space.kind != SpaceKind.EDIT:
             return space._replace(rows=space.rows[: self.n])
@@ -43,7 +43,7 @@ class PointStore:
         return space._replace(offsets=offsets, **of_symbols)
 
     def append(self, others: Space) -> None:
-        """Store further points of the same space."""
+        """Append points of the same space."""
         n_new, space = number_of_points(others), self._space
         if space.kind != SpaceKind.EDIT:
             rows = with_room(space.rows, self.n, n_new)
@@ -64,7 +64,7 @@ class PointStore:
         self.n += n_new
 
     def taken(self, places: np.ndarray) -> PointStore:
-        """Return a store of some of the points, in this order."""
+        """Return a store of the points at the given places."""
         space = self.view()
         if space.kind != SpaceKind.EDIT:
             return PointStore(space._replace(rows=space.rows[places]))
@@ -75,6 +75,6 @@ class PointStore:
         return PointStore(space._replace(symbols=kept.symbols, offsets=kept.offsets))
 
     def with_costs(self, costs: Costs) -> PointStore:
-        """Return a store of the same points with other costs of edits."""
+        """Return a store of the same points with other edit costs."""
         space = self.view()
         return PointStore(costs.points(Sequences(space.symbols, space.offsets), STORED))

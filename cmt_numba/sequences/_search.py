@@ -1,8 +1,8 @@
-"""Search of all stored sequences for the nearest, and distances of all pairs.
+"""Search for the nearest of all stored sequences, and distances of all pairs.
 
-Bit-parallel kernels count the edits between a query and blocks of sequences. If all edits cost the same, this count
-gives the distance. Otherwise sequences with few edits are compared first, and those with very many are skipped: no
-distance is less than the number of edits times the cost of the cheapest edit.
+Bit-parallel kernels count the edits between a query and blocks of sequences. If all edits have the same cost, the
+number of edits determines the distance. Otherwise distances are computed in ascending order of the number of edits.
+Sequences with too many edits are skipped, because a distance is at least the number of edits times the smallest cost.
 """
 
 from typing import NamedTuple
@@ -13,9 +13,9 @@ from .._jit import empty, inner, kernel, release
 from ._bits import LANES, NARROW, WORD, Blocks, Lanes, edits_of_block, fill_blocks, new_lanes_room
 from ._spaces import Space, distance, divisor, new_room, prepare
 
-_MOST_CLASSES = 64  # maximum number of classes of symbols: symbols of one class count as equal in blocks
-_LEVELS = 256  # numbers of edits; the last entry counts all larger ones
-_SLACK = 1.0 + 1e-5  # tolerance of bounds
+_MOST_CLASSES = 64  # maximum number of symbol classes; blocks treat symbols of the same class as equal
+_LEVELS = 256  # size of the histogram of edits, whose last entry includes all larger numbers
+_SLACK = 1.0 + 1e-5  # tolerance for rounding errors in bounds
 
 
 def bytes_of_blocks(space: Space) -> int:
@@ -26,7 +26,7 @@ def bytes_of_blocks(space: Space) -> int:
 
 
 def blocks_of(space: Space) -> Blocks:
-    """Return the sequences of a space in blocks."""
+    """Return the sequences of a space, arranged in blocks."""
     lengths = np.diff(space.offsets)
     order = np.argsort(lengths, kind="stable")
     lengths = lengths[order]
@@ -44,22 +44,22 @@ def blocks_of(space: Space) -> Blocks:
 
 
 class NearestForms(NamedTuple):
-    """The nearest sequences of each query, the nearest first; padded with -1 and infinity."""
+    """Nearest sequences of each query, sorted by distance."""
 
-    points: np.ndarray  # int64 (queries, k)
-    lengths: np.ndarray  # float32 (queries, k): their distances
-    n_computed: np.ndarray  # int64 (queries,): number of distances computed
+    points: np.ndarray  # int64 (queries, k), owners of the sequences, padded with -1
+    lengths: np.ndarray  # float32 (queries, k), distances, padded with infinity
+    n_computed: np.ndarray  # int64 (queries,), number of computed distances
 
 
 def nothing_found(asked: Space, k: int) -> NearestForms:
-    """Return room for the ``k`` nearest sequences of each query."""
+    """Return empty results for the ``k`` nearest sequences of each query."""
     n = asked.offsets.size - 1
     return NearestForms(np.full((n, k), -1, np.int64), np.full((n, k), np.inf, np.float32), np.zeros(n, np.int64))
 
 
 @inner
 def offer(point, length, points, lengths):
-    """Insert a point into the sorted nearest points, and drop the last one. Ties go to the smaller point."""
+    """Insert a point into a sorted list of nearest points and drop the last point. Ties go to the smaller point."""
     i = points.size - 1
     while i > 0 and (lengths[i - 1] > length or (lengths[i - 1] == length and points[i - 1] > point)):
         lengths[i], points[i] = lengths[i - 1], points[i - 1]
@@ -69,13 +69,13 @@ def offer(point, length, points, lengths):
 
 @inner
 def comes_before(point, length, last_point, last_length):
-    """Return whether a point is nearer than another, or equally near and earlier. Point -1 stands for none."""
+    """Return whether a point is nearer than the last point, or equally near and smaller. The last point may be -1."""
     return length < last_length or (length == last_length and (last_point < 0 or point < last_point))
 
 
 @inner
 def _offer_form(owner, length, points, lengths):
-    """Insert the owner of a sequence into the nearest owners, each of which has its nearest sequence."""
+    """Insert the owner of a sequence into a sorted list of nearest owners, in which each owner occurs at most once."""
     last = points.size - 1
     if not length < np.inf or not comes_before(owner, length, points[last], lengths[last]):
         return
@@ -89,9 +89,9 @@ def _offer_form(owner, length, points, lengths):
 
 @inner
 def _nearest_block(blocks, m, low, high, in_part):
-    """Return the next block up to ``low`` or from ``high`` on, and the difference of its lengths from ``m``.
+    """Return the next block, up to ``low`` or from ``high`` on, and the smallest difference of its lengths from ``m``.
 
-    Returns block -1 if there is none.
+    Return block -1 if no block is left.
     """
     n_blocks = blocks.narrow.inside.shape[0] + blocks.wide.inside.shape[0]
     below = above = np.int64(2**62)
@@ -106,7 +106,7 @@ def _nearest_block(blocks, m, low, high, in_part):
 
 @inner
 def _first_block(blocks, m):
-    """Return the first block with a sequence of ``m`` symbols or more."""
+    """Return the first block with a sequence of at least ``m`` symbols."""
     n_blocks = blocks.narrow.inside.shape[0] + blocks.wide.inside.shape[0]
     block = np.int64(0)
     while block < n_blocks and blocks.lengths[min(LANES * (block + 1), blocks.n) - 1] < m:
@@ -116,18 +116,18 @@ def _first_block(blocks, m):
 
 @inner
 def _is_counted(asked, blocks):
-    """Return whether the number of edits times the cost of an edit is the distance."""
+    """Return whether the distance is the number of edits times a common cost."""
     return asked.edits.unit > 0.0 and blocks.narrow.masks.shape[1] == asked.edits.pairs.shape[0] - 1
 
 
 @kernel
 def search(asked, stored, blocks, owners, excluded, n_candidates, found):
-    """Write the owners of the nearest stored sequences of each query, the nearest first, to ``found``.
+    """Write the owners of the nearest stored sequences of each query to ``found``, nearest first.
 
-    ``owners``, int64, has an entry for each stored sequence. An owner counts once, with its nearest sequence; -1 does
-    not count. ``excluded``, int64, is an owner to skip for each query, or -1. If ``n_candidates`` is 0 the answer is
-    exact. Otherwise distances are computed for the ``n_candidates`` sequences with the fewest edits. Ties go to the
-    smaller owner.
+    ``owners[j]`` is the owner of stored sequence ``j``, or -1 to skip the sequence. Each owner is found at most once,
+    with its nearest sequence. ``excluded[i]`` is the owner to skip for query ``i``, or -1. If ``n_candidates`` is 0,
+    the result is exact. Otherwise distances are computed only for the ``n_candidates`` sequences with the fewest edits.
+    Ties go to the smaller owner.
     """
     points, lengths, n_computed = found.points, found.lengths, found.n_computed
     room, lanes, edits = new_room(asked, stored), new_lanes_room(), asked.edits
@@ -208,7 +208,7 @@ def search(asked, stored, blocks, owners, excluded, n_candidates, found):
 
 @inner
 def _compare_with(asked, i, stored, point, owners, excluded, room, found):
-    """Compute a distance, and insert the owner of the sequence if it is near enough."""
+    """Compute a distance, and insert the owner of the sequence if the distance is small enough."""
     owner, last = owners[point], found.points.shape[1] - 1
     if owner < 0 or owner == excluded:
         return
@@ -219,7 +219,7 @@ def _compare_with(asked, i, stored, point, owners, excluded, room, found):
 
 @kernel
 def all_distances(asked, stored, blocks, distances):
-    """Write the distance of each query from each stored sequence: float32, shape (queries, stored)."""
+    """Write the distance between each query and each stored sequence: float32, shape (queries, stored)."""
     room, lanes, edits = new_room(asked, stored), new_lanes_room(), asked.edits
     n_counted = blocks.n if _is_counted(asked, blocks) else np.int64(0)
     for i in range(distances.shape[0]):

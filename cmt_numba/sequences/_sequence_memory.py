@@ -1,4 +1,4 @@
-"""``SequenceMemory``: sequences that are found by an edit distance, and learn from corrections."""
+"""A memory of sequences that is searched by edit distance and learns from feedback."""
 
 from __future__ import annotations
 
@@ -30,37 +30,39 @@ from ._vantage import distances_between
 from ._vp_tree import Neighbors
 
 _MOST_TREES = 2**10
-_MOST_BYTES = 2**23  # maximum size of all blocks, which every query reads; above it, trees are faster
-_TAIL = 256  # maximum number of forms that are not in blocks yet
+_MOST_BYTES = (
+    2**23
+)  # maximum size of all blocks in bytes; trees are faster above it, because every query reads all blocks
+_TAIL = 256  # maximum number of forms that are not yet in blocks
 _OPTIONS = ("n_candidates", "n_trees", "n_probes", "longest_run", "n_bits", "random_state")
 
 
 class SequenceMemory(Saved):
-    """A memory of sequences that is queried by an edit distance and learns from feedback.
+    """Memory of sequences that is searched by edit distance and learns from feedback.
 
-    The candidates of a query are the sequences that need the fewest edits, counted by bit-parallel kernels. The edit
-    distance, which may be learned, ranks them. If all edits cost the same, the answer is exact. With more than about
-    100,000 words, or with sequences of more than 64 symbols, trees over n-grams find the candidates in logarithmic time
+    The candidates of a query are the sequences with the fewest edits, counted by bit-parallel kernels. A trainable edit
+    distance ranks the candidates. If all edits have the same cost, results are exact. With more than about 100,000
+    words, or with sequences of more than 64 symbols, trees over n-grams find the candidates in logarithmic time
     (:class:`~cmt_numba.CMTRetriever`).
 
-    A rewarded query becomes a further form of its sequence, so that one correction is enough.
+    A rewarded query is stored as an additional form of its sequence, so one correction is enough.
 
     Parameters
     ----------
     distance : EditDistance
-        The distance. It may be learned, even after sequences are inserted, and need not be symmetric.
+        The distance. It need not be symmetric, and may be trained after sequences have been inserted.
     n_candidates : int, default 64
-        Sequences whose distance from a query is computed.
+        Number of candidates of a query.
     n_trees : int, default 8
-        Trees over the sequences, at most 1,024.
+        Number of trees, at most 1,024.
     n_probes : int, default 32
-        Leaves searched in all trees together. More leaves raise the recall and the time.
+        Number of leaves to search, over all trees together. More leaves increase recall and query time.
     longest_run : int, default 2
-        Longest n-grams of the trees; at most 8.
+        Maximum length of n-grams, at most 8.
     n_bits : int, default 16
-        N-grams are hashed to ``2**n_bits`` features; 8 to 24.
+        N-grams are hashed to ``2**n_bits`` features. Must be between 8 and 24.
     random_state : int, optional
-        Seed of the trees.
+        Random seed of the trees.
 
     Examples
     --------
@@ -94,11 +96,11 @@ class SequenceMemory(Saved):
         check_seed(random_state)
         self.random_state = random_state
         self._alphabet: Alphabet | None = None  # alphabet of the stored sequences
-        self._forms: PointStore | None = None  # sequences, and further forms of them
-        self._costs: Costs  # costs of the forms
-        self._owners = np.empty(0, np.int64)  # the id of the sequence of each form; -1 if it was removed
+        self._forms: PointStore | None = None  # all forms of all sequences
+        self._costs: Costs  # costs with which the forms are stored
+        self._owners = np.empty(0, np.int64)  # sequence id of each form, or -1 if the sequence was removed
         self._stored = np.empty(0, bool)  # whether each id is stored
-        self._blocks: Blocks | None = None  # blocks of the first forms
+        self._blocks: Blocks | None = None  # blocks of all but the newest forms
         self._trees: GramTrees | None = None
 
     # Contents
@@ -113,7 +115,7 @@ class SequenceMemory(Saved):
 
     @property
     def ids(self) -> np.ndarray:
-        """The ids of all sequences, in ascending order: int64, shape (n,)."""
+        """Ids of all sequences in ascending order: int64, shape (n,)."""
         return np.flatnonzero(self._stored)
 
     # Changes
@@ -124,17 +126,17 @@ class SequenceMemory(Saved):
         Parameters
         ----------
         X : list of sequences
-            Sequences of the alphabet of the distance.
+            Sequences over the alphabet of ``distance``.
 
         Returns
         -------
         ndarray of int64, shape (n,)
-            Their ids, which ascend from 0 and are never reused.
+            New ids in ascending order. Ids are never reused.
 
         Raises
         ------
         TypeError, ValueError
-            If they cannot be used; nothing has changed then.
+            If a sequence is invalid. The memory is unchanged in this case.
         """
         sequences = self._encoded("X", X)
         ids = np.arange(self._stored.size, self._stored.size + sequences.n)
@@ -145,7 +147,7 @@ class SequenceMemory(Saved):
         return ids
 
     def remove(self, ids: Any) -> None:
-        """Remove sequences and their further forms. Their ids are not reused.
+        """Remove sequences with all their forms. Ids are never reused.
 
         Parameters
         ----------
@@ -155,7 +157,7 @@ class SequenceMemory(Saved):
         Raises
         ------
         KeyError
-            If an id is not stored; nothing has been removed then.
+            If an id is not stored. The memory is unchanged in this case.
         TypeError, ValueError
             If ``ids`` are not distinct integers.
         """
@@ -172,26 +174,26 @@ class SequenceMemory(Saved):
             self._forms, self._owners, self._blocks = self._forms.taken(kept), self._owners[kept], None
 
     def feedback(self, X: Any, ids: Any, rewards: Any) -> None:
-        """Learn from the rewards of sequences that were shown for queries.
+        """Learn from the rewards of sequences that were returned for queries.
 
-        A query with a reward of 0.5 or more becomes a further form of the sequence, and is removed with it. Rewards for
-        several sequences of a query also teach the scorer of the trees, if there are trees.
+        A query with a reward of at least 0.5 becomes an additional form of the sequence, and is removed together with
+        the sequence. If the memory uses trees, rewards for several sequences of a query also train the trees' scorer.
 
         Parameters
         ----------
         X : list of sequences
             Queries.
         ids : array-like of int, shape (n,) or (n, k)
-            Sequences that were shown; -1 for none.
+            Ids of the returned sequences, padded with -1.
         rewards : array-like, same shape
             Rewards in [0, 1].
 
         Raises
         ------
         KeyError
-            If a sequence is not stored; nothing has changed then.
+            If an id is not stored. The memory is unchanged in this case.
         TypeError, ValueError
-            If an argument cannot be used; nothing has changed then.
+            If an argument is invalid. The memory is unchanged in this case.
         """
         asked = self._encoded("X", X)
         shown = check_memory_ids(np.ravel(ids), np.size(ids))
@@ -223,12 +225,12 @@ class SequenceMemory(Saved):
         Returns
         -------
         Neighbors
-            Ids, distances (of the nearest form of a sequence), and the number of candidates compared.
+            Ids, distances of the nearest forms, and numbers of computed distances.
 
         Raises
         ------
         TypeError, ValueError
-            If an argument cannot be used.
+            If an argument is invalid.
         """
         asked, k = self._encoded("X", X), check_wanted("k", k, self.n_candidates)
         if k > self.n_candidates:
@@ -246,7 +248,7 @@ class SequenceMemory(Saved):
         return Neighbors(*found)
 
     def _uses_trees(self, forms: PointStore) -> bool:
-        """Build or drop the trees as the size requires, and return whether they are used."""
+        """Build or drop the trees depending on the size of the memory. Return whether trees are used."""
         view = forms.view()
         size = bytes_of_blocks(view) if view.longest <= WORD else 2 * _MOST_BYTES
         if size <= (_MOST_BYTES if self._trees is None else _MOST_BYTES // 2):
@@ -261,7 +263,7 @@ class SequenceMemory(Saved):
         return self._trees is not None
 
     def _current_blocks(self, forms: PointStore) -> Blocks:
-        """Return the blocks of all forms; the newest forms follow the blocks."""
+        """Return the blocks of all forms. The newest forms may follow the blocks."""
         if self._blocks is None or forms.n > self._blocks.order.size + _TAIL:
             self._blocks = blocks_of(forms.view())
         tail = np.arange(self._blocks.order.size, forms.n)
@@ -272,12 +274,12 @@ class SequenceMemory(Saved):
         return self._blocks._replace(order=order, lengths=lengths)
 
     def _among_candidates(self, asked: Sequences, points: Any, forms: PointStore, k: int) -> Neighbors:
-        """Return the nearest of the candidates that the trees find."""
+        """Return the nearest candidates found by the trees."""
         assert self._trees is not None
         ids, lengths = np.full((asked.n, k), -1, np.int64), np.full((asked.n, k), np.inf, np.float32)
         found = self._trees.candidates(asked, self.n_candidates)
         rows, columns = np.nonzero(found >= 0)
-        of_owner = np.argsort(self._owners, kind="stable")  # forms by owner
+        of_owner = np.argsort(self._owners, kind="stable")  # forms sorted by owner
         owners = self._owners[of_owner]
         starts = np.searchsorted(owners, found[rows, columns])
         counts = np.searchsorted(owners, found[rows, columns], side="right") - starts
@@ -286,9 +288,8 @@ class SequenceMemory(Saved):
         owners, distances = self._owners[places], distances_between(points, forms.view(), rows, places)
         order = np.lexsort((owners, distances, rows))
         rows, owners, distances = rows[order], owners[order], distances[order]
-        nearest = np.sort(
-            np.unique(rows * self._stored.size + owners, return_index=True)[1]
-        )  # the nearest form of each owner
+        # The first entry of each owner in a row is its nearest form.
+        nearest = np.sort(np.unique(rows * self._stored.size + owners, return_index=True)[1])
         of_row = rows[nearest]
         rank = np.arange(of_row.size) - np.searchsorted(of_row, of_row)
         shown = rank < k
@@ -302,13 +303,13 @@ class SequenceMemory(Saved):
         return self.distance._encoded(name, X, self._alphabet)
 
     def _places(self, ids: np.ndarray) -> np.ndarray:
-        """Return ids where sequences are stored, and -1 elsewhere."""
+        """Return each id, or -1 if it is not stored."""
         inside = (ids >= 0) & (ids < self._stored.size)
         inside[inside] = self._stored[ids[inside]]
         return np.where(inside, ids, -1)
 
     def _append(self, sequences: Sequences, owners: np.ndarray) -> None:
-        """Store forms of sequences."""
+        """Store new forms with the ids of their sequences."""
         alphabet, costs = self.distance._prepared(self._alphabet)
         points = costs.points(sequences, STORED)
         if self._forms is None:
@@ -318,7 +319,7 @@ class SequenceMemory(Saved):
         self._owners = np.append(self._owners, owners)
 
     def _up_to_date(self, costs: Costs) -> PointStore:
-        """Return the forms with these costs."""
+        """Return the forms, stored with ``costs``."""
         assert self._forms is not None
         if costs is not self._costs:
             self._forms, self._costs = self._forms.with_costs(costs), costs
@@ -352,7 +353,7 @@ class SequenceMemory(Saved):
         if "retriever" in fields:
             retriever = estimator_of(CMTRetriever, part("retriever", "CMTRetriever"), thorough=True)
             if getattr(retriever, "n_features_in_", 1 << made.n_bits) != 1 << made.n_bits:
-                raise ValueError(f"the trees must have keys of 2**n_bits features, where n_bits is {made.n_bits}")
+                raise ValueError(f"the trees must have keys with 2**{made.n_bits} features")
         if "offsets" not in arrays:
             return made
         alphabet, costs = made.distance._prepared()
@@ -362,33 +363,33 @@ class SequenceMemory(Saved):
         else:  # files of earlier versions
             owners, stored = _owners_of_places(arrays, sequences.n)
         if owners.size != sequences.n or owners.min(initial=-1) < -1:
-            raise ValueError("owners must be one id for each sequence, or -1")
+            raise ValueError("owners must contain an id or -1 for each form")
         if not np.array_equal(np.flatnonzero(stored), np.unique(owners[owners >= 0])):
-            raise ValueError("owners must be the ids that are stored")
+            raise ValueError("owners must contain all stored ids and no others")
         made._owners, made._stored = owners, stored
         if "retriever" in fields:
             ids = read_array("tree_ids", arrays, np.int64) if "tree_ids" in arrays else np.arange(stored.size)
             memories = retriever._model.memories if hasattr(retriever, "forest_") else None
             known = ids[ids >= 0]
             if memories is None or ids.size > memories.next_id or (np.diff(known) <= 0).any():
-                raise ValueError("the trees must hold the sequences in the order of their ids")
+                raise ValueError("the trees must contain the sequences in the order of their ids")
             if not np.isin(made.ids, ids[memories.ids[memories.ids < ids.size]]).all():
-                raise ValueError("the trees must hold the sequences")
+                raise ValueError("the trees must contain all sequences")
             made._trees = GramTrees(retriever, made.longest_run, made.n_bits, ids)
         made._forms, made._alphabet, made._costs = PointStore(costs.points(sequences, STORED)), alphabet, costs
         return made
 
 
 def _owners_of_places(arrays: dict[str, np.ndarray], n: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the owners of ``n`` sequences, and which ids are stored, from a file of an earlier version."""
+    """Return the owners of ``n`` forms and a mask of stored ids, from a file of an earlier version."""
     place_of, further = read_array("place_of", arrays, np.int64), read_array("further", arrays, np.int64, n_axes=2)
     ids = np.flatnonzero(place_of >= 0)
     owners, places = further.T if further.shape[1] == 2 else (further, further)
     if owners.ndim != 1 or not np.isin(owners, ids).all():
-        raise ValueError("further forms must belong to stored sequences")
+        raise ValueError("additional forms must belong to stored sequences")
     used = np.concatenate([place_of[ids], places])
     if used.size and (used.min() < 0 or used.max() >= n or np.unique(used).size < used.size):
-        raise ValueError("two forms have the same place")
+        raise ValueError(f"places of forms must be distinct and below {n}")
     of_forms = np.full(n, -1, np.int64)
     of_forms[used] = np.concatenate([ids, owners])
     return of_forms, place_of >= 0

@@ -1,4 +1,4 @@
-"""Points and their distances: sequences under an edit distance, or rows of numbers."""
+"""Spaces of points: sequences with an edit distance, or dense rows."""
 
 from enum import IntEnum
 from typing import NamedTuple
@@ -11,27 +11,27 @@ from ._edits import N_ROWS, Edits, all_edits, plain_edits
 
 
 class SpaceKind(IntEnum):
-    """Kinds of distances."""
+    """Kinds of spaces, by distance."""
 
     EDIT = 0
     EUCLIDEAN = 1
-    ANGULAR = 2  # the angle between rows of length 1
+    ANGULAR = 2  # the angle between rows of unit length
 
 
-_ROUNDING = 1.0 + 1e-6  # tolerance for the rounding of a product
+_ROUNDING = 1.0 + 1e-6  # tolerance for the rounding error of a product
 _EDIT, _ANGULAR = SpaceKind.EDIT.value, SpaceKind.ANGULAR.value
 
 
 class Space(NamedTuple):
-    """Points: sequences or dense rows. Arrays of the other kind are empty."""
+    """Points of a space: either sequences or dense rows. The arrays of the other form are empty."""
 
     kind: int
-    longest: int  # the most symbols of any sequence
-    symbols: np.ndarray  # int32
+    longest: int  # length of the longest sequence
+    symbols: np.ndarray  # int32, codes of all sequences
     offsets: np.ndarray  # int64 (points + 1,)
-    gaps: np.ndarray  # float32: the cost of deleting or inserting each of ``symbols``
-    turned_gaps: np.ndarray  # float32: the same in the other direction if ``both``, or empty
-    both: bool  # whether the distance is the smaller one of both directions
+    gaps: np.ndarray  # float32, cost of deleting or inserting each entry of ``symbols``
+    turned_gaps: np.ndarray  # float32, ``gaps`` in the other direction if ``both``, otherwise empty
+    both: bool  # whether distances are the minimum of both directions
     normalized: bool  # whether distances are divided by the length of the longer sequence
     edits: Edits
     rows: np.ndarray  # float32 (points, n_features)
@@ -39,7 +39,7 @@ class Space(NamedTuple):
 
 @inner_fastmath
 def _squared(x, y):
-    """Return the squared distance of two rows in float64, in which no square of float32 numbers overflows."""
+    """Return the squared Euclidean distance of two rows, in float64 to avoid overflow."""
     total = 0.0
     for i in range(x.size):
         apart = np.float64(x[i]) - np.float64(y[i])
@@ -48,10 +48,10 @@ def _squared(x, y):
 
 
 class DistanceRoom(NamedTuple):
-    """Working memory for distances, and the bits of the query."""
+    """Scratch arrays for distances, with the position bits of the query."""
 
-    row: np.ndarray  # float32
-    masks: np.ndarray  # uint64 (n_symbols * words,): positions of each symbol; empty unless all edits cost the same
+    row: np.ndarray  # float32, rows of a cost table
+    masks: np.ndarray  # uint64 (n_symbols * words,), position bits of each symbol; empty unless all edits cost the same
     columns: np.ndarray  # uint64 (4 * words,)
 
 
@@ -63,9 +63,9 @@ def _is_plain(edits):
 
 @inner_allocating
 def new_room(asked, stored):
-    """Return room for the distances of any two points."""
+    """Return scratch arrays for the distances between points of two spaces."""
     n_cells = (1 if _is_plain(asked.edits) else N_ROWS) * (max(asked.longest, stored.longest) + 2)
-    n_words = np.int64(0)  # with a bit for each symbol
+    n_words = np.int64(0)  # words with a bit for each symbol of a query
     if min(asked.edits.unit, stored.edits.unit) > 0.0:
         n_words = np.int64((asked.longest + WORD - 1) // WORD)
     n_masks = n_words * asked.edits.pairs.shape[0]
@@ -74,7 +74,7 @@ def new_room(asked, stored):
 
 @inner
 def prepare(asked, i, before, room):
-    """Load the bits of query ``i`` into ``room``, replacing those of query ``before``, or -1 for none."""
+    """Load the position bits of query ``i`` into ``room``. Clear those of query ``before`` first, unless it is -1."""
     n_words = room.columns.size // 4
     if n_words > 0 and i != before:
         if before >= 0:
@@ -84,7 +84,7 @@ def prepare(asked, i, before, room):
 
 @inner
 def by_bits(asked, i, stored, j, bound, room):
-    """Return the distance of two sequences if all edits cost the same, or infinity above a bound."""
+    """Return the distance of two sequences if all edits cost the same, or infinity if it is above ``bound``."""
     edits, n = asked.edits, asked.offsets[i + 1] - asked.offsets[i]
     y = stored.symbols[stored.offsets[j] : stored.offsets[j + 1]]
     limit, n_words, swapped = limit_of(bound, edits.unit), room.columns.size // 4, edits.swaps.size > 0
@@ -101,7 +101,7 @@ def by_bits(asked, i, stored, j, bound, room):
 
 @inner
 def divisor(asked, m, n):
-    """Return the divisor of the distance of sequences of ``m`` and ``n`` symbols."""
+    """Return the divisor that normalizes the distance of sequences of ``m`` and ``n`` symbols."""
     if not asked.normalized:
         return 1.0
     return np.float64(max(m if asked.edits.ends.size > 0 else max(m, n), 1))
@@ -111,7 +111,7 @@ def divisor(asked, m, n):
 def distance(asked, i, stored, j, bound, room):
     """Return the distance of two points, or infinity if it is above ``bound``.
 
-    ``prepare`` must have been called for point ``i``.
+    Call ``prepare`` for point ``i`` first.
     """
     if asked.kind != _EDIT:
         length = np.sqrt(_squared(asked.rows[i], stored.rows[j]))
@@ -142,9 +142,9 @@ def distance(asked, i, stored, j, bound, room):
 
 @kernel
 def distances_of_pairs(asked, stored, of_asked, of_stored, bounds, distances):
-    """Write the distance of each pair of points: float64, infinity above its bound.
+    """Write the distance of each pair of points, or infinity if it is above the pair's bound: float64.
 
-    ``of_asked`` and ``of_stored``, int64 of shape (pairs,), hold the positions of the points.
+    ``of_asked`` and ``of_stored``, int64 of shape (pairs,), contain the positions of the points.
     """
     room = new_room(asked, stored)
     before = np.int64(-1)

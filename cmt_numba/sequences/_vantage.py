@@ -1,8 +1,8 @@
-"""Division of points by their distance from a vantage point, and powers that keep the triangle inequality.
+"""Splits of points by distance from a vantage point, and powers of distances that satisfy the triangle inequality.
 
-Powers of distances are one family of the modifiers of Skopal, Unified framework for fast exact and approximate search
-in dissimilarity spaces, 2007. A small enough power below 1 makes almost any dissimilarity fulfil the inequality, but
-weakens the bounds. A power above 1 makes the bounds of a metric stronger, and some of them wrong.
+Powers are one family of distance modifiers (Skopal, Unified framework for fast exact and approximate search in
+dissimilarity spaces, 2007). Raised to a small enough power below 1, almost any dissimilarity satisfies the inequality,
+but the bounds become weaker. A power above 1 tightens the bounds of a metric, but some bounds become wrong.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ import numpy as np
 
 from ._spaces import Space, distances_of_pairs
 
-_CANDIDATES, _SAMPLE = 6, 48  # vantage points to try, and points that measure the spread of their distances
+_CANDIDATES, _SAMPLE = 6, 48  # number of vantage points to try, and sample size for the variance of their distances
 
 _POINTS, _OTHERS = 150, 300  # sample sizes for triples of points
 _LEAST, _MOST = 2.0**-6, 2.0**4
-_STEPS = 24  # steps of the bisection
+_STEPS = 24  # number of bisection steps
 
 
 class VantageSplit(NamedTuple):
-    """Other points by their distance from a vantage point; the first half is the near part."""
+    """Points sorted by distance from a vantage point. The first half is the near part."""
 
     vantage: int
     points: np.ndarray  # int64 (n,), the nearest first
@@ -29,12 +29,12 @@ class VantageSplit(NamedTuple):
 
     @property
     def half(self) -> int:
-        """The number of points in the near part."""
+        """Number of points in the near part."""
         return (self.points.size + 1) // 2
 
 
 def distances_from(space: Space, point: int, others: np.ndarray) -> np.ndarray:
-    """Return the distances of a stored point from other ones: float64."""
+    """Return the distances between a stored point and other stored points: float64."""
     asked = space._replace(gaps=space.turned_gaps, turned_gaps=space.gaps) if space.both else space
     return distances_between(asked, space, np.full(others.size, point), others)
 
@@ -47,7 +47,7 @@ def distances_between(asked: Space, stored: Space, of_asked: np.ndarray, of_stor
 
 
 def part(space: Space, points: np.ndarray, random: np.random.Generator) -> VantageSplit:
-    """Divide points by the candidate whose distances from the others vary most."""
+    """Split points by a vantage point, the random candidate whose distances have the largest variance."""
     candidates = random.choice(points, min(_CANDIDATES, points.size), replace=False)
     sample = random.choice(points, min(_SAMPLE, points.size), replace=False)
     vantage = int(candidates[np.argmax([distances_from(space, point, sample).var() for point in candidates])])
@@ -58,9 +58,10 @@ def part(space: Space, points: np.ndarray, random: np.random.Generator) -> Vanta
 
 
 def power_for(space: Space, tolerance: float, random: np.random.Generator) -> float:
-    """Return the greatest power with which at most a share of sampled triples breaks the triangle inequality.
+    """Return the largest power with which few sampled triples of points violate the triangle inequality.
 
-    A triple is a point, its nearest neighbour in a sample, like a query and its answer, and one more point.
+    At most a fraction ``tolerance`` of the triples may violate the inequality. A triple consists of a point, its
+    nearest neighbour in a sample, and another point.
     """
     n = max(space.offsets.size - 1, space.rows.shape[0])
     others = random.choice(n, min(_OTHERS, n), replace=False)
@@ -74,9 +75,9 @@ def power_for(space: Space, tolerance: float, random: np.random.Generator) -> fl
 
 
 def greatest_power(sides: np.ndarray, tolerance: float) -> float:
-    """Return the greatest power, within bounds, with which at most a share of triangles breaks the inequality.
+    """Return the largest power with which at most a fraction ``tolerance`` of triangles violates the inequality.
 
-    ``sides``, float64 of shape (3, n), are above 0. The share grows with the power.
+    ``sides``, float64 of shape (3, n), must be positive. The result lies between ``_LEAST`` and ``_MOST``.
     """
     if sides.shape[1] == 0:
         return 1.0

@@ -1,9 +1,9 @@
-"""Search of a vantage-point tree for nearest points (Yianilos, 1993).
+"""Nearest-neighbour search in a vantage-point tree (Yianilos, 1993).
 
-A node divides its points by their distance from a vantage point, and has the least and the greatest distance of each
-part. By the triangle inequality they bound the distances of these points from a query. The inequality may hold only for
-a power of the distances, or with rare exceptions (Skopal, Unified framework for fast exact and approximate search in
-dissimilarity spaces, 2007).
+A node splits its points by distance from a vantage point and records the smallest and largest distance for each child.
+With the triangle inequality, these values bound the distances between a query and the points below the child. The
+inequality may hold only for a power of the distances, or with rare exceptions (Skopal, Unified framework for fast exact
+and approximate search in dissimilarity spaces, 2007).
 """
 
 from typing import NamedTuple
@@ -14,44 +14,44 @@ from .._jit import empty, inner, kernel, release
 from ._search import comes_before, offer
 from ._spaces import distance, new_room, prepare
 
-_ROUNDING = 1e-5  # rounding error of bounds, relative to their distances
+_ROUNDING = 1e-5  # relative rounding error of bounds
 
 
 class Nodes(NamedTuple):
-    """The nodes of a tree, the root first. A leaf has members, any other node a vantage point and two children."""
+    """Nodes of a tree. Node 0 is the root. Leaves have members, and other nodes a vantage point and two children."""
 
-    vantage: np.ndarray  # int64 (nodes,): a point, -1 in a leaf
-    children: np.ndarray  # int64 (nodes, 2): of the points near the vantage point, and of those farther away
-    nearest: np.ndarray  # float64 (nodes, 2): the least distance of a child's points from the vantage point
-    farthest: np.ndarray  # float64 (nodes, 2): the greatest distance of a child's points from the vantage point
-    members: np.ndarray  # int64 (nodes, most)
-    n_members: np.ndarray  # int64 (nodes,)
-    depth: int  # the greatest number of nodes on a path
+    vantage: np.ndarray  # int64 (nodes,), the vantage point, or -1 in a leaf
+    children: np.ndarray  # int64 (nodes, 2), the near and the far child
+    nearest: np.ndarray  # float64 (nodes, 2), smallest distance from the vantage point to a point below each child
+    farthest: np.ndarray  # float64 (nodes, 2), largest distance from the vantage point to a point below each child
+    members: np.ndarray  # int64 (nodes, leaf_size), points in the leaf
+    n_members: np.ndarray  # int64 (nodes,), number of points in the leaf
+    depth: int  # maximum number of nodes on a path
     power: float  # power of distances for which the triangle inequality holds
 
 
 class Nearest(NamedTuple):
-    """The nearest points of each query, the nearest first; padded with -1 and infinity."""
+    """Nearest points of each query, sorted by distance."""
 
-    points: np.ndarray  # int64 (queries, k)
-    lengths: np.ndarray  # float64 (queries, k): their distances
-    n_computed: np.ndarray  # int64 (queries,): number of distances computed
+    points: np.ndarray  # int64 (queries, k), padded with -1
+    lengths: np.ndarray  # float64 (queries, k), distances, padded with infinity
+    n_computed: np.ndarray  # int64 (queries,), number of computed distances
 
 
 @inner
 def _raised(length, power):
-    """Return a power of a distance, or the number itself if it is not above 0."""
+    """Return ``length ** power``, or ``length`` if it is not above 0."""
     if power == 1.0 or length <= 0.0:
         return np.float64(length)
-    return np.exp(power * np.log(length))  # LLVM would compute "**" even where the power is 1
+    return np.exp(power * np.log(length))  # LLVM evaluates "**" even if the power is 1
 
 
 @kernel
 def search_nodes(nodes, asked, stored, there, share, found):
-    """Write the nearest points of each query, nearest first, to ``found``; only points marked in ``there`` count.
+    """Write the nearest points of each query to ``found``, nearest first. Points not marked in ``there`` are ignored.
 
-    The search skips parts without points nearer than ``share`` times the distance of the last point found. With a
-    ``share`` of 1 the answer is exact.
+    The search skips subtrees without points closer than ``share`` times the distance of the current last result. With a
+    ``share`` of 1, the results are exact.
     """
     room = new_room(asked, stored)
     n_places = 2 * nodes.depth + 2
@@ -82,12 +82,12 @@ def search_nodes(nodes, asked, stored, there, share, found):
             length = distance(asked, i, stored, vantage, _raised(reach, 1.0 / power), room)
             n_computed[i] += 1
             if length == np.inf:
-                continue  # all points below are farther than the last one found
+                continue  # all points below the node are farther than the current last result
             if there[vantage] and comes_before(vantage, length, points[i, last], radius):
                 offer(vantage, length, points[i], lengths[i])
             raised = _raised(length, power)
             near = 0 if length <= nodes.farthest[node, 0] else 1
-            for child in (1 - near, near):  # the nearer one goes on top, to be searched first
+            for child in (1 - near, near):  # the nearer child is pushed last and searched first
                 farthest = _raised(nodes.farthest[node, child], power)
                 nearest = _raised(nodes.nearest[node, child], power)
                 bound = max(raised - farthest, nearest - raised) - _ROUNDING * (raised + farthest)

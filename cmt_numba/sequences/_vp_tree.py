@@ -1,4 +1,4 @@
-"""``VPTree``: exact nearest neighbours under a metric."""
+"""Vantage-point trees for nearest-neighbour search in metric spaces."""
 
 from __future__ import annotations
 
@@ -17,43 +17,44 @@ from ._spaces import Space, SpaceKind
 from ._vantage import distances_from, part, power_for
 from ._vp_search import Nearest, Nodes, search_nodes
 
-_SHARE_GONE = 0.5  # share of removed points after which the tree is rebuilt
-_GROWTH = 2.0  # growth of the number of points after which the tree is rebuilt, because inserts unbalance it
+_SHARE_GONE = 0.5  # maximum fraction of removed points before the tree is rebuilt
+_GROWTH = 2.0  # maximum growth factor before the tree is rebuilt, because inserts unbalance it
 
 
 class Neighbors(NamedTuple):
-    """The nearest points of each query."""
+    """Nearest points of each query, sorted by distance."""
 
-    ids: np.ndarray  # int64 (n, k), -1 for none
-    distances: np.ndarray  # float32 (n, k) of sequences, float64 of rows; infinity for none
-    n_computed: np.ndarray  # int64 (n,): distances computed
+    ids: np.ndarray  # int64 (n, k), padded with -1
+    distances: np.ndarray  # (n, k), float32 for sequences or float64 for rows, padded with infinity
+    n_computed: np.ndarray  # int64 (n,), number of computed distances
 
 
 class VPTree(Saved):
-    """A vantage-point tree, which finds nearest neighbours under a metric without comparing all points.
+    """Vantage-point tree for nearest-neighbour search in a metric space.
 
-    Each node divides its points by their distance from one of them, the vantage point, at the median. A search skips
-    the parts that cannot hold a nearer point by the triangle inequality (Yianilos, Data structures and algorithms for
+    Each node splits its points at the median distance from one of them, the vantage point. With the triangle
+    inequality, a search skips subtrees that cannot contain a nearer point (Yianilos, Data structures and algorithms for
     nearest neighbor search in general metric spaces, 1993). Points can be inserted and removed at any time.
 
     Parameters
     ----------
     metric : EditDistance or {"euclidean", "angular"}, default "euclidean"
-        The metric of sequences, or of rows of numbers. An edit distance must be symmetric. "angular" is the angle
-        between two rows in radians, 0 to pi.
+        Metric for sequences or for rows of numbers. An edit distance must have ``symmetric=True`` or
+        ``both_directions=True``. "angular" is the angle between two rows in radians, from 0 to pi.
     leaf_size : int, default 8
-        The largest number of points in a leaf.
+        Maximum number of points in a leaf.
     tau : float in [0, 1), default 0.0
-        Search tolerance. A search skips parts that hold no point nearer than ``1 - tau`` times the distance of the last
-        one found. It computes fewer distances, and may miss a nearer point.
+        Search tolerance. A search skips subtrees without points closer than ``1 - tau`` times the distance of the
+        current ``k``-th result. Larger values reduce the number of computed distances, but nearer points may be missed.
     tolerance : float in [0, 1], optional
-        The share of sampled triples of points that may break the triangle inequality. It is applied to the greatest
-        power of the distances with which no more do (``power_``; Skopal's TriGen, 2007). With a metric this power is
-        above 1: fewer distances are computed, and nearer points may be missed. By default distances are not raised,
-        and answers are exact. Edit distances with ``transposition``, ``contextual``, ``both_directions`` or
-        ``normalized`` are not metrics; their default is 0, and answers are nearly always exact.
+        Fraction of sampled triples of points that may violate the triangle inequality. The tree applies the inequality
+        to the largest power of distances that respects this tolerance (``power_``; Skopal's TriGen, 2007). For a
+        metric, the power is above 1, which reduces the number of computed distances, but nearer points may be missed.
+        By default, distances of a metric are not raised to a power, and results are exact. Edit distances with
+        ``transposition``, ``contextual``, ``both_directions`` or ``normalized`` are not metrics. Their default is 0,
+        and results are nearly always exact.
     random_state : int or numpy.random.SeedSequence, optional
-        Seed.
+        Random seed.
 
     Examples
     --------
@@ -85,15 +86,15 @@ class VPTree(Saved):
         self.leaf_size = check_integer("leaf_size", leaf_size, 1, 2**15)
         self.tau = check_real("tau", tau, 0.0, 1.0)
         if self.tau == 1.0:
-            raise ValueError("tau must be less than 1")
+            raise ValueError(f"tau must be below 1, got {self.tau}")
         self._random = np.random.default_rng(check_seed(random_state))
         self._store: PointStore | None = None
         self._alphabet: Alphabet | None = None  # alphabet of the stored sequences
-        self._costs: Costs  # costs that the tree was built with
+        self._costs: Costs  # costs with which the tree was built
         self._ids = np.empty(0, np.int64)  # ids of the stored points, ascending
         self._there = np.empty(0, bool)
         self._next_id = 0
-        self._nodes: Nodes | None = None  # None if they must be rebuilt
+        self._nodes: Nodes | None = None  # None if the tree must be rebuilt
         self._n_nodes = self._depth = self._n_built = 0
         self._power = 1.0
 
@@ -109,12 +110,12 @@ class VPTree(Saved):
 
     @property
     def ids(self) -> np.ndarray:
-        """The ids of all points, in ascending order: int64, shape (n,)."""
+        """Ids of all points in ascending order: int64, shape (n,)."""
         return self._ids[self._there]
 
     @property
     def power_(self) -> float:
-        """The power of distances for which the tree assumes the triangle inequality, chosen when the tree is built."""
+        """Power of distances to which the tree applies the triangle inequality."""
         if self._nodes is None and len(self) > 0:
             self._build_anew()
         return self._power
@@ -132,12 +133,12 @@ class VPTree(Saved):
         Returns
         -------
         ndarray of int64, shape (n,)
-            Their ids: 0, 1, 2, ... in order of insertion, never reused.
+            New ids in ascending order. Ids are never reused.
 
         Raises
         ------
         TypeError, ValueError
-            If the metric cannot compare the points; nothing has changed then.
+            If the metric cannot compare the points. The tree is unchanged in this case.
         """
         added = self._as_points("X", X, STORED)
         n_new, first = number_of_points(added), self._ids.size
@@ -164,7 +165,7 @@ class VPTree(Saved):
         return ids
 
     def remove(self, ids: Any) -> None:
-        """Remove points. Their ids are never reused.
+        """Remove points. Ids are never reused.
 
         Parameters
         ----------
@@ -174,7 +175,7 @@ class VPTree(Saved):
         Raises
         ------
         KeyError
-            If an id is not stored; nothing has been removed then.
+            If an id is not stored. The tree is unchanged in this case.
         TypeError, ValueError
             If ``ids`` are not distinct integers.
         """
@@ -186,7 +187,7 @@ class VPTree(Saved):
             self._nodes = None
 
     def _places(self, ids: np.ndarray) -> np.ndarray:
-        """Return the places of points in the store, -1 for ids that are not stored."""
+        """Return the place of each id in the store, or -1 if it is not stored."""
         places = np.searchsorted(self._ids, ids)
         found = np.where(places < self._ids.size, places, -1)
         if self._ids.size > 0:
@@ -194,9 +195,9 @@ class VPTree(Saved):
         return found
 
     def rebuild(self) -> None:
-        """Rebuild the tree with the current costs of the edit distance, and free the space of removed points.
+        """Rebuild the tree with the current costs of the edit distance, and free the memory of removed points.
 
-        Until then the tree uses the costs that it was built with, even if the distance has been fitted again.
+        If the distance is fitted again, call this method to use the new costs.
         """
         if self._store is not None and isinstance(self.metric, EditDistance):
             _check_metric(self.metric)
@@ -219,12 +220,12 @@ class VPTree(Saved):
         Returns
         -------
         Neighbors
-            Ids, distances, and the number of distances computed.
+            Ids, distances, and numbers of computed distances.
 
         Raises
         ------
         TypeError, ValueError
-            If an argument cannot be used.
+            If an argument is invalid.
         """
         asked = self._as_points("X", X, ASKED)
         n, k = number_of_points(asked), check_wanted("k", k, len(self))
@@ -243,7 +244,7 @@ class VPTree(Saved):
     # Points
 
     def _as_points(self, name: str, X: Any, side: int) -> Space:
-        """Return points in the form of those stored."""
+        """Convert points to a space that matches the stored points."""
         if isinstance(self.metric, EditDistance):
             points = self.metric._as_points(name, X, side, self._alphabet)
             if self._store is None:
@@ -257,7 +258,7 @@ class VPTree(Saved):
             return space_of_rows(SpaceKind.EUCLIDEAN, rows)
         lengths = np.linalg.norm(rows.astype(np.float64), axis=1, keepdims=True)
         if not lengths.all():
-            raise ValueError(f"{name} must not have rows of zeros, which have no cosine: remove them")
+            raise ValueError(f"{name} must not have rows of zeros, which have no direction: remove them")
         return space_of_rows(SpaceKind.ANGULAR, (rows / lengths).astype(np.float32))
 
     def _stored(self) -> Space:
@@ -267,7 +268,7 @@ class VPTree(Saved):
     # Nodes
 
     def _grow(self, n_nodes: int) -> Nodes:
-        """Make room for this number of nodes, and return the nodes."""
+        """Allocate room for ``n_nodes`` nodes, and return the nodes."""
         before, n = self._nodes, self._n_nodes
         self._nodes = Nodes(
             np.full(n_nodes, -1, np.int64),
@@ -292,7 +293,7 @@ class VPTree(Saved):
         return self._n_nodes - 1
 
     def _build_anew(self) -> Nodes:
-        """Drop removed points, build the tree of the others, and return its nodes."""
+        """Drop removed points, build a new tree, and return its nodes."""
         if self._store is not None and not self._there.all():
             kept = np.flatnonzero(self._there)
             self._store, self._ids, self._there = self._store.taken(kept), self._ids[kept], np.ones(kept.size, bool)
@@ -343,7 +344,7 @@ class VPTree(Saved):
         members = nodes.members[node, : nodes.n_members[node]]
         self._build(node, np.append(members[self._there[members]], point), depth)
 
-    # Files hold points without nodes. The first use of a loaded tree rebuilds the nodes.
+    # Files contain points but no nodes. A loaded tree is rebuilt on first use.
 
     def _contents(self) -> Contents:
         fields: dict[str, Any] = {"leaf_size": self.leaf_size, "tau": self.tau, "next_id": self._next_id}
@@ -367,7 +368,7 @@ class VPTree(Saved):
         metric: Any = take(fields, "metric", str, dict)
         if not isinstance(metric, str):
             metric = EditDistance._made_of(contents._replace(fields=metric, arrays=of_part("metric", arrays)))
-        tolerance = fields.get("tolerance")  # not in files of the first version
+        tolerance = fields.get("tolerance")  # missing in files of the first version
         if tolerance is not None:
             tolerance = take(fields, "tolerance", int, float)
         made = cls(

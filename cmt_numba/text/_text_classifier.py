@@ -13,6 +13,7 @@ from sklearn.utils import column_or_1d
 from sklearn.utils.validation import check_is_fitted
 
 from .._change import Lockable, changes, reads
+from .._jit import keeps_interpreter
 from .._validation import (
     Checked,
     Constraint,
@@ -344,6 +345,7 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
 
     # Queries
 
+    @keeps_interpreter
     @reads
     def predict(self, texts: Iterable[str], reject_below: float | None = None, reject_label: Any = None) -> np.ndarray:
         """Return the class of each text.
@@ -383,6 +385,7 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
         answers = np.concatenate([classes, rejected])[np.where(chances[:, 0] < lowest, classes.size, best[:, 0])]
         return answers
 
+    @keeps_interpreter
     @reads
     def predict_proba(self, texts: Iterable[str]) -> np.ndarray:
         """Return the class probabilities of each text.
@@ -407,6 +410,7 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
         model, (hashed, vectors) = self._fitted(), self._read(texts)
         return model.probabilities(model.logits(hashed, vectors))
 
+    @keeps_interpreter
     @reads
     def top_classes(self, texts: Iterable[str], k: int = 5) -> tuple[np.ndarray, np.ndarray]:
         """Return the ``k`` most probable classes of each text.

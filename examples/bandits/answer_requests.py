@@ -1,10 +1,10 @@
-"""Learn which reply fits a request, from rewards alone: text in, action out, reward back.
+"""Choose replies to text requests with a bandit that learns only from rewards.
 
     python examples/bandits/answer_requests.py
 
-A user writes one of a few kinds of requests, in words drawn at random, and is pleased by one reply only. The bandit
-knows the replies by number, and learns from the rewards which one to give. Its log then tells what two other policies
-would have earned, beside what they really earn.
+Simulated users write several kinds of requests in random words, and reward only the correct reply. The bandit learns
+which reply to give. Its log is then used to estimate the reward of two other policies, and the script compares the
+estimates with the true values.
 """
 
 import argparse
@@ -27,7 +27,7 @@ COMMON = ("please", "can", "you", "the", "a", "for", "me", "now", "what", "is", 
 
 
 def requests(n: int, rng: np.random.Generator) -> tuple[list[str], np.ndarray]:
-    """Return requests, and the reply that each one wants."""
+    """Return requests and their correct replies."""
     wanted = rng.integers(0, len(KINDS), n)
     texts = []
     for kind in wanted:
@@ -58,7 +58,7 @@ def main(arguments: list[str] | None = None) -> None:
     for part in np.array_split(np.arange(options.rounds), 4):
         print(f"rounds {part[0] + 1:5,} to {part[-1] + 1:5,}: mean reward {rewards[part].mean():.3f}")
 
-    # A policy is trained on the first half of the log, and evaluated on the second.
+    # Train on the first half of the log, evaluate on the second.
     first, second = np.array_split(np.arange(options.rounds), 2)
     log = Log(actions[second], rewards[second], contexts[second], propensities[second], np.arange(len(KINDS)))
     trained = LinUCB(len(KINDS), alpha=0.0, random_state=0).learn(contexts[first], actions[first], rewards[first])
@@ -66,7 +66,7 @@ def main(arguments: list[str] | None = None) -> None:
         estimate = evaluate(policy, log).estimates["snips"]
         low, high = estimate.interval("bootstrap")
         truth = policy.probabilities(contexts[second])[np.arange(second.size), wanted[second]].mean()
-        print(f"{name}: estimated from the log {estimate.value:.3f} ({low:.3f} to {high:.3f}), in truth {truth:.3f}")
+        print(f"{name}: estimated from the log {estimate.value:.3f} ({low:.3f} to {high:.3f}), true value {truth:.3f}")
 
 
 if __name__ == "__main__":

@@ -1,18 +1,18 @@
-"""Learn from a log whose propensities nobody wrote down: the two experiments of Strehl et al. (2010) on made logs.
+"""Learn from logs without propensities: the two experiments of Strehl et al. (2010) on simulated logs.
 
     python examples/bandits/logged_exploration.py tau
     python examples/bandits/logged_exploration.py ads --data path/to/folder
 
-- tau: LinUCB, which is deterministic, shows one of 20 articles to each user and learns; every day it begins anew. From
-  its log alone the value of a policy that takes no notice of users is estimated, with propensities by ridge
-  regression, for several ``tau``. Beside it are the truth, the value from a log of uniform choices, and what taking all
-  propensities for 1 / 20 would tell.
-- ads: pages are paragraphs of an encyclopedia (``wikipara1k/train.jsonl.gz``) and ads are summaries of software
-  packages (``packages/summaries.jsonl.gz``), JSON objects in lines with a ``text`` or a ``summary``. A page shows one
-  of ten ads that share words with it. Clicks depend on these words and on the ad. From one half of the log policies are
-  learned, and evaluated on the other half: "learned" chooses the ad of which a weighted regression expects most among
-  those that the page has shown, "random" one of those, and "naive" the one of which a regression without weights
-  expects most among all. As in the paper, propensities are counts.
+- tau: A deterministic LinUCB shows one of 20 articles to each user and learns; it restarts every day. The script
+  estimates from its log the value of a policy that ignores users, with propensities by ridge regression, for several
+  values of ``tau``. It also prints the true value, the estimate from a log of uniform choices, and the estimate if all
+  propensities are assumed to be 1 / 20.
+- ads: Pages are paragraphs of an encyclopedia (``wikipara1k/train.jsonl.gz``) and ads are summaries of software
+  packages (``packages/summaries.jsonl.gz``), as JSON lines with a ``text`` or a ``summary``. A page shows one of ten
+  ads that share words with it. Clicks depend on these words and on the ad. Policies are learned from one half of the
+  log and evaluated on the other half. "Learned" chooses the ad with the highest estimate of a weighted regression among
+  ads shown on the page, "random" chooses one of these ads at random, and "naive" chooses the ad with the highest
+  estimate of an unweighted regression among all ads. As in the paper, propensities are counts.
 """
 
 import argparse
@@ -33,15 +33,15 @@ N_ARTICLES, N_FEATURES, N_DAYS = 20, 6, 40
 TAUS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
 
 
-# The value against tau
+# Estimates by tau
 
 
 def by_tau(n_events: int, seed: int, batch: int = 50) -> list[list[str]]:
-    """Return a row of the table for each ``tau``."""
+    """Return a table row for each ``tau``."""
     rng = np.random.default_rng(seed)
     users = np.column_stack([rng.dirichlet(np.full(N_FEATURES - 1, 0.5), n_events), np.ones(n_events)])
     taste = rng.normal(size=(N_FEATURES, N_ARTICLES))
-    clicked = 1 / (1 + np.exp(2.5 - users @ taste))  # the probability, in each event for each article
+    clicked = 1 / (1 + np.exp(2.5 - users @ taste))  # click probability, shape (n_events, N_ARTICLES)
     rows, allowed = np.arange(n_events), np.arange(N_ARTICLES)
 
     def log_of(actions: np.ndarray) -> Log:
@@ -53,7 +53,7 @@ def by_tau(n_events: int, seed: int, batch: int = 50) -> list[list[str]]:
 
     actions, rewards = np.empty(n_events, int), []
     for first in range(0, n_events, batch):
-        if first % -(-n_events // N_DAYS // batch * batch) == 0:  # every day it begins anew
+        if first % -(-n_events // N_DAYS // batch * batch) == 0:  # a new day
             logger = LinUCB(N_ARTICLES, alpha=1.0, random_state=seed + first)
         span = slice(first, first + batch)
         actions[span] = logger.act(users[span]).actions
@@ -76,13 +76,13 @@ def by_tau(n_events: int, seed: int, batch: int = 50) -> list[list[str]]:
 
 
 def read(path: Path, name: str, n: int) -> list[str]:
-    """Return the first texts of a file."""
+    """Return the first ``n`` texts of a file."""
     with gzip.open(path, "rt", encoding="utf-8") as file:
         return [json.loads(line)[name] for line, _ in zip(file, range(n), strict=False)]
 
 
 def pages_and_ads(folder: Path, n_pages: int, n_ads: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return vectors of pages and of ads in the same space, and how much their words are alike."""
+    """Return vectors of pages and ads in one space, and the cosine similarities of their words."""
     texts = read(folder / "wikipara1k" / "train.jsonl.gz", "text", n_pages)
     ads = read(folder / "packages" / "summaries.jsonl.gz", "summary", n_ads)
     words = TfidfVectorizer(sublinear_tf=True, stop_words="english", min_df=2).fit([*texts, *ads])
@@ -92,13 +92,13 @@ def pages_and_ads(folder: Path, n_pages: int, n_ads: int) -> tuple[np.ndarray, n
 
 
 def of_ads(folder: Path, n_events: int, n_pages: int, n_ads: int, seed: int) -> list[list[str]]:
-    """Return a row of the table for each policy and ``tau``."""
+    """Return a table row for each policy and ``tau``."""
     rng = np.random.default_rng(seed)
     pages, ads, alike = pages_and_ads(folder, n_pages, n_ads)
     likely = np.argsort(-alike, axis=1)[:, :60]
-    visited = rng.zipf(1.3, n_events) % n_pages  # some pages often
+    visited = rng.zipf(1.3, n_events) % n_pages  # Zipf-distributed page visits
     shown = likely[np.arange(n_pages)[:, None], np.argsort(rng.random(likely.shape), axis=1)[:, :10]]
-    chances = rng.dirichlet(np.full(10, 0.7), n_pages)  # of the ten ads of a page
+    chances = rng.dirichlet(np.full(10, 0.7), n_pages)  # display probabilities, shape (n_pages, 10)
     place = (rng.random(n_events)[:, None] > chances[visited].cumsum(axis=1)).sum(axis=1)
     actions = shown[visited, np.minimum(place, 9)]
     appeal = 0.8 * ads @ rng.normal(size=ads.shape[1]) + rng.normal(size=n_ads) * 0.3
@@ -109,7 +109,7 @@ def of_ads(folder: Path, n_events: int, n_pages: int, n_ads: int, seed: int) -> 
     rewards = (rng.random(n_events) < clicked(visited, actions)).astype(float)
     half = n_events // 2
     propensities = []
-    for span in (slice(0, half), slice(half, None)):  # counts of each half
+    for span in (slice(0, half), slice(half, None)):  # propensities from the counts of each half
         _, pairs, of_pairs = np.unique(visited[span] * n_ads + actions[span], return_inverse=True, return_counts=True)
         propensities.append(of_pairs[pairs] / np.bincount(visited[span])[visited[span]])
     log = Log(actions[:half], rewards[:half], pages[visited[:half]], propensities[0])
@@ -148,7 +148,7 @@ def main(arguments: list[str] | None = None) -> None:
     """Run an experiment."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("experiment", choices=("tau", "ads"))
-    parser.add_argument("--data", type=Path, metavar="FOLDER", help="number of features of the texts of pages and ads")
+    parser.add_argument("--data", type=Path, metavar="FOLDER", help="data folder with pages and ads")
     parser.add_argument("--events", type=int, default=40_000, metavar="N")
     parser.add_argument("--pages", type=int, default=2_000, metavar="N")
     parser.add_argument("--ads", type=int, default=10_000, metavar="N")

@@ -1,4 +1,4 @@
-"""Keys for texts by a convolutional network (Kim, Convolutional neural networks for sentence classification, 2014)."""
+"""Text keys from a convolutional network (Kim, Convolutional neural networks for sentence classification, 2014)."""
 
 import re
 import zlib
@@ -17,33 +17,33 @@ from cmt_numba.text import SubwordVectors
 FORMS = ("rand", "static", "non-static", "multichannel")
 WIDTHS = (3, 4, 5)
 PADDING = max(WIDTHS) - 1  # zeros before and after a text
-SPREAD = 0.25  # of components of vectors that are drawn at random, to both sides
-DECAY, EPSILON = 0.95, 1e-6  # of Adadelta (Zeiler, 2012)
+SPREAD = 0.25  # random vectors are uniform in [-SPREAD, SPREAD]
+DECAY, EPSILON = 0.95, 1e-6  # Adadelta (Zeiler, 2012)
 WORD = re.compile(r"n't\b|'(?:s|ve|re|d|ll|m)\b|\w+?(?=n't\b)|\w+|[^\w\s]", re.IGNORECASE)
-LENGTHS = (8, 16, 24, 32, 48, 64, 96, 128)  # of padded texts; longer ones are cut off
+LENGTHS = (8, 16, 24, 32, 48, 64, 96, 128)  # padded lengths; longer texts are truncated
 
-_FEWEST_ROWS = 128  # of the words of a batch, whose number is rounded up to a power of 2
+_FEWEST_ROWS = 128  # the number of words of a batch is rounded up to a power of 2
 
 
 class Layers(NamedTuple):
-    """The weights above the vectors of words."""
+    """The weights of all layers above the word vectors."""
 
-    filters: Any  # (n_components, n_maps of each width for each of its places)
-    biases: Any  # (n_maps of all widths,)
-    outputs: Any  # (n_maps of all widths, n_classes)
+    filters: Any  # (n_components, maps times positions, for all widths)
+    biases: Any  # (total number of maps,)
+    outputs: Any  # (total number of maps, n_classes)
     shifts: Any  # (n_classes,)
 
 
 class Texts(NamedTuple):
-    """Some texts: the words that they are made of, and where each is."""
+    """A batch of texts as rows of word vectors and positions."""
 
-    rows: np.ndarray  # rows of the vectors, each once, filled up with 0
-    places: np.ndarray  # (n, length), positions among the rows
+    rows: np.ndarray  # distinct rows of the word vectors, padded with 0
+    places: np.ndarray  # (n, length), indices into rows
 
 
 def maxima(layers: Layers, vectors: Any, places: Any, n_maps: int) -> Any:
-    """Return the greatest value of each map in each text: the penultimate layer, (n, n_maps of all widths)."""
-    products = (vectors @ layers.filters)[places]  # of each word once
+    """Return the maximum of each map in each text, the penultimate layer: shape (n, total number of maps)."""
+    products = (vectors @ layers.filters)[places]  # one product per distinct word
     best, first = [], 0
     for i, width in enumerate(WIDTHS):
         n = places.shape[1] - width + 1
@@ -55,7 +55,7 @@ def maxima(layers: Layers, vectors: Any, places: Any, n_maps: int) -> Any:
 
 
 def stepped(weights: Any, gradient: Any, squares: Any, changes: Any) -> tuple[Any, Any, Any]:
-    """Return weights after a step of Adadelta, and what it remembers."""
+    """Return the weights and the running averages after a step of Adadelta."""
     squares = DECAY * squares + (1.0 - DECAY) * gradient**2
     change = -jnp.sqrt((changes + EPSILON) / (squares + EPSILON)) * gradient
     return weights + change, squares, DECAY * changes + (1.0 - DECAY) * change**2
@@ -65,9 +65,9 @@ def stepped(weights: Any, gradient: Any, squares: Any, changes: Any) -> tuple[An
 def learn(
     state: Any, tables: Any, texts: Texts, y: Any, key: Any, *, n_maps: int, dropout: float, learned: bool, fixed: bool
 ) -> Any:
-    """Return weights and vectors after one step. Vectors of words that do not occur stay as they are."""
+    """Return weights and vectors after one step, which changes only the vectors of words in the batch."""
     layers, memory = state
-    of_words, still = tables  # (vectors, squares, changes), and vectors that are not learned
+    of_words, still = tables  # (vectors, squares, changes), and fixed vectors
     own = [table[texts.rows] for table in of_words] if learned else None
 
     def loss(layers: Layers, vectors: Any) -> Any:
@@ -84,38 +84,38 @@ def learn(
     lengths = jnp.linalg.norm(layers.outputs, axis=0)
     layers = layers._replace(outputs=layers.outputs * jnp.minimum(1.0, 3.0 / jnp.maximum(lengths, 1e-9)))
     if learned:
-        there = (texts.rows > 0)[:, None]  # row 0 is that of the padding
+        there = (texts.rows > 0)[:, None]  # row 0 is padding
         moved = stepped(own[0], jnp.where(there, of_vectors, 0.0), *own[1:])
         of_words = tuple(table.at[texts.rows].set(rows) for table, rows in zip(of_words, moved, strict=True))
     return (layers, tuple(memory)), (of_words, still)
 
 
 class ConvolutionalKeys(ClassifierMixin, TransformerMixin, BaseEstimator):
-    """Texts as keys: the penultimate layer of a convolutional network that learns classes of texts.
+    """Convert texts to the penultimate layer of a convolutional network trained on classes.
 
     Parameters
     ----------
     form : {"rand", "static", "non-static", "multichannel"}, default "rand"
-        Whether vectors of words begin at random and are learned; begin as ``vectors`` and stay; begin as ``vectors``
-        and are learned; or are the sum of two, one of which stays.
+        Word vectors: "rand" learns from a random start, "static" uses ``vectors`` unchanged, "non-static" starts from
+        ``vectors`` and learns, and "multichannel" adds a static and a learned vector.
     vectors : SubwordVectors, optional
-        Fitted; needed unless ``form="rand"``.
+        Fitted word vectors; required unless ``form="rand"``.
     n_components : int, default 300
-        Length of vectors that begin at random.
+        Length of random vectors.
     n_maps : int, default 100
-        Maps of each of the widths 3, 4 and 5.
+        Number of maps for each of the widths 3, 4 and 5.
     dropout : float, default 0.5
-        Probability with which an output of the penultimate layer is left out.
+        Probability of dropping an output of the penultimate layer.
     batch_size : int, default 50
-        Texts in a step of Adadelta. Vectors of words that do not occur in them are left as they are.
+        Number of texts per step of Adadelta.
     n_epochs : int, default 25
-        Most passes over the texts. The state of the one with the smallest error on ``validation`` is kept.
+        Maximum number of passes over the texts. ``fit`` keeps the weights with the smallest validation error.
     patience : int, default 4
-        Passes without a smaller error after which learning ends.
+        Number of passes without improvement before training stops.
     lowercase : bool, default True
         Whether to convert texts to lower case.
     random_state : int, default 0
-        Seed.
+        Random seed.
     """
 
     def __init__(
@@ -144,7 +144,7 @@ class ConvolutionalKeys(ClassifierMixin, TransformerMixin, BaseEstimator):
         self.random_state = random_state
 
     def fit(self, texts: list[str], y: Any, validation: tuple[list[str], Any] | None = None) -> Self:
-        """Learn from texts and their classes. Without ``validation``, a tenth of the texts decides when to stop."""
+        """Train on texts with classes; without ``validation``, hold out a tenth of the texts for early stopping."""
         if self.form not in FORMS:
             raise ValueError(f"form must be one of {', '.join(FORMS)}, got {self.form!r}")
         if (self.vectors is None) != (self.form == "rand"):
@@ -190,8 +190,7 @@ class ConvolutionalKeys(ClassifierMixin, TransformerMixin, BaseEstimator):
     def transform(self, texts: list[str]) -> np.ndarray:
         """Return the penultimate layer for each text: float32, (n, 3 * n_maps).
 
-        Words that have not been learned have the vector of ``vectors``, or one that is drawn at random like those that
-        the words that have been learned began with: the same each time.
+        Unknown words have their vector in ``vectors``, or a fixed random vector.
         """
         check_is_fitted(self, "layers_")
         words = [words_of(text, lowercase=self.lowercase) for text in texts]
@@ -227,7 +226,7 @@ class ConvolutionalKeys(ClassifierMixin, TransformerMixin, BaseEstimator):
         return (layers, tuple(none)), (of_words, jnp.asarray(still))
 
     def _first_vectors(self, words: list[str]) -> np.ndarray:
-        """Return the vectors that words have before they are learned: those known before, about as long as others."""
+        """Return the initial word vectors: known vectors, scaled to the length of random ones, or random vectors."""
         if self.vectors is None:
             found = np.zeros((len(words), self.n_components), np.float32)
             for i, word in enumerate(words):
@@ -245,7 +244,7 @@ class ConvolutionalKeys(ClassifierMixin, TransformerMixin, BaseEstimator):
         self.table_ = np.array(sum(np.asarray(part) for part in parts))
 
     def _batches(self, words: list[list[str]], rng: np.random.Generator | None) -> Iterator[np.ndarray]:
-        """Yield texts of similar lengths together, in random order."""
+        """Yield batches of texts with similar lengths in random order."""
         lengths = np.array([len(text) for text in words], float)
         order = np.argsort(lengths if rng is None else lengths + rng.uniform(0, 4, lengths.size), kind="stable")
         batches = [order[first : first + self.batch_size] for first in range(0, order.size, self.batch_size)]
@@ -253,7 +252,7 @@ class ConvolutionalKeys(ClassifierMixin, TransformerMixin, BaseEstimator):
             yield batches[i]
 
     def _encoded(self, words: list[list[str]], places: dict[str, int]) -> Texts:
-        """Return texts padded to one of few lengths, and their words to one number, so that JAX compiles few shapes."""
+        """Return a batch padded to one of a few sizes to limit the number of shapes that JAX compiles."""
         longest = max((len(text) for text in words), default=0)
         length = next((length for length in LENGTHS if length >= longest), LENGTHS[-1])
         rows = np.zeros((len(words), length + 2 * PADDING), np.int64)
@@ -270,5 +269,5 @@ _maxima = jax.jit(maxima, static_argnums=3)
 
 
 def words_of(text: str, *, lowercase: bool = True) -> list[str]:
-    """Return words, endings such as "n't" and "'s", and punctuation marks of a text."""
+    """Split a text into words, endings such as "n't" and "'s", and punctuation marks."""
     return WORD.findall(text.lower() if lowercase else text)

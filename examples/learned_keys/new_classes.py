@@ -1,11 +1,10 @@
-"""Classes that come later: a network learns some classes, and a memory gets others with five examples each.
+"""Evaluate learned keys on new classes with five examples each.
 
     python examples/learned_keys/new_classes.py --data path/to/folder
 
-Expects ``clinc150/{train,test}.jsonl.gz`` with a line ``{"text": ..., "label": ...}`` for each request to an assistant.
-A hundred of the 150 intents, drawn at random, train what makes the keys. The other fifty are stored in a
-``CMTClassifier`` with five examples each, and their test texts are asked. Printed is the error by keys. Needs the extra
-``jax``.
+Expects ``clinc150/{train,test}.jsonl.gz`` with a line ``{"text": ..., "label": ...}`` for each request. Vectorizers are
+trained on a random hundred of the 150 intents. A ``CMTClassifier`` learns five examples for each of the other fifty
+intents, and is tested on their test texts. The script prints the error for each type of key. Needs the extra ``jax``.
 """
 
 import argparse
@@ -25,7 +24,7 @@ N_TRAINING, N_SHOTS = 100, 5
 
 
 def split(folder: Path, seed: int) -> tuple[Any, Any, Any]:
-    """Return the texts of the classes that keys are learned from, the few examples of others, and their test texts."""
+    """Return the training texts of the known classes, and a few examples and the test texts of the new classes."""
     (texts, y), (queries, answers) = (
         columns(read_lines(folder / "clinc150" / f"{part}.jsonl.gz")) for part in ("train", "test")
     )
@@ -42,13 +41,13 @@ def split(folder: Path, seed: int) -> tuple[Any, Any, Any]:
 
 
 def error(keys: Any, few: Any, asked: Any) -> float:
-    """Return the error of a memory of a few examples on keys."""
+    """Return the test error of a classifier trained on a few examples."""
     memory = CMTClassifier(random_state=0).fit(normalize(keys.transform(few[0])), few[1])
     return float(np.mean(memory.predict(normalize(keys.transform(asked[0]))) != asked[1]))
 
 
 def main() -> None:
-    """Print the error by keys, for each seed."""
+    """Print the error for each type of key and seed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--vectors", type=Path, help="file written by SubwordVectors.save, for forms that need vectors")

@@ -1,12 +1,11 @@
-"""Error of Kim's network on seven sets of sentences, beside the figures of the paper.
+"""Compare the accuracy of Kim's network on seven data sets with the paper.
 
     python examples/learned_keys/sentences.py --data path/to/folder --sets trec cr --forms rand --folds 1
 
 Expects ``sentclass/{mr,subj,cr,mpqa,sst1,sst2,trec}.jsonl.gz`` with a line ``{"text": ..., "label": ...,
-"split": ...}`` for each sentence. Sets without splits are shuffled and divided into ten parts, ``--folds`` of which are
-tested, each after learning from the nine others. With ``--phrases``, sst1 and sst2 are learned from phrases too, as in
-the paper (``sst1_phrases.jsonl.gz``). With ``--vectors``, a file of ``SubwordVectors.save``, forms that need vectors
-can be chosen. Needs the extra ``jax``.
+"split": ...}`` for each sentence. Data sets without splits use ten-fold cross-validation; ``--folds`` limits the number
+of folds. With ``--phrases``, training on sst1 and sst2 includes phrases, as in the paper (``sst1_phrases.jsonl.gz``).
+``--vectors`` is a file written by ``SubwordVectors.save`` for forms that need vectors. Needs the extra ``jax``.
 """
 
 import argparse
@@ -32,7 +31,7 @@ PAPER = {
 }
 """Accuracies of Table 2, with vectors of 300 components learned from 100 billion words."""
 
-CASED = ("trec",)  # whose texts the paper does not convert to lower case
+CASED = ("trec",)  # not converted to lower case in the paper
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
@@ -47,14 +46,14 @@ def columns(lines: list[dict[str, Any]]) -> tuple[list[str], np.ndarray]:
 
 
 def phrases_for(name: str, phrases: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return phrases with labels of a set: sst2 has no neutral ones (label 2), and two classes."""
+    """Return labelled phrases; for sst2, drop neutral phrases (label 2) and merge the others into two classes."""
     if name == "sst1":
         return phrases
     return [line | {"label": int(line["label"] > 2)} for line in phrases if line["label"] != 2]
 
 
 def folds(folder: Path, name: str, n_folds: int, *, phrases: bool) -> list[tuple[Any, Any, Any]]:
-    """Return what to learn from, what to validate with (or None), and what to test, for each fold."""
+    """Return training, validation (or None) and test data for each fold."""
     lines = read_lines(folder / "sentclass" / f"{name}.jsonl.gz")
     if lines[0].get("split"):
         of = {split: [line for line in lines if line["split"] == split] for split in ("train", "dev", "test")}

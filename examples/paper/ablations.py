@@ -1,24 +1,23 @@
-"""Figure 5: what reroutes, update passes, the size of leaves and the number of examples do.
+"""Figure 5: effects of reroutes, update passes, leaf size and number of examples.
 
     python examples/paper/ablations.py --data path/to/folder
     python examples/paper/ablations.py --panels c d
 
-Four panels (section 4.5), each with the bar that the paper's text sets:
+There are four panels (section 4.5):
 
-a. The self-consistency error falls with ``d``, the reroutes for each insertion, and is near 0 at ``d = 10``. The
-   text names no figure for it; 0.01 is our bar. Examples with one shot, only inserted, four passes: the first inserts,
-   the others reroute as many memories again.
-b. Passes of queries and updates drive the training error to nearly 0; our bar is 0.02.
-c. Query time grows linearly with ``c``, and the error falls: a straight line through time against ``c``.
-d. Query time grows with the logarithm of the number of shots, at ``c = 4``: a straight line through time against the
-   logarithm.
+a. Self-consistency error by ``d``, the number of reroutes per insertion. The paper's error is near 0 at ``d = 10``; the
+   threshold here is 0.01. Each class has one example. The first of four passes inserts the examples, the others only
+   reroute.
+b. Training error by number of update passes. The paper's error is nearly 0; the threshold here is 0.02.
+c. Query time and error by leaf multiplier ``c``, with a straight line fitted to the times.
+d. Query time by number of shots at ``c = 4``, with a straight line fitted to the times against the logarithm.
 
-a and b are drawn for two kinds of router. Ours take large steps, and lie right about nearly every memory from the
-start. "Slow routers" learn by the logistic loss in small steps: there is something to repair, as in the paper.
-Times in c and d are taken twice. "Cold", all queries come once: the larger a tree is, the less of it is in the caches
-of the processor, and the longer everything waits for memory. "Warm", a few queries come over and over, so that time
-says how much is done. Beside them the work is counted: the memories that the scorer looks at in a leaf, and the
-routers passed on the way there.
+Panels a and b use two types of router. The package's routers take large steps and are right about nearly every memory
+from the start. "Slow routers" take small steps on the logistic loss, so rerouting and updates have errors to repair, as
+in the paper.
+
+Panels c and d measure two times. "Cold" times use each query once, so large trees wait for memory. "Warm" times repeat
+a few queries. The scripts also count the memories scored in leaves and the routers on the paths.
 """
 
 import math
@@ -44,26 +43,26 @@ ROUTERS: dict[str, dict[str, Any]] = {
 }
 
 TIMINGS = 7
-"""How often each tree is timed; the fastest counts."""
+"""Number of timings per tree, of which the fastest is reported."""
 
 FEW, OFTEN = 16, 100
-"""The number of queries and of repetitions for warm times."""
+"""Number of queries and of repetitions for warm times."""
 
 
 class Trial(NamedTuple):
-    """What one tree of panels c and d did."""
+    """Results of one tree of panels c and d."""
 
     x: float  # the leaf multiplier, or the number of shots
     unsupervised_error: float
     supervised_error: float
-    n_scanned: float  # memories that the scorer looks at for a query, on average
-    n_routers: float  # passed on the way to a memory, on average
+    n_scanned: float  # mean number of memories scored per query
+    n_routers: float  # mean number of routers on the path to a memory
     cold_microseconds: float
     warm_microseconds: float
 
 
 def unique_rows(X: Any) -> np.ndarray:
-    """Return which rows of unit length have no equal: only those can be expected to find themselves."""
+    """Return the positions of rows without duplicates, because duplicates may find each other."""
     weights = np.random.default_rng(0).normal(size=(X.shape[1], 2))
     _, place, counts = np.unique(np.round(X @ weights, 5), axis=0, return_inverse=True, return_counts=True)
     unique: np.ndarray = counts[place.ravel()] == 1
@@ -71,7 +70,7 @@ def unique_rows(X: Any) -> np.ndarray:
 
 
 def inconsistency(tree: ContextualMemoryTree, X: Any, ids: np.ndarray, unique: np.ndarray) -> float:
-    """Return the share of the memories with a unique key that do not find themselves."""
+    """Return the share of memories with unique keys that do not find themselves."""
     return float(np.mean(tree.query(X).ids[:, 0][unique] != ids[unique]))
 
 
@@ -82,7 +81,7 @@ def error_by_reroutes(
     n_passes: int = 4,
     seeds: Sequence[int] = (0, 1, 2),
 ) -> list[float]:
-    """Return the self-consistency error for each ``d``, a mean over seeds (panel a)."""
+    """Return the mean self-consistency error over seeds for each ``d`` (panel a)."""
     unique = unique_rows(X)
     errors = []
     for d in reroutes:
@@ -103,7 +102,7 @@ def error_by_passes(
     n_reroutes: int = 1,
     seeds: Sequence[int] = (0, 1, 2),
 ) -> list[float]:
-    """Return the training error after inserting, and after each update pass, a mean over seeds (panel b)."""
+    """Return the mean training error over seeds after inserting and after each update pass (panel b)."""
     unique, errors = unique_rows(data.X), np.zeros((len(seeds), n_passes + 1))
     for of_seed, seed in zip(errors, seeds, strict=True):
         options = {"n_reroutes": n_reroutes, "random_state": seed, **router}
@@ -116,9 +115,9 @@ def error_by_passes(
 
 
 def _trials(sets: dict[float, tuple[LabelledSet, float]]) -> list[Trial]:
-    """Train a tree for each ``x``, and time all of them in turns, so that a busy moment harms none in particular.
+    """Train a tree for each ``x``, and time them in turns to spread disturbances evenly.
 
-    ``sets`` gives for each ``x`` what to learn from, and the leaf multiplier.
+    ``sets`` maps each ``x`` to the training data and the leaf multiplier.
     """
     trees, results = [], []
     for x, (data, c) in sets.items():
@@ -152,7 +151,7 @@ def trials_by_leaf_multiplier(data: LabelledSet, multipliers: Sequence[float] = 
 
 
 def trials_by_shots(data: LabelledSet, shots: Sequence[int] = SHOTS) -> list[Trial]:
-    """Return error, work and time by the number of examples of each class, at ``c = 4`` (panel d)."""
+    """Return error, work and time by number of examples per class at ``c = 4`` (panel d)."""
     sets = {}
     for n_shots in shots:
         kept = few_of_each(data.y, n_shots)
@@ -161,18 +160,18 @@ def trials_by_shots(data: LabelledSet, shots: Sequence[int] = SHOTS) -> list[Tri
 
 
 def lines(trials: Sequence[Trial], logarithmic: bool) -> dict[str, Line]:
-    """Return straight lines through times and work against ``x`` or its logarithm."""
+    """Fit straight lines to time and work against ``x`` or its logarithm."""
     x = [math.log(trial.x) if logarithmic else trial.x for trial in trials]
     return {
-        "microseconds a query, cold": fit_line(x, [trial.cold_microseconds for trial in trials]),
-        "microseconds a query, warm": fit_line(x, [trial.warm_microseconds for trial in trials]),
+        "microseconds per query, cold": fit_line(x, [trial.cold_microseconds for trial in trials]),
+        "microseconds per query, warm": fit_line(x, [trial.warm_microseconds for trial in trials]),
         "memories looked at": fit_line(x, [trial.n_scanned for trial in trials]),
         "routers passed": fit_line(x, [trial.n_routers for trial in trials]),
     }
 
 
 def print_a(errors: dict[str, list[float]], reroutes: Sequence[int], name: str) -> None:
-    """Print panel a, and whether the bar was reached."""
+    """Print panel a and whether the error is below the threshold."""
     print_table(
         f"(a) {name}: self-consistency error by reroutes for each insertion; a mean over seeds",
         list(zip(reroutes, *errors.values(), strict=True)),
@@ -187,7 +186,7 @@ def print_a(errors: dict[str, list[float]], reroutes: Sequence[int], name: str) 
 
 
 def print_b(errors: dict[str, list[float]], name: str) -> None:
-    """Print panel b, and whether the bar was reached."""
+    """Print panel b and whether the error is below the threshold."""
     n_passes = len(next(iter(errors.values())))
     print_table(
         f"(b) {name}: training error by update passes after the one that inserts; a mean over seeds",
@@ -211,7 +210,7 @@ def print_trials(title: str, x: str, trials: Sequence[Trial], logarithmic: bool,
 
 
 def plot(panels: dict[str, Any], folder: Path) -> Path:
-    """Save the panels that were run side by side; ``panels`` holds what each panel's function has returned."""
+    """Save the panels side by side; ``panels`` maps each panel to its results."""
     figure, axes = new_figure(len(panels))
     for ax, (panel, result) in zip(axes, panels.items(), strict=True):
         if panel in ("a", "b"):
@@ -232,7 +231,7 @@ def plot(panels: dict[str, Any], folder: Path) -> Path:
             beside.plot(
                 [trial.x for trial in result], [trial.warm_microseconds for trial in result], "C1^:", label="warm"
             )
-            beside.set_ylabel("microseconds a query", color="C1")
+            beside.set_ylabel("microseconds per query", color="C1")
             beside.legend()
             if panel == "d":
                 ax.set_xscale("log")

@@ -1,12 +1,11 @@
-"""Figure 1: how much better than a constant answer classifiers are that have seen a few examples of each class.
+"""Figure 1: entropy reduction of classifiers with few examples of each class.
 
     python examples/paper/few_shot.py --data path/to/folder
 
-The paper's conclusion (section 4.2): with one example of a class, its tree is better than the other classifiers whose
-time is logarithmic in the number of classes, even where nothing teaches it, and the lead becomes smaller with more
-examples. On ALOI with all examples the supervised tree errs on 26.3 % of the queries, the unsupervised one on 75.8 %,
-Recall Tree on 28.8 %, LOMTree on 66.7 %. With ``--vowpal-wabbit`` Vowpal Wabbit's Recall Tree and memory tree take
-part, three passes each; LOMTree is in no package that we know of.
+In the paper (section 4.2), with one example per class, even the unsupervised tree has a lower error than other
+classifiers with logarithmic time. The difference decreases with more examples. On ALOI with all examples, the errors
+are 26.3 % (supervised tree), 75.8 % (unsupervised tree), 28.8 % (Recall Tree) and 66.7 % (LOMTree). ``--vowpal-wabbit``
+adds Vowpal Wabbit's Recall Tree and memory tree, with three passes each. No package contains LOMTree.
 """
 
 from collections.abc import Sequence
@@ -24,12 +23,12 @@ from cmt_numba.metrics import constant_accuracy, entropy_reduction
 
 DEFAULT_SETS = [name for name in SETS if name.startswith(("wikipara1k", "omniglot", "coil100"))]
 MOST_WORK_AGAINST_ALL = 2e9
-"""One against all is left out of sets with more values of features times classes than that: it would take minutes."""
+"""Maximum of feature values times classes for one against all, which would otherwise take minutes."""
 
 UNSUPERVISED, SUPERVISED, RECALL_TREE = "CMT, unsupervised", "CMT, supervised", "Vowpal Wabbit, recall tree"
 
 PAPER_ALOI = {UNSUPERVISED: 0.758, SUPERVISED: 0.263, RECALL_TREE: 0.288}
-"""The paper's errors on ALOI, shown beside ours on that set and on the one made in its shape."""
+"""The paper's errors on ALOI, printed with the results on ALOI and on the synthetic set."""
 
 VOWPAL_WABBIT = {
     RECALL_TREE: "--recall_tree {n_classes} -b 24",
@@ -41,18 +40,18 @@ VOWPAL_WABBIT = {
 
 
 class Outcome(NamedTuple):
-    """How one learner did on one set."""
+    """Results of one learner on one data set."""
 
     learner: str
     error: float
-    entropy_reduction: float  # bits over the constant predictor
+    entropy_reduction: float  # bits, relative to the constant predictor
     train_seconds: float
     query_microseconds: float
     paper_error: float | None
 
 
 def learners(data: LabelledSet, vowpal_wabbit: bool = False) -> dict[str, Any]:
-    """Return the learners to compare on a set, by name."""
+    """Return the learners to compare on a data set, by name."""
     compared: dict[str, Any] = {
         UNSUPERVISED: MemoryTreeClassifier(n_update_passes=0),
         SUPERVISED: MemoryTreeClassifier(n_update_passes=2),
@@ -69,13 +68,13 @@ def learners(data: LabelledSet, vowpal_wabbit: bool = False) -> dict[str, Any]:
 
 
 def compare(name: str, data: LabelledSet, vowpal_wabbit: bool = False) -> list[Outcome]:
-    """Return how every learner does on a set."""
+    """Return the results of all learners on a data set."""
     constant = constant_accuracy(data.answers)
     like_aloi = name.startswith(("aloi", "synthetic"))
     outcomes = []
     for learner, estimator in learners(data, vowpal_wabbit).items():
         if learner.startswith("CMT"):
-            estimator.fit(data.X[:100], data.y[:100]).predict(data.queries[:5])  # compiles what will be timed
+            estimator.fit(data.X[:100], data.y[:100]).predict(data.queries[:5])  # compile all kernels
         train_seconds, _ = seconds(lambda: estimator.fit(data.X, data.y))  # noqa: B023
         query_seconds, answers = seconds(lambda: estimator.predict(data.queries))  # noqa: B023
         accuracy = float(np.mean(answers == data.answers))
@@ -93,11 +92,11 @@ def compare(name: str, data: LabelledSet, vowpal_wabbit: bool = False) -> list[O
 
 
 def plot(outcomes: dict[str, list[Outcome]], folder: Path) -> Path:
-    """Save the entropy reductions as groups of bars."""
+    """Save a bar plot of the entropy reductions."""
     figure, (axes,) = new_figure()
     figure.set_size_inches(9.0, 4.5)
     values = {name: {one.learner: one.entropy_reduction for one in of_set} for name, of_set in outcomes.items()}
-    bars(axes, values, "entropy reduction over a constant answer, bits")
+    bars(axes, values, "entropy reduction over the constant predictor, bits")
     axes.set_title("Few examples of each class (the paper's Figure 1)")
     return save(figure, folder, "few_shot")
 

@@ -1,18 +1,18 @@
-"""Table 2: find an image by a caption that nobody has stored.
+"""Table 2: find an image by a new caption.
 
     python examples/paper/image_retrieval.py --data path/to/folder
 
-Stored are the captions of the train images as tf-idf words, each with the features of its image as value; asked are
-captions of the test images. The reward of an answer is the cosine of the image found and the image meant (section 4.4).
+The memory stores captions of training images as tf-idf vectors, with the features of the image as value. Queries are
+captions of test images. The reward is the cosine similarity of the found and the correct image (section 4.4).
 
-The paper's figures for Flickr8k: its tree answers 26.0 times as fast as a linear scan and 33,000 times as fast as
-scikit-learn's KD-tree if unsupervised, 6.0 and 7,700 times if supervised, with rewards that differ by some thousandths.
-The factors for the KD-tree come from features as wide as 2^20: it takes dense keys only. So here it is given the keys'
-``--components`` principal components by truncated SVD (the linear scan and the trees have all features), and its factor
-is smaller. The linear scan is a sparse matrix product of 256 queries at a time, which is faster than a scan for each.
+In the paper, on Flickr8k, the unsupervised tree is 26.0 times as fast as a linear scan and 33,000 times as fast as
+scikit-learn's KD-tree, the supervised tree 6.0 and 7,700 times, with rewards that differ by several thousandths. The
+paper's KD-tree used 2^20 dense features. Here it uses ``--components`` components by truncated SVD, so its factor is
+smaller; the linear scan and the trees use all features. The linear scan is a sparse matrix product of 256 queries at a
+time, which is faster than single scans.
 
-The last rows are ``CMTRetriever`` with the search by value: it learns from the stored captions what image to expect of
-a caption, and its trees hold the images, each once.
+The last rows are ``CMTRetriever`` with search by value: it learns to predict the image of a caption, and its trees hold
+each image once.
 """
 
 from collections.abc import Callable, Sequence
@@ -32,14 +32,14 @@ from cmt_numba.rewards import ValueCosine
 
 SCAN, RANDOM = "linear scan", "random memory"
 PAPER = {"1 tree, unsupervised": 26.0, "1 tree, supervised": 6.0}
-"""How many times faster than a linear scan the paper's tree was on Flickr8k."""
+"""Speedup of the paper's trees over its linear scan on Flickr8k."""
 
 
 class Outcome(NamedTuple):
-    """How one way of searching did."""
+    """Results of one search method."""
 
     search: str
-    reward: float  # mean cosine of the image found and the image meant
+    reward: float  # mean cosine of found and correct images
     build_seconds: float
     query_microseconds: float
     speedup: float = 1.0  # over the linear scan
@@ -50,7 +50,7 @@ class Outcome(NamedTuple):
 def _measured(
     name: str, data: CaptionedImages, build: Callable[[], Any], search: Callable[[Any], np.ndarray]
 ) -> Outcome:
-    """Return how a search did that answers with positions of stored captions; the faster of two runs counts."""
+    """Return the results of a search that returns positions of stored captions, timed by the faster of two runs."""
     building, index = seconds(build)
     runs = [seconds(lambda: search(index)) for _ in range(2)]
     reward = ValueCosine(data.images, data.answers)
@@ -60,7 +60,7 @@ def _measured(
 
 
 def _tree(data: CaptionedImages, n_trees: int, n_passes: int) -> ContextualMemoryTree:
-    """Return a tree with all captions, trained with queries for each of them, itself left out."""
+    """Return a tree of all captions, trained with each caption as a query that excludes its own memory."""
     tree = ContextualMemoryTree(n_trees=n_trees, n_threads=1, random_state=0)
     ids = tree.insert(data.captions)
     if n_passes > 0:
@@ -69,9 +69,9 @@ def _tree(data: CaptionedImages, n_trees: int, n_passes: int) -> ContextualMemor
 
 
 def compare(data: CaptionedImages, n_components: int = 64, n_passes: int = 2) -> list[Outcome]:
-    """Return how every way of searching does."""
+    """Return the results of all search methods."""
     some = CaptionedImages(data.captions[:200], data.images[:200], data.queries[:50], data.answers[:50])
-    _tree(some, 1, 1).query(some.queries)  # compiles what will be timed
+    _tree(some, 1, 1).query(some.queries)  # compile all kernels
     CMTRetriever().fit(some.captions, some.images).query(some.queries)
     drawn = np.random.default_rng(0).integers(data.captions.shape[0], size=data.queries.shape[0])
     outcomes = [
@@ -118,7 +118,7 @@ def compare(data: CaptionedImages, n_components: int = 64, n_passes: int = 2) ->
 
 
 def _kd_tree(data: CaptionedImages, n_components: int) -> Outcome:
-    """Return how scikit-learn's KD-tree does on a few components of the keys, of unit length like they are."""
+    """Return the results of scikit-learn's KD-tree on components of the keys, scaled to unit length."""
     n_components = min(n_components, min(data.captions.shape) - 1)
     svd = TruncatedSVD(n_components, random_state=0).fit(data.captions)
     keys, queries = (normalize(svd.transform(X)) for X in (data.captions, data.queries))
@@ -131,7 +131,7 @@ def _kd_tree(data: CaptionedImages, n_components: int) -> Outcome:
 
 
 def plot(outcomes: Sequence[Outcome], folder: Path) -> Path:
-    """Save the rewards against the times."""
+    """Save a plot of rewards against times."""
     figure, (ax,) = new_figure()
     for outcome in outcomes:
         if outcome.search == RANDOM:
@@ -139,7 +139,7 @@ def plot(outcomes: Sequence[Outcome], folder: Path) -> Path:
         else:
             ax.plot(outcome.query_microseconds, outcome.reward, "o", label=outcome.search)
     ax.set_xscale("log")
-    ax.set_xlabel("microseconds a query")
+    ax.set_xlabel("microseconds per query")
     ax.set_ylabel("mean reward")
     ax.set_title("Caption to image (the paper's Table 2)")
     ax.legend(fontsize="x-small")
@@ -147,7 +147,7 @@ def plot(outcomes: Sequence[Outcome], folder: Path) -> Path:
 
 
 def main(arguments: Sequence[str] | None = None) -> list[Outcome]:
-    """Run the command line; return the outcomes."""
+    """Run the command line and return the results."""
     parser = make_parser(__doc__)
     parser.add_argument("--images", type=int, help="maximum number of images per part")
     parser.add_argument(

@@ -1,7 +1,7 @@
-"""The learners that the paper compares, with the interface of scikit-learn's classifiers.
+"""The learners that the paper compares, with scikit-learn's classifier interface.
 
-The paper's own is :class:`MemoryTreeClassifier`, a single tree whose memories are the examples. ``CMTClassifier`` of
-the package is another thing: its memories are classes, and a linear scorer for each decides.
+:class:`MemoryTreeClassifier` is the paper's learner, a single tree with the examples as memories. The package's
+``CMTClassifier`` is different: its memories are classes, and linear scorers choose among them.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ _ROWS_AT_ONCE = 256
 
 
 class MemoryTreeClassifier(ClassifierMixin, BaseEstimator):
-    """A Contextual Memory Tree as the paper classifies with it: the label of the best memory is the answer.
+    """The paper's classifier: a Contextual Memory Tree that predicts the label of the best memory.
 
     Parameters
     ----------
     n_update_passes : int, default 2
-        How often ``fit`` goes through the examples again after it has inserted them, asking for each, rewarding what
-        was found and updating: the supervised protocol. With 0 the tree is unsupervised.
+        Number of passes of queries, rewards and updates after ``fit`` has inserted the examples (the supervised
+        protocol). With 0 the tree is unsupervised.
     k : int, default 10
-        Memories rewarded for each example.
+        Number of memories rewarded for each example.
     epsilon : float, default 0.1
-        Share of the examples that explore.
+        Share of examples that explore.
     tree_options : dict, optional
-        Options of ``ContextualMemoryTree``; by default the paper's tree: a single one, of ``random_state=0``.
+        Parameters of ``ContextualMemoryTree`` (default: a single tree as in the paper, with ``random_state=0``).
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class MemoryTreeClassifier(ClassifierMixin, BaseEstimator):
         self.labels_ = np.empty(0)
 
     def fit(self, X: Any, y: Any) -> MemoryTreeClassifier:
-        """INSERT every example, then UPDATE in further passes (section 4.2)."""
+        """Insert every example, then update in further passes (section 4.2)."""
         self._start()
         self.labels_ = np.asarray(y)
         ids = self.tree_.insert(X)
@@ -60,9 +60,9 @@ class MemoryTreeClassifier(ClassifierMixin, BaseEstimator):
         return self
 
     def update(self, X: Any, y: Any, ids: np.ndarray, n_passes: int) -> None:
-        """QUERY for stored examples and UPDATE, in ``n_passes`` passes.
+        """Query with the stored examples and update, in ``n_passes`` passes.
 
-        An example's own memory is not among its answers, unless there is no other of its class.
+        The results exclude the memory of the example itself, unless it is the only one of its class.
         """
         _, place, counts = np.unique(y, return_inverse=True, return_counts=True)
         own = np.where(counts[place] > 1, ids, -1)
@@ -71,7 +71,7 @@ class MemoryTreeClassifier(ClassifierMixin, BaseEstimator):
             self.tree_.learn(X, reward, own_ids=own, **self._as_in_the_paper())
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None) -> MemoryTreeClassifier:
-        """QUERY for new examples, UPDATE with what the answers were worth, and INSERT them: the online protocol."""
+        """Query with new examples, update with the rewards, and insert the examples (the online protocol)."""
         if not hasattr(self, "tree_"):
             self._start()
         if self.tree_.n_memories > 0:
@@ -81,7 +81,7 @@ class MemoryTreeClassifier(ClassifierMixin, BaseEstimator):
         return self
 
     def _as_in_the_paper(self) -> dict[str, Any]:
-        """Return options of passes, in which keys stay as they are."""
+        """Return the options of update passes that leave keys unchanged."""
         return {"k": self.k, "epsilon": self.epsilon, "key_learning_rate": 0.0}
 
     def predict(self, X: Any) -> np.ndarray:
@@ -92,10 +92,10 @@ class MemoryTreeClassifier(ClassifierMixin, BaseEstimator):
 
 
 class ExactNeighbour(ClassifierMixin, BaseEstimator):
-    """The label of the example with the highest cosine, found by looking at all: a linear scan."""
+    """Predict the label of the example with the highest cosine, by a linear scan."""
 
     def fit(self, X: Any, y: Any) -> ExactNeighbour:
-        """Keep examples of unit length."""
+        """Store the examples, scaled to unit length."""
         self.keys_ = X.T.tocsr() if scipy.sparse.issparse(X) else np.ascontiguousarray(X.T)
         self.labels_ = np.asarray(y)
         return self
@@ -114,10 +114,10 @@ class ExactNeighbour(ClassifierMixin, BaseEstimator):
 
 
 class OneAgainstAll(LinearSVC):  # type: ignore[misc]
-    """scikit-learn's linear support vector machine for each class, with no warning about many classes."""
+    """scikit-learn's one-against-all linear support vector machine, without its warning about many classes."""
 
     def fit(self, X: Any, y: Any) -> OneAgainstAll:
-        """Learn every class against all others."""
+        """Train each class against all others."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             super().fit(X, y)
@@ -125,12 +125,12 @@ class OneAgainstAll(LinearSVC):  # type: ignore[misc]
 
 
 class VowpalWabbit(ClassifierMixin, BaseEstimator):
-    """A reduction of Vowpal Wabbit, which the package ``vowpalwabbit`` must have been installed for.
+    """A reduction of Vowpal Wabbit; requires the package ``vowpalwabbit``.
 
     Parameters
     ----------
     reduction : str
-        Options, in which ``{n_classes}`` and ``{n_examples}`` are filled in.
+        Command-line options with the placeholders ``{n_classes}`` and ``{n_examples}``.
     n_passes : int, default 3
         Passes over the examples; the paper used three.
     """
@@ -140,7 +140,7 @@ class VowpalWabbit(ClassifierMixin, BaseEstimator):
         self.n_passes = n_passes
 
     def fit(self, X: Any, y: Any) -> VowpalWabbit:
-        """Learn from examples, handed over as a file."""
+        """Train on the examples, written to a temporary file."""
         from vowpalwabbit import Workspace
 
         self.classes_, labels = np.unique(y, return_inverse=True)
@@ -161,7 +161,7 @@ class VowpalWabbit(ClassifierMixin, BaseEstimator):
 
 
 def _as_lines(X: Any, labels: np.ndarray) -> list[str]:
-    """Return examples in Vowpal Wabbit's text format; it counts labels from 1."""
+    """Return examples in Vowpal Wabbit's text format, with labels from 1."""
     rows = scipy.sparse.csr_array(X)
     cells = [f"{i}:{value:.5g}" for i, value in zip(rows.indices, rows.data, strict=True)]
     starts = rows.indptr.tolist()

@@ -1,9 +1,9 @@
-"""Table 1: several labels for each example, by one against some and by one against all.
+"""Table 1: multi-label classification by one against some and one against all.
 
     python examples/paper/multilabel.py --data path/to/folder
     python examples/paper/multilabel.py --data path/to/folder --sets bibtex debian_depends
 
-The paper's figures (section 4.3; wrong labels a query, milliseconds to test, hours to train):
+The paper's results (section 4.3; wrong labels per query, milliseconds to test, hours to train):
 
 ============== ================= ===================
 set            its tree          one against all
@@ -13,8 +13,9 @@ AmazonCat-13K  3.2, 1.7, 5.3     3.0, 8.7, 15.5
 Wiki10-31K     18.3, 25.3, 1.3   20.3, 327.1, 7.2
 ============== ================= ===================
 
-Its conclusion: about as good, and faster where there are many labels. Here ``CMTMultilabelClassifier`` is compared with
-scikit-learn's ``LinearSVC`` for each label, left out where there are more than ``--most-labels``.
+In the paper, the tree is about as accurate, and faster if there are many labels. This script compares
+``CMTMultilabelClassifier`` with one scikit-learn ``LinearSVC`` per label, for sets with at most ``--most-labels``
+labels.
 """
 
 import warnings
@@ -39,22 +40,22 @@ OURS, AGAINST_ALL = "CMTMultilabelClassifier", "one against all"
 
 
 class Outcome(NamedTuple):
-    """How one learner did on one set."""
+    """Results of one learner on one data set."""
 
     learner: str
-    hamming: float  # wrong labels a query
+    hamming: float  # wrong labels per query
     test_milliseconds: float
     train_seconds: float
 
 
 class OneAgainstAllLabels(ClassifierMixin, BaseEstimator):
-    """A linear support vector machine for each label, trained and asked one after the other.
+    """One linear support vector machine per label, trained and queried sequentially.
 
-    Labels that all examples have, or none, are not learned but always, or never, predicted.
+    Labels of all examples are always predicted, and labels of no example never.
     """
 
     def fit(self, X: Any, Y: Any) -> "OneAgainstAllLabels":
-        """Learn each column of ``Y``."""
+        """Train a model for each column of ``Y``."""
         columns = scipy.sparse.csc_array(Y)
         self.coef_ = np.zeros((X.shape[1], Y.shape[1]), np.float32)
         self.intercept_ = np.full(Y.shape[1], -1.0, np.float32)
@@ -76,11 +77,11 @@ class OneAgainstAllLabels(ClassifierMixin, BaseEstimator):
 
 
 def compare(data: LabelledSet, most_labels: int) -> list[Outcome]:
-    """Return how both learners do on a set."""
+    """Return the results of both learners on a data set."""
     compared: dict[str, Any] = {OURS: CMTMultilabelClassifier(random_state=0)}
     if data.y.shape[1] <= most_labels:
         compared[AGAINST_ALL] = OneAgainstAllLabels()
-    compared[OURS].fit(data.X[:50], data.y[:50]).predict(data.queries[:5])  # compiles what will be timed
+    compared[OURS].fit(data.X[:50], data.y[:50]).predict(data.queries[:5])  # compile all kernels
     outcomes = []
     for name, learner in compared.items():
         training, _ = seconds(lambda: learner.fit(data.X, data.y))  # noqa: B023
@@ -91,7 +92,7 @@ def compare(data: LabelledSet, most_labels: int) -> list[Outcome]:
 
 
 def plot(outcomes: dict[str, list[Outcome]], folder: Path) -> Path:
-    """Save loss and times as groups of bars."""
+    """Save bar plots of losses and times."""
     figure, axes = new_figure(3)
     labels = ("wrong labels a query", "test, ms an example", "train, s")
     for i, (ax, label) in enumerate(zip(axes, labels, strict=True), start=1):
@@ -102,7 +103,7 @@ def plot(outcomes: dict[str, list[Outcome]], folder: Path) -> Path:
 
 
 def main(arguments: Sequence[str] | None = None) -> dict[str, list[Outcome]]:
-    """Run the command line; return the outcomes by set."""
+    """Run the command line and return the results by data set."""
     parser = make_parser(__doc__, SETS, SETS[:1])
     parser.add_argument(
         "--most-labels", type=int, default=1000, help="maximum number of labels for training one against all"

@@ -1,13 +1,12 @@
-"""Figure 4: learners that predict each example before they learn it.
+"""Figure 4: progressive validation of online learners.
 
     python examples/paper/progressive.py --data path/to/folder
 
-Progressive validation (section 4.1) of entropy reduction over the constant predictor. The paper's conclusion: with few
-examples of a class its tree is far better than one against all and than the trees without memories, on ALOI and on
-WikiPara with three shots. Here: the paper's tree, which is asked, updated and then inserts, the same with eight trees,
-``CMTClassifier``, and one against all, scikit-learn's ``SGDClassifier``, which is told all classes beforehand. Examples
-come in batches that are at most ``--share`` of what has come before: one against all takes as long for one example as
-for a hundred, because it has to go through all classes.
+The script measures the entropy reduction over the constant predictor (section 4.1). In the paper, with few examples per
+class, the tree is far better than one against all and than trees without memories, on ALOI and on WikiPara with three
+shots. This script compares the paper's tree, a forest of eight such trees, ``CMTClassifier``, and one against all with
+scikit-learn's ``SGDClassifier``, which receives all classes in advance. Examples come in batches of at most ``--share``
+of the earlier examples, because a call of one against all takes as long for one example as for a hundred.
 """
 
 from collections.abc import Sequence
@@ -25,7 +24,7 @@ from cmt_numba.evaluation import ProgressiveResult, growing_batches, progressive
 
 SYNTHETIC, AGAINST_ALL = "synthetic, 100 shots", "one against all"
 EARLY = 3
-"""Errors are printed for the first examples of each class, up to these numbers."""
+"""Numbers of first examples per class for which errors are printed."""
 
 
 def learners() -> dict[str, Any]:
@@ -39,7 +38,7 @@ def learners() -> dict[str, Any]:
 
 
 def validate(data: LabelledSet, share: float = 0.05) -> dict[str, ProgressiveResult]:
-    """Return the progressive validation of every learner on the examples of a set, in their order."""
+    """Return the progressive validation of each learner on the examples of a data set, in order."""
     results = {}
     for name, learner in learners().items():
         classes = np.unique(data.y) if isinstance(learner, SGDClassifier) else None
@@ -50,14 +49,14 @@ def validate(data: LabelledSet, share: float = 0.05) -> dict[str, ProgressiveRes
 
 
 def ahead_up_to(result: ProgressiveResult, other: ProgressiveResult) -> int:
-    """Return after how many examples a learner was last ahead of another one, over all examples up to there."""
+    """Return the last number of examples at which the cumulative result of one learner exceeds another's."""
     errors = np.interp(result.curve["n_examples"], other.curve["n_examples"], other.curve["error"])
     ahead = np.flatnonzero(np.array(result.curve["error"]) < errors)
     return int(result.curve["n_examples"][ahead[-1]]) if ahead.size else 0
 
 
 def print_results(title: str, results: dict[str, ProgressiveResult]) -> None:
-    """Print the measures over all examples, and the errors of the first examples of each class."""
+    """Print the results on all examples, and the errors on the first examples of each class."""
     rows = []
     for name, result in results.items():
         early = dict(zip(result.by_shots["n_shots"], result.by_shots["error"], strict=True))
@@ -80,7 +79,7 @@ def print_results(title: str, results: dict[str, ProgressiveResult]) -> None:
 
 
 def plot(results: dict[str, dict[str, ProgressiveResult]], folder: Path) -> Path:
-    """Save the curves of each set."""
+    """Save a plot of the curves for each data set."""
     figure, axes = new_figure(len(results))
     for ax, (name, of_set) in zip(axes, results.items(), strict=True):
         for learner, result in of_set.items():
@@ -95,7 +94,7 @@ def plot(results: dict[str, dict[str, ProgressiveResult]], folder: Path) -> Path
 
 
 def main(arguments: Sequence[str] | None = None) -> dict[str, dict[str, ProgressiveResult]]:
-    """Run the command line; return the results by set and learner."""
+    """Run the command line and return the results by data set and learner."""
     parser = make_parser(__doc__, SETS, [SYNTHETIC, "wikipara1k, 3 shots"])
     parser.add_argument(
         "--classes", type=int, default=1000, help="number of classes of the synthetic set (default: 1000)"

@@ -1,24 +1,23 @@
-"""Download the paper's own sets, as far as they are openly hosted, into the folder of data.
+"""Download the paper's public data sets to the data folder.
 
     python examples/paper/public_data.py aloi wiki10-31k --data path/to/folder
 
 ``aloi``
-    ALOI (section 4.1, 4.2 and 4.5), 108,000 views of 1,000 objects, from the LIBSVM pages, features scaled. With it:
-    ``few_shot.py --sets "aloi, 98 shots"``, ``progressive.py --sets "aloi, 98 shots"``. The set has 108 views of an
-    object, of which ten are asked for.
+    ALOI (sections 4.1, 4.2 and 4.5): 108,000 views of 1,000 objects with scaled features, from the LIBSVM pages. Ten
+    views of each object are queries. Use ``few_shot.py --sets "aloi, 98 shots"`` and ``progressive.py --sets "aloi, 98
+    shots"``.
 ``rcv1``
-    RCV1 (section 4.3) by scikit-learn's ``fetch_rcv1``: 103 topics, not the 1,000 labels that the paper made of them.
+    RCV1 (section 4.3) from scikit-learn's ``fetch_rcv1``, with 103 topics instead of the paper's 1,000 labels.
 ``eurlex``, ``wiki10-31k``, ``amazoncat-13k``
-    Wiki10-31K and AmazonCat-13K (section 4.3), and the smaller EUR-Lex, as tf-idf words from the LIBSVM pages: the
-    texts of the Extreme Classification Repository, with features a little unlike those that the paper used.
-    With them: ``multilabel.py --sets wiki10-31k``.
+    Wiki10-31K and AmazonCat-13K (section 4.3), and the smaller EUR-Lex, as tf-idf vectors from the LIBSVM pages. The
+    texts are those of the Extreme Classification Repository; the features differ slightly from the paper's. Use
+    ``multilabel.py --sets wiki10-31k``.
 
-The Extreme Classification Repository keeps its own files where no script can get at them. Unpack one by hand as
-``folder/eurlex/{train,test}.txt`` (or another of the three names) and it is read instead.
+Scripts cannot download the original files of the Extreme Classification Repository. If you unpack one as
+``folder/eurlex/{train,test}.txt`` (or with another of the three names), it is read instead.
 
-WikiPara and the features that the paper made of ImageNet, of Pascal and of MS COCO are hosted nowhere that we know of;
-``stand_ins.py`` says what takes their place. A file that was downloaded before is not downloaded again, and one that
-was put into its place by hand is as good.
+WikiPara and the paper's features of ImageNet, Pascal and MS COCO are not public; ``stand_ins.py`` lists the
+substitutes. Existing files are not downloaded again.
 """
 
 import argparse
@@ -45,19 +44,19 @@ MULTILABEL = {
         "multilabel/AmazonCat-13K_tfidf_test_ver1.svm.bz2",
     ),
 }
-"""The multi-label sets by name, with where the two parts lie below ``LIBSVM``; RCV1 is scikit-learn's."""
+"""Paths of the training and test files below ``LIBSVM`` for each multi-label set; RCV1 comes from scikit-learn."""
 
 
 def download(url: str, folder: Path) -> Path:
-    """Return where the file of this address is in ``folder``, after downloading it if it was not there.
+    """Return the path of a file in ``folder``, and download it first if it is missing.
 
     Raises
     ------
     OSError
-        If it cannot be downloaded, with where to put it by hand.
+        If the download fails; the message names the folder for a manual download.
     """
     name = url.rsplit("/", 1)[-1]
-    pooch.get_logger().setLevel(logging.WARNING)  # its advice on checksums is for those who publish data
+    pooch.get_logger().setLevel(logging.WARNING)  # its advice on checksums addresses publishers of data
     try:
         return Path(pooch.retrieve(url, known_hash=None, fname=name, path=folder, progressbar=True))
     except (OSError, ValueError) as error:  # requests' errors are OSErrors
@@ -65,7 +64,7 @@ def download(url: str, folder: Path) -> Path:
 
 
 def aloi(folder: Path, base: str = LIBSVM) -> tuple[np.ndarray, np.ndarray]:
-    """Return ALOI's features, dense and of unit length, and its classes, downloading it to ``folder/aloi`` first.
+    """Return the dense, unit-length features and the classes of ALOI; download it to ``folder/aloi`` if needed.
 
     Raises
     ------
@@ -80,16 +79,16 @@ def aloi(folder: Path, base: str = LIBSVM) -> tuple[np.ndarray, np.ndarray]:
 
 
 def multilabel(folder: Path, name: str, base: str = LIBSVM) -> tuple[Any, Any, Any, Any]:
-    """Return features and labels to learn from, and features and labels to test on, all of them sparse.
+    """Return training features and labels, and test features and labels, as sparse matrices.
 
     Parameters
     ----------
     folder : Path
-        Folder of data; the set is in the folder ``name`` there, and downloaded if it is not.
+        Data folder. The set is downloaded to its subfolder ``name`` if it is missing.
     name : str
         One of ``MULTILABEL``.
     base : str, optional
-        Where the addresses in ``MULTILABEL`` begin.
+        Base URL of the paths in ``MULTILABEL``.
 
     Raises
     ------
@@ -124,7 +123,7 @@ def _rcv1(folder: Path) -> tuple[Any, Any, Any, Any]:
 
 
 def _load(path: Path, *, multilabel: bool, header: bool = False) -> tuple[Any, Any]:
-    """Return the rows of a file in svmlight's format, after a line with its sizes if it has a header."""
+    """Return the rows of an svmlight file, which may begin with a header line of sizes."""
     opened = bz2.open if path.suffix == ".bz2" else open
     try:
         with opened(path, "rb") as file:

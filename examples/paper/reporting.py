@@ -1,4 +1,4 @@
-"""What the scripts share: options, times on one thread, straight lines through points, tables and plots."""
+"""Shared functions of the scripts: options, timing, line fits, tables and plots."""
 
 import argparse
 import contextlib
@@ -14,11 +14,11 @@ from matplotlib.figure import Figure
 from tabulate import tabulate
 from threadpoolctl import threadpool_limits
 
-matplotlib.use("Agg")  # plots go to files, also where there is no screen
+matplotlib.use("Agg")  # a backend that needs no display
 
 
 class Line(NamedTuple):
-    """The straight line that fits points best, and the share of their variance that it explains."""
+    """A least-squares line and its coefficient of determination."""
 
     intercept: float
     slope: float
@@ -26,7 +26,7 @@ class Line(NamedTuple):
 
 
 def make_parser(description: str, sets: dict[str, Any] | Sequence[str] = (), default: Sequence[str] = ()) -> Any:
-    """Return a parser of the options that all scripts have, and ``--sets`` if there are sets to choose from."""
+    """Return a parser with the common options, and ``--sets`` if there are data sets to choose from."""
     parser = argparse.ArgumentParser(description=description.splitlines()[0])
     parser.add_argument("--data", type=Path, help="data folder; see stand_ins.py for its contents")
     parser.add_argument("--output", type=Path, default=Path(), help="folder for the plot (default: the current one)")
@@ -39,7 +39,7 @@ def make_parser(description: str, sets: dict[str, Any] | Sequence[str] = (), def
 
 @contextlib.contextmanager
 def measuring(parser: argparse.ArgumentParser) -> Iterator[None]:
-    """Keep numerical libraries to one thread, and end with a clear word if data are not there."""
+    """Limit numerical libraries to one thread, and exit with a message if data is missing."""
     with threadpool_limits(1):
         try:
             yield
@@ -48,10 +48,7 @@ def measuring(parser: argparse.ArgumentParser) -> Iterator[None]:
 
 
 def seconds(work: Callable[[], Any]) -> tuple[float, Any]:
-    """Return how many seconds of a processor something took, and what it returned.
-
-    On one thread that is how long it takes, less what other programs take away.
-    """
+    """Return the processor time of a call in seconds, and its result."""
     start = time.process_time()
     result = work()
     return time.process_time() - start, result
@@ -64,7 +61,7 @@ def fit_line(x: Sequence[float], y: Sequence[float]) -> Line:
 
 
 def verdict(holds: bool) -> str:
-    """Return how to say whether a bar was reached."""
+    """Return "reached" or "NOT reached" for printing."""
     return "reached" if holds else "NOT reached"
 
 
@@ -81,7 +78,7 @@ def new_figure(n_panels: int = 1) -> tuple[Figure, list[Any]]:
 
 
 def save(figure: Figure, folder: Path, name: str) -> Path:
-    """Save a figure, and say where."""
+    """Save a figure and print its path."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{name}.png"
     figure.savefig(path, dpi=120)

@@ -1,6 +1,6 @@
-"""The sets that stand in for the paper's, which are large or not to be had any more.
+"""Substitutes for the paper's data sets, which are large or no longer available.
 
-The folder given by ``--data`` is expected to hold, as far as it is there:
+The folder given by ``--data`` may contain:
 
 ``wikipara1k/{train,test}.jsonl.gz``, for WikiPara
     A line for each paragraph: ``{"text": ..., "label": ...}``. 1,259 Wikipedia articles
@@ -17,11 +17,11 @@ The folder given by ``--data`` is expected to hold, as far as it is there:
     A line for each image: ``{"row": ..., "split": "train" or "test" ..., "captions": [...]}``, and ``X`` with the
     features of image ``i`` in row ``i``. The paper used this set as well.
 
-What ``public_data.py`` downloads is read from the same folder. Texts become tf-idf words, everything is of unit length,
-and random samples have fixed seeds.
+``public_data.py`` downloads to the same folder. Texts are converted to tf-idf vectors, all rows have unit length, and
+random samples have fixed seeds.
 
-``asv_benchmarks/shared/labelled_sets.py`` reads the same folder for the benchmarks. The two share no code, so that a
-change of an experiment here never changes what is measured there.
+``asv_benchmarks/shared/labelled_sets.py`` reads the same folder for the benchmarks. It shares no code with this module,
+so changes to the experiments do not affect the benchmarks.
 """
 
 import gzip
@@ -40,7 +40,7 @@ MOST_QUERIES = 4000
 
 
 class LabelledSet(NamedTuple):
-    """Examples of classes to learn from, and queries with their answers; labels of multi-label sets are matrices."""
+    """Training examples and test queries with labels, which are indicator matrices in multi-label sets."""
 
     X: Any
     y: Any
@@ -49,7 +49,7 @@ class LabelledSet(NamedTuple):
 
 
 class CaptionedImages(NamedTuple):
-    """Captions to store and captions to ask with, each with the features of its image."""
+    """Captions to store and captions as queries, each with the features of its image."""
 
     captions: Any
     images: np.ndarray
@@ -81,7 +81,7 @@ def tfidf_words(texts: list[str], queries: list[str]) -> tuple[Any, Any]:
 
 
 def wikipara(folder: Path, n_shots: int) -> LabelledSet:
-    """Return ``n_shots`` paragraphs of each article, and all paragraphs of the test part."""
+    """Return ``n_shots`` paragraphs of each article, and all test paragraphs as queries."""
     train, test = (read_lines(folder / f"wikipara1k/{part}.jsonl.gz") for part in ("train", "test"))
     labels, answers = (np.array([line["label"] for line in part]) for part in (train, test))
     kept = few_of_each(labels, n_shots)
@@ -128,10 +128,10 @@ def aloi(folder: Path, n_shots: int) -> LabelledSet:
 
 
 def synthetic(n_classes: int = 1000, n_shots: int = 100) -> LabelledSet:
-    """Return made examples with the shape of ALOI: dense, of 128 features, like noisy views of many objects.
+    """Return synthetic examples with the shape of ALOI: dense rows of 128 features, like noisy views of objects.
 
-    A class's centre is a sparse mixture of 40 prototypes that all classes share, and a little of its own. An example
-    lies on an ellipse around it, is multiplied by noise, and loses its small values.
+    The centre of a class is a sparse mixture of 40 shared prototypes plus a small individual part. An example lies on
+    an ellipse around the centre, is multiplied by noise, and loses small values.
     """
     n_asked, n_features, n_prototypes = 10, 128, 40
     rng = np.random.default_rng(1)
@@ -156,7 +156,7 @@ def synthetic(n_classes: int = 1000, n_shots: int = 100) -> LabelledSet:
 
 
 def multilabel(folder: Path, name: str) -> LabelledSet:
-    """Return a multi-label set: matrices of features and of labels, saved by scipy or downloaded."""
+    """Return a multi-label set from files saved by SciPy or downloaded."""
     if name in public_data.MULTILABEL:
         return LabelledSet(*public_data.multilabel(folder, name))
     parts = (
@@ -168,7 +168,7 @@ def multilabel(folder: Path, name: str) -> LabelledSet:
 
 
 def flickr(folder: Path, n_images: int | None = None) -> CaptionedImages:
-    """Return the captions and the images of the train part, and of half of the test part's captions."""
+    """Return the training captions with their images, and half of the test captions as queries."""
     lines = read_lines(folder / "flickr8k/images.jsonl.gz")
     features = normalize(np.load(folder / "flickr8k/mobilenet.npz")["X"].astype(np.float32))
 
@@ -196,11 +196,11 @@ SETS: dict[str, Callable[[Path], LabelledSet]] = {
     "synthetic, 100 shots": lambda folder: synthetic(),
     "aloi, 98 shots": lambda folder: aloi(folder, 98),
 }
-"""The labelled sets by name, each with what reads it from the folder of data."""
+"""Functions that read the labelled sets from the data folder, by name."""
 
 
 def labelled(folder: Path | None, name: str) -> LabelledSet:
-    """Return the set of this name.
+    """Return a labelled data set by name.
 
     Raises
     ------
@@ -208,5 +208,5 @@ def labelled(folder: Path | None, name: str) -> LabelledSet:
         If it is not in the folder.
     """
     if folder is None and not name.startswith("synthetic"):
-        raise FileNotFoundError(f"{name} is read from a folder of data: name it with --data")
+        raise FileNotFoundError(f"{name} is read from the data folder; set it with --data")
     return SETS[name](folder or Path())

@@ -27,7 +27,7 @@ from cmt_numba.bandits import (
     load_policy,
 )
 from cmt_numba.bandits import _models as models
-from cmt_numba.bandits._rules import draw
+from cmt_numba.bandits._rules import draw, uniform_numbers
 from cmt_numba.bandits.evaluation import Log
 from cmt_numba.persistence import FileFormatError
 
@@ -292,7 +292,7 @@ def test_features_of_new_actions():
         policy.act(X, [0, 8])
     with pytest.raises(ValueError, match="add_actions with the features of 8"):
         policy.learn(X[:1], [8], [1.0])
-    with pytest.raises(ValueError, match="features must be given"):
+    with pytest.raises(ValueError, match="features are required"):
         policy.add_actions(8)
     with pytest.raises(ValueError, match="2 columns"):
         policy.add_actions(8, [[1.0, 2.0, 3.0]])
@@ -322,7 +322,7 @@ def test_a_loaded_policy_goes_on_as_the_one_saved(policy: Policy, tmp_path: Path
         assert run(unpickled, 10, seed=1) == expected
     path, other = tmp_path / "policy.cmt", UCB1 if type(policy) is Random else Random
     whole = path.read_bytes()
-    with pytest.raises(FileFormatError, match=f"kind '{type(policy).__name__}', not {other.__name__}"):
+    with pytest.raises(FileFormatError, match=f"kind {other.__name__}, got '{type(policy).__name__}'"):
         other.load(path)
     for part, message in ((whole[:-1], "truncated"), (whole[:40], "truncated"), (b"PK" + whole, "not ")):
         path.write_bytes(part)
@@ -431,3 +431,9 @@ def test_choices_do_not_depend_on_data_drawn_with_the_same_seed():
     logged = np.random.default_rng(0).random(2000) < 0.5
     chosen = Random(2, random_state=0).act(np.ones((2000, 1))).actions
     assert abs(np.mean(logged == chosen) - 0.5) < 0.05
+
+
+@pytest.mark.parametrize("n", [1, 3, 30])
+def test_single_uniform_numbers_are_those_of_a_batch(n):
+    numbers = uniform_numbers(np.random.default_rng(0), 3, n)
+    np.testing.assert_array_equal(numbers, np.random.default_rng(0).random((3, n)))

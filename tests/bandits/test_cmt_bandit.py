@@ -323,7 +323,7 @@ def test_damaged_files_are_refused(experienced: CMTBandit, tmp_path: Path):
     for name, value, message in (
         ("pending.ids", arrays["pending.ids"][::-1].copy(), "ascend"),
         ("pending.indices", arrays["pending.indices"] + np.int32(N_FEATURES), "indices"),
-        ("pending.lengths", arrays["pending.lengths"] + 1, "as many values"),
+        ("pending.lengths", arrays["pending.lengths"] + 1, "match the number of values"),
         ("pending.actions", arrays["pending.actions"] - 50, "in range"),
         ("table.weights", arrays["table.weights"][:-1], "weights must be"),
         ("table.squares", arrays["table.squares"] - 1, "negative"),
@@ -337,7 +337,7 @@ def test_damaged_files_are_refused(experienced: CMTBandit, tmp_path: Path):
         with pytest.raises((TypeError, ValueError, RuntimeError, AssertionError)):
             CMTBandit._made_of(contents._replace(fields=contents.fields | {name: field}))
     LinUCB(3).save(tmp_path / "other.cmt")
-    with pytest.raises(FileFormatError, match="kind 'LinUCB'"):
+    with pytest.raises(FileFormatError, match="got 'LinUCB'"):
         CMTBandit.load(tmp_path / "other.cmt")
 
 

@@ -30,6 +30,7 @@ from cmt_numba.bandits.evaluation import Log
 TREES = ("by_context.",)  # whose files have tests of their own
 N, WIDTH = 12, 3
 CONTEXTS = np.random.default_rng(0).normal(size=(N, WIDTH))
+RNG = np.random.default_rng(3)
 ACTIONS, REWARDS = np.arange(N) % 4, (np.arange(N) % 3 == 0).astype(float)
 FEATURES = np.random.default_rng(1).normal(size=(4, 2))
 
@@ -65,7 +66,7 @@ POLICIES: dict[str, Callable[[], Any]] = {
     "warm epsilon": lambda: warm(WarmEpsilonGreedy()),
     "argmax": lambda: ArgmaxRegressor(support="contexts").fit(Log(ACTIONS, REWARDS, CONTEXTS, np.full(N, 0.25))),
     "bandit": lambda: bandit(CONTEXTS),
-    "sparse bandit": lambda: bandit(scipy.sparse.random_array((N, 8), density=0.5, format="csr", rng=0)),
+    "sparse bandit": lambda: bandit(scipy.sparse.random_array((N, 8), density=0.5, format="csr", random_state=RNG)),
 }
 
 

@@ -278,7 +278,7 @@ def test_a_loaded_policy_goes_on_as_the_one_saved(support: str, tmp_path: Path):
         np.testing.assert_array_equal(loaded.expected(log.contexts, actions), expected)
         np.testing.assert_array_equal(loaded.act(log.contexts).actions, chosen)
     for options in ({"regressor": Ridge()}, {"pair_features": products}):
-        with pytest.raises(TypeError, match="pickle it"):
+        with pytest.raises(TypeError, match="pickle it instead"):
             ArgmaxRegressor(**options).fit(log).save(path)
     ArgmaxRegressor.load(path)  # still the file before
 

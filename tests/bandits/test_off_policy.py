@@ -272,7 +272,7 @@ def test_advice_where_a_log_does_not_support_a_policy(world: World):
     prefers = np.tile([0.7, 0.1, 0.1, 0.1], (len(kept), 1))
     assert "the mean weight is 0.29, not 1: about 71 %" in evaluate(prefers, kept).advice[0]
     few = evaluate(world.target[:50], world.log().take(slice(0, 50)))
-    assert "50 rows are worth" in few.advice[0]
+    assert "effective sample size of the 50 rows" in few.advice[0]
     assert "propensities below tau" in evaluate(larger.target, larger.log(), tau=0.5).advice[-1]
     assert "too small" in evaluate(larger.target, larger.log(), propensities=larger.propensities / 2).advice[0]
 
@@ -511,7 +511,7 @@ def test_a_policy_of_the_package_is_evaluated(world: World):
 def test_tiny_propensities_and_certain_intervals_are_refused():
     rewards, target = np.array([0.0, 1.0, 1.0]), np.full(3, 0.5)
     tiny = np.array([0.5, 1e-200, 0.5])
-    with pytest.raises(ValueError, match=r"above 1e-100, but that of row 1 is 1e-200: set tau"):
+    with pytest.raises(ValueError, match=r"above 1e-100, got 1e-200 in row 1: set tau"):
         inverse_propensity(rewards, tiny, target)
     found = inverse_propensity(rewards, tiny, target, tau=0.1)
     assert found.effective_sample_size > 0.0

@@ -98,7 +98,7 @@ def test_learn_describe_ask(folder: Path, tmp_path: Path):
     result = run("fit", folder / "train.svm", "--model", model, "--trees", 3, "--passes", 2, "--set", "alpha=0.8")
     assert result.exit_code == 0
     assert result.stdout == ""
-    assert "rows held out" in result.stderr
+    assert "held-out rows" in result.stderr
     X, y = texts()
     estimator = CMTClassifier(n_trees=3, n_router_passes=2, n_head_passes=2, alpha=0.8, n_jobs=1, random_state=0)
     estimator.fit(scipy.sparse.csr_array(X), y)
@@ -279,14 +279,15 @@ def test_test_data_may_be_wider(folder: Path, tmp_path: Path):
 
 
 @needs_jit
-def test_progress_bar(folder: Path, tmp_path: Path):
+def test_progress_bar(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("COLUMNS", "200")
     result = run("evaluate", folder / "train.svm", "--progressive", "--progress", "--json", "-")
     size = f"{(folder / 'train.svm').stat().st_size / 1000:.2f}k"
     assert f"{size}/{size}" in result.stderr
     assert "rows=240" in result.stderr
-    assert "asking" not in run("evaluate", folder / "train.svm", "--progressive", "--json", "-").stderr
+    assert "predicting" not in run("evaluate", folder / "train.svm", "--progressive", "--json", "-").stderr
     fitted = run("fit", folder / "train.svm", "-m", tmp_path / "my.cmt", "--progress").stderr
-    assert all(part in fitted for part in ("looking through", "reading", "pass"))
+    assert all(part in fitted for part in ("scanning", "reading", "pass"))
     assert load_model(tmp_path / "my.cmt").estimator.verbose is False
     assert "pass" not in run("fit", folder / "train.svm", "-m", tmp_path / "my.cmt").stderr
 
@@ -317,7 +318,7 @@ def test_complaints_about_data(folder: Path, tmp_path: Path):
     broken = tmp_path / "broken.svm"
     broken.write_text("1 0:1\n2 x:1\n")
     for words in (("info",), ("evaluate",), ("evaluate", "--progressive"), ("fit", "-m", tmp_path / "my.cmt")):
-        assert f"{broken}, line 2: 'x:1' is not feature:value" in fail(words[0], broken, *words[1:])
+        assert f"{broken}, line 2: 'x:1' must be feature:value" in fail(words[0], broken, *words[1:])
         assert "does not exist" in fail(words[0], tmp_path / "none.svm", *words[1:])
         assert "is a directory" in fail(words[0], tmp_path, *words[1:])
     assert not (tmp_path / "my.cmt").exists()
@@ -329,7 +330,7 @@ def test_complaints_about_data(folder: Path, tmp_path: Path):
     assert "--ray cannot be combined with --progressive" in fail(
         "evaluate", folder / "train.svm", "--progressive", "--ray", "local"
     )
-    assert "--test-labels needs --test" in fail("evaluate", folder / "train.svm", "--test-labels", broken)
+    assert "--test-labels requires --test" in fail("evaluate", folder / "train.svm", "--test-labels", broken)
     assert "choose the task multilabel" in fail("info", folder / "several.xc", "--task", "multiclass")
     assert run("--traceback", "info", broken).exception.__class__.__name__ == "FormatError"
 
@@ -338,7 +339,7 @@ def test_complaints_about_data(folder: Path, tmp_path: Path):
 def test_complaints_about_models(folder: Path, tmp_path: Path):
     data, model = folder / "train.svm", tmp_path / "my.cmt"
     assert "No such file" in fail("query", data, "-m", model)
-    assert "is not a file of cmt-numba" in fail("query", data, "-m", data)
+    assert "is not a cmt-numba file" in fail("query", data, "-m", data)
     assert "No such file" in fail("fit", data, "-m", tmp_path / "none" / "my.cmt")
     succeed("fit", data, "-m", model)
     assert "cannot be combined" in fail("query", data, "-m", model, "--json", "--csv")
@@ -347,7 +348,7 @@ def test_complaints_about_models(folder: Path, tmp_path: Path):
     model.write_bytes(content[: len(content) // 2])
     assert "is truncated" in fail("info", model)
     CMTClassifier().save(model)
-    assert "does not say how to read data" in fail("query", data, "-m", model)
+    assert "contains no options for reading data" in fail("query", data, "-m", model)
 
 
 HELP = """
@@ -451,7 +452,7 @@ def test_data_in_another_format(folder: Path, tmp_path: Path):
     succeed("fit", folder / "news.csv", "-m", model, "--text", "body", "--label", "topic", "--bits", 12)
     for command in ("query", "predict"):
         complaint = fail(command, folder / "test.svm", "-m", model)
-        assert f"{model} reads column 'body' of csv; {folder / 'test.svm'} is svmlight" in complaint
+        assert f"{model} requires column 'body' of csv, but {folder / 'test.svm'} has the format svmlight" in complaint
 
 
 @needs_jit
@@ -471,9 +472,9 @@ def test_control_characters_in_labels_are_escaped(tmp_path: Path):
 
 def test_second_files_of_labels(folder: Path, tmp_path: Path):
     np.save(tmp_path / "y.npy", np.zeros(240, int))
-    assert "contain their labels" in fail("info", folder / "train.svm", "--labels", tmp_path / "y.npy")
+    assert "contains labels" in fail("info", folder / "train.svm", "--labels", tmp_path / "y.npy")
     options = ("--test", folder / "test.svm", "--test-labels", tmp_path / "y.npy")
-    assert "contain their labels" in fail("evaluate", folder / "train.svm", *options)
+    assert "contains labels" in fail("evaluate", folder / "train.svm", *options)
 
 
 @needs_jit

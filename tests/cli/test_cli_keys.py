@@ -68,10 +68,10 @@ def test_hybrid_keys_of_texts_with_several_labels(news: Path, tmp_path: Path):
 def test_complaints_about_keys(news: Path, tmp_path: Path):
     model = tmp_path / "news.cmt"
     given = ("fit", news, "-m", model, "--label", "topic", "--keys")
-    assert "--keys words needs columns of text: select them with --text" in fail(*given, "words")
-    assert "omit --keys or --streaming" in fail(*given, "bm25", "--text", "title", "--streaming")
+    assert "--keys words requires text columns; name them with --text" in fail(*given, "words")
+    assert "--keys cannot be combined with --streaming" in fail(*given, "bm25", "--text", "title", "--streaming")
     (tmp_path / "train.svm").write_text("1 0:1\n2 1:1\n")
-    assert "texts can be read only from columns" in fail(
+    assert "as_text requires a table" in fail(
         "fit", tmp_path / "train.svm", "-m", model, "--keys", "words", "--text", "title"
     )
     assert not model.exists()

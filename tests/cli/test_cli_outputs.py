@@ -76,7 +76,9 @@ def test_an_output_that_is_an_input_is_refused(
         elif link == "hard link":
             os.link(folder / victim, output)
         before = (folder / victim).read_bytes()
-        assert f"the output {Path(output)} is the input" in fail(*command.replace("OUT", output).split()), command
+        assert f"the output {Path(output)} is the same file as the input" in fail(
+            *command.replace("OUT", output).split()
+        ), command
         assert (folder / victim).read_bytes() == before
 
 
@@ -98,7 +100,7 @@ def test_a_standard_output_that_is_the_input_is_refused(folder: Path, model: Pat
     with data.open("a") as file:
         done = subprocess.run(words, stdout=file, stderr=subprocess.PIPE, text=True, check=False)
     assert done.returncode == 2
-    assert "the output - is the input" in done.stderr
+    assert "the output - is the same file as the input" in done.stderr
     assert data.read_bytes() == (folder / "t.csv").read_bytes()
 
 

@@ -78,18 +78,20 @@ def fail_last(*words: Any) -> str:
 
 def test_kinds_that_cannot_be_used(tables: Path, tmp_path: Path):
     assert "COLUMN=KIND" in fail("info", tables / "train.csv", "--kind", "city=colour")
-    assert "has no feature column 'town'" in fail("info", tables / "train.csv", "--kind", "town=text")
-    assert "to mix kinds of columns" in fail("info", tables / "train.csv", "--kind", "city=text", "--text", "note")
+    assert "a kind is given for 'town'" in fail("info", tables / "train.csv", "--kind", "town=text")
+    assert "--kind cannot be combined with --text" in fail(
+        "info", tables / "train.csv", "--kind", "city=text", "--text", "note"
+    )
     given = ("-m", tmp_path / "my.cmt", "--kind", "city=text", "--streaming")
-    assert "omit --kind" in fail("fit", tables / "train.csv", *given)
+    assert "--kind cannot be combined with" in fail("fit", tables / "train.csv", *given)
     (tmp_path / "rows.svm").write_text("1 0:1\n2 1:1\n")
-    assert "only columns of tables have kinds" in fail("info", tmp_path / "rows.svm", "--kind", "city=text")
+    assert "kinds apply only to columns of tables" in fail("info", tmp_path / "rows.svm", "--kind", "city=text")
     (tmp_path / "a.csv").write_text("city,label\nRome,1\nOslo,2\n")
     source = open_data(tmp_path / "a.csv", kinds=("city=number",))
-    with pytest.raises(FormatError, match="row 1: column 'city' holds 'Rome', which is not a number"):
+    with pytest.raises(FormatError, match="row 1: column 'city' contains 'Rome', which is not a number"):
         source.read()
     (tmp_path / "b.csv").write_text("x,name,label\n1,Ada,a\n2,Bob,b\n")
-    assert "leave a column of text out with --ignore" in fail_last("fit", tmp_path / "b.csv", "-m", tmp_path / "my.cmt")
+    assert "ignore a text column with --ignore" in fail_last("fit", tmp_path / "b.csv", "-m", tmp_path / "my.cmt")
     lists = tmp_path / "lists.jsonl"
     lists.write_text('{"vector": [1, 2], "label": 1}\n{"vector": [3, 4], "label": 2}\n')
     assert open_data(lists, kinds=()).read().X.tolist() == [[1, 2], [3, 4]]
@@ -126,7 +128,7 @@ def test_labels_of_mixed_types_are_refused(command: str, tmp_path: Path):
     path, model = tmp_path / "mixed.jsonl", tmp_path / "my.cmt"
     path.write_text("".join(json.dumps({"size": i, "label": "a" if i == 7 else i % 3}) + "\n" for i in range(9)))
     printed = fail(command, path, *(("-m", model) if command == "fit" else ()))
-    assert "mixes text such as 'a' with labels such as 0 in 'label': write all labels as text" in printed
+    assert "column 'label' mixes text such as 'a' with numbers such as 0: write all labels as text" in printed
     assert not model.exists()
 
 
@@ -150,7 +152,7 @@ def test_mixed_tables(tables: Path, tmp_path: Path):
 
     other = tmp_path / "rows.svm"
     other.write_text("1 0:1\n")
-    assert f"reads columns 'size', 'age', 'city', 'zip', 'note' of csv; {other} is svmlight" in fail(
+    assert f"requires columns 'size', 'age', 'city', 'zip', 'note' of csv, but {other} has the format svmlight" in fail(
         "predict", other, "-m", model
     )
     contents = read_contents(model, DTYPES, mmap=False)

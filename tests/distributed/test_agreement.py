@@ -60,13 +60,13 @@ def test_the_first_shard_decides_once_which_topology_follows():
 def test_a_shard_accepts_only_what_was_agreed_on():
     shard, keys = new_shard(EMPTY), keys_of("shard-000")
     assert isinstance(shard.change(COMPLETE.version, "a", "add", keys[:1], X[:1], None), OtherTopology)
-    with pytest.raises(RuntimeError, match="after the shards have agreed"):
+    with pytest.raises(RuntimeError, match="the shards must agree"):
         shard.change(EMPTY.version, "b", "add", keys[:1], X[:1], None)
     shard.adopt(COMPLETE)
     for method in ("add", "upsert"):
-        with pytest.raises(ValueError, match="4 features like the vectors in the store, got 3"):
+        with pytest.raises(ValueError, match="4 features, like the vectors in the store, got 3"):
             shard.change(COMPLETE.version, f"c {method}", method, keys[:1], X[:1, :3], None)
-        with pytest.raises(TypeError, match="strings like those in the store, got integers"):
+        with pytest.raises(TypeError, match="strings, like the keys in the store, got integers"):
             shard.change(COMPLETE.version, f"d {method}", method, [7], X[:1], None)
     assert len(shard._open().store) == 0
     made = shard.change(COMPLETE.version, "e", "add", keys[:1], scipy.sparse.csr_array(X[:1]), None)
@@ -104,8 +104,8 @@ def test_incompatible_shards_are_named():
     assert common_schema({"a": some, "b": Schema("cosine")}) == some
     assert common_schema({"a": some, "b": some._replace(is_sparse=False)}) == some._replace(is_sparse=False)
     for other, words in (
-        (some._replace(n_features=6), "a holds vectors of 4 features, and b holds vectors of 6"),
-        (some._replace(key_type="int"), "a holds keys of the type str, and b holds keys of the type int"),
+        (some._replace(n_features=6), "a contains vectors of 4 features, and b contains vectors of 6"),
+        (some._replace(key_type="int"), "a contains keys of type str, and b contains keys of type int"),
         (some._replace(metric="euclidean"), "a has the metric cosine, and b has the metric euclidean"),
     ):
         with pytest.raises(ShardConflictError, match=words) as caught:
@@ -197,7 +197,7 @@ def test_a_folder_opens_though_its_move_cannot_be_finished(tmp_path: Path, chang
     keys = write_bad_folder(tmp_path / "store", moving=True, **changed)
     for _ in range(2):
         with (
-            pytest.warns(RuntimeWarning, match="do not fit together: shard-000 holds .* and shard-001 holds"),
+            pytest.warns(RuntimeWarning, match="shards are incompatible: shard-000 .* and shard-001"),
             pytest.warns(RuntimeWarning, match="cannot be moved from shard-001 to shard-000: .* undo_move"),
         ):
             store = ShardedStore(path=tmp_path / "store")
@@ -214,11 +214,11 @@ def test_a_folder_opens_though_its_move_cannot_be_finished(tmp_path: Path, chang
         assert store.shards == NAMES
         assert len(store) == 6
         assert store.get(keys[1]).keys == keys[1]
-        with pytest.raises(ShardConflictError, match="nothing can be added"):
+        with pytest.raises(ShardConflictError, match="before adding memories, delete"):
             store.add(["new"], X[:1])
-        with pytest.raises(ShardConflictError, match="do not fit together"):
+        with pytest.raises(ShardConflictError, match="shards are incompatible"):
             store.remove_shard()
-        with pytest.raises(ShardConflictError, match="do not fit together"):
+        with pytest.raises(ShardConflictError, match="shards are incompatible"):
             store.add_shard()
         store.delete(keys[1])
         if "width" in changed:

@@ -239,7 +239,7 @@ def test_mira_matches_plain_python(form: Any, learn: Any, rng: np.random.Generat
         gaps.append(abs(scores[right] - np.delete(scores, right).max()))
     margin = margin_wanted(head)
     assert margin == pytest.approx(1.4 * np.mean(gaps), rel=1e-5)
-    held: list[dict[int, tuple[int, float]]] = [{} for _ in rows]  # competitor and weight, by row and place
+    held: list[dict[int, tuple[int, float]]] = [{} for _ in rows]  # held[row][place]: a competitor and its weight
     for _ in range(3):
         for x, right, pairs in zip(rows, labels, held, strict=True):
             for _ in range(3):

@@ -169,7 +169,7 @@ def test_a_foreign_database_stays_as_it_is(application: int, mode: str, folder: 
     for path in (folder, copied):
         before = contents_of(path)
         for read_only in (False, True):
-            with pytest.raises(FileFormatError, match="not a journal"):
+            with pytest.raises(FileFormatError, match="not a cmt-numba journal"):
                 DurableTree(path, read_only=read_only)
             assert contents_of(path) == before
 
@@ -361,7 +361,7 @@ def test_queries_answer_although_the_disk_is_full(folder: Path):
         append, tree._journal.folder.database.append = tree._journal.folder.database.append, fail
         for _ in range(2):
             assert tree.query(np.eye(3)).ids.tolist() == [[0], [1], [2]]
-        with pytest.raises(JournalError, match="could not be written to the journal"):
+        with pytest.raises(JournalError, match="cannot be written to the journal"):
             tree.insert(np.eye(3))
         assert sorted(tree.ids) == [0, 1, 2]
         tree._journal.folder.database.append = append
@@ -417,7 +417,7 @@ def test_folders_of_estimators_and_stores_open(version: int, tmp_path: Path):
         for _ in range(2):
             with warnings.catch_warnings():
                 if version < VERSION:  # an earlier library may have learned another model from the same changes
-                    warnings.filterwarnings("ignore", ".*gave another model than before", RuntimeWarning)
+                    warnings.filterwarnings("ignore", ".*produced a model that differs", RuntimeWarning)
                 thing = open_folder(name, path)
             with thing:
                 thing.check_invariants()

@@ -36,9 +36,11 @@ from cmt_numba._jit import (
     inner_merged,
     inner_shared,
     keeping_interpreter,
+    keeps_interpreter,
     kernel,
     known,
     release,
+    switching_soon,
     zeros,
 )
 from cmt_numba._jit.collection import Pause
@@ -447,3 +449,25 @@ def test_kernels_keep_the_interpreter_lock_for_a_few_rows_only():
     finally:
         done.set()
         thread.join()
+
+
+def test_threads_switch_sooner_only_for_work_that_keeps_the_interpreter_lock():
+    usual = sys.getswitchinterval()
+    with switching_soon():
+        assert sys.getswitchinterval() == usual
+    with keeping_interpreter(1):
+        with switching_soon():
+            assert sys.getswitchinterval() < usual
+        assert sys.getswitchinterval() == usual
+
+
+def test_iterators_do_not_keep_the_interpreter_lock():
+    class Reader:
+        @keeps_interpreter
+        def read(self, texts):
+            with switching_soon():
+                return sys.getswitchinterval()
+
+    usual = sys.getswitchinterval()
+    assert Reader().read(iter(["one"])) == usual
+    assert Reader().read(["one"]) < usual

@@ -6,8 +6,8 @@ import pytest
 from cmt_numba._forest import top_k
 
 
-@pytest.mark.parametrize("n", [1, 2, 31, 32, 33, 100])
-@pytest.mark.parametrize("k", [1, 2, 7])
+@pytest.mark.parametrize("n", [1, 2, 31, 32, 33, 100, 300])
+@pytest.mark.parametrize("k", [1, 2, 3, 7, 24, 25])
 def test_equal_scores_are_ordered_by_column(n: int, k: int):
     rng = np.random.default_rng(n)
     some, k = rng.normal(size=(20, n)).astype(np.float32), min(k, n)

@@ -244,7 +244,7 @@ def test_options_that_cannot_be_used():
     for options, message in [
         ({"gap_opening": 0.0}, "gap_opening must be"),
         ({"local": -1.0, "symmetric": False}, "local must be"),
-        ({"local": 1.0}, "local needs symmetric=False"),
+        ({"local": 1.0}, "local requires symmetric=False"),
     ]:
         with pytest.raises(ValueError, match=message):
             EditDistance(LETTERS, **options).pairwise(["a"], ["b"])

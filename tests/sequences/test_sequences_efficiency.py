@@ -179,8 +179,11 @@ def test_similar_symbols_are_learned_together():
 def test_what_is_refused():
     words = ["ab", "cd"], ["a"], [0]
     for options, message in [
-        ({"both_directions": True}, "both_directions needs symmetric=False"),
-        ({"symmetric": False, "n_efficient_rounds": 1}, "n_efficient_rounds needs symmetric=True or both_directions"),
+        ({"both_directions": True}, "both_directions requires symmetric=False"),
+        (
+            {"symmetric": False, "n_efficient_rounds": 1},
+            "n_efficient_rounds requires symmetric=True or both_directions",
+        ),
         ({"featured": True}, "symbols must be finite numbers"),
         ({"efficiency": 0.0}, "efficiency must be"),
     ]:

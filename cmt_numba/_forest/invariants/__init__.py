@@ -1,8 +1,8 @@
-"""Checks of all invariants that kernels rely on.
+"""Checks of the invariants that kernels rely on.
 
-Kernels have no bounds checks. The checks here use only NumPy, and trust nothing that they have not checked before, so
-arrays may come from a damaged file: at worst a check raises. The kind of an array is the annotation of its field. Its
-contents are checked with the structure that it belongs to.
+Kernels have no bounds checks. These checks use only NumPy and validate every value before they use it, so they are safe
+for arrays from a damaged file. ``layout.py`` checks dtypes and shapes against the annotations of fields; the other
+modules check contents.
 """
 
 from .errors import InvariantError, require

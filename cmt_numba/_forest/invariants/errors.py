@@ -1,13 +1,13 @@
-"""The error of all checks."""
+"""The exception that all checks raise."""
 
 import numpy as np
 
 
 class InvariantError(AssertionError):
-    """An invariant is violated; the message says which."""
+    """Raised if an invariant is violated. The message states the invariant."""
 
 
 def require(holds: bool | np.bool_, message: str) -> None:
-    """Raise InvariantError with this message unless something holds."""
+    """Raise InvariantError with ``message`` unless the condition ``holds``."""
     if not holds:
         raise InvariantError(message)

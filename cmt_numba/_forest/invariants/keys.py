@@ -1,4 +1,4 @@
-"""Checks of the key store of trees and of examples."""
+"""Checks of the key stores of forests and of examples, and checks of the scorer."""
 
 from typing import Any
 
@@ -10,13 +10,13 @@ from .numbers import all_finite, all_small, all_within, rise
 from .probing import check_number_table
 
 _MOST_IDS = 2**62
-_LONGEST_VALUE = 1.001  # keys are of length 1, up to rounding
+_LONGEST_VALUE = 1.001  # upper bound of the values of a unit-length key after rounding
 
 
 def check_key_frame(parameters: Any, keys: KeyArrays, *, coded: bool = False) -> None:
-    """Raise InvariantError unless the arrays of a key store have the right lengths. Their kinds must have been checked.
+    """Raise InvariantError unless the arrays of a key store have the right lengths. Call :func:`check_layout` first.
 
-    Of the arrays only ``totals`` is read.
+    The check reads no array except ``totals``.
     """
     n, next_id, end, live, longest = (
         int(keys.totals[i]) for i in (N_MEMORIES, NEXT_ID, VALUES_END, VALUES_LIVE, LONGEST)
@@ -36,9 +36,9 @@ def check_key_frame(parameters: Any, keys: KeyArrays, *, coded: bool = False) ->
 
 
 def check_keys(parameters: Any, keys: KeyArrays, *, values: bool = True) -> None:
-    """Raise InvariantError if a key store is invalid. Its frame must have been checked.
+    """Raise InvariantError if a key store is invalid. Call :func:`check_key_frame` first.
 
-    Its values are read only with ``values``; there are none if only codes are stored.
+    Without ``values``, skip the values of keys, for example because only codes are stored.
     """
     n = int(keys.totals[N_MEMORIES])
     ids = keys.ids[:n]
@@ -62,7 +62,7 @@ def _check_sparse(parameters: Any, keys: KeyArrays, n: int, with_values: bool) -
     start, stop = start[lengths > 0][order], stop[lengths > 0][order]
     require(bool(np.all(stop[:-1] <= start[1:])), "two keys share a cell")
     indices, values = keys.indices[:end], keys.values[:end]
-    if int(lengths.sum()) < end:  # there may be cells of removed keys in between
+    if int(lengths.sum()) < end:  # skip the cells of removed keys
         edges = np.zeros(end + 1, np.int8)
         edges[start] += 1
         edges[stop] -= 1

@@ -1,6 +1,6 @@
 """Checks of the dtypes and shapes of arrays against the annotations of their fields.
 
-Axes of the same name have the same length. Kernels are compiled for exactly these kinds of arrays.
+Axes with the same name must have the same length. Kernels are compiled for exactly these dtypes and memory layouts.
 """
 
 from typing import Any
@@ -12,7 +12,10 @@ from .errors import require
 
 
 def check_layout(structure: Any, lengths: dict[str, int] | None = None) -> None:
-    """Raise InvariantError unless the arrays of a structure have their kinds, with axes of the given lengths."""
+    """Raise InvariantError unless all arrays of a structure match their annotations.
+
+    ``lengths`` gives the lengths of named axes that are already known.
+    """
     kind: type[tuple[Any, ...]] = type(structure)
     layout = layout_of(kind)
     known = dict(lengths or {})
@@ -24,9 +27,9 @@ def check_layout(structure: Any, lengths: dict[str, int] | None = None) -> None:
 
 
 def _fault_of(array: np.ndarray, kind: ArrayKind, known: dict[str, int]) -> str | None:
-    """Return how an array differs from its kind; note the lengths of new axes.
+    """Return the end of an error message if an array differs from its kind, else None.
 
-    Files are rarely damaged, so messages are composed only when they are needed.
+    Adds the lengths of new axes to ``known``.
     """
     if array.dtype != kind.dtype:
         return f"be of dtype {kind.dtype}, not {array.dtype}"

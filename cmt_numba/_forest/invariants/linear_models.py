@@ -1,6 +1,6 @@
-"""Checks of linear models: the routers of a tree, the scorers of a head's labels.
+"""Checks of linear models: the routers of a forest and the label scorers of a head.
 
-Both have arrays ``nodes``, ``routers`` and ``counters`` of the same layout.
+Both states have the arrays ``nodes``, ``routers`` and ``counters``.
 """
 
 from collections.abc import Iterator
@@ -18,9 +18,9 @@ _LARGEST_TABLE_BITS = N_TABLE_SIZES - 1
 
 
 def check_model_frame(state: Any, n_trees: int = 1) -> None:
-    """Raise InvariantError unless the arrays of models have the right lengths. Their kinds must have been checked.
+    """Raise InvariantError unless the arrays of models have the right lengths. Call :func:`check_layout` first.
 
-    Of the arrays only ``counters`` is read.
+    The check reads no array except ``counters``.
     """
     d, n_nodes = state.parameters.n_features, state.nodes.shape[1]
     sparse, counters = state.parameters.sparse, state.counters
@@ -33,10 +33,10 @@ def check_model_frame(state: Any, n_trees: int = 1) -> None:
 
 
 def check_models(state: Any, t: int, used: np.ndarray, what: str, *, sums: bool = False) -> None:
-    """Raise InvariantError if a model of the rows ``used`` of ``nodes[t]`` is invalid.
+    """Raise InvariantError if a model in the rows ``used`` of ``nodes[t]`` is invalid.
 
-    The frame must have been checked. ``what`` names the models in messages. With ``sums`` the accumulators are sums of
-    examples, which may be negative.
+    Call :func:`check_model_frame` first. ``what`` is the name of the models in messages. With ``sums`` the accumulators
+    are sums of examples, which may be negative.
     """
     nodes, d = state.nodes[t], state.parameters.n_features
     require(all_finite(nodes["bias"][used]), f"{what}: a model's bias is not finite")
@@ -71,7 +71,7 @@ def _check_tables(state: Any, t: int, used: np.ndarray, what: str, sums: bool) -
 
 
 def _free_tables(state: Any, t: int, what: str) -> tuple[np.ndarray, np.ndarray]:
-    """Return the starts of free tables, and the binary logarithms of their sizes."""
+    """Return the starts of all free tables and log2 of their sizes."""
     table, end = state.routers.table[t], int(state.counters[t, TABLES_END])
     starts, all_bits = [], []
     left = end
@@ -89,7 +89,7 @@ def _free_tables(state: Any, t: int, what: str) -> tuple[np.ndarray, np.ndarray]
 
 
 def _alike(starts: np.ndarray, bits: np.ndarray, owners: np.ndarray) -> Iterator[tuple[np.ndarray, int, np.ndarray]]:
-    """Yield the starts of some tables of one size, the size, and their owners."""
+    """Yield groups of tables of equal size: their starts, their size and their owners."""
     for size_bits in np.unique(bits):
         of_size = np.flatnonzero(bits == size_bits)
         n_parts = max(1, (of_size.size << int(size_bits)) // _CELLS_AT_ONCE)
@@ -98,9 +98,9 @@ def _alike(starts: np.ndarray, bits: np.ndarray, owners: np.ndarray) -> Iterator
 
 
 def _check_cells(state: Any, t: int, starts: np.ndarray, size: int, owners: np.ndarray, what: str, sums: bool) -> None:
-    """Check tables of one size, given their starts and owners."""
+    """Raise InvariantError if the contents of tables of equal size are invalid."""
     table = state.routers.table[t, : int(state.counters[t, TABLES_END])]
-    blocks = table.view(f"V{table.itemsize << SMALLEST_TABLE_BITS}")  # of the size of the smallest table
+    blocks = table.view(f"V{table.itemsize << SMALLEST_TABLE_BITS}")  # each block has the size of the smallest table
     places = (starts >> SMALLEST_TABLE_BITS)[:, None] + np.arange(size >> SMALLEST_TABLE_BITS)
     cells = blocks[places].view(table.dtype)
     features = np.ascontiguousarray(cells["feature"])

@@ -8,12 +8,12 @@ from .numbers import all_within
 
 
 def check_link_frame(near: np.ndarray, n: int) -> None:
-    """Raise InvariantError if a link of ``n`` memories leads to no memory."""
+    """Raise InvariantError if one of the first ``n`` memories has a link to a slot without a memory."""
     require(all_within(near[:n], int(NONE), n - 1), "a link leads to no memory")
 
 
 def check_links(near: np.ndarray, n: int) -> None:
-    """Raise InvariantError unless the links of ``n`` memories are symmetric."""
+    """Raise InvariantError unless the links of ``n`` memories are valid, distinct and symmetric."""
     check_link_frame(near, n)
     here, there = near[:n], near[:n] != NONE
     require(bool(np.all(near[n:] == NONE)), "an unused slot has links")

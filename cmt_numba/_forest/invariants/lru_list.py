@@ -1,4 +1,4 @@
-"""Checks of the order in which memories were last returned."""
+"""Checks of the list of memories in the order of their last return."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from .numbers import all_within
 
 
 def check_recency(recency: Recency, n: int) -> None:
-    """Raise InvariantError unless a list contains each of the first ``n`` slots once, and no other slots."""
+    """Raise InvariantError unless the list contains each slot below ``n`` once, and no other slots."""
     check_layout(recency)
     require(recency.totals[LENGTH] == n <= recency.before.size, "the order of memories does not list every memory")
     inside = all_within(recency.after[:n], -1, n - 1) and all_within(recency.totals[FIRST : FIRST + 1], -1, n - 1)
@@ -25,7 +25,7 @@ def check_recency(recency: Recency, n: int) -> None:
 
 
 def check_order(order: Any, n: int) -> np.ndarray:
-    """Return an order of ``n`` memories as int64. Raises InvariantError if it is not a permutation."""
+    """Return an order of ``n`` memories as int64. Raises InvariantError unless it is an int32 permutation."""
     there = isinstance(order, np.ndarray) and order.dtype == np.int32 and order.shape == (n,)
     require(there, f"the order must list {n} memories")
     require(np.array_equal(np.sort(order), np.arange(n)), "the order of memories does not list every memory")

@@ -1,4 +1,4 @@
-"""Checks of many numbers that allocate little memory."""
+"""Checks of large arrays of numbers in blocks, which limits temporary memory."""
 
 import numpy as np
 
@@ -13,23 +13,23 @@ def all_finite(numbers: np.ndarray) -> bool:
 
 
 def all_small(numbers: np.ndarray, most: float) -> bool:
-    """Return whether all magnitudes are at most ``most``, without NaN."""
+    """Return whether all absolute values are at most ``most``; False if there is a NaN."""
     return all(bool((np.abs(part) <= most).all()) for part in _parts(numbers))
 
 
 def all_within(numbers: np.ndarray, least: int, most: int) -> bool:
-    """Return whether all numbers are at least ``least`` and at most ``most``."""
+    """Return whether all numbers are between ``least`` and ``most``, inclusive."""
     return numbers.size == 0 or bool(numbers.min() >= least and numbers.max() <= most)
 
 
 def are_offsets(offsets: np.ndarray, n_entries: int) -> bool:
-    """Return whether offsets rise from 0 to the number of entries."""
+    """Return whether offsets increase, not necessarily strictly, from 0 to ``n_entries``."""
     rising = bool(offsets.size > 0 and offsets[0] == 0 and offsets[-1] == n_entries)
     return rising and bool(np.all(offsets[1:] >= offsets[:-1]))
 
 
 def rise(numbers: np.ndarray, firsts: np.ndarray) -> bool:
-    """Return whether numbers ascend within each of the segments that begin at ``firsts``."""
+    """Return whether numbers strictly increase within each segment. Segments begin at ``firsts``."""
     begins = np.zeros(numbers.size + 1, np.bool_)
     begins[firsts] = True
     return bool(np.all((numbers[1:] > numbers[:-1]) | begins[1:-1])) if numbers.size else True

@@ -1,4 +1,4 @@
-"""Checks of open-addressing tables: searches end, and find all entries."""
+"""Checks that lookups in open-addressing tables terminate and find every entry."""
 
 import numpy as np
 
@@ -8,20 +8,21 @@ from ..state import NONE
 from .errors import require
 
 home_of_feature = as_python(hash_feature)
-"""Return the kernels' hashes of an array of features."""
+"""The homes of an array of features."""
 
 home_of_number = as_python(hash_number)
+"""The homes of an array of numbers."""
 
 
 def check_runs(occupied: np.ndarray, homes: np.ndarray, what: str) -> None:
-    """Raise InvariantError unless searches of some tables of one size end, and find every entry.
+    """Raise InvariantError unless lookups in tables of equal size terminate and find every entry.
 
     Parameters
     ----------
     occupied : ndarray of bool, shape (n_tables, size)
-        The cells that are not empty. The size is a power of two.
+        Whether each cell has an entry. The size is a power of two.
     homes : ndarray of integers, shape (n_tables, size)
-        The cell where the search for each entry begins; any number for empty cells.
+        The home of the entry in each cell; arbitrary for empty cells.
     what : str
         The name of the tables in messages.
     """
@@ -39,18 +40,18 @@ def check_runs(occupied: np.ndarray, homes: np.ndarray, what: str) -> None:
 
 
 def check_number_table(table: np.ndarray, keys: np.ndarray, what: str, *, features: bool = False) -> None:
-    """Raise InvariantError unless a search of a table finds the place of each key.
+    """Raise InvariantError unless a lookup in a table finds the place of every key.
 
     Parameters
     ----------
     table : ndarray of int32
-        Places by hash, NONE where empty.
+        The place in each cell, or NONE if the cell is empty.
     keys : ndarray of integers, shape (n,)
-        The key at each place.
+        The key of each place.
     what : str
         The name of the table in messages.
     features : bool, default False
-        Whether keys are features, rather than ids.
+        Whether keys are hashed as features rather than as ids.
     """
     n, size = keys.size, table.size
     require(size > 0 and size & (size - 1) == 0, f"the size of {what} is not a power of two")

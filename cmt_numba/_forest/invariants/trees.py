@@ -1,4 +1,4 @@
-"""Checks of a forest's state between two calls, and the shape of its trees."""
+"""Checks of a forest's state between calls, and functions that return the shape of its trees."""
 
 from typing import NamedTuple
 
@@ -30,12 +30,12 @@ _leaf_limit = as_python(leaf_limit)
 
 
 def levels(state: State, t: int) -> list[np.ndarray]:
-    """Return the places of tree ``t`` level by level, from the root.
+    """Return the places of tree ``t``: one array for each level, from the root down.
 
     Raises
     ------
     InvariantError
-        If a place is out of range, a child has another parent, or there are more places than rows.
+        If a place is out of range, has the wrong parent, or is reachable twice.
     """
     counters, nodes, leaves = state.counters[t], state.nodes[t], state.leaves[t]
     level = counters[ROOT : ROOT + 1]
@@ -59,21 +59,21 @@ def levels(state: State, t: int) -> list[np.ndarray]:
 
 
 def depth(state: State) -> int:
-    """Return the largest number of internal nodes between a root and a leaf."""
+    """Return the maximum number of internal nodes between a root and a leaf."""
     return max(len(levels(state, t)) - 1 for t in range(state.parameters.n_trees))
 
 
 class Leaves(NamedTuple):
-    """All leaves of a forest, by tree and depth.
+    """All leaves of a forest, ordered by tree and depth.
 
     Attributes
     ----------
     tree : ndarray of int64, shape (n_leaves,)
-        The number of the leaf's tree.
+        The tree of each leaf.
     depth : ndarray of int64, shape (n_leaves,)
-        Internal nodes above the leaf.
+        The number of internal nodes above each leaf.
     size : ndarray of int64, shape (n_leaves,)
-        Memories in the leaf.
+        The number of memories in each leaf.
     """
 
     tree: np.ndarray
@@ -81,11 +81,11 @@ class Leaves(NamedTuple):
     size: np.ndarray
 
 
-Leaves.__module__ = "cmt_numba"  # the module under which pickles find it
+Leaves.__module__ = "cmt_numba"  # the module from which pickles import the class
 
 
 def leaves(state: State) -> Leaves:
-    """Return all leaves of the forest."""
+    """Return the tree, the depth and the size of each leaf."""
     parts = [
         (t, depth, state.leaves["size"][t, ~level[level < 0]])
         for t in range(state.parameters.n_trees)
@@ -102,7 +102,7 @@ def leaves(state: State) -> Leaves:
 def check(state: State, *, values: bool = True) -> None:
     """Raise InvariantError if the state is invalid.
 
-    The values of keys, codes and dense routers, which do no harm, are read only with ``values``.
+    Without ``values``, skip the values of keys, codes and dense routers, which are never used as indices.
     """
     check_frame(state)
     check_keys(state.parameters, state.keys, values=values and not state.parameters.coded)
@@ -118,9 +118,9 @@ def check(state: State, *, values: bool = True) -> None:
 
 
 def check_frame(state: State) -> None:
-    """Raise InvariantError unless all arrays have the right kinds and lengths.
+    """Raise InvariantError unless all arrays have the right dtypes and lengths.
 
-    This reads only the few small arrays with the sizes of the others, so it takes the same time for any forest.
+    The check reads only the counters and totals, so its time does not depend on the size of the forest.
     """
     parameters, counters, keys = state.parameters, state.counters, state.keys
     n_trees = parameters.n_trees

@@ -1,1 +1,1 @@
-"""Invariants of the arrays of heads."""
+"""Invariants of heads and of the map from keys to expected values."""

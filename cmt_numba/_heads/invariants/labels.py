@@ -24,7 +24,7 @@ from ..stored_duals import StoredDuals
 
 
 def check_head_frame(head: Head, n_labels: int) -> None:
-    """Raise InvariantError unless the arrays of a head for ``n_labels`` labels have the right kinds and sizes.
+    """Raise InvariantError unless a head's arrays have the right dtypes and sizes for ``n_labels`` labels.
 
     Reads only ``counters`` and a few entries of other arrays.
     """
@@ -53,7 +53,7 @@ def check_head_frame(head: Head, n_labels: int) -> None:
 
 
 def are_ends(offsets: np.ndarray, n_entries: int) -> bool:
-    """Return whether the first and the last offset are right."""
+    """Return whether offsets begin with 0 and end with ``n_entries``."""
     return bool(offsets.size > 0 and offsets[0] == 0 and offsets[-1] == n_entries)
 
 
@@ -94,7 +94,7 @@ def _check_common(common: Common, n_labels: int) -> None:
 
 
 def check_example_frame(examples: StoredExamples) -> None:
-    """Raise InvariantError unless the arrays of stored examples have the right kinds and sizes."""
+    """Raise InvariantError unless the arrays of stored examples have the right dtypes and sizes."""
     check_layout(examples)
     check_key_frame(examples.parameters, examples.keys)
     require(examples.label_of.size >= examples.keys.totals[N_MEMORIES], "every example must have a label")

@@ -1,19 +1,18 @@
-"""Off-policy evaluation: the value of a policy, estimated from the log of another one.
+"""Off-policy evaluation: estimates of a policy's value from the log of another policy.
 
-A log has contexts, actions, rewards and, if they are known, propensities: the probabilities with which the actions were
-chosen. The weight ``w_i`` of row ``i`` is the probability of its action under the policy to evaluate, divided by its
-propensity. The estimators are means of
+A log contains contexts, actions, rewards and, if known, propensities: the probabilities with which the actions were
+chosen. The weight ``w_i`` of row ``i`` is the probability of its action under the evaluated policy, divided by its
+propensity. Each estimator is the mean of one term per row:
 
-- inverse propensity scores: ``w_i r_i``. Propensities below ``tau`` are replaced by it, which bounds the variance and
+- inverse propensity: ``w_i r_i``. Propensities below ``tau`` are raised to ``tau``, which bounds the variance and
   underestimates the value (Strehl, Langford, Li and Kakade, 2010, equation 2),
 - self-normalised: ``w_i r_i / mean(w)``,
-- direct method: the expected reward of the policy by a model of the rewards,
-- doubly robust: the direct method plus ``w_i`` times the error of the model on row ``i`` (Dudik, Langford and Li,
-  2011),
-- switch: doubly robust where ``w_i`` is at most a threshold, and the direct method elsewhere (Wang, Agarwal and Dudik,
-  2017).
+- direct method: the policy's expected reward according to a reward model,
+- doubly robust: the direct method plus ``w_i`` times the model's error on row ``i`` (Dudik, Langford and Li, 2011),
+- switch: doubly robust in rows with weights up to a threshold, and the direct method in other rows (Wang, Agarwal and
+  Dudik, 2017).
 
-:func:`evaluate` computes all of them. :func:`replay` evaluates policies that learn while they choose.
+:func:`evaluate` computes all estimators. :func:`replay` evaluates policies that learn while they choose.
 """
 
 from ._estimators import (

@@ -1,4 +1,4 @@
-"""Estimators of the value of a policy from the log of another one."""
+"""Estimators of a policy's value from the log of another policy."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from . import _intervals
 from ._intervals import METHODS
 
 _THRESHOLDS = 20  # number of thresholds to compare
-_LEAST = 1e-100  # least propensity; the squares of larger weights would overflow
+_LEAST = 1e-100  # minimum propensity; smaller ones lead to weights whose squares overflow
 
 
 @dataclass(frozen=True)
@@ -23,17 +23,17 @@ class Estimate:
     Attributes
     ----------
     name : str
-        The estimator.
+        Name of the estimator.
     value : float
-        The estimate: the mean of ``terms``.
+        The estimate, which is the mean of ``terms``.
     terms : ndarray of float64, shape (n,)
         The contribution of each row.
     weights : ndarray of float64, shape (n,)
         The importance weight of each row.
     bounds : tuple of float, or None
-        The least and the largest possible term; None if terms are not independent.
+        The smallest and largest possible terms, or None if terms are not independent.
     reward_range : tuple of float, or None
-        The least and the largest possible reward. Intervals are clipped to it.
+        The smallest and largest possible rewards. Intervals are clipped to this range.
     """
 
     name: str
@@ -44,13 +44,13 @@ class Estimate:
     reward_range: tuple[float, float] | None = None
     _parts: tuple[np.ndarray, np.ndarray] | None = None  # numerators and denominators of a ratio of means
     _offsets: np.ndarray | None = None  # terms whose mean is added to the ratio
-    # Nonnegative terms of the shares of the range below and above the value.
+    # Two arrays of non-negative terms. Their means estimate the shares of ``reward_range`` below and above the value.
     _sides: tuple[np.ndarray, np.ndarray] | None = None
-    _corrected: Estimate | None = None  # of a biased estimate: the same estimate with all corrections of the model
+    _corrected: Estimate | None = None  # doubly robust estimate that provides the interval of a biased estimate
 
     @property
     def effective_sample_size(self) -> float:
-        """The number of equally weighted rows with the same information: ``sum(w)**2 / sum(w**2)``."""
+        """Effective sample size ``sum(w)**2 / sum(w**2)`` of the weights."""
         squares = float(np.square(self.weights).sum())
         return float(self.weights.sum()) ** 2 / squares if squares > 0.0 else 0.0
 
@@ -62,31 +62,30 @@ class Estimate:
         n_resamples: int = 1000,
         random_state: Any = 0,
     ) -> tuple[float, float]:
-        """Return a confidence interval of the value.
+        """Return a confidence interval for the value.
 
         Parameters
         ----------
         method : {"betting", "bernstein", "chernoff", "bootstrap", "normal"}, default "bernstein"
-            - "betting": excludes values by the capital of a gambler. Holds for any number of rows, and is usually the
-              narrowest such interval.
-            - "bernstein": the empirical Bernstein bound. Holds for any number of rows.
-            - "chernoff": the relative-entropy Chernoff bound. Holds for any number of rows, and is narrow if the value
-              is close to one of ``bounds``. Strehl et al. (2010) use it on [0, 1 / tau].
-            - "bootstrap": percentiles over resampled rows, for many rows.
-            - "normal": the central limit theorem, for many rows.
+            - "betting": The betting interval of Waudby-Smith and Ramdas (2024). Valid for any number of rows, and
+              usually narrower than "bernstein" and "chernoff".
+            - "bernstein": The empirical Bernstein bound. Valid for any number of rows.
+            - "chernoff": The relative-entropy Chernoff bound. Valid for any number of rows, and narrow if the value is
+              close to one of ``bounds``. Strehl et al. (2010) use this bound on [0, 1 / tau].
+            - "bootstrap": Percentiles over resampled rows. Requires many rows.
+            - "normal": The normal approximation. Requires many rows.
 
-            For estimates without a model the first two bound the value from below by weighted rewards, and from above
-            by the weighted differences to the largest reward. They hold for weights of any size, and with ``tau``. An
-            interval as wide as ``reward_range`` says nothing: use more rows, or a policy closer to that of the log.
+            For estimates without a reward model, "betting" and "bernstein" are valid with weights of any size and any
+            ``tau``. If the interval is as wide as ``reward_range``, use more rows or a policy closer to the logged one.
 
-            :func:`switch`, and ``dm`` of :func:`evaluate`, leave out corrections of the model and are biased. Their
-            interval is that of the doubly robust estimate, extended to contain their own value.
+            :func:`switch` and the direct method in :func:`evaluate` omit corrections and are biased. Their interval is
+            the interval of the doubly robust estimate, extended to include the biased estimate.
         confidence : float between 0 and 1, default 0.95
             Probability that the interval contains the value.
         n_resamples : int, default 1000
-            Number of resamples of the bootstrap.
+            Number of bootstrap resamples.
         random_state : int or numpy.random.SeedSequence, default 0
-            Seed of the bootstrap.
+            Random seed of the bootstrap.
 
         Returns
         -------
@@ -95,17 +94,17 @@ class Estimate:
         Raises
         ------
         TypeError, ValueError
-            If an argument is invalid, there are fewer than two rows, or the bound does not hold for this estimator.
+            If an argument is invalid, there are fewer than two rows, or the estimator does not support the method.
         """
         check_choice("method", method, METHODS)
         confidence = check_real("confidence", confidence, 0.0, 1.0, above=True)
         if confidence == 1.0:
-            raise ValueError("confidence must be below 1, got {confidence}")
+            raise ValueError(f"confidence must be below 1, got {confidence}")
         n_resamples = check_integer("n_resamples", n_resamples, 1)
         if self.terms.size < 2:
-            raise ValueError("an interval needs at least two rows")
+            raise ValueError(f"an interval requires at least two rows, got {self.terms.size}")
         judge = self if self._corrected is None else self._corrected
-        # The bounds cross if the weights are wrong.
+        # Incorrect weights can make the bounds cross.
         low, high = sorted(judge._unclipped(method, confidence, n_resamples, random_state))
         if judge is not self:
             low, high = min(low, self.value), max(high, self.value)
@@ -113,15 +112,15 @@ class Estimate:
         return float(np.clip(low, least, most)), float(np.clip(high, least, most))
 
     def has_interval(self, method: str) -> bool:
-        """Return whether this estimator has intervals by a method."""
+        """Return whether the estimator supports a method of :meth:`interval`."""
         if method in ("betting", "bernstein") and self._sides is not None:
             return True
         return method in ("bootstrap", "normal") or (method != "betting" and self.bounds is not None)
 
     def confidence_sequence(self, confidence: float = 0.95) -> np.ndarray:
-        """Return a betting interval after each row. All of them hold simultaneously with this probability.
+        """Return betting intervals after each row, which are all valid simultaneously.
 
-        The interval may be monitored as rows arrive, and collection may stop when it is narrow enough.
+        The intervals may be monitored while rows are collected, and collection may stop at any time.
 
         Parameters
         ----------
@@ -131,16 +130,16 @@ class Estimate:
         Returns
         -------
         ndarray of float64, shape (n, 2)
-            The lower and upper bound after each row.
+            Lower and upper bound after each row.
 
         Raises
         ------
         TypeError, ValueError
-            If ``confidence`` is invalid, or this estimator has no such intervals.
+            If ``confidence`` is invalid, or the estimator does not support betting intervals.
         """
         error = (1.0 - check_real("confidence", confidence, 0.0, 1.0, above=True)) / 2.0
         if error == 0.0:
-            raise ValueError("confidence must be below 1, got {confidence}")
+            raise ValueError(f"confidence must be below 1, got {confidence}")
         below, above = self._checked_sides("betting")
         assert self.reward_range is not None
         low, high = self.reward_range
@@ -175,7 +174,7 @@ class Estimate:
         return bound(self.terms, *self.bounds, confidence)
 
     def _linearized(self) -> np.ndarray:
-        """Return independent terms whose mean has the variance of the estimate to first order."""
+        """Return independent terms. To first order, their mean has the same variance as the estimate."""
         if self._parts is None:
             return self.terms
         above, below = self._parts
@@ -191,7 +190,7 @@ def importance_weights(propensities: Any, target: Any, tau: float = 0.0) -> np.n
     Raises
     ------
     TypeError, ValueError
-        If these are not probabilities of the same number, or if both a propensity and ``tau`` are 0.
+        If an array does not contain probabilities, the lengths differ, or a propensity and ``tau`` are both 0.
     """
     tau = check_real("tau", tau, 0.0, 1.0)
     propensities, target = numbers("propensities", propensities, 1), numbers("target", target, 1)
@@ -207,8 +206,7 @@ def importance_weights(propensities: Any, target: Any, tau: float = 0.0) -> np.n
     if propensities[row] < _LEAST:
         least = f"{_LEAST:g}" if propensities[row] > 0.0 else "0"
         raise ValueError(
-            f"propensities must be above {least}, but that of row {row} is {propensities[row]:g}: "
-            "set tau to a value above 0"
+            f"propensities must be above {least}, got {propensities[row]:g} in row {row}: set tau to a value above 0"
         )
     weights: np.ndarray = target / propensities
     return weights
@@ -217,21 +215,25 @@ def importance_weights(propensities: Any, target: Any, tau: float = 0.0) -> np.n
 def inverse_propensity(
     rewards: Any, propensities: Any, target: Any, *, tau: float = 0.0, reward_range: tuple[float, float] = (0.0, 1.0)
 ) -> Estimate:
-    """Return the inverse propensity score, clipped by ``tau`` as in Strehl et al. (2010), equation 2.
+    """Estimate the value by inverse propensity scoring (Strehl et al., 2010, equation 2).
 
     Parameters
     ----------
     rewards : array-like, shape (n,)
         The logged rewards.
     propensities : array-like, shape (n,)
-        The probabilities of the logged actions when they were chosen, or estimates of them.
+        The known or estimated probabilities with which the logged actions were chosen.
     target : array-like, shape (n,)
-        Their probabilities under the policy to evaluate.
+        The probabilities of the logged actions under the evaluated policy.
     tau : float in [0, 1], default 0.0
-        Smaller propensities are replaced by ``tau``. This bounds the variance, and underestimates the value if rewards
-        are not negative.
+        Smaller propensities are raised to ``tau``. This bounds the variance, but underestimates the value of
+        non-negative rewards.
     reward_range : tuple of float, default (0.0, 1.0)
-        The least and the largest possible reward, for intervals.
+        The smallest and largest possible rewards, used for intervals.
+
+    Returns
+    -------
+    Estimate
     """
     weights = importance_weights(propensities, target, tau)
     rewards = check_rewards(rewards, weights.size)
@@ -245,14 +247,20 @@ def inverse_propensity(
 def self_normalized(
     rewards: Any, propensities: Any, target: Any, *, tau: float = 0.0, reward_range: tuple[float, float] | None = None
 ) -> Estimate:
-    """Return the self-normalised inverse propensity score. It is 0 if no row has a weight.
+    """Estimate the value by self-normalised inverse propensity scoring.
+
+    The estimate is 0 if all weights are 0.
 
     Parameters
     ----------
     rewards, propensities, target, tau
         As in :func:`inverse_propensity`.
     reward_range : tuple of float, optional
-        The least and the largest possible reward, for intervals that hold for any number of rows.
+        The smallest and largest possible rewards, required for "betting" and "bernstein" intervals.
+
+    Returns
+    -------
+    Estimate
     """
     weights = importance_weights(propensities, target, tau)
     rewards = check_rewards(rewards, weights.size)
@@ -267,14 +275,18 @@ def self_normalized(
 
 
 def direct_method(expected_of_target: Any, *, reward_range: tuple[float, float] = (0.0, 1.0)) -> Estimate:
-    """Return the mean reward that a model expects of the policy.
+    """Estimate the value by the policy's mean expected reward according to a reward model.
 
     Parameters
     ----------
     expected_of_target : array-like, shape (n,)
-        The expected reward in each row: the sum over actions of the probability times the expected reward.
+        The policy's expected reward in each row: action probabilities times expected rewards, summed over actions.
     reward_range : tuple of float, default (0.0, 1.0)
-        The least and the largest possible reward, for intervals. They do not show the error of the model.
+        The smallest and largest possible rewards, used for intervals. The intervals ignore the error of the model.
+
+    Returns
+    -------
+    Estimate
     """
     terms = numbers("expected_of_target", expected_of_target, 1)
     if terms.size == 0:
@@ -294,16 +306,22 @@ def doubly_robust(
     tau: float = 0.0,
     reward_range: tuple[float, float] = (0.0, 1.0),
 ) -> Estimate:
-    """Return the doubly robust estimate, which is unbiased if the propensities or the model are right.
+    """Estimate the value by the doubly robust method.
+
+    The estimate is unbiased if the propensities or the reward model are correct.
 
     Parameters
     ----------
     rewards, propensities, target, tau, reward_range
         As in :func:`inverse_propensity`.
     expected : array-like, shape (n,)
-        The expected reward of each logged action by a model.
+        The expected reward of each logged action according to a reward model.
     expected_of_target : array-like, shape (n,)
-        The expected reward of the policy in each row by the model.
+        The policy's expected reward in each row according to the model.
+
+    Returns
+    -------
+    Estimate
     """
     rewards, weights, errors, base = _corrections(rewards, propensities, target, expected, expected_of_target, tau)
     bounds = _corrected_bounds(reward_range, rewards, errors, base, _largest_weight(propensities, tau))
@@ -320,14 +338,18 @@ def self_normalized_doubly_robust(
     tau: float = 0.0,
     reward_range: tuple[float, float] | None = None,
 ) -> Estimate:
-    """Return the doubly robust estimate with weights divided by their mean.
+    """Estimate the value by the doubly robust method, with weights divided by their mean.
 
     Parameters
     ----------
     rewards, propensities, target, expected, expected_of_target, tau
         As in :func:`doubly_robust`.
     reward_range : tuple of float, optional
-        The least and the largest possible reward, to which intervals are clipped.
+        The smallest and largest possible rewards. Intervals are clipped to this range.
+
+    Returns
+    -------
+    Estimate
     """
     rewards, weights, errors, base = _corrections(rewards, propensities, target, expected, expected_of_target, tau)
     its_range = None if reward_range is None else _checked_range(reward_range, rewards)
@@ -347,15 +369,21 @@ def switch(
     threshold: float | None = None,
     reward_range: tuple[float, float] = (0.0, 1.0),
 ) -> Estimate:
-    """Return the doubly robust estimate, with the model alone in rows whose weight is above a threshold.
+    """Estimate the value by the switch method (Wang, Agarwal and Dudik, 2017).
+
+    The estimate is doubly robust in rows with weights up to a threshold. In other rows it uses only the reward model.
 
     Parameters
     ----------
     rewards, propensities, target, expected, expected_of_target, reward_range
         As in :func:`doubly_robust`.
     threshold : float, optional
-        The largest weight to use. By default, the threshold with the least estimated mean squared error (Wang, Agarwal
-        and Dudik, 2017). A smaller threshold has less variance and more bias.
+        The largest weight to use. By default, the threshold with the smallest estimated mean squared error. A smaller
+        threshold reduces the variance and increases the bias.
+
+    Returns
+    -------
+    Estimate
     """
     if threshold is not None:
         threshold = check_real("threshold", threshold, 0.0, 1e18)
@@ -371,9 +399,9 @@ def switch(
 
 
 def tuned_threshold(weights: np.ndarray, errors: np.ndarray, base: np.ndarray) -> float:
-    """Return the threshold of :func:`switch` with the least estimated mean squared error.
+    """Return the threshold of :func:`switch` with the smallest estimated mean squared error.
 
-    The bias is estimated by the mean of the corrections that are left out.
+    The estimated bias is the mean of the omitted corrections.
     """
     corrections, some = weights * errors, weights[weights > 0.0]
     thresholds = [0.0, *np.quantile(some, np.linspace(0.05, 1.0, _THRESHOLDS)).tolist()] if some.size else [0.0]
@@ -393,7 +421,6 @@ def _from_corrections(
     bounds: tuple[float, float],
     reward_range: tuple[float, float],
 ) -> Estimate:
-    """Return an estimate from a model and its corrections."""
     its_range = _checked_range(reward_range, rewards)
     return Estimate(name, float(terms.mean()), terms, weights, bounds, its_range)
 
@@ -401,21 +428,21 @@ def _from_corrections(
 def _weighted_sides(
     weights: np.ndarray, rewards: np.ndarray, reward_range: tuple[float, float]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return terms whose expectations are at most the shares of the range below and above the value."""
+    """Return two arrays whose expected means are at most the shares of the range below and above the value."""
     low, high = reward_range
     shares = (rewards - low) / (high - low)
     return weights * shares, weights * (1.0 - shares)
 
 
 def _largest_weight(propensities: Any, tau: float) -> float:
-    """Return the largest possible weight for these propensities."""
+    """Return the largest possible importance weight."""
     return 1.0 / max(float(np.min(propensities)), tau)
 
 
 def _corrections(
     rewards: Any, propensities: Any, target: Any, expected: Any, expected_of_target: Any, tau: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Return rewards, weights, errors of the model on logged actions, and its expected rewards of the policy."""
+    """Return rewards, weights, the model's errors on logged actions, and the policy's expected rewards."""
     weights = importance_weights(propensities, target, tau)
     rewards = check_rewards(rewards, weights.size)
     model = []
@@ -429,7 +456,7 @@ def _corrections(
 def _corrected_bounds(
     reward_range: tuple[float, float], rewards: np.ndarray, errors: np.ndarray, base: np.ndarray, largest: float
 ) -> tuple[float, float]:
-    """Return bounds of the terms, for rewards in the range and expectations that may lie beyond it."""
+    """Return bounds on the terms. Rewards lie in ``reward_range``, but expected rewards may lie outside."""
     low, high = _checked_range(reward_range, rewards)
     expected = rewards - errors
     low = min(low, float(expected.min()), float(base.min()))
@@ -442,10 +469,10 @@ def _checked_range(reward_range: Any, rewards: np.ndarray) -> tuple[float, float
         raise TypeError(f"reward_range must be a pair of numbers, got {reward_range!r}")
     low, high = (check_real("reward_range", value, -1e18, 1e18) for value in reward_range)
     if not low < high:
-        raise ValueError(f"reward_range must be a lower and a higher number, got {low} and {high}")
+        raise ValueError(f"reward_range must be an increasing pair, got ({low}, {high})")
     if rewards.size and not (low <= rewards.min() and rewards.max() <= high):
         raise ValueError(
-            f"rewards must lie in reward_range, [{low}, {high}], not in [{rewards.min()}, {rewards.max()}]: pass "
-            "reward_range"
+            f"rewards must lie in reward_range, [{low}, {high}], got rewards from {rewards.min()} to {rewards.max()}: "
+            "pass a wider reward_range"
         )
     return low, high

@@ -1,4 +1,4 @@
-"""Evaluation of policies by all estimators, with advice on whether the log supports the estimates."""
+"""Evaluation of policies by all estimators, with warnings if the log does not support the estimates."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from ._estimators import (
 from ._logs import Log
 
 _ROWS_AT_ONCE = 10_000
-_FEW = 100  # minimum effective sample size
+_FEW = 100  # minimum effective sample size without a warning
 _UNSURE = 3.0  # tolerated deviation, in standard errors
-_SURE = 0.997  # the confidence that corresponds to three standard errors
+_SURE = 0.997  # confidence of a normal interval of three standard errors
 
 
 @dataclass(frozen=True)
@@ -34,19 +34,19 @@ class Evaluation:
     Attributes
     ----------
     estimates : dict of str to Estimate
-        By estimator: "ips", "snips" and, with a model of the rewards, "dm", "dr", "sndr", "switch".
+        Estimates by name: "ips" and "snips", and with a reward model also "dm", "dr", "sndr" and "switch".
     logged : float
-        The mean reward of the log.
+        Mean reward of the log.
     n_rows : int
-        Rows of the log.
+        Number of rows in the log.
     effective_sample_size : float
-        The number of equally weighted rows with the same information.
+        Effective sample size of the importance weights.
     mean_weight : float
-        The mean importance weight, 1 in expectation if the log supports the policy.
+        Mean importance weight. Its expectation is 1 if the log supports the policy.
     clipped : float
-        The share of rows with a propensity below ``tau``, among those with a positive weight.
+        Fraction of the rows with positive weight whose propensity is below ``tau``.
     advice : list of str
-        Reasons not to trust the estimates; empty if there are none.
+        Reasons not to trust the estimates. Empty if there are no such reasons.
     """
 
     estimates: dict[str, Estimate]
@@ -58,20 +58,20 @@ class Evaluation:
     advice: list[str]
 
     def to_pandas(self, method: str = "normal", *, confidence: float = 0.95) -> Any:
-        """Return a table with a row for each estimator.
+        """Return the estimates and their intervals as a data frame.
 
         Parameters
         ----------
         method : str, default "normal"
-            Kind of the intervals, see :meth:`Estimate.interval`. Two more columns have "betting" intervals, for the
-            estimators that have them.
+            Interval method, as in :meth:`Estimate.interval`. Two additional columns contain "betting" intervals, or NaN
+            for estimators that do not support them.
         confidence : float between 0 and 1, default 0.95
-            The confidence of the intervals.
+            Probability that an interval contains the value.
 
         Returns
         -------
         pandas.DataFrame
-            Columns have the names of Open Bandit Pipeline if they exist there.
+            One row per estimator. Column names follow Open Bandit Pipeline.
         """
         percent = f"{100.0 * confidence:g}% CI"
         rows = []
@@ -102,7 +102,7 @@ class PolicyComparison:
     Attributes
     ----------
     evaluations : dict of str to Evaluation
-        By the names of the policies.
+        Evaluations by policy name.
     """
 
     evaluations: dict[str, Evaluation]
@@ -111,7 +111,17 @@ class PolicyComparison:
         return self.evaluations[name]
 
     def to_pandas(self, method: str = "normal", *, confidence: float = 0.95) -> Any:
-        """Return the tables of all policies (:meth:`Evaluation.to_pandas`) as one, by policy and estimator."""
+        """Return the estimates of all policies as a data frame, indexed by policy and estimator.
+
+        Parameters
+        ----------
+        method, confidence
+            As in :meth:`Evaluation.to_pandas`.
+
+        Returns
+        -------
+        pandas.DataFrame
+        """
         tables = {name: one.to_pandas(method, confidence=confidence) for name, one in self.evaluations.items()}
         return import_module("pandas").concat(tables, names=["policy", "estimator"])
 
@@ -119,16 +129,17 @@ class PolicyComparison:
         return "\n\n".join(f"{name}\n{one}" for name, one in self.evaluations.items())
 
     def plot(self, path: Any = None, *, method: str = "normal", confidence: float = 0.95) -> Any:
-        """Draw all estimates with their intervals; thin lines are betting intervals.
+        """Plot all estimates with their intervals.
 
         Parameters
         ----------
         path : path-like, optional
-            A file to write.
+            File to save the figure to.
         method : str, default "normal"
-            Kind of the intervals.
+            Method of the intervals drawn as thick lines, as in :meth:`Estimate.interval`. Thin lines are "betting"
+            intervals.
         confidence : float between 0 and 1, default 0.95
-            The confidence of the intervals.
+            Probability that an interval contains the value.
 
         Returns
         -------
@@ -154,7 +165,7 @@ class PolicyComparison:
 
 
 def _interval(estimate: Estimate, method: str, confidence: float) -> tuple[float, float]:
-    """Return an interval, or NaN if the estimator has none of that kind."""
+    """Return a confidence interval, or a pair of NaN if the estimator does not support the method."""
     if method not in ("normal", "bootstrap") and not estimate.has_interval(method):
         return float("nan"), float("nan")
     return estimate.interval(method, confidence=confidence)
@@ -165,26 +176,26 @@ def _span(interval: tuple[float, float]) -> str:
 
 
 def target_probabilities(policy: Any, log: Log) -> np.ndarray:
-    """Return the probabilities of the allowed actions under a policy, in each row of a log.
+    """Return a policy's probability of each allowed action in each row of a log.
 
     Parameters
     ----------
     policy : object or callable
-        An object with ``probabilities(contexts, actions)``, like the policies of :mod:`cmt_numba.bandits`. Or a
-        function of contexts that returns an action for each, by number or by name, or probabilities of the columns of
-        ``log.allowed``, shape (n, k).
+        An object with ``probabilities(contexts, actions)``, such as a policy of :mod:`cmt_numba.bandits`, or a function
+        of contexts. The function returns one action per context, as a number or a name, or a probability for each
+        column of ``log.allowed``, shape (n, k).
     log : Log
         The log.
 
     Returns
     -------
     ndarray of float64, shape (n, k)
-        The columns are those of ``log.allowed``, or its mask.
+        Columns correspond to ``log.allowed``.
 
     Raises
     ------
     TypeError, ValueError
-        If a function returns something else, or an action that is not allowed.
+        If a function returns an array of the wrong shape, or an action that is not allowed.
     """
     contexts = np.ones((len(log), 1)) if log.contexts is None else log.contexts
     choices = log.choices()
@@ -207,7 +218,7 @@ def target_probabilities(policy: Any, log: Log) -> np.ndarray:
 
 
 def _of_chosen(actions: np.ndarray, choices: Choices) -> np.ndarray:
-    """Return probabilities of 1 for the actions chosen in each row."""
+    """Return probability 1 for the action chosen in each row, and 0 for other actions."""
     if actions.size != choices.shape[0]:
         raise ValueError(f"policy must return {choices.shape[0]} actions, one for each context, got {actions.size}")
     rows = np.repeat(np.arange(actions.size), choices.sizes)
@@ -229,35 +240,36 @@ def evaluate(
     threshold: float | None = None,
     reward_range: tuple[float, float] = (0.0, 1.0),
 ) -> Any:
-    """Estimate the value of a policy, or of each of several, from the log of another one.
+    """Estimate the value of one or more policies from the log of another policy.
 
     Parameters
     ----------
     policy : object, callable, array-like or dict
-        A policy, a function (:func:`target_probabilities`), or probabilities of the allowed actions, shape (n, k), with
-        the columns of ``log.allowed`` or its mask; or a dict of these by name. The policy does not learn.
+        A policy or function as in :func:`target_probabilities`, or an array with a probability for each column of
+        ``log.allowed``, shape (n, k). A dict of policies by name is also accepted. Policies do not learn.
     log : Log
         The log.
     propensities : array-like, shape (n,), optional
-        Estimated propensities (:func:`estimate_propensities`), if the log has none.
+        Propensities to use instead of those in the log, for example from :func:`estimate_propensities`.
     expected : array-like, shape (n, k), optional
-        Expected rewards of the allowed actions (:func:`estimate_rewards`), for the estimators that need a model.
+        Expected rewards of the allowed actions, for example from :func:`estimate_rewards`. Required for all estimators
+        except "ips" and "snips".
     tau : float in [0, 1], default 0.0
-        Least propensity, see :func:`inverse_propensity`.
+        Smaller propensities are raised to ``tau``, as in :func:`inverse_propensity`.
     threshold : float, optional
-        The threshold of :func:`switch`, which tunes it by default.
+        Weight threshold of :func:`switch`. By default, the threshold is tuned.
     reward_range : tuple of float, default (0.0, 1.0)
-        The least and the largest possible reward.
+        The smallest and largest possible rewards.
 
     Returns
     -------
     Evaluation or PolicyComparison
-        A comparison if there are several policies.
+        A comparison if ``policy`` is a dict.
 
     Raises
     ------
     TypeError, ValueError
-        If an argument is invalid, or there are no propensities.
+        If an argument is invalid, or propensities are missing.
     """
     if isinstance(policy, dict):
         if not policy:
@@ -308,7 +320,7 @@ def evaluate(
 
 
 def _advice_of_model(estimates: dict[str, Estimate]) -> list[str]:
-    """Return a warning if the model of the rewards disagrees with the rewards of the log."""
+    """Return a warning if the reward model disagrees with the logged rewards."""
     if "dm" not in estimates:
         return []
     low, high = estimates["sndr"].interval("normal", confidence=_SURE)
@@ -329,13 +341,13 @@ def _advice(ips: Estimate, clipped: float) -> list[str]:
     advice = []
     if ips.effective_sample_size < _FEW:
         advice.append(
-            f"the {n} rows are worth {ips.effective_sample_size:.0f} rows of the policy itself: use a log that "
-            "explores more, or evaluate a policy that is closer to that of the log"
+            f"the effective sample size of the {n} rows is only {ips.effective_sample_size:.0f}: use a log with more "
+            "exploration, or evaluate a policy that is closer to the logged policy"
         )
     if not np.any(ips.terms):
         advice.append(
-            "no row that the policy could have chosen has a reward, and neither has any resample: use the interval "
-            "betting, bernstein or chernoff"
+            "all weighted rewards are 0, so bootstrap and normal intervals have width 0: use betting, bernstein or "
+            "chernoff intervals"
         )
     mean, error = float(weights.mean()), float(weights.std()) / np.sqrt(n)
     if mean + _UNSURE * error < 1.0 and clipped == 0.0:

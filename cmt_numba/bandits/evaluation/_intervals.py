@@ -13,20 +13,20 @@ _LEAST, _MOST = 1e-300, 1.0 - 1e-16  # probabilities whose logarithms are finite
 METHODS = ("betting", "bernstein", "chernoff", "bootstrap", "normal")
 
 _CELLS_AT_ONCE = 1 << 20
-_GRID = 400  # candidate means
-_MOST_BET = 0.75  # the share of the capital that a gambler may lose in a round
+_GRID = 400  # number of candidate means
+_MOST_BET = 0.75  # maximum fraction of the capital that a bet can lose
 
 
 def normal(values: np.ndarray, confidence: float) -> tuple[float, float]:
-    """Return the interval of the central limit theorem."""
+    """Return the interval of the normal approximation."""
     half = float(ndtri(0.5 + confidence / 2.0)) * float(values.std(ddof=1)) / math.sqrt(values.size)
     return float(values.mean()) - half, float(values.mean()) + half
 
 
 def bernstein_below(values: np.ndarray, error: float) -> float:
-    """Return a lower bound for the mean of nonnegative values (empirical Bernstein; Maurer and Pontil, 2009).
+    """Return an empirical Bernstein lower bound on the mean of non-negative values (Maurer and Pontil, 2009).
 
-    Values are clipped at the cube root of their number. This only lowers their mean, so the bound stays valid.
+    Values are clipped at the cube root of their number. Clipping lowers the mean, so the bound remains valid.
     """
     n, log = values.size, math.log(2.0 / error)
     most = n ** (1.0 / 3.0)
@@ -36,7 +36,7 @@ def bernstein_below(values: np.ndarray, error: float) -> float:
 
 
 def bernstein(values: np.ndarray, low: float, high: float, confidence: float) -> tuple[float, float]:
-    """Return the interval of the empirical Bernstein bound, for values in ``[low, high]`` (Maurer and Pontil, 2009)."""
+    """Return the empirical Bernstein interval for the mean of values in ``[low, high]`` (Maurer and Pontil, 2009)."""
     n, log = values.size, math.log(4.0 / (1.0 - confidence))  # half of the error probability on each side
     half = math.sqrt(2.0 * float(values.var(ddof=1)) * log / n) + 7.0 * (high - low) * log / (3.0 * (n - 1))
     mean = float(values.mean())
@@ -44,15 +44,16 @@ def bernstein(values: np.ndarray, low: float, high: float, confidence: float) ->
 
 
 def betting_below(values: np.ndarray, error: float) -> np.ndarray:
-    """Return a lower bound for the mean of nonnegative values after each value: float64. All hold simultaneously.
+    """Return lower bounds on the mean of non-negative values, one after each value, all valid simultaneously.
 
-    For each candidate mean a gambler bets that values are larger. If the candidate is the mean, the capital ever
-    exceeds ``1 / error`` with probability at most ``error``, so candidates with more capital are excluded (Waudby-Smith
-    and Ramdas, Estimating means of bounded random variables by betting, 2024). Values need no upper bound.
+    For each candidate mean, a gambler bets that values are larger. If the candidate is the true mean, the capital ever
+    exceeds ``1 / error`` with probability at most ``error``. Candidates with more capital are therefore excluded
+    (Waudby-Smith and Ramdas, Estimating means of bounded random variables by betting, 2024). Values need no upper
+    bound.
     """
     n = values.size
     seen = np.arange(n)
-    before = (0.5 + np.concatenate([[0.0], np.cumsum(values)[:-1]])) / (seen + 1.0)  # the mean so far
+    before = (0.5 + np.concatenate([[0.0], np.cumsum(values)[:-1]])) / (seen + 1.0)  # running mean
     squares = np.concatenate([[0.0], np.cumsum((values - before) ** 2)[:-1]])
     variances = (0.25 + squares) / (seen + 1.0)
     bounds = np.zeros(n)
@@ -63,7 +64,9 @@ def betting_below(values: np.ndarray, error: float) -> np.ndarray:
         apart = before - means
         bets = np.clip(apart / (variances + apart**2), 0.0, _MOST_BET / means)
         capital = np.maximum.accumulate(np.cumsum(np.log1p(bets * (values - means)), axis=1), axis=1)
-        excluded = np.logical_and.accumulate(capital > math.log(1.0 / error), axis=0)  # with all smaller means
+        excluded = np.logical_and.accumulate(
+            capital > math.log(1.0 / error), axis=0
+        )  # if all smaller means are excluded
         if first > 0:
             excluded &= bounds >= grid[first - 1]
         bounds = np.where(excluded.any(axis=0), means[excluded.sum(axis=0) - 1, 0], bounds)
@@ -71,9 +74,9 @@ def betting_below(values: np.ndarray, error: float) -> np.ndarray:
 
 
 def chernoff(values: np.ndarray, low: float, high: float, confidence: float) -> tuple[float, float]:
-    """Return the interval of the relative-entropy Chernoff bound, for values in ``[low, high]``.
+    """Return the relative-entropy Chernoff interval for the mean of values in ``[low, high]``.
 
-    A mean of ``n`` values in [0, 1] with expectation ``q`` lies beyond ``p`` with probability at most
+    The mean of ``n`` values in [0, 1] with expectation ``q`` lies beyond ``p`` with probability at most
     ``exp(-n kl(p, q))``.
     """
     log = math.log(2.0 / (1.0 - confidence)) / values.size
@@ -91,7 +94,7 @@ def chernoff(values: np.ndarray, low: float, high: float, confidence: float) -> 
 
 
 def relative_entropy(p: float, q: float) -> float:
-    """Return the relative entropy of two Bernoulli distributions."""
+    """Return the relative entropy of the Bernoulli distributions with means ``p`` and ``q``."""
     first = 0.0 if p == 0.0 else p * math.log(p / q)
     second = 0.0 if p == 1.0 else (1.0 - p) * math.log((1.0 - p) / (1.0 - q))
     return first + second
@@ -105,7 +108,7 @@ def bootstrap(
     n_resamples: int,
     rng: np.random.Generator,
 ) -> tuple[float, float]:
-    """Return percentiles of the mean of ``offsets`` plus a ratio of means over resampled rows."""
+    """Return the bootstrap percentile interval of the mean of ``offsets`` plus a ratio of means."""
     n = numerators.size
     values = np.empty(n_resamples)
     for i in range(n_resamples):

@@ -1,4 +1,4 @@
-"""Logs of decisions: columns of contexts, actions, rewards and propensities."""
+"""Logs of decisions, and functions that read them from files."""
 
 from __future__ import annotations
 
@@ -31,30 +31,30 @@ _SUFFIXES = (".parquet", ".jsonl", ".jsonl.gz", ".csv", ".csv.gz")
 
 @dataclass(frozen=True)
 class Log:
-    """A log of decisions, in the order in which they were made.
+    """A log of decisions in chronological order.
 
     Parameters
     ----------
-    actions : array-like of int, shape (n,)
-        The actions chosen.
+    actions : array-like of int or str, shape (n,)
+        The chosen actions, as numbers or names. Names are converted to numbers.
     rewards : array-like, shape (n,)
-        Their rewards.
+        The reward of each decision.
     contexts : array-like or sparse matrix, shape (n, n_features), optional
-        The contexts.
+        The context of each decision.
     propensities : array-like, shape (n,), optional
-        The probabilities with which the actions were chosen.
+        The probability with which each action was chosen.
     allowed : array-like, optional
-        The allowed actions, for all rows or for each, as in ``act``. By default all actions that occur.
+        The allowed actions of all rows or of each row, as in :meth:`~cmt_numba.bandits.Policy.act`. By default, all
+        actions in the log are allowed.
     times : array-like, shape (n,), optional
-        The times of the decisions, in ascending order.
+        The time of each decision, in ascending order.
     arms : sequence, optional
-        The names of the actions 0, 1, 2, ... By default, if ``actions`` are strings, these and those of ``allowed`` in
-        ascending order; the log then holds their numbers.
+        The names of actions 0, 1, 2, ... By default, the sorted names in ``actions`` and ``allowed``.
 
     Raises
     ------
     TypeError, ValueError
-        If a column is invalid, columns have different lengths, or an action was not allowed.
+        If a column is invalid, columns have different lengths, or a chosen action is not allowed.
     """
 
     actions: Any
@@ -107,12 +107,12 @@ class Log:
         return int(self.actions.size)
 
     def numbers_of(self, actions: Any) -> np.ndarray:
-        """Convert actions, given by number or by name, to numbers.
+        """Convert action names to numbers. Numbers are returned unchanged.
 
         Raises
         ------
         ValueError
-            If a name is not one of ``arms``.
+            If a name is not in ``arms``.
         """
         if not _are_names(actions):
             return np.asarray(actions)
@@ -123,11 +123,11 @@ class Log:
         return np.array([places[str(name)] for name in np.ravel(actions)], np.int64)
 
     def choices(self) -> Choices:
-        """Return the actions allowed in each row."""
+        """Return the allowed actions of each row."""
         return check_choices(self.allowed, len(self))
 
     def take(self, rows: Any) -> Log:
-        """Return the log of some rows, selected by a slice, a mask or positions."""
+        """Return a log of the rows selected by a slice, a mask or an array of indices."""
         for_all = not self._is_by_row()
         parts = {name: getattr(self, name) for name in ("contexts", "propensities", "times")}
         parts = {name: None if part is None else part[rows] for name, part in parts.items()}
@@ -138,7 +138,7 @@ class Log:
         return Log(self.actions[rows], self.rewards[rows], allowed=allowed, arms=self.arms, **parts)
 
     def allowed_between(self, first: int, stop: int) -> Any:
-        """Return the actions allowed in the rows ``first .. stop``, as ``act`` takes them."""
+        """Return the allowed actions of rows ``first:stop`` in the form that ``act`` accepts."""
         return self.allowed[first:stop] if self._is_by_row() else self.allowed
 
     def _is_by_row(self) -> bool:
@@ -157,25 +157,29 @@ class Log:
         allowed: str | None = None,
         time: str | None = None,
     ) -> Self:
-        """Return the log in a data frame.
+        """Create a log from a data frame.
 
         Parameters
         ----------
         frame : DataFrame
-            A row for each decision.
+            Data frame with one row per decision.
         action, reward : str
-            Names of columns.
+            Names of the columns of actions and rewards.
         propensity, time : str, optional
-            Names of columns.
+            Names of the columns of propensities and times.
         context : str or sequence of str, optional
-            The columns of the contexts: several of numbers, or one of lists of numbers.
+            Names of numeric columns that form the contexts, or the name of one column of lists of numbers.
         allowed : str, optional
-            A column of lists of actions.
+            Name of a column that contains a list of allowed actions in each row.
+
+        Returns
+        -------
+        Log
 
         Raises
         ------
         KeyError
-            If there is no such column.
+            If a column does not exist.
         TypeError, ValueError
             If a column is invalid.
         """
@@ -205,7 +209,7 @@ class Log:
 
 
 def check_log_contexts(contexts: Any) -> Any:
-    """Return contexts as a float64 array, or as a CSR array if they are sparse. Raises as ``check_contexts`` does."""
+    """Convert contexts to a float64 array, or to a CSR array if they are sparse."""
     if not scipy.sparse.issparse(contexts):
         return check_contexts(contexts, None)
     rows = scipy.sparse.csr_array(contexts)
@@ -218,18 +222,18 @@ def check_log_contexts(contexts: Any) -> Any:
 
 
 def _numbers(name: str, column: Any) -> np.ndarray:
-    """Return a column of contexts."""
+    """Convert a numeric context column to float64."""
     try:
         return np.asarray(column, np.float64)
     except (TypeError, ValueError) as error:
         raise TypeError(
-            f"the column {name!r} of contexts must contain numbers: {error}; write an indicator of each of its values "
-            "instead, for example by pandas.get_dummies"
+            f"the column {name!r} of contexts must contain numbers: {error}; encode categories as numeric columns, for "
+            "example with pandas.get_dummies"
         ) from error
 
 
 def _lists(name: str, column: Any) -> np.ndarray:
-    """Return contexts that are a column of lists."""
+    """Convert a context column of lists to a matrix."""
     rows = [_numbers(name, row) for row in column]
     if len({row.shape for row in rows}) > 1:
         raise ValueError(f"the column {name!r} of contexts must contain lists of the same length")
@@ -237,26 +241,28 @@ def _lists(name: str, column: Any) -> np.ndarray:
 
 
 def _are_names(actions: Any) -> bool:
-    """Return whether actions are names."""
     return np.asarray(actions).dtype.kind in "UO" and all(isinstance(name, str) for name in np.ravel(actions))
 
 
 def _as_rows(allowed: Any) -> list[Any]:
-    """Return the rows of allowed actions; one row if they are the same for all rows of the log."""
+    """Return allowed actions as a list of rows, with a single row if all rows of the log allow the same actions."""
     rows = list(allowed)
     return rows if any(np.ndim(row) for row in rows) else [rows]
 
 
 def read_log(path: Any, **columns: Any) -> Log:
-    """Return the log in a file or a data frame.
+    """Read a log from a file or a data frame.
 
     Parameters
     ----------
     path : path-like or DataFrame
-        A file in Parquet, CSV or JSONL (a JSON object in each line), by its suffix; text may be gzipped. Or a data
-        frame, see :meth:`Log.from_frame`.
+        A Parquet, CSV or JSONL file, recognized by its suffix, or a data frame. CSV and JSONL files may be gzipped.
     **columns
-        The names of the columns, see :meth:`Log.from_frame`.
+        Column names, passed to :meth:`Log.from_frame`.
+
+    Returns
+    -------
+    Log
 
     Raises
     ------
@@ -273,16 +279,16 @@ def read_log(path: Any, **columns: Any) -> Log:
 
 
 def read_log_in_batches(path: str | os.PathLike[str], batch_size: int = 10_000, **columns: Any) -> Iterator[Log]:
-    """Yield the log in a file in parts, for files larger than memory.
+    """Read a log file in parts, for files larger than memory.
 
-    Pass ``allowed``: by default each part allows only the actions that occur in it.
+    Pass ``allowed``, because by default each part allows only the actions that occur in it.
 
     Parameters
     ----------
     path, **columns
         As in :func:`read_log`.
     batch_size : int, default 10,000
-        The largest number of rows in a part.
+        Maximum number of rows in a part.
 
     Yields
     ------

@@ -1,4 +1,4 @@
-"""Estimates of propensities and of expected rewards, for logs without them."""
+"""Estimates of propensities and expected rewards from a log."""
 
 from __future__ import annotations
 
@@ -18,25 +18,26 @@ METHODS = ("ridge", "logistic", "classifier", "frequency")
 
 
 def estimate_propensities(log: Log, method: str = "ridge", *, regularization: float = 1.0) -> np.ndarray:
-    """Estimate the propensities of the actions of a log.
+    """Estimate the propensities of logged actions.
+
+    A separate model is fitted to each block of consecutive rows that allow the same actions.
 
     Parameters
     ----------
     log : Log
-        The log. Its own propensities are not used.
+        The log. Its own propensities are ignored.
     method : {"ridge", "logistic", "classifier", "frequency"}, default "ridge"
-        - "ridge": a ridge regression on contexts of whether each action was chosen, in each stretch of rows that allow
-          the same actions, as in Strehl et al. (2010).
-        - "logistic": scikit-learn's logistic regression of the action in each stretch.
-        - "classifier": the probabilities of :class:`~cmt_numba.CMTClassifier`, for very many actions.
-        - "frequency": the frequency of the action in its stretch, whatever the context.
+        - "ridge": Ridge regression of one-hot actions on contexts, as in Strehl et al. (2010).
+        - "logistic": Logistic regression by scikit-learn.
+        - "classifier": Probabilities of :class:`~cmt_numba.CMTClassifier`, for very many actions.
+        - "frequency": Relative frequency of each action, which ignores contexts.
     regularization : float, default 1.0
-        The ridge; for "logistic" the inverse of ``C``.
+        Ridge penalty for "ridge", and ``1 / C`` for "logistic".
 
     Returns
     -------
     ndarray of float64, shape (n,)
-        Estimates in [0, 1]. Set ``tau`` above 0 when you use them, because they may be 0.
+        Estimates in [0, 1]. Because estimates may be 0, estimators that use them need ``tau`` above 0.
 
     Raises
     ------
@@ -62,7 +63,7 @@ def estimate_propensities(log: Log, method: str = "ridge", *, regularization: fl
 
 
 def _stretches(log: Log) -> Iterator[tuple[int, int]]:
-    """Yield spans of rows that allow the same actions."""
+    """Yield spans ``(first, stop)`` of consecutive rows that allow the same actions."""
     choices, first = log.choices(), 0
     if not log._is_by_row():
         yield 0, len(log)
@@ -75,13 +76,13 @@ def _stretches(log: Log) -> Iterator[tuple[int, int]]:
 
 
 def _ridge(X: Any, actions: np.ndarray, regularization: float) -> np.ndarray:
-    """Return the fitted probability of the chosen action in each row."""
+    """Return the fitted probability of each row's logged action."""
     X = np.column_stack([check_contexts(X, None), np.ones(X.shape[0])])
     penalty = np.eye(X.shape[1]) * regularization
-    penalty[-1, -1] = 1e-9  # the intercept is not shrunk
+    penalty[-1, -1] = 1e-9  # the intercept is not penalized
     chosen, numbers = np.unique(actions, return_inverse=True)
     sums = np.zeros((chosen.size, X.shape[1]))
-    np.add.at(sums, numbers, X)  # the products of indicators and contexts
+    np.add.at(sums, numbers, X)  # sum of the contexts of each action
     weights = np.linalg.solve(X.T @ X + penalty, sums.T)
     fitted: np.ndarray = np.einsum("nd,nd->n", X, weights.T[numbers])
     return fitted
@@ -109,26 +110,26 @@ def _by_classifier(X: Any, actions: np.ndarray, method: str, regularization: flo
 def estimate_rewards(
     log: Log, *, n_folds: int = 2, regularization: float = 1.0, regressor: Any = None, random_state: Any = 0
 ) -> np.ndarray:
-    """Estimate the reward of each allowed action in each row of a log, by models learned from other rows.
+    """Estimate the reward of each allowed action in each row of a log by cross-fitting.
 
     Parameters
     ----------
     log : Log
-        The log, with contexts.
+        A log with contexts.
     n_folds : int, default 2
-        Number of random parts of the rows. Each part is predicted by a model of the others. With 1 a model predicts the
-        rows that it learned from.
+        Number of random folds. Each fold is predicted by a model that is trained on the other folds. With 1, the model
+        predicts its own training rows.
     regularization : float, default 1.0
-        The ridge of the default model.
+        Ridge penalty of the default model.
     regressor : scikit-learn regressor, optional
-        Learns rewards from contexts and an indicator of the action. By default each action has a ridge regression.
+        Predicts rewards from contexts and one-hot actions. By default, each action has a ridge regression.
     random_state : int or numpy.random.SeedSequence, default 0
-        Seed of the division.
+        Random seed of the folds.
 
     Returns
     -------
     ndarray of float64, shape (n, k)
-        The columns are those of ``log.allowed``, or of its mask. Actions that are not allowed have 0.
+        Columns correspond to ``log.allowed``. Actions that are not allowed have the value 0.
 
     Raises
     ------
@@ -167,7 +168,7 @@ def _by_ridges(
     n_actions: int,
     regularization: float,
 ) -> np.ndarray:
-    """Return the expected rewards of actions in rows of the contexts. Rows must ascend."""
+    """Return the expected reward of each pair of a row of ``contexts`` and an action. Rows must ascend."""
     ridges = fit_ridges(X, chosen, n_actions, rewards, np.ones(chosen.size), regularization)
     of_rows, places = np.unique(rows, return_inverse=True)
     found, step = np.empty(rows.size), max(1, _CELLS_AT_ONCE // n_actions)

@@ -1,4 +1,4 @@
-"""Replay evaluation of policies that learn while they are evaluated (Li et al., 2010, Algorithm 3)."""
+"""Replay evaluation of learning policies (Li et al., 2010, Algorithm 3)."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from .._checks import generator_of
 from ._estimators import Estimate
 from ._logs import Log
 
-_FARTHEST = 256  # rows in which the policy chooses at once
+_FARTHEST = 256  # maximum number of rows in a call of act
 
 
 @dataclass(frozen=True)
 class Replay:
-    """The rewards of a policy in the rows of a log where it chose the logged action.
+    """Result of a replay: the rows of a log in which a policy chose the logged action.
 
     Attributes
     ----------
     rows : ndarray of int64, shape (m,)
-        The rows.
+        Indices of these rows.
     rewards : ndarray of float64, shape (m,)
-        Their rewards.
+        Rewards of these rows.
     n_seen : int
-        The number of rows that were read.
+        Number of rows that were read.
     """
 
     rows: np.ndarray
@@ -35,11 +35,11 @@ class Replay:
 
     @property
     def value(self) -> float:
-        """The mean reward; NaN if no row was used."""
+        """Mean reward, or NaN if no row was used."""
         return float(self.rewards.mean()) if self.rewards.size else float("nan")
 
     def estimate(self, reward_range: tuple[float, float] = (0.0, 1.0)) -> Estimate:
-        """Return the mean reward, with intervals that hold for a policy that does not learn."""
+        """Return the mean reward as an :class:`Estimate`. Its intervals are valid if the policy does not learn."""
         if self.rewards.size == 0:
             raise ValueError("the policy never chose the logged action, so no row was used")
         ones = np.ones(self.rewards.size)
@@ -47,25 +47,29 @@ class Replay:
 
 
 def replay(policy: Any, log: Log, *, learn: bool = True, n_rewards: int | None = None, random_state: Any = 0) -> Replay:
-    """Let a policy choose in the contexts of a log, and keep the rows in which it chooses the logged action.
+    """Evaluate a policy on the rows of a log in which it chooses the logged action.
 
-    If logged actions were uniform, the kept rows are distributed as if the policy had really chosen (Li et al., 2010,
-    Algorithm 3). If propensities differ, rows are dropped at random so that all actions are kept equally often: a row
-    stays with the smallest propensity of the log divided by its own.
+    If the logged actions were uniform, the kept rows have the same distribution as decisions of the policy itself (Li
+    et al., 2010, Algorithm 3). If propensities differ, a row is kept only with probability ``p_min / p``, where ``p``
+    is its propensity and ``p_min`` is the smallest propensity in the log. This makes all actions equally frequent.
 
     Parameters
     ----------
     policy : object
         An object with ``act(contexts, actions)`` and ``learn(contexts, actions, rewards, propensities)``, such as a
-        policy of :mod:`cmt_numba.bandits`. It is changed, so pass a new one or a copy.
+        policy of :mod:`cmt_numba.bandits`. The policy is modified, so pass a new policy or a copy.
     log : Log
-        The log. Without propensities its actions must have been uniform over those allowed.
+        The log. If it has no propensities, its actions must have been chosen uniformly among the allowed actions.
     learn : bool, default True
-        Whether the policy learns from the rows that are kept.
+        Whether the policy learns from the kept rows.
     n_rewards : int, optional
-        Stop after this number of kept rows.
+        Maximum number of kept rows.
     random_state : int or numpy.random.SeedSequence, default 0
-        Seed of the rows that are dropped.
+        Random seed for dropping rows.
+
+    Returns
+    -------
+    Replay
     """
     wanted = len(log) if n_rewards is None else check_integer("n_rewards", n_rewards, 1)
     usable = _usable(log, generator_of(random_state, "replay"))
@@ -76,7 +80,7 @@ def replay(policy: Any, log: Log, *, learn: bool = True, n_rewards: int | None =
         stop = min(first + ahead, len(log))
         actions, propensities = policy.act(contexts[first:stop], log.allowed_between(first, stop))
         same = np.flatnonzero((actions == log.actions[first:stop]) & usable[first:stop])
-        same = same[: 1 if learn else wanted - len(kept)]  # the policy changes when it learns
+        same = same[: 1 if learn else wanted - len(kept)]  # learning invalidates later choices
         kept.extend(int(i) for i in first + same)
         if learn and same.size:
             row = slice(kept[-1], kept[-1] + 1)
@@ -89,7 +93,7 @@ def replay(policy: Any, log: Log, *, learn: bool = True, n_rewards: int | None =
 
 
 def _usable(log: Log, rng: np.random.Generator) -> np.ndarray:
-    """Return the rows that may be kept so that all actions are equally frequent, as in a uniform log."""
+    """Return a mask of rows that may be kept. Among these rows, all actions are equally frequent."""
     if log.propensities is None or np.ptp(log.propensities) <= 1e-12:
         return np.ones(len(log), np.bool_)
     usable: np.ndarray = rng.random(len(log)) * log.propensities < log.propensities.min()
