@@ -168,7 +168,7 @@ class CosineSpace(KeySpace):
 
     @classmethod
     def fitted(cls, X: Any) -> Self:
-        """Return a space, which suits all vectors."""
+        """Return the space for cosines, which suits all vectors."""
         return cls()
 
     def admits(self, X: Any, n: int) -> KeySpace | None:
