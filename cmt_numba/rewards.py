@@ -39,7 +39,7 @@ class LabelEquality:
         self.of_memories = label_array("of_memories", of_memories)
         self.of_rows = label_array("of_rows", of_rows)
         if self.of_memories.ndim != 1 or self.of_rows.ndim != 1:
-            raise ValueError("of_memories and of_rows must be one-dimensional, with one label for each memory or row")
+            raise ValueError("of_memories and of_rows must have one dimension, with one label for each memory or row")
 
     def __call__(self, rows: np.ndarray, ids: np.ndarray) -> np.ndarray:
         """Return the reward of each memory ``ids[i, j]`` for row ``rows[i]``, shape (n, k)."""

@@ -32,13 +32,13 @@ _TAUS = (1.0, 0.05)  # values of tau to compare: 1 gives no weights, 0.05 limits
 _FOLDS, _FEWEST_ROWS = 4, 40
 _LEAST_REWARD = 1e-3  # lower limit of expected rewards in products
 _LEAST_PROPENSITY = 0.03  # lower limit for held-out rows; larger weights would increase the variance too much
-_MARGIN, _MARGIN_OF_REGRESSION = 1.5, 4.0  # lead over the best earlier method that selects a method, in standard errors
+_MARGIN, _MARGIN_OF_REGRESSION = 1.5, 4.0  # lead required to replace the best method so far, in standard errors
 
 
 class LogModel(NamedTuple):
     """Models trained on a log: a reward regression and a classifier of rewarded actions."""
 
-    regression: Any  # ActionRidges or a regressor
+    regression: Any  # ActionRidges or a scikit-learn regressor
     classifier: CMTClassifier | None
 
     def tables(self, X: Any, n_actions: int) -> tuple[np.ndarray, np.ndarray]:
@@ -338,7 +338,7 @@ class ArgmaxRegressor(Saved):
         fields, arrays = (
             {"method": "regression"} | contents.fields,
             contents.arrays,
-        )  # earlier versions had no other method
+        )  # default for files of earlier versions
         tau = fields.get("tau")
         policy = cls(**{name: take(fields, name, kind) for name, kind in _OPTIONS.items()}, tau=tau)
         policy._generator = read_generator("the generator", fields.get("generator"))

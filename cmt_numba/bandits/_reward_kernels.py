@@ -48,7 +48,7 @@ equally large features, but not below ``_LEAST_SHARE`` of its value. Long contex
 so their weights learn in larger steps.
 """
 
-_PRECISION_WITH_KEY = 3.0  # factor of the ridge for actions with keys, which also predict the choice
+_PRECISION_WITH_KEY = 3.0  # factor of the ridge for actions with keys, because keys also predict the choice
 _STEP_OF_SCALES = 0.1
 _STEP_OF_SIMILARITY = 1.0
 _LEAST_CURVATURE, _LEAST_GRADIENT = 1e-4, 1e-3

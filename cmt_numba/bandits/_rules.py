@@ -10,7 +10,7 @@ from scipy.special import ndtr
 
 from ._candidate_kernels import draw_pairs, share_best
 
-_FEW = 10  # numbers
+_FEW = 10  # maximum size of arrays that are drawn number by number
 _REACH = 8.0  # densities are treated as 0 beyond this number of standard deviations
 _LEAST_DEVIATION = 1e-13  # relative to the largest mean; about the rounding error of the mean
 _LONGEST = 2.0  # maximum length of a quadrature interval, in standard deviations
@@ -41,7 +41,7 @@ def mixed(probabilities: np.ndarray, offsets: np.ndarray, epsilon: float) -> np.
 
 
 def inverse_gaps(scores: np.ndarray, offsets: np.ndarray, gamma: float) -> np.ndarray:
-    """Return the probabilities of SquareCB. The weight of gaps is ``gamma``."""
+    """Return the probabilities of SquareCB, in which gaps have the weight ``gamma``."""
     rows = rows_of(offsets)
     best = np.maximum.reduceat(scores, offsets[:-1])[rows]
     probabilities = 1.0 / (np.diff(offsets)[rows] + gamma * (best - scores))
@@ -99,7 +99,7 @@ def _edges(highs: np.ndarray, deviations: np.ndarray) -> np.ndarray:
     order = np.argsort(highs)
     stops = highs[order]
     narrowest = np.minimum.accumulate(deviations[order][::-1])[::-1]
-    changes = np.flatnonzero(np.diff(narrowest, append=np.inf))  # where the narrowest deviation changes
+    changes = np.flatnonzero(np.diff(narrowest, append=np.inf))  # positions where the narrowest deviation changes
     edges, start = [np.zeros(1)], 0.0
     for stop, width in zip(stops[changes].tolist(), narrowest[changes].tolist(), strict=True):
         n = max(1, round((stop - start) / (_LONGEST * width) + 0.5))

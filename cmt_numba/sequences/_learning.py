@@ -24,7 +24,7 @@ from ._vantage import distances_between, part, power_for
 
 _TOLERANCE = 0.01  # fraction of triples that may violate the triangle inequality
 _LEAF_SIZE = 8  # maximum number of points in a leaf
-_FEW_PAIRS = 1 << 20  # up to this number of pairs, all are compared
+_FEW_PAIRS = 1 << 20  # maximum number of pairs that are all compared
 _CANDIDATES = 32  # number of candidates per query if there are more pairs
 _CHECKED, _MOST_MISSED = 16, 0.1  # queries per round that verify the candidates, and the tolerated failure rate
 

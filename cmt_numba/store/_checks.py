@@ -36,7 +36,7 @@ def check_keys(keys: Any, *, distinct: bool = True) -> list[Key]:
     """
     one = keys[0] if type(keys) is list and len(keys) == 1 else keys
     if type(one) is int and _LEAST <= one <= _MOST:
-        return [one]  # much faster than the checks below
+        return [one]  # the most frequent case, much faster than the checks below
     unmasked("keys", keys)
     if isinstance(keys, np.ndarray):
         if keys.ndim > 1:
@@ -205,7 +205,7 @@ def check_kind(keys: list[Key], kind: type | None) -> None:
 
 
 def check_stored(keys: list[Key], ids: np.ndarray) -> None:
-    """Raise KeyError if a key has no id."""
+    """Raise KeyError if a key is not stored. ``ids`` are the ids of the keys, -1 if not stored."""
     missing = np.flatnonzero(ids < 0)
     if missing.size > 0:
         raise KeyError(f"keys must be in the store: there is no {keys[missing[0]]!r:.100}")

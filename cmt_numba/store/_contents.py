@@ -27,7 +27,7 @@ from ._search import NewKeys, StoreSearch
 
 _EFFORTS = "efforts"  # the name of the fact that holds the measured efforts
 _KIND = "MemoryStore"  # the kind of files
-_VERSION = 2  # of the facts; version 1 has no digits, and lengths only for the cosine
+_VERSION = 2  # the version of the facts; version 1 has no digits, and lengths only for the cosine
 _NEW = {"n_reroutes": 1, "scorer_learning_rate": 0.01, "n_links": 24}  # default options of a new tree
 _TREES, _TREES_WITHOUT_LINKS = 1, 4  # with links, trees only provide entry points, so one is enough
 
@@ -249,7 +249,7 @@ class StoreContents:
     # Changes
 
     def alone(self, work: Callable[[], T]) -> T:
-        """Run ``work`` with changes by other threads locked out, and return its result."""
+        """Run ``work`` while no other thread can change the store, and return its result."""
         tree = self.search.tree
         if isinstance(tree, DurableTree) and tree._journal.is_writable:
             return tree._journal.alone(work)

@@ -21,7 +21,7 @@ _CELLS_AT_ONCE = 1 << 17
 
 
 class LostDigits(NamedTuple):
-    """What tree keys lack to restore the vectors."""
+    """Data that restores vectors from their tree keys."""
 
     norms: np.ndarray  # float64 (n,): the lengths of the vectors before scaling
     digits: list[bytes] | None  # None if only codes are kept

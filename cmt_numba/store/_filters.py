@@ -1,4 +1,4 @@
-"""Evaluation of filters to memory ids, cached until the store changes."""
+"""Evaluation of filters: the ids of matching memories, cached until the store changes."""
 
 from __future__ import annotations
 

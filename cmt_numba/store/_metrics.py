@@ -86,7 +86,7 @@ class KeySpace(ABC):
 
     @abstractmethod
     def score_bounds(self, X: Any, V: Any, learned: np.ndarray | float) -> tuple[np.ndarray, np.ndarray]:
-        """Return lower and upper bounds on the scores of all vectors for all queries, shape (len(X), len(V))."""
+        """Return lower and upper bounds on the scores of all vectors for all queries: arrays (len(X), len(V))."""
 
     @abstractmethod
     def errors(self, X: Any, V: Any) -> np.ndarray:
@@ -168,7 +168,7 @@ class CosineSpace(KeySpace):
 
     @classmethod
     def fitted(cls, X: Any) -> Self:
-        """Return a space, which suits all vectors."""
+        """Return the space for cosines, which suits all vectors."""
         return cls()
 
     def admits(self, X: Any, n: int) -> KeySpace | None:
@@ -184,7 +184,7 @@ class CosineSpace(KeySpace):
         return X if self.query_map is None else self.query_map.mapped(X)
 
     def queries(self, X: Any) -> Any:
-        """Return the queries."""
+        """Return the queries unchanged."""
         return X
 
     def scores(self, X: Any, V: Any, learned: np.ndarray | float = 0.0) -> np.ndarray:
@@ -198,7 +198,7 @@ class CosineSpace(KeySpace):
         return cosines - _DOUBLE, cosines + _DOUBLE
 
     def errors(self, X: Any, V: Any) -> np.ndarray:
-        """Return the errors of cosines."""
+        """Return the maximum errors of cosines."""
         return np.full(V.shape[0], _DIGITS)
 
     def limits(self, X: Any, similarities: np.ndarray, slack: float) -> np.ndarray:
@@ -222,7 +222,7 @@ class InnerProductSpace(KeySpace):
         return self if lengths(X).max() <= self.bound else None
 
     def length(self) -> float:
-        """Return the bound."""
+        """Return the bound, the length of all keys."""
         return self.bound
 
     def factors(self, X: Any) -> np.ndarray:
@@ -251,7 +251,7 @@ class InnerProductSpace(KeySpace):
         return products - errors, products + errors
 
     def errors(self, X: Any, V: Any) -> np.ndarray:
-        """Return the errors of inner products."""
+        """Return the maximum errors of inner products."""
         errors: np.ndarray = _DIGITS * lengths(X) * lengths(V)
         return errors
 
@@ -292,7 +292,7 @@ class EuclideanSpace(KeySpace):
         return self._with_outside(n_outside) if n_outside <= _MOST_OUTSIDE * (n + X.shape[0]) else None
 
     def length(self) -> float:
-        """Return the length of the keys of vectors inside the ball."""
+        """Return the length of keys of vectors inside the ball."""
         return math.sqrt(1.25) * self.bound
 
     def factors(self, X: Any) -> np.ndarray:
@@ -331,7 +331,7 @@ class EuclideanSpace(KeySpace):
         return _distances(squares + errors), _distances(squares - errors)
 
     def errors(self, X: Any, V: Any) -> np.ndarray:
-        """Return the errors of distances."""
+        """Return the maximum errors of distances."""
         centre = 0.0 if self.centre is None else float(lengths(self.centre[None])[0])
         found = lengths(self._moved(V))
         return np.where(found < (1.0 - 1e-5) * self.bound, _DIGITS * (found + centre), np.inf)

@@ -83,7 +83,7 @@ class Effort(NamedTuple):
 
 
 class NearestMemories(NamedTuple):
-    """Memories found for rows, best first."""
+    """The memories found for each row, best first."""
 
     ids: np.ndarray  # int64 (n, k), -1 where there is none
     scores: np.ndarray  # float32 or float64 (n, k), -inf where there is none
@@ -149,7 +149,7 @@ class StoreSearch:
         return Q, rows
 
     def find(self, Q: Any, rows: Rows, k: int, n: int, among: Filter | None, effort: Effort | int) -> NearestMemories:
-        """Return the best ``k`` of ``n`` candidates. An int as ``effort`` is the number of leaves."""
+        """Return the best ``k`` of ``n`` candidates. If ``effort`` is an int, search this many leaves."""
         n_rows = rows.offsets.size - 1
         if k == 0:
             return NearestMemories(np.empty((n_rows, 0), np.int64), np.empty((n_rows, 0), np.float32))

@@ -60,7 +60,9 @@ def field_path(field: Any) -> str:
     steps = list(steps)
     for step in steps:
         if not step.isprintable() or '"' in step or "\\" in step or not step:
-            raise ValueError(f"a field name must be printable, without quotation marks and backslashes: {field!r:.50}")
+            raise ValueError(
+                f"a field name must be printable and without quotation marks or backslashes: {field!r:.50}"
+            )
     if not steps:
         raise ValueError("a field name must not be empty")
     path = "$" + "".join(f'."{step}"' for step in steps)
@@ -238,7 +240,7 @@ def _scalar(value: Any) -> str | int | float:
             raise ValueError(f"a field cannot be compared with {value!r:.50}: it is not valid text")
         return value
     if isinstance(value, float) and not math.isfinite(value):
-        raise ValueError(f"a field cannot be compared with {value}")
+        raise ValueError(f"a field cannot be compared with {value}; use a finite number")
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
         raise ValueError(f"a field can be compared only with integers of 64 bits, got {value}")
     return value if isinstance(value, float) else int(value)
