@@ -72,7 +72,7 @@ def compare_searches(name: str, data: Vectors) -> None:
 
 
 def searches(store: MemoryStore, graph: Any, lists: Any, data: Vectors) -> Iterator[tuple[str, float, float, float]]:
-    """Yield the name of each search, its recall, and the times of queries in a batch and one by one."""
+    """Yield the name and recall of each search, and microseconds per query in a batch and for single rows."""
     true, seconds = timed(lambda: store.query(data.asked, K, target_recall=1.0).keys)
     yield "store, exact", 1.0, 1e6 * seconds / len(true), float("nan")
     some = data.asked[:200]
@@ -349,8 +349,8 @@ def compare(options: argparse.Namespace) -> None:
     - Single: changes of one vector at a time.
     - Rewards: package summaries and captions of pictures; 2,000 queries are rewarded, and others are measured.
 
-    Times are microseconds of CPU time per query of a batch, on one thread. Needs tabulate. Rows of hnswlib and faiss
-    are left out unless these are installed.
+    Times are microseconds of CPU time per query of a batch, on one thread. Needs tabulate; hnswlib and faiss are
+    optional.
     """
     parts = options.parts or list(PARTS)
     if "recall" in parts:
@@ -441,7 +441,7 @@ N_THREADS = 1, 2, 8, 32
 def asked_and_changed(
     ask: Callable[[int], Any], n_threads: int, change: Callable[[int], Any] | None, seconds: float
 ) -> list[float]:
-    """Return queries per second of some threads, changes per second of another thread, and quantiles of their times."""
+    """Return the queries per second of reader threads, the changes per second of a writer, and latency quantiles."""
     times: list[list[float]] = [[] for _ in range(n_threads + 1)]
     together, end = threading.Barrier(n_threads + 2), [0.0]
 
@@ -707,10 +707,11 @@ def one_by_one(search: Callable[[np.ndarray], Any], asked: np.ndarray) -> None:
 
 
 def quartiles(works: Mapping[str, Callable[[], Any]], n: int) -> dict[str, float]:
-    """Return the first quartile of the microseconds of each function for one of ``n`` queries, run in turns."""
+    """Return the microseconds per query of each function, which makes ``n`` queries: the first quartile over rounds."""
     times: dict[str, list[float]] = {name: [] for name in works}
     for i in range(N_REPEATED + 2):
         for name, work in works.items():
+            work()  # fills the processor's caches
             seconds = timed(work)[1]
             if i >= 2:  # the first calls compile
                 times[name].append(seconds)
@@ -718,7 +719,7 @@ def quartiles(works: Mapping[str, Callable[[], Any]], n: int) -> dict[str, float
 
 
 def best_of_gathered(asked: np.ndarray, stored: np.ndarray, chosen: Any) -> Any:
-    """Return the positions of the best of some rows for each query, by a product with a copy of these rows."""
+    """Return the positions of the best of the chosen rows for each query, by a product with a copy of these rows."""
     scores = asked @ stored[chosen].T
     best = np.argpartition(-scores, K - 1, axis=1)[:, :K]
     order = np.argsort(-np.take_along_axis(scores, best, axis=1), axis=1, kind="stable")

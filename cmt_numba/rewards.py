@@ -39,7 +39,7 @@ class LabelEquality:
         self.of_memories = label_array("of_memories", of_memories)
         self.of_rows = label_array("of_rows", of_rows)
         if self.of_memories.ndim != 1 or self.of_rows.ndim != 1:
-            raise ValueError("of_memories and of_rows must have one dimension, with a label for each memory or row")
+            raise ValueError("of_memories and of_rows must have one dimension, with one label for each memory or row")
 
     def __call__(self, rows: np.ndarray, ids: np.ndarray) -> np.ndarray:
         """Return the reward of each memory ``ids[i, j]`` for row ``rows[i]``, shape (n, k)."""
@@ -135,7 +135,7 @@ def _check_reach(rows: np.ndarray, ids: np.ndarray, n_rows: int, n_ids: int) -> 
     if rows.size and rows.max() >= n_rows:
         raise ValueError(f"of_rows must have an entry for row {rows.max()}, but has {n_rows}")
     if ids.size and ids.max() >= n_ids:
-        raise ValueError(f"of_memories must have an entry for the memory of id {ids.max()}, but has {n_ids}")
+        raise ValueError(f"of_memories must have an entry for the memory with id {ids.max()}, but has {n_ids}")
 
 
 def _products(of_memories: Rows, of_rows: Rows, rows: np.ndarray, ids: np.ndarray) -> np.ndarray:

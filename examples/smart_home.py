@@ -319,7 +319,7 @@ def compare(seed: int = 0) -> list[dict[str, Any]]:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Answer a request, teach a meaning, or compare classifiers."""
+    """Classify a request, teach an intent, or compare classifiers."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("request", nargs="*", help="a request to the smart home")
     parser.add_argument("--means", metavar="INTENT", help="the intent of the request, to learn")

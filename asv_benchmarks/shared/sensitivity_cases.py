@@ -50,7 +50,7 @@ def _case(
     error: Callable[[Any], Any],
     count: Callable[[Any], Any] | None = None,
 ) -> Case:
-    """Return a case: train with a seed, answer all queries twice, and score the answers; the faster run counts.
+    """Return a function that trains with a seed, times two runs of all queries, and scores the answers.
 
     ``count`` returns the number of labels that a trained model scores for each query.
     """
@@ -219,7 +219,7 @@ def _among(data: LabelledSet) -> Case:
 
 
 def _taught(data: LabelledSet, loss: str) -> Case:
-    """Train a tree on which memories have the class of a query."""
+    """Train a tree with rewards for memories that have the class of the query."""
     data = _fewer(data)
 
     def train(seed: int) -> ContextualMemoryTree:

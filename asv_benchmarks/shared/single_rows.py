@@ -1,4 +1,4 @@
-"""Single-row calls of our classes and of rivals. Each maker returns a function that makes call number ``i``."""
+"""Single-row calls of cmt_numba and other libraries. Each maker returns a function that makes call number ``i``."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Rows(NamedTuple):
         return (self.sparse if form == "sparse" else self.dense)[at : at + 1]
 
     def cut(self, form: str) -> list[Any]:
-        """Return the first 1,000 rows in one form. Slicing a sparse matrix takes longer than some of the calls."""
+        """Return 1,000 rows in one form, sliced in advance because slicing a SciPy row is slow."""
         return [self.row(i, form) for i in range(1000)]
 
 
@@ -102,7 +102,7 @@ def predict_texts(make_vectorizer: Callable[[Rows], Any]) -> Callable[[Rows], Ca
 
 
 def bm25_vectorizer(rows: Rows) -> Any:
-    """Return our BM25 vectorizer, fitted to the texts."""
+    """Return a ``BM25Vectorizer`` fitted to the texts."""
     from cmt_numba.text import BM25Vectorizer
 
     return BM25Vectorizer().fit(rows.texts)

@@ -21,7 +21,7 @@ FEW_CLASSES = ("coil100", "clinc150, 5 shots", "clinc150, 30 shots")
 DENSE = ("coil100", "omniglot", "synthetic")
 SPARSE = ("clinc150, 5 shots", "clinc150, 30 shots", "wikipara1k")
 CLASSES = ("coil100", "omniglot", "synthetic", *SPARSE)
-UNSEEN = ("mr", "subj", "cr", "mpqa", "trec", "misspellings", "digits")  # no constant was chosen on these
+UNSEEN = ("mr", "subj", "cr", "mpqa", "trec", "misspellings", "digits")  # not used for tuning
 ONLINE = ("wikipara1k, online",)
 SOFTMAX = ("clinc150, softmax", "omniglot, softmax")
 COMMON_LABELS = ("bibtex", "delicious")
@@ -163,7 +163,7 @@ TREE = (
     ),
 )
 
-FURTHER = (Constant(_SVM, "_GAPS_IN_A_MARGIN", "required margin, on sets that no constant was chosen on", UNSEEN),)
+FURTHER = (Constant(_SVM, "_GAPS_IN_A_MARGIN", "required margin, on sets not used for tuning", UNSEEN),)
 
 CONSTANTS = {
     "CMTClassifier": CLASSIFIER,

@@ -216,7 +216,7 @@ class Forest:
     # The state
 
     def allocated(self) -> State:
-        """Return the state of a forest that has one."""
+        """Return the state, which exists after the first insert."""
         assert self.state is not None
         return self.state
 

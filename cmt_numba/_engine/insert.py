@@ -23,7 +23,8 @@ from .cluster_lists import list_slots, withdraw_last
 from .forest import Forest
 from .reorganise import link_slots, remove_ids
 
-_INSERTS_TO_FILL = 8  # number of parts in which a batch replaces all memories; removing all at once erases the routers
+# Number of parts in which a batch replaces all memories. Removing all at once would erase the routers.
+_INSERTS_TO_FILL = 8
 _REMOVALS_IN_A_STEP = 1000
 _NO_IDS = np.empty(0, np.int64)
 
@@ -78,7 +79,7 @@ def _evict(forest: Forest, n: int) -> None:
         chosen = forest.eviction.choose(forest.allocated(), n)
     if forest.evicts is not None:
         if forest.evicts.size < n:
-            raise ValueError("the list of evicted memories is missing")
+            raise ValueError(f"the journal lists {forest.evicts.size} evicted memories, but the insert evicts {n}")
         chosen, forest.evicts = check_ids(forest.evicts[:n]), forest.evicts[n:]
     remove_ids(forest, chosen)
     forest.last_evicted = np.concatenate([forest.last_evicted, chosen])

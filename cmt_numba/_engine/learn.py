@@ -95,7 +95,7 @@ def set_scorer(forest: Forest, weights: np.ndarray, squares: np.ndarray) -> None
     """
     state = forest.state
     if state is None:
-        raise ValueError("the scorer needs the number of features: insert memories first")
+        raise ValueError("the scorer can be set only after the first insert: insert memories first")
     scorer = Scorer(np.array(weights, np.float32), np.array(squares, np.float32))
     for array in scorer:
         if array.shape != (state.parameters.n_features,) or not np.isfinite(array).all():
@@ -144,7 +144,7 @@ def _move_keys(forest: Forest, rows: Rows, hits: Hits, rewards: np.ndarray, rate
 def teach_rows(
     forest: Forest, rows: Rows, ids: np.ndarray, n_passes: int = 1, afresh: bool = False, progress: bool = False
 ) -> None:
-    """Train routers to route each row to the memory with its id. Raises KeyError if an id is not stored."""
+    """Train routers to route row ``i`` to the memory ``ids[i]``. Raises KeyError if an id is not stored."""
     slots = forest.known_slots(ids)
     if afresh:
         for t in range(forest.n_trees):

@@ -102,10 +102,10 @@ def reroute_memories(forest: Forest, n: int, progress: bool = False) -> None:
 
 @changes
 def rebuild_trees(forest: Forest, ids: np.ndarray, groups: np.ndarray, progress: bool = False) -> None:
-    """Rebuild the trees so that memory ``ids[i]`` is near the others of ``groups[i]``.
+    """Rebuild the trees around groups of memories. Raises KeyError if an id is not stored.
 
-    Every other memory is a group of its own. The new trees are swapped in when all are complete. Raises KeyError if an
-    id is not stored.
+    ``groups[i]`` is the group of memory ``ids[i]``; every other memory is a group of its own. The new trees are swapped
+    in when all are complete.
     """
     slots, before = forest.known_slots(ids), forest.allocated()
     group = np.arange(forest.n_memories)
@@ -121,7 +121,7 @@ def rebuild_trees(forest: Forest, ids: np.ndarray, groups: np.ndarray, progress:
 
 @changes
 def compact_memories(forest: Forest, copies: bool) -> None:
-    """Store the memories in the order in which searches read them."""
+    """Reorder the storage of memories by the leaves of the first tree; ``copies`` adds codes for the other trees."""
     if forest.n_memories == 0:
         return
     before = forest.allocated()

@@ -26,7 +26,7 @@ _POLICIES = (
 )
 
 for _public in (ArgmaxRegressor, Policy, *_POLICIES):
-    _public.__module__ = __name__  # the path that pickles record
+    _public.__module__ = __name__  # module path in pickles
 
 Decisions = Chosen
 """Name of :class:`Chosen` in pickles of earlier versions."""

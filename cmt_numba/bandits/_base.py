@@ -446,7 +446,9 @@ class Policy(Lockable, Saved, ABC):
         shape = (ids.size if width > 0 else 0, width)
         policy._features = checked(arrays, "features", shape, np.dtype(np.float64), LARGEST)
         n_features = take(fields, "n_features", int, type(None))
-        require(n_features is None or policy._model is None, "there must be no contexts")
+        require(
+            n_features is None or policy._model is None, "n_features must be None for a policy that ignores contexts"
+        )
         if n_features is not None:
             require(1 <= n_features <= MOST_FEATURES, f"n_features must be between 1 and {MOST_FEATURES}")
             n_shared, regularization = policy._n_shared(n_features), float(policy._options["regularization"])

@@ -288,7 +288,7 @@ def scan_keys(learned, keys, rows, first_key, hits):
 
 @kernel
 def find_slots(ordered, order, actions, slots):
-    """Write the slot of each action, or NONE if it is unknown. ``order[i]`` is the slot of ``ordered[i]``."""
+    """Write the slot of each action, or NONE if it is unknown. ``order[i]`` is the slot of action ``ordered[i]``."""
     for i in range(actions.size):
         place = place_of(ordered, 0, ordered.size, actions[i])
         slots[i] = order[place] if place < ordered.size else NONE

@@ -81,7 +81,7 @@ def numbers(name: str, values: Any, n_axes: int) -> np.ndarray:
         hint = f"; write {name}.reshape(1, -1) for a single row" if (n_axes, array.ndim) == (2, 1) else ""
         raise ValueError(f"{name} must have {n_axes} dimension{'s' if n_axes > 1 else ''}, got {array.ndim}{hint}")
     array = np.ascontiguousarray(array, np.float64)
-    if array.size > 0 and not (array.max() <= LARGEST and array.min() >= -LARGEST):  # NaN compares false
+    if array.size > 0 and not (array.max() <= LARGEST and array.min() >= -LARGEST):  # also true for NaN
         raise ValueError(f"{name} must be finite and at most {LARGEST:g} in absolute value")
     return array if array.flags.writeable else array.copy()
 

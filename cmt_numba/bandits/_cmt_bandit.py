@@ -399,7 +399,7 @@ class CMTBandit(Policy):
 
     @property
     def _n_proposed(self) -> int:
-        """Number of candidates proposed by keys, which is also the number proposed by rewarded contexts."""
+        """Number of candidates from each of the two searches, by keys and by rewarded contexts."""
         return -(-int(self._options["n_candidates"]) // 2)
 
     def _candidates(self, rows: Rows, choices: Choices | None) -> ActionCandidates:

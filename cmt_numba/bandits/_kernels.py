@@ -31,16 +31,16 @@ from .._jit import by_reference, empty, inner, inner_called, inner_fastmath, ker
 class Linear(NamedTuple):
     """Linear models of all actions by slot, in float64, for ``d`` context features and ``k`` shared features."""
 
-    matrices: np.ndarray  # (slots, d (d + 1) / 2), packed
-    inverses: np.ndarray  # (slots, d (d + 1) / 2), packed
-    crossed: np.ndarray  # (slots, d, k)
-    regressed: np.ndarray  # (slots, d, k)
-    targets: np.ndarray  # (slots, d)
-    offsets: np.ndarray  # (slots, d)
-    shared_matrix: np.ndarray  # (k (k + 1) / 2,), packed
-    shared_inverse: np.ndarray  # (k (k + 1) / 2,), packed
-    shared_target: np.ndarray  # (k,)
-    shared: np.ndarray  # (k,)
+    matrices: np.ndarray  # (slots, d (d + 1) / 2), packed ``A_a``
+    inverses: np.ndarray  # (slots, d (d + 1) / 2), packed ``A_a^-1``
+    crossed: np.ndarray  # (slots, d, k), ``B_a``
+    regressed: np.ndarray  # (slots, d, k), ``G_a``
+    targets: np.ndarray  # (slots, d), ``b_a``
+    offsets: np.ndarray  # (slots, d), ``h_a``
+    shared_matrix: np.ndarray  # (k (k + 1) / 2,), packed ``A0``
+    shared_inverse: np.ndarray  # (k (k + 1) / 2,), packed ``A0^-1``
+    shared_target: np.ndarray  # (k,), ``b0``
+    shared: np.ndarray  # (k,), ``beta``
     counts: np.ndarray  # int64 (slots,), number of learned rewards
 
 

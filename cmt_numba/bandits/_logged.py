@@ -31,14 +31,14 @@ _OTHERWISE = -1e300  # score of an unsupported action
 _TAUS = (1.0, 0.05)  # values of tau to compare: 1 gives no weights, 0.05 limits weights to 20
 _FOLDS, _FEWEST_ROWS = 4, 40
 _LEAST_REWARD = 1e-3  # lower limit of expected rewards in products
-_LEAST_PROPENSITY = 0.03  # lower limit for held-out rows; larger weights cost more in variance than they gain in bias
-_MARGIN, _MARGIN_OF_REGRESSION = 1.5, 4.0  # lead over the best earlier method that selects a method, in standard errors
+_LEAST_PROPENSITY = 0.03  # lower limit for held-out rows; larger weights would increase the variance too much
+_MARGIN, _MARGIN_OF_REGRESSION = 1.5, 4.0  # lead required to replace the best method so far, in standard errors
 
 
 class LogModel(NamedTuple):
     """Models trained on a log: a reward regression and a classifier of rewarded actions."""
 
-    regression: Any  # ActionRidges or a regressor
+    regression: Any  # ActionRidges or a scikit-learn regressor
     classifier: CMTClassifier | None
 
     def tables(self, X: Any, n_actions: int) -> tuple[np.ndarray, np.ndarray]:
@@ -63,14 +63,14 @@ class ArgmaxRegressor(Saved):
     not show the rewards of other actions (Strehl, Langford, Li and Kakade, 2010). Several scoring methods are compared
     on held-out rows, and the best method is trained on the whole log.
 
-    The policy does not learn from further rewards, but :meth:`warm_start` can train another policy. A policy without
+    The policy does not learn online, but :meth:`warm_start` can train a policy that does. A policy without
     ``regressor`` and ``pair_features`` can be saved to a file. Any policy can be pickled.
 
     Parameters
     ----------
     regressor : scikit-learn regressor, optional
         Predicts rewards from contexts and one-hot actions, or from ``pair_features``. It must accept ``sample_weight``.
-        By default, each action has a ridge regression, or there is a single one on ``pair_features``.
+        By default, each action has a ridge regression. With ``pair_features``, all actions share one regression.
     method : {"auto", "classification", "product", "regression"}, default "auto"
         - "classification": Scores are probabilities of a :class:`~cmt_numba.CMTClassifier` that predicts the actions of
           rewarded rows, weighted by non-negative rewards. Best if the logged actions are good.
@@ -338,7 +338,7 @@ class ArgmaxRegressor(Saved):
         fields, arrays = (
             {"method": "regression"} | contents.fields,
             contents.arrays,
-        )  # earlier versions had no other method
+        )  # default for files of earlier versions
         tau = fields.get("tau")
         policy = cls(**{name: take(fields, name, kind) for name, kind in _OPTIONS.items()}, tau=tau)
         policy._generator = read_generator("the generator", fields.get("generator"))

@@ -16,7 +16,7 @@ from ._kernels import ActionPairs, Linear, learn_pairs, score_pairs
 Arrays = dict[str, np.ndarray]
 
 _PAIRS_AT_ONCE = 4096  # limits the memory for shared features
-_TOLERANCE = 1e-9  # an inverse with a larger relative error is recomputed
+_TOLERANCE = 1e-9  # maximum relative error of an inverse before it is recomputed
 
 _OF_ACTIONS = ("matrices", "inverses", "crossed", "regressed", "targets", "offsets", "counts")
 _SYMMETRIC = ("matrices", "inverses", "shared_matrix", "shared_inverse")
@@ -43,7 +43,7 @@ class Means:
         self.sums = np.zeros(1)
 
     def reserve(self, n_slots: int) -> None:
-        """Allocate room for this number of actions."""
+        """Allocate room for ``n_slots`` actions."""
         n = self.counts.size
         self.counts, self.sums = (with_room(array, n, n_slots + 1 - n, fill=0) for array in (self.counts, self.sums))
 
@@ -118,7 +118,7 @@ class RewardModels:
         return self.linear.counts
 
     def reserve(self, n_slots: int) -> None:
-        """Allocate room for this number of actions."""
+        """Allocate room for ``n_slots`` actions."""
         capacity = self.counts.size
         if n_slots < capacity:
             return
@@ -257,7 +257,7 @@ def checked(
     require(array is not None, f"the array {name} is missing")
     assert array is not None
     require(array.dtype == dtype and array.shape == shape, f"{name} must be of {dtype} and of shape {shape}")
-    sound = array.size == 0 or (array.max() <= largest and array.min() >= -largest)  # NaN compares false
+    sound = array.size == 0 or (array.max() <= largest and array.min() >= -largest)  # false for NaN
     require(bool(sound), f"{name} must be finite and at most {largest:g}")
     return array
 

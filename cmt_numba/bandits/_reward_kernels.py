@@ -24,7 +24,7 @@ from .._forest import Rows, aim_probe, mix, new_probes, row_of, value_of
 from .._jit import empty, inner, inner_allocating
 
 VALUE, VALUE_SQUARES, CHOICE, CHOICE_SQUARES = range(4)
-"""Columns of the table: the weight in each of the two linear models, followed by the precision it has gained."""
+"""Columns of the table: a weight of the value model and its gained precision, then the same for the choice model."""
 
 N_PREDICTIONS = 7
 PROBABILITY, EXPECTED_VALUE, SIMILARITY, MEAN, NOVELTY, CONSTANT, MAPPED = range(N_PREDICTIONS)
@@ -48,7 +48,7 @@ equally large features, but not below ``_LEAST_SHARE`` of its value. Long contex
 so their weights learn in larger steps.
 """
 
-_PRECISION_WITH_KEY = 3.0  # factor of the ridge for actions with keys, which also predict the choice
+_PRECISION_WITH_KEY = 3.0  # factor of the ridge for actions with keys, because keys also predict the choice
 _STEP_OF_SCALES = 0.1
 _STEP_OF_SIMILARITY = 1.0
 _LEAST_CURVATURE, _LEAST_GRADIENT = 1e-4, 1e-3
@@ -127,7 +127,7 @@ def new_context_probe(rows, keys, room):
 
 @inner
 def place_of(ordered, first, stop, value):
-    """Return the index of ``value`` in ``ordered[first:stop]``, which ascends, or ``stop`` if it is missing."""
+    """Return the index of ``value`` in the ascending values ``ordered[first:stop]``, or ``stop`` if it is missing."""
     low, high = first, stop
     if first < stop:
         near = first + value - ordered[first]  # index of the value if there are no gaps
@@ -231,7 +231,7 @@ def _compare(state, keys, probe, room, i):
 
 @inner
 def predict(state, keys, known, rows, row, actions, n_further, probe, room):
-    """Write the predictions for actions in the context for which :func:`aim` was called last.
+    """Write the predictions for actions in the context that :func:`aim` has prepared.
 
     The softmax includes ``n_further`` other actions with logit 0. Unknown actions are treated like known actions
     without rewards.

@@ -10,7 +10,7 @@ from scipy.special import ndtr
 
 from ._candidate_kernels import draw_pairs, share_best
 
-_FEW = 10  # up to this many uniform numbers are drawn one at a time
+_FEW = 10  # maximum size of arrays that are drawn number by number
 _REACH = 8.0  # densities are treated as 0 beyond this number of standard deviations
 _LEAST_DEVIATION = 1e-13  # relative to the largest mean; about the rounding error of the mean
 _LONGEST = 2.0  # maximum length of a quadrature interval, in standard deviations
@@ -41,7 +41,7 @@ def mixed(probabilities: np.ndarray, offsets: np.ndarray, epsilon: float) -> np.
 
 
 def inverse_gaps(scores: np.ndarray, offsets: np.ndarray, gamma: float) -> np.ndarray:
-    """Return the probabilities of SquareCB. The weight of gaps is ``gamma``."""
+    """Return the probabilities of SquareCB, in which gaps have the weight ``gamma``."""
     rows = rows_of(offsets)
     best = np.maximum.reduceat(scores, offsets[:-1])[rows]
     probabilities = 1.0 / (np.diff(offsets)[rows] + gamma * (best - scores))
@@ -74,7 +74,7 @@ def _largest(means: np.ndarray, deviations: np.ndarray) -> np.ndarray:
     scale = max(float(np.abs(means).max()), float(deviations.max())) or 1.0
     means, deviations = means / scale, np.maximum(deviations / scale, _LEAST_DEVIATION)
     lows = means - _REACH * deviations
-    first = int(np.argmax(lows))  # the largest score exceeds the low of this action
+    first = int(np.argmax(lows))  # the largest score exceeds the lower end of this density
     centers = means - means[first] + _REACH * deviations[first]
     highs = centers + _REACH * deviations
     possible = np.flatnonzero(highs > 0.0)
@@ -92,14 +92,14 @@ def _largest(means: np.ndarray, deviations: np.ndarray) -> np.ndarray:
 
 
 def _edges(highs: np.ndarray, deviations: np.ndarray) -> np.ndarray:
-    """Return the edges of quadrature intervals from 0 to the largest high.
+    """Return the edges of quadrature intervals from 0 to the largest of ``highs``, the upper ends of densities.
 
-    All densities begin below 0, so a density reaches a point if its high lies above the point.
+    All densities begin below 0, so a density reaches a point if its upper end lies above the point.
     """
     order = np.argsort(highs)
     stops = highs[order]
     narrowest = np.minimum.accumulate(deviations[order][::-1])[::-1]
-    changes = np.flatnonzero(np.diff(narrowest, append=np.inf))  # where the narrowest deviation changes
+    changes = np.flatnonzero(np.diff(narrowest, append=np.inf))  # positions where the narrowest deviation changes
     edges, start = [np.zeros(1)], 0.0
     for stop, width in zip(stops[changes].tolist(), narrowest[changes].tolist(), strict=True):
         n = max(1, round((stop - start) / (_LONGEST * width) + 0.5))
@@ -116,7 +116,7 @@ def draw(probabilities: np.ndarray, offsets: np.ndarray, uniforms: np.ndarray) -
 
 
 def uniform_numbers(generator: np.random.Generator, *shape: int) -> np.ndarray:
-    """Return uniform numbers in [0, 1). A few are drawn one at a time, which keeps the interpreter lock."""
+    """Return uniform numbers in [0, 1). Small arrays are drawn number by number, which keeps the interpreter lock."""
     n = math.prod(shape)
     if n > _FEW:
         return generator.random(shape)

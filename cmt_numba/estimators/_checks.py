@@ -53,7 +53,7 @@ def _check_index(index: LabelIndex, n_labels: int, d: int, thorough: bool) -> No
         require(invariants.all_within(index.n_of_label, 1, MOST_ROWS), "a label has no examples")
         if forest.state is not None:
             ids = forest.state.keys.ids[:n_memories]
-            require(np.array_equal(ids, np.arange(n_memories)), "the number of a label differs from that of its memory")
+            require(np.array_equal(ids, np.arange(n_memories)), "a label and its memory must have the same number")
 
 
 def _check_inverse(there: np.ndarray, back: np.ndarray, what: str) -> None:
@@ -106,14 +106,14 @@ def _check_label_sets(model: MultilabelModel, d: int, thorough: bool) -> None:
     n_columns, pair, names, weight = model.n_columns, model.pair, model.names, index.weight_of_rows
     require(model.label_of_column.size == n_columns, "every column must have at most one label")
     require(model.classes.size == (n_columns if pair is None else pair.size), "every column must be a class")
-    require(names is None or np.array_equal(names, model.classes), "the names must be the names of the columns")
+    require(names is None or np.array_equal(names, model.classes), "the names must match the columns")
     require(names is None or np.unique(names).size == names.size, "labels must have different names")
     require((weight is None) == (index.weight_of_label is None), "labels and all rows must both have weights")
     require(weight is None or weight >= 0.0, "the weight of all rows must not be negative")
     require(pair is None or (n_columns == 1 and pair.size in (1, 2)), "a vector must have one or two classes")
     if thorough:
         few = invariants.all_within(index.n_of_label, 1, index.n_rows)
-        require(few, "a label counts too many examples")
+        require(few, "a label has too many examples")
         _check_inverse(model.label_of_column, model.column_of_label, "columns and labels")
 
 
@@ -145,7 +145,7 @@ def _check_retrieval(model: RetrievalModel, d: int, thorough: bool) -> None:
 
 def _check_memories(memories: Memories, in_forest: np.ndarray, *, shared: bool) -> None:
     ids, keys, entries, owners = memories.ids, memories.keys, memories.entries, memories.owners
-    require(invariants.all_within(ids, 0, memories.next_id - 1), "an id was never given out")
+    require(invariants.all_within(ids, 0, memories.next_id - 1), "a memory has an id that was never assigned")
     require(bool(np.all(ids[:-1] < ids[1:])), "ids must be in ascending order")
     require(bool(np.all(keys[:-1] < keys[1:])), "the entries of the forest must be listed in order")
     require(np.array_equal(keys, np.sort(in_forest)), "the forest differs from the list of its entries")

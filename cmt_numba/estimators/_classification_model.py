@@ -574,7 +574,7 @@ class ClassificationModel:
         index = self.index
         n_left = index.n_of_label - np.bincount(self.stored().label_of[slots], minlength=index.n_of_label.size)
         if not n_left.any():
-            raise ValueError("ids must not name all examples: call fit to start anew")
+            raise ValueError("ids must not name all examples: call fit to replace them")
         return self.without(np.sort(self.class_of_label[n_left == 0]), slots, options)
 
     def without_oldest(self, options: ClassificationOptions) -> ClassificationModel:

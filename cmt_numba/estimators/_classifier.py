@@ -452,7 +452,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         if positions.size == 0:
             return self
         if np.isin(self._model.class_of_label, positions).all():
-            raise ValueError("labels must not name all classes with examples: call fit to start anew")
+            raise ValueError("labels must not name all classes with examples: call fit to replace them")
 
         def forget(model: ClassificationModel) -> ClassificationModel:
             return model.without(positions, np.empty(0, np.int64), self)

@@ -228,7 +228,7 @@ class EstimatorFolder:
             kept = getattr(estimator, name)
             fixed = name == "random_state" or (name in estimator._fit_only and estimator.__sklearn_is_fitted__())
             if fixed and name not in _ANY and value not in (None, kept):
-                raise ValueError(f"{name} must be {kept!r}, as for the model in the folder, or omitted, got {value!r}")
+                raise ValueError(f"{name} must be {kept!r} as in the folder, or omitted, got {value!r}")
         estimator.set_params(**_given(self._options))
         estimator._check_parameters()
 

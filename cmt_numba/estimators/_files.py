@@ -97,7 +97,7 @@ def _whole(array: np.ndarray) -> np.ndarray:
 
 
 class _Array:
-    """An array of one axis."""
+    """A one-dimensional array."""
 
     def __init__(self, dtype: Any, trim: Callable[[np.ndarray], np.ndarray] = _whole) -> None:
         self._dtype, self._trim = dtype, trim

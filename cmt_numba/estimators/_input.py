@@ -196,7 +196,7 @@ def check_example_ids(
     """
     if ids is None:
         if names is not None:
-            raise ValueError("example_ids must be given, because those of the stored examples are strings")
+            raise ValueError("example_ids must be given, because the stored examples have string ids")
         return None
     if not stored:
         raise ValueError("example_ids need stored examples: pass store_examples=True, or omit them")
@@ -230,7 +230,7 @@ def _checked_names(name: str, ids: Any) -> np.ndarray | None:
         raise TypeError(f"{name} must be all integers or all strings")
     distinct, counts = np.unique(strings, return_counts=True)
     if distinct.size < strings.size:
-        raise ValueError(f"{name} must be distinct: {distinct[counts > 1][0]!r} is named twice")
+        raise ValueError(f"{name} must be distinct: {distinct[counts > 1][0]!r} appears twice")
     if "" in distinct:
         raise ValueError(f"{name} must not be empty strings")
     return strings
@@ -241,7 +241,7 @@ def _check_kind(name: str, ids: np.ndarray, names: ExampleNames | None) -> None:
     kinds = ("integers", "strings")
     if (ids.dtype.kind != "i") != (names is not None):
         stored, given = kinds[names is not None], kinds[ids.dtype.kind != "i"]
-        raise TypeError(f"{name} must be {stored} like those of the stored examples, got {given}")
+        raise TypeError(f"{name} must be {stored} like the ids of the stored examples, got {given}")
 
 
 def known_slots(examples: StoredExamples, ids: Any, names: ExampleNames | None) -> np.ndarray:

@@ -98,14 +98,14 @@ def in_one_type(name: str, known: np.ndarray, *others: np.ndarray) -> list[np.nd
         kinds = [_WORDS.get(labels.dtype.kind, str(labels.dtype)) for labels in (known, other)]
         if kinds[0] != kinds[1] and known.dtype.kind != other.dtype.kind:
             raise TypeError(
-                f"{name} must have labels like those known, which are {kinds[0]} ({known.dtype}), got {kinds[1]} "
-                f"({other.dtype}); convert all labels to one type before the first call"
+                f"{name} must have labels like the known labels, which are {kinds[0]} ({known.dtype}), "
+                f"got {kinds[1]} ({other.dtype}); convert all labels to one type before the first call"
             )
     converted = exactly(known, *others)
     if converted is None:
         raise ValueError(
             f"{name} must have labels of a type that fits the known labels: no type represents all values of "
-            f"{' and '.join(dict.fromkeys(str(labels.dtype) for labels in (known, *others)))} as they are; "
+            f"{' and '.join(dict.fromkeys(str(labels.dtype) for labels in (known, *others)))} exactly; "
             "convert all labels to one type before the first call"
         )
     return converted
@@ -181,7 +181,9 @@ def are_among(known: np.ndarray, labels: np.ndarray) -> np.ndarray:
 def check_expected(y: np.ndarray, expected: np.ndarray) -> None:
     """Raise ValueError unless all classes are in the sorted array of expected classes."""
     if not np.all(are_among(expected, y)):
-        raise ValueError("y must contain only classes that are listed in classes: add the others, or pass classes=None")
+        raise ValueError(
+            "y must contain only classes that are listed in classes: add the missing ones, or pass classes=None"
+        )
 
 
 def positions_of(labels: Any, classes: np.ndarray) -> np.ndarray:
@@ -201,5 +203,5 @@ def positions_of(labels: Any, classes: np.ndarray) -> np.ndarray:
         raise ValueError(f"labels must be among the {classes.size} known classes, but {unknown.tolist()[0]!r} is not")
     positions = np.searchsorted(in_common, np.unique(labels))
     if positions.size == classes.size:
-        raise ValueError("labels must not name all classes: call fit to start anew")
+        raise ValueError("labels must not name all classes: call fit to replace them")
     return positions

@@ -83,7 +83,7 @@ class LabelledRows(NamedTuple):
 
 
 class MultilabelModel:
-    """Label columns, an index of the labels that occur, and trees of the stored examples.
+    """Label columns, an index of the labels with examples, and trees of the stored examples.
 
     Attributes
     ----------

@@ -427,7 +427,7 @@ class CMTRetriever(MemoryEstimator):
         """
         ids = self._best(self._checked(X), 1).ids[:, 0]
         if np.any(ids == NONE):
-            raise LookupError("all memories have been removed: call partial_fit with new ones before predict")
+            raise LookupError("all memories have been removed: call partial_fit with new memories before predict")
         return self._model.memories.values_of(ids)
 
     @keeps_interpreter

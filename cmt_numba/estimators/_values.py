@@ -93,7 +93,7 @@ class ValueStore:
         more = as_values(y, n_rows, objects=not self.are_vectors and not hasattr(y, "ndim"))
         if self._some.ndim != more.ndim or self._some.shape[1:] != more.shape[1:]:
             known = f"vectors of {self.width} numbers" if self.are_vectors else "objects"
-            raise ValueError(f"y must contain {known} like the values before, got an array of shape {more.shape}")
+            raise ValueError(f"y must contain {known} like the stored values, got an array of shape {more.shape}")
         return more
 
     def with_more(self, more: Any) -> ValueStore:

@@ -112,8 +112,8 @@ def batch_evaluation(
         Values of ``random_state`` for the split and, if the estimator has this parameter, for the estimator.
     n_passes : int, optional
         Number of passes over the training examples. By default, the parameters of the estimator apply. For estimators
-        of this package, it sets ``n_router_passes`` and ``n_head_passes`` or ``n_value_passes``. Other estimators learn
-        the shuffled examples again by ``partial_fit``.
+        of this package, ``n_passes`` sets ``n_router_passes`` and ``n_head_passes`` or ``n_value_passes``. Other
+        estimators learn the shuffled examples again by ``partial_fit``.
     probes : sequence of int, default (1, 2, 4, 8, 16, 32, 64)
         Numbers of leaves for which quality and time are measured.
     rivals : sequence of {"majority", "exact", "means", "linear", "bm25"}, default ()
@@ -283,7 +283,7 @@ def _split(plan: Plan, data: Split, number: int) -> tuple[Split, np.ndarray]:
 
 
 def seeded(estimator: Any, seed: int) -> Any:
-    """Return a clone of an estimator. Set its ``random_state``, if it has this parameter."""
+    """Return a clone of an estimator, seeded by ``random_state`` if the estimator has this parameter."""
     estimator = clone(estimator)
     return estimator.set_params(random_state=seed) if "random_state" in estimator.get_params() else estimator
 

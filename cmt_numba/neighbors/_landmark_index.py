@@ -327,8 +327,8 @@ def _lists_from(
         )
     if rows.shape != (ids.size, n_features) or sizes.min() < 0 or sizes.max() > ids.size or sizes.sum() != ids.size:
         raise ValueError(
-            f"rows must have one row, and sizes must count one row, for each of the {ids.size} ids, got rows of shape "
-            f"{rows.shape} and sizes with the sum {sizes.sum()}"
+            f"rows and sizes must match the {ids.size} ids, got rows of shape {rows.shape} and sizes with the sum "
+            f"{sizes.sum()}"
         )
     if not all(map(fits, (origin, landmarks, rows))):
         raise ValueError("origin, landmarks and rows must be finite and at most 1e15 in absolute value")

@@ -44,7 +44,7 @@ class DocumentPairs(NamedTuple):
 class Tools(NamedTuple):
     """Vectorizer and edit distance used by features."""
 
-    vectorizer: BM25Vectorizer | None  # with norm=None
+    vectorizer: BM25Vectorizer | None
     distance: EditDistance | None
 
 

@@ -244,7 +244,9 @@ class Reranker(BaseEstimator):
 
     def _pairs(self, queries: Any, documents: Any, hits: Any) -> DocumentPairs:
         if isinstance(queries, str | bytes) or not isinstance(queries, Iterable):
-            raise TypeError(f"queries must be an iterable, got {type(queries).__name__}; pass [query] for one")
+            raise TypeError(
+                f"queries must be an iterable, got {type(queries).__name__}; pass [query] for a single query"
+            )
         pairs = pairs_of(list(queries), documents, hits)
         needy = [name for name in self.features if isinstance(name, str) and FEATURES[name].needs_texts]
         for what, texts in (("queries", pairs.queries), ("documents", pairs.documents)):
@@ -432,7 +434,10 @@ def _parts_of(contents: Contents) -> tuple[list[Any], list[str], RewardLog, BM25
     """
     fields = contents.fields
     features, names = take(fields, "features", list), take(fields, "columns", list)
-    require(all(feature is None or feature in FEATURES for feature in features), "features must be known")
+    require(
+        all(feature is None or feature in FEATURES for feature in features),
+        f"features must be among {', '.join(FEATURES)}",
+    )
     require(len(features) > 0 and all(type(name) is str for name in names), "columns must have names")
     take(fields, "compare", bool)
     gain = take(fields, "improvement", list, tuple, type(None))

@@ -116,7 +116,7 @@ class Tally(NamedTuple):
 
 
 class Learner:
-    """Optimizer of the logarithms of costs by AdaGrad.
+    """AdaGrad optimizer of the logarithms of costs.
 
     With ``features`` of the symbols and the gap, similar edits take the same step.
     """
@@ -225,6 +225,6 @@ def pooled(gradient: np.ndarray, features: np.ndarray) -> np.ndarray:
 
 
 def _described(features: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
-    """Return the features of edits: those of both symbols, and their absolute differences."""
+    """Return the features of both symbols of each edit, and their absolute differences."""
     old, new = features[rows], features[columns]
     return np.hstack([old, new, np.abs(old - new)])

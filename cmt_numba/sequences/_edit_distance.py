@@ -285,7 +285,7 @@ class EditDistance(Saved, BaseEstimator):
         Parameters
         ----------
         queries, targets : list of sequences
-            Sequences of symbols of the alphabet.
+            Sequences over the alphabet.
 
         Returns
         -------
@@ -307,7 +307,7 @@ class EditDistance(Saved, BaseEstimator):
         Parameters
         ----------
         queries, targets : list of sequences
-            Two lists of the same length, of sequences of symbols of the alphabet.
+            Two lists of sequences with the same length.
 
         Returns
         -------
@@ -334,7 +334,7 @@ class EditDistance(Saved, BaseEstimator):
         Parameters
         ----------
         queries, targets : list of sequences
-            Sequences of symbols of the alphabet.
+            Sequences over the alphabet.
         k : int, default 1
             Number of targets per query.
 
@@ -362,7 +362,7 @@ class EditDistance(Saved, BaseEstimator):
         Parameters
         ----------
         query, target : sequence
-            Sequences of symbols of the alphabet.
+            Sequences over the alphabet.
 
         Returns
         -------

@@ -28,7 +28,7 @@ _ROUNDING = 1.0 + 1e-5  # tolerance for rounding errors in sums of costs
 class Edits(NamedTuple):
     """Costs of edits. Arrays of edits that are not allowed are empty."""
 
-    pairs: np.ndarray  # float32 (n_symbols + 1, n_symbols + 1), costs of replacing symbol i by j; the last is the gap
+    pairs: np.ndarray  # float32 (n_symbols + 1, n_symbols + 1), costs of replacing symbol i by j; index -1 is the gap
     swaps: np.ndarray  # float32 (n_symbols, n_symbols), costs of exchanging neighbours
     openings: np.ndarray  # float32 (2,), costs of opening a run of deletions or insertions
     ends: np.ndarray  # float32 (1,), cost of skipping a symbol at an end of the first sequence

@@ -113,7 +113,7 @@ class Alphabet:
         return Sequences(encoded, offsets)
 
     def encode(self, name: str, sequences: list[Any]) -> Sequences:
-        """Encode sequences.
+        """Convert sequences to codes.
 
         Raises
         ------

@@ -24,7 +24,7 @@ from ._vantage import distances_between, part, power_for
 
 _TOLERANCE = 0.01  # fraction of triples that may violate the triangle inequality
 _LEAF_SIZE = 8  # maximum number of points in a leaf
-_FEW_PAIRS = 1 << 20  # up to this number of pairs, all are compared
+_FEW_PAIRS = 1 << 20  # maximum number of pairs that are all compared
 _CANDIDATES = 32  # number of candidates per query if there are more pairs
 _CHECKED, _MOST_MISSED = 16, 0.1  # queries per round that verify the candidates, and the tolerated failure rate
 
@@ -69,7 +69,7 @@ class Pulls(NamedTuple):
 def learn(
     learner: Learner, targets: Sequences, examples: QueryExamples, rounds: Rounds, random: np.random.RandomState
 ) -> LearnedCosts:
-    """Train costs. Return those of the round with the smallest error or, with efficient rounds, the smallest loss."""
+    """Train costs, and return the costs of the round with the smallest error rate or loss."""
     best, least, errors, pruned = learner.costs, np.inf, [], []
     scale, scale_of_paths = 0.0, 0.0
     # The trees of all rounds have the same seed, which makes the losses of rounds comparable.
@@ -147,7 +147,7 @@ class WrongTargets:
 
 
 def tally(costs: Costs, first: Sequences, second: Sequences, pulls: Pulls) -> list[Tally]:
-    """Count the edits in optimal alignments. If costs have two directions, align each pair in the cheaper one."""
+    """Count the edits in optimal alignments. With two directions, align each pair in the cheaper direction."""
     one_way, no_steps = costs._replace(both=False), np.empty((0, 2), np.int64)
     ways = [(first, second, pulls)]
     if costs.both:

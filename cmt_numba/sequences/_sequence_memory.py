@@ -126,7 +126,7 @@ class SequenceMemory(Saved):
         Parameters
         ----------
         X : list of sequences
-            Sequences of symbols of the distance's alphabet.
+            Sequences over the alphabet of ``distance``.
 
         Returns
         -------

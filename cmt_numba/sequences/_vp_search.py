@@ -50,8 +50,8 @@ def _raised(length, power):
 def search_nodes(nodes, asked, stored, there, share, found):
     """Write the nearest points of each query to ``found``, nearest first. Points not marked in ``there`` are ignored.
 
-    The search skips subtrees without points closer than ``share`` times the distance of the last point found. With a
-    ``share`` of 1, the result is exact.
+    The search skips subtrees without points closer than ``share`` times the distance of the current last result. With a
+    ``share`` of 1, the results are exact.
     """
     room = new_room(asked, stored)
     n_places = 2 * nodes.depth + 2
@@ -82,7 +82,7 @@ def search_nodes(nodes, asked, stored, there, share, found):
             length = distance(asked, i, stored, vantage, _raised(reach, 1.0 / power), room)
             n_computed[i] += 1
             if length == np.inf:
-                continue  # all points below the node are farther than the last point found
+                continue  # all points below the node are farther than the current last result
             if there[vantage] and comes_before(vantage, length, points[i, last], radius):
                 offer(vantage, length, points[i], lengths[i])
             raised = _raised(length, power)

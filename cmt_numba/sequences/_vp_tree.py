@@ -44,11 +44,11 @@ class VPTree(Saved):
     leaf_size : int, default 8
         Maximum number of points in a leaf.
     tau : float in [0, 1), default 0.0
-        Search tolerance. A search skips subtrees without points closer than ``1 - tau`` times the distance of the last
-        point found. Larger values reduce the number of computed distances, but nearer points may be missed.
+        Search tolerance. A search skips subtrees without points closer than ``1 - tau`` times the distance of the
+        current ``k``-th result. Larger values reduce the number of computed distances, but nearer points may be missed.
     tolerance : float in [0, 1], optional
         Fraction of sampled triples of points that may violate the triangle inequality. The tree applies the inequality
-        to the largest power of distances that respects this tolerance (``power_``; TriGen of Skopal, 2007). For a
+        to the largest power of distances that respects this tolerance (``power_``; Skopal's TriGen, 2007). For a
         metric, the power is above 1, which reduces the number of computed distances, but nearer points may be missed.
         By default, distances of a metric are not raised to a power, and results are exact. Edit distances with
         ``transposition``, ``contextual``, ``both_directions`` or ``normalized`` are not metrics. Their default is 0,
@@ -86,7 +86,7 @@ class VPTree(Saved):
         self.leaf_size = check_integer("leaf_size", leaf_size, 1, 2**15)
         self.tau = check_real("tau", tau, 0.0, 1.0)
         if self.tau == 1.0:
-            raise ValueError("tau must be less than 1")
+            raise ValueError(f"tau must be below 1, got {self.tau}")
         self._random = np.random.default_rng(check_seed(random_state))
         self._store: PointStore | None = None
         self._alphabet: Alphabet | None = None  # alphabet of the stored sequences

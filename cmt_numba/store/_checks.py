@@ -13,12 +13,12 @@ from .._validation import check_entries, unmasked
 
 Key = str | int
 
-_DEEPEST = 900  # nested lists and objects; SQLite reads up to 1,000
+_DEEPEST = 900  # maximum depth of payloads; SQLite reads up to 1,000 levels
 _LEAST, _MOST = -(2**63), 2**63 - 1
 
 
 def check_keys(keys: Any, *, distinct: bool = True) -> list[Key]:
-    """Return keys as a list of str or of int.
+    """Return keys as a list of str or a list of int.
 
     Parameters
     ----------
@@ -30,13 +30,13 @@ def check_keys(keys: Any, *, distinct: bool = True) -> list[Key]:
     Raises
     ------
     TypeError
-        If they are not all strings, or all integers.
+        If the keys are neither all strings nor all integers.
     ValueError
-        If an integer has more than 64 bits, a string cannot be stored, there are no keys, or one is repeated.
+        If an integer does not fit into 64 bits, a string cannot be stored, there are no keys, or a key is repeated.
     """
     one = keys[0] if type(keys) is list and len(keys) == 1 else keys
     if type(one) is int and _LEAST <= one <= _MOST:
-        return [one]  # in a fraction of the time
+        return [one]  # the most frequent case, much faster than the checks below
     unmasked("keys", keys)
     if isinstance(keys, np.ndarray):
         if keys.ndim > 1:
@@ -79,12 +79,12 @@ def _check_key(key: Any, position: int) -> Key:
 
 
 def check_payloads(payloads: Any, n: int) -> list[str | None]:
-    """Return payloads as JSON text, and None for None.
+    """Return payloads as JSON texts. Where there is no payload, the text is None.
 
     Raises
     ------
     TypeError, ValueError
-        If they are not ``n`` values that survive a round trip through JSON.
+        If there are not ``n`` payloads, or one of them changes in a round trip through JSON.
     """
     if payloads is None:
         return [None] * n
@@ -126,7 +126,7 @@ def _as_json(payload: Any) -> str:
 
 
 def as_plain(value: Any) -> Any:
-    """Return a value with NumPy's numbers and arrays as plain ones and dates as ISO 8601 text; others as they are."""
+    """Convert NumPy numbers and arrays in a payload to Python numbers and lists, and dates to ISO 8601 text."""
     if isinstance(value, dict):
         return {name: as_plain(part) for name, part in value.items()}
     if isinstance(value, list):
@@ -144,7 +144,7 @@ def as_plain(value: Any) -> Any:
 
 
 def _check_depth(payload: Any, text: str) -> None:
-    """Raise ValueError if lists and objects are nested too deeply for SQLite, which would report a damaged payload."""
+    """Raise ValueError for a payload so deeply nested that SQLite would take it for damaged."""
     if text.count("[") + text.count("{") <= _DEEPEST:
         return
     level, depth = [payload], -1
@@ -160,7 +160,7 @@ def _parts(container: Any) -> Iterable[Any]:
 
 
 def check_one_of(where: Any, keys: Any) -> None:
-    """Raise TypeError unless memories are given either by a filter or by keys."""
+    """Raise TypeError unless exactly one of ``where`` and ``keys`` is given."""
     if (where is None) == (keys is None):
         raise TypeError(f"pass one of where and keys, got {'neither' if where is None else 'both'}")
 
@@ -171,12 +171,12 @@ def check_one_for_each_row(keys: list[Key], n_rows: int) -> None:
 
 
 def check_answers(keys: Any, n_rows: int) -> np.ndarray:
-    """Return the keys of results, None for no memory: object array of shape (n_rows, k).
+    """Return the keys of rewarded memories as an object array of shape (n_rows, k), with None for no memory.
 
     Raises
     ------
     ValueError
-        If they have another shape.
+        If ``keys`` has neither the shape (n_rows,) nor (n_rows, k).
     """
     unmasked("keys", keys)
     given = np.asarray(keys, dtype=object)
@@ -186,26 +186,26 @@ def check_answers(keys: Any, n_rows: int) -> np.ndarray:
 
 
 def are_none(keys: np.ndarray) -> np.ndarray:
-    """Return which entries of an array are None: bool."""
+    """Return a mask of the entries that are None."""
     missing: np.ndarray = np.equal(keys, np.array(None))
     return missing
 
 
 class DuplicateKeyError(KeyError, ValueError):
-    """Raised if a key to be added is already in the store."""
+    """Raised by :meth:`MemoryStore.add` if a key is already in the store."""
 
     __str__ = Exception.__str__  # a KeyError would quote the message
 
 
 def check_kind(keys: list[Key], kind: type | None) -> None:
-    """Raise TypeError unless keys have the type of the stored ones, if any."""
+    """Raise TypeError unless keys have the type of the stored keys, ``kind``; None if there are none."""
     if kind is not None and type(keys[0]) is not kind:
         names = {str: "strings", int: "integers"}
         raise TypeError(f"keys must be {names[kind]} like those in the store, got {keys[0]!r:.50}")
 
 
 def check_stored(keys: list[Key], ids: np.ndarray) -> None:
-    """Raise KeyError if a key has no id."""
+    """Raise KeyError if a key is not stored. ``ids`` are the ids of the keys, -1 if not stored."""
     missing = np.flatnonzero(ids < 0)
     if missing.size > 0:
         raise KeyError(f"keys must be in the store: there is no {keys[missing[0]]!r:.100}")

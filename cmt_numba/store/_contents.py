@@ -1,4 +1,4 @@
-"""The contents of a store in memory, in a folder or in files: a tree, records, and a key space."""
+"""The parts of a store (tree, records and key space), changed together in memory, in a folder or in a file."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from ._records import TABLES, MemoryDatabase, Records
 from ._results import UnreadPayloads
 from ._search import NewKeys, StoreSearch
 
-_EFFORTS = "efforts"  # name of a fact
+_EFFORTS = "efforts"  # the name of the fact that holds the measured efforts
 _KIND = "MemoryStore"  # the kind of files
-_VERSION = 2  # version of the facts. Version 1 has no digits, and lengths only for the cosine
-_NEW = {"n_reroutes": 1, "scorer_learning_rate": 0.01, "n_links": 24}  # options of a new tree, unless given
-_TREES, _TREES_WITHOUT_LINKS = 1, 4  # with links, trees only provide the entry points, so more do not help
+_VERSION = 2  # the version of the facts; version 1 has no digits, and lengths only for the cosine
+_NEW = {"n_reroutes": 1, "scorer_learning_rate": 0.01, "n_links": 24}  # default options of a new tree
+_TREES, _TREES_WITHOUT_LINKS = 1, 4  # with links, trees only provide entry points, so one is enough
 
 T = TypeVar("T")
 
 
 def with_defaults(given: dict[str, Any]) -> dict[str, Any]:
-    """Return the options of a new tree."""
+    """Return the options of a new tree: the given ones, and defaults for the rest."""
     options = _NEW | given
     return {"n_trees": _TREES_WITHOUT_LINKS if options["n_links"] == 0 else _TREES} | options
 
@@ -46,15 +46,15 @@ class StoreContents:
     Parameters
     ----------
     path : path-like or None
-        The folder; None for a store in memory.
+        The folder, or None for a store in memory.
     metric : str or None
-        The metric; None for that of the folder or, in a new store, the cosine.
+        The metric. With None, a folder keeps its metric, and a new store uses the cosine.
     options : dict of str to object
-        The given options of the tree.
+        The tree options that the user has given.
     durability : Durability
         When to wait for the disk and when to take snapshots.
     read_only : bool
-        Whether to open a folder for reading only.
+        Whether to open the folder for reading only.
 
     Attributes
     ----------
@@ -65,7 +65,7 @@ class StoreContents:
     efforts : Efforts
         The measured search efforts.
     unread : UnreadPayloads
-        Payloads of results that must be read before the next change.
+        The payloads of results that must be read before the next change.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class StoreContents:
 
     @classmethod
     def of_file(cls, path: str | os.PathLike[str], *, mmap: bool) -> Self:
-        """Return the contents of a file, in memory.
+        """Read a file into contents in memory.
 
         Raises
         ------
@@ -106,12 +106,12 @@ class StoreContents:
 
     @classmethod
     def read(cls, contents: Contents, *, thorough: bool) -> Self:
-        """Return the contents that :meth:`written` returned, in memory.
+        """Return contents in memory from what :meth:`written` returned.
 
         Raises
         ------
         InvariantError, TypeError, ValueError
-            If these are not valid contents of a store.
+            If ``contents`` are not valid contents of a store.
         """
         arrays = dict(contents.arrays)
         records = arrays.pop("records", None)
@@ -139,7 +139,7 @@ class StoreContents:
         self.search = StoreSearch(tree, records, CosineSpace())
         self.version = 0
         self._is_sync_due = False  # whether to sync at the end of the current change
-        self._n_rekeyed = 0  # odd while all keys are recomputed
+        self._n_rekeyed = 0  # odd while all keys are being recomputed
         self.unread = UnreadPayloads()
         self.efforts = Efforts()
         self._is_closed = False
@@ -170,7 +170,7 @@ class StoreContents:
 
     @property
     def records(self) -> Records:
-        """Keys, payloads and digits of the memories."""
+        """The keys, payloads and digits of memories."""
         return self.search.records
 
     @property
@@ -193,7 +193,7 @@ class StoreContents:
             self._read_again()
 
     def read_consistently(self, work: Callable[[StoreSearch], T]) -> T:
-        """Run ``work`` on a state in which the keys of the tree belong to the space, and return its result."""
+        """Run ``work`` on tree keys that match the key space, and return its result. It may run several times."""
         while True:
             self.check_open()
             before, search = self._n_rekeyed, self.search
@@ -204,7 +204,7 @@ class StoreContents:
             self.alone(lambda: None)  # waits until all keys are recomputed
 
     def check_form(self, X: Any) -> Any:
-        """Return vectors or queries as float32, dense or sparse like those stored. Values are not checked.
+        """Return vectors or queries as float32, dense or sparse like the stored vectors. Values are not checked.
 
         A single vector becomes a row.
         """
@@ -220,14 +220,14 @@ class StoreContents:
         return scipy.sparse.csr_array(X) if state.parameters.sparse else X.toarray()
 
     def check(self, *, thorough: bool) -> KeySpace:
-        """Return the key space after checking that tree, records and facts are consistent.
+        """Check that tree, records and facts belong together, and return the key space.
 
-        Unless ``thorough``, only counts and sums are compared to check for one record per memory.
+        A check that is not ``thorough`` compares only the number and the sum of ids in tree and records.
 
         Raises
         ------
         ValueError
-            If they do not belong together.
+            If tree, records and facts do not belong together.
         """
         tree, records = self.tree, self.records
         facts, ids, found = records.facts(), tree.ids, records.summary()
@@ -249,21 +249,21 @@ class StoreContents:
     # Changes
 
     def alone(self, work: Callable[[], T]) -> T:
-        """Run ``work`` while no other thread changes the store, and return its result."""
+        """Run ``work`` while no other thread can change the store, and return its result."""
         tree = self.search.tree
         if isinstance(tree, DurableTree) and tree._journal.is_writable:
             return tree._journal.alone(work)
         return tree._lock.change(work)
 
     def change(self, work: Callable[[], T]) -> T:
-        """Run ``work`` as one transaction of tree and records. A nested change is part of the outer one.
+        """Run ``work`` as one transaction on tree and records. A nested change is part of the outer one.
 
-        In memory, parts that :meth:`commit_part` has committed stay even if the change fails later.
+        In memory, the parts committed by :meth:`commit_part` remain even if the change fails later.
 
         Raises
         ------
         JournalError
-            If the store is closed or read-only, or the change could not be written; nothing has changed then.
+            If the store is closed or read-only, or if the change cannot be written. Nothing has changed then.
         """
         return self.alone(partial(self._change, work))
 
@@ -303,18 +303,18 @@ class StoreContents:
         return answer
 
     def _mark(self) -> tuple[Any, ...]:
-        """Return a value that differs after any change."""
+        """Return a value that every change alters."""
         tree = self.search.tree
         return tree._forest, tree._lock.n_steps, self.search.records.n_written()
 
     def commit_part(self) -> None:
-        """Commit what a change has done so far, if the store is in memory: replaced keys cannot be restored there."""
+        """Commit the finished part of a change to a store in memory, where replaced keys cannot be restored."""
         if self._database is not None:
             self._database.commit()
             self._database.execute("BEGIN")
 
     def _recover(self, before: tuple[Any, ...]) -> None:
-        """Restore consistency of records and tree after a failure, and drop cached records."""
+        """Make records and tree consistent after a failed change. ``before`` is the mark from before the change."""
         if self._database is not None:
             changed = before != self._mark()
             self._database.roll_back()
@@ -329,13 +329,13 @@ class StoreContents:
         self._read_again()
 
     def _read_again(self) -> None:
-        """Drop cached records, and read the key space again."""
+        """Drop cached records, and read the key space from the facts."""
         self.records.forget()
         with suppress(OSError, FileFormatError, ValueError):
             self._use(space_of(self.records.facts(), self.tree.n_features))
 
     def rekey(self, space: KeySpace) -> None:
-        """Recompute all keys for another space. The caller must be making a change."""
+        """Recompute all keys for another space, within a change."""
         self._n_rekeyed += 1
         try:
             ids = np.sort(self.tree.ids)
@@ -350,7 +350,7 @@ class StoreContents:
             self._n_rekeyed += 1
 
     def insert(self, new: NewKeys) -> np.ndarray:
-        """Insert memories within a change, and return the ids of evicted ones."""
+        """Insert memories, within a change, and return the ids of evicted memories."""
         tree = self.tree
         if isinstance(tree, DurableTree):
             tree.insert(new.keys)
@@ -359,7 +359,7 @@ class StoreContents:
         return tree._forest.last_evicted
 
     def replace(self, ids: np.ndarray, new: NewKeys) -> None:
-        """Replace the keys of memories, within a change. If it fails after the last key, the new keys stay."""
+        """Replace the keys of memories, within a change. If that fails after the last key, the new keys remain."""
         tree = self.search.tree
         try:
             if isinstance(tree, DurableTree):
@@ -381,12 +381,12 @@ class StoreContents:
         self.records.delete(ids)
 
     def set_query_map(self, query_map: QueryMap) -> None:
-        """Write the learned map of queries, within a change."""
+        """Store the learned map of queries, within a change."""
         self.records.set_facts({"query_map": query_map.written()})
         self._use(self.space.with_query_map(query_map))
 
     def set_space(self, space: KeySpace) -> None:
-        """Write a space for the same keys, within a change."""
+        """Store a key space that fits the existing keys, within a change."""
         self.records.set_facts(space.facts())
         self._use(space)
 
@@ -396,7 +396,7 @@ class StoreContents:
     # Files
 
     def sync(self) -> None:
-        """Flush all changes to disk; within a change, when it ends."""
+        """Wait until all changes are on disk. A call within a change takes effect when the change ends."""
         self.alone(self._sync)
 
     def _sync(self) -> None:
@@ -415,7 +415,7 @@ class StoreContents:
         if isinstance(self.tree, DurableTree) and self.tree._journal.is_writable and self.efforts.are_new:
             with suppress(JournalError):
                 self._change(lambda: None)
-        self.version += 1  # from now on, running queries read payloads immediately
+        self.version += 1  # running queries now read payloads immediately
         with suppress(OSError, FileFormatError, JournalError):
             self.unread.read()
         self._is_closed = True

@@ -1,8 +1,8 @@
-"""The digits that vectors lose as keys, which are stored so that vectors are returned bit for bit.
+"""The low bits that vectors lose as tree keys. They are stored, so a store returns vectors bit for bit.
 
-A key is a vector scaled to length 1. Scaled back, most values equal the original or differ by one in the last place.
-Stored are one byte with the number of bits per value, a checksum of the vector, and the differences of the float32 bit
-patterns, each with as many bits as the largest difference of the row needs.
+A tree key is a vector scaled to length 1. After scaling back, most values equal the original or differ by one in the
+last place. The digits of a vector are a byte with the number of bits per difference, a checksum of the vector, and the
+differences between the float32 bit patterns. All differences have as many bits as the largest one of the vector needs.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ _CELLS_AT_ONCE = 1 << 17
 
 
 class LostDigits(NamedTuple):
-    """The lengths and digits that keys of length 1 lack."""
+    """Data that restores vectors from their tree keys."""
 
-    norms: np.ndarray  # float64: the lengths of the keys
-    digits: list[bytes] | None  # None where only codes are kept
+    norms: np.ndarray  # float64 (n,): the lengths of the vectors before scaling
+    digits: list[bytes] | None  # None if only codes are kept
 
     def of(self, rows: np.ndarray) -> LostDigits:
         """Return the entries of some rows."""
@@ -34,9 +34,9 @@ class LostDigits(NamedTuple):
 
 @kernel
 def _pack_differences(given, computed, offsets, differences, widths, packed):
-    """Write the differences between bit patterns as bit planes, and the number of planes of each row.
+    """Write the differences between bit patterns as bit planes into ``packed``, and the planes per row into ``widths``.
 
-    The planes of row ``i`` begin at ``4 * offsets[i] + 28 * i``: no row needs more than 32.
+    The planes of row ``i`` begin at ``4 * offsets[i] + 28 * i``, which leaves room for 32 planes in each row.
     """
     for row in range(widths.size):
         first, n = offsets[row], offsets[row + 1] - offsets[row]
@@ -61,9 +61,9 @@ def _pack_differences(given, computed, offsets, differences, widths, packed):
 
 
 def lost_digits(given: Any, computed: Any) -> list[bytes]:
-    """Return what :func:`restore` needs to turn each computed vector into the given one.
+    """Return the digits with which :func:`restore` turns computed vectors into the given ones.
 
-    Both are arrays of float32, or CSR arrays with the same cells.
+    Both arguments are float32 arrays, or CSR arrays with the same cells.
     """
     if isinstance(given, np.ndarray):
         n_rows, width = given.shape
@@ -97,9 +97,9 @@ def _digits_of_block(given: np.ndarray, computed: np.ndarray, offsets: np.ndarra
 
 
 def restore(computed: Any, digits: list[bytes | None]) -> bool:
-    """Turn computed vectors into the given ones, in place; return whether this succeeded for all rows.
+    """Restore the given vectors from computed ones, in place. Return whether all rows were restored.
 
-    It fails if key and digits belong to different vectors. Rows without digits are unchanged.
+    A row whose checksum does not match stays unchanged, and so does a row without digits.
     """
     pairs = zip(_rows(computed), digits, strict=True)
     succeeded = [contents is None or _restore_row(row, contents) for row, contents in pairs]

@@ -1,4 +1,4 @@
-"""Filters of a store as the ids of memories, cached until the store changes."""
+"""Evaluation of filters: the ids of matching memories, cached until the store changes."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ _MOST_KEPT, _MOST_LISTS = 64, 8
 
 
 class PreparedFilter:
-    """A checked filter: pass what :meth:`MemoryStore.filter` returns as ``where`` to queries of the same store.
+    """A checked filter, made by :meth:`MemoryStore.filter` for the ``where`` of queries of the same store.
 
     Memories deleted later are no longer candidates.
     """
 
     def __init__(self, condition: Condition | None, keys: list[Key], name: str = "") -> None:
         self.condition, self.keys = condition, keys
-        self.name = name or uuid4().hex  # copies in other processes have the same name
-        self._found: tuple[int, Filter] | None = None  # version of the store, and candidates
+        self.name = name or uuid4().hex  # shared by copies in other processes
+        self._found: tuple[int, Filter] | None = None  # the version of the store at the last evaluation, and its result
 
     def __reduce__(self) -> tuple[Any, ...]:
         return PreparedFilter, (self.condition, self.keys, self.name)
@@ -56,16 +56,15 @@ class FilterCache:
 
     def __init__(self) -> None:
         self.warns = True  # whether to warn of fields that no payload has
-        self._version = -1  # version of the store when the conditions were evaluated
         self._by_condition: dict[Condition, Filter] = {}
-        self._of_lists: list[
-            tuple[Any, list[Any], int, Filter]
-        ] = []  # (list, copy, version, candidates), the latest first
+        self._version = -1  # the version of the store for which ``_by_condition`` holds
+        # Recent lists of keys, the latest first: the list, a copy, the version of the store, and the candidates.
+        self._of_lists: list[tuple[Any, list[Any], int, Filter]] = []
         self._of_arrays: ArrayCache[Filter] = ArrayCache()
-        self._prepared: dict[str, PreparedFilter] = {}  # those of other processes, by name
+        self._prepared: dict[str, PreparedFilter] = {}  # by name, also filters from other processes
 
     def find(self, where: Any, contents: StoreContents) -> Filter | None:
-        """Return the candidates for the ``where`` of a query; None for all memories."""
+        """Return the candidates for the ``where`` of a query, or None for all memories."""
         if where is None:
             return None
         if isinstance(where, PreparedFilter):
@@ -82,7 +81,7 @@ class FilterCache:
         return self._of_arrays.of(where, version, lambda: _of_keys(where, contents))
 
     def _known(self, prepared: PreparedFilter) -> PreparedFilter:
-        """Return the filter of the same name that was used before, if there is one."""
+        """Return the filter first used under the name of ``prepared``, whose candidates may be cached."""
         if prepared.name not in self._prepared and len(self._prepared) >= _MOST_LISTS:
             self._prepared = {}
         return self._prepared.setdefault(prepared.name, prepared)
@@ -111,12 +110,12 @@ class FilterCache:
 
 
 def check_filter(where: Any, keys: Any) -> PreparedFilter:
-    """Return a filter by fields or by keys, which need not be stored.
+    """Return a filter by fields or by keys. The keys need not be stored.
 
     Raises
     ------
     TypeError, ValueError
-        If this is not a filter.
+        If the filter is invalid.
     """
     check_one_of(where, keys)
     if keys is None:
@@ -125,7 +124,7 @@ def check_filter(where: Any, keys: Any) -> PreparedFilter:
 
 
 def prepare_filter(where: Any, keys: Any, contents: StoreContents) -> PreparedFilter:
-    """Return a filter of a store by fields or by keys. Raises KeyError if a key is not stored."""
+    """Return a filter by fields or by keys. Raises KeyError if a key is not stored."""
     prepared = check_filter(where, keys)
     if prepared.condition is None:
         check_stored(prepared.keys, contents.records.find(prepared.keys))
@@ -150,7 +149,10 @@ def _ids_where(where: Callable[[Any], Any], contents: StoreContents) -> np.ndarr
 
 
 def _warn_if_mistaken(condition: Condition, finds_nothing: bool, records: Records) -> None:
-    """Warn if no payload has a field or, when nothing was found, if lists are compared with single values."""
+    """Warn if no payload has a field of the condition.
+
+    If nothing was found, also warn if a list is compared with a single value, or the reverse.
+    """
     for path, with_element in condition.fields:
         name, kind = path[1:-1].replace('."', ".").replace('"', "").removeprefix("$."), records.kind_of_field(path)
         if kind is None:

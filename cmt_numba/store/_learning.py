@@ -1,4 +1,4 @@
-"""Learning from queries with known answers, and from rewards."""
+"""Learning from queries with known answers and from rewards."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ROWS_IN_A_BLOCK = 256  # queries answered before the trees change
 
 
 class Teachable(Protocol):
-    """The methods of a store that :func:`learn_in_blocks` uses."""
+    """The store methods that :func:`learn_in_blocks` calls."""
 
     def query(self, X: Any, k: int = 10) -> Results:
         """Return the nearest memories for each row."""
@@ -33,7 +33,7 @@ def learn_in_blocks(store: Teachable, X: Any, keys: list[Key], n_passes: int) ->
     Returns
     -------
     float
-        The share of queries whose first result was right in the last pass, before the store learned from them.
+        The share of queries whose first result was correct in the last pass, before the store learned from them.
     """
     draws, n_right = np.random.default_rng(X.shape[0]), 0
     for _ in range(n_passes):
@@ -50,7 +50,7 @@ def learn_in_blocks(store: Teachable, X: Any, keys: list[Key], n_passes: int) ->
 def taught_by(
     tree: ContextualMemoryTree, query_map: QueryMap | None, X: np.ndarray, ids: np.ndarray, rewards: np.ndarray
 ) -> QueryMap:
-    """Return the query map after learning from the rewards of memories; an id of -1 means no memory."""
+    """Return the query map after it has learned from the rewards of memories, given by id (-1 for no memory)."""
     taught, state = query_map or QueryMap.untaught(X.shape[1]), tree._forest.allocated()
     asked, slots = as_matrix(tree._forest.check_rows(X)), tree._forest.slots_of(ids.reshape(-1)).reshape(ids.shape)
     rewards = np.where(slots == NONE, np.nan, rewards)

@@ -41,71 +41,70 @@ from ._search import Effort, NearestMemories, StoreSearch
 from ._writing import set_fields, write_memories
 
 _VECTORS_CHECKED_AT_ONCE = 10_000
-_N_COMPETITORS = 9  # results that compete with a memory rewarded alone
+_N_COMPETITORS = 9  # if only one memory is rewarded, this many other results count with reward 0
 _MOST_TRIES = 5  # attempts of a query while memories are added or deleted
 
 
 class MemoryStore:
-    """A store of vectors with keys of your own and payloads, with filters, changes at any time, and learning.
+    """A store of vectors with keys of your own and payloads. It filters, changes at any time, and learns from rewards.
 
-    A store lives in memory or in a folder. In a folder each change is on disk before the call returns; keys, payloads
-    and vectors change together or not at all. Opening a folder maps the vectors and reads them on demand.
+    A store lives in memory or in a folder. In a folder, each change is on disk before the call returns, and keys,
+    payloads and vectors change together or not at all. Opening a folder maps the vectors and reads them on demand.
 
-    Up to 4,096 vectors, or candidates of a filter, are searched exactly. Larger stores are searched through Contextual
-    Memory Trees and along links between near vectors, and with batches of queries in cluster lists, as far as
-    ``target_recall`` requires.
+    Up to 4,096 vectors, or candidates of a filter, are searched exactly. Larger stores are searched through trees and
+    along links between near vectors, or in cluster lists, with the effort that ``target_recall`` requires.
 
-    Any number of threads may use a store. Changes are made one at a time, in steps; queries run between the steps and
-    may see a part of a change.
+    Any number of threads may use a store. Changes are made one at a time, in steps. Queries run between the steps and
+    may see part of a change.
 
     Parameters
     ----------
     path : path-like, optional
-        The folder: empty, or that of a store. If it does not exist, it is created; its parent must exist. By default
-        the store is in memory.
+        The folder of a store, an empty folder, or a folder to create in an existing one. By default the store is in
+        memory.
     metric : {"cosine", "inner_product", "euclidean"}, optional
         The score: "cosine" (the default) for texts and other vectors whose direction counts, "inner_product" for
         vectors trained for it, "euclidean" for coordinates and measurements. A folder keeps its metric.
     max_items : int, optional
-        Maximum number of memories. Adding to a full store evicts memories, with their keys and payloads.
+        Maximum number of memories. Adding to a full store evicts memories together with their keys and payloads.
     eviction : {"least_recently_returned", "oldest", "random"}, optional
         Which memories are evicted.
     target_recall : float in (0, 1], default 0.95
-        The share of the nearest vectors that queries find on average. With 1, everything is compared.
+        The share of the nearest vectors that queries find on average. With 1, queries are compared with all vectors.
     n_trees : int, optional
-        Number of trees; by default 1, or 4 without links. More trees take more memory and time to build. Without links
-        they reach the same recall with fewer leaves.
+        Number of trees: 1 by default, or 4 without links. More trees take more memory and time to build. Without
+        links, a store with more trees reaches the same recall with fewer leaves.
     n_links : int, optional
-        Maximum number of links of a dense vector to near ones; 24 by default. Searches follow the links. With 0,
+        Maximum number of links from a dense vector to near ones; 24 by default. Searches follow the links. With 0,
         changes are faster and searches slower. A folder keeps its value.
     keep : {"all", "codes"}, optional
-        What to keep of dense vectors: "all" (the default) keeps them and their 8-bit codes; "codes" keeps only the
-        codes, in a quarter of the memory. Searches and :meth:`get` then use the decoded vectors, whose directions
+        What to keep of dense vectors: "all" (the default) keeps the vectors and their 8-bit codes; "codes" keeps only
+        the codes, in a quarter of the memory. Searches and :meth:`get` then use the decoded vectors, whose directions
         differ by about 0.5 % from the originals. A folder keeps its value.
     learning_rate : float, optional
         How strongly rewards change the order of results (``scorer_learning_rate`` of the tree); 0.01 by default. With
         0.1, sparse vectors learn more, but dense ones with few features may lose most of their accuracy.
     n_threads : int, optional
-        Number of threads for batches.
+        Number of threads that share a batch.
     random_state : int or numpy.random.SeedSequence, optional
         Seed of a new store.
     sync_every : int, default 1
         The number of changes after which to wait for the disk.
     snapshot_bytes, snapshot_seconds : optional
-        When a snapshot replaces the journal; see :class:`~cmt_numba.DurableTree`.
+        The size and the replay time at which a snapshot replaces the journal; see :class:`~cmt_numba.DurableTree`.
     read_only : bool, default False
-        Open a folder for queries only, for example because its disk is full.
+        Open a folder for queries only, for example because the disk is full.
 
     Raises
     ------
     cmt_numba.journal.AlreadyOpenError
         If the folder is already open.
     cmt_numba.persistence.FileFormatError
-        If the folder is damaged or not that of a store.
+        If the folder is damaged or does not hold a store.
     OSError
         If the folder cannot be read or written.
     TypeError, ValueError
-        If an option is not valid or differs from that of the store in the folder.
+        If an option is invalid or differs from the option of the store in the folder.
 
     Examples
     --------
@@ -165,21 +164,21 @@ class MemoryStore:
         Parameters
         ----------
         keys : list of str or of int, length n
-            Their keys: all strings or all 64-bit integers, none of them in the store.
+            New keys: all strings or all 64-bit integers.
         X : array-like or scipy.sparse matrix or array, shape (n, n_features) or (n_features,)
-            Their vectors, or a single one.
+            The vectors, or a single one.
         payloads : list, length n, optional
-            Their payloads: JSON values, None for none. NumPy's numbers and arrays become plain ones; dates and times
-            become ISO 8601 text, also in filters. For a single key a dict may be given without a list.
+            JSON values, with None for no payload. NumPy numbers and arrays become Python numbers and lists. Dates and
+            times become ISO 8601 text, also in filters. For a single key, a dict may be given without a list.
 
         Raises
         ------
         DuplicateKeyError
-            If a key is already in the store. It is both a KeyError and a ValueError.
+            If a key is already in the store. The error is both a KeyError and a ValueError.
         TypeError, ValueError
-            If an argument is not valid, or a vector has the length 0 and the metric is the cosine.
+            If an argument is invalid, or if a vector has length 0 and the metric is the cosine.
         cmt_numba.journal.JournalError
-            If the change could not be written.
+            If the change cannot be written.
         MemoryError
             If memory runs out.
 
@@ -189,41 +188,41 @@ class MemoryStore:
 
     @keeps_interpreter
     def upsert(self, keys: Any, X: Any, payloads: Any = None) -> None:
-        """Add memories, and replace the vectors and payloads of those whose keys are in the store.
+        """Add memories, or replace the vectors and payloads of keys that are already in the store.
 
         Parameters
         ----------
         keys, X, payloads
-            As for :meth:`add`, but keys may be in the store. Payloads are replaced too, by None if there are none.
+            As for :meth:`add`, but keys may be in the store. Without ``payloads``, replaced memories lose theirs.
 
         Raises
         ------
         TypeError, ValueError, cmt_numba.journal.JournalError
-            As for :meth:`add`; nothing has changed then.
+            As for :meth:`add`. Nothing has changed then.
         MemoryError
-            If memory runs out. A store in memory may then have replaced some vectors, each with its payload.
+            If memory runs out. A store in memory may then have replaced some vectors together with their payloads.
         """
         self._contents.change(partial(write_memories, self._contents, keys, X, payloads, True))
 
     @keeps_interpreter
     def delete(self, keys: Any = None, *, where: Any = None) -> int:
-        """Delete memories, and return how many.
+        """Delete memories by keys or by a filter, and return their number.
 
         Parameters
         ----------
         keys : str, int or list of them, optional
-            Their keys, each named once.
+            Distinct keys.
         where : dict, callable or PreparedFilter, optional
             A filter as for :meth:`query`, instead of keys.
 
         Raises
         ------
         KeyError
-            If a key is not stored; nothing has been deleted then.
+            If a key is not stored. Nothing has been deleted then.
         TypeError, ValueError
-            If these are not distinct keys.
+            If an argument is invalid, a key is repeated, or both or neither argument is given.
         cmt_numba.journal.JournalError
-            If the change could not be written; nothing has been deleted then.
+            If the change cannot be written. Nothing has been deleted then.
         """
         check_one_of(where, keys)
         contents = self._contents
@@ -243,23 +242,23 @@ class MemoryStore:
         return contents.change(delete)
 
     def update_payload(self, keys: Any, fields: Any) -> None:
-        """Set fields of payloads. Other fields and the vectors stay as they are.
+        """Set fields of payloads. Other fields and the vectors do not change.
 
         Parameters
         ----------
         keys : str, int or list of them
-            The keys, each named once.
+            Distinct keys.
         fields : dict or list of dict
-            The fields to set, with their values: the same for all, or one dict for each key.
+            The fields to set and their values: one dict for all keys, or a list with one dict for each key.
 
         Raises
         ------
         KeyError
             If a key is not stored.
         TypeError, ValueError
-            If an argument is not valid, or a payload is not a dict.
+            If an argument is invalid, or a payload is not a dict.
         cmt_numba.journal.JournalError
-            If the change could not be written.
+            If the change cannot be written.
 
         After an error nothing has changed.
         """
@@ -273,19 +272,19 @@ class MemoryStore:
         contents.change(partial(set_fields, contents, checked, given))
 
     def create_index(self, field: Any) -> None:
-        """Create an index on a field of payloads, so that filters on it do not read all payloads.
+        """Create an index on a payload field. Filters on the field then need not read all payloads.
 
         Parameters
         ----------
         field : str or tuple of str
-            The field, as in filters.
+            The field, written as in filters.
         """
         contents = self._contents
         contents.change(lambda: contents.records.create_index(field))
         contents.sync()
 
     def compact(self) -> None:
-        """Store memories in the order in which searches read them, which speeds up queries after many changes."""
+        """Sort memories into the order in which searches read them. This speeds up queries after many changes."""
         contents = self._contents
         contents.change(lambda: contents.tree.compact(copies=contents.tree._forest.options["n_links"] == 0))
 
@@ -306,28 +305,28 @@ class MemoryStore:
         Parameters
         ----------
         X : array-like or scipy.sparse matrix or array, shape (n, n_features) or (n_features,)
-            Queries, or a single one.
+            The queries, or a single one.
         k : int, default 10
-            Memories to return for each row.
+            Number of memories to return for each row.
         where : dict, callable, list of keys or PreparedFilter, optional
-            The candidates: conditions on the fields of payloads (see :mod:`cmt_numba.store`), a function of a payload
-            that returns a bool, a list of keys, or what :meth:`filter` returns.
+            A filter that selects the candidates: conditions on payload fields (see :mod:`cmt_numba.store`), a function
+            that takes a payload and returns a bool, a list of keys, or a filter made by :meth:`filter`.
         target_recall : float in (0, 1], optional
-            The share of the nearest memories to find on average; by default that of the store.
+            The share of the nearest memories to find on average; by default the target of the store.
         n_probes : int, optional
-            Number of leaves to search, regardless of the recall. No links are followed then.
+            Number of leaves to search, instead of a target recall. No links are followed then.
 
         Returns
         -------
         Results
-            Keys, scores and payloads; a single query has one row.
+            Keys, scores and payloads. The results of a single query have one row.
 
         Raises
         ------
         KeyError
             If ``where`` lists a key that is not stored.
         TypeError, ValueError
-            If an argument is not valid.
+            If an argument is invalid.
         """
         X, contents = self._contents.check_form(X), self._contents
         tree = contents.search.tree
@@ -350,10 +349,10 @@ class MemoryStore:
         return results
 
     def calibrate(self, k: int = 10, where: Any = None, target_recall: float | None = None) -> Effort:
-        """Measure how far queries must search for a recall, and return the effort.
+        """Measure the search effort for a target recall, and return it.
 
-        Without this call, queries measure in small parts and search farther than necessary until that is done. The
-        result is saved with the store, and measured again when the number of memories has doubled or halved.
+        Without this call, queries measure the effort in small parts, and search more than necessary until they have
+        it. The effort is saved with the store, and measured again when the number of memories has doubled or halved.
 
         Parameters
         ----------
@@ -373,7 +372,7 @@ class MemoryStore:
     def _find(
         self, X: Any, k: int, among: Filter | None, target: float, n_probes: int | None, search: StoreSearch
     ) -> NearestMemories:
-        """Return the best memories in ``k`` columns, or fewer if there are fewer memories."""
+        """Return the best memories. There are fewer than ``k`` columns if there are fewer memories."""
         Q, rows = search.prepared(X)
         forest = search.tree._forest
         for _ in range(_MOST_TRIES):
@@ -383,11 +382,11 @@ class MemoryStore:
             effort = self._contents.efforts.of(search, min(k, n), target, among) if n_probes is None else n_probes
             found = search.find(Q, rows, min(k, n), n, among, effort)
             if k <= n or among is not None or forest.next_id == next_id:
-                break  # otherwise memories added during the query may have displaced others
+                break  # otherwise results may lack memories added during the query
         return found
 
     def _results(self, found: NearestMemories, k: int, version: int) -> tuple[Results, bool]:
-        """Return results with keys and payloads in ``k`` columns, and whether all of them are still stored.
+        """Return results in ``k`` columns, and whether all memories found are still stored.
 
         ``version`` is the version of the store before the search.
         """
@@ -412,21 +411,21 @@ class MemoryStore:
         return Results(keys, scores, payloads), is_complete
 
     def filter(self, where: Any = None, *, keys: Any = None) -> PreparedFilter:
-        """Return a filter that is checked once, to pass as ``where`` to many queries.
+        """Prepare a filter for the ``where`` of many queries.
 
         Parameters
         ----------
         where : dict, optional
-            Conditions on the fields of payloads.
+            Conditions on payload fields.
         keys : list of keys, optional
-            The candidates. Memories deleted later are no longer candidates.
+            The keys of the candidates. Memories deleted later are no longer candidates.
 
         Raises
         ------
         KeyError
             If a key is not stored.
         TypeError, ValueError
-            If an argument is not valid, or both or none are given.
+            If an argument is invalid, or both or neither is given.
         """
         self._contents.check_open()
         return prepare_filter(where, keys, self._contents)
@@ -438,23 +437,23 @@ class MemoryStore:
         Parameters
         ----------
         keys : str, int or list of them, length n
-            Their keys; one key counts as a list of one.
+            The keys. A single key counts as a list of one.
 
         Returns
         -------
         Items
-            Keys, vectors (n, n_features) and payloads.
+            Keys, vectors of shape (n, n_features) and payloads.
 
         Raises
         ------
         KeyError
             If a key is not stored.
         TypeError, ValueError
-            If these are no keys.
+            If an argument is not a key.
         """
         checked, contents = check_keys(keys, distinct=False), self._contents
         items, are_exact = contents.read_consistently(partial(self._read, checked))
-        if not are_exact:  # they changed meanwhile
+        if not are_exact:  # some vectors changed during the call
             items, are_exact = contents.alone(lambda: contents.read_consistently(partial(self._read, checked)))
             require(are_exact, "some vectors differ from those that were added")
         return items
@@ -465,7 +464,7 @@ class MemoryStore:
         return self.get(key).first()
 
     def _read(self, keys: list[Key], search: StoreSearch) -> tuple[Items, bool]:
-        """Return memories, and whether all vectors are exactly as given."""
+        """Return memories, and whether all vectors are exactly those that were added."""
         ids = search.records.find(keys)
         check_stored(keys, ids)
         distinct = ids if ids.size == 1 else np.unique(ids)
@@ -479,18 +478,18 @@ class MemoryStore:
 
     @keeps_interpreter
     def feedback(self, X: Any, keys: Any, rewards: Any) -> None:
-        """Learn from rewards of results or from correct answers.
+        """Learn from rewards of results, or from correct answers.
 
-        The scorer learns to rank memories with high rewards before those with low ones, and the trees learn the way to
-        memories with reward 1. With the cosine and at most 512 features, a linear map of dense queries is learned. A
-        quarter of the queries is held out, and queries are mapped only if that helps these.
+        The scorer learns to rank memories with high rewards first, and the trees learn to route queries to memories
+        with reward 1. With the cosine and at most 512 features, a linear map of dense queries is learned as well. A
+        quarter of the queries is held out, and the map is used only if it improves their results.
 
         Parameters
         ----------
         X : array-like or scipy.sparse matrix or array, shape (n, n_features)
             The queries.
         keys : array-like of keys, shape (n,) or (n, k)
-            One memory for each row, or several, such as ``results.keys``; None for no memory. If there is one column,
+            One or several memories for each row, such as ``results.keys``, with None for no memory. With one column,
             other results of the query count with reward 0.
         rewards : array-like of float, the shape of ``keys``
             Rewards in [0, 1].
@@ -500,9 +499,9 @@ class MemoryStore:
         KeyError
             If a key is not stored.
         TypeError, ValueError
-            If an argument is not valid.
+            If an argument is invalid.
         cmt_numba.journal.JournalError
-            If the change could not be written.
+            If the change cannot be written.
 
         After an error nothing has been learned.
         """
@@ -524,7 +523,7 @@ class MemoryStore:
             self._learn(X, ids, rewards)
 
     def _learn(self, X: Any, ids: np.ndarray, rewards: np.ndarray) -> None:
-        """Learn from the rewards of memories, within a change; an id of -1 means no memory."""
+        """Learn from the rewards of memories, within a change. An id of -1 stands for no memory."""
         contents = self._contents
         search, tree, space = contents.search, contents.tree, contents.space
         if ids.shape[1] == 1:
@@ -547,16 +546,16 @@ class MemoryStore:
         Parameters
         ----------
         X : array-like or scipy.sparse matrix or array, shape (n, n_features)
-            Queries like those expected later.
+            Queries similar to those expected later.
         keys : list of keys, length n
-            The key of the memory that each should find.
+            The key of the correct memory for each query.
         n_passes : int, default 1
-            How often to go through them.
+            Number of passes over the queries.
 
         Returns
         -------
         float
-            The share of queries whose first result was right in the last pass, before the store learned from them.
+            The share of queries whose first result was correct in the last pass, before the store learned from them.
 
         Raises
         ------
@@ -578,13 +577,13 @@ class MemoryStore:
 
     @property
     def path(self) -> str | None:
-        """The folder; None for a store in memory."""
+        """The folder, or None for a store in memory."""
         path = self._contents.path
         return None if path is None else os.fspath(path)
 
     @property
     def n_features(self) -> int | None:
-        """The width of the vectors, set by the first vector; None before."""
+        """The width of the vectors, or None before the first vector is added."""
         search = self._contents.search
         width = search.tree.n_features
         return None if width is None else width - search.space.n_more
@@ -597,7 +596,7 @@ class MemoryStore:
 
     @property
     def recall(self) -> tuple[Effort, ...]:
-        """The measured recall and search effort for each kind of query so far."""
+        """The measured recalls and search efforts so far."""
         return self._contents.efforts.known()
 
     def __len__(self) -> int:
@@ -625,9 +624,9 @@ class MemoryStore:
         return f"MemoryStore({place}, metric={self.metric!r}) with {len(self)} memories"
 
     def check_invariants(self) -> None:
-        """Check that vectors, keys and payloads belong together, and that nothing is damaged on disk.
+        """Check that vectors, keys and payloads belong together, and that no file is damaged.
 
-        This reads everything. Opening a folder does not read all vectors.
+        This reads all data, while opening a folder does not read the vectors.
 
         Raises
         ------
@@ -680,14 +679,14 @@ class MemoryStore:
         path : path-like
             The file.
         mmap : bool, default False
-            Map vectors and trees instead of reading them. Map only files that you trust.
+            Whether to map vectors and trees instead of reading them. Map only files that you trust.
         target_recall : float in (0, 1], default 0.95
             As for the constructor.
 
         Raises
         ------
         cmt_numba.persistence.FileFormatError
-            If the file is damaged, of a later version, or not a store.
+            If the file is damaged, was written by a later version, or does not hold a store.
         OSError
             If the file cannot be read.
         """
@@ -697,11 +696,11 @@ class MemoryStore:
         return store
 
     def sync(self) -> None:
-        """Write all changes to disk and wait for it. With ``sync_every=1`` each change has done so."""
+        """Wait until all changes are on disk. With ``sync_every=1`` they already are."""
         self._contents.sync()
 
     def close(self) -> None:
-        """Write all changes to disk and close the store, which cannot be used afterwards."""
+        """Write all changes to disk and close the store. It cannot be used afterwards."""
         self._contents.close()
 
     def __enter__(self) -> Self:
@@ -719,14 +718,14 @@ class MemoryStore:
     # Arguments
 
     def _check_vectors(self, X: Any) -> Any:
-        """Return vectors as float32, dense or sparse like those stored."""
+        """Return checked vectors as float32, dense or sparse like the stored vectors."""
         X = self._contents.check_form(X)
         check_lengths(X, self.metric)
         return X
 
 
 def _aligned(there: np.ndarray, k: int, keys: np.ndarray, *others: np.ndarray) -> list[np.ndarray]:
-    """Return results (keys, ids and the like) in ``k`` columns, with the existing entries of each row first."""
+    """Return keys and other arrays of results in ``k`` columns, with the existing entries of each row first."""
     n, width = there.shape
     order = np.argsort(~there, axis=1, kind="stable")
     there = np.take_along_axis(there, order, axis=1)

@@ -1,16 +1,16 @@
-"""Metrics: the keys of a tree for vectors, and the scores of vectors for queries.
+"""Metrics: conversion of vectors to tree keys, and scores of vectors for queries.
 
-A tree compares directions. To rank by inner products or Euclidean distances, keys get one or two extra features that
-give all of them the same length (Bachrach et al., 2014; Neyshabur and Srebro, 2015):
+A tree compares directions. For inner products and Euclidean distances, one or two extra features give all keys the same
+length (Bachrach et al., 2014; Neyshabur and Srebro, 2015):
 
 - ``inner_product``: ``x`` becomes ``(x, sqrt(m^2 - |x|^2))``, of length ``m``; a query ``q`` becomes ``(q, 0)``.
 - ``euclidean``: ``y = x - c`` becomes ``(y, (|y|^2 - m^2 / 2) / m, ...)``, of length ``sqrt(1.25) m``; a query becomes
-  ``(q - c, -m / 2, 0)``, and the inner product of both is ``-|q - x|^2 / 2`` plus a constant that depends only on the
+  ``(q - c, -m / 2, 0)``. The inner product of the two is ``-|q - x|^2 / 2`` plus a constant that depends only on the
   query.
 
-``m`` is the bound of a :class:`KeySpace` on the lengths of vectors. Keys only decide where to search: candidates are
-ranked by :meth:`KeySpace.scores`, in float64 and from the original vectors. To add a metric, write a subclass and add
-it to ``METRICS``.
+``m`` is a bound on the lengths of vectors, the ``bound`` of a :class:`KeySpace`. Keys only decide where to search:
+candidates are ranked by :meth:`KeySpace.scores`, in float64 and from the original vectors. To add a metric, write a
+subclass of :class:`KeySpace` and add it to ``METRICS``.
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ import scipy.sparse
 
 from ._query_map import QueryMap
 
-_ROOM = 1.25  # ratio of a bound to the longest vector, because later ones are often a little longer
+_ROOM = 1.25  # ratio of a bound to the longest vector; later vectors are often a little longer
 _WITHIN = 0.99  # share of the vectors within a new Euclidean bound
 _MOST_OUTSIDE = 0.05  # maximum share of the vectors outside the ball
-_CENTRED = 0.5  # a centre must shorten the vectors to this share; otherwise it only costs precision
+_CENTRED = 0.5  # a centre is used only if it shortens the vectors to this share; it costs precision
 _DIGITS = 2.0**-22  # relative error of a vector that is computed from its key
 _DOUBLE = 2.0**-42  # upper bound on the relative error of float64 products
-_CELLS_AT_ONCE = 1 << 22  # cells of vectors that are compared one by one
+_CELLS_AT_ONCE = 1 << 22  # maximum number of cells in the arrays of one comparison
 
 
 class KeySpace(ABC):
-    """The space of the keys of a tree, for one metric. Instances are immutable.
+    """The space of tree keys for one metric. Instances are immutable.
 
     Parameters
     ----------
     bound : float
-        A bound on the lengths of vectors minus the centre; 0 without vectors. The cosine needs none.
+        A bound on the lengths of vectors after subtracting the centre; 0 if there are no vectors or for the cosine.
     centre : ndarray of float32, shape (n_features,), optional
-        Subtracted from dense vectors, for Euclidean distances.
+        A point that Euclidean spaces subtract from dense vectors.
     n_outside : int
-        Number of added vectors beyond the bound.
+        The number of added vectors longer than the bound.
     query_map : QueryMap, optional
-        The learned map of dense queries, for the cosine.
+        The learned map of dense queries. Only the cosine has one.
     """
 
     metric: ClassVar[str]
@@ -67,7 +67,7 @@ class KeySpace(ABC):
 
     @abstractmethod
     def admits(self, X: Any, n: int) -> KeySpace | None:
-        """Return the space in which vectors can be added to ``n`` others, or None if all keys must be recomputed."""
+        """Return a space for ``n`` existing vectors and new ones, or None if all keys must be recomputed."""
 
     @abstractmethod
     def keys(self, X: Any) -> tuple[Any, np.ndarray]:
@@ -75,41 +75,41 @@ class KeySpace(ABC):
 
     @abstractmethod
     def queries(self, X: Any) -> Any:
-        """Return queries of the tree for mapped queries."""
+        """Return the tree queries for mapped queries."""
 
     @abstractmethod
     def scores(self, X: Any, V: Any, learned: np.ndarray | float = 0.0) -> np.ndarray:
-        """Return the score of the vector in each row of ``V`` for the query in the same row of ``X``: float64.
+        """Return the float64 score of each row of ``V`` for the query in the same row of ``X``.
 
-        ``learned`` is the contribution of rewards to the products of unit keys and queries, times :meth:`factors`.
+        ``learned`` is what rewards have added to the products of unit keys and unit queries, times :meth:`factors`.
         """
 
     @abstractmethod
     def score_bounds(self, X: Any, V: Any, learned: np.ndarray | float) -> tuple[np.ndarray, np.ndarray]:
-        """Return lower and upper bounds on the scores of all rows of ``V`` for all of ``X``, by matrix products."""
+        """Return lower and upper bounds on the scores of all vectors for all queries: arrays (len(X), len(V))."""
 
     @abstractmethod
     def errors(self, X: Any, V: Any) -> np.ndarray:
-        """Return the largest errors of scores for vectors that are computed from their keys."""
+        """Return the largest error of each score if its vector was computed from its key."""
 
     @abstractmethod
     def limits(self, X: Any, similarities: np.ndarray, slack: float) -> np.ndarray:
-        """Return the highest scores possible for keys with at most these similarities to queries of the tree."""
+        """Return the highest possible scores of keys whose similarities to tree queries are at most these."""
 
     def length(self) -> float:
-        """Return the length of most keys; 1 if the scores do not depend on it."""
+        """Return the length of most keys, or 1 if scores do not depend on it."""
         return 1.0
 
     def factors(self, X: Any) -> np.ndarray:
-        """Return the factors that convert products of unit keys and queries to the scale of scores."""
+        """Return the factors that convert products of unit keys and unit queries to the scale of scores."""
         return np.ones(X.shape[0])
 
     def mapped(self, X: Any) -> Any:
-        """Return queries after the learned map, as they are compared with vectors."""
+        """Return queries after the learned map, ready to be compared with vectors."""
         return X
 
     def vectors(self, units: Any, norms: np.ndarray) -> Any:
-        """Return the vectors for keys of unit length, up to rounding.
+        """Return the vectors that unit-length keys stand for, up to rounding.
 
         Parameters
         ----------
@@ -128,7 +128,7 @@ class KeySpace(ABC):
             return (scaled if self.centre is None else scaled + self.centre).astype(np.float32)
 
     def fits(self, norm: float, n: int) -> bool:
-        """Return whether the smallest factor of ``n`` keys is possible in this space."""
+        """Return whether ``norm`` can be the smallest factor of ``n`` keys in this space."""
         length = self.length()
         few_inside = n <= self.n_outside
         return self.n_more == 0 or (0.9999 * length < norm and (norm < 1.0001 * length or few_inside))
@@ -145,7 +145,7 @@ class KeySpace(ABC):
         return type(self)(self.bound, self.centre, self.n_outside, query_map)
 
     def _scaled(self, X: Any, *columns: np.ndarray) -> Any:
-        """Return vectors with further columns, all multiplied by the power of 2 that brings the bound near 1."""
+        """Append columns to vectors, and multiply all by the power of 2 that brings the bound near 1."""
         exponent = -math.frexp(self.bound)[1]
         more = np.ldexp(np.column_stack(columns), exponent).astype(np.float32)
         if scipy.sparse.issparse(X):
@@ -168,7 +168,7 @@ class CosineSpace(KeySpace):
 
     @classmethod
     def fitted(cls, X: Any) -> Self:
-        """Return this space, which suits all vectors."""
+        """Return the space for cosines, which suits all vectors."""
         return cls()
 
     def admits(self, X: Any, n: int) -> KeySpace | None:
@@ -176,7 +176,7 @@ class CosineSpace(KeySpace):
         return self
 
     def keys(self, X: Any) -> tuple[Any, np.ndarray]:
-        """Return vectors and their lengths."""
+        """Return the vectors and their lengths."""
         return X, lengths(X)
 
     def mapped(self, X: Any) -> Any:
@@ -184,7 +184,7 @@ class CosineSpace(KeySpace):
         return X if self.query_map is None else self.query_map.mapped(X)
 
     def queries(self, X: Any) -> Any:
-        """Return the queries."""
+        """Return the queries unchanged."""
         return X
 
     def scores(self, X: Any, V: Any, learned: np.ndarray | float = 0.0) -> np.ndarray:
@@ -198,11 +198,11 @@ class CosineSpace(KeySpace):
         return cosines - _DOUBLE, cosines + _DOUBLE
 
     def errors(self, X: Any, V: Any) -> np.ndarray:
-        """Return the errors of cosines."""
+        """Return the maximum errors of cosines."""
         return np.full(V.shape[0], _DIGITS)
 
     def limits(self, X: Any, similarities: np.ndarray, slack: float) -> np.ndarray:
-        """Return the similarities, plus ``slack``: they are cosines."""
+        """Return the similarities, which are cosines, plus ``slack``."""
         return similarities.astype(np.float64) + slack
 
 
@@ -222,7 +222,7 @@ class InnerProductSpace(KeySpace):
         return self if lengths(X).max() <= self.bound else None
 
     def length(self) -> float:
-        """Return the bound."""
+        """Return the bound, the length of all keys."""
         return self.bound
 
     def factors(self, X: Any) -> np.ndarray:
@@ -231,12 +231,12 @@ class InnerProductSpace(KeySpace):
         return factors
 
     def keys(self, X: Any) -> tuple[Any, np.ndarray]:
-        """Append a feature to vectors that makes their lengths equal, and return them."""
+        """Return vectors with an extra feature that makes their lengths equal, and the factors."""
         keys = self._scaled(X, np.sqrt(np.maximum(self.bound**2 - lengths(X) ** 2, 0.0)))
         return keys, self._unscaled(lengths(keys))
 
     def queries(self, X: Any) -> Any:
-        """Append a feature of 0 to queries, and return them."""
+        """Return queries with an extra feature of 0."""
         return self._scaled(X, np.zeros(X.shape[0]))
 
     def scores(self, X: Any, V: Any, learned: np.ndarray | float = 0.0) -> np.ndarray:
@@ -251,12 +251,12 @@ class InnerProductSpace(KeySpace):
         return products - errors, products + errors
 
     def errors(self, X: Any, V: Any) -> np.ndarray:
-        """Return the errors of inner products."""
+        """Return the maximum errors of inner products."""
         errors: np.ndarray = _DIGITS * lengths(X) * lengths(V)
         return errors
 
     def limits(self, X: Any, similarities: np.ndarray, slack: float) -> np.ndarray:
-        """Return the inner products for similarities."""
+        """Return the inner products at these similarities."""
         limits: np.ndarray = (similarities.astype(np.float64) + slack) * self.factors(X)[:, None]
         return limits
 
@@ -264,9 +264,9 @@ class InnerProductSpace(KeySpace):
 class EuclideanSpace(KeySpace):
     """A space for Euclidean distances: keys have two extra features and equal lengths.
 
-    A vector outside a ball has the key of the nearest point in the ball, so a vector far from all others does not
-    affect their keys. Moving two points to the nearest points of a ball never increases their distance, so distances of
-    keys are lower bounds.
+    A vector outside the ball around the centre has the key of the nearest point in the ball, so an outlier does not
+    affect the keys of other vectors. Moving two points to the nearest points of a ball never increases their distance,
+    so distances between keys are lower bounds.
     """
 
     metric = "euclidean"
@@ -274,7 +274,7 @@ class EuclideanSpace(KeySpace):
 
     @classmethod
     def fitted(cls, X: Any) -> Self:
-        """Return a space for nearly all of the vectors."""
+        """Return a space whose ball contains nearly all of the vectors."""
         centre, found = None, lengths(X)
         if isinstance(X, np.ndarray):
             mean = X.mean(axis=0, dtype=np.float64).astype(np.float32)
@@ -285,14 +285,14 @@ class EuclideanSpace(KeySpace):
         return cls(bound, centre, int(np.count_nonzero(found > bound)))
 
     def admits(self, X: Any, n: int) -> KeySpace | None:
-        """Return this space with the new number of vectors outside the ball; None if these are too many."""
+        """Return the space with the new number of vectors outside the ball, or None if there are too many."""
         n_outside = self.n_outside + int(np.count_nonzero(lengths(self._moved(X)) > self.bound))
         if n_outside == self.n_outside:
             return self
         return self._with_outside(n_outside) if n_outside <= _MOST_OUTSIDE * (n + X.shape[0]) else None
 
     def length(self) -> float:
-        """Return the length of the keys of vectors inside the ball."""
+        """Return the length of keys of vectors inside the ball."""
         return math.sqrt(1.25) * self.bound
 
     def factors(self, X: Any) -> np.ndarray:
@@ -301,7 +301,7 @@ class EuclideanSpace(KeySpace):
         return factors
 
     def keys(self, X: Any) -> tuple[Any, np.ndarray]:
-        """Append two features to vectors that make their lengths equal, and return them."""
+        """Return vectors with two extra features that make their lengths equal, and the factors."""
         inside, shares = self._inside(X)
         squares, bound = lengths(inside) ** 2, self.bound
         first = (squares - bound**2 / 2) / bound
@@ -309,7 +309,7 @@ class EuclideanSpace(KeySpace):
         return keys, self._unscaled(lengths(keys)) / shares
 
     def queries(self, X: Any) -> Any:
-        """Append two features to queries, and return them."""
+        """Return queries with two extra features."""
         inside, _ = self._inside(X)
         zeros = np.zeros(X.shape[0])
         return self._scaled(inside, zeros - self.bound / 2, zeros)
@@ -331,13 +331,13 @@ class EuclideanSpace(KeySpace):
         return _distances(squares + errors), _distances(squares - errors)
 
     def errors(self, X: Any, V: Any) -> np.ndarray:
-        """Return the errors of distances."""
+        """Return the maximum errors of distances."""
         centre = 0.0 if self.centre is None else float(lengths(self.centre[None])[0])
         found = lengths(self._moved(V))
         return np.where(found < (1.0 - 1e-5) * self.bound, _DIGITS * (found + centre), np.inf)
 
     def limits(self, X: Any, similarities: np.ndarray, slack: float) -> np.ndarray:
-        """Return negative distances for similarities."""
+        """Return the negative distances at these similarities."""
         squares = lengths(self._inside(X)[0]) ** 2
         products = (similarities.astype(np.float64) + slack) * self.factors(X)[:, None]
         return _distances(squares[:, None] + self.bound**2 / 2 - 2.0 * products)
@@ -346,7 +346,7 @@ class EuclideanSpace(KeySpace):
         return X if self.centre is None else _difference(X, self.centre)
 
     def _inside(self, X: Any) -> tuple[Any, np.ndarray]:
-        """Return the nearest points in the ball, relative to its centre, and the factors by which they are shorter."""
+        """Return the nearest points in the ball, relative to its centre, and the factors that shortened the vectors."""
         moved = self._moved(X)
         shares = np.minimum(1.0, self.bound / np.maximum(lengths(moved), np.finfo(np.float64).tiny))
         if np.count_nonzero(shares < 1.0) == 0:
@@ -358,16 +358,18 @@ class EuclideanSpace(KeySpace):
 
 
 METRICS: dict[str, type[KeySpace]] = {space.metric: space for space in (CosineSpace, InnerProductSpace, EuclideanSpace)}
-"""Key spaces by the names of metrics."""
+"""The key space of each metric."""
 
 
 def space_of(facts: dict[str, Any], n_features: int | None) -> KeySpace:
-    """Return the space that facts describe, for a tree whose keys have ``n_features`` features.
+    """Return the space that the facts of a store describe.
+
+    ``n_features`` is the width of tree keys, None if the tree is empty.
 
     Raises
     ------
     ValueError
-        If the facts are not valid.
+        If the facts are invalid.
     """
     metric, bound, centre, n_outside = (facts.get(name) for name in ("metric", "bound", "centre", "n_outside"))
     if metric not in METRICS:
@@ -406,7 +408,7 @@ def as_rows(X: Any) -> Any:
 
 
 def lengths(X: Any) -> np.ndarray:
-    """Return the Euclidean lengths of rows: float64."""
+    """Return the Euclidean length of each row as float64."""
     if isinstance(X, np.ndarray):
         squares = _square_sums(X)
     else:
@@ -417,7 +419,7 @@ def lengths(X: Any) -> np.ndarray:
 
 
 def check_lengths(X: Any, metric: str) -> np.ndarray:
-    """Return the lengths of vectors. Raise ValueError if a row is not finite or, for the cosine, has no direction."""
+    """Return the lengths of vectors. Raise ValueError if a row is not finite or, for the cosine, zero."""
     norms = lengths(X)
     if norms.size == 1 and 0.0 < norms.item(0) < math.inf:
         return norms
@@ -430,7 +432,7 @@ def check_lengths(X: Any, metric: str) -> np.ndarray:
 
 
 def check_directions(are_there: np.ndarray) -> None:
-    """Raise ValueError unless all rows have a direction."""
+    """Raise ValueError if a row is zero, given which rows have a direction."""
     if not are_there.all():
         row = int(np.flatnonzero(~are_there)[0])
         why = "has no cosine; use another metric or remove it"
@@ -438,13 +440,13 @@ def check_directions(are_there: np.ndarray) -> None:
 
 
 def blocks(n_rows: int, n_cells_of_each: int) -> list[tuple[int, int]]:
-    """Return spans of rows to compare together, limited by their cells."""
+    """Return spans of rows with a limited number of cells each."""
     size = max(1, _CELLS_AT_ONCE // max(1, n_cells_of_each))
     return [(first, min(first + size, n_rows)) for first in range(0, n_rows, size)]
 
 
 def _bound_for(length: float) -> float:
-    """Return a bound for vectors of this length."""
+    """Return a bound with room for vectors slightly longer than this."""
     return _ROOM * length if length > 0.0 else float(np.finfo(np.float32).tiny)
 
 
@@ -455,7 +457,7 @@ def _difference(X: np.ndarray, centre: np.ndarray) -> np.ndarray:
 
 
 def _distances(squares: np.ndarray) -> np.ndarray:
-    """Return negative square roots. Squares that are negative because of learning give positive scores."""
+    """Return negative square roots. Rewards may make squares negative, which gives positive scores."""
     scores: np.ndarray = -np.sign(squares) * np.sqrt(np.abs(squares))
     return scores
 
@@ -465,7 +467,7 @@ def _square_sums(X: np.ndarray) -> np.ndarray:
 
 
 def _products(X: Any, V: Any) -> np.ndarray:
-    """Return the inner products of rows."""
+    """Return the inner product of each row of ``X`` with the same row of ``V``."""
     if scipy.sparse.issparse(X):
         return np.asarray(X.astype(np.float64).multiply(V).sum(axis=1)).reshape(-1)
     return np.asarray(np.einsum("ij,ij->i", X, V, dtype=np.float64))

@@ -1,16 +1,16 @@
 """A linear map of dense queries, learned from rewards.
 
-Queries may differ from their answers, for example in length or in which features are informative. A linear map corrects
-the differences that all queries have in common. Stored vectors stay as they are.
+Queries may differ systematically from their answers, for example in length or in which features are informative. A
+linear map corrects the differences that all queries share. Stored vectors do not change.
 
-Let ``p`` be the probability that each memory shown for a query ``x`` is right, by a softmax of the cosines, and ``q``
-the shares of the rewards. The sum ``G`` of ``(q - p) z x^T``, over queries and the memories ``z`` shown for them, is
-the gradient of the log-likelihood with respect to the map, at the identity. A Newton step with a prior leads to the map
+For a query ``x``, let ``p`` be the probability that a shown memory ``z`` is the answer (a softmax of the cosines), and
+``q`` its share of the rewards. The sum ``G`` of ``(q - p) z x^T`` over all queries and shown memories is the gradient
+of the log-likelihood with respect to the map, at the identity. A Newton step with a prior leads to the map
 ``I + s G (A + c I)^-1``, where ``A`` is the sum of ``x x^T``. The sums do not depend on the order of the queries, and
 no query is stored.
 
-The strength ``s`` is chosen on a quarter of the queries, which are held out. Queries are mapped only if some strength
-improves the held-out queries significantly.
+A quarter of the queries is held out to choose the strength ``s``. Queries are mapped only if some strength
+significantly improves the results of the held-out queries.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 WIDEST = 512
-"""Maximum number of features of queries to map. A map has the square of this number of entries."""
+"""The maximum width of queries to map. A map has a square matrix of this width."""
 
 _STRENGTHS = np.array([1.0, 3.0, 10.0, 30.0])
 _STEEPNESS = 20.0  # steepness of the softmax, per unit of the cosine
-_PRIOR = 1.0  # ratio of the prior to the mean square of a feature
-_KEPT = 0.999  # decay of old trials per new trial, because maps improve
+_PRIOR = 1.0  # ratio of the prior to the mean squared feature
+_KEPT = 0.999  # decay of earlier trials with each new one, because maps improve
 _DEVIATIONS = 2.0  # required gain in log-likelihood, in standard errors
-_TOLERATED = 1.0  # tolerated loss in the reward of first answers, in standard errors
+_TOLERATED = 1.0  # tolerated loss in the reward of the first result, in standard errors
 _FEWEST = 20  # minimum number of held-out queries before queries are mapped
 _TINY = np.float32(1e-38)
 _ROWS_IN_A_BLOCK = 256  # rows evaluated with the same maps
@@ -49,10 +49,10 @@ class QueryMap:
     Parameters
     ----------
     sums : ndarray of float32, shape (2, n_features, n_features)
-        The gradient and the squares.
+        The gradient ``G`` and the sum ``A``.
     trials : ndarray of float64, shape (n_strengths, 5)
-        For each strength, over held-out queries: their number, the sums of the gain in log-likelihood and of its
-        square, and the same for the gain in the reward of the first answer.
+        For each strength: the number of held-out queries, the sum of their gains in log-likelihood, the sum of the
+        squared gains, and both sums for the gains in the reward of the first result.
     """
 
     def __init__(self, sums: np.ndarray, trials: np.ndarray) -> None:
@@ -72,7 +72,7 @@ class QueryMap:
         Raises
         ------
         ValueError
-            If the contents are not valid for queries with this number of features.
+            If the contents are invalid or for queries of another width.
         """
         n_trials = _N_COLUMNS * _STRENGTHS.size
         if n_features is None or not isinstance(contents, bytes) or len(contents) != 8 * (n_trials + n_features**2):
@@ -88,7 +88,7 @@ class QueryMap:
         return self.trials.astype("<f8").tobytes() + self.sums.astype("<f4").tobytes()
 
     def mapped(self, X: np.ndarray) -> np.ndarray:
-        """Return mapped queries: float32. Their lengths change."""
+        """Return mapped queries as float32. Their lengths change."""
         if self.matrix is None:
             return X
         X = X / np.maximum(np.abs(X).max(axis=1, keepdims=True), _TINY)  # avoids overflow
@@ -108,15 +108,15 @@ class QueryMap:
         return QueryMap(sums.astype(np.float32), trials)
 
     def _step(self) -> np.ndarray:
-        """Return the map of strength 1, minus the identity."""
+        """Return the map of strength 1 minus the identity matrix."""
         gradient, squares = self.sums.astype(np.float64)
         prior = _PRIOR * (1.0 + np.trace(squares) / len(squares))
         step: np.ndarray = np.linalg.solve(squares + prior * np.eye(len(squares)), gradient.T).T
         return step
 
     def _best(self) -> float:
-        """Return the best strength, or 0 if none is significantly better than no map."""
-        n = np.maximum(self.trials[:, 0], 1.0)  # see ``trials`` for the columns
+        """Return the best strength, or 0 if no strength is significantly better than no map."""
+        n = np.maximum(self.trials[:, 0], 1.0)
         gain, square, first, first_square = self.trials[:, 1:].T / n
         error, first_error = (np.sqrt(it / n) for it in (square, first_square))
         helps = (n >= _FEWEST) & (gain > _DEVIATIONS * error) & (first >= -_TOLERATED * first_error)
@@ -124,14 +124,14 @@ class QueryMap:
 
 
 def _comparable(lesson: RewardedQueries) -> RewardedQueries:
-    """Return the queries whose memories have different rewards."""
+    """Return the queries whose rewards are not all equal."""
     rewards = lesson.rewards
     some = np.flatnonzero(np.nanmax(rewards, axis=1, initial=0.0) > np.nanmin(rewards, axis=1, initial=1.0))
     return RewardedQueries(*(part[some] for part in lesson))
 
 
 def _are_held_out(asked: np.ndarray) -> np.ndarray:
-    """Return which queries are held out. The choice is a hash of the query, so equal queries are treated alike."""
+    """Return a mask of held-out queries. A hash of the query decides, so equal queries are treated alike."""
     factors = np.random.default_rng(0).integers(0, 2**32, asked.shape[1], dtype=np.uint32) | np.uint32(1)
     words = np.ascontiguousarray(asked, np.float32).view(np.uint32)
     sums = (words * factors).sum(axis=1, dtype=np.uint32)
@@ -140,14 +140,14 @@ def _are_held_out(asked: np.ndarray) -> np.ndarray:
 
 
 def _weights(rewards: np.ndarray) -> np.ndarray:
-    """Return the rewards of each row divided by their sum; 0 where there is no memory."""
+    """Divide the rewards of each row by their sum. The share is 0 where there is no memory."""
     there = np.nan_to_num(rewards)
     shares: np.ndarray = there / there.sum(axis=1, keepdims=True)
     return shares
 
 
 def _chances(asked: np.ndarray, shown: np.ndarray, rewards: np.ndarray) -> np.ndarray:
-    """Return the probability that each memory is right, by its cosine."""
+    """Return the probability that each shown memory is the answer: a softmax of cosines."""
     scores = _STEEPNESS * np.einsum("if,ijf->ij", asked, shown)
     scores = np.where(np.isnan(rewards), -np.inf, scores)
     chances = np.exp(scores - scores.max(axis=1, keepdims=True))
@@ -156,7 +156,7 @@ def _chances(asked: np.ndarray, shown: np.ndarray, rewards: np.ndarray) -> np.nd
 
 
 def _try(trials: np.ndarray, step: np.ndarray, lesson: RewardedQueries) -> None:
-    """Add the results of maps of all strengths for held-out queries to the trials."""
+    """Try maps of all strengths on held-out queries, and add the results to ``trials``."""
     if len(lesson.asked) == 0:
         return
     shares = _weights(lesson.rewards)

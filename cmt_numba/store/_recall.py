@@ -1,4 +1,4 @@
-"""Search effort for a target recall, measured in small parts by searching for stored vectors."""
+"""Measurement of the search effort for a target recall, in small parts, by searches for stored vectors."""
 
 from __future__ import annotations
 
@@ -18,25 +18,26 @@ from .._jit import keeping_interpreter
 from ._search import Effort, StoreSearch
 
 N_EXACT = 4096
-"""Number of candidates up to which all are compared."""
+"""Up to this many candidates, all are compared."""
 
-_FEWEST_ASKED, _MOST_ASKED = 128, 1024  # stored vectors to search for
-_MAY_BE_MISSED = 25  # minimum number of neighbours that the measured searches are expected to miss
+_FEWEST_ASKED, _MOST_ASKED = 128, 1024  # minimum and maximum number of stored vectors to search for
+_MAY_BE_MISSED = 25  # the sample is large enough for searches at the target to miss this many neighbours
 _SHARE_STORED = 1 / 3  # weight of the search that may visit the vector itself; less for few neighbours
-_N_HALVED = 2  # halvings of the interval below a sufficient effort
-_SAFE = 0.4  # before the measurement is done, the breadth is this times k / (1 - target)
-_CELLS_IN_A_PART, _ROWS_IN_A_PART = 3 << 20, 64  # cells and rows compared in one part
-_CANDIDATES_IN_A_PART, _LEAVES_IN_A_PART = 4096, 256  # of all rows searched in one part
-_ROWS_OF_A_PART = 64  # rows of a batch per additional part
+_N_HALVED = 2  # how often to halve the interval below a sufficient effort
+_SAFE = 0.4  # until the effort is measured, the breadth is this times k / (1 - target)
+_CELLS_IN_A_PART, _ROWS_IN_A_PART = 3 << 20, 64  # maximum number of cells and of rows compared in one part
+_CANDIDATES_IN_A_PART, _LEAVES_IN_A_PART = 4096, 256  # maximum over all rows searched in one part
+_ROWS_OF_A_PART = 64  # a batch runs one more part for each 64 rows
 
 _FEWEST_LISTED = 5000  # minimum number of memories for cluster lists
 _MOST_GAPS_TRIED = 4
-_ROWS_LISTED = (1, 16, 64, 256)  # numbers of rows for which lists and links are compared
-# Microseconds of searches in lists: of each call, row, byte that is read, and byte that is compared with a row; then of
-# each search along links, candidate, and byte of its code. Only their ratios matter.
+_ROWS_LISTED = (1, 16, 64, 256)  # batch sizes at which lists and links are compared
+# Estimated times in microseconds; only their ratios matter. A search in lists: per call, row, byte read, and byte
+# compared with a row. A search along links: per search, candidate, and byte of a candidate. A comparison with all
+# memories: per byte, with a single row and in matrix products with many rows.
 _OF_A_CALL, _OF_A_ROW, _OF_A_BYTE_READ, _OF_A_BYTE_COMPARED = 40.0, 4.0, 6.5e-5, 1.2e-5
 _OF_A_WALK, _OF_A_CANDIDATE, _OF_A_CANDIDATE_BYTE = 20.0, 0.35, 1.4e-3
-_OF_A_BYTE_SCANNED, _OF_A_BYTE_MULTIPLIED = 2e-4, 3e-5  # where all memories are compared with one row or with many
+_OF_A_BYTE_SCANNED, _OF_A_BYTE_MULTIPLIED = 2e-4, 3e-5
 
 Measurement = Generator[None, None, Effort]
 
@@ -45,15 +46,15 @@ class Efforts:
     """Measured efforts, and measurements in progress.
 
     A measurement starts when an effort is first needed, and again when the number of memories has doubled or halved.
-    Each query runs a part of it, which takes a few milliseconds. Until it is done, queries search farther than
-    necessary. Results therefore depend only on earlier calls, not on the clock.
+    Each query runs a part of the measurement, which takes a few milliseconds. Until it is finished, queries search more
+    than necessary. Results depend on earlier calls, but not on the clock.
 
     Attributes
     ----------
     are_new : bool
-        Whether some measured efforts have not been written yet.
+        Whether some measured efforts have not been stored yet.
     under_way : dict
-        Measurements in progress, by number of neighbours, share and target.
+        Unfinished measurements, by number of neighbours, share and target.
     """
 
     def __init__(self, written: Any = None) -> None:
@@ -62,7 +63,8 @@ class Efforts:
         self.under_way: dict[tuple[int, float, float], Measurement] = {}
         self._lists: Generator[None, None, None] | None = None
         self._makes_lists = Lock()
-        self._waiting: deque[tuple[tuple[int, float, float], Measurement]] = deque()  # no thread runs a part of these
+        # Measurements of which no thread is running a part.
+        self._waiting: deque[tuple[tuple[int, float, float], Measurement]] = deque()
 
     def known(self) -> tuple[Effort, ...]:
         """Return all measured efforts."""
@@ -80,12 +82,12 @@ class Efforts:
         return json.dumps(self.known())
 
     def of(self, search: StoreSearch, k: int, target: float, among: Filter | None) -> Effort:
-        """Return the effort for ``k`` neighbours among the candidates; a safe one until it is measured."""
+        """Return the effort for ``k`` neighbours among the candidates. Until it is measured, return a safe one."""
         n = n_candidates = search.tree._forest.n_memories
         share = 1.0
         if among is not None:
             n_candidates = among.ids.size
-            share = min(1.0, n_candidates / max(1, n))  # memories may have been deleted since the filter was made
+            share = min(1.0, n_candidates / max(1, n))  # the filter may name memories deleted since
         are_few = n_candidates <= max(N_EXACT, k) or (among is not None and search.are_few(n_candidates, share))
         if are_few or target >= 1.0:
             return Effort(k, share, target, None, 1.0, n)
@@ -106,12 +108,12 @@ class Efforts:
         return _safe_effort(search, k, share, target, n_candidates, effort)
 
     def measure_part(self, n_rows: int) -> None:
-        """Run one part of the current measurements, or several after a large batch."""
+        """Run one part of the unfinished measurements, or several after a large batch of ``n_rows``."""
         with keeping_interpreter(_ROWS_IN_A_PART):  # with this many rows, kernels release the lock
             self._measure_parts(1 + n_rows // _ROWS_OF_A_PART)
 
     def _measure(self, search: StoreSearch, k: int, share: float, target: float) -> Measurement:
-        """Return the least effort that reaches the recall, and the gap for cluster lists if these may be faster."""
+        """Return the least effort that reaches the recall, with a gap if cluster lists are faster."""
         forest = search.tree._forest
         sample = yield from _sampled(search, k, share, target)
         effort = yield from _measured(search, k, share, target, sample)
@@ -129,8 +131,8 @@ class Efforts:
         return effort
 
     def _make_lists(self, search: StoreSearch) -> bool:
-        """Build part of the cluster lists. Return False if they cannot be finished."""
-        if self._makes_lists.acquire(blocking=False):  # otherwise another thread is building a part
+        """Make part of the cluster lists. Return False if they cannot be finished."""
+        if self._makes_lists.acquire(blocking=False):  # otherwise another thread is making a part
             try:
                 if self._lists is None:
                     self._lists = make_lists(search.tree._forest)
@@ -147,7 +149,7 @@ class Efforts:
     def _measure_parts(self, n: int) -> None:
         for _ in range(n):
             try:
-                key, measurement = self._waiting.pop()  # prevents other threads from running the same part
+                key, measurement = self._waiting.pop()  # so no other thread runs the same part
             except IndexError:
                 return
             is_unfinished = False
@@ -173,7 +175,7 @@ class Efforts:
 
 
 def _read(written: Any) -> dict[tuple[int, float, float], Effort]:
-    """Return efforts from their JSON text. Raises ValueError if it is not valid."""
+    """Return efforts from JSON text. Raises ValueError if the text is invalid."""
     try:
         efforts = [Effort(*row) for row in json.loads(written)]
         for effort in efforts:
@@ -192,9 +194,9 @@ def _read(written: Any) -> dict[tuple[int, float, float], Effort]:
 def _safe_effort(
     search: StoreSearch, k: int, share: float, target: float, n_candidates: int, former: Effort | None
 ) -> Effort:
-    """Return an effort that suffices for nearly all data: twice the previous effort, if there is one.
+    """Return an effort that suffices for nearly all data, or twice the former effort if there is one.
 
-    If there are few candidates, all are compared.
+    Few candidates are all compared.
     """
     n = search.tree._forest.n_memories
     breadth = 0
@@ -207,17 +209,17 @@ def _safe_effort(
 
 
 class Sample(NamedTuple):
-    """Stored vectors to search for, and their nearest neighbours."""
+    """Stored vectors to search for, and their true neighbours."""
 
-    asked: np.ndarray  # int64 (n,): their ids
-    vectors: Any
+    asked: np.ndarray  # int64 (n,): the ids of the vectors
+    vectors: Any  # float32 (n, n_features), dense or CSR
     among: Filter | None
-    candidates: np.ndarray  # int64: ids, ascending
-    true: np.ndarray  # int64 (n, k): the ids of their neighbours
+    candidates: np.ndarray  # int64: the ids among which to search, ascending
+    true: np.ndarray  # int64 (n, k): the ids of the nearest candidates
 
 
 def _sampled(search: StoreSearch, k: int, share: float, target: float) -> Generator[None, None, Sample]:
-    """Return a sample of stored vectors with their true neighbours."""
+    """Draw stored vectors, and return them with their true neighbours."""
     tree = search.tree
     draws = np.random.default_rng([tree.n_memories, k])
     ids = np.sort(tree.ids)
@@ -233,7 +235,7 @@ def _sampled(search: StoreSearch, k: int, share: float, target: float) -> Genera
     if asked.size == 0:  # all have been deleted
         return Sample(asked, None, among, candidates, np.empty((0, k), np.int64))
     vectors, units = (_stacked([part[i] for part in parts]) for i in (1, 2))
-    if search.is_coded():  # stored vectors lie on the grid of codes, but real queries do not
+    if search.is_coded():  # unlike stored vectors, queries are not rounded to codes
         units = units + draws.uniform(-0.5, 0.5, units.shape) * np.abs(units).max(axis=1, keepdims=True) / 127
         vectors = search.space.vectors(units, np.full(asked.size, search.space.length()))
     true = yield from _true_neighbours(search, vectors, asked, candidates, k)
@@ -241,11 +243,11 @@ def _sampled(search: StoreSearch, k: int, share: float, target: float) -> Genera
 
 
 def _measured(search: StoreSearch, k: int, share: float, target: float, sample: Sample) -> Measurement:
-    """Return the least effort that reaches the recall, by doubling and then halving the last interval twice.
+    """Return the least effort that reaches the recall. The effort is doubled, and the last interval halved twice.
 
-    Links lead from a stored vector directly to its own neighbours, so these are found more easily than those of a new
-    vector. A search that does not visit the vector itself finds them less easily, because links through it are missing.
-    The recall of new vectors lies in between.
+    Links lead from a stored vector straight to its neighbours, so they are easier to find than the neighbours of a new
+    vector. If the search does not visit the vector itself, they are harder to find, because the links through it are
+    missing. The recall for new vectors lies between the two.
     """
     tree, linked = search.tree, search.tree._forest.links.are_there
     asked, vectors, among, candidates, true = sample
@@ -291,9 +293,9 @@ def _measured(search: StoreSearch, k: int, share: float, target: float, sample: 
 
 
 def _with_gap(search: StoreSearch, effort: Effort, sample: Sample) -> Measurement:
-    """Return the effort with the least gap that reaches the recall, or unchanged if cluster lists are not faster.
+    """Add the least gap that reaches the recall to an effort, or return it unchanged if cluster lists are not faster.
 
-    The lists of the true neighbours determine the gap at which each of them is found.
+    The list of a true neighbour determines the least gap at which a search finds it.
     """
     forest, k, target = search.tree._forest, effort.k, effort.target_recall
     Q, rows = search.prepared(sample.vectors)
@@ -324,10 +326,10 @@ def _with_gap(search: StoreSearch, effort: Effort, sample: Sample) -> Measuremen
 
 
 def _rows_listed(search: StoreSearch, effort: Effort, n_compared: float) -> int | None:
-    """Return the least number of rows for which cluster lists are the fastest search, or None if they never are.
+    """Return the least batch size for which cluster lists are the fastest search, or None if they never are.
 
-    Rows of a batch share the lists that they search, so larger batches take less time per row. ``n_compared`` is
-    the mean number of memories in the lists that a row reaches.
+    Rows of a batch share the lists that they search, so larger batches take less time per row. ``n_compared`` is the
+    mean number of memories in the lists that a row reaches.
     """
     forest = search.tree._forest
     d, n, lists = forest.allocated().parameters.n_features, forest.n_memories, forest.lists
@@ -352,7 +354,7 @@ def _rows_listed(search: StoreSearch, effort: Effort, n_compared: float) -> int 
 def _true_neighbours(
     search: StoreSearch, vectors: Any, own: np.ndarray, candidates: np.ndarray, k: int
 ) -> Generator[None, None, np.ndarray]:
-    """Return the ids of the ``k`` nearest candidates of each vector, without its own: int64 (n, k)."""
+    """Return the ids of the ``k`` candidates nearest to each vector, other than itself. Their shape is (n, k)."""
     Q, rows = search.prepared(vectors)
     ids, scores = np.full((own.size, k + 1), -1), np.full((own.size, k + 1), -np.inf)
     size = max(k + 1, _CELLS_IN_A_PART // rows.n_features if isinstance(vectors, np.ndarray) else N_EXACT)
@@ -377,21 +379,21 @@ def _stacked(parts: list[Any]) -> Any:
 
 
 def _n_asked(k: int, target: float) -> int:
-    """Return how many vectors to search for, so that an estimate rests on enough missed neighbours.
+    """Return the sample size at which searches miss enough neighbours for a reliable estimate of the recall.
 
-    Neighbours of one vector tend to be missed together, so ``k`` of them count as their square root.
+    The neighbours of one vector tend to be missed together, so ``k`` neighbours count as the square root of ``k``.
     """
     n = math.ceil(_MAY_BE_MISSED / (math.sqrt(k) * (1.0 - target)))
     return min(max(n, _FEWEST_ASKED), _MOST_ASKED)
 
 
 def _neighbours(found: np.ndarray, own: np.ndarray, k: int) -> np.ndarray:
-    """Return the first ``k`` ids of each row that are not its own."""
+    """Return the first ``k`` ids of each row other than its own id, ``own``."""
     order = np.argsort(found == own[:, None], axis=1, kind="stable")[:, :k]
     return np.take_along_axis(found, order, axis=1)
 
 
 def _count_found(found: np.ndarray, own: np.ndarray, true: np.ndarray) -> int:
-    """Return the number of true neighbours that were found."""
+    """Count the true neighbours that were found."""
     neighbours = _neighbours(found, own, true.shape[1])
     return sum(np.intersect1d(*pair).size for pair in zip(neighbours, true, strict=True))

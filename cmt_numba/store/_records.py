@@ -1,4 +1,4 @@
-"""Records of a store: SQLite tables with keys, payloads and digits, and arrays of keys for fast lookup by queries."""
+"""Records of a store: SQLite tables of keys, payloads and digits, and a table of keys in memory for queries."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ._where import Condition, extract, field_path
 _RECORDS = "CREATE TABLE records (id INTEGER PRIMARY KEY, key NOT NULL UNIQUE, payload TEXT, norm REAL)"
 _VECTORS = "CREATE TABLE vectors (id INTEGER PRIMARY KEY, digits BLOB NOT NULL)"  # not in stores of version 1
 _FACTS = "CREATE TABLE facts (name TEXT PRIMARY KEY, value)"
-_INDEX = "field "  # prefix of the names of indexes on fields; the path follows
+_INDEX = "field "  # indexes on fields are named by this prefix and the path
 _PATH = re.compile(r'\$(\."[^"\\]+")+')
 _FIXED = {
     ("table", "records", "records", _RECORDS),
@@ -31,12 +31,12 @@ _FIXED = {
 }
 _VECTORS_ROW = ("table", "vectors", "vectors", _VECTORS)
 _AT_ONCE = 10_000  # rows per fetch
-_FEW = 64  # up to this many ids, a list in the statement is faster than a JSON parameter
-_AS_LONG = 16  # records that can be read in the time of one lookup
+_FEW = 64  # up to this many ids, parameters of their own are faster than one JSON parameter
+_AS_LONG = 16  # number of records read in the time of one lookup
 
 
 def _create_index(path: str) -> str:
-    """Return the statement for an index on the field at a path, which is quoted as an SQL string."""
+    """Return the statement that creates an index on a field. The path must be quoted as an SQL string."""
     name = (_INDEX + path[1:-1].replace("''", "'")).replace('"', '""')
     return f'CREATE INDEX "{name}" ON records ({extract(path)})'
 
@@ -54,7 +54,7 @@ def _are_ours(schema: list[SchemaRow]) -> bool:
 
 
 TABLES = ExtraTables((_RECORDS, _VECTORS, _FACTS), _are_ours)
-"""The tables of a store, in the database of a journal or in memory."""
+"""The tables of a store, for the database of a journal or one in memory."""
 
 
 class MemoryDatabase:
@@ -68,7 +68,7 @@ class MemoryDatabase:
     Raises
     ------
     ValueError
-        If the bytes are not such a database.
+        If the bytes are not the database of a store.
     """
 
     def __init__(self, contents: bytes | None = None) -> None:
@@ -123,7 +123,7 @@ class MemoryDatabase:
         self._connection.close()
 
     def __del__(self) -> None:
-        # A store in memory need not be closed, but Python warns of open connections.
+        # Users need not close a store in memory, but Python would warn of the open connection.
         self._connection.close()
 
 
@@ -132,20 +132,20 @@ GONE, WITHOUT, WITH = 0, 1, 2
 
 
 class NamedMemories(NamedTuple):
-    """Keys looked up for ids: arrays of the same shape."""
+    """The records looked up for ids, as arrays of one shape."""
 
     ids: np.ndarray  # int64
-    keys: np.ndarray  # int64 or object: arbitrary where there is no record
-    ids_found: np.ndarray  # int64: differs from ``ids`` where there is no record
-    kinds: np.ndarray  # int8: GONE, WITHOUT or WITH
+    keys: np.ndarray  # int64 or object; arbitrary where there is no record
+    ids_found: np.ndarray  # int64; differs from ``ids`` where there is no record
+    kinds: np.ndarray  # int8; GONE, WITHOUT or WITH
 
     @property
     def are_there(self) -> np.ndarray:
-        """Whether each id has a record: bool."""
+        """Whether each id has a record."""
         there: np.ndarray = (self.ids_found == self.ids) & (self.kinds != GONE)
         return there
 
-    # Every single query calls the next two; comparing bytes is several times faster than comparing arrays.
+    # Each query calls the next two methods. For short arrays, comparing bytes is several times faster.
 
     def are_all_there(self) -> bool:
         """Return whether all ids have records."""
@@ -157,10 +157,10 @@ class NamedMemories(NamedTuple):
 
 
 class KeyTable:
-    """The key of each id, and whether it has a payload.
+    """The key and the kind of each record, by id.
 
-    Threads may read while one changes the table: new columns are swapped in atomically, and arrays that readers may
-    hold are only marked or appended to. A memory takes 17 bytes, plus the key if it is a string.
+    Threads may read while one thread changes the table: new columns are swapped in atomically, and in arrays that
+    readers may hold, only kinds change. A record takes 17 bytes, plus the key if it is a string.
 
     Parameters
     ----------
@@ -173,19 +173,19 @@ class KeyTable:
     """
 
     def __init__(self, ids: np.ndarray, keys: Sequence[Key], has_payload: np.ndarray) -> None:
-        # Ids, int64; keys, int64 or object for strings; kinds, int8: GONE, WITHOUT or WITH.
+        # The columns: ids (int64), keys (int64, or object for strings), and kinds (int8: GONE, WITHOUT or WITH).
         self._columns = GrowingColumns(ids, as_array(keys), np.where(has_payload, WITH, WITHOUT).astype(np.int8))
         self._n_gone = 0
 
     @property
     def kind(self) -> type | None:
-        """The type of the keys; None if there are none."""
+        """The type of the keys, or None if there are none."""
         if len(self._columns) == self._n_gone:
             return None
         return str if self._columns.columns[1].dtype == object else int
 
     def find(self, ids: np.ndarray) -> NamedMemories:
-        """Return the keys of memories by ids of any shape; they are arbitrary where there is no record."""
+        """Return the records for an array of ids of any shape."""
         all_ids, keys, kinds = self._columns.columns
         n = all_ids.size
         if n == 0:
@@ -200,9 +200,9 @@ class KeyTable:
         return NamedMemories(ids, keys[at], all_ids[at], kinds[at])
 
     def append(self, ids: np.ndarray, keys: Sequence[Key], has_payload: np.ndarray) -> None:
-        """Add records whose ids are larger than all others."""
+        """Add records. Their ids must exceed all others."""
         more = KeyTable(ids, keys, has_payload)._columns
-        if len(self._columns) == self._n_gone:  # the new keys may have another type
+        if len(self._columns) == self._n_gone:  # an empty table takes keys of either type
             self._columns, self._n_gone = more, 0
         else:
             self._columns = self._columns.appended(*more.columns)
@@ -229,7 +229,7 @@ class KeyTable:
 
 
 def as_array(keys: Sequence[Key | None]) -> np.ndarray:
-    """Return keys of one type as an array: int64, or object for strings."""
+    """Return keys of one type as an array of int64, or of objects for strings."""
     if len(keys) > 0 and isinstance(keys[0], int):
         return np.array(keys, np.int64)
     array = np.empty(len(keys), object)
@@ -242,8 +242,8 @@ class Record(NamedTuple):
 
     key: Key
     payload: str | None  # JSON
-    norm: float | None  # factor from unit key to vector; None in version 1, except for the cosine
-    digits: bytes | None  # digits that the key lacks; None in version 1 and if only codes are kept
+    norm: float | None  # factor from the unit key to the vector; None in version 1, except for the cosine
+    digits: bytes | None  # low bits of the vector; None in version 1 and if only codes are kept
 
 
 class Summary(NamedTuple):
@@ -257,7 +257,7 @@ class Summary(NamedTuple):
 
 
 class Records:
-    """The records of a store, by the ids of memories.
+    """The records of a store, by memory id.
 
     Parameters
     ----------
@@ -267,17 +267,17 @@ class Records:
 
     def __init__(self, database: Any) -> None:
         self._database = database
-        self._table: KeyTable | None = None  # read when that is faster than lookups
-        self._to_look_up: int | None = None  # number of lookups in the database before all keys are read
+        self._table: KeyTable | None = None  # made after many lookups
+        self._to_look_up: int | None = None  # remaining lookups in the database before the table is made
         self._reading = threading.Lock()
         self.has_digits = bool(database.execute("SELECT 1 FROM sqlite_schema WHERE name = 'vectors'"))
 
     # Reading
 
     def named(self, ids: np.ndarray) -> NamedMemories:
-        """Return the keys of memories and which have payloads; keys are arbitrary where there is no record.
+        """Return the records for an array of ids of any shape.
 
-        After a number of lookups in the database, all keys are read into arrays.
+        The first lookups read the database. After many of them, all keys are read into a table.
         """
         table = self._table
         if table is not None:
@@ -302,7 +302,7 @@ class Records:
         return NamedMemories(ids, keys[places], ids, kinds[places])
 
     def keep_keys(self) -> KeyTable:
-        """Return the table of all keys, which is read on first use."""
+        """Return the table of all keys. The first call reads it from the database."""
         table = self._table
         if table is None:
             with self._reading:
@@ -328,12 +328,12 @@ class Records:
             has_payload += others[1]
 
     def forget(self) -> None:
-        """Drop the cached keys after a change was rolled back."""
+        """Drop the table of keys, because a change was rolled back."""
         with self._reading:
             self._table = self._to_look_up = None
 
     def find(self, keys: Sequence[Key]) -> np.ndarray:
-        """Return the id of each key, or -1 if it is not stored: int64."""
+        """Return the id of each key as int64, or -1 if it is not stored."""
         if len(keys) == 1:
             one: Any = self._database.execute("SELECT id FROM records WHERE key = ?", (keys[0],))
             return np.array(one[0] if one else [-1], np.int64)
@@ -346,7 +346,7 @@ class Records:
         return ids
 
     def of(self, ids: np.ndarray) -> dict[int, Record]:
-        """Return the existing records by id."""
+        """Return a dict of the existing records by id."""
         digits, vectors = "NULL", ""
         if self.has_digits:
             digits, vectors = "v.digits", "LEFT JOIN vectors AS v ON v.id = j.value"
@@ -358,7 +358,7 @@ class Records:
         return {row[0]: Record(*row[1:]) for row in found}
 
     def payloads(self, ids: Sequence[int]) -> dict[int, str]:
-        """Return the existing payloads by id, as JSON text."""
+        """Return a dict of the existing payloads by id, as JSON texts."""
         statement = "SELECT r.id, r.payload FROM json_each(?) AS j CROSS JOIN records AS r ON r.id = j.value"
         if len(ids) <= _FEW:
             statement = f"SELECT id, payload FROM records WHERE id IN ({','.join('?' * len(ids))})"
@@ -366,7 +366,7 @@ class Records:
         return {memory_id: payload for memory_id, payload in found if payload is not None}
 
     def kind(self) -> type | None:
-        """Return the type of the keys; None if there are none."""
+        """Return the type of the keys, or None if there are none."""
         if self._table is not None:
             return self._table.kind
         found = self._database.execute("SELECT key FROM records LIMIT 1")
@@ -389,39 +389,38 @@ class Records:
             raise ValueError("its keys are not all strings or all integers")
         if not are_payloads:
             raise ValueError("it has payloads that are not text")
-        if n_norms > 0 and not (
-            isinstance(most, float) and 0.0 < least <= most < math.inf
-        ):  # SQLite sorts numbers before text
+        are_positive = isinstance(most, float) and 0.0 < least <= most < math.inf  # SQLite sorts numbers before text
+        if n_norms > 0 and not are_positive:
             raise ValueError("the lengths of its vectors must be positive")
         return Summary(n, sum_of_ids, n_norms, least, most)
 
     def ids(self, condition: Condition = Condition("1")) -> np.ndarray:  # noqa: B008 - immutable
-        """Return the ids of records that match a condition: int64, ascending."""
+        """Return the ids of records that match a condition, in ascending order."""
         # Fetching one JSON text takes two thirds of the time of fetching rows of objects.
         statement = f"SELECT json_group_array(id) FROM records WHERE {condition.sql}"
         found: Any = self._database.execute(statement, condition.values)
         return np.sort(np.array(json.loads(found[0][0]), np.int64))
 
     def kind_of_field(self, path: str) -> str | None:
-        """Return the JSON type of the field at a path in the first payload that has it; None if none has."""
+        """Return the JSON type of a field in the first payload that has it, or None if no payload does."""
         kind = f"json_type(payload, {path})"
         found: Any = self._database.execute(f"SELECT {kind} FROM records WHERE {kind} IS NOT NULL LIMIT 1")
         return found[0][0] if found else None
 
     def names_of_fields(self) -> list[str]:
-        """Return the names of some fields that payloads have."""
+        """Return the names of the fields of some payloads."""
         some = f"SELECT payload FROM records WHERE json_type(payload) = 'object' LIMIT {_FEW}"
         statement = f"SELECT DISTINCT e.key FROM ({some}) AS r, json_each(r.payload) AS e ORDER BY e.key LIMIT {_FEW}"
         return [str(name) for (name,) in self._database.execute(statement)]
 
     def after(self, memory_id: int) -> list[tuple[int, Key, str | None]]:
-        """Return the ids, keys and payloads of the next records after an id."""
+        """Return the id, key and payload of the next records after an id; an empty list after the last one."""
         statement = f"SELECT id, key, payload FROM records WHERE id > ? ORDER BY id LIMIT {_AT_ONCE}"
         found: Any = self._database.execute(statement, (memory_id,))
         return list(found)
 
     def are_payloads_valid(self) -> bool:
-        """Return whether all payloads are JSON."""
+        """Return whether all payloads are valid JSON."""
         statement = "SELECT EXISTS (SELECT 1 FROM records WHERE payload IS NOT NULL AND NOT json_valid(payload))"
         return bool(self._database.execute(statement) == [(0,)])
 
@@ -474,7 +473,7 @@ class Records:
             self._database.execute_many("INSERT OR REPLACE INTO vectors VALUES (?, ?)", rows)
 
     def upgrade(self) -> None:
-        """Create the table that stores of version 1 lack."""
+        """Create the table of digits, which stores of version 1 lack."""
         if not self.has_digits:
             self._database.execute(_VECTORS)
             self.has_digits = True
@@ -511,13 +510,13 @@ class Records:
         return [name.removeprefix(_INDEX) for (name,) in found if name.startswith(_INDEX)]
 
     def create_index(self, field: Any) -> None:
-        """Create an index on a field, unless there is one."""
+        """Create an index on a field, unless it exists."""
         path = field_path(field)
         if path[1:-1].replace("''", "'") not in self.fields():
             self._database.execute(_create_index(path))
 
     def packed(self, facts: dict[str, Any] | None = None) -> bytes:
-        """Return records and facts, with some added facts, as the bytes of a database."""
+        """Return records and facts as the bytes of a database. ``facts`` are added to the stored ones."""
         copy, own = MemoryDatabase(), self._database
         copy.execute("BEGIN")
         copy.execute_many("INSERT INTO facts VALUES (?, ?)", list((self.facts() | (facts or {})).items()))

@@ -14,16 +14,16 @@ from ._checks import Key, are_none
 
 
 class Result(NamedTuple):
-    """One result of a query.
+    """One memory that a query found.
 
     Attributes
     ----------
     key : str or int
-        Its key.
+        The key.
     score : float
-        Its score; larger is better.
+        The score; larger is better.
     payload : object
-        Its payload; None if it has none.
+        The payload; None if there is none.
     """
 
     key: Key
@@ -39,7 +39,7 @@ class Items(NamedTuple):
     keys : list of str or int, length n
         The keys.
     vectors : ndarray or csr_array of float32, shape (n, n_features)
-        The vectors, exactly as they were given unless only codes are kept.
+        The vectors: exactly those that were added, unless only codes are kept.
     payloads : list, length n
         The payloads; None for memories without one.
     """
@@ -64,7 +64,7 @@ class Item(NamedTuple):
     vector : ndarray of float32, shape (n_features,), or csr_array, shape (1, n_features)
         The vector.
     payload : object
-        The payload; None if it has none.
+        The payload; None if there is none.
     """
 
     key: Key
@@ -73,10 +73,10 @@ class Item(NamedTuple):
 
 
 class Results:
-    """Results of queries: for each row the memories found, best first.
+    """Results of queries: the memories found for each row, best first.
 
-    ``results[i]`` is the list of :class:`Result` of one row. A slice, a mask or an array of positions selects rows.
-    Iteration goes over the rows. Payloads are as they were at the time of the query.
+    ``results[i]`` is the list of :class:`Result` of row ``i``. A slice, a mask or an array of positions selects several
+    rows, as new results. Iteration yields the list of each row. Payloads are those at the time of the query.
 
     Attributes
     ----------
@@ -84,14 +84,14 @@ class Results:
         The keys, None where fewer than ``k`` memories were found. The dtype is int64 if all keys are integers and none
         is missing, otherwise object.
     scores : ndarray of float32 or float64, shape (n, k)
-        Cosines, inner products or negative Euclidean distances, plus what was learned from rewards; ``-inf`` where
+        Cosines, inner products or negative Euclidean distances, plus the learned effect of rewards; ``-inf`` where
         there is no memory.
     """
 
     def __init__(self, keys: np.ndarray, scores: np.ndarray, payloads: np.ndarray | Payloads | None) -> None:
         self.keys = keys
         self.scores = scores
-        self._found = payloads  # JSON texts, or an object that reads them; None if no result has a payload
+        self._found = payloads  # JSON texts, or Payloads, which reads them; None if no result has a payload
 
     @property
     def _payloads(self) -> np.ndarray:
@@ -106,7 +106,7 @@ class Results:
 
     @property
     def payloads(self) -> list[list[Any]]:
-        """The payloads: a list of ``k`` for each row; None where there is no payload or no memory."""
+        """A list of ``k`` payloads for each row, with None where there is no payload or no memory."""
         return [[read_payload(payload) for payload in row] for row in self._payloads]
 
     def __len__(self) -> int:
@@ -123,7 +123,7 @@ class Results:
             of_row = zip(self.keys[rows].tolist(), self.scores[rows].tolist(), self._payloads[rows], strict=True)
             return [Result(key, score, read_payload(payload)) for key, score, payload in of_row if key is not None]
         if isinstance(rows, tuple):
-            raise TypeError("results are selected by rows: write results[rows]")
+            raise TypeError(f"results take one index, the rows: write results[rows], got {rows!r:.50}")
         if not isinstance(rows, slice):
             rows = np.asarray(rows)
             if rows.size == 0:
@@ -165,12 +165,12 @@ class Results:
 
 
 class Payloads:
-    """Payloads of results, read on first access or just before they change.
+    """Payloads of results. They are read on first access, or just before the store changes.
 
     Parameters
     ----------
     find : callable
-        Returns payloads by ids.
+        Returns a dict of payloads by id for a list of ids.
     ids : ndarray of int64, shape (n, k)
         The ids, -1 where there is no memory.
     """
@@ -181,7 +181,7 @@ class Payloads:
         self._texts: np.ndarray = np.empty((0, 0), object)
 
     def read(self) -> np.ndarray:
-        """Return the payloads as JSON, None where there is none: of objects, shape (n, k)."""
+        """Return the payloads as an object array of JSON texts, shape (n, k), with None where there is none."""
         find = self._find
         if find is not None:
             ids = self._ids.reshape(-1).tolist()

@@ -1,4 +1,4 @@
-"""Searches of a store: candidates are found by keys, in trees, lists or by a scan, and ranked by vectors."""
+"""Searches of a store. Trees, cluster lists or a scan find candidates by their keys; the vectors then rank them."""
 
 from __future__ import annotations
 
@@ -17,47 +17,47 @@ from ._digits import LostDigits, lost_digits, restore
 from ._metrics import KeySpace, blocks, check_directions
 from ._records import Record, Records
 
-_FASTER = 4  # speed-up of comparing many rows with dense memories by matrix products
+_FASTER = 4  # speed-up of matrix products over single comparisons, from _MANY_ROWS dense rows on
 _MANY_ROWS = 16
-_MEMORIES_FOR_A_ROW = 256  # comparing one row by codes saves the time to prepare codes of this many memories
-_MOST_CELLS_OF_SHARE = 1 << 20  # cells of candidates times their share of the memories
-_MOST_CELLS_COMPARED = 6 << 20  # cells of candidates
-_MORE = 8  # extra candidates, because keys rank slightly differently from vectors
-_MORE_BY_COSINE = 2  # extra candidates where keys rank differently only if cosines are nearly equal
-_WIDER = 16  # factor for a second attempt with more candidates
+_MEMORIES_FOR_A_ROW = 256  # comparing a row by codes saves the time to prepare the codes of this many memories
+_MOST_CELLS_OF_SHARE = 1 << 20  # maximum of the candidates' cells times their share of the memories
+_MOST_CELLS_COMPARED = 6 << 20  # maximum number of the candidates' cells
+_MORE = 8  # extra candidates, because keys and vectors rank slightly differently
+_MORE_BY_COSINE = 2  # extra candidates for cosines, which keys rank differently only if they are nearly equal
+_WIDER = 16  # factor of the number of candidates in a second attempt
 _SCAN_ERROR = 2.0**-19  # error of matrix products of unit vectors, four times the largest measured one
 _SEARCH_ERROR = 2.0**-22  # error of products computed by kernels, twice the largest measured one
-_TOLERATED = 1e-4  # relative error of scores that are computed from keys
-_PAIRS_AT_ONCE = 1 << 22  # pairs of queries and vectors
+_TOLERATED = 1e-4  # maximum relative error of scores computed from keys
+_PAIRS_AT_ONCE = 1 << 22  # pairs of queries and vectors compared at once
 _NO_ROWS = np.empty(0, np.int64)
 _MOST_TRIES = 3  # attempts to read vectors while they change
 
 
 class Effort(NamedTuple):
-    """The effort of a search that reaches a recall.
+    """The search effort that reaches a recall.
 
     Attributes
     ----------
     k : int
         The number of nearest vectors.
     share : float
-        The share of the memories that are candidates, as a power of two; 1 without a filter.
+        The candidates' share of the memories, rounded to a power of two; 1 without a filter.
     target_recall : float
         The target.
     n_probes : int or None
-        The number of leaves to search; None to compare all memories.
+        The number of leaves to search, or None to compare all memories.
     recall : float
-        The measured recall for stored vectors, not counting the vectors themselves. With links it is a weighted mean of
-        two searches; the one that does not visit the vector itself counts more.
+        The measured recall of searches for stored vectors, not counting the vectors themselves. With links it is a
+        weighted mean of two searches: with and without visiting the vector itself. The second one has more weight.
     n_memories : int
         The number of memories at the time of the measurement.
     breadth : int
-        The number of candidates to keep while following links; 0 if no links are followed.
+        The number of candidates to keep while following links, or 0 if no links are followed.
     gap : float or None
-        The largest difference between the scores of the nearest center and of the centers of the cluster lists that a
-        query searches; None if cluster lists are not faster.
+        A query searches the cluster lists whose centres score at most this much less than the nearest centre. None if
+        cluster lists are not faster.
     n_rows_listed : int
-        The minimum number of rows of a query that searches cluster lists.
+        The minimum number of rows of a batch that is searched in cluster lists.
     """
 
     k: int
@@ -71,11 +71,11 @@ class Effort(NamedTuple):
     n_rows_listed: int = 0
 
     def gap_for(self, n_rows: int) -> float | None:
-        """Return the gap for a query of some rows, or None if it does not search cluster lists."""
+        """Return the gap for a batch of ``n_rows``, or None if it does not search cluster lists."""
         return self.gap if n_rows >= self.n_rows_listed else None
 
     def compares_all(self, n_candidates: int, n_rows: int, *, sparse: bool) -> bool:
-        """Return whether comparing rows with all candidates is faster than a search."""
+        """Return whether it is faster to compare the rows with all candidates than to search."""
         if self.n_probes is None:
             return True
         faster = _FASTER if n_rows >= _MANY_ROWS and not sparse else 1
@@ -83,7 +83,7 @@ class Effort(NamedTuple):
 
 
 class NearestMemories(NamedTuple):
-    """Memories found for rows, best first."""
+    """The memories found for each row, best first."""
 
     ids: np.ndarray  # int64 (n, k), -1 where there is none
     scores: np.ndarray  # float32 or float64 (n, k), -inf where there is none
@@ -94,14 +94,14 @@ class GivenVectors(NamedTuple):
 
     ids: np.ndarray  # int64 (n,), ascending
     rows: Any  # float32 (n, n_features), dense or CSR
-    units: Any  # their keys of unit length
+    units: Any  # the vectors as unit-length tree keys
 
 
 class NewKeys(NamedTuple):
     """Keys of vectors to be stored."""
 
     keys: Any  # float32 (n, n_features + n_more), dense or CSR
-    rows: Rows  # the same, of length 1
+    rows: Rows  # the keys scaled to length 1
     lost: LostDigits
 
     def of(self, some: np.ndarray) -> NewKeys:
@@ -114,26 +114,27 @@ class NewKeys(NamedTuple):
 class StoreSearch:
     """Searches of the memories of a store by its metric.
 
-    ``Q`` are queries after the learned map, and ``rows`` the queries of the tree for them.
+    In all methods, ``Q`` are queries after the learned map, and ``rows`` are the same queries converted for the tree.
 
     Parameters
     ----------
     tree : ContextualMemoryTree
         The tree of the store.
     records : Records
-        Norms and digits, which turn keys of the tree into the original vectors.
+        Norms and digits, which convert tree keys back to the original vectors.
     space : KeySpace
         The key space.
     """
 
     def __init__(self, tree: ContextualMemoryTree, records: Records, space: KeySpace) -> None:
         self.tree, self.records, self.space = tree, records, space
-        # The steps of the tree, the rows compared with all memories since then, and a filter with all memories.
+        # The number of steps of the tree, the number of rows compared with all memories since then, and a filter of all
+        # memories.
         self._compared_with_all: tuple[int, int, Filter | None] = (-1, 0, None)
-        self._all: tuple[int, GivenVectors] | None = None  # steps of the tree, and all vectors
+        self._all: tuple[int, GivenVectors] | None = None  # the number of steps of the tree, and all vectors
 
     def prepared(self, X: Any) -> tuple[Any, Rows]:
-        """Return queries after the learned map, and the queries of the tree for them.
+        """Return queries after the learned map, and the same queries converted for the tree.
 
         Raises
         ------
@@ -148,7 +149,7 @@ class StoreSearch:
         return Q, rows
 
     def find(self, Q: Any, rows: Rows, k: int, n: int, among: Filter | None, effort: Effort | int) -> NearestMemories:
-        """Return the best ``k`` of ``n`` candidates. An int as ``effort`` is the number of leaves."""
+        """Return the best ``k`` of ``n`` candidates. If ``effort`` is an int, search this many leaves."""
         n_rows = rows.offsets.size - 1
         if k == 0:
             return NearestMemories(np.empty((n_rows, 0), np.int64), np.empty((n_rows, 0), np.float32))
@@ -162,7 +163,7 @@ class StoreSearch:
         else:
             n_leaves, breadth, gap = effort.n_probes or 1, effort.breadth, None
         found = self.near(Q, rows, k, n_leaves, among, breadth, gap=gap)
-        if n_rows == 1 and found.ids.item(k - 1) != NONE:  # ten times as fast
+        if n_rows == 1 and found.ids.item(k - 1) != NONE:  # ten times as fast as the line below
             return found
         short = np.flatnonzero(found.ids[:, k - 1] == NONE)
         if short.size > 0:
@@ -180,10 +181,10 @@ class StoreSearch:
         left_out: np.ndarray | None = None,
         gap: float | None = None,
     ) -> NearestMemories:
-        """Return the best ``k`` memories in ``n_leaves`` leaves or, with a breadth, along links from there.
+        """Return the best ``k`` memories in ``n_leaves`` leaves. With a breadth, continue along links from there.
 
-        Along links, the search for each row does not visit the memory whose id is in ``left_out``. With a gap, cluster
-        lists are searched if there are any.
+        Along links, the search for row ``i`` does not visit the memory ``left_out[i]``. With a gap, cluster lists are
+        searched instead, if they exist.
         """
         wanted, tree = k, self.tree
         if self.space.n_more > 0:
@@ -199,8 +200,8 @@ class StoreSearch:
     def nearest(self, Q: Any, rows: Rows, k: int, among: Filter | None) -> NearestMemories:
         """Return the best ``k`` of all candidates.
 
-        Candidates are compared by keys first. For rows where the error of keys may hide better candidates, all
-        candidates are compared by vectors.
+        Candidates are compared by their keys first. Where the errors of keys may hide better candidates, all
+        candidates are compared by their vectors.
         """
         n = self.tree._forest.n_memories if among is None else among.ids.size
         more = _MORE if self.space.n_more > 0 else _MORE_BY_COSINE
@@ -216,7 +217,7 @@ class StoreSearch:
     def _nearest_by_keys(
         self, Q: Any, rows: Rows, k: int, n: int, more: int, among: Filter | None
     ) -> tuple[NearestMemories, np.ndarray]:
-        """Return the best ``k`` of the ``k + more`` best by keys, and the rows that may have better candidates."""
+        """Return the best ``k`` of the ``k + more`` best by keys, and the rows for which they may miss better ones."""
         wanted = max(k, min(n, k + more))
         found, error = self._scan(rows, wanted, among)
         best, close = self._ranked(Q, rows, found, k, error)
@@ -227,9 +228,9 @@ class StoreSearch:
         return best, close[~(limits < best.scores[close, -1]) & (last > -np.inf)]
 
     def read(self, ids: np.ndarray) -> tuple[GivenVectors, list[Record], bool]:
-        """Return the vectors of the stored ids among ``ids``, their records, and whether all vectors are exact.
+        """Return vectors and records of those ``ids`` that are stored, and whether all vectors are exact.
 
-        Vectors that change during the call may not be exact. Ids must be ascending.
+        Vectors that change during the call may be inexact. ``ids`` must ascend.
         """
         for _ in range(_MOST_TRIES):
             records = self.records.of(ids)
@@ -247,7 +248,7 @@ class StoreSearch:
         return GivenVectors(ids, rows, units), found, exact
 
     def keys_of(self, X: Any, norms: np.ndarray | None = None) -> NewKeys:
-        """Return the keys of vectors to be stored, and their lost digits. ``norms`` are the lengths of the vectors."""
+        """Return the keys and lost digits of vectors to be stored. ``norms`` are their lengths, if known."""
         space, forest = self.space, self.tree._forest
         keys = X
         if space.n_more > 0 or norms is None:
@@ -258,7 +259,7 @@ class StoreSearch:
         return NewKeys(keys, rows, LostDigits(norms, lost_digits(X, space.vectors(as_matrix(rows), norms))))
 
     def has_keys(self, ids: np.ndarray, rows: Rows) -> bool:
-        """Return whether the stored keys of memories equal ``rows``."""
+        """Return whether memories are stored with the keys ``rows``."""
         units = as_matrix(rows)
         there, stored = self.tree._lock.read(partial(self._units, ids))
         if not there.all():
@@ -278,9 +279,9 @@ class StoreSearch:
         return there, stored_units(self.tree._forest.allocated(), slots[there])
 
     def are_few(self, n_candidates: int, share: float = 0.0) -> bool:
-        """Return whether comparing the candidates of a filter is faster than a search along links.
+        """Return whether comparing all candidates of a filter is faster than a search along links.
 
-        The larger the ``share`` of candidates among the memories, the faster a search along links.
+        The larger the candidates' ``share`` of the memories, the faster a search along links.
         """
         state = self.tree._forest.state
         if state is None or state.parameters.sparse or state.parameters.coded:
@@ -289,28 +290,28 @@ class StoreSearch:
         return n_cells <= _MOST_CELLS_COMPARED and n_cells * share <= _MOST_CELLS_OF_SHARE
 
     def is_coded(self) -> bool:
-        """Return whether only codes are stored. Searches then use the codes as vectors."""
+        """Return whether only codes are stored. Searches then use decoded vectors."""
         state = self.tree._forest.state
         return state is not None and bool(state.parameters.coded)
 
     def _with_weights(self, error: float) -> float:
-        """Return the error of products of keys and queries, with the learned weights of features."""
+        """Return the error of products of keys and queries, increased for learned weights of features."""
         state = self.tree._forest.state
         if state is None or (theta := state.scorer.theta).size == 0:
             return error
         return error * (1.0 + float(np.abs(theta).max()))
 
     def _weights(self) -> np.ndarray:
-        """Return the weights of features learned from rewards; an empty array if there are none."""
+        """Return the weights of features learned from rewards, or an empty array if there are none."""
         state = self.tree._forest.state
         return np.empty(0, np.float32) if state is None else state.scorer.theta
 
     def _ranked(
         self, Q: Any, rows: Rows, found: NearestMemories, k: int, error: float
     ) -> tuple[NearestMemories, np.ndarray]:
-        """Return the best ``k`` of the memories found, by the scores of the metric.
+        """Rank the memories found by the metric, and return the best ``k``.
 
-        Also return the rows for which keys alone do not decide which memories are the best.
+        Also return the rows for which keys alone do not determine the best memories.
         """
         if self.space.n_more > 0:
             return self._by_keys(Q, rows, found.ids, k), np.arange(rows.n_rows)
@@ -323,7 +324,7 @@ class StoreSearch:
         return NearestMemories(ids, scores), close
 
     def _by_keys(self, Q: Any, rows: Rows, ids: np.ndarray, k: int) -> NearestMemories:
-        """Return the best ``k`` of some memories, by keys if these are exact enough, otherwise by vectors."""
+        """Return the best ``k`` of some memories, by keys or, where these are not exact enough, by vectors."""
         scores, errors = self._scores(Q, rows, ids)
         order = np.argsort(-scores, axis=1, kind="stable")
         ids, scores, errors = (np.take_along_axis(part, order, axis=1) for part in (ids, scores, errors))
@@ -334,7 +335,7 @@ class StoreSearch:
         return NearestMemories(ids[:, :k], scores[:, :k])
 
     def _scores(self, Q: Any, rows: Rows, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return scores computed from keys, -inf for memories that are not stored, and their errors."""
+        """Return scores computed from keys (-inf for memories that are not stored), and the errors of the scores."""
         scores, errors = np.full(ids.shape, -np.inf), np.zeros(ids.shape)
         asked, factors = as_matrix(rows), self.space.factors(Q)
 
@@ -355,7 +356,7 @@ class StoreSearch:
         return scores, errors
 
     def _exactly(self, Q: Any, rows: Rows, ids: np.ndarray) -> NearestMemories:
-        """Return memories ranked by the exact scores of their vectors."""
+        """Rank memories by the exact scores of their vectors."""
         vectors = self._cached() or self.read(np.unique(ids[ids != NONE]))[0]
         scores, asked, factors = np.full(ids.shape, -np.inf), as_matrix(rows), self.space.factors(Q)
         for first, stop in blocks(rows.n_rows, ids.shape[1] * rows.n_features):
@@ -369,7 +370,7 @@ class StoreSearch:
         return NearestMemories(np.where(np.isneginf(scores), NONE, ids), scores)
 
     def _compared(self, Q: Any, rows: Rows, k: int, among: Filter | None) -> NearestMemories:
-        """Return the best ``k`` of all candidates by comparing all vectors."""
+        """Return the best ``k`` of all candidates, by comparing all vectors."""
         vectors = self._every() if among is None else self.read(np.unique(among.ids))[0]
         n, theta = vectors.ids.size, self._weights()
         ids, scores = np.full((rows.n_rows, k), NONE, np.int64), np.full((rows.n_rows, k), -np.inf)
@@ -396,7 +397,7 @@ class StoreSearch:
         return NearestMemories(ids, scores)
 
     def _scan(self, rows: Rows, k: int, among: Filter | None) -> tuple[NearestMemories, float]:
-        """Return the best ``k`` of all candidates by keys, and the error of their scores."""
+        """Return the best ``k`` of all candidates by keys, and the maximum error of their scores."""
         tree, n = self.tree, self.tree._forest.n_memories
         if not rows.sparse:
             if among is None and n > MOST_GATHERED and self.are_few(n):
@@ -404,14 +405,14 @@ class StoreSearch:
             found = NearestMemories(*scan_dense(tree._forest, rows, k, among, ties_matter=False)[:2])
             return found, _SCAN_ERROR if among is None or not among.is_coded else _SEARCH_ERROR
         hits = unexplored(rows.n_rows, k)
-        # Enough leaves to score all candidates.
+        # With this many leaves, the search compares all candidates.
         n_leaves = (n if among is None else among.ids.size) // WORTH_A_LEAF + 1
         every = Filter(tree.ids) if among is None else among
         tree._lock.read(partial(search_among, tree._forest, rows, Reach(n_leaves), every, hits))
         return NearestMemories(hits.ids, hits.scores), _SCAN_ERROR
 
     def _every_candidate(self, n_rows: int) -> Filter | None:
-        """Return a filter with all memories if enough rows were compared since the last change; otherwise None."""
+        """Return a filter of all memories if enough rows were compared since the last change, else None."""
         forest = self.tree._forest
         n_steps, n_before, every = self._compared_with_all
         if n_steps != forest.lock.n_steps:
@@ -423,7 +424,7 @@ class StoreSearch:
         return every
 
     def _every(self) -> GivenVectors:
-        """Return all vectors, cached until the tree changes."""
+        """Return all vectors. They are cached until the tree changes."""
         vectors = self._cached()
         if vectors is None:
             n_steps = self.tree._lock.n_steps
@@ -432,20 +433,20 @@ class StoreSearch:
         return vectors
 
     def _cached(self) -> GivenVectors | None:
-        """Return all vectors if they are cached."""
+        """Return all vectors if they are cached, else None."""
         cached = self._all
         return cached[1] if cached is not None and cached[0] == self.tree._lock.n_steps else None
 
 
 def stored_units(state: State, slots: Any) -> Any:
-    """Return the unit keys in some slots; a slice may select dense keys. The caller must hold the tree's read lock."""
+    """Return the unit keys in some slots (or a slice, if dense). The caller must hold the read lock."""
     return as_matrix(stored_rows(state, slots))
 
 
 def _close_rows(scores: np.ndarray, k: int, margin: float) -> np.ndarray:
-    """Return the rows in which two of the best ``k + 1`` scores are too close to order with certainty."""
+    """Return the rows in which two of the best ``k + 1`` scores are too close to rank reliably."""
     best = scores[:, : k + 1]
-    if len(best) == 1:  # four times as fast
+    if len(best) == 1:  # four times as fast as with arrays
         row = best[0].tolist()
         return _NO_ROWS if min(map(sub, row, row[1:]), default=np.inf) > margin else np.zeros(1, np.int64)
     with np.errstate(invalid="ignore"):
@@ -453,14 +454,14 @@ def _close_rows(scores: np.ndarray, k: int, margin: float) -> np.ndarray:
 
 
 def _doubtful_rows(scores: np.ndarray, errors: np.ndarray, k: int) -> np.ndarray:
-    """Return the rows in which errors may change the order of the best ``k``, or are large."""
+    """Return the rows whose errors are large or may change the order of the best ``k``."""
     in_order = (scores - errors)[:, :k][:, : scores.shape[1] - 1] > (scores + errors)[:, 1 : k + 1]
     are_small = errors[:, :k] <= _TOLERATED * np.abs(scores[:, :k])
     return np.flatnonzero(~(in_order.all(axis=1) & are_small.all(axis=1)))
 
 
 def _learned(theta: np.ndarray, asked: Any, units: Any) -> np.ndarray:
-    """Return the contribution of learned weights to the product of each query with the key in the same row."""
+    """Return what learned weights add to the product of each query with the key in the same row."""
     if theta.size == 0:
         return np.zeros(units.shape[0])
     if scipy.sparse.issparse(units):

@@ -1,9 +1,9 @@
-"""Filters on the fields of payloads, as conditions of SQL.
+"""Translation of payload filters into SQL conditions.
 
-The docstring of the package lists the operators.
+The docstring of :mod:`cmt_numba.store` lists the operators.
 
-Values become parameters of the statement. Field names must be part of its text for an index to be used, so they are
-quoted; names that cannot be quoted are refused.
+Values are bound as parameters. Field names are quoted in the text of the statement, because SQLite could not use
+indexes on them otherwise. Names that cannot be quoted are refused.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class Condition(NamedTuple):
 
     sql: str
     values: tuple[Any, ...] = ()
-    n_parts: int = 1  # comparisons
-    fields: tuple[tuple[str, bool], ...] = ()  # the paths compared, and whether an element of a list is compared
+    n_parts: int = 1  # number of comparisons
+    fields: tuple[tuple[str, bool], ...] = ()  # for each field: its path, and whether list elements are compared
 
 
 def condition_of(where: Any) -> Condition:
@@ -38,7 +38,7 @@ def condition_of(where: Any) -> Condition:
     Raises
     ------
     TypeError, ValueError
-        If it is not a valid filter.
+        If the filter is invalid.
     """
     condition = _filter(where, _DEEPEST)
     if condition.n_parts > _MOST_PARTS:
@@ -52,7 +52,7 @@ def field_path(field: Any) -> str:
     Raises
     ------
     TypeError, ValueError
-        If it is not a valid field.
+        If the field is invalid.
     """
     steps = field.split(".") if isinstance(field, str) else field
     if not isinstance(steps, Iterable) or not all(isinstance(step, str) for step in steps):
@@ -60,7 +60,9 @@ def field_path(field: Any) -> str:
     steps = list(steps)
     for step in steps:
         if not step.isprintable() or '"' in step or "\\" in step or not step:
-            raise ValueError(f"a field name must be printable, without quotation marks and backslashes: {field!r:.50}")
+            raise ValueError(
+                f"a field name must be printable and without quotation marks or backslashes: {field!r:.50}"
+            )
     if not steps:
         raise ValueError("a field name must not be empty")
     path = "$" + "".join(f'."{step}"' for step in steps)
@@ -68,7 +70,7 @@ def field_path(field: Any) -> str:
 
 
 def extract(path: str) -> str:
-    """Return the expression for the value of a field, which indexes use too."""
+    """Return the SQL expression for the value of a field. Indexes use the same expression."""
     return f"json_extract(payload, {path})"
 
 
@@ -127,7 +129,7 @@ def _compared(path: str, operator: Any, value: Any) -> Condition:
         "exists": _existing,
     }
     condition = simple[name](path, value)
-    is_asked = name != "exists" and value is not None  # a missing field can satisfy the others
+    is_asked = name != "exists" and value is not None  # otherwise a missing field may be intended
     return condition._replace(fields=((path, name == "contains"),) if is_asked else ())
 
 
@@ -138,7 +140,7 @@ def _equal(path: str, value: Any) -> Condition:
 
 
 def _is_value(found: str, kind: str, path: str, value: str | int | float) -> Condition:
-    """Return the condition that the extracted value at a path equals a value."""
+    """Return the condition that the extracted value at a path equals ``value``."""
     if isinstance(value, str):  # lists and objects are also extracted as text
         return Condition(f"({found} IS ? AND {kind} IS 'text' AND NOT {_has_nul(path)})", (value,))
     if not _is_large(value):
@@ -152,7 +154,7 @@ def _in_range(path: str, sign: str, bound: Any) -> Condition:
         raise TypeError(f"the bound of a range must be a number or a string, got {bound!r}")
     bound = _scalar(bound)
     kinds = "('text')" if isinstance(bound, str) else "('integer', 'real')"
-    # The type of a missing field is null; coalesce makes it a string, because a condition must not be null.
+    # The type of a missing field is null, but a condition must not be null: coalesce replaces it with ''.
     kind, found = f"coalesce(json_type(payload, {path}), '')", extract(path)
     values: tuple[Any, ...] = ()
     if isinstance(bound, str):  # SQLite compares only the text before a null character
@@ -195,7 +197,7 @@ def _containing(path: str, value: Any) -> Condition:
 
 
 def _json(path: str) -> str:
-    """Return the expression for a JSON list that holds the value at a path twice. It keeps all digits of integers."""
+    """Return the SQL expression for a JSON list with the value at a path, twice. It keeps all digits of integers."""
     return f"json_extract(payload, {path}, {path})"
 
 
@@ -204,15 +206,15 @@ def _as_json(value: float) -> str:
 
 
 def _has_nul(path: str) -> str:
-    r"""Return the condition that a text contains a null character, where SQLite may cut it off.
+    r"""Return the condition that a text contains a null character. SQLite may ignore the rest of such a text.
 
-    JSON writes it as \u0000. Pairs of backslashes are removed first, because they stand for a backslash.
+    In JSON, a null character is \u0000. Pairs of backslashes are removed first, because each stands for a backslash.
     """
     return rf"(instr(replace({_json(path)}, '\\', ''), '\u0000') > 0)"
 
 
 def _is_large(value: float) -> bool:
-    """Return whether SQLite may round an integer of more than 64 bits to this number."""
+    """Return whether integers beyond 64 bits, which SQLite rounds, may be rounded to this number."""
     return abs(value) >= 2**63
 
 
@@ -227,7 +229,7 @@ def _scalar_or_none(value: Any) -> Any:
 
 
 def _scalar(value: Any) -> str | int | float:
-    """Return a value in a form that SQLite and JSON accept."""
+    """Return a value that both SQLite and JSON accept."""
     value = as_plain(value)
     if isinstance(value, list | tuple | set):
         raise TypeError(f"write {{'in': [...]}} to compare a field with several values, got {value!r:.50}")
@@ -238,7 +240,7 @@ def _scalar(value: Any) -> str | int | float:
             raise ValueError(f"a field cannot be compared with {value!r:.50}: it is not valid text")
         return value
     if isinstance(value, float) and not math.isfinite(value):
-        raise ValueError(f"a field cannot be compared with {value}")
+        raise ValueError(f"a field cannot be compared with {value}; use a finite number")
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
         raise ValueError(f"a field can be compared only with integers of 64 bits, got {value}")
     return value if isinstance(value, float) else int(value)

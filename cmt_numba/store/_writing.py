@@ -21,11 +21,11 @@ from ._metrics import METRICS, check_lengths
 from ._results import read_payload
 from ._search import NewKeys
 
-_CELLS_REPLACED_AT_ONCE = 1 << 22  # about ten milliseconds, during which queries wait
+_CELLS_REPLACED_AT_ONCE = 1 << 22  # about ten milliseconds of work, for which queries wait
 
 
 def write_memories(contents: StoreContents, keys: Any, X: Any, payloads: Any, replace: bool) -> None:
-    """Add memories within a change, and replace stored ones if ``replace`` is true."""
+    """Add memories within a change. With ``replace``, keys that are already stored get new vectors and payloads."""
     own, X = check_keys(keys), contents.check_form(X)
     search = contents.search
     norms = check_lengths(X, search.space.metric)
@@ -72,7 +72,7 @@ def _replace(contents: StoreContents, ids: np.ndarray, texts: list[str | None], 
 
 
 def _make_room(contents: StoreContents, X: Any) -> None:
-    """Extend the key space to new vectors, within a change, and recompute all keys if it has changed."""
+    """Prepare the key space for new vectors, within a change. If that takes a new bound, recompute all keys."""
     space = contents.space
     admitting = space.admits(X, contents.tree.n_memories) if space.bound > 0.0 else None
     if admitting is space:
@@ -89,7 +89,7 @@ def _make_room(contents: StoreContents, X: Any) -> None:
 
 
 def set_fields(contents: StoreContents, keys: list[Key], fields: list[dict[str, Any]]) -> None:
-    """Set fields of the payloads of memories, within a change."""
+    """Set payload fields of memories, within a change."""
     ids = contents.records.find(keys)
     check_stored(keys, ids)
     records = contents.records

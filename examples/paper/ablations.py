@@ -163,8 +163,8 @@ def lines(trials: Sequence[Trial], logarithmic: bool) -> dict[str, Line]:
     """Fit straight lines to time and work against ``x`` or its logarithm."""
     x = [math.log(trial.x) if logarithmic else trial.x for trial in trials]
     return {
-        "microseconds a query, cold": fit_line(x, [trial.cold_microseconds for trial in trials]),
-        "microseconds a query, warm": fit_line(x, [trial.warm_microseconds for trial in trials]),
+        "microseconds per query, cold": fit_line(x, [trial.cold_microseconds for trial in trials]),
+        "microseconds per query, warm": fit_line(x, [trial.warm_microseconds for trial in trials]),
         "memories looked at": fit_line(x, [trial.n_scanned for trial in trials]),
         "routers passed": fit_line(x, [trial.n_routers for trial in trials]),
     }
@@ -231,7 +231,7 @@ def plot(panels: dict[str, Any], folder: Path) -> Path:
             beside.plot(
                 [trial.x for trial in result], [trial.warm_microseconds for trial in result], "C1^:", label="warm"
             )
-            beside.set_ylabel("microseconds a query", color="C1")
+            beside.set_ylabel("microseconds per query", color="C1")
             beside.legend()
             if panel == "d":
                 ax.set_xscale("log")

@@ -322,7 +322,7 @@ def test_a_loaded_policy_goes_on_as_the_one_saved(policy: Policy, tmp_path: Path
         assert run(unpickled, 10, seed=1) == expected
     path, other = tmp_path / "policy.cmt", UCB1 if type(policy) is Random else Random
     whole = path.read_bytes()
-    with pytest.raises(FileFormatError, match=f"kind '{type(policy).__name__}', not {other.__name__}"):
+    with pytest.raises(FileFormatError, match=f"kind {other.__name__}, got '{type(policy).__name__}'"):
         other.load(path)
     for part, message in ((whole[:-1], "truncated"), (whole[:40], "truncated"), (b"PK" + whole, "not ")):
         path.write_bytes(part)

@@ -337,7 +337,7 @@ def test_damaged_files_are_refused(experienced: CMTBandit, tmp_path: Path):
         with pytest.raises((TypeError, ValueError, RuntimeError, AssertionError)):
             CMTBandit._made_of(contents._replace(fields=contents.fields | {name: field}))
     LinUCB(3).save(tmp_path / "other.cmt")
-    with pytest.raises(FileFormatError, match="kind 'LinUCB'"):
+    with pytest.raises(FileFormatError, match="got 'LinUCB'"):
         CMTBandit.load(tmp_path / "other.cmt")
 
 

@@ -94,7 +94,7 @@ def test_each_example_is_learned_by_its_shard_and_some_by_a_second(sharded: Shar
         (lambda c: c.partial_fit(X, Y[1:]), ValueError, "480 rows"),
         (lambda c: c.partial_fit(X * np.nan, Y), ValueError, "NaN"),
         (lambda c: c.partial_fit(X[:, :3], Y), ValueError, "24 features"),
-        (lambda c: c.partial_fit(X[:2], ["a", "b"]), TypeError, "labels like those known"),
+        (lambda c: c.partial_fit(X[:2], ["a", "b"]), TypeError, "labels like the known labels"),
         (lambda c: c.predict(X[:, :3]), ValueError, "24 features"),
         (lambda c: c.top_classes(X, 0), ValueError, "k must be"),
         (lambda c: c.score(X, Y[1:]), ValueError, "480 rows"),

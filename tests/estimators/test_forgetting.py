@@ -94,10 +94,10 @@ def test_strings_as_ids(clouds: Any, tmp_path: Path):
             ValueError,
             "'example 7' is already stored",
         ),
-        (lambda: classifier.partial_fit(X[:2], y[:2], example_ids=["a", "a"]), ValueError, "'a' is named twice"),
+        (lambda: classifier.partial_fit(X[:2], y[:2], example_ids=["a", "a"]), ValueError, "'a' appears twice"),
         (lambda: classifier.partial_fit(X[:2], y[:2], example_ids=["a", 3]), TypeError, "of one type"),
         (lambda: classifier.partial_fit(X[:1], y[:1], example_ids=[""]), ValueError, "must not be empty"),
-        (lambda: classifier.partial_fit(X[:1], y[:1], example_ids=[99]), TypeError, "must be strings like those of"),
+        (lambda: classifier.partial_fit(X[:1], y[:1], example_ids=[99]), TypeError, "must be strings like the ids of"),
         (lambda: classifier.partial_fit(X[:1], y[:1]), ValueError, "must be given"),
         (lambda: classifier.remove([3]), TypeError, "must be strings"),
         (lambda: classifier.remove(["example 3", "x"]), KeyError, "there is no x"),
@@ -117,7 +117,7 @@ def test_strings_as_ids(clouds: Any, tmp_path: Path):
     assert ids[0, 0] == "example 47"
     assert (ids[0, 47:] == "").all()
     assert np.isinf(distances[0, 47:]).all()
-    with pytest.raises(TypeError, match="must be integers like those of"):
+    with pytest.raises(TypeError, match="must be integers like the ids of"):
         CMTClassifier(**FEW).fit(X, y).remove(["example 1"])
 
 
@@ -141,7 +141,7 @@ def test_removing_a_quarter_relearns_everything(clouds: Any):
     ("change", "error", "reason"),
     [
         (lambda c: c.remove_classes([3, 99]), ValueError, "but 99 is not"),
-        (lambda c: c.remove_classes(["3"]), TypeError, "labels must have labels like those known"),
+        (lambda c: c.remove_classes(["3"]), TypeError, "labels must have labels like the known labels"),
         (lambda c: c.remove_classes(range(8)), ValueError, "must not name all classes"),
         (lambda c: c.remove([48]), KeyError, "there is no 48"),
         (lambda c: c.remove([1, 1]), ValueError, "must be distinct"),

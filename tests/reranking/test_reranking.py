@@ -361,7 +361,7 @@ def test_bad_input_changes_nothing(learned: Reranker):
     before = vars(learned).copy()
     good = {"queries": queries, "documents": DOCUMENTS, "hits": hits, "rewards": rewards}
     for changed, error, message in (
-        ({"queries": "red fox"}, TypeError, r"pass \[query\] for one"),
+        ({"queries": "red fox"}, TypeError, r"pass \[query\] for a single query"),
         ({"queries": [1, 2]}, TypeError, "queries must be texts for the feature 'bm25'"),
         ({"queries": queries[:1]}, ValueError, "for each of the 1 queries"),
         ({"documents": "red fox"}, TypeError, "documents must be a list"),

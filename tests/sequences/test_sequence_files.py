@@ -145,5 +145,5 @@ def test_invalid_contents_are_refused(tmp_path: Path, rng: np.random.Generator):
     for kind in (EditDistance, VPTree, SequenceMemory):
         with pytest.raises(FileFormatError):
             kind.load(tmp_path / "nothing")
-    with pytest.raises(FileFormatError, match="kind 'EditDistance'"):
+    with pytest.raises(FileFormatError, match="got 'EditDistance'"):
         VPTree.load(tmp_path / "distance")

@@ -392,7 +392,7 @@ def test_invalid_trees_and_queries():
         ({"metric": "cosine"}, "metric must be an EditDistance, 'euclidean' or 'angular'"),
         ({"metric": EditDistance(LETTERS, symmetric=False)}, "metric must be symmetric"),
         ({"leaf_size": 0}, "leaf_size must be"),
-        ({"tau": 1.0}, "tau must be less than 1"),
+        ({"tau": 1.0}, "tau must be below 1"),
     ]:
         with pytest.raises(ValueError, match=message):
             VPTree(**options)

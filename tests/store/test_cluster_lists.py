@@ -1,4 +1,4 @@
-"""Cluster lists of a store: they follow changes, and large batches are searched in them."""
+"""Tests of the cluster lists of a store: they are updated with changes, and large batches are searched in them."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +19,7 @@ TARGET = 0.9
 def small_stores_have_lists(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(_recall, "N_EXACT", N // 4)
     monkeypatch.setattr(_recall, "_FEWEST_LISTED", N // 2)
-    monkeypatch.setattr(_recall, "_rows_listed", lambda *_: 1)  # lists are always chosen
+    monkeypatch.setattr(_recall, "_rows_listed", lambda *_: 1)  # always choose lists
     return
 
 
@@ -98,7 +98,7 @@ def test_many_changes_lead_to_new_lists():
     for seed in range(2):
         store.upsert(np.arange(N), -drawn(N, 5 + seed))
     assert lists_of(store) is None  # each vector has changed twice
-    assert share_found(store, -drawn(100, 1)) > TARGET - 0.05  # found along links
+    assert share_found(store, -drawn(100, 1)) > TARGET - 0.05  # links find them
     store.calibrate(K)
     assert lists_of(store) not in (None, former)
     assert share_found(store, -drawn(100, 1)) > TARGET - 0.05

@@ -1,4 +1,4 @@
-"""Vectors are returned bit for bit, and exact results equal those computed in float64."""
+"""Tests that vectors are returned bit for bit, and that exact results equal results in float64."""
 
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ def true_scores(metric: str, Q: np.ndarray, X: np.ndarray) -> np.ndarray:
 
 
 def check_answers(store: MemoryStore, metric: str, Q: np.ndarray, X: np.ndarray, k: int = 10) -> None:
-    """Check that exact results are the best memories, with the right scores."""
+    """Check that exact results are the best memories with correct scores."""
     answers, true = store.query(Q, k, target_recall=1.0), true_scores(metric, Q, X)
     of_answers = np.take_along_axis(true, answers.keys.astype(np.int64), axis=1)
     scale = np.abs(true).max()

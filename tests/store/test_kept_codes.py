@@ -1,4 +1,4 @@
-"""Stores and trees that keep only codes: decoded vectors, and all operations on them."""
+"""Tests of stores and trees that keep only codes."""
 
 import pickle
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The table of a store's keys, compared with a dict."""
+"""Comparison of a store's table of keys with a dict."""
 
 import numpy as np
 from hypothesis import given

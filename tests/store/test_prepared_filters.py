@@ -1,4 +1,4 @@
-"""Filters that are checked once, filters that select nothing by mistake, and candidates compared by codes."""
+"""Tests of prepared filters, of warnings about likely mistakes, and of candidates compared by codes."""
 
 import warnings
 
@@ -94,7 +94,7 @@ def test_valid_empty_filters_do_not_warn():
 @pytest.mark.parametrize("metric", ["cosine", "inner_product", "euclidean"])
 @pytest.mark.parametrize("learned", [False, True])
 def test_candidates_compared_by_codes_are_those_compared_by_vectors(metric: str, learned: bool):
-    X, Q = np.repeat(drawn(N), 2, axis=0), drawn(40, 1)  # each vector twice, for ties
+    X, Q = np.repeat(drawn(N), 2, axis=0), drawn(40, 1)  # each vector occurs twice, which causes ties
     store = MemoryStore(metric=metric, random_state=0, learning_rate=0.1)
     store.add(range(2 * N), X)
     if learned:

@@ -1,4 +1,4 @@
-"""Learned maps of dense queries help where they can, and do no harm where they cannot."""
+"""Tests that learned maps of dense queries help where they can, and do no harm elsewhere."""
 
 import pickle
 from pathlib import Path
@@ -18,7 +18,7 @@ def rows(n: int, seed: int, d: int = D) -> np.ndarray:
 
 
 def asked(X: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return queries with pure noise in half of their features, and the rows that they should find."""
+    """Return queries with noise in half of their features, and the rows that they should find."""
     wanted = np.random.default_rng(seed).integers(0, len(X), 1200)
     Q = X[wanted] + 0.2 * rows(1200, seed)
     Q[:, D // 2 :] = 1.5 * rows(1200, seed + 1)[:, D // 2 :]
@@ -73,7 +73,7 @@ def test_useless_rewards_change_nothing():
 
 def test_places_without_a_memory_teach_nothing():
     store = store_of(rows(5, 0))
-    store._contents.tree._forest.allocated().keys.values[5 * D :] = np.nan  # spare room that was never written
+    store._contents.tree._forest.allocated().keys.values[5 * D :] = np.nan  # spare capacity that was never written
     store.feedback(rows(40, 1), [[0, None]] * 40, np.ones((40, 2)))
     store.feedback(rows(40, 2), [1] * 40, np.ones(40))
     learned = store._contents.space.query_map

@@ -1,4 +1,4 @@
-"""Stores in memory: queries, changes, filters, learning, refused arguments, and recovery from failures."""
+"""Tests of stores in memory: queries, changes, filters, learning, invalid arguments, and recovery from failures."""
 
 import pickle
 import sys
@@ -64,7 +64,7 @@ def store() -> MemoryStore:
 @pytest.mark.parametrize("metric", METRICS)
 def test_scores_and_order_are_those_of_the_metric(metric: str, form: str):
     X, Q = vectors(90), vectors(20, 1)
-    X[40:] *= 20  # much longer than the others, so that all keys change
+    X[40:] *= 20  # much longer vectors, so all keys are recomputed
     store, as_form = MemoryStore(metric=metric, random_state=0, n_trees=2), FORMS[form]
     store.add(np.arange(40), as_form(X[:40]))
     store.add(np.arange(40, 90), as_form(X[40:]))
@@ -315,7 +315,7 @@ def test_a_failure_leaves_a_valid_store(
         "insert_rows": lambda: store.add(["x"], vectors(1, 7)),
         "replace_rows": lambda: store.upsert(
             ["k1", "x"], vectors(2, 7) * 50, [{"new": 1}, None]
-        ),  # changes all keys, too
+        ),  # also recomputes all keys
         "remove_ids": lambda: store.delete(["k1", "k2"]),
     }
     with monkeypatch.context() as patch:
@@ -394,7 +394,7 @@ def test_queries_measure_in_parts_and_what_they_measure_is_kept(tmp_path: Path):
     assert all(
         np.array_equal(other.query(row[None], 4).keys, keys) for row, keys in zip(X[5000:5200], answers, strict=True)
     )
-    assert other.recall == one.recall  # the same calls, the same measurement
+    assert other.recall == one.recall  # equal calls lead to equal measurements
     one.save(tmp_path / "store.cmt")
     assert MemoryStore.load(tmp_path / "store.cmt").recall == one.recall
     for n_added in (0, 1):
@@ -407,7 +407,7 @@ def test_queries_measure_in_parts_and_what_they_measure_is_kept(tmp_path: Path):
 
 
 def test_a_measurement_is_not_begun_again_by_a_query_of_another_thread(monkeypatch: pytest.MonkeyPatch):
-    """While one thread runs a part of a measurement, a query neither restarts it nor runs the same part."""
+    """While a thread runs part of a measurement, queries neither restart it nor run the same part."""
     store = MemoryStore(random_state=0)
     store.add(range(5000), vectors(5000))
     begun, measure = [], _recall._measured
@@ -416,7 +416,7 @@ def test_a_measurement_is_not_begun_again_by_a_query_of_another_thread(monkeypat
         begun.append(args)
         parts = measure(*args)
         while True:
-            store.query(vectors(1, 1), 4)  # what another thread does during a part
+            store.query(vectors(1, 1), 4)  # as another thread may do during a part
             try:
                 next(parts)
             except StopIteration as done:
@@ -503,7 +503,7 @@ def test_files_and_pickles(metric: str, mmap: bool, tmp_path: Path):
 def test_foreign_and_damaged_files_are_refused(store: MemoryStore, tmp_path: Path):
     path = tmp_path / "store.cmt"
     store._contents.tree.save(path)
-    with pytest.raises(FileFormatError, match="not MemoryStore"):
+    with pytest.raises(FileFormatError, match="of kind MemoryStore, got"):
         MemoryStore.load(path)
     before = store._contents._mark()
     store._contents.records.delete(np.array([3]))
@@ -563,7 +563,7 @@ def test_memories_deleted_during_a_query_are_returned_with_their_payloads_or_not
 
 
 def test_payloads_that_two_threads_read_are_those_before_a_change():
-    """One thread reads the payloads and changes them while the other is still reading."""
+    """A thread reads the payloads and changes them while another thread is still reading."""
     texts = {0: "before"}
 
     def find(ids: list[int]) -> dict[int, str]:
@@ -626,7 +626,7 @@ def test_memories_added_before_the_search_displace_no_others(monkeypatch: pytest
 
 @pytest.mark.parametrize("sparse", [False, True])
 def test_many_vectors_are_replaced_in_blocks(sparse: bool, monkeypatch: pytest.MonkeyPatch):
-    """Each step is small, so that queries do not wait for long."""
+    """Steps are short, so queries do not wait for long."""
     X = np.random.default_rng(0).normal(size=(60, 8)).astype(np.float32)
     X = scipy.sparse.csr_array(X) if sparse else X
     store, n_written = MemoryStore(random_state=0), []

@@ -1,4 +1,4 @@
-"""Filters of stores: matches, refused filters, and the use of indexes."""
+"""Tests of store filters: matches, invalid filters, and the use of indexes."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ SCALARS = st.one_of(
     st.sampled_from([0.5, -2.0, 1.0, 2.0**64, -(2.0**63), 1e20]),
     st.sampled_from(["", "1", "x'y", '["x"]', "x", "\\u0000"]),
 )
-STORED = st.one_of(  # may be stored, but not used in filters
+STORED = st.one_of(  # values that payloads may have but filters may not
     SCALARS,
     st.sampled_from([2**64, 2**64 + 1, 2**64 - 1, -(2**63) - 1, 10**20 - 1, 10**20 + 1]),
     st.sampled_from(["x\0", "x\0y", "\0", "\\\0", "1\0"]),

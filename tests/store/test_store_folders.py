@@ -1,4 +1,4 @@
-"""Stores in folders: recovery after crashes and failed writes, and refused folders."""
+"""Tests of stores in folders: recovery after crashes and failed writes, and invalid folders."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -48,7 +48,7 @@ def go_through_everything(store: MemoryStore) -> Iterator[str]:
     yield "empty"
     store.add([f"k{i}" for i in range(30)], vectors(30), [{"n": i} for i in range(30)])
     yield "added"
-    store.upsert(["k1", "new", "k2"], 30 * vectors(3, 1), [None, {"a": "é"}, [1]])  # too long for the present bound
+    store.upsert(["k1", "new", "k2"], 30 * vectors(3, 1), [None, {"a": "é"}, [1]])  # longer than the current bound
     yield "upserted"
     store.delete(["k3", "k4"])
     yield "deleted"
@@ -132,7 +132,7 @@ def test_options_of_folders_are_checked_without_a_folder(bad: dict[str, Any]):
 
 
 def limit(store: MemoryStore) -> None:
-    """Keep the database of a store from growing, as if the disk were full."""
+    """Stop the database of a store from growing, like a full disk."""
     database = store._contents.tree._journal.folder.database
     pages = database.execute("PRAGMA page_count")[0][0]
     database.execute(f"PRAGMA max_page_count = {pages}")
@@ -338,6 +338,6 @@ def test_damaged_folders_are_refused(statement: str, words: str, store: MemorySt
     execute(folder, statement)
     with pytest.raises(FileFormatError, match=words):
         MemoryStore(folder)
-    with sqlite3.connect(folder / "journal.sqlite") as connection:  # it is not locked
+    with sqlite3.connect(folder / "journal.sqlite") as connection:  # raises an error if the database is locked
         connection.execute("PRAGMA user_version")
     connection.close()

@@ -1,4 +1,4 @@
-"""Convenience of stores: single vectors, items by key, NumPy values and dates, and changes of payloads."""
+"""Tests of single vectors, items by key, NumPy values and dates in payloads, and changes of payloads."""
 
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -81,7 +81,7 @@ def test_fields_of_payloads_are_set(in_folder: bool, tmp_path: Path):
     before = store.query(vectors(1), 3)
     store.update_payload(["a", "b"], {"n": 5})
     store.update_payload("b", [{"when": date(2020, 1, 1)}])
-    assert before[0][0].payload == {"n": 1, "m": 2}  # as of the time of the query
+    assert before[0][0].payload == {"n": 1, "m": 2}  # the payload at the time of the query
     if path is not None:
         store.close()
         store = MemoryStore(path)

@@ -102,7 +102,7 @@ class Estimate:
             raise ValueError(f"confidence must be below 1, got {confidence}")
         n_resamples = check_integer("n_resamples", n_resamples, 1)
         if self.terms.size < 2:
-            raise ValueError("an interval needs at least two rows")
+            raise ValueError(f"an interval requires at least two rows, got {self.terms.size}")
         judge = self if self._corrected is None else self._corrected
         # Incorrect weights can make the bounds cross.
         low, high = sorted(judge._unclipped(method, confidence, n_resamples, random_state))

@@ -22,7 +22,7 @@ from ._estimators import (
 from ._logs import Log
 
 _ROWS_AT_ONCE = 10_000
-_FEW = 100  # minimum effective sample size
+_FEW = 100  # minimum effective sample size without a warning
 _UNSURE = 3.0  # tolerated deviation, in standard errors
 _SURE = 0.997  # confidence of a normal interval of three standard errors
 

@@ -66,7 +66,7 @@ def betting_below(values: np.ndarray, error: float) -> np.ndarray:
         capital = np.maximum.accumulate(np.cumsum(np.log1p(bets * (values - means)), axis=1), axis=1)
         excluded = np.logical_and.accumulate(
             capital > math.log(1.0 / error), axis=0
-        )  # excluded only if all smaller means are
+        )  # if all smaller means are excluded
         if first > 0:
             excluded &= bounds >= grid[first - 1]
         bounds = np.where(excluded.any(axis=0), means[excluded.sum(axis=0) - 1, 0], bounds)
