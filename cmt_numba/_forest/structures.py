@@ -95,7 +95,7 @@ def _hints_of(kind: type[tuple[Any, ...]]) -> Mapping[str, Any]:
 
 
 def _number(kind: type, value: Any, path: str) -> Any:
-    if kind is float and type(value) is int:
+    if kind is float and type(value) is int and abs(value) < 2**1023:
         value = float(value)
     if type(value) is not kind:
         raise ValueError(f"{path} must be of type {kind.__name__}, got {value!r}")

@@ -1,4 +1,4 @@
-"""Texts: a classifier of texts, and vectorizers whose rows trees and estimators store and are queried with."""
+"""A text classifier, and vectorizers that turn texts into keys for trees and estimators."""
 
 from ._base import contents_of, of_prefix, vectorizer_of, with_prefix
 from ._bm25 import BM25Vectorizer

@@ -1,4 +1,4 @@
-"""Shared parts of vectorizers and text classifiers: checks of texts and parameters, and files."""
+"""Code that vectorizers and text classifiers share: validation and files."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _WORD = re.compile(r"\w+")
 _FUNCTIONS = ("analyzer", "tokenizer", "preprocessor")
 _TFIDF = TfidfVectorizer.__name__
 MOST = 1e15
-"""Largest magnitude of a learned number. Products and sums of such numbers are finite in float32."""
+"""Maximum magnitude of a learned number, so that products and sums stay finite in float32."""
 
 
 def are_moderate(*arrays: np.ndarray) -> bool:
-    """Return whether learned numbers are finite and small enough for finite sums and products."""
+    """Return whether all learned numbers are finite and at most ``MOST`` in magnitude."""
     return all(bool(np.all(np.abs(array) <= MOST)) for array in arrays)
 
 
@@ -34,9 +34,9 @@ def check_texts(name: str, texts: Any, *, of_any_type: bool = False, or_none: bo
     Raises
     ------
     TypeError
-        If they are a single text, or if one is not a string and ``of_any_type`` is false.
+        If ``texts`` is a single string, or if an element is not a string and ``of_any_type`` is false.
     ValueError
-        If there are none, unless ``or_none``.
+        If there are no texts and ``or_none`` is false.
     """
     if isinstance(texts, str | bytes) or not isinstance(texts, Iterable):
         raise TypeError(f"{name} must be an iterable of texts, got {type(texts).__name__}; pass [text] for one")
@@ -62,7 +62,7 @@ class SavableText(Saved, BaseEstimator):
     _check_parameters: Callable[..., Any]
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write learned values and parameters to a file, without functions, seeds and other estimators.
+        """Write the learned values and the parameters to a file, except functions, seeds and other estimators.
 
         Parameters
         ----------
@@ -80,19 +80,19 @@ class SavableText(Saved, BaseEstimator):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], mmap: bool = False) -> Self:
-        """Load an object that :meth:`save` has written.
+        """Load an object from a file that :meth:`save` wrote.
 
         Parameters
         ----------
         path : path-like
             The file.
         mmap : bool, default False
-            Whether to map the vectors instead of copying them into memory.
+            Whether to memory-map the vectors instead of reading them.
 
         Raises
         ------
         cmt_numba.persistence.FileFormatError
-            If the file is damaged or holds something else.
+            If the file is damaged or holds another kind of object.
         OSError
             If the file cannot be read.
         """
@@ -133,7 +133,7 @@ class TextEstimator(SavableText):
         if self.max_n and self.max_n < self.min_n:
             raise ValueError(f"max_n must be 0 or at least min_n={self.min_n}, got {self.max_n}")
         if self.tokenizer is not None and not callable(self.tokenizer):
-            raise TypeError(f"tokenizer must be a function of a text, got {self.tokenizer!r}")
+            raise TypeError(f"tokenizer must be a function that takes a text, got {self.tokenizer!r}")
 
     def _words_of(self, text: str) -> list[str]:
         text = text.lower() if self.lowercase else text
@@ -144,12 +144,12 @@ class TextEstimator(SavableText):
 
 
 def contents_of(vectorizer: Any) -> Contents:
-    """Return a vectorizer as contents of a file.
+    """Return the contents of a file that holds a vectorizer.
 
     Raises
     ------
     TypeError
-        If it is not a vectorizer of this library or a TfidfVectorizer, or if a value has a type that cannot be saved.
+        If ``vectorizer`` is neither from this package nor a TfidfVectorizer, or has a value that cannot be saved.
     """
     if isinstance(vectorizer, SavableText):
         return vectorizer._contents()
@@ -165,12 +165,12 @@ def contents_of(vectorizer: Any) -> Contents:
 
 
 def vectorizer_of(contents: Contents, kinds: dict[str, Any]) -> Any:
-    """Return the vectorizer of a file: a TfidfVectorizer, or one of the classes in ``kinds``, by name.
+    """Return the vectorizer that a file holds: a TfidfVectorizer or an instance of a class in ``kinds``.
 
     Raises
     ------
     InvariantError, TypeError, ValueError
-        If there is none.
+        If the contents are invalid. ``kinds`` maps class names to classes.
     """
     if contents.kind in kinds:
         return kinds[contents.kind]._made_of(contents)
@@ -191,7 +191,7 @@ def vectorizer_of(contents: Contents, kinds: dict[str, Any]) -> Any:
 
 
 def plain_parameters(given: dict[str, Any], left_out: tuple[str, ...]) -> dict[str, Any]:
-    """Return parameters as JSON has them, without functions."""
+    """Convert parameters to JSON types, and omit functions."""
     return {
         name: value.item() if isinstance(value, np.generic) else value
         for name, value in given.items()
@@ -200,7 +200,7 @@ def plain_parameters(given: dict[str, Any], left_out: tuple[str, ...]) -> dict[s
 
 
 def read_parameters(contents: Contents) -> dict[str, Any]:
-    """Return the parameters of a file, with ranges as tuples."""
+    """Return the parameters that a file holds. JSON lists become tuples again."""
     parameters: dict[str, Any] = dict(take(contents.fields, "parameters", dict))
     span = parameters.get("ngram_range")
     if isinstance(span, list):
@@ -212,7 +212,7 @@ def read_parameters(contents: Contents) -> dict[str, Any]:
 
 
 def check_analyzer(counter: CountVectorizer) -> None:
-    """Raise ValueError unless a counter can analyse texts."""
+    """Raise ValueError if ``token_pattern`` is not a valid regular expression."""
     try:
         counter.build_analyzer()
     except re.error as error:
@@ -220,13 +220,13 @@ def check_analyzer(counter: CountVectorizer) -> None:
 
 
 def with_prefix(prefix: str, contents: Contents) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Return fields and arrays for a part of another file. Names of arrays get a prefix."""
+    """Return the fields and arrays with which another file embeds ``contents``. Array names get a prefix."""
     arrays = {f"{prefix}.{name}": array for name, array in contents.arrays.items()}
     return {"kind": contents.kind, "fields": contents.fields}, arrays
 
 
 def of_prefix(prefix: str, field: Any, arrays: dict[str, np.ndarray]) -> Contents:
-    """Return the contents that :func:`with_prefix` has added to another file."""
+    """Return the contents that :func:`with_prefix` embedded in another file."""
     require(type(field) is dict, f"{prefix} must be a mapping")
     inner = {name.removeprefix(f"{prefix}."): array for name, array in arrays.items() if name.startswith(f"{prefix}.")}
     return Contents(take(field, "kind", str), take(field, "fields", dict), inner)

@@ -1,4 +1,4 @@
-"""BM25 as keys: documents and queries as sparse vectors whose similarity is the BM25 score."""
+"""BM25 keys: sparse vectors of documents and queries whose inner product is the BM25 score."""
 
 from __future__ import annotations
 
@@ -31,85 +31,81 @@ from ._base import (
 from ._term_weights import comparisons_of, learn_weights
 
 _MOST_COLUMNS = 2**28
-_ANALYSIS = "_analysis"  # attribute: names of parameters, their values in the last call, and its analyzer
+_ANALYSIS = "_analysis"  # attribute that caches the last call's parameter names, values and analyzer
 
 
 class BM25Vectorizer(TransformerMixin, SavableText):
-    r"""Texts as sparse vectors whose similarity is the BM25 score of a document for a query.
+    r"""Turn texts into sparse vectors whose inner product is the BM25 score of a document for a query.
 
     BM25 (Robertson et al., 1995; idf as in Lucene) weighs a term of a document by
 
         idf * tf / (tf + k1 * (1 - b + b * length / mean_length)),
 
-    and a term of a query by ``tf * (k3 + 1) / (tf + k3)``. The score is the inner product of both. Documents and
-    queries are therefore weighted differently: :meth:`fit_transform` and :meth:`transform_documents` return keys to
-    store, and :meth:`transform` returns keys for queries. A :class:`~sklearn.pipeline.Pipeline` uses both:
-    ``fit`` calls the first, and ``predict`` the second.
+    and a term of a query by ``tf * (k3 + 1) / (tf + k3)``. Documents and queries are weighted differently:
+    :meth:`fit_transform` and :meth:`transform_documents` return keys to store, and :meth:`transform` returns keys for
+    queries. In a :class:`~sklearn.pipeline.Pipeline`, ``fit`` calls ``fit_transform`` and ``predict`` calls
+    ``transform``.
 
-    Trees and estimators compare keys by their cosine, which would divide the score by the length of the document's
-    vector. By default the vectors get one more feature that makes all stored vectors equally long and that queries do
-    not have. The cosine then ranks as the inner product does (Bachrach et al., 2014).
+    Trees and estimators compare keys by cosine, which divides the score by the length of the document's vector. By
+    default, document vectors therefore get one more feature, which gives them all the same length. The feature is 0 in
+    queries. The cosine then ranks documents exactly as the inner product does (Bachrach et al., 2014).
 
     Parameters
     ----------
     k1 : float, default 1.5
-        How much repeated occurrences of a term in a document count: with 0 only the first, with large values all.
+        Weight of repeated occurrences of a term in a document. With 0, only the first occurrence counts.
     b : float in [0, 1], default 0.75
-        How strongly occurrences are divided by the length of the document.
+        Strength of the normalisation by document length.
     k3 : float, default 1.0
-        How much repeated occurrences of a term in a query count, like ``k1``.
+        Weight of repeated occurrences of a term in a query, like ``k1``.
     query_idf : float in [0, 1], default 0.5
-        Exponent of the idf in queries; stored vectors have the rest. The inner product does not depend on it.
-        With 0.5 both sides have the square root, which suits ``norm="l2"`` and estimators that learn from stored
-        vectors. With 1.0 stored vectors do not depend on document frequencies, so new frequencies apply to all stored
-        documents.
+        Exponent of the idf in query vectors. Document vectors contain the idf to the power ``1 - query_idf``, so the
+        inner product does not depend on this parameter. 0.5 suits ``norm="l2"`` and estimators that learn from stored
+        vectors. With 1.0, document vectors contain no idf, so updated frequencies also apply to stored documents.
     norm : {"append", "l2"} or None, default "append"
-        How the cosine becomes the inner product. "append" appends the feature described above. "l2" scales the vectors
-        to length 1: the ranking is no longer exactly that of BM25. None leaves vectors as they are, for engines that
-        compare by inner product.
+        How vectors are normalised. "append" appends the feature described above. "l2" scales vectors to length 1, which
+        changes the BM25 ranking slightly. None leaves vectors unchanged, for search engines that use the inner product.
     analyzer : {"word", "char", "char_wb"} or callable, default "word"
-        Whether terms are words, or n-grams of characters, with "char_wb" only within words. A callable returns the
-        terms of a text of any type.
+        Whether terms are words ("word"), character n-grams ("char") or character n-grams within words ("char_wb"). A
+        callable takes a text of any type and returns its terms.
     ngram_range : tuple of int, default (1, 1)
-        Least and greatest length of the n-grams that are terms.
+        Minimum and maximum n-gram length.
     lowercase : bool, default True
         Whether to convert texts to lower case.
     strip_accents : {"ascii", "unicode"} or None, default None
-        Whether and how to remove accents.
+        How to remove accents; None keeps them.
     tokenizer : callable, optional
-        Returns the words of a text in place of ``token_pattern``.
+        Function that returns the words of a text. It replaces ``token_pattern``.
     token_pattern : str, default r"(?u)\b\w+\b"
         Regular expression of a word.
     stop_words : {"english"}, list of str or None, default None
-        Words that are left out.
+        Words to ignore.
     max_df : float in [0, 1] or int, default 1.0
-        Terms in more documents are left out: a share, or a number of documents. Only with a vocabulary.
+        Ignore terms that occur in more documents than this share (float) or number (int). Not with ``n_features``.
     min_df : float in [0, 1] or int, default 1
-        Terms in fewer documents are left out. Only with a vocabulary.
+        Ignore terms that occur in fewer documents than this share or number. Not with ``n_features``.
     n_features : int, optional
-        Number of columns that terms are hashed to. By default there is a vocabulary with a column for each term, which
-        the first documents determine.
+        Number of columns that terms are hashed to. By default, each term of the first documents gets its own column.
 
     Attributes
     ----------
     vocabulary_ : dict
         The column of each term; None if terms are hashed.
     document_frequency_ : ndarray of int64, shape (n_columns,)
-        Number of documents with the terms of each column.
+        Number of documents in which the terms of each column occur.
     n_documents_ : int
-        Number of documents counted.
+        Number of counted documents.
     n_terms_ : int
-        Number of terms in them.
+        Total number of terms in the counted documents.
     length_ : float
-        Length of stored vectors with ``norm="append"``: that of the longest one of the first documents. Longer ones of
-        later documents are scaled down to it.
+        With ``norm="append"``, the length of all document vectors: that of the longest vector of the first documents.
+        Longer vectors of later documents are scaled down to it.
     term_weights_ : ndarray of float64, shape (n_columns,)
-        Factors of the weights of terms in queries, from :meth:`learn_weights`. None before.
+        Factors of the term weights in queries, learned by :meth:`learn_weights`. None before the first call.
 
     Notes
     -----
-    Use these keys to search for single texts. To learn classes from several texts each, tf-idf or ``norm="l2"`` has a
-    lower error rate.
+    Use these keys to search for single texts. To classify texts, tf-idf keys or ``norm="l2"`` have a lower error rate.
 
     Later documents do not change stored vectors, so start a stream with a representative batch.
 
@@ -132,7 +128,6 @@ class BM25Vectorizer(TransformerMixin, SavableText):
         "norm": Optional(OneOf(("append", "l2"))),
         "n_features": Optional(Integer(1, _MOST_COLUMNS)),
     }
-    """Its own parameters; scikit-learn checks the parameters of text analysis."""
 
     term_weights_: np.ndarray | None = None
 
@@ -174,7 +169,7 @@ class BM25Vectorizer(TransformerMixin, SavableText):
     # Documents
 
     def fit(self, documents: Iterable[Any], y: Any = None) -> Self:
-        """Count terms of documents, forgetting earlier ones.
+        """Count the terms of documents, forgetting earlier documents.
 
         Parameters
         ----------
@@ -196,9 +191,9 @@ class BM25Vectorizer(TransformerMixin, SavableText):
         return self
 
     def fit_transform(self, documents: Iterable[Any], y: Any = None) -> Any:
-        """Count terms of documents, forgetting earlier ones, and return keys to store.
+        """Count the terms of documents, forgetting earlier documents, and return keys to store.
 
-        The same as :meth:`fit` and then :meth:`transform_documents`, but faster.
+        This is faster than :meth:`fit` followed by :meth:`transform_documents`.
 
         Parameters
         ----------
@@ -220,10 +215,10 @@ class BM25Vectorizer(TransformerMixin, SavableText):
         return self._stored(self._fit(documents))
 
     def partial_fit(self, documents: Iterable[Any], y: Any = None) -> Self:
-        """Count terms of further documents.
+        """Count the terms of further documents.
 
-        The first call determines the vocabulary, if there is one: later documents count only for terms that have a
-        column. Pass ``n_features`` for streams with new terms.
+        Without ``n_features``, the first call determines the vocabulary, and new terms of later documents are ignored.
+        Pass ``n_features`` for streams with new terms.
 
         Parameters
         ----------
@@ -260,7 +255,7 @@ class BM25Vectorizer(TransformerMixin, SavableText):
         Returns
         -------
         scipy.sparse.csr_array of float32, shape (n_texts, n_columns)
-            A row for each document, with sorted indices. Terms without a column are left out.
+            A row for each document, with sorted indices. Terms without a column are ignored.
 
         Raises
         ------
@@ -284,7 +279,7 @@ class BM25Vectorizer(TransformerMixin, SavableText):
         Returns
         -------
         scipy.sparse.csr_array of float32, shape (n_texts, n_columns)
-            A row for each query, with sorted indices. Terms without a column are left out.
+            A row for each query, with sorted indices. Terms without a column are ignored.
 
         Raises
         ------
@@ -300,11 +295,11 @@ class BM25Vectorizer(TransformerMixin, SavableText):
         return self._as_keys(counts, weights, None)
 
     def learn_weights(self, queries: Iterable[Any], keys: Any, ids: Any, rewards: Any) -> Self:
-        """Learn weights of terms from rewards of documents for queries.
+        """Learn term weights from the rewards of documents for queries.
 
-        The weights change the keys of later queries, not those of documents, so stored keys stay valid. They are the
-        most likely weights under a prior around the current ones: 1 for each term at first, so few rewards change
-        little. A query whose rewards are all equal has no effect.
+        The weights only affect the keys of later queries, so stored keys stay valid. They are the most probable weights
+        under a prior around the current weights (initially 1), so a few rewards change them little. A query whose
+        rewards are all equal has no effect.
 
         Parameters
         ----------
@@ -313,7 +308,7 @@ class BM25Vectorizer(TransformerMixin, SavableText):
         keys : sparse matrix or array, shape (n_documents, width)
             Keys of documents, as :meth:`fit_transform` or :meth:`transform_documents` return them.
         ids : array-like of int, shape (n, k)
-            Positions in ``keys`` of the documents that each query was given; -1 for none.
+            Positions in ``keys`` of the documents that were shown for each query, or -1 for none.
         rewards : array-like, shape (n, k)
             Rewards in [0, 1] of these documents.
 
@@ -342,7 +337,7 @@ class BM25Vectorizer(TransformerMixin, SavableText):
         keys = scipy.sparse.csr_array(keys)
         if keys.shape[1] != asked.shape[1]:
             raise ValueError(
-                f"keys must have {asked.shape[1]} columns like those of this vectorizer, got {keys.shape[1]}"
+                f"keys must have {asked.shape[1]} columns like the keys of this vectorizer, got {keys.shape[1]}"
             )
         ids = np.asarray(unmasked("ids", ids))
         if ids.dtype.kind not in "iu" or ids.ndim != 2 or ids.shape[0] != asked.shape[0]:
@@ -356,7 +351,7 @@ class BM25Vectorizer(TransformerMixin, SavableText):
         return self
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
-        """Return the names of the columns: terms or, if terms are hashed, numbers; "norm" for the last column.
+        """Return the column names: terms, or "hash0", "hash1", ... with ``n_features``; "norm" for an appended feature.
 
         Parameters
         ----------
@@ -375,7 +370,7 @@ class BM25Vectorizer(TransformerMixin, SavableText):
         return np.array(names + ["norm"] * (self.length_ is not None), object)
 
     def _check_parameters(self) -> CountVectorizer:
-        """Check all parameters, and return the analyzer of texts."""
+        """Check all parameters, and return a counter that analyses texts."""
         check_parameters(self, self._constraints)
         hashed = self.n_features is not None
         if hashed and (self.max_df != 1.0 or self.min_df not in (0, 1)):
@@ -388,7 +383,7 @@ class BM25Vectorizer(TransformerMixin, SavableText):
         if self.ngram_range[0] > self.ngram_range[1] or self.ngram_range[0] < 1:
             raise ValueError(f"ngram_range must be two positive integers in ascending order, got {self.ngram_range}")
         if counter.tokenizer is not None:
-            counter.token_pattern = None  # is not used
+            counter.token_pattern = None  # avoids a warning that it is unused
         return counter
 
     def __getstate__(self) -> dict[str, Any]:
@@ -396,17 +391,17 @@ class BM25Vectorizer(TransformerMixin, SavableText):
         return {name: value for name, value in state.items() if name != _ANALYSIS}
 
     def _count(self, name: str, texts: Any, columns: dict[str, int]) -> Any:
-        """Return how often each text has the terms of each column."""
+        """Return the term counts of each text."""
         known: Any = self.__dict__.get(_ANALYSIS)
         names: Any = known[0] if known else self._get_param_names()
         values = (getattr(self, parameter) for parameter in names)
         chosen = [copy(value) if isinstance(value, list | set) else value for value in values]
-        if known is None or known[1] != chosen:  # making an analyzer takes longer than analysing a short text
+        if known is None or known[1] != chosen:  # building an analyzer is slower than analysing a text
             known = self.__dict__[_ANALYSIS] = names, chosen, self._check_parameters().build_analyzer()
         return count_terms(check_texts(name, texts, of_any_type=callable(self.analyzer)), known[2], columns)
 
     def _count_known(self, name: str, texts: Any) -> Any:
-        """Return the counts of terms in each text, by the columns of the first documents."""
+        """Return the term counts of each text, in the columns of the fitted vectorizer."""
         check_is_fitted(self, "document_frequency_")
         n_columns = self.document_frequency_.size
         counts = self._count(name, texts, HashedColumns(n_columns) if self.vocabulary_ is None else self.vocabulary_)
@@ -414,7 +409,7 @@ class BM25Vectorizer(TransformerMixin, SavableText):
         return counts
 
     def _fit(self, documents: Any) -> Any:
-        """Learn from the first documents, and return the count of the term of each column in each document."""
+        """Learn from the first documents, and return their term counts."""
         self._check_parameters()
         columns = NewColumns() if self.n_features is None else HashedColumns(self.n_features)
         counts = self._count("documents", documents, columns)
@@ -442,7 +437,7 @@ class BM25Vectorizer(TransformerMixin, SavableText):
         return counts
 
     def _with_vocabulary(self, counts: Any, columns: dict[str, int]) -> tuple[Any, dict[str, int]]:
-        """Leave out terms that are too rare or too frequent, and number the others in alphabetical order."""
+        """Remove terms that are too rare or too frequent, and sort the columns of the rest alphabetically."""
         n_documents = counts.shape[0]
         frequency = np.bincount(counts.indices, minlength=len(columns))
         least, most = (
@@ -477,9 +472,9 @@ class BM25Vectorizer(TransformerMixin, SavableText):
         return self._as_keys(counts, self._document_weights(counts), self.length_)
 
     def _as_keys(self, counts: Any, weights: np.ndarray, length: float | None) -> Any:
-        """Return rows of these weights; if ``length`` is given, with the feature that makes them this long.
+        """Return the weights as keys, normalised according to ``norm``.
 
-        With ``norm="l2"`` rows are scaled to length 1, with ``norm="append"`` rows that are too long to ``length``.
+        If ``length`` is given, longer rows are scaled down to it, and an appended feature fills up shorter ones.
         """
         n_rows, n_columns = counts.shape
         indices, indptr = counts.indices, counts.indptr
@@ -557,7 +552,7 @@ def _squared_lengths(counts: Any, weights: np.ndarray) -> np.ndarray:
 
 
 class HashedColumns(dict[str, int]):
-    """The columns of terms that have been looked up: each term's hash, computed once."""
+    """A cache of the hashed column of each term."""
 
     def __init__(self, n_columns: int) -> None:
         super().__init__()
@@ -569,7 +564,7 @@ class HashedColumns(dict[str, int]):
 
 
 class NewColumns(dict[str, int]):
-    """The columns of terms in the order in which they were first looked up."""
+    """A vocabulary that gives each new term the next column."""
 
     def __missing__(self, term: str) -> int:
         column = self[term] = len(self)
@@ -577,9 +572,9 @@ class NewColumns(dict[str, int]):
 
 
 def count_terms(texts: list[Any], analyze: Callable[[Any], Iterable[str]], columns: dict[str, int]) -> Any:
-    """Return the count of each term in each text: CSR of float32 with sorted indices and as many columns as needed.
+    """Return the term counts of texts: CSR of float32 with sorted indices.
 
-    Terms without a column are left out, unless ``columns`` gives them one.
+    A term that ``columns`` does not contain is ignored, unless ``columns`` adds it.
     """
     complete = hasattr(columns, "__missing__")
     indices: list[int] = []

@@ -1,4 +1,4 @@
-"""The model of a text classifier: features and their vectors, outputs, and the classes with their counts."""
+"""The model behind FastTextClassifier: features, vectors and classes."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ from ._skipgram import FeatureVectors
 from ._vocabulary import TextFeatures, Vocabulary, alias_table, read_vocabulary, vocabulary_arrays
 
 LOSSES = ("softmax", "hierarchical", "negative", "forest")
-"""In the order of their numbers in kernels."""
+"""Kernels identify a loss by its position here."""
 
 
 class ClassModel(NamedTuple):
-    """The learned state of a text classifier."""
+    """The learned state of a FastTextClassifier."""
 
     features: TextFeatures
     vectors: FeatureVectors
     classes: Classes
-    counts: np.ndarray  # int64 (n_classes,), examples of each class
-    idf: np.ndarray | None  # float32 (n_features,); None if texts are means
+    counts: np.ndarray  # int64 (n_classes,), training texts of each class
+    idf: np.ndarray | None  # float32 (n_features,); None with weighting="mean"
     loss: str
 
     @classmethod
     def new(
         cls, features: TextFeatures, inputs: np.ndarray, counts: np.ndarray, idf: np.ndarray | None, loss: str
     ) -> ClassModel:
-        """Return a model whose outputs are 0."""
+        """Return an untrained model, whose output vectors are zeros."""
         n_outputs = counts.size - (loss == "hierarchical")
         vectors = FeatureVectors(inputs, np.zeros((n_outputs, inputs.shape[1]), np.float32))
         return cls(features, vectors, classes_of(counts), counts, idf, loss)
 
     def weighted(self, counts: Any) -> Any:
-        """Return the weights of the features of each text: their shares or, with idf, tf-idf of unit length."""
+        """Turn feature counts into weights: shares that sum to 1 or, with idf, tf-idf rows of length 1."""
         idf, starts, indices = self.idf, counts.indptr, counts.indices
         sizes = np.diff(starts)
         weights = counts.data if idf is None else (1.0 + np.log(counts.data)) * idf[indices]
@@ -51,7 +51,7 @@ class ClassModel(NamedTuple):
         return scipy.sparse.csr_array((data, indices, starts), counts.shape)
 
     def log_probabilities(self, hidden: np.ndarray) -> np.ndarray:
-        """Return the log-probability of each class. Probabilities of improbable classes would be rounded to 0."""
+        """Return the log-probability of each class for each hidden vector."""
         scores = hidden @ self.vectors.outputs.T
         if self.loss in ("softmax", "forest"):
             return log_softmax(scores)
@@ -68,7 +68,7 @@ class ClassModel(NamedTuple):
     # Files
 
     def described(self) -> dict[str, Any]:
-        """Return the fields of a file."""
+        """Return the fields to save."""
         known = self.features.vocabulary
         return {
             "lengths": list(known.lengths),
@@ -81,7 +81,7 @@ class ClassModel(NamedTuple):
         }
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Return the arrays of a file."""
+        """Return the arrays to save."""
         return vocabulary_arrays(self.features.vocabulary) | {
             "words": document(self.features.vocabulary.words),
             "grams": self.features.grams,
@@ -93,7 +93,7 @@ class ClassModel(NamedTuple):
 
     @classmethod
     def of(cls, described: dict[str, Any], arrays: dict[str, np.ndarray]) -> ClassModel:
-        """Return the model of a file. Raises InvariantError, TypeError or ValueError if it is not valid."""
+        """Return the model that a file holds. Raise InvariantError, TypeError or ValueError for invalid contents."""
         inputs, outputs = (read_array(name, arrays, np.float32, n_axes=2) for name in ("inputs", "outputs"))
         numbers = ("n_parts", "n_buckets", "n_buckets_of_grams", "length_of_grams")
         n_parts, n_buckets, n_hashed, length = (take(described, name, int) for name in numbers)
@@ -122,7 +122,7 @@ class ClassModel(NamedTuple):
 
 
 def log_softmax(scores: np.ndarray) -> np.ndarray:
-    """Return scores, shifted in each row so that their exponentials sum to 1."""
+    """Return the logarithm of each row's softmax."""
     scores = scores - scores.max(axis=1, keepdims=True)
     scores -= np.log(np.exp(scores).sum(axis=1, keepdims=True))
     return scores
@@ -133,24 +133,24 @@ def _log_sigmoid(scores: np.ndarray) -> np.ndarray:
 
 
 def classes_of(counts: np.ndarray) -> Classes:
-    """Return the tree and the alias table of classes with these counts."""
+    """Build the Huffman tree and the alias table from the counts of classes."""
     return Classes(*huffman_tree(counts), *alias_table(np.sqrt(counts)))
 
 
 def huffman_tree(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the tree in which a class drawn by its count has the least mean depth (Huffman, 1952).
+    """Build a Huffman tree, in which frequent classes are near the root.
 
     Parameters
     ----------
     counts : ndarray of int64, shape (n_classes,)
-        At least one.
+        The count of each class. There must be at least one class.
 
     Returns
     -------
     parents : ndarray of int32, shape (2 * n_classes - 1,)
-        The parent of each class and then of each inner node; -1 for the last, which is the root.
+        The parent of each node: the classes first, then the inner nodes. The last node is the root, with parent -1.
     children : ndarray of int32, shape (n_classes - 1, 2)
-        Of each inner node.
+        The two children of each inner node.
     """
     n = counts.size
     leaves = np.argsort(counts, kind="stable").tolist()
@@ -174,7 +174,7 @@ def huffman_tree(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def levels(children: np.ndarray) -> Iterator[np.ndarray]:
-    """Yield the inner nodes of each level of a tree, from the root, as rows of ``children``."""
+    """Yield the inner nodes of each level of a Huffman tree, starting at the root, as rows of ``children``."""
     n_classes = len(children) + 1
     level = np.array([len(children) - 1] if len(children) else [], np.int64)
     while level.size:
@@ -183,25 +183,25 @@ def levels(children: np.ndarray) -> Iterator[np.ndarray]:
         level = below[below >= n_classes].astype(np.int64) - n_classes
 
 
-_N_TREES, _N_LEAVES = 2, 8  # and leaves searched in them together
+_N_TREES, _N_LEAVES = 2, 8  # _N_LEAVES is the total number of leaves searched
 
 
 class ClassForest:
-    """The classes of the training texts, found by the vectors of texts.
+    """A forest that finds the classes near a text.
 
-    Keys are the means of the hidden vectors of each class, minus the mean of all classes. Hidden vectors move during
-    training, so the forest is rebuilt from time to time.
+    The key of a class is the mean hidden vector of its texts, minus the mean of all keys. Training moves hidden
+    vectors, so call :meth:`grow` from time to time.
 
     Parameters
     ----------
     weighted : scipy.sparse array, shape (n_texts, n_features)
-        The weights of the features of each text.
+        The feature weights of each text.
     labels : ndarray of int64, shape (n_texts,)
         The class of each text.
     generator : numpy.random.Generator
-        The source of seeds and of drawn classes.
+        Source of randomness.
     n_threads : int
-        Threads of the forest.
+        Number of threads.
     """
 
     def __init__(self, weighted: Any, labels: np.ndarray, generator: np.random.Generator, n_threads: int) -> None:
@@ -213,7 +213,7 @@ class ClassForest:
         self._n_threads = n_threads
 
     def grow(self, inputs: np.ndarray) -> None:
-        """Rebuild the forest from the vectors of features: float32, (n_features, d)."""
+        """Rebuild the forest from the feature vectors: float32, shape (n_features, d)."""
         keys = self._means @ inputs
         self._centre = keys.mean(axis=0)
         seed = int(self._generator.integers(2**32))
@@ -221,21 +221,21 @@ class ClassForest:
         self._forest.insert(keys - self._centre)
 
     def candidates(self, texts: np.ndarray, inputs: np.ndarray, n: int) -> np.ndarray:
-        """Return the classes near each text, followed by the same number of classes drawn at random.
+        """Return ``n`` classes near each text, followed by ``n`` random classes.
 
         Parameters
         ----------
         texts : ndarray of int64, shape (n_texts,)
-            Rows of the weights.
+            Positions of training texts.
         inputs : ndarray of float32, shape (n_features, d)
-            The vectors of features.
+            The feature vectors.
         n : int
-            Number of near classes. All classes are equally probable to be drawn; those that are near are left out.
+            Number of classes of each kind.
 
         Returns
         -------
         ndarray of int64, shape (n_texts, 2 * n)
-            Classes, with -1 for none.
+            Class labels. Random classes are drawn uniformly; -1 replaces those that are already near.
         """
         near = self._forest.query(self._weighted[texts] @ inputs - self._centre, n, _N_LEAVES).ids
         drawn = self._generator.integers(0, self._forest.n_memories, near.shape)

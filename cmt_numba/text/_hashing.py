@@ -10,10 +10,10 @@ import numpy as np
 from ._hash_kernels import MOST_OF_A_CHARACTER, N_COLUMNS, N_KINDS, SPACE, Weighing, hash_texts, weigh_texts
 
 _NEWLINE = 10
-_FREQUENT = 50  # texts: n-grams in fewer are never left out
-_MOST_CHARACTERS = 1 << 22  # maximum number of characters hashed in one call
+_FREQUENT = 50  # n-grams in at most this number of texts are never ignored
+_MOST_CHARACTERS = 1 << 22  # per kernel call; a longer text is hashed alone
 
-# Combining marks and emoji belong to words, but ``\w`` does not match them.
+# Words include combining marks and emoji, which ``\w`` does not match.
 _OTHERS = re.compile("[^\\w\u0300-\u036f\u0900-\u109f\u2600-\u27bf\U0001f000-\U0001faff\n]+")
 _NEWLINES = re.compile("\n")
 
@@ -26,7 +26,7 @@ class HashedTexts(NamedTuple):
     counts: np.ndarray  # float32
 
     def rows(self, rows: slice) -> HashedTexts:
-        """Return the features of consecutive texts."""
+        """Return the features of the texts ``rows.start`` to ``rows.stop``."""
         starts = self.starts[rows.start : rows.stop + 1]
         here = slice(starts[0], starts[-1])
         return HashedTexts(starts - starts[0], self.columns[here], self.counts[here])
@@ -48,25 +48,25 @@ class DocumentFrequencies:
 
     @classmethod
     def of(cls, hashed: HashedTexts) -> DocumentFrequencies:
-        """Return the frequencies in some texts."""
+        """Count the texts with each feature."""
         counts = np.bincount(hashed.columns, minlength=N_KINDS * N_COLUMNS).astype(np.int32)
         return cls(counts, hashed.starts.size - 1)
 
     def add(self, hashed: HashedTexts, times: int = 1) -> None:
-        """Add texts to the counts, or subtract them with ``times=-1``."""
+        """Add texts to the counts, or subtract them if ``times`` is -1."""
         np.add.at(self.counts, hashed.columns, np.int32(times))
         self.n_texts += times * (hashed.starts.size - 1)
 
     def weighing(self, factors: np.ndarray, *, least: int = 0, most: float = 1.0) -> Weighing:
-        """Return how to weigh features.
+        """Return the settings that :meth:`weigh` needs, with a factor for each kind of feature.
 
-        Features in fewer than ``least`` texts get no weight, but lower that of the others. N-grams in more than a share
-        of ``most`` of the texts are left out.
+        A feature in fewer than ``least`` texts gets weight 0, but still counts towards the length of its text.
+        Character n-grams that occur in more than the share ``most`` of all texts are ignored.
         """
         return Weighing(factors, self.counts, self.n_texts, least, max(_FREQUENT, int(most * self.n_texts)))
 
     def weigh(self, hashed: HashedTexts, weighing: Weighing, order: np.ndarray | None = None) -> WeighedTexts:
-        """Return the weights of the features of the texts at positions ``order``; by default, of all texts."""
+        """Return the feature weights of the texts at the positions ``order`` (default: all texts)."""
         if order is None:
             order = np.arange(hashed.starts.size - 1)
         n = int((hashed.starts[order + 1] - hashed.starts[order]).sum())
@@ -75,8 +75,17 @@ class DocumentFrequencies:
         return WeighedTexts(starts, columns, weights)
 
 
+class LabelledTexts(NamedTuple):
+    """Hashed texts to learn from."""
+
+    hashed: HashedTexts
+    frequencies: DocumentFrequencies
+    labels: np.ndarray  # int64 (n_texts,)
+    n_labels: int
+
+
 def features_of(texts: list[str]) -> HashedTexts:
-    """Return the features of texts."""
+    """Hash the features of texts."""
     parts: list[HashedTexts] = []
     first = 0
     while first < len(texts) or not parts:
@@ -90,7 +99,7 @@ def features_of(texts: list[str]) -> HashedTexts:
 
 
 def join(parts: list[HashedTexts]) -> HashedTexts:
-    """Concatenate the features of several lists of texts."""
+    """Concatenate hashed texts."""
     sizes = np.concatenate([[0], *(np.diff(part.starts) for part in parts)])
     columns, counts = (np.concatenate([part[i] for part in parts]) for i in (1, 2))
     return HashedTexts(np.cumsum(sizes), columns, counts)

@@ -1,4 +1,4 @@
-"""Sparse words and a dense part in one key."""
+"""Keys that combine a sparse part and a dense part."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ._subword_vectors import SubwordVectors
 
 _PARTS = {kind.__name__: kind for kind in (BM25Vectorizer, FastTextClassifier, SubwordVectors)}
 
-_WEIGHTS = 0.0, 0.1, 0.2, 0.3, 0.5, 0.7  # values to choose from
+_WEIGHTS = 0.0, 0.1, 0.2, 0.3, 0.5, 0.7  # candidates for weight="held_out"
 _MOST_CELLS = 2**23  # maximum size of a block of scores
 
 
@@ -35,35 +35,35 @@ def _check_weight(weight: Any) -> None:
 
 
 class HybridVectorizer(TransformerMixin, SavableText):
-    """Texts as keys of two parts, whose cosine is a weighted mean of the cosines of the parts.
+    """Turn texts into keys with a sparse and a dense part.
 
-    The sparse part finds rare words; the dense part finds words with similar meaning or spelling.
+    The cosine of two keys is the weighted mean of the parts' cosines. The sparse part finds rare words; the dense part
+    finds words with similar meaning or spelling.
 
     Parameters
     ----------
     sparse : transformer, optional
-        Returns sparse vectors of texts; by default tf-idf (:class:`~sklearn.feature_extraction.text.TfidfVectorizer`
-        with ``sublinear_tf=True``). If it distinguishes stored texts from queries, as :class:`BM25Vectorizer` does, so
-        do the keys.
+        Vectorizer with sparse vectors. By default :class:`~sklearn.feature_extraction.text.TfidfVectorizer` with
+        ``sublinear_tf=True``. If it distinguishes documents from queries, as :class:`BM25Vectorizer` does, so do the
+        keys.
     dense : transformer, optional
-        Returns dense vectors of texts, such as :class:`SubwordVectors`; by default a :class:`FastTextClassifier`, which
-        learns them from the classes.
+        Vectorizer with dense vectors, such as :class:`SubwordVectors`. By default a :class:`FastTextClassifier`, which
+        learns from the classes.
     weight : float in [0, 1] or "held_out", default 0.1
-        Share of the dense part in the cosine. Where rare words separate the classes, the best share is small. With
-        "held_out" it is chosen from the data: a fifth of the texts, at most 2,000, is held out, unfitted parts are
-        fitted to the rest, and the share that brings most held-out texts nearest to their class mean is used.
+        Share of the dense part in the cosine. If rare words separate the classes, the best share is small. With
+        "held_out", ``fit`` holds out a fifth of the texts (at most 2,000), fits unfitted parts to the rest, and chooses
+        the share with which most held-out texts are nearest to the mean of their own class.
 
     Attributes
     ----------
     sparse_, dense_ : transformer
-        The parts. One that had been fitted is used as it is, others are copied and fitted.
+        The fitted parts. Parts that were already fitted are used unchanged; others are copied and fitted.
     weight_ : float
-        With ``weight="held_out"``, the share that has been chosen.
+        With ``weight="held_out"``, the chosen share.
 
     Notes
     -----
-    Keys are CSR matrices with the dense part in the last columns. A dense part of 100 components adds 800 bytes to a
-    key.
+    Keys are CSR matrices with the dense part in the last columns. Each dense component takes 8 bytes.
 
     Examples
     --------
@@ -83,7 +83,7 @@ class HybridVectorizer(TransformerMixin, SavableText):
         self.weight = weight
 
     def fit(self, texts: Iterable[str], y: Any = None) -> Self:
-        """Fit the parts that have not been fitted.
+        """Fit the parts that are not fitted yet.
 
         Parameters
         ----------
@@ -105,7 +105,7 @@ class HybridVectorizer(TransformerMixin, SavableText):
         return self
 
     def fit_transform(self, texts: Iterable[str], y: Any = None) -> Any:
-        """Fit the parts that have not been fitted, and return keys to store.
+        """Fit the parts that are not fitted yet, and return keys to store.
 
         Parameters
         ----------
@@ -176,9 +176,7 @@ class HybridVectorizer(TransformerMixin, SavableText):
         sparse = TfidfVectorizer(sublinear_tf=True, dtype=np.float32) if self.sparse is None else self.sparse
         dense = FastTextClassifier(random_state=0) if self.dense is None else self.dense
         if y is None and self.dense is None:
-            raise ValueError(
-                "y must be given for this dense part: pass y, or a dense part without classes, such as SubwordVectors()"
-            )
+            raise ValueError("y must be given for the default dense part: pass y, or dense=SubwordVectors()")
         learned: dict[str, Any] = {}
         if self.weight == "held_out":
             learned["weight_"] = _best_weight(sparse, dense, listed, y)
@@ -231,7 +229,7 @@ class HybridVectorizer(TransformerMixin, SavableText):
         self._constraints["weight"].check("weight", self.weight)
 
     def __sklearn_clone__(self) -> Self:
-        """Return an object of the same parameters; parts that have been fitted are shared."""
+        """Return an unfitted copy. It shares parts that are fitted."""
         parts = [part if part is None or _is_fitted(part) else clone(part) for part in (self.sparse, self.dense)]
         return type(self)(*parts, weight=self.weight)
 
@@ -249,7 +247,6 @@ def _fitted(part: Any, texts: list[str], y: Any) -> Any:
 
 
 def _stored_words(sparse: Any, texts: list[str]) -> Any:
-    """Return the sparse vectors of texts to store."""
     return getattr(sparse, "transform_documents", sparse.transform)(texts)
 
 
@@ -258,7 +255,7 @@ def _of_length_1(words: Any, dense: Any) -> tuple[Any, np.ndarray]:
 
 
 def _best_weight(sparse: Any, dense: Any, texts: list[str], y: Any) -> float:
-    """Return the share of the dense part that brings most held-out texts nearest to their class mean."""
+    """Return the share with which most held-out texts are nearest to the mean of their own class."""
     if y is None:
         raise ValueError('weight="held_out" needs classes: pass y, or a number as weight')
     y = label_array("y", y)
@@ -266,11 +263,9 @@ def _best_weight(sparse: Any, dense: Any, texts: list[str], y: Any) -> float:
     _, first, labels = np.unique(y, return_index=True, return_inverse=True)
     if labels.shape != (len(texts),):
         raise ValueError(f"y must have one entry for each of the {len(texts)} texts, got shape {np.shape(y)}")
-    apart, seen = held_out(len(texts), 0, never=first)  # a class needs one text to have a mean
+    apart, seen = held_out(len(texts), 0, never=first)  # each class keeps a text for its mean
     if apart.size == 0:
-        raise ValueError(
-            'weight="held_out" needs at least 5 texts and a class with two of them: pass a number as weight'
-        )
+        raise ValueError('weight="held_out" needs at least 5 texts and a class with two texts: pass a number as weight')
     asked, stored = ([texts[i] for i in part] for part in (apart, seen))
     sparse, dense = (_fitted(part, stored, y[seen]) for part in (sparse, dense))
     members = scipy.sparse.csr_array((np.ones(seen.size, np.float32), (labels[seen], np.arange(seen.size))))

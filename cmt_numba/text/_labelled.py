@@ -1,8 +1,8 @@
-"""Kernels: classes of texts from a weighted sum of vectors of their features (Joulin et al., 2017).
+"""Kernels that train text classifiers on feature vectors (Joulin et al., 2017).
 
-Each feature has a vector. The weighted sum of the vectors of a text's features is its hidden vector, which is compared
-with outputs by inner products. Depending on the loss, there is an output for each class, or for each inner node of a
-Huffman tree whose leaves are the classes (Morin and Bengio, 2005).
+The hidden vector of a text is the weighted sum of its features' vectors. Its inner products with the output vectors are
+scores. There is an output for each class or, with the hierarchical loss, for each inner node of a Huffman tree whose
+leaves are the classes (Morin and Bengio, 2005).
 """
 
 from typing import NamedTuple
@@ -13,33 +13,32 @@ from .._forest import begin_search, new_frontier, push, take_cheapest
 from .._jit import empty, inner, inner_called, kernel, release
 from ._skipgram import add_row, add_to_row, dot, draw, learn_output, sigmoid
 
-SOFTMAX, HIERARCHICAL, NEGATIVE, FOREST = 0, 1, 2, 3
-"""The losses."""
+SOFTMAX, HIERARCHICAL, NEGATIVE, FOREST = 0, 1, 2, 3  # the losses
 
-_NEGLIGIBLE = np.float32(1e-7)  # a wrong class with a smaller probability is not updated
-_STEADY = np.float32(16.0)  # maximum change of the score of a class by a step of size 1; above it, learning oscillates
-_LONGEST_STEP = np.float32(8.0)  # maximum length of a step of a hidden vector
+_NEGLIGIBLE = np.float32(1e-7)  # wrong classes with a smaller probability are not updated
+_STEADY = np.float32(16.0)  # bound on the step size times the squared hidden vector; above it, learning oscillates
+_LONGEST_STEP = np.float32(8.0)  # maximum step of a hidden vector
 
 
 class Labelled(NamedTuple):
-    """Texts as their features, and their classes."""
+    """Texts with classes. The features of text ``i`` are at ``starts[i]:starts[i + 1]``."""
 
-    starts: np.ndarray  # int64 (n_texts + 1,), where the features of each text begin
-    features: np.ndarray  # int32, rows of inputs
-    weights: np.ndarray  # float32, of these features
+    starts: np.ndarray  # int64 (n_texts + 1,)
+    features: np.ndarray  # int32, rows of the input vectors
+    weights: np.ndarray  # float32, weight of each feature
     labels: np.ndarray  # int64 (n_texts,)
 
 
 class Classes(NamedTuple):
-    """A Huffman tree of the classes, for the hierarchical loss, and an alias table to draw classes from.
+    """A Huffman tree of the classes for the hierarchical loss, and an alias table for drawing random classes.
 
-    Nodes of the tree are the classes, followed by the inner nodes in order of creation. The last is the root.
+    The first nodes of the tree are the classes, followed by the inner nodes. The last node is the root.
     """
 
     parents: np.ndarray  # int32 (n_nodes,), -1 for the root
     children: np.ndarray  # int32 (n_inner_nodes, 2)
-    shares: np.ndarray  # float32 (n_classes,), probability that a cell of the alias table stands for its own class
-    aliases: np.ndarray  # int32 (n_classes,), the other class of each cell
+    shares: np.ndarray  # float32 (n_classes,), probability that cell c of the alias table yields class c
+    aliases: np.ndarray  # int32 (n_classes,), the class that cell c yields otherwise
 
 
 class FastTextSettings(NamedTuple):
@@ -72,11 +71,11 @@ def _softmax(outputs, label, rate, hidden, gradient, scores):
 
 @inner_called
 def _among(outputs, label, candidates, n_drawn, rate, hidden, gradient, scores):
-    """Train one class against its candidates, the last ``n_drawn`` of which are random and represent all others.
+    """Train one class against candidates. The last ``n_drawn`` candidates are random.
 
-    Classes were drawn uniformly, so the sum over the drawn classes, scaled by the number of classes per draw, estimates
-    the sum over all other classes (Bengio and Senecal, 2008). The class itself may be among the candidates, and -1
-    stands for none.
+    The random candidates represent all other classes: the sum of their exponential scores, times the number of classes
+    per draw, estimates the sum over all classes (Bengio and Senecal, 2008). Candidates equal to the class or to -1 are
+    skipped.
     """
     greatest = own = dot(outputs, label, hidden)
     more = np.float32(np.log(outputs.shape[0] / n_drawn))
@@ -101,14 +100,14 @@ def _among(outputs, label, candidates, n_drawn, rate, hidden, gradient, scores):
 
 @inner
 def _binary(outputs, row, wanted, rate, hidden, gradient):
-    """Train an output as a binary classifier with the target ``wanted`` (0 or 1)."""
+    """Train an output vector as a binary classifier with the target ``wanted`` (0 or 1)."""
     error = rate * (wanted - sigmoid(dot(outputs, row, hidden)))
     learn_output(outputs, row, hidden, gradient, error)
 
 
 @inner_called
 def _hierarchical(outputs, classes, label, rate, hidden, gradient):
-    """Train each inner node above a class on the direction to the class."""
+    """Train each inner node on the path to a class to choose the child that leads to the class."""
     node, n_classes = label, classes.aliases.size
     while classes.parents[node] >= 0:
         row = np.int64(classes.parents[node]) - n_classes
@@ -119,7 +118,7 @@ def _hierarchical(outputs, classes, label, rate, hidden, gradient):
 
 @inner_called
 def _negative(outputs, classes, label, settings, rate, hidden, gradient, streams, i):
-    """Train one class against others that are drawn at random."""
+    """Train one class against randomly drawn classes."""
     _binary(outputs, label, np.float32(1.0), rate, hidden, gradient)
     for _ in range(settings.n_negatives):
         drawn = draw(classes.shares, classes.aliases, streams, i)
@@ -137,7 +136,7 @@ def _squared_length(vector):
 
 @inner
 def _collect(inputs, labelled, text, hidden):
-    """Set the hidden vector to the weighted sum of a text's features, zeros if it has none."""
+    """Set ``hidden`` to the weighted sum of a text's feature vectors."""
     for j in range(hidden.size):
         hidden[j] = np.float32(0.0)
     for at in range(labelled.starts[text], labelled.starts[text + 1]):
@@ -146,11 +145,11 @@ def _collect(inputs, labelled, text, hidden):
 
 @kernel
 def learn_labelled(vectors, labelled, order, classes, candidates, settings, streams, i):
-    """Learn from texts with classes, in this order.
+    """Learn from the texts at the positions ``order``.
 
-    Reads ``labelled``, ``order`` (int64), ``classes`` and ``candidates`` (int64, only for the loss ``FOREST``: a row
-    for each text in this order, with -1 for none). Writes ``vectors`` and stream ``i``. Threads may share the vectors:
-    they then overwrite some of each other's steps.
+    Reads ``labelled``, ``order`` (int64), ``classes`` and, for the loss ``FOREST``, ``candidates`` (int64, a row of
+    classes or -1 for each entry of ``order``). Writes ``vectors`` and stream ``i``. Threads may share the vectors and
+    then overwrite some of each other's steps.
     """
     inputs, outputs = vectors.inputs, vectors.outputs
     hidden, gradient = empty(inputs.shape[1], np.float32), empty(inputs.shape[1], np.float32)
@@ -188,11 +187,11 @@ def _log_sigmoid(x):
 
 @kernel
 def best_leaves(hidden, outputs, classes, found, scores):
-    """Find the most probable classes by best-first search of their tree.
+    """Find the most probable classes of texts by best-first search of the Huffman tree.
 
-    A node is at most as probable as its parent, so leaves leave the heap in the order of their probability. Reads
-    ``hidden`` (float32, a row for each text), ``outputs`` and ``classes``. Writes ``found`` (int64, ``k`` of each text,
-    at most the number of classes) and ``scores`` (float32, logarithms of probabilities).
+    A node is at most as probable as its parent, so leaves leave the heap in order of probability. Reads ``hidden``
+    (float32, a row for each text), ``outputs`` and ``classes``. Writes ``found`` (int64, shape (n_texts, k)) and
+    ``scores`` (float32, log-probabilities).
     """
     n_classes = classes.aliases.size
     frontier, root = new_frontier(n_classes + 1), np.int64(classes.parents.size - 1)

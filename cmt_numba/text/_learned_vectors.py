@@ -11,15 +11,15 @@ from ..persistence import read_array
 from ._base import are_moderate
 from ._class_model import LOSSES, classes_of
 from ._hash_kernels import score_classes
-from ._hashing import DocumentFrequencies, HashedTexts, WeighedTexts
+from ._hashing import DocumentFrequencies, HashedTexts, LabelledTexts, WeighedTexts
 from ._labelled import FastTextSettings, Labelled, learn_labelled
 from ._skipgram import FeatureVectors
 
 _N_ROWS, _N_COMPONENTS = (4_000, 18_000), (128, 256)  # minimum and maximum
-_N_CELLS = 18_000 * 128  # cells of all rows: with fewer features, vectors are longer and work like several models
+_N_CELLS = 18_000 * 128  # of all rows; fewer features get longer vectors, which work like an ensemble
 _FACTORS = np.array([2.0, 1.0, 1.0], np.float32)  # weights of words, n-grams and pairs
-_RATE, _LIVE_RATE = 0.3, 0.05  # step sizes of the first text of a fit, and of later texts
-_FEW, _LEAD = 5, 1.0  # texts of a class that at once get this lead over other classes
+_RATE, _LIVE_RATE = 0.3, 0.05  # step sizes at the start of fit and in partial_fit
+_FEW, _LEAD = 5, 1.0  # a class with at most _FEW texts scores a new one higher than all other classes by _LEAD
 _STEPS, _EPOCHS = 50_000, (5, 50)
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 _HALF = np.uint64(32)
@@ -35,35 +35,32 @@ class LearnedVectors:
     @classmethod
     def learned(
         cls,
-        hashed: HashedTexts,
-        frequencies: DocumentFrequencies,
-        labels: np.ndarray,
-        n_classes: int,
+        texts: LabelledTexts,
         generator: np.random.Generator,
     ) -> LearnedVectors:
         """Learn vectors from texts."""
+        hashed, frequencies, labels, n_classes = texts
         n_rows = int(np.clip(np.unique(hashed.columns).size, *_N_ROWS))
         d = int(np.clip(_N_CELLS // n_rows // 32 * 32, *_N_COMPONENTS))
-        spread = np.float32(np.sqrt(3.0 / d))  # of vectors of length 1 on average
+        spread = np.float32(np.sqrt(3.0 / d))  # gives vectors of length 1 on average
         inputs = (generator.random((n_rows, d), np.float32) * 2.0 - 1.0) * spread
         made = cls(FeatureVectors(inputs, np.zeros((n_classes, d), np.float32)))
-        texts = made._weighed(hashed, frequencies)
+        weighed = made._weighed(hashed, frequencies)
         n_epochs = int(np.clip(_STEPS // max(1, labels.size), *_EPOCHS))
         fall, n = _RATE / max(1, labels.size * n_epochs), labels.size
         for epoch in range(n_epochs):
-            made._learn(texts, labels, generator.permutation(n), _RATE - fall * epoch * n, fall)
+            made._learn(weighed, labels, generator.permutation(n), _RATE - fall * epoch * n, fall)
         return made
 
-    def learn_further(
-        self, hashed: HashedTexts, frequencies: DocumentFrequencies, labels: np.ndarray, order: np.ndarray, n_new: int
-    ) -> None:
-        """Learn stored texts in this order, of which the first ``n_new`` are new."""
-        texts = self._weighed(hashed, frequencies, order)
-        self._introduce(texts, labels[order[:n_new]], np.bincount(labels))
-        self._learn(texts, labels[order], np.arange(order.size), _LIVE_RATE, 0.0)
+    def learn_further(self, texts: LabelledTexts, order: np.ndarray, n_new: int) -> None:
+        """Learn the stored texts at the positions ``order``. The first ``n_new`` positions are new texts."""
+        weighed = self._weighed(texts.hashed, texts.frequencies, order)
+        labels = texts.labels[order]
+        self._introduce(weighed, labels[:n_new], np.bincount(texts.labels))
+        self._learn(weighed, labels, np.arange(order.size), _LIVE_RATE, 0.0)
 
     def _introduce(self, texts: WeighedTexts, labels: np.ndarray, counts: np.ndarray) -> None:
-        """Move the vectors of classes of few texts so that they win their new texts."""
+        """Move the vector of each class with few texts until the class wins its new texts."""
         inputs, outputs = self.vectors
         for i in np.flatnonzero(counts[labels] <= _FEW):
             rows = slice(texts.starts[i], texts.starts[i + 1])
@@ -78,7 +75,7 @@ class LearnedVectors:
     def _weighed(
         self, hashed: HashedTexts, frequencies: DocumentFrequencies, order: np.ndarray | None = None
     ) -> WeighedTexts:
-        """Return weights of features, with their columns hashed to rows of vectors."""
+        """Return the feature weights of texts. Columns are hashed to rows of the input vectors."""
         texts = frequencies.weigh(hashed, frequencies.weighing(_FACTORS, least=1), order)
         hashed_again = (texts.columns.astype(np.uint64) * _MULTIPLIER) >> _HALF
         return texts._replace(columns=((hashed_again * np.uint64(len(self.vectors.inputs))) >> _HALF).astype(np.int32))
@@ -86,7 +83,7 @@ class LearnedVectors:
     def _learn(self, texts: WeighedTexts, labels: np.ndarray, order: np.ndarray, rate: float, fall: float) -> None:
         labelled = Labelled(texts.starts, texts.columns, texts.weights, labels)
         settings = FastTextSettings(LOSSES.index("softmax"), 1, rate, fall)
-        streams = np.zeros(1, np.uint64)  # unused by this loss
+        streams = np.zeros(1, np.uint64)  # the softmax loss draws nothing
         learn_labelled(self.vectors, labelled, order, _ONE_CLASS, _NO_CANDIDATES, settings, streams, 0)
 
     def scores(self, hashed: HashedTexts, frequencies: DocumentFrequencies) -> np.ndarray:
@@ -97,7 +94,10 @@ class LearnedVectors:
         return scores
 
     def with_classes(self, places: np.ndarray, n_classes: int) -> LearnedVectors:
-        """Return vectors for another set of classes; ``places`` has the new position of each class, or -1."""
+        """Return vectors for another set of classes.
+
+        ``places[c]`` is the new position of class ``c``, or -1 if the class is removed. New classes get zeros.
+        """
         outputs = np.zeros((n_classes, self.vectors.inputs.shape[1]), np.float32)
         outputs[places[places >= 0]] = self.vectors.outputs[places >= 0]
         return LearnedVectors(self.vectors._replace(outputs=outputs))
@@ -105,12 +105,12 @@ class LearnedVectors:
     # Files
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Return the arrays of a file."""
+        """Return the arrays to save."""
         return dict(self.vectors._asdict())
 
     @classmethod
     def of(cls, arrays: dict[str, np.ndarray], n_classes: int) -> LearnedVectors:
-        """Return the vectors of a file. Raises InvariantError, TypeError or ValueError if they are not valid."""
+        """Return the vectors that a file holds. Raise InvariantError, TypeError or ValueError for invalid arrays."""
         inputs, outputs = (read_array(name, arrays, np.float32, n_axes=2) for name in ("inputs", "outputs"))
         require(0 < len(inputs) < 2**31 and inputs.shape[1] > 0, "there must be vectors of features")
         require(outputs.shape == (n_classes, inputs.shape[1]), "there must be a vector for each class")
@@ -118,4 +118,4 @@ class LearnedVectors:
         return cls(FeatureVectors(inputs, outputs))
 
 
-_ONE_CLASS: Any = classes_of(np.ones(1, np.int64))  # unused by this loss
+_ONE_CLASS: Any = classes_of(np.ones(1, np.int64))  # a placeholder: the softmax loss reads no tree

@@ -1,4 +1,4 @@
-"""Weights of the scores of a text classifier, and its confidence, learned from held-out texts."""
+"""Weights of a text classifier's scorers, and its confidence, learned from held-out texts."""
 
 from __future__ import annotations
 
@@ -8,22 +8,23 @@ from scipy.optimize import minimize, minimize_scalar
 from ._class_model import log_softmax
 
 FIRST_WEIGHTS = {"sums": 12.0, "vectors": 1.0, "dense": 4.0}
-"""Initial weights: the logit of one unit of each score."""
+"""Weights that turn scores into logits, before any evidence."""
 
-_RATIOS = 2.0 ** np.arange(-6, 7)  # tried, of two weights, relative to these
-_CAUTION = 0.05  # added to the error for each doubling of a ratio, over the root of the number of texts
-_LIMITS = (-4.0, 4.0)  # limits of the logarithm of the scale of all weights
-_LEAST = 1e-9  # probability of an error
+_RATIOS = 2.0 ** np.arange(-6, 7)  # candidate factors of each weight
+_CAUTION = 0.05  # penalty for each doubling of a ratio, in units of error over the square root of the number of texts
+_LIMITS = (-4.0, 4.0)  # bounds of the logarithm of the common scale
+_LEAST = 1e-9  # minimum probability of an error
 _MOST_HELD_OUT = 2_000
-_UNKNOWN = 0.75  # quantile of the best score without the right class: a text of no class scores about as high
+_UNKNOWN = 0.75  # out-of-scope texts score about like this quantile of the best wrong score
 NO_CONFIDENCE = np.array([-30.0, 1.0, 0.0])
-"""Without held-out texts, the confidence is the probability."""
+"""Parameters without held-out texts: the confidence equals the softmax probability."""
 
 
 def folds_of(labels: np.ndarray, generator: np.random.Generator) -> list[np.ndarray]:
-    """Return sets of texts to hold out.
+    """Return the positions of the texts to hold out in each fold.
 
-    Every class keeps a training text. Few texts are all held out in turn, in five folds; of many, a fifth.
+    A fold is a fifth of each class, and each class keeps at least one training text. Up to 600 texts have five folds,
+    up to 3,000 texts two, and more texts one.
     """
     order = generator.permutation(labels.size)
     order = order[np.argsort(labels[order], kind="stable")]
@@ -37,18 +38,18 @@ def folds_of(labels: np.ndarray, generator: np.random.Generator) -> list[np.ndar
 
 
 def learn_weights_of_scores(scores: list[np.ndarray], labels: np.ndarray, first: np.ndarray) -> np.ndarray:
-    """Return the weights for a sum of several scores with few errors and reliable probabilities.
+    """Return scorer weights whose weighted sum has few errors and reliable probabilities.
 
-    The ratio of two scores is the one with the fewest errors, because the likelihood prefers smooth scores to accurate
-    ones. Then the scale of the sum is learned. Few texts change it little.
+    Ratios of weights are chosen by the number of errors, because the likelihood prefers smooth scores to accurate ones.
+    Then a common scale is learned. With few texts, the result stays near ``first``.
 
     Parameters
     ----------
     scores : list of ndarray, shape (n_texts, n_classes)
-        The scores of each kind for texts that were held out.
+        Each scorer's scores for held-out texts.
     labels : ndarray of int64, shape (n_texts,)
-        The positions of the right classes.
-    first : ndarray of float64, shape (n_kinds,)
+        The right labels.
+    first : ndarray of float64, shape (n_scorers,)
         Weights without any evidence.
     """
     if labels.size == 0:
@@ -63,9 +64,9 @@ def learn_weights_of_scores(scores: list[np.ndarray], labels: np.ndarray, first:
 
 
 def _scale(logits: np.ndarray, labels: np.ndarray) -> float:
-    """Return the factor with which the highest probability best predicts whether the answer is correct.
+    """Return the scale of the logits at which the highest probability best predicts whether the answer is right.
 
-    The likelihood of the correct class would be dominated by the few texts whose class has a very low score.
+    Maximising the likelihood of the right class instead would favour the few texts whose class scores very low.
     """
     is_right = logits.argmax(axis=1) == labels
     behind = logits - logits.max(axis=1, keepdims=True)
@@ -79,7 +80,7 @@ def _scale(logits: np.ndarray, labels: np.ndarray) -> float:
 
 
 def weighted_sum(scores: list[np.ndarray], weights: np.ndarray) -> np.ndarray:
-    """Return the sum of scores of several kinds: float64."""
+    """Return the weighted sum of the scorers' scores: float64."""
     total = scores[0] * weights[0]
     for part, weight in zip(scores[1:], weights[1:], strict=True):
         total = total + part * weight
@@ -87,7 +88,7 @@ def weighted_sum(scores: list[np.ndarray], weights: np.ndarray) -> np.ndarray:
 
 
 def _log_odds(logits: np.ndarray, background: float) -> np.ndarray:
-    """Return the log-odds of the best class against the others and an unknown class with the logit ``background``."""
+    """Return the log-odds of the best class against all other classes and an unknown one with logit ``background``."""
     best = logits.max(axis=1)
     with_background = np.exp(logits - best[:, None]).sum(axis=1) - 1.0 + np.exp(np.minimum(background - best, 500.0))
     odds: np.ndarray = -np.log(np.maximum(with_background, _LEAST))
@@ -95,10 +96,10 @@ def _log_odds(logits: np.ndarray, background: float) -> np.ndarray:
 
 
 def learn_confidence(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Learn the probability that the best class is right; return its parameters: float64, shape (3,).
+    """Learn how probable it is that the best class is right. Return three parameters.
 
-    They are the logit of an unknown class, and the slope and shift of the log-odds. Without an unknown class, a text
-    that resembles no class would get a high probability if it resembles one class slightly more than others.
+    The parameters are the logit of an unknown class, and the slope and shift of the log-odds. The unknown class keeps
+    the probability low for a text that resembles no class but is slightly more similar to one than to the others.
     """
     if labels.size == 0 or logits.shape[1] < 2:
         return NO_CONFIDENCE
@@ -117,10 +118,10 @@ def learn_confidence(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
 
 
 def probabilities_of(logits: np.ndarray, confidence: np.ndarray) -> np.ndarray:
-    """Return the probability of each class, with the parameters that :func:`learn_confidence` returns.
+    """Return the probability of each class, given the parameters from :func:`learn_confidence`.
 
-    The softmax of the logits is mixed with the uniform distribution, or with certainty of the best class, until the
-    best class has the probability that it is right. The order of classes stays the same.
+    The softmax of the logits is flattened or sharpened until the best class has the learned probability. The order of
+    the classes stays the same.
     """
     chances = np.exp(log_softmax(logits))
     n_classes, rows, best = logits.shape[1], np.arange(len(logits)), logits.argmax(axis=1)

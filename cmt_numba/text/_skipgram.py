@@ -1,12 +1,12 @@
-"""Kernels: word vectors with subword parts, by skip-gram or CBOW with negative sampling.
+"""Kernels that learn word vectors by skip-gram or CBOW with negative sampling.
 
-A word is the mean of the vectors of its parts: the word itself and the n-grams of its characters (Bojanowski et al.,
-Enriching word vectors with subword information, 2017). A vector of a word, or of the words around it, learns to
-distinguish a nearby word from words drawn at random (Mikolov et al., 2013).
+The vector of a word is the mean of the vectors of its parts: the word itself and its character n-grams (Bojanowski et
+al., Enriching word vectors with subword information, 2017). Training teaches it to distinguish nearby words from random
+words (Mikolov et al., 2013).
 
-In skip-gram all words of a window are predicted from the word in its middle, one after the other. The gradient of
-each is added to every part of that word, which moves their mean by the same amount. So the mean is computed once for a
-window and moved after each word, and the parts are moved once, by the sum.
+In skip-gram, the middle word of a window predicts all other words in turn. Each prediction adds its gradient to every
+part of the middle word, which moves their mean by the same amount. The kernel therefore computes the mean once per
+window, moves it after each prediction, and adds the total movement to the parts at the end.
 """
 
 from typing import NamedTuple
@@ -22,24 +22,24 @@ _UNIT = np.float32(2.0**-32)
 
 
 class FeatureVectors(NamedTuple):
-    """The learned vectors, of ``d`` components."""
+    """The learned vectors, with ``d`` components."""
 
-    inputs: np.ndarray  # float32 (n_parts, d), of parts
-    outputs: np.ndarray  # float32 (n_words, d), of words that are predicted
+    inputs: np.ndarray  # float32 (n_parts, d), vectors of the parts
+    outputs: np.ndarray  # float32 (n_words, d), vectors of the words or classes to predict
 
 
 class Words(NamedTuple):
-    """The parts and frequencies of words. The alias method draws words in constant time (Walker, 1977)."""
+    """The parts of words, and an alias table that draws random words. Word ``i`` has ``starts[i]:starts[i + 1]``."""
 
-    starts: np.ndarray  # int64 (n_words + 1,), where the parts of each word begin
-    parts: np.ndarray  # int32, rows of inputs
+    starts: np.ndarray  # int64 (n_words + 1,)
+    parts: np.ndarray  # int32, rows of the input vectors
     kept: np.ndarray  # float32 (n_words,), probability of keeping an occurrence
-    shares: np.ndarray  # float32 (n_words,), probability that a cell of the alias table stands for its own word
-    aliases: np.ndarray  # int32 (n_words,), the other word of each cell
+    shares: np.ndarray  # float32 (n_words,), probability that cell i of the alias table yields word i
+    aliases: np.ndarray  # int32 (n_words,), the word that cell i yields otherwise
 
 
 class SkipgramSettings(NamedTuple):
-    """Settings of the training."""
+    """Training parameters."""
 
     window: int  # maximum number of words on each side
     n_negatives: int
@@ -49,7 +49,7 @@ class SkipgramSettings(NamedTuple):
 
 @inner_fastmath
 def dot(a, i, b):
-    """Return the inner product of row ``i`` of ``a`` with ``b``."""
+    """Return the inner product of ``a[i]`` and ``b``."""
     total = np.float32(0.0)
     for j in range(b.size):
         total += a[i, j] * b[j]
@@ -58,14 +58,14 @@ def dot(a, i, b):
 
 @inner
 def add_to_row(a, i, b, factor):
-    """Add ``factor * b`` to row ``i`` of ``a``."""
+    """Add ``factor * b`` to ``a[i]``."""
     for j in range(b.size):
         a[i, j] += factor * b[j]
 
 
 @inner
 def add_row(a, i, b, factor):
-    """Add ``factor`` times row ``i`` of ``a`` to ``b``."""
+    """Add ``factor * a[i]`` to ``b``."""
     for j in range(b.size):
         b[j] += factor * a[i, j]
 
@@ -78,7 +78,7 @@ def sigmoid(x):
 
 @inner
 def learn_output(outputs, row, hidden, gradient, error):
-    """Move an output by ``error`` times the hidden vector, and add the hidden vector's step to ``gradient``."""
+    """Add ``error * hidden`` to an output vector, and ``error`` times the old output vector to ``gradient``."""
     for j in range(hidden.size):
         output = outputs[row, j]
         gradient[j] += error * output
@@ -87,7 +87,7 @@ def learn_output(outputs, row, hidden, gradient, error):
 
 @inner
 def _collect(inputs, words, word, factor, hidden):
-    """Add ``factor`` times the mean of a word's parts to ``hidden``."""
+    """Add ``factor`` times a word's vector to ``hidden``."""
     first, stop = words.starts[word], words.starts[word + 1]
     share = np.float32(factor / (stop - first))
     for i in range(first, stop):
@@ -103,7 +103,7 @@ def _distribute(inputs, words, word, gradient):
 
 @inner
 def draw(shares, aliases, streams, i):
-    """Return an index, drawn by the alias method."""
+    """Draw an index by the alias method."""
     bits = next_word(streams, i)
     cell = np.int64(((bits >> _HALF) * np.uint64(aliases.size)) >> _HALF)
     return cell if np.float32(bits & _LOWER) * _UNIT < shares[cell] else np.int64(aliases[cell])
@@ -111,7 +111,7 @@ def draw(shares, aliases, streams, i):
 
 @inner_called
 def _predict(outputs, words, target, settings, streams, i, hidden, gradient):
-    """Learn to distinguish a word from others that are drawn at random."""
+    """Learn to distinguish the word ``target`` from random words."""
     rate = np.float32(settings.rate)
     row, wanted = target, np.float32(1.0)
     for _ in range(settings.n_negatives + 1):
@@ -123,10 +123,11 @@ def _predict(outputs, words, target, settings, streams, i, hidden, gradient):
 
 @kernel
 def learn_texts(vectors, words, tokens, starts, settings, streams, i):
-    """Learn from texts, one after the other.
+    """Learn word vectors from texts.
 
-    Reads ``words``, ``tokens`` (int32, ids of words) and ``starts`` (int64, where each text begins, and the end).
-    Writes ``vectors`` and stream ``i``. Threads may share the vectors: they then overwrite some of each other's steps.
+    Reads ``words``, ``tokens`` (int32, word ids) and ``starts`` (int64, where each text begins, plus the end of the
+    last). Writes ``vectors`` and stream ``i``. Threads may share the vectors and then overwrite some of each other's
+    steps.
     """
     inputs, outputs = vectors.inputs, vectors.outputs
     d = inputs.shape[1]

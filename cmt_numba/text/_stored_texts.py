@@ -1,4 +1,4 @@
-"""The stored texts of a text classifier, with their ids, classes and features."""
+"""The texts that a classifier stores, with their ids, labels and features."""
 
 from __future__ import annotations
 
@@ -22,9 +22,11 @@ class StoredTexts:
     texts : list of str
         The texts.
     ids : list of str or int
-        The ids that the user gave them.
+        The id of each text.
+    slot_of : dict
+        The slot of each id.
     next_slot : int
-        The next number.
+        The slot of the next text.
     """
 
     def __init__(self) -> None:
@@ -42,36 +44,36 @@ class StoredTexts:
 
     @property
     def slots(self) -> np.ndarray:
-        """The number of each text: int64, ascending, never reused."""
+        """The slot of each text: int64, ascending. Slots are never reused."""
         return self._rows.columns[0]
 
     @property
     def labels(self) -> np.ndarray:
-        """The position of the class of each text among all classes: int64. It may be modified in place."""
+        """The label of each text: int64. It may be modified in place."""
         return self._rows.columns[1]
 
     @property
     def hashed(self) -> HashedTexts:
-        """The features of the texts."""
+        """The hashed features of the texts."""
         return HashedTexts(*self._starts.columns, *self._features.columns)
 
     @property
     def encoded(self) -> np.ndarray | None:
-        """The vectors from an encoder, float32 (n, d), or None."""
+        """The encoder's vectors: float32, shape (n, d). None without an encoder."""
         return None if self._encoded is None else self._encoded.columns[0]
 
     def __len__(self) -> int:
         return len(self.texts)
 
     def check_new(self, ids: Any, n: int) -> list[Any]:
-        """Return the ids of new texts, by default their numbers.
+        """Return the ids of ``n`` new texts. If ``ids`` is None, they are the slots.
 
         Raises
         ------
         TypeError
             If an id is neither a string nor an integer.
         ValueError
-            If an id is in use or given twice, or if their number is wrong.
+            If an id is in use or occurs twice, or if there are not ``n`` ids.
         """
         if ids is None:
             ids = list(range(self.next_slot, self.next_slot + n))
@@ -87,7 +89,7 @@ class StoredTexts:
     def append(
         self, texts: list[str], ids: list[Any], labels: np.ndarray, hashed: HashedTexts, encoded: np.ndarray | None
     ) -> np.ndarray:
-        """Add texts; return their slots."""
+        """Add texts and return their slots."""
         slots = np.arange(self.next_slot, self.next_slot + len(texts))
         rows, starts = (
             self._rows.appended(slots, labels),
@@ -104,14 +106,16 @@ class StoredTexts:
         return slots
 
     def positions_of(self, ids: Any) -> np.ndarray:
-        """Return the positions of stored texts.
+        """Return the positions of the texts with these ids.
 
         Raises
         ------
         KeyError
             If an id is unknown.
-        TypeError, ValueError
-            If they are not ids, or if one is given twice.
+        TypeError
+            If an id is neither a string nor an integer.
+        ValueError
+            If an id occurs twice.
         """
         listed = check_ids([ids] if isinstance(ids, str | int | np.integer) else ids)
         for one in listed:
@@ -122,14 +126,14 @@ class StoredTexts:
         return np.searchsorted(self.slots, np.array([self.slot_of[one] for one in listed], np.int64))
 
     def features_at(self, positions: np.ndarray) -> HashedTexts:
-        """Return the features of texts at some positions."""
+        """Return the features of the texts at ``positions``."""
         first, sizes = self.hashed.starts[positions], np.diff(self.hashed.starts)[positions]
         starts = np.concatenate([[0], np.cumsum(sizes)])
         at = np.repeat(first - starts[:-1], sizes) + np.arange(starts[-1])
         return HashedTexts(starts, self.hashed.columns[at], self.hashed.counts[at])
 
     def only(self, positions: np.ndarray, labels: np.ndarray) -> StoredTexts:
-        """Return the texts at some positions, under other labels."""
+        """Return a copy that holds only the texts at ``positions``, with new labels."""
         made = StoredTexts()
         made.texts, made.ids = ([kept[i] for i in positions] for kept in (self.texts, self.ids))
         encoded = None if self.encoded is None else self.encoded[positions]
@@ -141,13 +145,13 @@ class StoredTexts:
     # Files
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Return the arrays of a file."""
+        """Return the arrays to save."""
         kept = {"texts": document(self.texts), "ids": document(self.ids), "slots": self.slots, "labels": self.labels}
         return kept if self.encoded is None else kept | {"encoded": self.encoded}
 
     @classmethod
     def of(cls, arrays: dict[str, np.ndarray], n_classes: int, next_slot: int) -> StoredTexts:
-        """Return the texts of a file. Raises InvariantError, TypeError or ValueError if they are not valid."""
+        """Return the texts that a file holds. Raise InvariantError, TypeError or ValueError for invalid arrays."""
         made = cls()
         texts, ids = read_document(arrays, "texts"), read_document(arrays, "ids")
         require(type(texts) is list and all(type(text) is str for text in texts), "texts must be strings")
@@ -156,8 +160,8 @@ class StoredTexts:
         slots, labels = read_array("slots", arrays, np.int64), read_array("labels", arrays, np.int64)
         require(slots.shape == labels.shape == (n,) == (len(ids),), "every text must have an id")
         require(bool(np.all(np.diff(slots) > 0)) and 0 <= next_slot < MOST_IDS, "slots must be ascending")
-        require(n == 0 or 0 <= slots[0] <= slots[-1] < next_slot, "slots must have been used")
-        require(bool(np.all((labels >= 0) & (labels < n_classes))), "labels must be classes")
+        require(n == 0 or 0 <= slots[0] <= slots[-1] < next_slot, "slots must be below next_slot")
+        require(np.array_equal(np.unique(labels), np.arange(n_classes)), "each class must have a text")
         made.slot_of = dict(zip(ids, slots.tolist(), strict=True))
         require(len(made.slot_of) == n, "ids must be distinct")
         encoded = read_array("encoded", arrays, np.float32, n_axes=2) if "encoded" in arrays else None
@@ -169,7 +173,7 @@ class StoredTexts:
 
 
 def check_ids(ids: Any) -> list[Any]:
-    """Return ids as a list of strings and integers. Raises TypeError if one is neither."""
+    """Return ids as Python strings and integers. Raise TypeError or ValueError for any other id."""
     listed = [one.item() if isinstance(one, np.generic) else one for one in ids]
     for one in listed:
         if type(one) not in (str, int):

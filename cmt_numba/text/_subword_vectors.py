@@ -1,4 +1,4 @@
-"""Dense keys for texts from vectors of words and of parts of words."""
+"""Word vectors with subword information, and dense keys that average them."""
 
 from __future__ import annotations
 
@@ -31,51 +31,50 @@ _NO_DIVISION_BY_ZERO = 0.001
 
 
 class SubwordVectors(TransformerMixin, TextEstimator):
-    """Texts as dense vectors: means of word vectors, which are learned from neighbouring words.
+    """Learn word vectors from texts without classes, and turn texts into the mean of their word vectors.
 
-    A word's vector is the mean of vectors of the word and of the n-grams of its characters, so words with similar
-    spelling are near each other, and unseen words have vectors too (Bojanowski et al., Enriching word vectors with
-    subword information, 2017). A text's vector is the mean of its words' vectors.
+    A word's vector is the mean of the vectors of the word itself and of its character n-grams, so words with similar
+    spelling have similar vectors, and unseen words have vectors too (Bojanowski et al., Enriching word vectors with
+    subword information, 2017).
 
     Parameters
     ----------
     n_components : int, default 100
         Length of the vectors.
     method : {"skipgram", "cbow"}, default "skipgram"
-        Whether words predict their neighbours, or neighbours predict words, which is faster.
+        "skipgram" predicts neighbours from a word. "cbow" predicts a word from its neighbours, which is faster.
     min_n, max_n : int, default 3 and 6
-        Least and greatest number of characters of an n-gram, of words with a mark before and after. No n-grams are used
-        if ``max_n`` is 0.
+        Minimum and maximum length of a character n-gram. A mark before and after each word counts as a character. No
+        n-grams are used if ``max_n`` is 0.
     n_buckets : int, default 2,000,000
-        Number of values of the hash of n-grams. Only those that occur take memory: 4 bytes for each component.
+        Number of hash buckets for n-grams. Only buckets that occur take memory: 4 bytes per component.
     n_whole_words : int, default 0
-        Number of most frequent words of the first texts that have a vector of their own and no n-grams.
+        Number of words without n-grams: the most frequent words of the first texts.
     window : int, default 5
-        Maximum distance of neighbouring words. For each word it is drawn from 1 to ``window``.
+        Maximum distance between neighbours. For each word, a random distance from 1 to ``window`` is used.
     n_negatives : int, default 5
-        Random words drawn for each neighbouring word.
+        Number of random words that each neighbour is compared with.
     min_count : int, default 5
-        Less frequent words have no vector of their own.
+        Minimum number of occurrences of a word with its own vector.
     subsample : float in [0, 1], default 1e-4
-        Frequency above which occurrences of a word are skipped at random; 0 for none.
+        Randomly skip occurrences of words with a higher frequency. 0 skips nothing.
     learning_rate : float, default 0.05
-        First step size. It falls to 0 in the course of :meth:`fit`.
+        Initial step size. In :meth:`fit` it falls to 0.
     n_epochs : int, default 5
         Number of passes over the texts.
     n_expected_words : int, optional
-        Number of words, over all passes, after which the step size of :meth:`partial_fit` is 0. By default it is
-        constant.
+        Number of words, over all passes, after which the step size of :meth:`partial_fit` reaches 0. By default the
+        step size is constant.
     pooling : {"mean", "sif"}, default "mean"
-        How vectors of words are combined: their mean, or their mean weighted by smooth inverse frequency, minus the
-        common direction of the training texts (Arora et al., A simple but tough-to-beat baseline for sentence
-        embeddings, 2017).
+        How word vectors are combined. "sif" weights them by smooth inverse frequency and removes the common direction
+        of the training texts (Arora et al., A simple but tough-to-beat baseline for sentence embeddings, 2017).
     tokenizer : callable, optional
-        Returns the words of a text. By default runs of letters, digits and underscores.
+        Function that returns the words of a text. By default, words are runs of letters, digits and underscores.
     lowercase : bool, default True
         Whether to convert texts to lower case.
     n_jobs : int, optional
-        Number of threads: 1 by default, -1 for all processors. With one, the same seed gives the same vectors. Several
-        write to the same vectors without locks, and give slightly different ones every time.
+        Number of threads: 1 by default, -1 for all processors. With one thread, the same seed gives the same vectors.
+        Several threads write to the same vectors without locks, so results differ slightly between runs.
     progress : bool, default False
         Whether to show a progress bar.
     random_state : int or numpy.random.SeedSequence, optional
@@ -167,12 +166,12 @@ class SubwordVectors(TransformerMixin, TextEstimator):
     _model: WordModel
 
     def fit(self, texts: Iterable[str], y: Any = None) -> Self:
-        """Learn vectors from texts, and forget those learned before.
+        """Learn vectors from texts, forgetting earlier texts.
 
         Parameters
         ----------
         texts : iterable of str
-            Sentences, or other texts whose words belong together. They are read once and stored as 4 bytes per word.
+            Sentences or other short texts. They are read once and take 4 bytes per word.
         y
             Ignored.
 
@@ -190,12 +189,12 @@ class SubwordVectors(TransformerMixin, TextEstimator):
         return self._learn(WordModel(self), texts, falling=True)
 
     def partial_fit(self, texts: Iterable[str], y: Any = None) -> Self:
-        """Learn from more texts. Words that occur ``min_count`` times, over all calls, get vectors.
+        """Learn from further texts. Words get a vector once they have occurred ``min_count`` times in all calls.
 
         Parameters
         ----------
         texts : iterable of str
-            Texts as for :meth:`fit`, which must fit into memory. Pass larger files in parts.
+            Sentences or other short texts. They must fit into memory.
         y
             Ignored.
 
@@ -213,7 +212,7 @@ class SubwordVectors(TransformerMixin, TextEstimator):
         return self._learn(model, texts, falling=False)
 
     def _learn(self, model: WordModel, texts: Iterable[str], *, falling: bool) -> Self:
-        """Train a model, then swap it in, so that an error or an interrupt changes nothing."""
+        """Train ``model``, then swap it in. An error or interrupt therefore changes nothing."""
         corpus = Corpus()
         corpus.add(self._words_of(text) for text in check_texts("texts", texts, or_none=True))
         model.meet(corpus, self)
@@ -246,35 +245,35 @@ class SubwordVectors(TransformerMixin, TextEstimator):
         return word in self._fitted().vocabulary.id_of
 
     def word_vectors(self, words: Iterable[str]) -> np.ndarray:
-        """Return the vectors of words, known or not.
+        """Return the vectors of words. An unknown word gets the mean of its known n-grams.
 
         Parameters
         ----------
         words : iterable of str
-            Words, in lower case if ``lowercase``.
+            Words, in lower case if ``lowercase`` is true.
 
         Returns
         -------
         ndarray of float32, shape (n, n_components)
-            Zeros for a word that is unknown and has no known n-gram.
+            A row for each word; zeros for an unknown word without known n-grams.
         """
         model = self._fitted()
         return model.vectors_of(check_texts("words", words, or_none=True))
 
     def nearest_words(self, word: str | Any, k: int = 10) -> list[tuple[str, float]]:
-        """Return the words whose vectors have the largest cosine with that of a word.
+        """Return the words whose vectors have the largest cosine with a word or vector.
 
         Parameters
         ----------
         word : str or array-like, shape (n_components,)
-            A word, known or not, which is excluded; or a vector.
+            A word, which is excluded from the result and may be unknown, or a vector.
         k : int, default 10
             Number of words.
 
         Returns
         -------
         list of tuple of str and float
-            Words and cosines, nearest first.
+            Words and their cosines, largest first.
         """
         if isinstance(word, str):
             return self._near(self.word_vectors([word])[0], k, {word})
@@ -289,13 +288,13 @@ class SubwordVectors(TransformerMixin, TextEstimator):
         Parameters
         ----------
         a, b, c : str
-            Words, which are excluded.
+            Words. They are excluded from the result.
         k : int, default 10
             Number of words.
         method : {"add", "mul"}, default "add"
-            The score of a word: the cosine with ``b - a + c``, all of length 1; or the product of the
-            cosines with ``b`` and with ``c`` divided by that with ``a``, all moved to [0, 1] (Levy and Goldberg,
-            Linguistic regularities in sparse and explicit word representations, 2014).
+            "add" scores a word by its cosine with ``b - a + c``. "mul" multiplies its cosines with ``b`` and ``c``, and
+            divides by its cosine with ``a``, after shifting all cosines to [0, 1] (Levy and Goldberg, Linguistic
+            regularities in sparse and explicit word representations, 2014). All vectors are scaled to length 1 first.
 
         Returns
         -------
@@ -331,7 +330,7 @@ class SubwordVectors(TransformerMixin, TextEstimator):
         Returns
         -------
         ndarray of float32, shape (n, n_components)
-            Zeros for a text without any word that has a vector. Trees and estimators take such keys too.
+            A row for each text; zeros if no word of the text has a vector.
 
         Raises
         ------
@@ -345,7 +344,7 @@ class SubwordVectors(TransformerMixin, TextEstimator):
         return pooled
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
-        """Return names of the components."""
+        """Return the names of the components."""
         return np.array([f"subwordvectors{i}" for i in range(self._fitted().n_components)], object)
 
     # Files
@@ -362,7 +361,7 @@ class SubwordVectors(TransformerMixin, TextEstimator):
         return made
 
     def save_word2vec(self, path: str | os.PathLike[str]) -> None:
-        """Write the words and their vectors as word2vec's text format: a line for each, after one with both numbers.
+        """Write the words and their vectors in the text format of word2vec.
 
         White space, control characters and backslashes in words are escaped as in Python literals.
 
@@ -379,7 +378,7 @@ class SubwordVectors(TransformerMixin, TextEstimator):
 
 
 def _escaped(word: str) -> str:
-    """Return a word without white space, as a Python literal could have it."""
+    """Escape white space, control characters and backslashes."""
     return "".join(one if one.isprintable() and one not in " \\" else _escape(one) for one in word)
 
 

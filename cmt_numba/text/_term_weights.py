@@ -1,9 +1,8 @@
-"""Weights of terms, learned from rewards of documents for queries.
+"""Term weights, learned from the rewards that documents received for queries.
 
-The score of a document for a query is a sum over their common terms. The learned weights maximise the likelihood of the
-rewards under the softmax of the scores, times a prior. The prior is normal and has two parts: a curve over the idf of
-terms, learned from few queries, and a deviation of each term from it. So the weights of rare terms follow those of
-similar terms.
+The score of a document is a sum over the terms that it shares with the query. Learning maximises the likelihood of the
+rewards under the softmax of the scores, times a normal prior. A term's weight is the value of a curve over the idf plus
+a deviation. Few queries suffice to learn the curve, so even rare terms get sensible weights.
 """
 
 from __future__ import annotations
@@ -14,22 +13,23 @@ import numpy as np
 import scipy.sparse
 from scipy.optimize import minimize
 
-_CURVE_DEVIATION = 0.5  # prior deviation of the curve's coefficients, as a share of a weight of 1
-_TERM_DEVIATION = 0.3  # prior deviation of a term's weight from the curve; from 0.1 to 1 errors hardly change
-_SCALE_DEVIATION = 100.0  # prior deviation of the factor between scores and logits, which is unknown
+# Standard deviations of the prior. Weights are 1 before learning.
+_CURVE_DEVIATION = 0.5  # of the curve's coefficients
+_TERM_DEVIATION = 0.3  # of a term's weight around the curve; values from 0.1 to 1 have similar error rates
+_SCALE_DEVIATION = 100.0  # of the unknown factor that turns scores into logits
 _MOST_STEPS = 200
 
 
 class Comparisons(NamedTuple):
-    """Queries with ``k`` candidate documents each, whose rewards differ."""
+    """``n`` queries with ``k`` candidate documents each. The rewards of a query's documents differ."""
 
-    products: Any  # CSR (n * k, terms): for each query and document the product of their entries
-    rewards: np.ndarray  # float64 (n, k), at most 1 in each row; 0 where there is no document
-    there: np.ndarray  # bool (n, k)
+    products: Any  # CSR (n * k, n_terms): elementwise product of a query and one of its documents
+    rewards: np.ndarray  # float64 (n, k), scaled to a maximum of 1 for each query; 0 for missing documents
+    there: np.ndarray  # bool (n, k), false for missing documents
 
 
 def comparisons_of(queries: Any, keys: Any, ids: np.ndarray, rewards: np.ndarray) -> Comparisons:
-    """Return the rows whose rewards differ, which are the only ones to learn from."""
+    """Select the queries whose rewards differ. All others teach nothing."""
     there = ids >= 0
     highest = np.where(there, rewards, 0.0).max(axis=1)
     lowest = np.where(there, rewards, np.inf).min(axis=1)
@@ -42,7 +42,7 @@ def comparisons_of(queries: Any, keys: Any, ids: np.ndarray, rewards: np.ndarray
 
 
 def learn_weights(comparisons: Comparisons, idf: np.ndarray) -> np.ndarray:
-    """Return the most likely factor of each term's weight: float64, shape (n_terms,).
+    """Return the most probable weight of each term: float64, shape (n_terms,).
 
     Parameters
     ----------
@@ -58,10 +58,10 @@ def learn_weights(comparisons: Comparisons, idf: np.ndarray) -> np.ndarray:
     curve = _curve_over(idf, idf[seen])
     of_curve = np.column_stack([products.sum(axis=1), products @ curve])
     of_terms = products[:, seen]
-    unlearned = of_curve[:, :1]  # the scores as they are
+    unlearned = of_curve[:, :1]  # the scores with all weights 1
     logits_per_score = _most_likely(comparisons, unlearned, None, np.ones(1), np.array([_SCALE_DEVIATION]))[0]
     if logits_per_score <= 0.0:
-        return np.ones(idf.size)  # the scores do not predict the rewards, so neither would their parts
+        return np.ones(idf.size)  # the scores do not predict the rewards
     n_shared = of_curve.shape[1]
     deviations = np.full(n_shared + seen.size, _TERM_DEVIATION * logits_per_score)
     deviations[:n_shared] = _CURVE_DEVIATION * logits_per_score
@@ -77,9 +77,9 @@ def learn_weights(comparisons: Comparisons, idf: np.ndarray) -> np.ndarray:
 
 
 def _curve_over(idf: np.ndarray, seen: np.ndarray) -> np.ndarray:
-    """Return polynomials of degree 1 to 3 in the idf, one a column, of about the same size.
+    """Return scaled Hermite polynomials of degree 1 to 3 of the idf: shape (n_terms, 3).
 
-    The idf is standardised by that of the terms seen. Outside their range the curve is constant.
+    The idf is standardised by the mean and deviation of ``seen``, and clipped to the range of ``seen``.
     """
     z = (np.clip(idf, seen.min(), seen.max()) - seen.mean()) / max(float(seen.std()), 1e-9)
     return np.column_stack([z, (z**2 - 1.0) / 2.0, (z**3 - 3.0 * z) / 4.0])
@@ -88,8 +88,8 @@ def _curve_over(idf: np.ndarray, seen: np.ndarray) -> np.ndarray:
 def _most_likely(
     comparisons: Comparisons, of_curve: np.ndarray, of_terms: Any, start: np.ndarray, deviations: np.ndarray
 ) -> np.ndarray:
-    """Return the coefficients with the highest posterior. It is concave unless rows have several rewards."""
-    found = minimize(
+    """Return the coefficients with the highest posterior probability."""
+    found = minimize(  # convex if each query has one rewarded document
         lambda values: _negative_log_posterior(comparisons, of_curve, of_terms, values, deviations),
         start,
         jac=True,
@@ -102,10 +102,10 @@ def _most_likely(
 def _negative_log_posterior(
     comparisons: Comparisons, of_curve: np.ndarray, of_terms: Any, values: np.ndarray, deviations: np.ndarray
 ) -> tuple[float, np.ndarray]:
-    """Return the negative logarithm of likelihood times prior, and its gradient.
+    """Return the negative log-posterior and its gradient.
 
-    The likelihood of a row is the softmax of its logits, summed over its documents in proportion to their rewards.
-    ``values`` are the coefficients of the columns of ``of_curve``, and those of ``of_terms`` if that is not None.
+    The likelihood of a query is the sum of its documents' softmax probabilities, weighted by their rewards. ``values``
+    has a coefficient for each column of ``of_curve``, then one for each column of ``of_terms`` (which may be None).
     """
     rewards, there, n_shared = comparisons.rewards, comparisons.there, of_curve.shape[1]
     logits = of_curve @ values[:n_shared]

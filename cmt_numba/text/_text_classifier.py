@@ -1,4 +1,4 @@
-"""The classifier of texts."""
+"""The text classifier."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ from ._stored_texts import StoredTexts
 from ._text_folder import TextFolder
 from ._text_model import TextModel
 
-_APART = frozenset({"_own_lock", "_folder", "_encoder", "_model"})  # attributes that are not copied
+_APART = frozenset({"_own_lock", "_folder", "_encoder", "_model"})  # attributes that are not pickled
 _PICKLED = "contents"
-_MOST_EXPLAINED = 200  # words of a text that are left out in turn
+_MOST_EXPLAINED = 200  # words of a text
 
 
 class TextExplanation(NamedTuple):
@@ -50,10 +50,10 @@ class TextExplanation(NamedTuple):
     probability : float
         The probability of the class.
     runner_up : object
-        The class of the next highest probability; None if there is no other.
+        The second most probable class; None if there is only one class.
     words : list of tuple of str and float
-        Words of the text with their effects, the largest first: by how much the log-odds of the class fall without
-        the word.
+        Words of the text and their effects, the largest first. An effect is the decrease of the class's log-odds
+        without the word.
     """
 
     label: Any
@@ -67,21 +67,20 @@ class TextExplanation(NamedTuple):
 
 
 class TextClassifier(ClassifierMixin, Lockable, SavableText):
-    """A classifier of texts that learns further texts and classes at any time.
+    """Classify texts, and learn further texts and classes at any time.
 
-    It takes lists of strings and needs no vectorizer. Words, pairs of words and n-grams of characters are hashed, so
-    new words need no new vocabulary, and document frequencies are updated as texts come and go. Two models score the
-    classes: the sums of the features of each class, with corrections learned from errors, and, for at most 500 classes,
-    learned vectors as in :class:`FastTextClassifier`. Their weights are learned from held-out texts.
+    The classifier takes lists of strings and needs no vectorizer. It hashes words, word pairs and character n-grams, so
+    new words need no vocabulary, and it updates document frequencies as texts are added and removed. Two models score
+    the classes: the sum of each class's feature weights, with corrections learned from errors, and, for at most 500
+    classes, learned vectors as in :class:`FastTextClassifier`. Held-out texts determine the weight of each model.
 
     Parameters
     ----------
     encoder : "use", callable or object with ``encode``, optional
-        A pretrained encoder whose vectors are used as a third score: a function that returns an array of shape
-        ``(n, d)`` for a list of texts, or an object with such a method ``encode``, such as a model of
-        sentence-transformers. "use" is the Universal Sentence Encoder for 16 languages (extra ``use``). The vectors of
-        learned texts are stored, so each is computed once. Only "use" is saved; pass other encoders again after
-        loading.
+        A pretrained encoder, whose vectors give a third score: a function that returns an array of shape ``(n, d)`` for
+        a list of texts, or an object with such a method ``encode``, for example a sentence-transformers model. "use" is
+        the Universal Sentence Encoder for 16 languages (extra ``use``). The vectors of learned texts are stored, so
+        each text is encoded once. Files contain no encoder except "use"; pass any other encoder again after loading.
     random_state : int or numpy.random.SeedSequence, optional
         Seed.
 
@@ -90,9 +89,9 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
     classes_ : ndarray, shape (n_classes,)
         The classes, sorted.
     n_texts_ : int
-        The number of stored texts.
+        Number of stored texts.
     ids_ : list of str or int
-        Their ids, in the order in which they were learned.
+        Ids of the stored texts, in the order in which they were learned.
 
     Examples
     --------
@@ -118,16 +117,16 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
     # Learning
 
     def fit(self, texts: Iterable[str], y: Any, ids: Any = None) -> Self:
-        """Learn from texts and their classes, forgetting earlier ones.
+        """Learn from texts and their classes, forgetting earlier texts.
 
         Parameters
         ----------
         texts : iterable of str
-            The texts. They may be empty, of any length and in any language.
+            The texts, of any length and in any language. They may be empty.
         y : array-like, shape (n_texts,)
-            Their classes: strings or numbers.
+            The class of each text: strings or numbers.
         ids : iterable of str or int, optional
-            Ids of the texts, for :meth:`remove`. By default the texts are numbered.
+            The id of each text, for :meth:`remove`. By default 0, 1, 2, ...
 
         Returns
         -------
@@ -141,9 +140,9 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
         return self._learn("fit", texts, y, ids)
 
     def partial_fit(self, texts: Iterable[str], y: Any, ids: Any = None) -> Self:
-        """Learn from further texts, of known classes or new ones.
+        """Learn from further texts. Their classes may be new.
 
-        The texts are learned together with some stored ones, which takes less than a millisecond for each. If one call
+        The texts are learned together with some stored texts, in less than a millisecond for each new text. If one call
         adds more than a quarter of the stored texts, all texts are learned again.
 
         Parameters
@@ -151,9 +150,9 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
         texts : iterable of str
             The texts.
         y : array-like, shape (n_texts,)
-            Their classes, of the same type as the known classes.
+            The class of each text, of the same type as the known classes.
         ids : iterable of str or int, optional
-            Ids of the texts. They must not be in use.
+            The id of each text, not yet in use.
 
         Returns
         -------
@@ -173,23 +172,21 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
         if ids is not None:
             ids = _objects(list(ids))
         seed = int(check_seed(self.random_state).generate_state(1)[0])
-        vectors = self._encoded(listed, remembers=True)
+        vectors = self._encoded(listed, remembers=name == "fit")
         arguments = {"texts": _objects(listed), "labels": labels, "ids": ids, "vectors": vectors, "seed": seed}
         return self._change(name, arguments)
 
     def _check_labels(self, y: Any, n_texts: int) -> np.ndarray:
         check_unmixed("y", y)
         labels = label_array("y", y)
-        if (
-            labels.ndim != 1 or labels.dtype.kind not in "biuU"
-        ):  # scikit-learn's checks take longer than to learn a text
+        if labels.ndim != 1 or labels.dtype.kind not in "biuU":  # scikit-learn's checks are slower than learning a text
             check_targets(y)
             labels = column_or_1d(labels)
         check_entries("y", labels.size, n_texts, "texts")
         return labels
 
     def _change(self, name: str, arguments: dict[str, Any]) -> Self:
-        """Make a change, which is journaled if the classifier is in a folder."""
+        """Apply a change, and journal it if the classifier is in a folder."""
         if self._folder is not None:
             self._folder.change(name, arguments)
         else:
@@ -212,13 +209,12 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
             self._fit(texts, labels, ids, vectors, seed)
             return
         if (vectors is None) != (model.dense is None):
-            raise ValueError("encoder must be the encoder that the first texts were learned with")
-        if (
-            vectors is not None
-            and model.stored.encoded is not None
-            and vectors.shape[1] != model.stored.encoded.shape[1]
-        ):
-            raise ValueError(f"encoder must return vectors of {model.stored.encoded.shape[1]} numbers like before")
+            raise ValueError("encoder must be the encoder with which the first texts were learned")
+        known = model.stored.encoded
+        if vectors is not None and known is not None and vectors.shape[1] != known.shape[1]:
+            raise ValueError(
+                f"encoder must return {known.shape[1]} numbers per text, as before, got {vectors.shape[1]}"
+            )
         names, labels = in_one_type("y", model.names, labels)
         listed = texts.tolist()
         checked, hashed = model.stored.check_new(ids, len(listed)), features_of(listed)
@@ -231,15 +227,14 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
         self._swap_in(model.learned_again(stored, y))
 
     def remove(self, ids: Any) -> Self:
-        """Forget texts, and classes that have no others.
+        """Forget texts, and classes that have no texts left.
 
-        The stored texts are deleted at once, and the sums of their classes no longer contain them. Corrections and
-        vectors keep traces until all texts are learned again: by ``calibrate()``, or after more than a fifth of the
-        texts have been removed.
+        The texts and their shares of the class sums are deleted at once. Corrections and learned vectors retain traces
+        until all texts are learned again: by ``calibrate()``, or once more than a fifth of the texts have been removed.
 
         Parameters
         ----------
-        ids : str, int or iterable of them
+        ids : str, int or iterable of str or int
             The ids of stored texts.
 
         Returns
@@ -249,9 +244,9 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
         Raises
         ------
         KeyError
-            If there is no such text; nothing has changed then.
+            If an id is unknown; nothing has changed then.
         TypeError, ValueError
-            If ids are not distinct, or if no text would be left.
+            If ids are invalid or not distinct, or if no text would be left; nothing has changed then.
         """
         check_is_fitted(self, "classes_")
         return self._change("remove", {"ids": _objects([ids] if isinstance(ids, str | int) else list(ids))})
@@ -275,12 +270,12 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
         self._swap_in(model.learned_again(stored, y))
 
     def remove_classes(self, labels: Any) -> Self:
-        """Forget classes, with their texts.
+        """Forget classes and their texts.
 
         Parameters
         ----------
         labels : array-like, shape (n,)
-            Some of ``classes_``, but not all.
+            Elements of ``classes_``, but not all of them.
 
         Returns
         -------
@@ -305,17 +300,17 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
         self._forget(np.flatnonzero(np.isin(model.names.astype(classes.dtype)[model.stored.labels], labels)))
 
     def calibrate(self, texts: Iterable[str] | None = None, y: Any = None) -> Self:
-        """Learn how reliable the probabilities are.
+        """Improve the probabilities.
 
-        :meth:`fit` already does this with held-out texts.
+        :meth:`fit` already calibrates them with held-out texts.
 
         Parameters
         ----------
         texts : iterable of str, optional
-            Texts that the classifier has not learned. By default all stored texts are learned again, some of them
-            held out.
+            Texts that the classifier has not learned. By default, all stored texts are learned again, and some of them
+            are held out.
         y : array-like, shape (n_texts,), optional
-            Their classes, which must be known.
+            The class of each text. The classes must be known.
 
         Returns
         -------
@@ -324,11 +319,11 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
         Raises
         ------
         TypeError, ValueError
-            If only one of ``texts`` and ``y`` is given, or they cannot be used.
+            If only one of ``texts`` and ``y`` is given, or if one cannot be used.
         """
         check_is_fitted(self, "classes_")
         if (texts is None) != (y is None):
-            raise ValueError("texts and y must be given together, or neither")
+            raise ValueError("texts and y must be given together: pass both, or neither")
         if texts is None:
             return self._change("calibrate", {"texts": None, "labels": None, "vectors": None})
         listed: list[str] = check_texts("texts", texts)
@@ -344,11 +339,11 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
             return
         classes, y = in_one_type("y", model.classes, labels)
         if not np.isin(y, classes).all():
-            raise ValueError("y must contain only known classes: pass texts of classes that have been learned")
+            raise ValueError("y must contain only known classes: pass only texts whose classes have been learned")
         scores = model.scores(features_of(texts.tolist()), vectors)
         self._lock.step(partial(model.calibrate, scores, model.order[np.searchsorted(classes, y)]))
 
-    # Answers
+    # Queries
 
     @keeps_interpreter
     @reads
@@ -360,10 +355,9 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
         texts : iterable of str
             The texts.
         reject_below : float in [0, 1], optional
-            Reject texts whose highest probability is below this value: they may belong to no known class.
+            Reject texts whose highest probability is below this value. They may belong to no known class.
         reject_label : object, optional
-            The answer for rejected texts, which must not be a class. By default -1 for classes that are numbers, and ""
-            for strings.
+            The label of rejected texts, which must not be a class. By default "" if classes are strings, otherwise -1.
 
         Returns
         -------
@@ -394,7 +388,17 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
     @keeps_interpreter
     @reads
     def predict_proba(self, texts: Iterable[str]) -> np.ndarray:
-        """Return the probability of each class for each text: float64, shape (n_texts, n_classes).
+        """Return the class probabilities of each text.
+
+        Parameters
+        ----------
+        texts : iterable of str
+            The texts.
+
+        Returns
+        -------
+        ndarray of float64, shape (n_texts, n_classes)
+            The columns follow ``classes_``.
 
         Raises
         ------
@@ -416,14 +420,14 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
         texts : iterable of str
             The texts.
         k : int, default 5
-            Number of classes, at most all of them.
+            Number of classes. More than all classes means all.
 
         Returns
         -------
         classes : ndarray of int64, shape (n_texts, k)
             Positions in ``classes_``, best first.
         probabilities : ndarray of float64, shape (n_texts, k)
-            Their probabilities.
+            The probability of each class in ``classes``.
 
         Raises
         ------
@@ -447,21 +451,21 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
 
     @reads
     def explain(self, texts: Iterable[str], n_words: int = 5) -> list[TextExplanation]:
-        """Explain the class of each text by its words.
+        """Explain the predicted class of each text by its words.
 
-        Each of the first 200 different words is left out in turn, to see how the probability changes.
+        Each of the first 200 distinct words is left out in turn to measure its effect.
 
         Parameters
         ----------
         texts : iterable of str
             The texts.
         n_words : int, default 5
-            The maximum number of words to name.
+            Maximum number of words in an explanation.
 
         Returns
         -------
         list of TextExplanation
-            They can be printed.
+            One explanation for each text.
 
         Raises
         ------
@@ -491,16 +495,16 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
         return TextExplanation(model.classes[order[0]], chance, runner_up, named)
 
     def _read(self, texts: Iterable[str]) -> Any:
-        """Return the features of texts, and their vectors if there is an encoder."""
+        """Return the hashed features of texts and, with an encoder, their vectors."""
         listed: list[str] = check_texts("texts", texts)
         return features_of(listed), self._encoded(listed) if self._fitted().dense is not None else None
 
     def _encoded(self, texts: list[str], *, remembers: bool = False) -> np.ndarray | None:
-        """Return the vectors of texts; None without an encoder."""
+        """Return the encoder's vectors of texts. None without an encoder."""
         if self.encoder is None:
             if self._model is not None and self._model.dense is not None:
                 raise ValueError(
-                    "this classifier was trained with an encoder: pass the encoder again with set_params(encoder=...)"
+                    "the classifier was trained with an encoder: pass the encoder again with set_params(encoder=...)"
                 )
             return None
         known = self.__dict__.get("_encoder")
@@ -536,7 +540,7 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
 
     # Files and folders
 
-    @changes  # read-only, but excludes other changes
+    @changes  # changes nothing, but must exclude concurrent changes
     def _contents(self) -> Contents:
         seed = self.random_state if isinstance(self.random_state, int) else None
         parameters = {"encoder": self.encoder if isinstance(self.encoder, str) else None, "random_state": seed}
@@ -575,30 +579,31 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
         snapshot_seconds: float = 10.0,
         read_only: bool = False,
     ) -> Self:
-        """Return the classifier in a folder, whose changes survive a crash.
+        """Open or create a classifier in a folder. Its changes survive a crash.
 
-        Each of ``fit``, ``partial_fit``, ``remove``, ``remove_classes`` and ``calibrate`` is on disk before the call
-        returns. The classifier can be used in a ``with`` statement.
+        ``fit``, ``partial_fit``, ``remove``, ``remove_classes`` and ``calibrate`` write their change to disk before
+        they return. The classifier can be used in a ``with`` statement.
 
         Parameters
         ----------
         path : path-like
-            The folder: empty, or that of a text classifier. If it does not exist, it is created with access for its
+            The folder of a text classifier, or an empty folder. If it does not exist, it is created with access for its
             owner only; its parent must exist.
         encoder : "use", callable or object with ``encode``, optional
-            The encoder. It must be given again whenever the folder is opened, unless it is "use".
+            The encoder. Unless it is "use", pass it whenever you open the folder.
         random_state : int, optional
             Seed.
         sync_every : int, default 1
-            The number of changes after which to wait for the disk. With more than 1, a crash of the machine may lose
-            up to ``sync_every - 1`` of the last changes; a crash of the process loses none.
+            Number of changes between waits for the disk. With more than 1, a crash of the machine may lose up to
+            ``sync_every - 1`` of the last changes. A crash of the process loses none.
         snapshot_bytes : int, default 2**26
-            The size of the journal, in bytes, above which a snapshot replaces it; at least the size of the last one.
+            Maximum size of the journal in bytes. A larger journal is replaced by a snapshot, unless the last snapshot
+            was larger than the journal.
         snapshot_seconds : float, default 10.0
-            The total time of the changes in the journal, in seconds, above which a snapshot replaces it; at least 4
-            times the time of the last one.
+            Maximum total time of the journaled changes in seconds. A snapshot then replaces the journal, unless
+            the last snapshot took more than a quarter of that time.
         read_only : bool, default False
-            Open an existing classifier for queries only and write nothing.
+            Whether to open an existing classifier for queries only, without writing anything.
 
         Returns
         -------
@@ -609,11 +614,11 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
         cmt_numba.journal.AlreadyOpenError
             If the folder is already open in this or another process.
         cmt_numba.persistence.FileFormatError
-            If the folder is damaged, of a later version, or not that of a text classifier.
+            If the folder is damaged, was written by a later version, or belongs to no text classifier.
         OSError
             If the folder cannot be read or written.
         TypeError, ValueError
-            If an option cannot be used.
+            If an argument cannot be used.
 
         Examples
         --------
@@ -636,21 +641,21 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
         return classifier
 
     def checkpoint(self) -> None:
-        """Replace the journal by a snapshot, so that the folder opens faster. This also happens automatically.
+        """Replace the journal by a snapshot, which opens faster. This also happens automatically.
 
         Raises
         ------
         JournalError
-            If the classifier is closed, or could not be written.
+            If the classifier is closed, or if the snapshot cannot be written.
         ValueError
-            If it is not in a folder.
+            If the classifier is not in a folder.
         """
         if self._folder is None:
             raise ValueError("the classifier is not in a folder: create it with TextClassifier.open, or call save")
         self._folder.journal.snapshot()
 
     def close(self) -> None:
-        """Write all changes to disk and close the folder, if there is one. Queries still work; changes do not."""
+        """Write all changes to disk and close the folder, if there is one. The classifier can still be queried."""
         if self._folder is not None:
             self._folder.journal.close()
 
@@ -662,7 +667,7 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
 
 
 def _objects(values: list[Any]) -> np.ndarray:
-    """Return an array of objects, which also holds strings that end in NUL."""
+    """Return an array of objects. NumPy's string arrays would drop trailing NULs."""
     array = np.empty(len(values), object)
     array[:] = values
     return array

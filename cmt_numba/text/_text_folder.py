@@ -1,6 +1,6 @@
-"""Text classifiers in folders: every change is in a journal on disk before the call returns.
+"""Folders of text classifiers, which journal every change.
 
-``OPERATIONS`` is part of the format: names and arguments of entries never change their meaning.
+``OPERATIONS`` is part of the file format: a name and version always has the same arguments and the same meaning.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class TextFolder:
     Parameters
     ----------
     classifier : TextClassifier
-        The classifier. If the folder holds a model, it is loaded into this classifier.
+        The classifier that receives the folder's model.
     """
 
     kind = "TextClassifier"
@@ -53,7 +53,7 @@ class TextFolder:
         return lock
 
     def change(self, name: str, arguments: dict[str, Any]) -> None:
-        """Make a change of the classifier, and append its entry."""
+        """Change the classifier, and append the entry to the journal."""
         operation = OPERATIONS[name, CURRENT]
 
         def make() -> tuple[None, Entry]:
@@ -66,7 +66,7 @@ class TextFolder:
     # The interface of the journal
 
     def contents(self) -> Contents:
-        """Return the contents of a snapshot."""
+        """Return the contents for a snapshot."""
         contents: Contents = self.classifier._contents()
         return contents
 
@@ -75,7 +75,7 @@ class TextFolder:
         return type(self.classifier)._made_of(contents)
 
     def fingerprint(self, made: Any = None) -> dict[str, int]:
-        """Return numbers that identify the state of a classifier, by default of the one in use."""
+        """Return checksums that identify the state of ``made`` (default: the classifier in use)."""
         model = (self.classifier if made is None else made)._model
         if model is None:
             return {}
@@ -91,36 +91,36 @@ class TextFolder:
         }
 
     def has_fingerprint(self, made: Any, after: dict[str, int]) -> bool:
-        """Return whether a classifier has this fingerprint. Raises ValueError if its texts differ."""
+        """Return whether ``made`` has the fingerprint ``after``. Raise ValueError if its texts differ."""
         found = self.fingerprint(made)
         if [found.get(name) for name in ("n_texts", "next_slot")] != [
             after.get(name) for name in ("n_texts", "next_slot")
         ]:
-            raise ValueError("its texts differ from those of the model")
+            raise ValueError("replaying the journal gave other texts than the original change")
         return found == after
 
     def replay(self, made: Any, entry: Entry, exact: bool) -> None:
-        """Repeat the change of an entry."""
+        """Repeat the change that an entry records."""
         operation = find_operation(OPERATIONS, entry.name, entry.version)
         operation.call(made, operation.called(entry.arguments))
 
     def recover(self, replay_all: Callable[[], tuple[Any, bool]]) -> tuple[Any, bool]:
-        """Return the classifier in the folder, and whether it equals the previous one exactly."""
+        """Return the classifier restored from the folder, and whether it equals the previous one exactly."""
         return replay_all()
 
     def use(self, made: Any) -> None:
-        """Use the model of a classifier that was made from the folder."""
+        """Swap in the model of ``made``."""
         self.lock.change(partial(self.lock.step, partial(setattr, self.classifier, "_model", made._model)))
 
     def enter_notes(self) -> None:
         """Do nothing, because queries change nothing."""
 
     def mark(self) -> Any:
-        """Return the state of the classifier before a change."""
+        """Return the state of the classifier, for :meth:`is_changed`."""
         return self.classifier._model, self.fingerprint()
 
     def is_changed(self, mark: Any, error: BaseException) -> bool:
-        """Return whether the classifier may have changed."""
+        """Return whether a failed change may have modified the classifier since ``mark``."""
         model, found = self.mark()
         is_refusal = isinstance(error, LookupError | TypeError | ValueError | Warning)
         return not is_refusal or model is not mark[0] or found != mark[1]

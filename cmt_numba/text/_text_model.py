@@ -1,4 +1,4 @@
-"""The model of a text classifier: stored texts, document frequencies, and several scorers of classes."""
+"""The model of a text classifier: stored texts, document frequencies and class scorers."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import numpy as np
 
 from .._change import undone_by
 from .._forest import require
-from ..estimators import CMTClassifier, estimator_contents, estimator_of, in_one_type
+from ..estimators import CMTClassifier, classified_examples, estimator_contents, estimator_of, in_one_type
 from ..persistence import as_part, column, generator_fields, of_part, read_array, read_column, read_generator, take
 from ._base import are_moderate, of_prefix, with_prefix
 from ._class_sums import ClassSums
 from ._hash_kernels import N_COLUMNS, N_KINDS
-from ._hashing import DocumentFrequencies, HashedTexts
+from ._hashing import DocumentFrequencies, HashedTexts, LabelledTexts
 from ._learned_vectors import LearnedVectors
 from ._mixture import (
     FIRST_WEIGHTS,
@@ -28,25 +28,25 @@ from ._mixture import (
 )
 from ._stored_texts import MOST_IDS, StoredTexts
 
-_MOST_CLASSES = 500  # maximum number of classes for learned vectors, which score all classes for each text
+_MOST_CLASSES = 500  # with more classes there are no learned vectors
 _MOST_CELLS = 1 << 22  # maximum size of a matrix of scores
-_MANY = 0.25  # share of new texts in one call, or of removed ones since, above which all are learned again
-_REPLAYED, _REPLAYED_BY_VECTORS = 12, 4  # stored texts learned again with each new one
-_FADING = 4.0  # how fast learned vectors lose weight to class sums as texts are added
+_MANY = 0.25  # relearn all texts if a larger share is new, or has been removed
+_REPLAYED, _REPLAYED_BY_VECTORS = 12, 4  # stored texts that are relearned with each new text
+_FADING = 4.0  # how fast the weight of learned vectors falls as texts are added
 
 
 class TextModel:
     """The learned state of a text classifier.
 
-    Classes are scored by the sums of the features of their texts, by learned vectors and, with an encoder, by a
-    CMTClassifier of its vectors. Labels number the classes in the order of their arrival.
+    Up to three scorers score the classes: class sums, learned vectors and, with an encoder, a CMTClassifier of the
+    encoder's vectors. Labels number the classes in order of arrival.
 
     Attributes
     ----------
     stored : StoredTexts
-        The texts.
+        The stored texts.
     frequencies : DocumentFrequencies
-        The document frequencies of their features.
+        The document frequency of each feature.
     names : ndarray
         The class of each label.
     classes : ndarray
@@ -54,17 +54,17 @@ class TextModel:
     order : ndarray of int64
         The label of each class.
     sums : ClassSums
-        Scores by class sums.
+        The scorer that uses class sums.
     vectors : LearnedVectors or None
-        Scores by learned vectors, unless there are too many classes.
+        The scorer that uses learned vectors. None if there are too many classes.
     dense : CMTClassifier or None
-        Scores by the vectors of an encoder.
+        The scorer that uses an encoder's vectors. None without an encoder.
     weights : ndarray of float64
-        The weights of these scores.
+        The weight of each scorer, in the order above.
     confidence : ndarray of float64, shape (3,)
-        Parameters of the probability that the best class is right, see ``learn_confidence``.
+        Parameters of the probability that the best class is right (see ``learn_confidence``).
     n_removed, n_since : int
-        The number of texts removed and added since all texts were last learned.
+        The numbers of texts removed and added since all texts were last learned.
     """
 
     sums: ClassSums
@@ -85,13 +85,10 @@ class TextModel:
 
     @classmethod
     def learned(cls, stored: StoredTexts, y: np.ndarray, generator: np.random.Generator) -> TextModel:
-        """Learn texts and their classes ``y``; return the model.
-
-        The weights of scores are learned from held-out texts.
-        """
+        """Return a model of the stored texts, whose classes are ``y``."""
         classes, labels = np.unique(y, return_inverse=True)
         model = cls(generator, classes)
-        stored.labels[:] = labels  # further labels are appended there
+        stored.labels[:] = labels  # in place: StoredTexts owns the array
         model.stored, model.frequencies = stored, DocumentFrequencies.of(stored.hashed)
         if classes.size > _MOST_CLASSES and stored.encoded is None:
             model._learn_sums()
@@ -101,28 +98,33 @@ class TextModel:
         return model
 
     def _learn_sums(self) -> None:
-        """Learn class sums from most texts, then the confidence from the others, and then class sums from these."""
-        stored, labels, n_labels = self.stored, self.stored.labels, self.names.size
+        """Learn class sums from most texts, then the confidence from the rest, which are added to the sums last."""
+        stored, labels = self.stored, self.stored.labels
         folds = folds_of(labels, self.generator)
-        later = folds[0][: max(1, 4 * _MOST_CELLS // n_labels)] if folds else np.empty(0, np.int64)
-        self.sums = ClassSums.learned(stored.hashed, self.frequencies, labels, n_labels, self.generator, later)
+        later = folds[0][: max(1, 4 * _MOST_CELLS // self.names.size)] if folds else np.empty(0, np.int64)
+        self.sums = ClassSums.learned(self._labelled(), self.generator, later)
         scores = self.sums.scores(stored.features_at(later), self.frequencies)
         self.weights = learn_weights_of_scores([scores], labels[later], np.array([FIRST_WEIGHTS["sums"]]))
         self.confidence = learn_confidence(weighted_sum([scores], self.weights), labels[later])
-        self.sums.learn_further(stored.hashed, self.frequencies, labels, later)
+        self.sums.learn_further(self._labelled(), later)
+
+    def _labelled(self) -> LabelledTexts:
+        """Return the stored texts as training data."""
+        return LabelledTexts(self.stored.hashed, self.frequencies, self.stored.labels, self.names.size)
 
     def _learn_scorers(self, hashed: HashedTexts, chosen: np.ndarray, stored: StoredTexts) -> None:
-        """Learn the chosen texts, whose features are ``hashed``."""
-        labels, n_labels = stored.labels[chosen], self.names.size
-        self.sums = ClassSums.learned(hashed, self.frequencies, labels, n_labels, self.generator)
-        if n_labels <= _MOST_CLASSES:
-            self.vectors = LearnedVectors.learned(hashed, self.frequencies, labels, n_labels, self.generator)
+        """Train all scorers on the texts at the positions ``chosen``, whose features are ``hashed``."""
+        labels = stored.labels[chosen]
+        texts = LabelledTexts(hashed, self.frequencies, labels, self.names.size)
+        self.sums = ClassSums.learned(texts, self.generator)
+        if self.names.size <= _MOST_CLASSES:
+            self.vectors = LearnedVectors.learned(texts, self.generator)
         if stored.encoded is not None:
             self.dense = CMTClassifier(random_state=int(self.generator.integers(2**31)))
             self.dense.fit(stored.encoded[chosen], self.names[labels], example_ids=stored.slots[chosen])
 
     def _learn_weights(self) -> tuple[np.ndarray, np.ndarray]:
-        """Learn the weights of scores, and the confidence, from held-out texts."""
+        """Learn the weights of the scorers and the confidence from held-out texts."""
         labels, n_labels = self.stored.labels, self.names.size
         first = [FIRST_WEIGHTS["sums"]]
         first += [FIRST_WEIGHTS["vectors"]] if n_labels <= _MOST_CLASSES else []
@@ -132,7 +134,7 @@ class TextModel:
             fold = fold[:most]
             trial, seen = TextModel(self.generator, self.names), np.delete(np.arange(labels.size), fold)
             hashed = self.stored.features_at(seen)
-            trial.frequencies = DocumentFrequencies.of(hashed)  # a new text is not counted either
+            trial.frequencies = DocumentFrequencies.of(hashed)  # without the held-out texts, as for new texts
             trial._learn_scorers(hashed, seen, self.stored)
             encoded = None if self.stored.encoded is None else self.stored.encoded[fold]
             scores.append(trial.scores(self.stored.features_at(fold), encoded))
@@ -146,17 +148,17 @@ class TextModel:
     # Further texts
 
     def is_due(self, n_more: int) -> bool:
-        """Return whether to learn all texts again rather than ``n_more`` new texts alone."""
+        """Return whether ``n_more`` new texts are so many that all texts must be learned again."""
         return n_more > _MANY * len(self.stored)
 
     def learned_again(self, stored: StoredTexts, y: np.ndarray) -> TextModel:
-        """Return a model trained from scratch."""
+        """Return a new model that is trained from scratch."""
         return TextModel.learned(stored, y, copy.deepcopy(self.generator))
 
     def learn_further(
         self, texts: list[str], ids: list[Any], y: np.ndarray, hashed: HashedTexts, encoded: np.ndarray | None
     ) -> None:
-        """Learn further texts, of known classes or new ones, together with some stored ones."""
+        """Learn further texts together with some stored texts. Classes may be new."""
         stored, n = self.stored, len(texts)
         slots = np.arange(stored.next_slot, stored.next_slot + n)
         if self.dense is not None:
@@ -184,29 +186,29 @@ class TextModel:
         self._learn_again_some(n)
 
     def _learn_again_some(self, n: int) -> None:
-        """Learn the last ``n`` texts together with a random sample of the others."""
-        stored, n_all = self.stored, len(self.stored)
+        """Learn the last ``n`` texts together with a random sample of the earlier ones."""
+        texts, n_all = self._labelled(), len(self.stored)
         new, n_old = np.arange(n_all - n, n_all), n_all - n
         again = self.generator.integers(0, n_old, _REPLAYED * n) if n_old else np.empty(0, np.int64)
         order = np.concatenate([new, self.generator.permutation(np.concatenate([new, again]))])
-        self.sums.learn_further(stored.hashed, self.frequencies, stored.labels, order)
+        self.sums.learn_further(texts, order)
         if self.vectors is not None:
             order = np.concatenate([new, again[: _REPLAYED_BY_VECTORS * n]])
-            self.vectors.learn_further(stored.hashed, self.frequencies, stored.labels, order, n)
+            self.vectors.learn_further(texts, order, n)
 
     def _make_outputs(self) -> None:
-        """Give each label a vector, or drop the vectors if there are too many labels."""
+        """Add vectors for new labels, or drop all vectors if there are too many labels."""
         if self.vectors is not None and self.names.size > _MOST_CLASSES:
             self.vectors, self.weights = None, np.delete(self.weights, 1)
         elif self.vectors is not None:
             self.vectors = self.vectors.with_classes(np.arange(len(self.vectors.vectors.outputs)), self.names.size)
 
     def has_lost_many(self, n_more: int) -> bool:
-        """Return whether so many texts will have been removed that the others must be learned again."""
+        """Return whether all texts must be learned again after ``n_more`` removals."""
         return self.n_removed + n_more > _MANY * len(self.stored)
 
     def without(self, gone: np.ndarray) -> TextModel:
-        """Return a model without the texts at some positions, and without classes that have no other texts."""
+        """Return a model without the texts at the positions ``gone``, and without classes that lose all texts."""
         stored = self.stored
         kept = np.delete(np.arange(len(stored)), gone)
         left = np.unique(stored.labels[kept])
@@ -228,7 +230,7 @@ class TextModel:
     # Answers
 
     def scores(self, hashed: HashedTexts, encoded: np.ndarray | None) -> list[np.ndarray]:
-        """Return the scores of all labels for texts, one array for each scorer."""
+        """Return each scorer's scores: a list of arrays of shape (n_texts, n_labels)."""
         scores = [self.sums.scores(hashed, self.frequencies)]
         if self.vectors is not None:
             scores.append(self.vectors.scores(hashed, self.frequencies))
@@ -240,12 +242,12 @@ class TextModel:
         return scores
 
     def logits(self, hashed: HashedTexts, encoded: np.ndarray | None) -> np.ndarray:
-        """Return the sum of the weighted scores of each class for texts: float64."""
+        """Return the weighted sum of all scores: float64, shape (n_texts, n_classes)."""
         total = weighted_sum(self.scores(hashed, encoded), self.current_weights())
-        return np.take(total, self.order, axis=1)  # contiguous rows, whose sums do not depend on the other rows
+        return np.take(total, self.order, axis=1)  # contiguous rows give the same sums for one text as for a batch
 
     def current_weights(self) -> np.ndarray:
-        """Return the weights of the scores after the texts that have been added since all were learned."""
+        """Return the weights of the scorers. Learned vectors lose weight to class sums as texts are added."""
         if self.vectors is None:
             return self.weights
         weights, n_learned = self.weights.copy(), max(1, len(self.stored) - self.n_since)
@@ -254,17 +256,17 @@ class TextModel:
         return weights
 
     def blocks(self, n: int) -> Iterator[slice]:
-        """Yield spans of ``n`` texts whose scores fit in little memory."""
+        """Divide ``n`` texts into slices whose scores take little memory."""
         length = max(1, _MOST_CELLS // self.classes.size)
         for first in range(0, n, length):
             yield slice(first, min(n, first + length))
 
     def probabilities(self, logits: np.ndarray) -> np.ndarray:
-        """Return the probability of each class from logits."""
+        """Turn logits into class probabilities."""
         return probabilities_of(logits, self.confidence)
 
     def calibrate(self, scores: list[np.ndarray], labels: np.ndarray) -> None:
-        """Learn the scale of the weights, and the confidence, from further texts and their labels."""
+        """Learn the scale of the weights and the confidence from the scores and labels of other texts."""
         total = weighted_sum(scores, self.current_weights())
         scale = learn_weights_of_scores([total], labels, np.ones(1))[0]
         self.weights, self.confidence = self.weights * scale, learn_confidence(total * scale, labels)
@@ -272,7 +274,7 @@ class TextModel:
     # Files
 
     def described(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-        """Return the fields and the arrays for a file."""
+        """Return the fields and arrays to save."""
         counts = self.frequencies.counts
         columns = np.flatnonzero(counts).astype(np.int32)
         how, arrays = column("names", self.names)
@@ -293,7 +295,7 @@ class TextModel:
 
     @classmethod
     def of(cls, fields: dict[str, Any], arrays: dict[str, np.ndarray]) -> TextModel:
-        """Return the model of a file. Raises InvariantError, TypeError or ValueError if it is not valid."""
+        """Return the model that a file holds. Raise InvariantError, TypeError or ValueError for invalid contents."""
         names = read_column(fields.get("names"), "names", arrays)
         model = cls(read_generator("the generator", fields.get("generator")), names)
         n_labels = names.size
@@ -302,24 +304,36 @@ class TextModel:
         if vectors:
             model.vectors = LearnedVectors.of(vectors, n_labels)
         stored = model.stored = StoredTexts.of(of_part("stored", arrays), n_labels, take(fields, "next_slot", int))
-        require((stored.encoded is None) == ("dense" not in fields), "texts must have vectors if these are used")
+        require(
+            (stored.encoded is None) == ("dense" not in fields),
+            "texts must have vectors if and only if there is a scorer for them",
+        )
         n_stored = stored.hashed.columns.size
         model.sums = ClassSums.of(of_part("sums", arrays), stored.labels, n_labels, n_stored)
         if "dense" in fields:
-            model.dense = estimator_of(CMTClassifier, of_prefix("dense", fields["dense"], arrays), thorough=True)
-            require(np.array_equal(model.dense.classes_, model.classes), "all scores must be of the same classes")
+            contents = of_prefix("dense", fields["dense"], arrays)
+            require(contents.kind == CMTClassifier.__name__, "the encoder's vectors must have a CMTClassifier")
+            model.dense = estimator_of(CMTClassifier, contents, thorough=True)
+            require(hasattr(model.dense, "n_features_in_"), "the scorer of the encoder's vectors must be fitted")
+            require(np.array_equal(model.dense.classes_, model.classes), "all scorers must have the same classes")
+            examples = None if model.dense.examples_ is None else classified_examples(model.dense)
+            ids = np.empty(0, np.int64) if examples is None else np.sort(examples.ids)
+            sound = model.dense.max_examples is None and np.array_equal(ids, stored.slots)
+            require(sound, "the scorer of the encoder's vectors must have learned the stored texts")
+            sound = stored.encoded is not None and stored.encoded.shape[1] == model.dense.n_features_in_
+            require(sound, "the encoder's vectors must have the width that their scorer expects")
         model.n_removed, model.n_since = (take(fields, name, int) for name in ("n_removed", "n_since"))
         require(all(0 <= n < MOST_IDS for n in (model.n_removed, model.n_since)), "counts must not be negative")
         columns = read_array("columns", arrays, np.int32)
-        require(bool(np.all((columns >= 0) & (columns < N_KINDS * N_COLUMNS))), "columns must be those of features")
+        require(bool(np.all((columns >= 0) & (columns < N_KINDS * N_COLUMNS))), "columns must be feature columns")
         found, frequencies = read_array("frequencies", arrays, np.int32), np.zeros(N_KINDS * N_COLUMNS, np.int32)
         require(found.shape == columns.shape and bool(np.all(found >= 0)), "each column must have a frequency")
         frequencies[columns] = found
         model.frequencies = DocumentFrequencies(frequencies, len(stored))
         model.weights = read_array("weights", arrays, np.float64)
         n_scores = 1 + (model.vectors is not None) + (model.dense is not None)
-        require(model.weights.shape == (n_scores,), "each score must have a weight")
+        require(model.weights.shape == (n_scores,), "each scorer must have a weight")
         model.confidence = read_array("confidence", arrays, np.float64)
-        require(model.confidence.shape == (3,), "there must be three values of the confidence")
+        require(model.confidence.shape == (3,), "confidence must have three values")
         require(are_moderate(model.weights, model.confidence), "weights must be finite")
         return model

@@ -1,4 +1,4 @@
-"""Words, their parts, and the features of texts that have vectors."""
+"""Vocabularies of words and n-grams, and the text features that have vectors."""
 
 from __future__ import annotations
 
@@ -15,18 +15,20 @@ from ..persistence import read_array
 from ._base import MOST
 from ._skipgram import Words
 
-_SMOOTHED = 0.5  # exponent of the frequencies in the distribution of negatives
+_SMOOTHED = 0.5  # negatives are drawn by word count to this power
 
 
 class Vocabulary:
-    """The words with vectors, in order of arrival, and the parts of words.
+    """Words and character n-grams, with the row of each one's vector.
+
+    The *parts* of a word are the word itself and its n-grams. Words are numbered in order of arrival.
 
     Parameters
     ----------
     lengths : tuple of int
-        Least and greatest number of characters of an n-gram; none are used if the greatest is 0.
+        Minimum and maximum length of an n-gram, in characters. With a maximum of 0 there are no n-grams.
     n_buckets : int
-        Number of values of the hash of n-grams. Those with the same value share a vector.
+        Number of hash buckets. N-grams in the same bucket share a vector.
     """
 
     def __init__(self, lengths: tuple[int, int], n_buckets: int) -> None:
@@ -63,10 +65,7 @@ class Vocabulary:
         self.counts = np.concatenate([self.counts, np.zeros(len(words), np.int64)])
 
     def buckets(self, word: str) -> Iterator[int]:
-        """Yield the hash of each n-gram of a word, which is enclosed in ``<`` and ``>``.
-
-        A short word is also one of its own n-grams, which gives it more weight.
-        """
+        """Yield the bucket of each n-gram of a word. The word is enclosed in ``<`` and ``>`` first."""
         least, greatest = self.lengths
         marked = f"<{word}>"
         for length in range(least, min(greatest, len(marked)) + 1):
@@ -74,7 +73,7 @@ class Vocabulary:
                 yield murmurhash3_32(marked[first : first + length], positive=True) % self.n_buckets
 
     def rows_of(self, word: str) -> np.ndarray:
-        """Return the rows of the parts of a word or, if the word is unknown, of its known n-grams."""
+        """Return the rows for a word and its n-grams or, if the word is unknown, for its known n-grams."""
         known = self.id_of.get(word)
         if known is not None:
             return self.parts[self.starts[known] : self.starts[known + 1]]
@@ -82,7 +81,7 @@ class Vocabulary:
         return np.array([row for row in rows if row is not None], np.int32)
 
     def for_kernels(self, subsample: float) -> Words:
-        """Return the arrays for kernels. ``subsample`` reduces the probability of keeping frequent words."""
+        """Return the arrays that kernels read. Words more frequent than ``subsample`` are skipped at random."""
         shares, aliases = alias_table(self.counts**_SMOOTHED)
         frequencies = self.counts / max(1, self.counts.sum())
         with np.errstate(divide="ignore"):
@@ -92,7 +91,7 @@ class Vocabulary:
 
 
 def alias_table(weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the probabilities and aliases that turn uniformly drawn cells into indices drawn by weight."""
+    """Build an alias table, which draws indices in proportion to their weights (Walker, 1977)."""
     n = weights.size
     scaled = (weights * (n / weights.sum())).tolist() if n and weights.sum() > 0 else [1.0] * n
     aliases = list(range(n))
@@ -104,13 +103,13 @@ def alias_table(weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         scaled[more] -= 1.0 - scaled[less]
         if scaled[more] < 1.0:
             small.append(large.pop())
-    for i in (*small, *large):  # the rest differs from 1 by rounding only
+    for i in (*small, *large):  # these differ from 1 only by rounding
         scaled[i] = 1.0
     return np.array(scaled, np.float32), np.array(aliases, np.int32)
 
 
 class Corpus:
-    """Texts as word numbers, in the order of first occurrence."""
+    """Texts as word ids, numbered in order of first occurrence."""
 
     def __init__(self) -> None:
         self.id_of: dict[str, int] = {}
@@ -118,7 +117,7 @@ class Corpus:
         self._sizes: list[int] = []
 
     def add(self, texts: Iterable[list[str]]) -> None:
-        """Add texts, as lists of words."""
+        """Add texts, each a list of words."""
         ids: list[int] = []
         id_of = self.id_of
         for words in texts:
@@ -138,7 +137,10 @@ class Corpus:
         return self._blocks[0]
 
     def encoded(self, id_of: dict[str, int]) -> tuple[np.ndarray, np.ndarray]:
-        """Return the texts renumbered, without unknown words: int32 tokens, and where each text begins."""
+        """Return the word ids under another numbering, without unknown words, and the start of each text.
+
+        The starts end with the total number of tokens.
+        """
         new = np.array([id_of.get(word, -1) for word in self.id_of], np.int32)
         tokens = self._tokens()
         tokens = new[tokens] if tokens.size else tokens
@@ -149,7 +151,7 @@ class Corpus:
 
 
 def vocabulary_arrays(known: Vocabulary) -> dict[str, np.ndarray]:
-    """Return the arrays of a vocabulary, except its words."""
+    """Return the arrays to save. They do not contain the words."""
     return {
         "counts": known.counts,
         "starts": known.starts,
@@ -161,12 +163,12 @@ def vocabulary_arrays(known: Vocabulary) -> dict[str, np.ndarray]:
 
 
 def read_vocabulary(words: list[Any], arrays: dict[str, np.ndarray], like: Vocabulary, n_parts: int) -> Vocabulary:
-    """Return the vocabulary of a file, with the n-grams of another one.
+    """Return the vocabulary that a file holds, with the n-gram settings of ``like``.
 
     Raises
     ------
     InvariantError, ValueError
-        If the arrays do not fit together.
+        If the arrays are inconsistent.
     """
     known, n = Vocabulary(like.lengths, like.n_buckets), len(words)
     known.n_parts = n_parts
@@ -200,29 +202,29 @@ _SHIFT = np.uint64(29)
 
 
 class TextFeatures:
-    """The features of the training texts, and their rows.
+    """The features of texts (words, character n-grams and word n-grams), with the row of each feature's vector.
 
     Parameters
     ----------
     vocabulary : Vocabulary
-        The words, and parts of words.
+        The words and character n-grams.
     length : int
-        Greatest number of words of an n-gram; 1 for none.
+        Maximum number of words in a word n-gram; 1 for no word n-grams.
     n_buckets : int
-        Number of values of the hash of n-grams of words.
+        Number of hash buckets for word n-grams.
     """
 
     def __init__(self, vocabulary: Vocabulary, length: int, n_buckets: int) -> None:
         self.vocabulary, self.length, self.n_buckets = vocabulary, length, n_buckets
-        self.grams = np.zeros(0, np.int64)  # values of the hash that have a row, in ascending order
+        self.grams = np.zeros(0, np.int64)  # hash buckets that have a row, ascending
 
     @property
     def n_rows(self) -> int:
-        """The number of features: parts of words, followed by n-grams of words."""
+        """The number of rows: word parts, followed by word n-grams."""
         return self.vocabulary.n_parts + self.grams.size
 
     def learn(self, corpus: Corpus, min_count: int) -> None:
-        """Assign rows to the features of texts: words that occur ``min_count`` times, and n-grams of words."""
+        """Assign rows to the features of texts. Words need ``min_count`` occurrences."""
         known, counts = self.vocabulary, corpus.counts()
         often = [(-count, word) for word, count in zip(corpus.id_of, counts.tolist(), strict=True)]
         known.add([word for n, word in sorted(often) if -n >= min_count and word not in known.id_of], 0)
@@ -230,7 +232,7 @@ class TextFeatures:
             self.grams = np.unique(self._grams(corpus)[0])
 
     def counts(self, corpus: Corpus) -> Any:
-        """Return the count of each known feature in each text: CSR of float32."""
+        """Count the known features in each text: CSR of float32, shape (n_texts, n_rows)."""
         tokens, starts = corpus.encoded(corpus.id_of)
         of_words = [self.vocabulary.rows_of(word).tolist() for word in corpus.id_of]
         sizes = np.array([len(rows) for rows in of_words], np.int64)
@@ -255,7 +257,7 @@ class TextFeatures:
         return idf.astype(np.float32)
 
     def _grams(self, corpus: Corpus) -> tuple[np.ndarray, np.ndarray]:
-        """Return the hash of each n-gram of words, and its text."""
+        """Return the hash of each word n-gram, and the position of its text."""
         tokens, starts = corpus.encoded(corpus.id_of)
         texts = np.repeat(np.arange(starts.size - 1), np.diff(starts))
         hashes = np.array([murmurhash3_32(word, positive=True) for word in corpus.id_of], np.uint64)

@@ -1,4 +1,4 @@
-"""The model of word vectors: vectors of words and n-grams, counts of words, and training."""
+"""The model behind SubwordVectors: vectors, word counts and training."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from ._base import MOST, are_moderate
 from ._skipgram import FeatureVectors, SkipgramSettings, learn_texts
 from ._vocabulary import Corpus, Vocabulary, read_vocabulary, vocabulary_arrays
 
-_WORDS_IN_A_STEP = 20_000  # words of a thread between two decreases of the learning rate
-_RARE = 1e-3  # frequency at which smooth inverse frequency halves the weight of a word (Arora et al., 2017)
-_MOST_TEXTS = 20_000  # that the common direction is found from
+_WORDS_IN_A_STEP = 20_000  # words that each thread learns before the learning rate decreases
+_RARE = 1e-3  # a word of this frequency has weight 1/2 in smooth inverse frequency (Arora et al., 2017)
+_MOST_TEXTS = 20_000  # texts from which the common direction is computed
 
 
 class WordModel:
-    """Vectors of words and n-grams, and counts of words.
+    """Vectors of words and character n-grams.
 
-    Options are the parameters of :class:`~cmt_numba.text.SubwordVectors`.
+    ``options`` is a :class:`~cmt_numba.text.SubwordVectors`, whose parameters the model reads.
     """
 
     def __init__(self, options: Any) -> None:
@@ -37,8 +37,8 @@ class WordModel:
         nothing = np.zeros((0, options.n_components), np.float32)
         self.vectors = FeatureVectors(nothing, nothing)
         self.waiting: dict[str, int] = {}  # counts of words without a vector
-        self.n_learned = 0  # words, over all passes
-        self.common: np.ndarray | None = None  # the direction that "sif" removes
+        self.n_learned = 0  # words learned, over all passes
+        self.common: np.ndarray | None = None  # direction that pooling="sif" removes
         self.generator = np.random.Generator(np.random.PCG64(check_seed(options.random_state)))
         self._own: np.ndarray | None = None
 
@@ -51,9 +51,9 @@ class WordModel:
         return copied
 
     def meet(self, corpus: Corpus, options: Any) -> None:
-        """Count the words of texts, and create vectors for frequent ones."""
+        """Count the words of texts, and create vectors for words that have become frequent enough."""
         if self.n_components != options.n_components:
-            raise ValueError(f"n_components must be {self.n_components} like before: call fit to change it")
+            raise ValueError(f"n_components must stay {self.n_components} in partial_fit: call fit to change it")
         known, counts = self.vocabulary, corpus.counts()
         new: list[tuple[int, str]] = []
         for word, count in zip(corpus.id_of, counts.tolist(), strict=True):
@@ -80,7 +80,7 @@ class WordModel:
         self._own = None
 
     def learn(self, corpus: Corpus, options: Any, *, falling: bool) -> None:
-        """Learn from texts whose words have been counted."""
+        """Learn from texts, after :meth:`meet`. If ``falling``, the learning rate falls to 0."""
         tokens, starts = corpus.encoded(self.vocabulary.id_of)
         if tokens.size == 0:
             return
@@ -116,7 +116,7 @@ class WordModel:
         self._find_common(tokens, starts)
 
     def _find_common(self, tokens: np.ndarray, starts: np.ndarray) -> None:
-        """Find the common direction of texts: the first right singular vector of their vectors."""
+        """Compute the common direction: the first right singular vector of the matrix of text vectors."""
         last = min(starts.size - 1, _MOST_TEXTS)
         starts, tokens = starts[: last + 1], tokens[: starts[last]]
         pooled = self._mean(tokens, np.diff(starts), self._weights()[tokens])
@@ -125,13 +125,13 @@ class WordModel:
         self.common = (common * np.sign(common[np.argmax(np.abs(common))])).astype(np.float32)
 
     def _weights(self) -> np.ndarray:
-        """Return the smooth inverse frequency of each word."""
+        """Return each word's smooth inverse frequency."""
         counts = self.vocabulary.counts
         weights: np.ndarray = (_RARE / (_RARE + counts / max(1, counts.sum()))).astype(np.float32)
         return weights
 
     def _mean(self, tokens: np.ndarray, sizes: np.ndarray, weights: np.ndarray) -> np.ndarray:
-        """Return the weighted mean of the words of each text."""
+        """Return the weighted mean of each text's word vectors."""
         ends = np.concatenate([[0], np.cumsum(sizes)])
         shares = scipy.sparse.csr_array(
             (weights / np.repeat(np.maximum(sizes, 1), sizes), tokens, ends), (sizes.size, len(self.vocabulary))
@@ -140,7 +140,7 @@ class WordModel:
         return mean
 
     def own_vectors(self) -> np.ndarray:
-        """Return the vector of each word: the mean of its parts."""
+        """Return the word vectors, each the mean of the vectors of the word and its n-grams."""
         if self._own is None:
             known = self.vocabulary
             sizes = np.diff(known.starts)
@@ -150,11 +150,11 @@ class WordModel:
         return self._own
 
     def directions(self) -> np.ndarray:
-        """Return the vector of each word, of length 1."""
+        """Return the word vectors, scaled to length 1."""
         return unit(self.own_vectors())
 
     def vectors_of(self, words: list[str]) -> np.ndarray:
-        """Return the vectors of words, known or not."""
+        """Return the vectors of words. An unknown word gets the mean of its known n-grams, or zeros."""
         answer = np.zeros((len(words), self.n_components), np.float32)
         for i, word in enumerate(words):
             rows = self.vocabulary.rows_of(word)
@@ -163,7 +163,7 @@ class WordModel:
         return answer
 
     def pooled(self, texts: list[list[str]], pooling: str) -> np.ndarray:
-        """Return the vectors of texts."""
+        """Return the mean of each text's word vectors, weighted if ``pooling`` is "sif"."""
         known, weights = self.vocabulary.id_of, self._weights()
         new: dict[str, int] = {}
         numbers = np.array(
@@ -188,7 +188,7 @@ class WordModel:
     # Files
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Return the arrays of a file."""
+        """Return the arrays to save."""
         known = self.vocabulary
         described = {
             "words": known.words,
@@ -206,7 +206,7 @@ class WordModel:
 
     @classmethod
     def of(cls, options: Any, arrays: dict[str, np.ndarray]) -> WordModel:
-        """Return the model of a file. Raises InvariantError, TypeError or ValueError if it is not valid."""
+        """Return the model that a file holds. Raise InvariantError, TypeError or ValueError for invalid arrays."""
         described = read_document(arrays, "described")
         require(type(described) is dict, "the description must be an object")
         model, d = cls(options), options.n_components
@@ -232,14 +232,17 @@ class WordModel:
 
 
 def unit(vectors: np.ndarray) -> np.ndarray:
-    """Return vectors scaled to length 1; zeros stay zeros."""
+    """Scale vectors to length 1. Zero vectors stay zero."""
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     scaled: np.ndarray = vectors / np.where(lengths > 0.0, lengths, 1.0)
     return scaled
 
 
 def steps(starts: np.ndarray, n_threads: int) -> Iterator[list[tuple[int, int]]]:
-    """Yield lists of spans of texts, with similar numbers of words, to learn from in parallel."""
+    """Divide texts into steps, and each step into one span per thread.
+
+    Each item is a list of spans ``(first, stop)`` with similar numbers of words.
+    """
     n_texts, first = starts.size - 1, 0
     while first < n_texts:
         stop = int(np.searchsorted(starts, starts[first] + n_threads * _WORDS_IN_A_STEP, side="left"))

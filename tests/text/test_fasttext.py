@@ -294,7 +294,7 @@ def test_training_starts_from_given_vectors():
     np.testing.assert_array_equal(vectors.word_vectors(["rain"]), before)
     assert "unheard" not in vectors
     assert clone(classifier).fit(texts, y).score(texts, y) == 1.0
-    with pytest.raises(ValueError, match="n_components must be 16 like that of vectors"):
+    with pytest.raises(ValueError, match="n_components must be 16, as in vectors"):
         FastTextClassifier(8, vectors=vectors).fit(texts, y)
     with pytest.raises(TypeError, match="vectors must be SubwordVectors"):
         FastTextClassifier(8, vectors="file").fit(texts, y)
