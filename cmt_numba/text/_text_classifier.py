@@ -421,7 +421,7 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
         texts : iterable of str
             The texts.
         k : int, default 5
-            Number of classes. More than all classes means all.
+            Number of classes to return, at most all known classes.
 
         Returns
         -------
