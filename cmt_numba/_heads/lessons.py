@@ -61,7 +61,6 @@ def find_shortlists(
 def _find_best_of_all(head: Head, lesson: HeadLesson, order: np.ndarray) -> None:
     """Write the shortlists of some rows from the scores of all labels."""
     scorers, rows = all_scorers(head), lesson.questions.rows
-    assert scorers is not None  # a head has tables while it learns
     if order.size == rows.n_rows:
         order = np.arange(rows.n_rows)
     else:

@@ -5,13 +5,14 @@ labels, it is therefore faster to score all labels than to search for candidates
 
 Products of dense rows are in float32, and their last bits depend on the shape of the block. Labels with nearly equal
 scores are therefore compared by sums in a fixed order, so that a row's answer does not depend on other rows. Sums over
-sparse rows always follow the order of the row's cells, both for scorers in a matrix and in hash tables.
+sparse rows always follow the order of the row's cells, for scorers in a matrix, in lists and in hash tables.
 """
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.sparse
 
 from .._forest import (
     NODES_END,
@@ -36,21 +37,30 @@ _ROUNDING = 2.0**-22  # relative error per term when two float32 sums are compar
 _SHORTEST, _LONGEST = 1e-12, 1e12  # range of row lengths whose products neither overflow nor underflow
 
 
+class FeatureLists(NamedTuple):
+    """Sparse scorers by feature: feature ``f`` has weights at ``offsets[f]:offsets[f + 1]``."""
+
+    offsets: np.ndarray  # int64 (n_features + 1,)
+    labels: np.ndarray  # int32
+    weights: np.ndarray  # float32
+
+
 class AllScorers(NamedTuple):
     """The scorers of all labels, laid out for products with rows."""
 
     n_labels: int
-    weights: np.ndarray  # float32 (n_features, n_labels); for sparse scorers only features with weights
+    weights: np.ndarray  # float32 (n_features, n_labels); for sparse scorers only features with weights, or empty
     biases: np.ndarray | None  # float32 (n_labels,), None if all are 0
     places: np.ndarray | None = None  # int32 (n_features,): each sparse feature's row in ``weights``, or NONE
-    models: LinearModels | None = None  # sparse scorers in hash tables; ``weights`` are then empty
+    lists: FeatureLists | None = None  # sparse scorers whose matrix would be mostly zeros
+    models: LinearModels | None = None  # sparse scorers in hash tables
     scores_at_once: int = _SCORES_AT_ONCE
     values_at_once: int = _VALUES_AT_ONCE
 
     @property
     def sparse(self) -> bool:
         """Whether the scorers are sparse."""
-        return self.places is not None or self.models is not None
+        return self.places is not None or self.lists is not None or self.models is not None
 
     @property
     def rows_at_once(self) -> int:
@@ -58,11 +68,11 @@ class AllScorers(NamedTuple):
         return max(1, self.values_at_once // self.n_labels)
 
 
-def all_scorers(head: Head, *, in_tables: bool = False) -> AllScorers | None:
-    """Return the scorers of a head: views of a dense head, or a dense matrix made from a sparse head.
+def all_scorers(head: Head, *, in_tables: bool = False) -> AllScorers:
+    """Return the scorers of a head: views of a dense head, or a copy of a sparse head's scorers by feature.
 
-    Sparse scorers stay in hash tables with ``in_tables``, which is faster for few rows, or if the matrix would be
-    mostly zeros. In the second case, return None if there are no tables.
+    The copy is a dense matrix or, if that would be mostly zeros, lists. With ``in_tables``, which is faster for few
+    rows, sparse scorers stay in hash tables if the head has them.
     """
     n_labels, d = int(head.counters[0, NODES_END]), head.parameters.n_features
     biases: np.ndarray | None = head.nodes["bias"][0, :n_labels]
@@ -71,29 +81,21 @@ def all_scorers(head: Head, *, in_tables: bool = False) -> AllScorers | None:
     if not head.parameters.sparse:
         weights = head.routers.weights[0, : n_labels * 2 * d].reshape(n_labels, 2 * d)[:, :d].T
         return AllScorers(n_labels, weights, biases)
-    laid_out = None if in_tables and not is_in_lists(head) else _lay_out(head, n_labels, d)
-    if laid_out is not None:
-        return AllScorers(n_labels, *laid_out[:1], biases, laid_out[1], scores_at_once=_SPARSE_SCORES_AT_ONCE)
-    if is_in_lists(head):
-        return None
-    nothing = np.empty((0, 0), np.float32)
-    return AllScorers(n_labels, nothing, biases, models=head.models, scores_at_once=_SPARSE_SCORES_AT_ONCE)
-
-
-def _lay_out(head: Head, n_labels: int, d: int) -> tuple[np.ndarray, np.ndarray] | None:
-    """Return a matrix of sparse scorers and each feature's row in it, or None if it would be mostly zeros."""
+    scorers = AllScorers(n_labels, np.empty((0, 0), np.float32), biases, scores_at_once=_SPARSE_SCORES_AT_ONCE)
+    if in_tables and not is_in_lists(head):
+        return scorers._replace(models=head.models)
     digest = head.digest if head.digest.n_labels == n_labels else with_digest(head).digest
-    most = max(_MOST_SPREAD, _MOST_SPREAD_EACH * digest.weights.size)
-    if d > most:
-        return None
-    places = np.full(d, NONE, np.int32)
     used = np.unique(digest.features)
-    if used.size * n_labels > most:
-        return None
+    if max(d, used.size * n_labels) > max(_MOST_SPREAD, _MOST_SPREAD_EACH * digest.weights.size):
+        by_label = scipy.sparse.csr_array((digest.weights, digest.features, digest.offsets), (n_labels, d))
+        lists = by_label.tocsc()
+        offsets, labels = lists.indptr.astype(np.int64, copy=False), lists.indices.astype(np.int32, copy=False)
+        return scorers._replace(lists=FeatureLists(offsets, labels, lists.data))
+    places = np.full(d, NONE, np.int32)
     places[used] = np.arange(used.size, dtype=np.int32)
     weights = np.zeros((used.size, n_labels), np.float32)
     weights[places[digest.features], np.repeat(np.arange(n_labels), np.diff(digest.offsets))] = digest.weights
-    return weights, places
+    return scorers._replace(weights=weights, places=places)
 
 
 @inner
@@ -113,6 +115,18 @@ def score_laid_out(weights, places, rows, first, scores):
     """Write the scores of all labels for ``len(scores)`` sparse rows from row ``first`` on."""
     for i in range(scores.shape[0]):
         _sum_laid_out(weights, places, row_of(rows, first + i), scores[i])
+
+
+@kernel
+def score_in_lists(lists, rows, first, scores):
+    """Write the same scores as :func:`score_laid_out`, from scorers in lists by feature."""
+    scores[:] = np.float32(0.0)
+    for i in range(scores.shape[0]):
+        x = row_of(rows, first + i)
+        for j in range(x.a, x.b):
+            feature, value = x.indices[j], x.values[j]
+            for entry in range(lists.offsets[feature], lists.offsets[feature + 1]):
+                scores[i, lists.labels[entry]] += value * lists.weights[entry]
 
 
 @kernel
@@ -162,6 +176,8 @@ def blocks_of_scores(scorers: AllScorers, rows: Rows) -> Iterator[tuple[int, np.
         scores = room[: min(length, n_rows - first)]
         if scorers.places is not None:
             score_laid_out(scorers.weights, scorers.places, rows, first, scores)
+        elif scorers.lists is not None:
+            score_in_lists(scorers.lists, rows, first, scores)
         elif scorers.models is not None:
             score_in_tables(scorers.models, rows, first, scores)
         else:

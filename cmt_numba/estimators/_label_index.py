@@ -645,9 +645,9 @@ def _new_tree(options: LabelOptions, n_trees: int, leaf_multiplier: float, seed:
     )
 
 
-def _compact_scorers(head: Head) -> AllScorers | None:
+def _compact_scorers(head: Head) -> AllScorers:
     scorers = all_scorers(head)
-    return None if scorers is None else scorers._replace(weights=np.ascontiguousarray(scorers.weights.T).T)
+    return scorers._replace(weights=np.ascontiguousarray(scorers.weights.T).T)
 
 
 def _widened(labels: np.ndarray, scores: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:

@@ -10,7 +10,7 @@ import scipy.sparse
 from cmt_numba import CMTClassifier, CMTMultilabelClassifier
 from cmt_numba._heads import products
 from cmt_numba._heads.label_scorers import Head, HeadLoss, HeadParameters, new_head, with_labels
-from cmt_numba._heads.products import AllScorers, all_scorers
+from cmt_numba._heads.products import AllScorers, all_scorers, exact_scores_of_all
 from cmt_numba._validation import check_rows
 
 
@@ -27,7 +27,6 @@ def head_of(weights: np.ndarray, biases: np.ndarray | None = None) -> Head:
 def scorers_of(head: Head) -> AllScorers:
     """Return the scorers of a head in a layout for products in many small blocks."""
     scorers = all_scorers(head)
-    assert scorers is not None
     return scorers._replace(scores_at_once=200, values_at_once=128)
 
 
@@ -129,9 +128,24 @@ def test_features_without_weights_are_not_laid_out():
     wide = scipy.sparse.csr_array((np.ones(60), (np.arange(60), np.arange(60))), (60, 200_000))
     classifier = CMTClassifier(random_state=0).fit(wide, np.arange(60) % 30)
     scorers = all_scorers(classifier._model.index.head)
-    assert scorers is not None
     assert scorers.weights.size <= 60 * 30  # only features with a weight
     np.testing.assert_array_equal(classifier.predict(wide), np.arange(60) % 30)
+
+
+def test_scorers_have_the_same_scores_in_a_matrix_in_lists_and_in_tables(monkeypatch: pytest.MonkeyPatch):
+    X = scipy.sparse.random_array((90, 60), density=0.1, random_state=np.random.default_rng(0), format="csr")
+    classifier = CMTClassifier(random_state=0).fit(X, np.arange(90) % 30)
+    head, rows = classifier._model.index.head, check_rows(X.astype(np.float32))
+    in_matrix, in_tables = all_scorers(head), all_scorers(head, in_tables=True)
+    monkeypatch.setattr("cmt_numba._heads.products._MOST_SPREAD", 0)
+    monkeypatch.setattr("cmt_numba._heads.products._MOST_SPREAD_EACH", 0)
+    in_lists = all_scorers(head)
+    assert in_matrix.places is not None
+    assert in_lists.lists is not None
+    assert in_tables.models is not None
+    expected = exact_scores_of_all(in_matrix, rows)
+    for scorers in (in_lists, in_tables):
+        np.testing.assert_array_equal(exact_scores_of_all(scorers, rows), expected)
 
 
 @pytest.mark.parametrize("form", [np.float32, np.float64])
