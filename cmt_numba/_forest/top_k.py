@@ -87,8 +87,8 @@ def _keep_held(held, n, best, found):
         if rank < k:
             held.order[rank] = i
     n = min(n, k)
-    for rank in range(n):
-        best[rank], found[rank] = held.scores[held.order[rank]], held.columns[held.order[rank]]
+    for i in range(n):
+        best[i], found[i] = held.scores[held.order[i]], held.columns[held.order[i]]
     for i in range(n):
         held.scores[i], held.columns[i] = best[i], found[i]
     held.scores[n:] = -np.float32(np.inf)

@@ -77,7 +77,7 @@ class BM25Vectorizer(TransformerMixin, SavableText):
     tokenizer : callable, optional
         Function that returns the words of a text. It replaces ``token_pattern``.
     token_pattern : str, default r"(?u)\b\w+\b"
-        Regular expression of a word.
+        Regular expression that matches a word.
     stop_words : {"english"}, list of str or None, default None
         Words to ignore.
     max_df : float in [0, 1] or int, default 1.0
@@ -98,8 +98,8 @@ class BM25Vectorizer(TransformerMixin, SavableText):
     n_terms_ : int
         Total number of terms in the counted documents.
     length_ : float
-        With ``norm="append"``, the length of all document vectors: that of the longest vector of the first documents.
-        Longer vectors of later documents are scaled down to it.
+        With ``norm="append"``, the length of all document vectors, taken from the longest vector of the first
+        documents. Longer vectors of later documents are scaled down.
     term_weights_ : ndarray of float64, shape (n_columns,)
         Factors of the term weights in queries, learned by :meth:`learn_weights`. None before the first call.
 

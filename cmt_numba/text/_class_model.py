@@ -183,7 +183,7 @@ def levels(children: np.ndarray) -> Iterator[np.ndarray]:
         level = below[below >= n_classes].astype(np.int64) - n_classes
 
 
-_N_TREES, _N_LEAVES = 2, 8  # _N_LEAVES is the total number of leaves searched
+_N_TREES, _N_PROBES = 2, 8
 
 
 class ClassForest:
@@ -237,6 +237,6 @@ class ClassForest:
         ndarray of int64, shape (n_texts, 2 * n)
             Class labels. Random classes are drawn uniformly; -1 replaces those that are already near.
         """
-        near = self._forest.query(self._weighted[texts] @ inputs - self._centre, n, _N_LEAVES).ids
+        near = self._forest.query(self._weighted[texts] @ inputs - self._centre, n, _N_PROBES).ids
         drawn = self._generator.integers(0, self._forest.n_memories, near.shape)
         return np.hstack([near, np.where((drawn[:, :, None] == near[:, None, :]).any(axis=2), -1, drawn)])

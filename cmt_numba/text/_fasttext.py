@@ -82,8 +82,8 @@ class FastTextClassifier(ClassifierMixin, TransformerMixin, TextEstimator):
     n_epochs : int, optional
         Number of passes over the texts, in random order. By default enough for 50,000 steps, between 5 and 50.
     vectors : SubwordVectors, optional
-        Initial vectors, which are copied. They must have ``n_components`` components, and their ``min_n``, ``max_n``
-        and ``n_buckets`` replace those of the classifier.
+        Initial vectors, which are copied. They must have ``n_components`` components. Character n-grams then use the
+        ``min_n``, ``max_n`` and ``n_buckets`` of ``vectors``.
     tokenizer : callable, optional
         Function that returns the words of a text. By default, words are runs of letters, digits and underscores.
     lowercase : bool, default True
@@ -309,7 +309,7 @@ class FastTextClassifier(ClassifierMixin, TransformerMixin, TextEstimator):
         texts : iterable of str
             The texts.
         k : int, default 5
-            Number of classes. More than all classes means all.
+            Number of classes to return, at most all known classes.
 
         Returns
         -------

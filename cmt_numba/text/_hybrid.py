@@ -263,7 +263,7 @@ def _best_weight(sparse: Any, dense: Any, texts: list[str], y: Any) -> float:
     _, first, labels = np.unique(y, return_index=True, return_inverse=True)
     if labels.shape != (len(texts),):
         raise ValueError(f"y must have one entry for each of the {len(texts)} texts, got shape {np.shape(y)}")
-    apart, seen = held_out(len(texts), 0, never=first)  # each class keeps a text for its mean
+    apart, seen = held_out(len(texts), 0, never=first)  # each class needs a training text for its mean
     if apart.size == 0:
         raise ValueError('weight="held_out" needs at least 5 texts and a class with two texts: pass a number as weight')
     asked, stored = ([texts[i] for i in part] for part in (apart, seen))

@@ -29,7 +29,7 @@ class Comparisons(NamedTuple):
 
 
 def comparisons_of(queries: Any, keys: Any, ids: np.ndarray, rewards: np.ndarray) -> Comparisons:
-    """Select the queries whose rewards differ. All others teach nothing."""
+    """Multiply queries with their documents. Queries whose rewards are all equal are omitted."""
     there = ids >= 0
     highest = np.where(there, rewards, 0.0).max(axis=1)
     lowest = np.where(there, rewards, np.inf).min(axis=1)

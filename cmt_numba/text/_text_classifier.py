@@ -70,9 +70,10 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
     """Classify texts, and learn further texts and classes at any time.
 
     The classifier takes lists of strings and needs no vectorizer. It hashes words, word pairs and character n-grams, so
-    new words need no vocabulary, and it updates document frequencies as texts are added and removed. Two models score
-    the classes: the sum of each class's feature weights, with corrections learned from errors, and, for at most 500
-    classes, learned vectors as in :class:`FastTextClassifier`. Held-out texts determine the weight of each model.
+    new words need no vocabulary, and it updates document frequencies as texts are added and removed. The main model
+    scores a class by the sum of its feature weights, with corrections learned from errors. With at most 500 classes, a
+    second model uses learned vectors, as in :class:`FastTextClassifier`. Held-out texts determine the weight of each
+    model.
 
     Parameters
     ----------
@@ -420,7 +421,7 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
         texts : iterable of str
             The texts.
         k : int, default 5
-            Number of classes. More than all classes means all.
+            Number of classes to return, at most all known classes.
 
         Returns
         -------

@@ -1,6 +1,6 @@
 """Folders of text classifiers, which journal every change.
 
-``OPERATIONS`` is part of the file format: a name and version always has the same arguments and the same meaning.
+``OPERATIONS`` is part of the file format. Never change the arguments or the meaning of an existing name and version.
 """
 
 from __future__ import annotations

@@ -109,7 +109,7 @@ def alias_table(weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 class Corpus:
-    """Texts as word ids, numbered in order of first occurrence."""
+    """Texts as sequences of word ids. Ids follow the order of first occurrence."""
 
     def __init__(self) -> None:
         self.id_of: dict[str, int] = {}
@@ -224,7 +224,7 @@ class TextFeatures:
         return self.vocabulary.n_parts + self.grams.size
 
     def learn(self, corpus: Corpus, min_count: int) -> None:
-        """Assign rows to the features of texts. Words need ``min_count`` occurrences."""
+        """Assign rows to the features of texts. A word needs ``min_count`` occurrences to get a row."""
         known, counts = self.vocabulary, corpus.counts()
         often = [(-count, word) for word, count in zip(corpus.id_of, counts.tolist(), strict=True)]
         known.add([word for n, word in sorted(often) if -n >= min_count and word not in known.id_of], 0)

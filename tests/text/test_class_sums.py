@@ -1,4 +1,4 @@
-"""Sums of the features of classes: they stay exact as texts and classes come and go."""
+"""Class sums stay exact as texts and classes are added and removed."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ TOPICS = ["animal", "animal", "planet", "planet", "colour", "animal"]
 
 
 def expected_sums(model):
-    """Return the sum of each label's weights by feature, from the weights of the stored texts."""
+    """Return the sum of the stored weights for each label and feature."""
     stored, expected = model.stored, {}
     for i, label in enumerate(stored.labels):
         for at in range(stored.hashed.starts[i], stored.hashed.starts[i + 1]):
@@ -49,7 +49,7 @@ def test_many_classes_are_learned_from_one_text_each():
     words = [f"{first}{second}" for first in "bcdfghjklmnpqrstvwxz" for second in ("amo", "elu", "iro", "ony", "una")]
     texts = [f"{one} {other}" for i, one in enumerate(words) for other in words[i + 1 : i + 7]]
     classifier = TextClassifier(random_state=0).fit(texts, np.arange(len(texts)))
-    assert classifier.classes_.size > 500  # more than learned vectors score
+    assert classifier.classes_.size > 500  # the limit for learned vectors
     assert np.mean(classifier.predict(texts) == np.arange(len(texts))) > 0.95
     classifier.partial_fit(["zebra crossing"], [len(texts)])
     assert classifier.predict(["crossing zebras"]).tolist() == [len(texts)]

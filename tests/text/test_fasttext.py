@@ -1,4 +1,4 @@
-"""The classifier of texts: what kernels learn, against plain numpy; trees of classes; keys; files; bad input."""
+"""FastTextClassifier: training against plain NumPy, class trees, hybrid keys, files and bad input."""
 
 import heapq
 import pickle
@@ -31,7 +31,7 @@ OPTIONS: dict[str, Any] = {"n_components": 12, "n_epochs": 10, "random_state": 0
 
 
 def requests(n: int = 60, seed: int = 0) -> tuple[list[str], np.ndarray]:
-    """Return made-up requests and what each is about."""
+    """Return random requests and their topics."""
     rng = np.random.default_rng(seed)
     y = rng.choice(list(TOPICS), n)
     return [" ".join(["tell", "me", "of", *rng.choice(TOPICS[topic].split(), 3)]) for topic in y], y
@@ -60,7 +60,7 @@ def plain_softmax(inputs: np.ndarray, outputs: np.ndarray, label: int, hidden: n
 def plain_forest(
     inputs: np.ndarray, outputs: np.ndarray, label: int, hidden: np.ndarray, rate: float, candidates: np.ndarray
 ) -> np.ndarray:
-    """Take a step where the last two candidates were drawn, and stand for half of the classes each."""
+    """Take a training step. The last two candidates are random, and each represents half of the classes."""
     odds = np.exp(outputs @ hidden)
     factors = np.zeros(len(outputs))
     for c, factor in zip(candidates, [1.0] * (candidates.size - 2) + [len(outputs) / 2] * 2, strict=True):
@@ -94,7 +94,9 @@ def test_kernels_learn_as_plain_python_does(loss: str, rng: np.random.Generator)
     inputs, outputs = (rng.normal(size=(n, 5)).astype(np.float32) for n in (6, n_outputs))
     texts, labels, order = [[0, 2], [1, 3, 4], [], [5], [2, 5]], [0, 2, 1, 3, 1], [3, 0, 2, 4, 1]
     weights = [rng.random(len(text)).astype(np.float32) for text in texts]
-    candidates = np.array([[2, 0, 3, 3], [1, 2, 0, -1], [1, -1, 2, 3], [3, 2, -1, -1], [0, -1, 2, 1]])  # with own ones
+    candidates = np.array(
+        [[2, 0, 3, 3], [1, 2, 0, -1], [1, -1, 2, 3], [3, 2, -1, -1], [0, -1, 2, 1]]
+    )  # some rows contain the text's own class
     expected = inputs.astype(np.float64), outputs.astype(np.float64)
     for place, text in enumerate(order):
         if texts[text]:
@@ -137,7 +139,7 @@ def test_sampled_classes_are_learned_as_wrong():
     assert (vectors.outputs[0] < 0.0).all()
 
 
-# Trees of classes
+# Class trees
 
 
 def test_a_forest_finds_the_classes_near_a_text(rng: np.random.Generator):
@@ -146,7 +148,7 @@ def test_a_forest_finds_the_classes_near_a_text(rng: np.random.Generator):
     inputs = vectors[labels]
     forest = ClassForest(weighted, labels, rng, 1)
     forest.grow(inputs)
-    texts = np.tile(np.arange(24), 20)  # enough that every class is drawn
+    texts = np.tile(np.arange(24), 20)  # enough draws to reach every class
     found = forest.candidates(texts, inputs, 5)
     assert found.shape == (480, 10)
     near, drawn = found[:, :5], found[:, 5:]
@@ -155,7 +157,7 @@ def test_a_forest_finds_the_classes_near_a_text(rng: np.random.Generator):
     np.testing.assert_array_equal(near, np.argsort(-directions @ directions.T, axis=1)[texts, :5])
     assert set(drawn.ravel()) == {-1, *range(24)}
     assert not ((drawn[:, :, None] == near[:, None, :]) & (drawn[:, :, None] >= 0)).any()
-    many = forest.candidates(np.arange(3), inputs, 30)  # more than there are classes
+    many = forest.candidates(np.arange(3), inputs, 30)  # more than the number of classes
     assert many.shape == (3, 60)
     assert ((many >= -1) & (many < 24)).all()
 
@@ -217,7 +219,7 @@ def test_features_are_words_their_parts_and_their_ngrams():
     assert rare.n_rows == 1
 
 
-# What is learned
+# Training
 
 
 def test_topics_are_learned(learned: FastTextClassifier):
@@ -322,11 +324,11 @@ def test_the_same_seed_gives_the_same_vectors():
     assert several.score(texts, y) == 1.0
 
 
-# Keys of two parts
+# Hybrid keys
 
 
 def cosines(a: Any, b: Any) -> np.ndarray:
-    """Return the cosine of each row with the row of the other matrix; 0 for zeros."""
+    """Return the cosine of each row of ``a`` with each row of ``b``. Zero rows have cosine 0."""
     a, b = (normalize(np.asarray(part.todense() if scipy.sparse.issparse(part) else part)) for part in (a, b))
     product: np.ndarray = a @ b.T
     return product
@@ -351,7 +353,7 @@ def test_hybrid_keys_weigh_the_cosines_of_their_parts(learned: FastTextClassifie
 
 
 class Numbers(TransformerMixin, BaseEstimator):
-    """The numbers that texts end with, as unit vectors."""
+    """Map each text to a unit vector, given by the number at its end."""
 
     def fit(self, texts: list[str], y: Any = None) -> "Numbers":
         self.fitted_ = True
@@ -485,7 +487,7 @@ def test_any_learning_rate_gives_probabilities(loss: str, weighting: str, tmp_pa
 
 
 def test_probabilities_are_those_of_the_logits():
-    """With one entry for each binary model, probabilities far below the least float32 still rank the classes."""
+    """Probabilities that underflow in float32 must still rank the classes."""
     classifier = FastTextClassifier(2, loss="negative", n_epochs=1, max_n=0, random_state=0).fit(["a", "b"], [0, 1])
     outputs = classifier._model.vectors.outputs
     hidden = classifier.transform(["a"])[0]

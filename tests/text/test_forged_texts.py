@@ -1,4 +1,4 @@
-"""Files of text models with a wrong array or field and a valid checksum: refused, or loaded as a model that works."""
+"""Forged files of text models, with a wrong array or field and a valid checksum, are refused or do no harm."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -60,11 +60,11 @@ MODELS: dict[str, Callable[[], Any]] = {
 
 
 def use(model: Any) -> None:
-    """Use a model as users do. Whatever it computes is finite."""
+    """Call the public methods of a model, and check that all results are finite."""
     keys = [getattr(model, name)(QUERIES) for name in ("transform", "transform_documents") if hasattr(model, name)]
     if isinstance(model, TextClassifier):
         if model._model is None:
-            return  # a file of a classifier that has learned nothing
+            return  # the file of an unfitted classifier
         if model._model.dense is not None:
             model.set_params(encoder=encode)
         assert np.isfinite(model.predict_proba(QUERIES)).all()
@@ -95,7 +95,7 @@ def use(model: Any) -> None:
 def test_wrong_files_are_refused_or_do_no_harm(name: str, tmp_path: Path):
     model = MODELS[name]()
     model.save(tmp_path / "model")
-    # With an encoder, only the vectors are new. Loading a CMTClassifier thousands of times would be slow.
+    # Forge only what an encoder adds: loading a CMTClassifier for every forgery is slow.
     apart = ("dense.", "sums.", "vectors.", "stored.t", "stored.i", "model") if name.endswith("encoder") else ()
     check_forgeries((tmp_path / "model").read_bytes(), type(model).load, use, tmp_path / "file", apart)
 

@@ -1,4 +1,4 @@
-"""Vectors of words: what kernels learn, against plain numpy; texts as keys; words never seen; files; bad input."""
+"""SubwordVectors: training against plain NumPy, text vectors, unseen words, files and bad input."""
 
 import pickle
 from pathlib import Path
@@ -19,7 +19,7 @@ FRUIT, TOOLS = ("apple", "pear", "plum", "cherry"), ("hammer", "saw", "drill", "
 
 
 def sentences(n: int = 400, seed: int = 0) -> list[str]:
-    """Return texts that are each of fruit or of tools, with words that all of them have."""
+    """Return texts about fruit or tools. All texts share some words."""
     rng = np.random.default_rng(seed)
     return [
         " ".join(["the", *rng.choice(FRUIT if i % 2 else TOOLS, 4), "of", "sweet" if i % 2 else "steel"])
@@ -42,7 +42,7 @@ def cosine(a: np.ndarray, b: np.ndarray) -> float:
 def plain_skipgram(
     inputs: np.ndarray, outputs: np.ndarray, parts: list[list[int]], text: list[int], rate: float
 ) -> None:
-    """Learn from a text with a window of one word and without negatives."""
+    """Learn from a text with ``window=1`` and without negatives."""
     for middle, word in enumerate(text):
         for near in (middle - 1, middle + 1):
             if 0 <= near < len(text):
@@ -95,7 +95,7 @@ def test_alias_tables_have_the_weights(weights: list[float]):
     np.testing.assert_allclose(drawn, expected, atol=1e-6)
 
 
-# Words and their parts
+# Vocabulary
 
 
 def test_parts_of_words():
@@ -107,7 +107,7 @@ def test_parts_of_words():
     assert len(list(known.buckets("abc"))) == len(grams)
     assert len(list(known.buckets("ab"))) == len({"<ab", "ab>", "<ab>"})
     assert known.rows_of("abc").size == 1 + len(grams)
-    assert set(known.rows_of("abcd")) <= set(range(known.n_parts))  # those that it shares with abc
+    assert set(known.rows_of("abcd")) <= set(range(known.n_parts))  # only the n-grams that it shares with abc
     assert known.rows_of("abcd").size >= 3
     assert known.rows_of("xyz").size == 0
 
@@ -122,7 +122,7 @@ def test_a_corpus_keeps_texts_apart():
     assert starts.tolist() == [0, 2, 2, 3, 4]
 
 
-# What is learned
+# Training
 
 
 @needs_jit

@@ -1,4 +1,4 @@
-"""Weights of terms that BM25Vectorizer learns from rewards."""
+"""Term weights that BM25Vectorizer learns from rewards."""
 
 from typing import Any
 
@@ -14,9 +14,9 @@ NONE = -1
 
 
 def texts_and_queries(rng: np.random.Generator, n: int, n_queries: int) -> tuple[list[str], list[str], np.ndarray]:
-    """Return documents, queries, and which document each is for.
+    """Return documents, queries, and the position of the right document for each query.
 
-    Queries share the even words with their documents; the odd ones, which are rarer, they have from anywhere.
+    A query shares its "even" words with the right document. Its "odd" words, which are rarer, are random.
     """
     documents = [
         [f"even{i}" for i in rng.choice(N_WORDS, 6, replace=False)]

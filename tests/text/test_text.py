@@ -1,4 +1,4 @@
-"""Vectorizers of texts: their weights against the formula, and what they accept and refuse."""
+"""BM25 weights against the formula, and the validation of texts and parameters."""
 
 import math
 import pickle
@@ -37,7 +37,7 @@ def tokens(text: str) -> list[str]:
 
 
 def bm25(documents: list[str], queries: list[str], k1: float, b: float, k3: float) -> np.ndarray:
-    """Return the scores of all documents for all queries, one term at a time."""
+    """Return the BM25 score of each document for each query, computed term by term."""
     terms = [Counter(tokens(document)) for document in documents]
     mean_length = sum(sum(counts.values()) for counts in terms) / len(documents)
     scores = np.zeros((len(queries), len(documents)))
@@ -58,7 +58,9 @@ def dense(matrix: Any) -> np.ndarray:
 
 
 @settings(max_examples=60, deadline=None)
-@example(["a b c d e"], [""], 2.4056226420907736, 0.0, 0.0, 0.0, "append")  # squares are rounded in two ways
+@example(
+    ["a b c d e"], [""], 2.4056226420907736, 0.0, 0.0, 0.0, "append"
+)  # a case where sums of squares depend on rounding
 @given(
     st.lists(words, min_size=1, max_size=8).filter(lambda texts: any(texts)),
     st.lists(words, min_size=1, max_size=4),

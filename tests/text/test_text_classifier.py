@@ -1,4 +1,4 @@
-"""The classifier of texts: learning at any time, forgetting, probabilities, explanations, files and folders."""
+"""TextClassifier: learning, forgetting, probabilities, explanations, files and folders."""
 
 import os
 import pickle
@@ -187,7 +187,7 @@ def test_the_same_seed_gives_the_same_classifier():
 
 
 def encode(texts):
-    """Return vectors that know which class a text is of, whatever its words are."""
+    """Return a vector for each text, with one large component for the class of its words."""
     kinds = [*WORDS.values(), LATER]
     return np.array([[0.3 + sum(text.count(word) for word in words) for words in kinds] for text in texts])
 

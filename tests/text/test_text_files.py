@@ -1,4 +1,4 @@
-"""Vectorizers of texts in files."""
+"""Saving and loading vectorizers."""
 
 from pathlib import Path
 from typing import Any
@@ -71,7 +71,7 @@ def test_hybrid_files_hold_both_parts(sparse: Any, weight: Any, tmp_path: Path):
     assert loaded.weight == weight
     if weight == "held_out":
         assert loaded.weight_ == learned.weight_
-    assert_same_keys(learned, loaded.fit(TEXTS, TOPICS))  # the parts are fitted, and stay as they are
+    assert_same_keys(learned, loaded.fit(TEXTS, TOPICS))  # fit leaves fitted parts unchanged
 
 
 def test_hybrid_files_with_other_parts_are_refused(tmp_path: Path):
