@@ -37,7 +37,7 @@ _ROUNDING = 2.0**-22  # relative error per term when two float32 sums are compar
 _SHORTEST, _LONGEST = 1e-12, 1e12  # range of row lengths whose products neither overflow nor underflow
 
 
-class FeatureLists(NamedTuple):
+class ScorersByFeature(NamedTuple):
     """Sparse scorers by feature: feature ``f`` has weights at ``offsets[f]:offsets[f + 1]``."""
 
     offsets: np.ndarray  # int64 (n_features + 1,)
@@ -52,7 +52,7 @@ class AllScorers(NamedTuple):
     weights: np.ndarray  # float32 (n_features, n_labels); for sparse scorers only features with weights, or empty
     biases: np.ndarray | None  # float32 (n_labels,), None if all are 0
     places: np.ndarray | None = None  # int32 (n_features,): each sparse feature's row in ``weights``, or NONE
-    lists: FeatureLists | None = None  # sparse scorers whose matrix would be mostly zeros
+    lists: ScorersByFeature | None = None  # sparse scorers whose matrix would be mostly zeros
     models: LinearModels | None = None  # sparse scorers in hash tables
     scores_at_once: int = _SCORES_AT_ONCE
     values_at_once: int = _VALUES_AT_ONCE
@@ -90,7 +90,7 @@ def all_scorers(head: Head, *, in_tables: bool = False) -> AllScorers:
         by_label = scipy.sparse.csr_array((digest.weights, digest.features, digest.offsets), (n_labels, d))
         lists = by_label.tocsc()
         offsets, labels = lists.indptr.astype(np.int64, copy=False), lists.indices.astype(np.int32, copy=False)
-        return scorers._replace(lists=FeatureLists(offsets, labels, lists.data))
+        return scorers._replace(lists=ScorersByFeature(offsets, labels, lists.data))
     places = np.full(d, NONE, np.int32)
     places[used] = np.arange(used.size, dtype=np.int32)
     weights = np.zeros((used.size, n_labels), np.float32)
