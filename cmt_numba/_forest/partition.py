@@ -179,7 +179,7 @@ def _halves(rows: Rows, groups: np.ndarray, slots: np.ndarray, generator: np.ran
 
 
 def _means(keys: Any, group: np.ndarray, n: int) -> Any:
-    """Return the unit-length mean of each of ``n`` groups of keys. Sparse means contain only features that occur in the keys."""
+    """Return the unit-length mean of each of ``n`` groups of keys. Sparse means omit features without a value."""
     members = scipy.sparse.csr_array((np.ones(group.size, np.float32), (group, np.arange(group.size))))
     means = members @ keys
     if scipy.sparse.issparse(keys):

@@ -20,9 +20,7 @@ from .state import NONE
 
 _STEEPNESS = 4.0  # logits per unit of the gap; values from 1 to 8 work equally well
 _MARGIN = 0.2  # gap that MIRA requires per unit of reward difference
-_AGGRESSIVENESS = (
-    10.0  # MIRA's largest step, in learning rates; makes the same default rate suitable for MIRA and AdaGrad
-)
+_AGGRESSIVENESS = 10.0  # MIRA's largest step, in learning rates; MIRA and AdaGrad can then share a default rate
 _LEAST_WEIGHT = np.float32(-1.0)  # with theta = -1 a feature has no effect; a smaller theta would penalise matches
 _TINY = np.float32(1e-20)  # avoids 0 / 0 if the squares underflow
 

@@ -69,7 +69,8 @@ def _reset_absent_weights(trees, routers, keys, t, node):
 def train_router(parameters, routers, t, node, x, work, margin, label, importance):
     """Train a router on a located row with the label -1 or 1; return the new margin.
 
-    ``margin`` is the margin before the step. With the squared loss and with MIRA, the margin never overshoots the label, even with a large importance or learning rate.
+    ``margin`` is the margin before the step. With the squared loss and with MIRA, the margin never overshoots
+    the label, even with a large importance or learning rate.
     """
     loss, rate = parameters.router_loss, parameters.router_learning_rate
     if loss == RouterLoss.MIRA:

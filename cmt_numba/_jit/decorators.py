@@ -4,7 +4,8 @@
 releases the global interpreter lock except for small batches (``interpreter_lock.py``). The other decorators compile
 functions that kernels call, whose code becomes part of each kernel:
 
-- ``inner`` inlines the function. Passing the hundred words that describe a state would take longer than most of these functions.
+- ``inner`` inlines the function. Passing the hundred words that describe a state would take longer than most
+  of these functions.
 - ``inner_fastmath`` is ``inner`` for sums of products. LLVM may reorder their additions to use vector instructions; NaN
   and infinity behave normally.
 - ``inner_called`` does not inline the function. Use it for large functions that are called rarely: a kernel includes
@@ -86,7 +87,7 @@ def _kept(decorate: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 class _OnlyInKernels(CPUDispatcher):  # type: ignore[misc]
-    """A compiled function without a Python wrapper. Without this class, calling it from Python would crash the process."""
+    """A compiled function without a Python wrapper. Without this class, a call from Python would crash the process."""
 
     def __call__(self, *_: Any, **__: Any) -> Any:
         name = self.py_func.__name__

@@ -263,7 +263,7 @@ def _parts() -> Any:
 
 
 def part_compiler(make: Any = _parts) -> Any:
-    """Return the compiler for inner functions, or Numba's default compiler if this version of Numba is not supported."""
+    """Return the compiler for inner functions, or Numba's default compiler if Numba's version is unsupported."""
     try:
         return make()
     except _NOT_AS_EXPECTED:
