@@ -214,7 +214,7 @@ def _has_nul(path: str) -> str:
 
 
 def _is_large(value: float) -> bool:
-    """Return whether integers beyond 64 bits, which SQLite rounds, may be rounded to this number."""
+    """Return whether SQLite may round an integer of more than 64 bits to this number."""
     return abs(value) >= 2**63
 
 
