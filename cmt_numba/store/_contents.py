@@ -359,7 +359,10 @@ class StoreContents:
         return tree._forest.last_evicted
 
     def replace(self, ids: np.ndarray, new: NewKeys) -> None:
-        """Replace the keys of memories, within a change. If that fails after the last key, the new keys remain."""
+        """Replace the keys of memories, within a change.
+
+        If an error occurs after all keys have been replaced, the new keys remain.
+        """
         tree = self.search.tree
         try:
             if isinstance(tree, DurableTree):

@@ -46,7 +46,7 @@ _MOST_TRIES = 5  # attempts of a query while memories are added or deleted
 
 
 class MemoryStore:
-    """A vector store with user-defined keys and payloads. It supports filters and changes, and learns from rewards.
+    """A vector store with user-defined keys, payloads and filters. It can change at any time and learns from rewards.
 
     A store lives in memory or in a folder. In a folder, each change is on disk before the call returns, and keys,
     payloads and vectors change together or not at all. Opening a folder maps the vectors and reads them on demand.

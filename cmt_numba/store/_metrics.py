@@ -27,7 +27,7 @@ from ._query_map import QueryMap
 _ROOM = 1.25  # ratio of a bound to the longest vector; later vectors are often a little longer
 _WITHIN = 0.99  # fraction of the vectors within a new Euclidean bound
 _MOST_OUTSIDE = 0.05  # maximum fraction of the vectors outside the ball
-_CENTRED = 0.5  # a centre costs precision, so it must shorten the vectors by at least this factor
+_CENTRED = 0.5  # a centre costs precision, so it must reduce the lengths of vectors to this fraction
 _DIGITS = 2.0**-22  # relative error of a vector that is computed from its key
 _DOUBLE = 2.0**-42  # upper bound on the relative error of float64 products
 _CELLS_AT_ONCE = 1 << 22  # maximum number of cells in the arrays of one comparison
@@ -432,7 +432,7 @@ def check_lengths(X: Any, metric: str) -> np.ndarray:
 
 
 def check_directions(are_there: np.ndarray) -> None:
-    """Raise ValueError if a row is zero, which means that it has no direction."""
+    """Raise ValueError unless every row has a direction."""
     if not are_there.all():
         row = int(np.flatnonzero(~are_there)[0])
         why = "has no cosine; use another metric or remove it"

@@ -5,9 +5,9 @@ corrects the differences that all queries share. Stored vectors do not change.
 
 For a query ``x``, let ``p`` be the probability that a shown memory ``z`` is the answer (a softmax of the cosines), and
 ``q`` its fraction of the rewards. The sum ``G`` of ``(q - p) z x^T`` over all queries and shown memories is the
-gradient of the log-likelihood with respect to the map, at the identity. A Newton step with a prior leads to the map ``I
-+ s G (A + c I)^-1``, where ``A`` is the sum of ``x x^T``. The sums do not depend on the order of the queries, and no
-query is stored.
+gradient of the log-likelihood with respect to the map, at the identity. A Newton step with a prior yields
+the map ``I + s G (A + c I)^-1``, where ``A`` is the sum of ``x x^T``. The sums do not depend on the order of the
+queries, and no query is stored.
 
 A quarter of the queries is held out to choose the strength ``s``. Queries are mapped only if some strength
 significantly improves the results of the held-out queries.

@@ -82,7 +82,7 @@ class Efforts:
         return json.dumps(self.known())
 
     def of(self, search: StoreSearch, k: int, target: float, among: Filter | None) -> Effort:
-        """Return the effort for ``k`` neighbours among the candidates. Until it is measured, return a safe one."""
+        """Return the effort for ``k`` neighbours among the candidates, or a safe estimate until it is measured."""
         n = n_candidates = search.tree._forest.n_memories
         share = 1.0
         if among is not None:

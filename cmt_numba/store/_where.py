@@ -197,7 +197,10 @@ def _containing(path: str, value: Any) -> Condition:
 
 
 def _json(path: str) -> str:
-    """Return the SQL expression for a JSON list with the value at a path, twice. It keeps all digits of integers."""
+    """Return the SQL expression for a JSON list that contains the value at a path twice.
+
+    Unlike extracted numbers, JSON lists keep all digits of integers.
+    """
     return f"json_extract(payload, {path}, {path})"
 
 
