@@ -151,7 +151,7 @@ class StoredTexts:
 
     @classmethod
     def of(cls, arrays: dict[str, np.ndarray], n_classes: int, next_slot: int) -> StoredTexts:
-        """Return the texts that a file holds. Raise InvariantError, TypeError or ValueError for invalid arrays."""
+        """Return the texts saved in a file. Raise InvariantError, TypeError or ValueError for invalid arrays."""
         made = cls()
         texts, ids = read_document(arrays, "texts"), read_document(arrays, "ids")
         require(type(texts) is list and all(type(text) is str for text in texts), "texts must be strings")

@@ -105,7 +105,7 @@ class TextFolder:
         operation.call(made, operation.called(entry.arguments))
 
     def recover(self, replay_all: Callable[[], tuple[Any, bool]]) -> tuple[Any, bool]:
-        """Return the classifier restored from the folder, and whether it equals the previous one exactly."""
+        """Return the classifier restored from the folder, and whether it equals the previous classifier exactly."""
         return replay_all()
 
     def use(self, made: Any) -> None:
