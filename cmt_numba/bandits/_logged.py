@@ -31,7 +31,7 @@ _OTHERWISE = -1e300  # score of an unsupported action
 _TAUS = (1.0, 0.05)  # values of tau to compare: 1 gives equal weights, 0.05 limits weights to 20
 _FOLDS, _FEWEST_ROWS = 4, 40
 _LEAST_REWARD = 1e-3  # lower limit of expected rewards in products
-_LEAST_PROPENSITY = 0.03  # lower limit in held-out rows, which bounds the variance of their weights
+_LEAST_PROPENSITY = 0.03  # lower limit of propensities in held-out rows, to bound the variance of weights
 _MARGIN, _MARGIN_OF_REGRESSION = 1.5, 4.0  # required lead over the best method so far, in standard errors
 
 

@@ -178,9 +178,8 @@ def _linear(split: Split, task: str) -> Callable[[], Any]:
         model = OneVsRestClassifier(model)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        warnings.filterwarnings(
-            "ignore", "Label .* is present in", UserWarning
-        )  # raised for labels of all examples or of none
+        # scikit-learn warns about labels of all examples or of none.
+        warnings.filterwarnings("ignore", "Label .* is present in", UserWarning)
         model.fit(split.X, split.y)
     if task == "multilabel":
         return lambda: scipy.sparse.csr_array(model.predict(split.X_test))

@@ -23,13 +23,7 @@ def fits(rows: np.ndarray) -> bool:
 
 
 class Measure:
-    """Similarity or distance of dense rows.
-
-    Parameters
-    ----------
-    metric : str
-        One of ``METRICS``.
-    """
+    """Similarity or distance of dense rows."""
 
     def __init__(self, metric: str) -> None:
         self.metric = metric

@@ -138,12 +138,7 @@ def classes_of(counts: np.ndarray) -> Classes:
 
 
 def huffman_tree(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Build a Huffman tree, in which frequent classes are near the root.
-
-    Parameters
-    ----------
-    counts : ndarray of int64, shape (n_classes,)
-        The count of each class. There must be at least one class.
+    """Build a Huffman tree from the counts of at least one class. Frequent classes are near the root.
 
     Returns
     -------
@@ -191,17 +186,6 @@ class ClassForest:
 
     The key of a class is the mean hidden vector of its texts, minus the mean of all keys. Training moves hidden
     vectors, so call :meth:`grow` from time to time.
-
-    Parameters
-    ----------
-    weighted : scipy.sparse array, shape (n_texts, n_features)
-        The feature weights of each text.
-    labels : ndarray of int64, shape (n_texts,)
-        The class of each text.
-    generator : numpy.random.Generator
-        Source of randomness.
-    n_threads : int
-        Number of threads.
     """
 
     def __init__(self, weighted: Any, labels: np.ndarray, generator: np.random.Generator, n_threads: int) -> None:

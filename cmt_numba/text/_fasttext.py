@@ -99,7 +99,7 @@ class FastTextClassifier(ClassifierMixin, TransformerMixin, TextEstimator):
     Attributes
     ----------
     classes_ : ndarray, shape (n_classes,)
-        The classes, sorted.
+        The classes in ascending order.
     n_features_out_ : int
         Length of the vectors.
 

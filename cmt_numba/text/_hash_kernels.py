@@ -11,12 +11,12 @@ N_COLUMNS = 2**17
 """Columns of each kind of feature. The kinds are words, character n-grams and word pairs, in this order."""
 
 N_KINDS = 3
-_GRAMS = 1  # position of character n-grams among the kinds
+_GRAMS = 1  # index of character n-grams among the kinds
 
 MOST_OF_A_CHARACTER = 4  # maximum number of features per character
 
 SPACE = np.uint32(32)
-_START, _END = np.uint64(1), np.uint64(2)  # stand for the start and end of a word in n-grams
+_START, _END = np.uint64(1), np.uint64(2)  # marks of the start and the end of a word in n-grams
 _SEEDS = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9], np.uint64)
 _PRIME, _MIX = np.uint64(0x100000001B3), np.uint64(0xFF51AFD7ED558CCD)
 _SHIFT, _HIGH = np.uint64(29), np.uint64(47)  # the upper 17 bits are the column

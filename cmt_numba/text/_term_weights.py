@@ -42,15 +42,7 @@ def comparisons_of(queries: Any, keys: Any, ids: np.ndarray, rewards: np.ndarray
 
 
 def learn_weights(comparisons: Comparisons, idf: np.ndarray) -> np.ndarray:
-    """Return the most probable weight of each term: float64, shape (n_terms,).
-
-    Parameters
-    ----------
-    comparisons : Comparisons
-        The training data.
-    idf : ndarray of float64, shape (n_terms,)
-        The inverse document frequency of each term.
-    """
+    """Return the most probable weight of each term: float64, shape (n_terms,)."""
     products = comparisons.products
     seen = np.unique(products.indices)
     if seen.size == 0:

@@ -79,16 +79,17 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
     ----------
     encoder : "use", callable or object with ``encode``, optional
         A pretrained encoder, whose vectors give a third score: a function that returns an array of shape ``(n, d)`` for
-        a list of texts, or an object with such a method ``encode``, for example a sentence-transformers model. "use" is
-        the Universal Sentence Encoder for 16 languages (extra ``use``). The vectors of learned texts are stored, so
-        each text is encoded once. Files contain no encoder except "use"; pass any other encoder again after loading.
+        a list of texts, or an object with a method ``encode`` that does the same, for example a sentence-transformers
+        model. "use" is the Universal Sentence Encoder for 16 languages (extra ``use``). The vectors of learned texts
+        are stored, so each text is encoded once. Files contain no encoder except "use"; pass any other encoder again
+        after loading.
     random_state : int or numpy.random.SeedSequence, optional
         Random seed.
 
     Attributes
     ----------
     classes_ : ndarray, shape (n_classes,)
-        The classes, sorted.
+        The classes in ascending order.
     n_texts_ : int
         Number of stored texts.
     ids_ : list of str or int
@@ -519,7 +520,7 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
 
     @property
     def classes_(self) -> np.ndarray:
-        """The classes, sorted."""
+        """The classes in ascending order."""
         if self._model is None:
             raise AttributeError("classes_ is available after fit")
         return self._model.classes
@@ -592,7 +593,7 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
             The folder of a text classifier, or an empty folder. If it does not exist, it is created with access for its
             owner only; its parent must exist.
         encoder : "use", callable or object with ``encode``, optional
-            The encoder. Unless it is "use", pass it whenever you open the folder.
+            The encoder. Pass any encoder except "use" whenever you open the folder.
         random_state : int, optional
             Random seed.
         sync_every : int, default 1

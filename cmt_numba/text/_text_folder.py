@@ -29,13 +29,7 @@ OPERATIONS: dict[tuple[str, int], Operation] = {
 
 
 class TextFolder:
-    """The adapter between a text classifier and its journal.
-
-    Parameters
-    ----------
-    classifier : TextClassifier
-        The classifier that receives the folder's model.
-    """
+    """Adapter between a text classifier and its journal."""
 
     kind = "TextClassifier"
     unread: frozenset[str] = frozenset()

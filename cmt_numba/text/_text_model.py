@@ -39,7 +39,7 @@ class TextModel:
     """The learned state of a text classifier.
 
     Up to three scorers score the classes: class sums, learned vectors and, with an encoder, a CMTClassifier
-    trained on the encoder's vectors. Labels are the numbers of classes in order of arrival.
+    trained on the encoder's vectors. Classes are labelled 0, 1, 2, ... in order of arrival.
 
     Attributes
     ----------
@@ -50,7 +50,7 @@ class TextModel:
     names : ndarray
         The class of each label.
     classes : ndarray
-        The classes, sorted.
+        The classes in ascending order.
     order : ndarray of int64
         The label of each class.
     sums : ClassSums
