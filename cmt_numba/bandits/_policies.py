@@ -218,8 +218,8 @@ class HybridLinUCB(_LinearPolicy):
     """LinUCB policy with shared features (Li et al., 2010, Algorithm 2).
 
     The policy adds a shared linear model ``beta . z`` to the model of each action. The shared features ``z`` are all
-    products of a context feature and an action feature. The reward of an action therefore improves the estimates of
-    similar actions, which helps most while rewards are few.
+    products of a context feature and an action feature. A reward of an action therefore also improves the estimates
+    of similar actions. This helps most at the beginning, when few rewards are known.
 
     A decision takes time proportional to the number of allowed actions times the squared number of shared features.
 

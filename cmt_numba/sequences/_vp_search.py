@@ -40,7 +40,7 @@ class Nearest(NamedTuple):
 
 @inner
 def _raised(length, power):
-    """Return ``length ** power``, or ``length`` if it is not above 0."""
+    """Return ``length ** power`` if ``length`` is positive, and otherwise ``length``."""
     if power == 1.0 or length <= 0.0:
         return np.float64(length)
     return np.exp(power * np.log(length))  # LLVM evaluates "**" even if the power is 1

@@ -16,7 +16,7 @@ from ._skipgram import add_row, add_to_row, dot, draw, learn_output, sigmoid
 SOFTMAX, HIERARCHICAL, NEGATIVE, FOREST = 0, 1, 2, 3  # the losses
 
 _NEGLIGIBLE = np.float32(1e-7)  # wrong classes with a smaller probability are not updated
-_STEADY = np.float32(16.0)  # bound on the step size times the squared hidden vector; above it, learning oscillates
+_STEADY = np.float32(16.0)  # maximum of the step size times the squared hidden vector; learning oscillates above it
 _LONGEST_STEP = np.float32(8.0)  # maximum step of a hidden vector
 
 

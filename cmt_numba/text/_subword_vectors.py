@@ -78,7 +78,7 @@ class SubwordVectors(TransformerMixin, TextEstimator):
     progress : bool, default False
         Whether to show a progress bar.
     random_state : int or numpy.random.SeedSequence, optional
-        Seed.
+        Random seed.
 
     Attributes
     ----------
@@ -166,7 +166,7 @@ class SubwordVectors(TransformerMixin, TextEstimator):
     _model: WordModel
 
     def fit(self, texts: Iterable[str], y: Any = None) -> Self:
-        """Learn vectors from texts, forgetting earlier texts.
+        """Learn vectors from texts. Earlier texts are forgotten.
 
         Parameters
         ----------
@@ -189,7 +189,7 @@ class SubwordVectors(TransformerMixin, TextEstimator):
         return self._learn(WordModel(self), texts, falling=True)
 
     def partial_fit(self, texts: Iterable[str], y: Any = None) -> Self:
-        """Learn from further texts. Words get a vector once they have occurred ``min_count`` times in all calls.
+        """Learn from additional texts. Words get a vector once they have occurred ``min_count`` times in all calls.
 
         Parameters
         ----------
@@ -205,7 +205,7 @@ class SubwordVectors(TransformerMixin, TextEstimator):
         Raises
         ------
         TypeError, ValueError
-            If a parameter is invalid or a text is not a string; nothing has changed then.
+            If a parameter is invalid or a text is not a string. Nothing changes in this case.
         """
         self._check_parameters()
         model = WordModel(self) if not hasattr(self, "_model") else self._model.copy()

@@ -93,7 +93,7 @@ def replay(policy: Any, log: Log, *, learn: bool = True, n_rewards: int | None =
 
 
 def _usable(log: Log, rng: np.random.Generator) -> np.ndarray:
-    """Return a mask of rows that may be kept. Among these rows, all actions are equally frequent."""
+    """Return a random mask of rows in which all actions are equally frequent."""
     if log.propensities is None or np.ptp(log.propensities) <= 1e-12:
         return np.ones(len(log), np.bool_)
     usable: np.ndarray = rng.random(len(log)) * log.propensities < log.propensities.min()
