@@ -33,7 +33,7 @@ MOST_WANTED = 1_000_000
 """Maximum ``k`` of a query, unless more memories or labels are stored. The limit bounds the size of the results."""
 
 MOST_REROUTES = 10_000
-"""Maximum number of reroutes after each insert. They belong to the same step, and readers wait for it."""
+"""Maximum number of reroutes after each insert. All of them run in one step, for which readers wait."""
 
 MOST_PASSES = 10_000
 """Maximum number of passes over examples."""

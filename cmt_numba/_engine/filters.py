@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 _MOST_REMEMBERED = 8  # maximum number of objects in an ``ArrayCache``
 MOST_GATHERED = 1024
-"""Maximum number of candidates for which a matrix product with a copy of their keys is faster than comparing codes."""
+"""Break-even point: with more candidates, comparing codes is faster than a matrix product with a copy of their keys."""
 
 _SPARSE = 64  # ratio of slots to candidates above which sorting the candidates is faster than marking their slots
 

@@ -142,10 +142,10 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         chooses the distance by the error on held-out examples.
     weights : {"uniform", "distance", "score", "cosine", "gaussian", "laplacian"}, default "uniform"
         Weight of each example's vote. "uniform" gives weight 1, "distance" the inverse of the distance, and "score" the
-        example's score (only with "scored_neighbors"). The other options compare the example with the row, both scaled to unit
-        length: "cosine" is their cosine, "gaussian" is ``exp(-d**2 / (2 * h**2))`` of the Euclidean distance ``d``, and
-        "laplacian" is ``exp(-d / h)`` of the city block distance ``d``. ``h`` is the median of ``d`` over the examples
-        that vote for the row.
+        example's score (only with "scored_neighbors"). The other options compare the example with the row, both scaled
+        to unit length: "cosine" is their cosine, "gaussian" is ``exp(-d**2 / (2 * h**2))`` of the Euclidean distance
+        ``d``, and "laplacian" is ``exp(-d / h)`` of the city block distance ``d``. ``h`` is the median of ``d`` over
+        the examples that vote for the row.
     leaf_multiplier : float, optional
         Factor ``c`` of the leaf size: a leaf of a tree of ``n`` classes holds at most ``c * log2(n)``. By default 2 for
         dense examples and 1 for sparse ones, or less if ``fit`` receives few classes.

@@ -13,7 +13,7 @@ from sklearn.utils import check_random_state, indexable
 from .._validation import unmasked
 
 DEFAULT_GRID: dict[str, Sequence[Any]] = {"aggressiveness": (1.0, 0.3, 3.0), "n_router_passes": (2, 5)}
-"""Parameters whose defaults are most likely to be wrong for new data."""
+"""Parameters whose best values vary most between data sets."""
 
 
 class Tuning(NamedTuple):

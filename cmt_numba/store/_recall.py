@@ -18,7 +18,7 @@ from .._jit import keeping_interpreter
 from ._search import Effort, StoreSearch
 
 N_EXACT = 4096
-"""Up to this many candidates, all are compared."""
+"""Maximum number of candidates that are all compared."""
 
 _FEWEST_ASKED, _MOST_ASKED = 128, 1024  # minimum and maximum number of stored vectors to search for
 _MAY_BE_MISSED = 25  # expected number of neighbours that searches at the target recall miss in the whole sample

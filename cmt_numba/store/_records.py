@@ -54,7 +54,7 @@ def _are_ours(schema: list[SchemaRow]) -> bool:
 
 
 TABLES = ExtraTables((_RECORDS, _VECTORS, _FACTS), _are_ours)
-"""The tables of a store, for the database of a journal or one in memory."""
+"""The tables of a store, in the database of a journal or in a database in memory."""
 
 
 class MemoryDatabase:
