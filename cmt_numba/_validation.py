@@ -356,7 +356,7 @@ def check_among(among: Any) -> Among:
         raise ValueError(f"among must have one dimension, got {given.ndim}")
     if given.dtype == np.bool_:
         return Among(np.flatnonzero(given), True)
-    if given.dtype.kind not in "iu" and given.size > 0:  # an empty list is an array of float64
+    if given.dtype.kind not in "iu" and given.size > 0:  # NumPy converts an empty list to float64
         raise TypeError(f"among must be integers or booleans, got {given.dtype}")
     if given.dtype == np.uint64 and given.size > 0 and given.max() > np.iinfo(np.int64).max:
         raise KeyError(f"among must be ids of stored memories: there is no {given.max()}")

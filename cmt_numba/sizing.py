@@ -60,13 +60,14 @@ def predict_nbytes(
     sum of:
 
     - Keys. An id takes 8 bytes, and the hash table of ids has 4-byte cells, whose number is the first power of two
-      above ``5 n / 4``. A dense key takes ``4 d`` bytes and its code ``d + 8`` bytes. A sparse key takes 8 bytes per
-      cell and 16 more. Each tree takes 4 bytes per key for its leaf. With ``copies``, each tree except the first has
-      another copy of the codes.
+      above ``5 n / 4``. A dense key takes ``4 d`` bytes and its code ``d + 8`` bytes. A sparse key takes 16 bytes, and
+      8 per cell. Each tree takes 4 bytes per key for its leaf. With ``copies``, each tree except the first has another
+      copy of the codes.
     - Leaves, with ``12 + 4 W`` bytes each. By default trees are so well balanced that all nodes at one depth have about
       ``m = n / 2**depth`` memories below them. Leaves therefore split at about the same time. Their number stays near a
-      power of two and then doubles quickly, and leaves are between half full and full. The probability that a node at a
-      depth has split is ``Phi(0.65 + (m - W) / (0.26 sqrt(m)))``, where ``Phi`` is the normal distribution function.
+      power of two and then doubles quickly, and leaves are between half full and full. The probability that a node at
+      this depth has split is ``Phi(0.65 + (m - W) / (0.26 sqrt(m)))``, where ``Phi`` is the normal distribution
+      function.
     - Internal nodes, one fewer than leaves, with 64 bytes and a router each. A dense router takes ``8 d`` bytes. A
       sparse router takes 12 bytes per cell of a hash table. The number of cells is a power of two, and at least 4/3 of
       the number of features that the router was trained on. These are at most the distinct features of the ``m`` keys
@@ -83,8 +84,8 @@ def predict_nbytes(
     n_features : int, optional
         Number of features, ``d``. Not needed with a ``sample``.
     cells_per_key : float, optional
-        Mean number of features of a sparse key. The prediction assumes that the frequencies of features follow Zipf's
-        law, as word frequencies do, which can be inaccurate. Prefer a ``sample``.
+        Mean number of features of a sparse key. The prediction assumes that feature frequencies follow Zipf's law, as
+        word frequencies do. It is more accurate with a ``sample``.
     sample : sparse matrix, shape (n_sample, n_features), optional
         A random sample of about a thousand sparse keys. The function builds a small tree from it to estimate the number
         of features that routers store.

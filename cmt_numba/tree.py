@@ -56,7 +56,7 @@ __all__ = ["KIND", "OPTIONS", "ContextualMemoryTree"]
 KIND = "ContextualMemoryTree"
 """The kind of object in files of trees."""
 
-_LEAVES_OF_EACH = 4  # default number of leaves of each tree that ``learn`` searches
+_LEAVES_OF_EACH = 4  # default number of leaves that ``learn`` searches in each tree
 
 
 class ContextualMemoryTree:
@@ -530,7 +530,7 @@ class ContextualMemoryTree:
         how = Supervision(
             reward,
             None if own_ids is None else check_memory_ids(own_ids, rows.n_rows),
-            check_integer("k", k, 1, MOST_WANTED - 1),  # queries ask for one more, in case the row finds itself
+            check_integer("k", k, 1, MOST_WANTED - 1),  # plus one, because a row may find itself
             max(8, _LEAVES_OF_EACH * self._forest.n_trees) if n_probes is None else n_probes,
             epsilon,
             check_real("key_learning_rate", key_learning_rate, 0.0, 1.0),

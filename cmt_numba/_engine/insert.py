@@ -38,16 +38,7 @@ def insert_rows(
 ) -> np.ndarray:
     """Insert memories and return their ids. Evict other memories first if ``max_memories`` requires it.
 
-    Parameters
-    ----------
-    forest : Forest
-        The forest.
-    rows : Rows
-        The keys.
-    progress : bool, default False
-        Show a progress bar.
-    n_reroutes : int, optional
-        Number of reroutes after each insert; by default the forest's option.
+    ``n_reroutes`` overrides the option of the forest.
     """
     was_empty, first_id, most = forest.state is None, forest.next_id, forest.options["max_memories"]
     n, n_rows, forest.last_evicted = forest.n_memories, rows.n_rows, _NO_IDS

@@ -120,7 +120,7 @@ def rebuild_trees(forest: Forest, ids: np.ndarray, groups: np.ndarray, progress:
 
 @changes
 def compact_memories(forest: Forest, copies: bool) -> None:
-    """Reorder the storage of memories by the leaves of the first tree; ``copies`` adds codes for the other trees."""
+    """Reorder memories by the leaves of the first tree. With ``copies``, add codes ordered by the other trees."""
     if forest.n_memories == 0:
         return
     before = forest.allocated()

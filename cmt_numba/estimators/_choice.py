@@ -74,18 +74,8 @@ def choose(
 
     If there are too few held-out examples, return the default values. Ties go to the head.
 
-    Parameters
-    ----------
-    examples : StoredExamples or None
-        The stored examples.
-    lengths : ndarray of float32 or None
-        Lengths of the examples before scaling; None if all were 1.
-    n_labels : int
-        The number of labels.
-    options : ChoiceOptions
-        Parameters of the classifier.
-    predict : callable
-        Function of slots and rows that trains a head on the examples in the slots, and returns its labels for the rows.
+    ``lengths`` are the lengths of the examples before scaling, or None if all were 1. ``predict`` takes slots and rows,
+    trains a head on the examples in the slots, and returns its labels for the rows.
     """
     by_default = resolved(options, None)
     if examples is None or AUTO not in (options.method, options.metric, options.n_neighbors):

@@ -82,10 +82,11 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
     accepts new examples and new classes at any time.
 
     With up to 8,192 dense or 1,024 sparse classes, all classes are scored, by matrix products. This is more accurate
-    and faster than a search. More dense classes are grouped into cluster lists, and a row is compared with the nearest
-    lists. For more sparse classes, candidates come from the trees and from an inverted index. Setting ``n_probes`` or
-    ``n_candidates`` always selects a search of the trees. With few classes, ``fit`` grows trees only if ``n_trees``,
-    ``n_probes`` or ``leaf_multiplier`` is set; otherwise the first search grows them.
+    and faster than a search. If there are more dense classes, they are grouped into cluster lists, and a row is
+    compared with the nearest lists. If there are more sparse classes, candidates come from the trees and from an
+    inverted index. Setting ``n_probes`` or ``n_candidates`` always selects a search of the trees. With few classes,
+    ``fit`` grows trees only if ``n_trees``, ``n_probes`` or ``leaf_multiplier`` is set; otherwise the first search
+    grows them.
 
     Parameters
     ----------
@@ -101,8 +102,8 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         Maximum number of candidates: classes that are scored for a row with all of their weights. Fewer candidates are
         faster and less accurate. By default, all classes in the searched leaves are candidates, up to a fifth of all
         classes and at most ``400 * log2(n_classes + 1)``. Sparse rows also get the best classes from the inverted
-        index: 16, or 1/64 of that limit if it is more. Learning does not depend on this parameter, so it can be set at
-        any time.
+        index: 16, or 1/64 of that limit if that is more. Learning does not depend on this parameter, so it can be set
+        at any time.
     n_router_passes : int, default 2
         Number of passes over the examples that train the routers, at most 10,000. With 0, the trees are unsupervised.
         They are always unsupervised if ``fit`` receives one sparse example per class.

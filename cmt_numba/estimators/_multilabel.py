@@ -56,7 +56,7 @@ class CMTMultilabelClassifier(ClassifierMixin, MemoryEstimator):
 
     Notes
     -----
-    Up to 1,024 labels are all common: the classifier is one against all, and no tree is searched. With more labels, a
+    With up to 1,024 labels, all are common: the classifier is one against all, and no tree is searched. With more, a
     label is common if at least 1 example in 256 has it, up to 1,024 common labels. In addition, a search finds at most
     ``256 * log2(n_labels)`` labels in leaves, if there are trees, and in posting lists. All labels of the leaves are
     scored. Of the labels in the posting lists, the best 48 are scored, or 12 times the mean number of labels per

@@ -286,7 +286,7 @@ class MultilabelModel:
     ) -> None:
         """Train the head on rows: row ``of_rows[i]`` has the label ``labels[i]``.
 
-        Labels from ``n_known`` on are new. ``weights`` are row weights.
+        Labels ``n_known`` and above are new. ``weights`` are row weights.
         """
         index, n_rows, n_labels = self.index, questions.rows.n_rows, self.index.n_labels
         forget_labels(index.head.models, n_known)  # scorers of new labels start from 0; the index keeps their means

@@ -20,7 +20,7 @@ _MOST_KEPT, _MOST_LISTS = 64, 8
 
 
 class PreparedFilter:
-    """A checked filter, made by :meth:`MemoryStore.filter` for the ``where`` of queries of the same store.
+    """A checked filter, made by :meth:`MemoryStore.filter` for the ``where`` of queries to the same store.
 
     Memories deleted later are no longer candidates.
     """
@@ -81,7 +81,7 @@ class FilterCache:
         return self._of_arrays.of(where, version, lambda: _of_keys(where, contents))
 
     def _known(self, prepared: PreparedFilter) -> PreparedFilter:
-        """Return the filter first used under the name of ``prepared``, whose candidates may be cached."""
+        """Return the first filter used with the name of ``prepared``. It may have cached candidates."""
         if prepared.name not in self._prepared and len(self._prepared) >= _MOST_LISTS:
             self._prepared = {}
         return self._prepared.setdefault(prepared.name, prepared)

@@ -42,7 +42,7 @@ from ._writing import set_fields, write_memories
 
 _VECTORS_CHECKED_AT_ONCE = 10_000
 _N_COMPETITORS = 9  # if only one memory is rewarded, this many other results count with reward 0
-_MOST_TRIES = 5  # attempts of a query while memories are added or deleted
+_MOST_TRIES = 5  # number of attempts of a query while memories are added or deleted
 
 
 class MemoryStore:

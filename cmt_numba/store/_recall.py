@@ -109,7 +109,7 @@ class Efforts:
 
     def measure_part(self, n_rows: int) -> None:
         """Run one part of the unfinished measurements, or several after a large batch of ``n_rows``."""
-        with keeping_interpreter(_ROWS_IN_A_PART):  # with this many rows, kernels release the lock
+        with keeping_interpreter(_ROWS_IN_A_PART):  # so that kernels release the interpreter lock
             self._measure_parts(1 + n_rows // _ROWS_OF_A_PART)
 
     def _measure(self, search: StoreSearch, k: int, share: float, target: float) -> Measurement:

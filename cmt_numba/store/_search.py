@@ -217,7 +217,7 @@ class StoreSearch:
     def _nearest_by_keys(
         self, Q: Any, rows: Rows, k: int, n: int, more: int, among: Filter | None
     ) -> tuple[NearestMemories, np.ndarray]:
-        """Return the best ``k`` of the ``k + more`` best by keys, and the rows for which they may miss better ones."""
+        """Rank the best ``k + more`` by keys again; return the best ``k``, and the rows that may lack better ones."""
         wanted = max(k, min(n, k + more))
         found, error = self._scan(rows, wanted, among)
         best, close = self._ranked(Q, rows, found, k, error)
