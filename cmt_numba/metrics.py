@@ -283,7 +283,7 @@ def _gain_at(Y: Any, ranked: Any, discounts: np.ndarray, worths: Any, *, by_row:
     """Return the discounted gain of the correct labels of rankings, divided by the best possible gain.
 
     Without ``worths``, each label has the weight 1, and the best possible gain of a row is the sum of all discounts or,
-    if ``by_row``, the gain of its own labels.
+    if ``by_row``, the gain of ranking its own labels first.
     """
     Y, ranked = indicators("Y", Y), _first_columns("ranked", ranked, discounts.size)
     check_entries("ranked", ranked.shape[0], Y.shape[0], "rows of Y")

@@ -70,8 +70,8 @@ def predict_nbytes(
       function.
     - Internal nodes, one fewer than leaves, with 64 bytes and a router each. A dense router takes ``8 d`` bytes. A
       sparse router takes 12 bytes per cell of a hash table. The number of cells is a power of two, and at least 4/3 of
-      the number of features that the router was trained on. These are at most the distinct features of the ``m`` keys
-      below the node.
+      the number of features that the router was trained on. That number is at most the number of distinct features of
+      the ``m`` keys below the node.
 
     After one large insert, nodes, leaves and tables have up to 10 % spare capacity, which the prediction includes. Many
     small inserts enlarge an array by 25 % whenever it is full. All arrays except the hash table of ids then take 1 to

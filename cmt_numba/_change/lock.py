@@ -40,7 +40,7 @@ _LONGEST_HOLD = 0.02  # seconds that readers hold back after the last active rea
 _LONGEST_DRAIN = 0.1  # seconds that new readers hold back while active readers finish
 _LONGEST_WORK = 0.01  # length of a hold in seconds after which readers run before the next step
 _PAUSE_RATIO = 2.0  # length of a pause relative to the preceding hold
-_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.001, 0.1  # seconds
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.001, 0.1  # minimum and maximum length of a pause in seconds
 _LEAST_PATIENCE = 0.01  # seconds that a step waits for the next active reader to finish
 _POLL_INTERVAL = 0.0002  # seconds between checks for active readers
 

@@ -46,7 +46,7 @@ def restore(
 
 
 def restore_pickled(forest: Forest, fields: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
-    """Fill an empty forest with the contents of a pickle, which are trusted."""
+    """Fill an empty forest with the contents of a trusted pickle."""
     arrays = {name: writeable(array) for name, array in arrays.items()}
     _take_state(forest, fields, arrays)
     if forest.state is not None:

@@ -46,7 +46,8 @@ def update_rows(
 ) -> None:
     """Learn from rewards.
 
-    ``rewards[i, j]`` is the reward of hit ``j`` of row ``i``, float32. There may be fewer columns than hits.
+    ``rewards[i, j]``, float32, is the reward of hit ``j`` of row ``i``. ``rewards`` may have fewer columns than
+    ``hits.ids``.
     """
     if forest.n_memories == 0:
         return

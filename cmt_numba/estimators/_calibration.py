@@ -55,8 +55,8 @@ def logits_per_margin(scores: np.ndarray, right: np.ndarray, margin: float) -> f
     scores : ndarray of float, shape (n, k)
         The scores of the best classes of each row, best first; minus infinity for a missing class.
     right : ndarray of int64, shape (n,)
-        Position of the correct class in each row of ``scores``. If the class is missing, the position is -1 and the
-        last class found counts instead.
+        Position of the correct class in each row of ``scores``, or -1 if it is missing. The last class found then
+        counts as correct.
     margin : float
         The margin, as a difference of scores.
     """

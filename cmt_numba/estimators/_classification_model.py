@@ -454,7 +454,7 @@ class ClassificationModel:
         return is_long and self.index.scores_all and self._has_means()
 
     def has_much_due(self, n_rows: int, options: ClassificationOptions) -> bool:
-        """Return whether learning ``n_rows`` rows requires much more work than the rows alone."""
+        """Return whether learning ``n_rows`` rows entails much additional work, such as retraining."""
         n_examples = self.n_stored + n_rows
         learns_again = options.n_head_passes > 0 and self.n_stored > 0 and is_due(n_examples, self.n_relearned)
         learns_again = learns_again and not self._spreads_work(n_rows)

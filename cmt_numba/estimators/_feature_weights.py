@@ -63,7 +63,7 @@ def add_counts(weights: FeatureWeights, kind: str, rows: Rows, row_weights: np.n
     more = FeatureWeights(weights.counts, weights.n_rows + float(total), is_used=True)
     if kind == "idf":
         return more
-    # Too few rows do not show whether rows are already weighted.
+    # A few rows are not enough to decide whether rows are already weighted.
     is_decided = weights.n_rows >= _FEWEST_ROWS
     return more._replace(is_used=weights.is_used if is_decided else _are_unweighted(rows, more))
 

@@ -411,8 +411,7 @@ class LabelIndex:
     def all_scorers(self, options: LabelOptions, n_rows: int) -> AllScorers | None:
         """Return the scorers of all labels for a query of ``n_rows`` rows, or None if only candidates are scored.
 
-        Making a layout of the scorers takes longer than scoring a few rows without one, so many queries must come
-        first.
+        A layout of the scorers is made only after many queries, because this takes longer than scoring a few rows.
         """
         head = self.head
         if self.of_sets:
@@ -509,7 +508,7 @@ class LabelIndex:
     # Queries
 
     def effort(self, options: LabelOptions, *, training: bool = False) -> SearchEffort:
-        """Return the effort of a search for candidates, which is larger in training."""
+        """Return the effort of a search for candidates. The effort is larger in training than for queries."""
         n_trees, n_labels = self.forest.n_trees, self.n_labels
         width = _WIDER_IN_TRAINING if training else 1
         if options.n_probes is not None:

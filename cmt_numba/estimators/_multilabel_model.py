@@ -197,7 +197,7 @@ class MultilabelModel:
         self.index.prepare_like(former.index, options)
 
     def has_much_due(self, n_rows: int, _options: MultilabelOptions) -> bool:
-        """Return whether learning ``n_rows`` rows requires much more work than the rows alone."""
+        """Return whether learning ``n_rows`` rows entails much additional work."""
         return self.index.has_much_due(n_rows)
 
     # Learning

@@ -217,7 +217,7 @@ class RetrievalModel:
         """Do nothing: queries need no caches."""
 
     def has_much_due(self, _n_rows: int, _options: RetrievalOptions) -> bool:
-        """Return False: learning rows never requires much more work than the rows alone."""
+        """Return False: learning rows never entails much additional work."""
         return False
 
     # Changes

@@ -96,7 +96,7 @@ class StoreContents:
         Raises
         ------
         FileFormatError
-            If the file is damaged or not a store.
+            If the file is damaged or does not contain a store.
         OSError
             If it cannot be read.
         """
