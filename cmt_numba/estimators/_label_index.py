@@ -411,7 +411,7 @@ class LabelIndex:
     def all_scorers(self, options: LabelOptions, n_rows: int) -> AllScorers | None:
         """Return the scorers of all labels for a query of ``n_rows`` rows, or None if only candidates are scored.
 
-        A layout of the scorers is made only after many queries, because this takes longer than scoring a few rows.
+        A layout is made only after many queries, because making it takes longer than scoring a few rows without it.
         """
         head = self.head
         if self.of_sets:
@@ -431,7 +431,7 @@ class LabelIndex:
     def lists(self, options: LabelOptions) -> ScorerLists | None:
         """Return the cluster lists of a dense head's scorers, or None if queries do not use them.
 
-        Queries use them for many labels with default search options, while the head has a current digest.
+        Queries use them if there are many labels, search options have default values and the head has a current digest.
         """
         if self.of_sets or self.is_sparse or self.n_labels <= MOST_SCORED:
             return None

@@ -164,8 +164,8 @@ _VALUES_LOOKED_AT = 5000  # sample size for a basis
 class Components:
     """An orthonormal basis of a subspace of the values, and the projection onto it.
 
-    Values are scaled to length 1. The length of the part outside the subspace is appended as one more component, so
-    that the result has length 1 again.
+    Values are scaled to length 1. The length of the part outside the subspace is appended as an additional component,
+    so that the result has length 1 again.
 
     Parameters
     ----------

@@ -702,7 +702,7 @@ class MemoryStore:
         self._contents.sync()
 
     def close(self) -> None:
-        """Write all changes to disk and close the store. It cannot be used afterwards."""
+        """Write all changes to disk and close the store. A closed store cannot be used."""
         self._contents.close()
 
     def __enter__(self) -> Self:

@@ -112,7 +112,7 @@ class NewKeys(NamedTuple):
 
 
 class StoreSearch:
-    """Searches of the memories of a store by its metric.
+    """Searches for memories of a store by its metric.
 
     In all methods, ``Q`` are queries after the learned map, and ``rows`` are the same queries converted for the tree.
 
@@ -181,10 +181,11 @@ class StoreSearch:
         left_out: np.ndarray | None = None,
         gap: float | None = None,
     ) -> NearestMemories:
-        """Return the best ``k`` memories in ``n_leaves`` leaves. With a breadth, continue along links from there.
+        """Return the best ``k`` memories in ``n_leaves`` leaves. If ``breadth`` is above 0, also follow links from
+        there.
 
-        Along links, the search for row ``i`` does not visit the memory ``left_out[i]``. With a gap, cluster lists are
-        searched instead, if they exist.
+        Along links, the search for row ``i`` does not visit the memory ``left_out[i]``. If ``gap`` is given and cluster
+        lists exist, they are searched instead.
         """
         wanted, tree = k, self.tree
         if self.space.n_more > 0:
