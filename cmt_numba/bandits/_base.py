@@ -335,7 +335,7 @@ class Policy(Lockable, Saved, ABC):
 
     @abstractmethod
     def _rule(self, estimates: Any, offsets: np.ndarray) -> np.ndarray:
-        """Return the choice probability of each context-action pair from estimated rewards."""
+        """Convert estimated rewards to the choice probability of each context-action pair."""
 
     def _new_model(self, n_features: int) -> RewardModels:
         """Return an untrained model for contexts with ``n_features`` features."""
