@@ -48,7 +48,7 @@ _NO_FEATURES = np.empty((0, 0))
 
 
 class Chosen(namedtuple("Chosen", ("actions", "propensities"))):
-    """Chosen actions with their propensities. Unpacks into these two arrays.
+    """Chosen actions with their propensities. An instance unpacks into these two arrays.
 
     Attributes
     ----------
