@@ -1,4 +1,4 @@
-"""Prediction of a forest's memory use from the number and the form of its keys."""
+"""Prediction of a forest's memory use from the number and the width of its keys."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ _leaf_limit = as_python(leaf_limit)
 
 _ROOM = (1.0 + SPARE) / 2  # mean ratio of allocated to used nodes, leaves and router tables after a large insert
 
-# Measured constants. They describe how evenly trees divide memories, and how similar the memories below a node are.
+# Measured constants: how evenly trees divide memories, and how similar the memories below a node are.
 _SPREAD = 0.26  # standard deviation of leaf sizes at one depth, in square roots of the mean size
-_EARLY = 0.65  # shift of the split probability in standard deviations; leaves may shrink after they have split
+_EARLY = 0.65  # shift of the split probability in standard deviations, because leaves may have shrunk since they split
 _TABLE_SPREAD = 0.1  # standard deviation of the logarithm of the number of a router's features at one depth
 _LIKENESS = 0.85  # ratio of the number of a router's features to that of the same number of random keys
-_FINER = 0.12  # increase of this ratio's exponent with each doubling of the memories, which have finer groups
+_FINER = 0.12  # increase of this ratio's exponent per doubling of the memories, because groups become finer
 
 _EXACT_RANKS = 1000  # number of most common features with individual counts; other features are counted in groups
 _GROUPS = 400  # number of these groups
@@ -67,7 +67,7 @@ def predict_nbytes(
       ``m = n / 2**depth`` memories below them. Leaves therefore split at about the same time. Their number stays near a
       power of two and then doubles quickly, and leaves are between half full and full. The probability that a node at a
       depth has split is ``Phi(0.65 + (m - W) / (0.26 sqrt(m)))``, where ``Phi`` is the normal distribution function.
-    - Internal nodes, one less than leaves, with 64 bytes and a router each. A dense router takes ``8 d`` bytes. A
+    - Internal nodes, one fewer than leaves, with 64 bytes and a router each. A dense router takes ``8 d`` bytes. A
       sparse router takes 12 bytes per cell of a hash table. The number of cells is a power of two, and at least 4/3 of
       the number of features that the router was trained on. These are at most the distinct features of the ``m`` keys
       below the node.
@@ -212,9 +212,8 @@ def _met_in_sample(sample: Rows, leaf_multiplier: float) -> Callable[[float, int
 def _distinct_like(sample: Rows) -> Callable[[float], float]:
     """Return a function that estimates the number of distinct features of ``m`` random keys.
 
-    Beyond the size of the sample, the result is the geometric mean of two estimates. A power of the number of keys
-    (Heaps' law) is too high. The number of unseen features, estimated from features seen once or twice (Chao, 1984), is
-    too low.
+    Beyond the size of the sample, the result is the geometric mean of two estimates. The first, a power of the number
+    of keys (Heaps' law), is too high. The second, based on the features seen once or twice (Chao, 1984), is too low.
     """
     n = sample.n_rows
     counts = np.bincount(sample.indices)

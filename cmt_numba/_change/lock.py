@@ -11,7 +11,7 @@ a longer wait.
 
 Between steps a change needs the interpreter, which busy readers release only every few milliseconds. Readers therefore
 *hold back*: a thread that starts to read during a change waits for the change to end, for at most ``_LONGEST_DRAIN``.
-Correctness does not depend on this. After a hold that delayed readers, the next hold starts only after a pause, in
+Correctness does not depend on this. After a hold that delayed readers, the next hold starts only after a pause, during
 which the readers run.
 
 Interrupts are deferred during a change (:mod:`.interrupts`), but can occur while a thread reads or waits. Essential
@@ -84,7 +84,7 @@ class ReadWriteLock:
     is_outer : bool
         Whether the lock is an outer lock.
     instant : Lock
-        A lock for data that readers change too, held only for very short operations.
+        A lock for data that readers also change, held only for very short operations.
     n_steps : int
         Number of steps so far. If two reads see the same number, the object has not changed between them.
     """

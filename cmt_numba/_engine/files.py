@@ -11,7 +11,7 @@ from ..persistence import check_state, state_of, tree_contents
 from .forest import Forest, kernel_parameters
 
 _FORMER = {"n_links": 0, "keep": "all"}
-"""Options that files omit if they have these values, the only ones in earlier versions."""
+"""Values of options that earlier versions did not have. Files omit options with these values."""
 
 
 def contents_of(forest: Forest) -> tuple[dict[str, Any], dict[str, np.ndarray]]:

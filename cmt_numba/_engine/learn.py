@@ -1,4 +1,4 @@
-"""Learning from rewards (UPDATE, Algorithm 3) and from known right memories."""
+"""Learning from rewards (UPDATE, Algorithm 3) and from known correct memories."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from .forest import Forest
 from .query import Reach, search
 from .reorganise import link_slots
 
-_ROWS_AT_ONCE = 16  # number of rows that move keys together; the next rows see the moved keys
+_ROWS_AT_ONCE = 16  # number of rows whose moves of keys are applied together
 
 
 @changes

@@ -47,8 +47,7 @@ def remove_ids(forest: Forest, ids: np.ndarray) -> None:
 def replace_rows(forest: Forest, ids: np.ndarray, rows: Rows, progress: bool = False) -> None:
     """Replace the keys of memories with distinct ids. Raises KeyError if an id is not stored.
 
-    A small batch is one step. A large batch first writes all keys in one step, and then moves memories in further
-    steps.
+    A small batch is one step. A large batch first writes all keys in one step, and then moves memories in later steps.
     """
     slots = forest.known_slots(ids)
     if rows.sparse:

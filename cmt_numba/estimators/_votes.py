@@ -10,7 +10,7 @@ _KERNELS = ("gaussian", "laplacian")
 VOTES = ("uniform", "distance", "score", "cosine", *_KERNELS)
 """Valid values of ``weights``."""
 
-_LEAST = 1e-6  # smallest weight of a vote, so that every neighbor counts
+_LEAST = 1e-6  # minimum weight of a vote, so that every neighbor counts
 _CELLS_AT_ONCE = 1 << 20
 
 

@@ -55,13 +55,13 @@ class FilterCache:
     """The filters of recent queries of a store."""
 
     def __init__(self) -> None:
-        self.warns = True  # whether to warn of fields that no payload has
+        self.warns = True  # whether to warn about fields that no payload has
         self._by_condition: dict[Condition, Filter] = {}
-        self._version = -1  # the version of the store for which ``_by_condition`` holds
+        self._version = -1  # the version of the store for which ``_by_condition`` is valid
         # Recent lists of keys, the latest first: the list, a copy, the version of the store, and the candidates.
         self._of_lists: list[tuple[Any, list[Any], int, Filter]] = []
         self._of_arrays: ArrayCache[Filter] = ArrayCache()
-        self._prepared: dict[str, PreparedFilter] = {}  # by name, also filters from other processes
+        self._prepared: dict[str, PreparedFilter] = {}  # by name, including filters from other processes
 
     def find(self, where: Any, contents: StoreContents) -> Filter | None:
         """Return the candidates for the ``where`` of a query, or None for all memories."""
