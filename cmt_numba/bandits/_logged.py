@@ -284,7 +284,7 @@ class ArgmaxRegressor(Saved):
     def _scores(
         self, model: LogModel, X: Any, choices: Choices, known: np.ndarray, methods: list[str]
     ) -> dict[str, np.ndarray]:
-        """Return the scores of all allowed actions for each method. Ridge regressions give unknown actions score 0."""
+        """Return scores of all allowed actions for each method. Ridge regressions give unknown actions a score of 0."""
         scores = {method: np.zeros(choices.actions.size) for method in methods}
         n_rows = max(1, _CELLS_AT_ONCE // max(known.size, choices.shape[1]))
         for first in range(0, X.shape[0], n_rows):

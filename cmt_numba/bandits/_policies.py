@@ -83,9 +83,10 @@ class UCB1(Policy):
 class Omniscient(Policy):
     """Policy that chooses the action with the best mean reward in hindsight.
 
-    Its value is an upper bound for policies that ignore contexts, against which Li et al. (2010) compare contextual
-    policies. Train it on a whole log with ``Omniscient().learn(None, log.actions, log.rewards)``, and evaluate it on
-    the same log with ``replay(policy, log, learn=False)``. Actions with equal means have equal probabilities.
+    The value of this policy is an upper bound for policies that ignore contexts. Li et al. (2010) compare contextual
+    policies with this bound. Train it on a whole log with ``Omniscient().learn(None, log.actions, log.rewards)``, and
+    evaluate it on the same log with ``replay(policy, log, learn=False)``. Actions with equal means have equal
+    probabilities.
 
     Parameters
     ----------

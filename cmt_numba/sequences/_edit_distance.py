@@ -60,7 +60,7 @@ class EditDistance(Saved, BaseEstimator):
     ``transposition=None`` is therefore a metric, unless it is ``contextual`` or ``normalized``, and :class:`VPTree` is
     exact for this distance.
 
-    If all edits have the same cost, bit-parallel kernels compute distances several times as fast (Myers, 1999; Hyyrö,
+    If all edits have the same cost, bit-parallel kernels compute distances several times faster (Myers, 1999; Hyyrö,
     2003).
 
     Parameters

@@ -44,7 +44,7 @@ class SequenceMemory(Saved):
     words, or with sequences of more than 64 symbols, trees over n-grams find the candidates in logarithmic time
     (:class:`~cmt_numba.CMTRetriever`).
 
-    A rewarded query is stored as an additional form of its sequence, so one correction is enough.
+    A rewarded query is stored as an additional form of its sequence, so a single reward corrects an error.
 
     Parameters
     ----------

@@ -11,7 +11,7 @@ from ._edits import N_ROWS, Edits, all_edits, plain_edits
 
 
 class SpaceKind(IntEnum):
-    """Distance that defines a space."""
+    """Distances that define a space."""
 
     EDIT = 0
     EUCLIDEAN = 1

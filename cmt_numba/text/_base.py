@@ -56,7 +56,7 @@ def check_texts(name: str, texts: Any, *, of_any_type: bool = False, or_none: bo
 
 
 class SavableText(Saved, BaseEstimator):
-    """An estimator of texts that can be saved."""
+    """Text estimator that can be saved to a file."""
 
     _unsaved: ClassVar[tuple[str, ...]] = ("tokenizer", "random_state")
     _check_parameters: Callable[..., Any]

@@ -81,9 +81,10 @@ class BM25Vectorizer(TransformerMixin, SavableText):
     stop_words : {"english"}, list of str or None, default None
         Words to ignore.
     max_df : float in [0, 1] or int, default 1.0
-        Ignore terms that occur in more documents than this fraction (float) or number (int). Not with ``n_features``.
+        Ignore terms that occur in more documents than this fraction (float) or number (int). Not used with
+        ``n_features``.
     min_df : float in [0, 1] or int, default 1
-        Ignore terms that occur in fewer documents than this fraction or number. Not with ``n_features``.
+        Ignore terms that occur in fewer documents than this fraction or number. Not allowed with ``n_features``.
     n_features : int, optional
         Number of columns that terms are hashed to. By default, each term of the first documents gets its own column.
 
@@ -105,7 +106,7 @@ class BM25Vectorizer(TransformerMixin, SavableText):
 
     Notes
     -----
-    Use these keys to search for single texts. To classify texts, tf-idf keys or ``norm="l2"`` have a lower error rate.
+    Use these keys to search for single texts. For classification, tf-idf keys or ``norm="l2"`` have a lower error rate.
 
     Stored vectors keep the statistics of earlier documents, so start a stream with a representative batch.
 

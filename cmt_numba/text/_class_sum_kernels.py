@@ -66,7 +66,7 @@ def _find(postings, column, label):
 
 @kernel
 def add_postings(postings, columns, label):
-    """Add a label to the lists of features where it is missing.
+    """Add a label to the lists of ``columns`` that do not contain the label.
 
     Returns the number of features that were processed before the arrays were full. Reads ``columns`` (int32) and writes
     ``postings``.

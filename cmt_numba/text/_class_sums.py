@@ -70,7 +70,7 @@ class ClassSums:
     ) -> ClassSums:
         """Return the sums of the weights.
 
-        ``former`` has corrections to keep: the ascending numbers ``column * n_labels + label``, and their values.
+        ``former`` contains the corrections to keep: ascending codes ``column * n_labels + label``, and their values.
         """
         of_features = np.repeat(labels, np.diff(hashed.starts))
         used = np.flatnonzero(weights)

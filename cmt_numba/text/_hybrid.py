@@ -44,8 +44,8 @@ class HybridVectorizer(TransformerMixin, SavableText):
     ----------
     sparse : transformer, optional
         Vectorizer with sparse vectors. By default :class:`~sklearn.feature_extraction.text.TfidfVectorizer` with
-        ``sublinear_tf=True``. If it distinguishes documents from queries, as :class:`BM25Vectorizer` does, the keys
-        do too.
+        ``sublinear_tf=True``. If the vectorizer distinguishes documents from queries, as :class:`BM25Vectorizer` does,
+        the keys do too.
     dense : transformer, optional
         Vectorizer with dense vectors, such as :class:`SubwordVectors`. By default a :class:`FastTextClassifier`, which
         learns from the classes.

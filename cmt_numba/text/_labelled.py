@@ -1,8 +1,8 @@
 """Kernels that train text classifiers on feature vectors (Joulin et al., 2017).
 
-The hidden vector of a text is the weighted sum of its features' vectors. Its inner products with the output vectors are
-scores. There is an output for each class or, with the hierarchical loss, for each inner node of a Huffman tree whose
-leaves are the classes (Morin and Bengio, 2005).
+The hidden vector of a text is the weighted sum of its features' vectors. The score of an output is the inner product of
+the hidden vector and the output vector. There is an output for each class or, with the hierarchical loss, for each
+inner node of a Huffman tree whose leaves are the classes (Morin and Bengio, 2005).
 """
 
 from typing import NamedTuple

@@ -59,7 +59,7 @@ class SubwordVectors(TransformerMixin, TextEstimator):
     subsample : float in [0, 1], default 1e-4
         Randomly skip occurrences of words with a higher frequency. 0 skips nothing.
     learning_rate : float, default 0.05
-        Initial step size. In :meth:`fit` it falls to 0.
+        Initial step size. In :meth:`fit`, the step size falls to 0.
     n_epochs : int, default 5
         Number of passes over the texts.
     n_expected_words : int, optional
@@ -266,7 +266,7 @@ class SubwordVectors(TransformerMixin, TextEstimator):
         Parameters
         ----------
         word : str or array-like, shape (n_components,)
-            A word, which is excluded from the result and may be unknown, or a vector.
+            A known or unknown word, or a vector. The word itself is excluded from the result.
         k : int, default 10
             Number of words.
 

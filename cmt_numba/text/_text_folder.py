@@ -103,7 +103,7 @@ class TextFolder:
         return replay_all()
 
     def use(self, made: Any) -> None:
-        """Swap in the model of ``made``."""
+        """Replace the model of the classifier by the model of ``made``."""
         self.lock.change(partial(self.lock.step, partial(setattr, self.classifier, "_model", made._model)))
 
     def enter_notes(self) -> None:

@@ -151,7 +151,7 @@ class Corpus:
 
 
 def vocabulary_arrays(known: Vocabulary) -> dict[str, np.ndarray]:
-    """Return the arrays to save. They do not contain the words."""
+    """Return the arrays to save, without the words."""
     return {
         "counts": known.counts,
         "starts": known.starts,

@@ -140,7 +140,7 @@ class WordModel:
         return mean
 
     def own_vectors(self) -> np.ndarray:
-        """Return the word vectors, each the mean of the vectors of the word and its n-grams."""
+        """Return the vector of each word: the mean of the vectors of the word itself and its n-grams."""
         if self._own is None:
             known = self.vocabulary
             sizes = np.diff(known.starts)

@@ -76,7 +76,8 @@ class Estimate:
             - "normal": The normal approximation. Requires many rows.
 
             For estimates without a reward model, "betting" and "bernstein" are valid with weights of any size and any
-            ``tau``. If the interval is as wide as ``reward_range``, use more rows or a policy closer to the logged one.
+            ``tau``. If the interval is as wide as ``reward_range``, use more rows or a policy closer to the logged
+            policy.
 
             :func:`switch` and the direct method in :func:`evaluate` omit corrections and are biased. Their interval is
             the interval of the doubly robust estimate, extended to include the biased estimate.

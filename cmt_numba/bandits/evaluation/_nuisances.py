@@ -117,8 +117,8 @@ def estimate_rewards(
     log : Log
         A log with contexts.
     n_folds : int, default 2
-        Number of random folds. Each fold is predicted by a model that is trained on the other folds. With 1, the model
-        predicts its own training rows.
+        Number of random folds. Each fold is predicted by a model that is trained on the other folds. With a single
+        fold, the model predicts its own training rows.
     regularization : float, default 1.0
         Ridge penalty of the default model.
     regressor : scikit-learn regressor, optional

@@ -49,9 +49,10 @@ class Replay:
 def replay(policy: Any, log: Log, *, learn: bool = True, n_rewards: int | None = None, random_state: Any = 0) -> Replay:
     """Evaluate a policy on the rows of a log in which it chooses the logged action.
 
-    If the logged actions were uniform, the kept rows have the same distribution as decisions of the policy itself (Li
-    et al., 2010, Algorithm 3). If propensities differ, a row is kept only with probability ``p_min / p``, where ``p``
-    is its propensity and ``p_min`` is the smallest propensity in the log. This makes all actions equally frequent.
+    If the logged actions were chosen uniformly, the kept rows have the same distribution as decisions of the policy
+    itself (Li et al., 2010, Algorithm 3). If propensities differ, a row is kept only with probability ``p_min / p``,
+    where ``p`` is its propensity and ``p_min`` is the smallest propensity in the log. This makes all actions equally
+    frequent.
 
     Parameters
     ----------
