@@ -442,7 +442,7 @@ class LabelIndex:
         return self._kept(self._new_lists) if self.head.digest.halves.shape[0] == self.n_labels else None
 
     def _new_lists(self) -> ScorerLists:
-        """Return cluster lists, calibrated on stored examples or, without any, on the scorers."""
+        """Return cluster lists, calibrated on stored examples or, if there are none, on the scorers."""
         scorers, rng = dense_scorers(self.head), np.random.default_rng(1)  # a different seed from the landmarks
         if self.examples is None:
             own = np.sort(rng.permutation(self.n_labels)[:ROWS_ASKED])

@@ -85,7 +85,7 @@ def in_one_type(name: str, known: np.ndarray, *others: np.ndarray) -> list[np.nd
     Raises
     ------
     TypeError
-        If labels are of different kinds, such as strings and numbers.
+        If labels are of different types, such as strings and numbers.
     ValueError
         If no NumPy type represents all values.
     """

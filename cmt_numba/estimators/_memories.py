@@ -19,7 +19,7 @@ from ._values import ValueStore
 
 OWN, FURTHER = 0, 1
 
-_FEW = 16  # number of unused values that the store may always keep
+_FEW = 16  # up to this many unused values, tables are never packed
 
 _FIRST = np.array([6.0, -3.0])  # prior means of slope and intercept, the same for own and further keys
 _VARIANCES = np.array([4.0, 4.0])

@@ -54,7 +54,7 @@ _MOST_COMMON = 1024  # maximum number of common labels; up to this number of lab
 _SHARE_OF_ROWS = 1 / 256  # a label is common if at least this fraction of rows has it
 
 _SWEEPS = 4  # sweeps over the rows of a rarer label in each pass
-_SWEEPS_AT_ONCE = 21  # sweeps over the rows of a common label, which are known from the start
+_SWEEPS_AT_ONCE = 21  # sweeps over the rows of a common label, all in one pass
 _NEGLIGIBLE_IN_COMMON = 0.001  # weights of common labels below this fraction of the largest are dropped
 _PAIRS_AT_ONCE = 1 << 22
 

@@ -34,7 +34,7 @@ _KEY_TREES, _VALUE_TREES = 4, 1
 _VALUE_LEAVES = 4  # leaves searched per tree; more than one, because a predicted value seldom equals a stored one
 _SURE_MARGIN, _SURE_MARGIN_OF_KEYS = 0.2, 0.75  # new rows have smaller margins than the rows that trained the routers
 _SPARE_ANSWERS = 8  # additional hits, because several keys may belong to one memory
-_ROWS_AT_FIRST, _MOST_ROWS = 32, 512  # rows in the first and in the largest block when learning from rewards
+_ROWS_AT_FIRST, _MOST_ROWS = 32, 512  # number of rows in the first and in the largest block when learning from rewards
 
 
 class RetrievalOptions(Protocol):

@@ -181,8 +181,7 @@ class StoreSearch:
         left_out: np.ndarray | None = None,
         gap: float | None = None,
     ) -> NearestMemories:
-        """Return the best ``k`` memories in ``n_leaves`` leaves. If ``breadth`` is above 0, also follow links from
-        there.
+        """Return the best ``k`` memories in ``n_leaves`` leaves and, with a ``breadth``, along links from there.
 
         Along links, the search for row ``i`` does not visit the memory ``left_out[i]``. If ``gap`` is given and cluster
         lists exist, they are searched instead.
