@@ -33,7 +33,7 @@ MOST_WANTED = 1_000_000
 """Maximum ``k`` of a query, unless more memories or labels are stored. The limit bounds the size of the results."""
 
 MOST_REROUTES = 10_000
-"""Maximum number of reroutes after each insert. They belong to the same step, and readers wait for it."""
+"""Maximum number of reroutes after each insert. All of them run in one step, for which readers wait."""
 
 MOST_PASSES = 10_000
 """Maximum number of passes over examples."""
@@ -61,7 +61,7 @@ def check_rows(X: Any, *, sparse: bool | None = None, n_features: int | None = N
     X : array-like or scipy.sparse matrix or array, shape (n_rows, n_features)
         Real numbers.
     sparse : bool, optional
-        Whether to return sparse rows; by default the rows have the form of ``X``.
+        Whether to return sparse rows; by default, rows are sparse if ``X`` is.
     n_features : int, optional
         The required width.
     n_threads : int, default 1
@@ -72,8 +72,8 @@ def check_rows(X: Any, *, sparse: bool | None = None, n_features: int | None = N
     TypeError
         If ``X`` does not contain real numbers.
     ValueError
-        If ``X`` does not have two dimensions, is empty, has the wrong width, contains NaN, infinity or a value too
-        large for float32, or is a sparse matrix with invalid indices.
+        If ``X`` is not two-dimensional, is empty, has the wrong width, contains NaN, infinity or a value too large for
+        float32, or is a sparse matrix with invalid indices.
     """
     form = _form_of(X, n_features)
     if form != INVALID_CELLS:
@@ -94,13 +94,6 @@ def is_plain(X: Any, n_features: int | None = None) -> bool:
 
     Plain rows are C-contiguous arrays, or valid CSR matrices with int32 indices, of float32 or float64 with at least
     one row. The check takes about a microsecond. Other rows may also be valid; the full checks convert or reject them.
-
-    Parameters
-    ----------
-    X : Any
-        The rows.
-    n_features : int, optional
-        The required width.
     """
     return _form_of(X, n_features) != INVALID_CELLS
 
@@ -132,7 +125,7 @@ def _form_of(X: Any, n_features: int | None) -> int:
 
 
 def unit_rows(X: Any, *, sparse: bool | None = None, n_threads: int = 1) -> Rows:
-    """Convert the result of :func:`check_matrix` to unit-length rows. Raises ValueError if it is not finite."""
+    """Convert the result of :func:`check_matrix` to unit-length rows. Raises ValueError if a value is not finite."""
     is_sparse = not isinstance(X, np.ndarray)
     if sparse if sparse is not None else is_sparse:
         X = X if is_sparse else scipy.sparse.csr_array(X)
@@ -148,7 +141,7 @@ def check_matrix(X: Any, *, n_features: int | None = None) -> Any:
     Raises
     ------
     TypeError, ValueError
-        If :func:`check_rows` would raise, except for values that are not finite.
+        As for :func:`check_rows`, but values that are not finite are accepted.
     """
     if type(X) is np.ndarray and is_plain(X, n_features):
         return _as_float32(X)
@@ -242,7 +235,7 @@ def _as_float32(values: np.ndarray) -> np.ndarray:
 
 
 def _for_kernels(array: Any, dtype: type) -> np.ndarray:
-    """Return an array as C-contiguous and writeable, the form that kernels are compiled for."""
+    """Return a C-contiguous, writeable version of an array, as kernels require."""
     ready: np.ndarray = np.asarray(array, dtype=dtype, order="C")
     return ready if ready.flags.writeable else ready.copy()
 
@@ -283,7 +276,7 @@ def check_ids(ids: Any) -> np.ndarray:
     TypeError
         If the ids are not integers.
     ValueError
-        If the ids have more than one dimension, are empty, or are not distinct.
+        If the ids are not one-dimensional, are empty, or are not distinct.
     """
     given = _as_ids(ids)
     if given.size > 1:
@@ -363,7 +356,7 @@ def check_among(among: Any) -> Among:
         raise ValueError(f"among must have one dimension, got {given.ndim}")
     if given.dtype == np.bool_:
         return Among(np.flatnonzero(given), True)
-    if given.dtype.kind not in "iu" and given.size > 0:  # an empty list is an array of float64
+    if given.dtype.kind not in "iu" and given.size > 0:  # NumPy converts an empty list to float64
         raise TypeError(f"among must be integers or booleans, got {given.dtype}")
     if given.dtype == np.uint64 and given.size > 0 and given.max() > np.iinfo(np.int64).max:
         raise KeyError(f"among must be ids of stored memories: there is no {given.max()}")
@@ -436,7 +429,7 @@ def _are_as_returned(hits: Hits, n_rows: int) -> bool:
 
 
 def _as_integers(name: str, values: Any, dtype: type) -> np.ndarray:
-    """Return an array of integers of ``dtype``. Whole floats are valid, because tables with gaps contain them."""
+    """Return an array of integers of ``dtype``. Whole floats are valid: pandas uses them where values are missing."""
     given = _as_array(name, values)
     if given.dtype == dtype:
         return _for_kernels(given, dtype)
@@ -467,7 +460,7 @@ def _as_array(name: str, values: Any) -> np.ndarray:
 
 
 def _could_be(state: State, exploration: Exploration) -> bool:
-    """Return whether a query of the forest can return this exploration, whose fields kernels use as indices."""
+    """Return whether a query of the forest can return this exploration. Kernels use its fields as indices."""
     tree, node = exploration.tree, exploration.node
     if not ((~tree).any() or (~node).any()):  # NONE everywhere
         return True
@@ -503,7 +496,7 @@ def check_passes(name: str, value: Any, least: int) -> int:
 
 
 def check_real(name: str, value: Any, least: float, most: float, *, above: bool = False) -> float:
-    """Return a real argument between ``least`` and ``most``; with ``above``, excluding ``least``."""
+    """Return a real argument between ``least`` and ``most``, excluding ``least`` if ``above`` is True."""
     if not isinstance(value, _REALS) or isinstance(value, bool):
         raise TypeError(f"{name} must be a real number, got {value!r}")
     if not least <= value <= most or (above and value == least) or not np.isfinite(value):
@@ -513,7 +506,7 @@ def check_real(name: str, value: Any, least: float, most: float, *, above: bool 
 
 
 def check_choice(name: str, value: Any, choices: tuple[str, ...]) -> int:
-    """Return the position of a string argument in ``choices``."""
+    """Return the index of a string argument in ``choices``."""
     if not isinstance(value, str) or value not in choices:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
     return choices.index(value)
@@ -547,7 +540,7 @@ class Integer(NamedTuple):
 
 
 class Real(NamedTuple):
-    """Real numbers from ``least`` to ``most``; with ``above``, excluding ``least``."""
+    """Real numbers from ``least`` to ``most``, excluding ``least`` if ``above`` is True."""
 
     least: float
     most: float

@@ -1,7 +1,7 @@
 """Evaluation measures from the papers on memory trees and extreme classification.
 
-scikit-learn does not have these measures, or not for rankings. A ranking contains only the best labels or ids of each
-row, because with many labels a matrix of all scores does not fit in memory.
+A ranking contains only the best labels or ids of each row. With many labels, a matrix of all scores would not fit in
+memory.
 """
 
 from __future__ import annotations
@@ -72,12 +72,12 @@ def constant_accuracy(y: Any) -> float:
 def hamming(Y: Any, predicted: Any) -> float:
     """Return the mean number of wrong labels per row, which the paper calls Hamming loss.
 
-    Unlike scikit-learn's ``hamming_loss``, this is not divided by the number of labels.
+    Unlike scikit-learn's ``hamming_loss``, the result is not divided by the number of labels.
 
     Parameters
     ----------
     Y, predicted : array-like or sparse matrix, shape (n, n_labels)
-        Indicator matrices of the true and of the predicted labels. Nonzero entries are labels.
+        Indicator matrices of the true and the predicted labels. Nonzero entries are labels.
 
     Raises
     ------
@@ -94,7 +94,7 @@ def f1(Y: Any, predicted: Any, average: str = "micro") -> float:
     Parameters
     ----------
     Y, predicted : array-like or sparse matrix, shape (n, n_labels)
-        Indicator matrices of the true and of the predicted labels. Nonzero entries are labels.
+        Indicator matrices of the true and the predicted labels. Nonzero entries are labels.
     average : {"micro", "samples"}, default "micro"
         ``"micro"`` computes F1 from the total counts over all rows and labels. ``"samples"`` computes F1 for each row
         and returns the mean; F1 is 1 for a row with neither true nor predicted labels.
@@ -283,7 +283,7 @@ def _gain_at(Y: Any, ranked: Any, discounts: np.ndarray, worths: Any, *, by_row:
     """Return the discounted gain of the correct labels of rankings, divided by the best possible gain.
 
     Without ``worths``, each label has the weight 1, and the best possible gain of a row is the sum of all discounts or,
-    if ``by_row``, the gain of its own labels.
+    if ``by_row``, the gain of ranking its own labels first.
     """
     Y, ranked = indicators("Y", Y), _first_columns("ranked", ranked, discounts.size)
     check_entries("ranked", ranked.shape[0], Y.shape[0], "rows of Y")

@@ -1,7 +1,7 @@
 """Rewards of the paper's three applications, for ``ContextualMemoryTree.learn``.
 
-A reward is created from the labels or values of all memories and training rows. Calling it with row positions and
-memory ids returns the rewards. Any function with the same signature can be used instead.
+A reward object holds the labels or values of all memories and training rows. Call it with row positions and memory ids
+to compute rewards. Any function with the same signature can be used instead.
 """
 
 from __future__ import annotations

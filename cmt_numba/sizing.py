@@ -1,4 +1,4 @@
-"""Prediction of a forest's memory use from the number and the form of its keys."""
+"""Prediction of a forest's memory use from the number and the width of its keys."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ _leaf_limit = as_python(leaf_limit)
 
 _ROOM = (1.0 + SPARE) / 2  # mean ratio of allocated to used nodes, leaves and router tables after a large insert
 
-# Measured constants. They describe how evenly trees divide memories, and how similar the memories below a node are.
+# Measured constants: how evenly trees divide memories, and how similar the memories below a node are.
 _SPREAD = 0.26  # standard deviation of leaf sizes at one depth, in square roots of the mean size
-_EARLY = 0.65  # shift of the split probability in standard deviations; leaves may shrink after they have split
+_EARLY = 0.65  # shift of the split probability in standard deviations, because leaves may have shrunk since they split
 _TABLE_SPREAD = 0.1  # standard deviation of the logarithm of the number of a router's features at one depth
 _LIKENESS = 0.85  # ratio of the number of a router's features to that of the same number of random keys
-_FINER = 0.12  # increase of this ratio's exponent with each doubling of the memories, which have finer groups
+_FINER = 0.12  # increase of this ratio's exponent per doubling of the memories, because groups become finer
 
 _EXACT_RANKS = 1000  # number of most common features with individual counts; other features are counted in groups
 _GROUPS = 400  # number of these groups
@@ -60,17 +60,18 @@ def predict_nbytes(
     sum of:
 
     - Keys. An id takes 8 bytes, and the hash table of ids has 4-byte cells, whose number is the first power of two
-      above ``5 n / 4``. A dense key takes ``4 d`` bytes and its code ``d + 8`` bytes. A sparse key takes 8 bytes per
-      cell and 16 more. Each tree takes 4 bytes per key for its leaf. With ``copies``, each tree except the first has
-      another copy of the codes.
+      above ``5 n / 4``. A dense key takes ``4 d`` bytes and its code ``d + 8`` bytes. A sparse key takes 16 bytes, and
+      8 per cell. Each tree takes 4 bytes per key for its leaf. With ``copies``, each tree except the first has another
+      copy of the codes.
     - Leaves, with ``12 + 4 W`` bytes each. By default trees are so well balanced that all nodes at one depth have about
       ``m = n / 2**depth`` memories below them. Leaves therefore split at about the same time. Their number stays near a
-      power of two and then doubles quickly, and leaves are between half full and full. The probability that a node at a
-      depth has split is ``Phi(0.65 + (m - W) / (0.26 sqrt(m)))``, where ``Phi`` is the normal distribution function.
-    - Internal nodes, one less than leaves, with 64 bytes and a router each. A dense router takes ``8 d`` bytes. A
+      power of two and then doubles quickly, and leaves are between half full and full. The probability that a node at
+      this depth has split is ``Phi(0.65 + (m - W) / (0.26 sqrt(m)))``, where ``Phi`` is the normal distribution
+      function.
+    - Internal nodes, one fewer than leaves, with 64 bytes and a router each. A dense router takes ``8 d`` bytes. A
       sparse router takes 12 bytes per cell of a hash table. The number of cells is a power of two, and at least 4/3 of
-      the number of features that the router was trained on. These are at most the distinct features of the ``m`` keys
-      below the node.
+      the number of features that the router was trained on. That number is at most the number of distinct features of
+      the ``m`` keys below the node.
 
     After one large insert, nodes, leaves and tables have up to 10 % spare capacity, which the prediction includes. Many
     small inserts enlarge an array by 25 % whenever it is full. All arrays except the hash table of ids then take 1 to
@@ -83,8 +84,8 @@ def predict_nbytes(
     n_features : int, optional
         Number of features, ``d``. Not needed with a ``sample``.
     cells_per_key : float, optional
-        Mean number of features of a sparse key. The prediction assumes that the frequencies of features follow Zipf's
-        law, as word frequencies do, which can be inaccurate. Prefer a ``sample``.
+        Mean number of features of a sparse key. The prediction assumes that feature frequencies follow Zipf's law, as
+        word frequencies do. It is more accurate with a ``sample``.
     sample : sparse matrix, shape (n_sample, n_features), optional
         A random sample of about a thousand sparse keys. The function builds a small tree from it to estimate the number
         of features that routers store.
@@ -212,9 +213,8 @@ def _met_in_sample(sample: Rows, leaf_multiplier: float) -> Callable[[float, int
 def _distinct_like(sample: Rows) -> Callable[[float], float]:
     """Return a function that estimates the number of distinct features of ``m`` random keys.
 
-    Beyond the size of the sample, the result is the geometric mean of two estimates. A power of the number of keys
-    (Heaps' law) is too high. The number of unseen features, estimated from features seen once or twice (Chao, 1984), is
-    too low.
+    Beyond the size of the sample, the result is the geometric mean of two estimates. The first, a power of the number
+    of keys (Heaps' law), is too high. The second, based on the features seen once or twice (Chao, 1984), is too low.
     """
     n = sample.n_rows
     counts = np.bincount(sample.indices)

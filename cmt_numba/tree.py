@@ -56,7 +56,7 @@ __all__ = ["KIND", "OPTIONS", "ContextualMemoryTree"]
 KIND = "ContextualMemoryTree"
 """The kind of object in files of trees."""
 
-_LEAVES_OF_EACH = 4  # default number of leaves of each tree that ``learn`` searches
+_LEAVES_OF_EACH = 4  # default number of leaves that ``learn`` searches in each tree
 
 
 class ContextualMemoryTree:
@@ -68,9 +68,10 @@ class ContextualMemoryTree:
     what to return (Sun et al., Contextual Memory Trees, ICML 2019).
 
     Any number of threads may use a tree at the same time. Changes are made one at a time, in the order of the calls, in
-    steps of a few milliseconds. Readers proceed between steps and see the effect of all completed steps. During a large
-    batch of queries, later rows may therefore see more steps than earlier rows. A tree may be pickled or saved while
-    other threads use it. It may also be used in parent and child after a fork, which waits for the current change.
+    steps of a few milliseconds. Readers proceed between steps and see the effect of all completed steps. In a large
+    batch of queries, later rows may therefore see the effect of more steps than earlier rows. A tree may be pickled or
+    saved while other threads use it. After a fork, which waits for the current change, parent and child may both use
+    the tree.
 
     Parameters
     ----------
@@ -87,24 +88,24 @@ class ContextualMemoryTree:
         The paper calls it ``d``.
     router_loss : {"squared", "logistic", "mira"}, default "squared"
         Loss function of the routers, which AdaGrad steps minimise (Duchi et al., 2011). "mira" takes passive-aggressive
-        steps instead: the smallest change of a router that gives the row a margin of 1 on the right side.
+        steps instead: the smallest change of a router that gives the row a margin of 1 on the correct side.
     router_learning_rate : float, default 2.0
-        Learning rate of the routers, divided by the sum of a key's absolute values. With "mira" it is the cap on a step
-        (``C``), the largest multiple of a row that is added to a router.
+        Learning rate of the routers, divided by the sum of a key's absolute values. With "mira", it is the cap ``C`` on
+        a step: the largest multiple of a row that is added to a router.
     sure_margin : float, default 0.75
         Margin at which a search considers a router certain. The smaller the margin, the earlier the search also tries
-        the other side. Keys have margins near -1 or 1, and queries that share only some features with a key have
-        smaller ones. With a larger ``sure_margin``, searches find more and take longer.
+        the other side. Keys have margins near -1 or 1. Queries that have only some features in common with a key have
+        margins nearer 0. With a larger ``sure_margin``, searches find more and take longer.
     scorer_loss : {"ranking", "mira", "regression", "contrast"}, default "contrast"
         Loss function of the scorer. All except "regression" compare two memories of a row: the memory with the highest
         reward, and the memory with the highest score among those with a lower reward.
 
-        - "contrast" is "ranking" that also learns from the reward of a single memory for each row. The memory is
+        - "contrast" is like "ranking", but also learns from the reward of a single memory for each row. The memory is
           compared with the best other memory, whose reward is assumed to be 0. If the reward is 1, routers learn the
           path to the memory.
         - "ranking" takes AdaGrad steps on a logistic loss of the score difference, weighted by the reward difference.
           It learns nothing from the reward of a single memory, and warns about this once.
-        - "mira" makes the smallest change of the scorer that ranks the two memories with a small margin. It also needs
+        - "mira" makes the smallest change to the scorer that ranks the two memories with a small margin. It also needs
           the rewards of at least two memories.
         - "regression", the loss of the paper, takes AdaGrad steps on the squared difference between score and reward.
     scorer_learning_rate : float, default 0.1
@@ -115,9 +116,9 @@ class ContextualMemoryTree:
     eviction : {"least_recently_returned", "oldest", "random"}, default "least_recently_returned"
         Policy that chooses the memories to evict:
 
-        - "least_recently_returned": the memories that no query has returned for the longest time. A query returns its
-          rows in order, and the best memory of each row last. Queries made by :meth:`learn` count, and inserts and
-          replacements count as returns. This policy takes 8 bytes per memory.
+        - "least_recently_returned": the memories returned longest ago. Within a query, later rows count as more recent
+          and, within a row, better memories. Queries made by :meth:`learn` count. An insert or a replacement counts as
+          a return. This policy takes 8 bytes per memory.
         - "oldest": the memories inserted first.
         - "random": random memories.
     n_links : int, default 0
@@ -237,8 +238,8 @@ class ContextualMemoryTree:
         """Return a figure of the shape of the trees. Requires matplotlib.
 
         The panels show the depths of all leaves, the sizes of all leaves, and the accuracy of the routers at each
-        depth. The accuracy is the fraction of inserted memories that a router, after training on them, sent to the side
-        of their label.
+        depth. The accuracy is the fraction of inserted memories that routers, after training on them, sent to the side
+        that they were trained to choose.
 
         Returns
         -------
@@ -319,8 +320,8 @@ class ContextualMemoryTree:
             least ``n_trees``, the best leaf of each tree is searched. With more leaves, queries find more and take
             longer.
         epsilon : float in [0, 1], default 0.0
-            Probability that a row explores. An exploring row draws a tree and a place on its path. At a node it takes a
-            random side, and in the leaf it draws random memories.
+            Probability that a row explores. An exploring row draws a tree and a position on its path through the tree:
+            at an internal node, it takes a random side; at the leaf, it draws random memories.
         breadth : int, optional
             Number of candidates to keep while following links from the memories of the leaves, raised to ``k`` if it is
             smaller. With more candidates, queries find more and take longer. By default queries follow no links. The
@@ -332,8 +333,8 @@ class ContextualMemoryTree:
             The search skips subtrees without candidates, and continues beyond ``n_probes`` leaves until it has found
             ``k`` memories. If there are fewer than about a hundred candidates for each of ``n_probes`` leaves, all
             candidates are scored. With a ``breadth``, the search follows links first; a filter that a tenth of the
-            memories pass needs ten times the ``breadth``. If links lead to fewer candidates than chance would, all
-            candidates are scored.
+            memories pass needs ten times the ``breadth``. If links lead to fewer candidates than expected by chance,
+            all candidates are scored.
 
             The prepared filter is cached until the array or the tree changes. Other threads cannot change the tree
             before all rows are answered.
@@ -393,8 +394,8 @@ class ContextualMemoryTree:
         """Learn from rewards for the answers to a query (UPDATE, Algorithm 3).
 
         A row that explored an internal node trains the router of that node; any other row trains the scorer. After each
-        row, every tree reroutes ``n_reroutes`` memories. Finally, an update may move dense keys, which the algorithm of
-        the paper does not do. See ``scorer_loss`` for updates with a single reward per row.
+        row, every tree reroutes ``n_reroutes`` memories. Unlike the algorithm of the paper, an update may also move
+        dense keys. See ``scorer_loss`` for updates with a single reward per row.
 
         Parameters
         ----------
@@ -405,7 +406,7 @@ class ContextualMemoryTree:
         rewards : array-like, shape (n,) or (n, k)
             Rewards in [0, 1] of the first memory of each row, or of all memories. Ignored where ``hits.ids`` is -1.
         key_learning_rate : float in [0, 1], default 0.0
-            Maximum step of a dense key, which has length 1, per sixteen rows. With 0, keys do not move. A row that
+            Maximum step of a dense key per sixteen rows; keys have length 1. With 0, keys do not move. A row that
             explored no internal node moves the keys of memories with high rewards towards itself, and the keys of its
             other memories away (relevance feedback on stored vectors: Brauen, 1971; neighbourhood components analysis:
             Goldberger et al., 2005). Moved keys replace the inserted ones and keep unit length. Memories stay in their
@@ -435,7 +436,7 @@ class ContextualMemoryTree:
 
         In every tree, each router above a row's memory learns to send the row to the memory's side. Queries similar to
         the row then reach the memory, even if they are not similar to its key. This is UPDATE (Algorithm 3) for rows
-        whose right memory is known.
+        whose correct memory is known.
 
         Parameters
         ----------
@@ -506,7 +507,7 @@ class ContextualMemoryTree:
         epsilon : float in [0, 1], default 0.1
             Probability that a row explores, and so may train a router.
         key_learning_rate : float in [0, 1], default 0.3
-            Maximum step of a dense key, see :meth:`update`. With 0, keys do not move.
+            As for :meth:`update`. With 0, keys do not move.
         n_passes : int, default 1
             Number of passes over the rows, at most 10,000.
         progress : bool, default False
@@ -521,7 +522,7 @@ class ContextualMemoryTree:
         Raises
         ------
         TypeError, ValueError
-            If an argument or a reward is invalid. The current block has changed nothing then.
+            If an argument or a reward is invalid. The tree keeps the effects of earlier blocks.
         MemoryError
             If memory runs out. The trees are valid and contain every memory, but may not have learned all rows.
         """
@@ -529,7 +530,7 @@ class ContextualMemoryTree:
         how = Supervision(
             reward,
             None if own_ids is None else check_memory_ids(own_ids, rows.n_rows),
-            check_integer("k", k, 1, MOST_WANTED - 1),  # queries ask for one more, in case the row finds itself
+            check_integer("k", k, 1, MOST_WANTED - 1),  # plus one, because a row may find itself
             max(8, _LEAVES_OF_EACH * self._forest.n_trees) if n_probes is None else n_probes,
             epsilon,
             check_real("key_learning_rate", key_learning_rate, 0.0, 1.0),
@@ -688,7 +689,7 @@ class ContextualMemoryTree:
     def load(cls, path: str | os.PathLike[str], mmap: bool = False) -> Self:
         """Load a tree from a file that :meth:`save` has written.
 
-        For the same calls, the tree gives the same results as the saved tree.
+        The loaded tree gives the same results as the saved tree for the same calls.
 
         Parameters
         ----------

@@ -11,7 +11,7 @@ a longer wait.
 
 Between steps a change needs the interpreter, which busy readers release only every few milliseconds. Readers therefore
 *hold back*: a thread that starts to read during a change waits for the change to end, for at most ``_LONGEST_DRAIN``.
-Correctness does not depend on this. After a hold that delayed readers, the next hold starts only after a pause, in
+Correctness does not depend on this. After a hold that delayed readers, the next hold starts only after a pause, during
 which the readers run.
 
 Interrupts are deferred during a change (:mod:`.interrupts`), but can occur while a thread reads or waits. Essential
@@ -38,15 +38,15 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 _LONGEST_HOLD = 0.02  # seconds that readers hold back after the last active reader has finished
 _LONGEST_DRAIN = 0.1  # seconds that new readers hold back while active readers finish
-_LONGEST_WORK = 0.01  # seconds of a hold after which readers run before the next step
+_LONGEST_WORK = 0.01  # length of a hold in seconds after which readers run before the next step
 _PAUSE_RATIO = 2.0  # length of a pause relative to the preceding hold
-_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.001, 0.1  # seconds
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.001, 0.1  # minimum and maximum length of a pause in seconds
 _LEAST_PATIENCE = 0.01  # seconds that a step waits for the next active reader to finish
 _POLL_INTERVAL = 0.0002  # seconds between checks for active readers
 
 
 class _Turn:
-    """A queue entry of a change. Its lock is held until the change ends or is abandoned."""
+    """A queue entry for a change. Its lock is held until the change ends or is abandoned."""
 
     __slots__ = ("before", "lock")
 
@@ -84,7 +84,7 @@ class ReadWriteLock:
     is_outer : bool
         Whether the lock is an outer lock.
     instant : Lock
-        A lock for data that readers change too, held only for very short operations.
+        A lock for data that readers also change, held only for very short operations.
     n_steps : int
         Number of steps so far. If two reads see the same number, the object has not changed between them.
     """
@@ -181,7 +181,7 @@ class ReadWriteLock:
         return any(reading not in (None, own) for reading in (known() for known in self._readers))
 
     def _hold_readers(self) -> None:
-        """Start a hold and wait for active readers."""
+        """Start a hold, and wait for active readers to finish."""
         now = time.perf_counter()
         if now < self._open_until:
             time.sleep(self._open_until - now)

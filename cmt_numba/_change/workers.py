@@ -15,7 +15,7 @@ from .interrupts import end_step
 
 T = TypeVar("T")
 
-_MOST_GROWTH = 4.0  # largest ratio of one step's length to the previous one
+_MOST_GROWTH = 4.0  # largest ratio of a step's length to that of the previous step
 
 
 class Pace(NamedTuple):
@@ -108,7 +108,7 @@ class TimedSteps:
 
 
 def progress_bar(n: int | None, unit: str, shown: bool) -> AbstractContextManager[Callable[[int], Any]]:
-    """Return a context that yields a function to advance a tqdm bar. Unless ``shown``, the function does nothing."""
+    """Return a context that yields a function to advance a tqdm bar. The function does nothing unless ``shown``."""
     return _bar(n, unit) if shown else _NO_BAR
 
 

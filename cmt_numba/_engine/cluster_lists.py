@@ -1,7 +1,7 @@
 """Building and updating the cluster lists of a forest's memories.
 
-Cluster lists are a cache. They are built on demand in parts, and dropped after so many changes that the centres no
-longer fit the memories. Files do not contain them.
+Cluster lists are a cache. They are built on demand in parts. After many changes the centres no longer fit the memories,
+and the lists are dropped. Files do not contain them.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ def gaps_of(forest: Forest, rows: Rows, ids: np.ndarray) -> np.ndarray:
 
 
 def count_in_lists(forest: Forest, rows: Rows, gap: float) -> np.ndarray | None:
-    """Return the number of memories in the lists that each row reaches with ``gap``, or None without complete lists."""
+    """Return the number of memories in the lists that each row reaches with ``gap``, or None if they are incomplete."""
 
     def count() -> np.ndarray | None:
         lists = forest.lists

@@ -1,4 +1,4 @@
-"""Exhaustive searches of 8-bit codes in tiles, which vector instructions compare with a row together."""
+"""Exhaustive searches of 8-bit codes. Vector instructions compare a row with all codes of a tile together."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .._jit import FEATURES_OF_A_WORD, TILE, Tiles
 ZERO = 64
 """The code of 0 in a query. Codes of queries are unsigned 7-bit integers."""
 
-_TILES_AT_ONCE = 1 << 7  # number of tiles whose copy stays in a cache
+_TILES_AT_ONCE = 1 << 7  # number of tiles whose copy fits into the processor's cache
 _NO_BIASES = np.empty(0, np.float32)
 
 

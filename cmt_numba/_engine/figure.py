@@ -33,7 +33,7 @@ def plot_forest(forest: Forest) -> Any:
 
 
 def router_accuracy(forest: Forest) -> np.ndarray:
-    """Return, for each depth, the fraction of inserted memories that routers sent to the side of their label."""
+    """Return, for each depth, the fraction of inserted memories that routers sent to the correct side."""
     state = forest.state
     if state is None:
         return np.empty(0)

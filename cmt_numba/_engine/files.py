@@ -11,7 +11,7 @@ from ..persistence import check_state, state_of, tree_contents
 from .forest import Forest, kernel_parameters
 
 _FORMER = {"n_links": 0, "keep": "all"}
-"""Options that files omit if they have these values, the only ones in earlier versions."""
+"""Values of options that earlier versions did not have. Files omit options with these values."""
 
 
 def contents_of(forest: Forest) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
@@ -46,7 +46,7 @@ def restore(
 
 
 def restore_pickled(forest: Forest, fields: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
-    """Fill an empty forest with the contents of a pickle, which are trusted."""
+    """Fill an empty forest with the contents of a trusted pickle."""
     arrays = {name: writeable(array) for name, array in arrays.items()}
     _take_state(forest, fields, arrays)
     if forest.state is not None:

@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 _MOST_REMEMBERED = 8  # maximum number of objects in an ``ArrayCache``
 MOST_GATHERED = 1024
-"""Maximum number of candidates for which a matrix product with a copy of their keys is faster than comparing codes."""
+"""Break-even point: with more candidates, comparing codes is faster than a matrix product with a copy of their keys."""
 
 _SPARSE = 64  # ratio of slots to candidates above which sorting the candidates is faster than marking their slots
 
@@ -24,7 +24,7 @@ _SPARSE = 64  # ratio of slots to candidates above which sorting the candidates 
 class Filter:
     """A filter that passes the memories with given ids.
 
-    The filter caches the forms that searches need until the forest changes. Call its methods only within a read of the
+    The filter caches the arrays that searches need until the forest changes. Call its methods only within a read of the
     forest, and call :meth:`slots` first in each read.
 
     Parameters
@@ -39,7 +39,7 @@ class Filter:
         self.ids = ids
         self._may_have_gone = may_have_gone
         self._found: tuple[int, np.ndarray] | None = None  # the forest's number of steps, and the slots after it
-        # Cached forms, each with the array of slots that it was made from.
+        # Cached arrays, each with the array of slots that it was made from.
         self._marked: tuple[np.ndarray, Restriction] | None = None
         self._mask: tuple[np.ndarray, np.ndarray] | None = None
         self._coded: tuple[np.ndarray, CodedCandidates] | None = None
@@ -105,7 +105,7 @@ class Filter:
         return gathered[1]
 
     def restriction(self, state: State) -> Restriction:
-        """Return the filter in the form that kernels take."""
+        """Return the filter as an argument for kernels."""
         assert self._found is not None
         slots, marked = self._found[1], self._marked
         sizes = (state.leaf_of.shape[1], state.nodes.shape, state.leaves.shape)

@@ -39,9 +39,9 @@ from .._validation import check_known, check_rows, unit_rows
 from .filters import ArrayCache, Filter
 from .options import ROUTER_LOSSES, SCORER_LOSSES
 
-# The first step of a change takes 128 inserts into a tree, at about 20 us each, divided by the number of trees.
+# The first step of a change has about 128 inserts into trees, each of about 20 us, divided evenly among the trees.
 _FIRST_ROWS, _FIRST_INSERTS = 16, 128
-_ROWS_WORTH_A_THREAD = 64  # with fewer rows, starting a thread costs more than it saves
+_ROWS_WORTH_A_THREAD = 64  # break-even point: with fewer rows, starting a thread takes longer than the time it saves
 
 
 class QueryJournal(Protocol):
@@ -57,7 +57,7 @@ class QueryJournal(Protocol):
 class Forest:
     """A forest of trees over one store of memories.
 
-    The functions of this package expect unit-length rows that match the form and the width of the stored keys.
+    The functions of this package expect unit-length rows that are dense or sparse like the stored keys, and as wide.
 
     Parameters
     ----------
@@ -75,8 +75,8 @@ class Forest:
     lock : ReadWriteLock
         The lock for reads and steps.
     state : State or None
-        All arrays, or None before the first insert, which sets the form and the width of keys. Replace it with
-        :meth:`put`.
+        All arrays, or None before the first insert, which determines the width of keys and whether they are sparse.
+        Replace it with :meth:`put`.
     eviction : Eviction
         The eviction policy.
     links : Linkage
@@ -88,11 +88,11 @@ class Forest:
     pace : Pace
         The number of rows in a step.
     journal : QueryJournal or None
-        The journal, if the forest is in a folder.
+        The journal; None unless the forest is in a folder.
     last_evicted : ndarray of int64
         The ids of the memories that the last insert evicted.
     evicts : ndarray of int64, or None
-        During replay, the ids of the memories to evict; otherwise None, and the policy chooses.
+        During replay, the ids of the memories to evict. None if the policy chooses.
     """
 
     def __init__(self, options: dict[str, Any], n_threads: int | None, streams: np.ndarray) -> None:
@@ -190,7 +190,7 @@ class Forest:
     # Rows
 
     def check_rows(self, X: Any) -> Rows:
-        """Convert ``X`` to rows of the form of the stored keys. Raises TypeError or ValueError."""
+        """Convert ``X`` to rows, dense or sparse like the stored keys. Raises TypeError or ValueError."""
         if self.state is None:
             return check_rows(X, n_threads=self.most_threads())
         parameters = self.state.parameters
@@ -203,7 +203,7 @@ class Forest:
         return unit_rows(X, sparse=sparse, n_threads=self.most_threads())
 
     def fitting_state(self, rows: Rows) -> State | None:
-        """Return the state if its keys match the form and the width of the rows, else None.
+        """Return the state if its keys have the same type and width as the rows, else None.
 
         The match can fail if another thread completed or undid the first insert after the rows were validated.
         """
@@ -221,7 +221,7 @@ class Forest:
         return self.state
 
     def new_state(self, rows: Rows) -> State:
-        """Return an empty state for keys of the same form and width as ``rows``."""
+        """Return an empty state for keys of the same type and width as ``rows``."""
         return new_state(kernel_parameters(self.options, rows.n_features, rows.sparse), self.streams)
 
     def put(
@@ -238,7 +238,7 @@ class Forest:
             self._view = None  # the cached view refers to the old arrays
 
     def view(self, state: State | None = None) -> Any:
-        """Return a state, by default the current one, in the form that kernels take. The last result is cached."""
+        """Return a state, by default the current one, as an argument for kernels. The last result is cached."""
         state = state or self.state
         known = self._view
         if known is None or known[0] is not state:
@@ -328,10 +328,10 @@ class Forest:
     ) -> None:
         """Run ``kernel(view, trees, *arguments)`` on all trees, and enlarge arrays that become full.
 
-        The kernel returns DONE, or the status of a full array; a repeated call then resumes. Each tree writes only its
-        own part of the arrays, so threads run the kernel for different trees in parallel. Arrays grow while no kernel
-        runs, with capacity for ``n_memories`` if given. On a failure, unfinished moves are undone, so readers find
-        every memory.
+        If an array is full, the kernel returns its status instead of DONE, and resumes when it is called again. Each
+        tree writes only its own part of the arrays, so threads run the kernel for different trees in parallel. Arrays
+        grow while no kernel runs, with capacity for ``n_memories`` if given. On a failure, unfinished moves are undone,
+        so readers find every memory.
         """
         n_trees = self.n_trees
         waiting = [TreeRange(0, n_trees)] if run is in_own_thread else [TreeRange(t, t + 1) for t in range(n_trees)]
@@ -357,7 +357,7 @@ class Forest:
 
 
 def kernel_parameters(options: dict[str, Any], n_features: int, sparse: bool) -> Parameters:
-    """Return the options of a forest in the form that kernels take."""
+    """Return the options of a forest as an argument for kernels."""
     named = {name: value for name, value in options.items() if name in Parameters._fields}
     return Parameters(
         **named

@@ -23,7 +23,7 @@ from .cluster_lists import list_slots, withdraw_last
 from .forest import Forest
 from .reorganise import link_slots, remove_ids
 
-# Number of parts in which a batch replaces all memories. Removing all at once would erase the routers.
+# A batch that replaces all memories is inserted in this many parts. An empty tree would lose its routers.
 _INSERTS_TO_FILL = 8
 _REMOVALS_IN_A_STEP = 1000
 _NO_IDS = np.empty(0, np.int64)
@@ -38,16 +38,7 @@ def insert_rows(
 ) -> np.ndarray:
     """Insert memories and return their ids. Evict other memories first if ``max_memories`` requires it.
 
-    Parameters
-    ----------
-    forest : Forest
-        The forest.
-    rows : Rows
-        The keys.
-    progress : bool, default False
-        Show a progress bar.
-    n_reroutes : int, optional
-        Number of reroutes after each insert; by default the forest's option.
+    ``n_reroutes`` overrides the option of the forest.
     """
     was_empty, first_id, most = forest.state is None, forest.next_id, forest.options["max_memories"]
     n, n_rows, forest.last_evicted = forest.n_memories, rows.n_rows, _NO_IDS
@@ -55,7 +46,7 @@ def insert_rows(
         raise ValueError(
             f"X must have at most {MOST_MEMORIES - n} rows, got {n_rows}: a tree holds at most {MOST_MEMORIES} memories"
         )
-    if not was_empty and forest.fitting_state(rows) is None:  # another thread's first insert has set the form of keys
+    if not was_empty and forest.fitting_state(rows) is None:  # another thread's first insert has set the type of keys
         rows = forest.check_rows(as_matrix(rows))
     with undone_by(forest.clear if was_empty else partial(_take_back_ids, forest, first_id)):
         if was_empty:

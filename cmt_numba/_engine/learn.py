@@ -1,4 +1,4 @@
-"""Learning from rewards (UPDATE, Algorithm 3) and from known right memories."""
+"""Learning from rewards (UPDATE, Algorithm 3) and from known correct memories."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from .forest import Forest
 from .query import Reach, search
 from .reorganise import link_slots
 
-_ROWS_AT_ONCE = 16  # number of rows that move keys together; the next rows see the moved keys
+_ROWS_AT_ONCE = 16  # number of rows whose moves of keys are applied together
 
 
 @changes
@@ -46,7 +46,8 @@ def update_rows(
 ) -> None:
     """Learn from rewards.
 
-    ``rewards[i, j]`` is the reward of hit ``j`` of row ``i``, float32. There may be fewer columns than hits.
+    ``rewards[i, j]``, float32, is the reward of hit ``j`` of row ``i``. ``rewards`` may have fewer columns than
+    ``hits.ids``.
     """
     if forest.n_memories == 0:
         return

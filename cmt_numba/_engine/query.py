@@ -44,7 +44,7 @@ from .forest import Forest
 _ROWS_AT_ONCE = 64  # maximum number of rows that one thread answers in a single read
 _PACE_OF_LISTS = Pace(1024, 0.02)  # longer steps for cluster lists, because the rows of a step share loaded lists
 _ROWS_IN_A_LARGE_BLOCK = 512  # number of rows in a matrix product with few candidates
-_ROWS_IN_A_BLOCK, _MEMORIES_IN_A_BLOCK = 64, 8192  # shape of a matrix product; changes wait for a block of rows
+_ROWS_IN_A_BLOCK, _MEMORIES_IN_A_BLOCK = 64, 8192  # shape of a matrix product; changes wait until it is done
 
 
 class Reach(NamedTuple):
@@ -158,7 +158,7 @@ def search(
         forest.lock.read(partial(answer, 0, n_rows))
         return
     n_threads = forest.threads_for(n_rows)
-    forest.lock.let_in()  # if this thread is within a change, let the threads below read
+    forest.lock.let_in()  # within a change, the worker threads would wait otherwise
     with keeping_interpreter(n_rows), progress_bar(n_rows, "query", progress) as report:
 
         def answer_in_steps(span: tuple[int, int]) -> None:
@@ -176,7 +176,7 @@ def search_among(
 ) -> None:
     """Write the best memories in ``among`` for each row to ``hits``. Call this within a read of the forest.
 
-    A row stays unanswered if a search along links finds fewer candidates than chance would.
+    A row stays unanswered if a search along links finds fewer candidates than expected by chance.
     """
     state = forest.fitting_state(rows)
     chosen = among.slots(forest.slots_of, forest.lock.n_steps)

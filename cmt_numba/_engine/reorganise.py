@@ -47,8 +47,7 @@ def remove_ids(forest: Forest, ids: np.ndarray) -> None:
 def replace_rows(forest: Forest, ids: np.ndarray, rows: Rows, progress: bool = False) -> None:
     """Replace the keys of memories with distinct ids. Raises KeyError if an id is not stored.
 
-    A small batch is one step. A large batch first writes all keys in one step, and then moves memories in further
-    steps.
+    A small batch is one step. A large batch first writes all keys in one step, and then moves memories in later steps.
     """
     slots = forest.known_slots(ids)
     if rows.sparse:
@@ -121,7 +120,7 @@ def rebuild_trees(forest: Forest, ids: np.ndarray, groups: np.ndarray, progress:
 
 @changes
 def compact_memories(forest: Forest, copies: bool) -> None:
-    """Reorder the storage of memories by the leaves of the first tree; ``copies`` adds codes for the other trees."""
+    """Reorder memories by the leaves of the first tree. With ``copies``, add codes ordered by the other trees."""
     if forest.n_memories == 0:
         return
     before = forest.allocated()

@@ -76,7 +76,7 @@ def learn_in_passes(tree: Any, rows: Rows, how: Supervision, orders: np.random.G
 def _rebuild_if_worthwhile(tree: Any, ids: np.ndarray, groups: np.ndarray) -> None:
     """Rebuild the trees if enough memories are in groups.
 
-    Groups of more than half of all memories do not count, because they separate too little.
+    Groups of more than half of all memories do not count.
     """
     stored = np.isin(ids, tree.ids)
     ids, groups = ids[stored], groups[stored]

@@ -48,7 +48,7 @@ _NO_FEATURES = np.empty((0, 0))
 
 
 class Chosen(namedtuple("Chosen", ("actions", "propensities"))):
-    """Chosen actions with their propensities. Unpacks into these two arrays.
+    """Chosen actions with their propensities. An instance unpacks into these two arrays.
 
     Attributes
     ----------
@@ -335,7 +335,7 @@ class Policy(Lockable, Saved, ABC):
 
     @abstractmethod
     def _rule(self, estimates: Any, offsets: np.ndarray) -> np.ndarray:
-        """Return the choice probability of each context-action pair from estimated rewards."""
+        """Convert estimated rewards to the choice probability of each context-action pair."""
 
     def _new_model(self, n_features: int) -> RewardModels:
         """Return an untrained model for contexts with ``n_features`` features."""

@@ -66,7 +66,7 @@ def numbers(name: str, values: Any, n_axes: int) -> np.ndarray:
     TypeError
         If the values are not real numbers.
     ValueError
-        If the number of axes is wrong, or a value is not finite or too large.
+        If the number of dimensions is wrong, or a value is not finite or too large.
     """
     array = values
     if type(values) is not np.ndarray:
@@ -175,7 +175,7 @@ def check_choices(actions: Any, n_rows: int) -> Choices:
     Raises
     ------
     TypeError, ValueError
-        If ``actions`` has another form, a row allows no action, or a row repeats an action.
+        If ``actions`` has another format, a row allows no action, or a row repeats an action.
     """
     array = _padded(actions)
     if array.ndim == 1:

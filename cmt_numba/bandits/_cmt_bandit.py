@@ -42,9 +42,9 @@ _ALL = np.empty(0, np.int64)  # empty offsets: all known actions are allowed
 _NOTHING = ProposedActions(_ALL, _ALL, np.empty((0, 0), np.int64))
 _ROWS_AT_ONCE = 2048
 _CANDIDATES_AT_ONCE = 1 << 20
-_FEW = 4  # up to ``_FEW * n_candidates`` known actions are all candidates
-_FEW_OFFERED = 2048  # up to this many actions passed by the caller are all candidates
-_LARGEST_CELL = 1e9  # limit for files; rewards lie in [0, 1] and contexts have unit length
+_FEW = 4  # with at most ``_FEW * n_candidates`` known actions, all actions are candidates
+_FEW_OFFERED = 2048  # if the caller passes at most this many actions, all of them are candidates
+_LARGEST_CELL = 1e9  # limit of saved values; learned values are smaller because rewards and contexts are bounded
 _KNOWN = 0.95  # a context is not stored if a stored context of the same action is at least this similar
 _OF_CELLS = ("weights", "squares", "choices", "curvatures")  # names of the table columns in files
 _OF_OLD_CELLS = _OF_CELLS[:2]  # columns in files of earlier versions
@@ -323,7 +323,7 @@ class CMTBandit(Policy):
         return answer
 
     def _rows(self, X: Any) -> Rows:
-        """Convert contexts to dense or sparse rows, like earlier contexts or keys of the same width."""
+        """Convert contexts to rows that are dense or sparse like earlier contexts, or like keys of the same width."""
         if self._width is not None:
             return check_rows(X, sparse=self._sparse, n_features=self._width)
         rows, keys = check_rows(X), self._keys.rows
@@ -332,7 +332,7 @@ class CMTBandit(Policy):
         return rows
 
     def _rows_of_keys(self, X: Any) -> Rows:
-        """Convert keys to dense or sparse rows, like earlier keys or contexts of the same width."""
+        """Convert keys to rows that are dense or sparse like earlier keys, or like contexts of the same width."""
         if len(self._keys) > 0:
             return check_rows(X, sparse=self._keys.rows.sparse, n_features=self._keys.rows.n_features)
         rows = check_rows(X)
@@ -378,7 +378,7 @@ class CMTBandit(Policy):
         return [(first, min(first + step, n_rows)) for first in range(0, n_rows, step)]
 
     def _few(self, choices: Choices | None) -> int:
-        """Return the largest number of allowed actions that are all candidates."""
+        """Return the largest number of allowed actions for which all of them are candidates."""
         few = _FEW * int(self._options["n_candidates"])
         return few if choices is None else max(few, _FEW_OFFERED)
 
@@ -421,7 +421,7 @@ class CMTBandit(Policy):
         return ActionCandidates(found.offsets, *(column[:n] for column in found[1:]))
 
     def _take_room(self, rows: Rows) -> np.ndarray:
-        """Return scratch memory to reuse for a single row. Clearing new memory takes longer than the search."""
+        """Return reusable scratch memory for a single row, because clearing new memory takes longer than the search."""
         if rows.n_rows > 1 or self._width is None:
             return NO_ROOM
         try:
@@ -556,7 +556,7 @@ class CMTBandit(Policy):
                 best[span] &= ~(same & (scores >= _KNOWN)).any(axis=1)
             if self._keys.table.comparable and by_key.hits.size > 0:
                 same = (by_key.hits != NONE) & (by_key.actions[by_key.hits] == actions[span, None])
-                best[span] &= ~same.any(axis=1)  # the key already proposes the action
+                best[span] &= ~same.any(axis=1)  # do not store contexts for which the key already proposes the action
         self._give_room(room)
         self._n_rewards += rows.n_rows
         if best.all():
@@ -676,7 +676,7 @@ def _share_features(rows: Rows, keys: Rows) -> bool:
 
 
 def codes_of(rows: np.ndarray, actions: np.ndarray) -> np.ndarray:
-    """Return an integer for each row-action pair that sorts by row, then by action."""
+    """Return integers that sort row-action pairs by row, then by action."""
     codes: np.ndarray = (rows.astype(np.int64) << 32) | actions
     return codes
 

@@ -28,11 +28,11 @@ _OPTIONS: dict[str, type] = {"support": str, "regularization": float, "method": 
 
 _CELLS_AT_ONCE = 1 << 21
 _OTHERWISE = -1e300  # score of an unsupported action
-_TAUS = (1.0, 0.05)  # values of tau to compare: 1 gives no weights, 0.05 limits weights to 20
+_TAUS = (1.0, 0.05)  # values of tau to compare: 1 gives equal weights, 0.05 limits weights to 20
 _FOLDS, _FEWEST_ROWS = 4, 40
 _LEAST_REWARD = 1e-3  # lower limit of expected rewards in products
-_LEAST_PROPENSITY = 0.03  # lower limit for held-out rows; larger weights would increase the variance too much
-_MARGIN, _MARGIN_OF_REGRESSION = 1.5, 4.0  # lead required to replace the best method so far, in standard errors
+_LEAST_PROPENSITY = 0.03  # lower limit of propensities in held-out rows, to bound the variance of weights
+_MARGIN, _MARGIN_OF_REGRESSION = 1.5, 4.0  # required lead over the best method so far, in standard errors
 
 
 class LogModel(NamedTuple):
@@ -284,7 +284,7 @@ class ArgmaxRegressor(Saved):
     def _scores(
         self, model: LogModel, X: Any, choices: Choices, known: np.ndarray, methods: list[str]
     ) -> dict[str, np.ndarray]:
-        """Return the scores of all allowed actions for each method. Ridge regressions score unknown actions 0."""
+        """Return scores of all allowed actions for each method. Ridge regressions give unknown actions a score of 0."""
         scores = {method: np.zeros(choices.actions.size) for method in methods}
         n_rows = max(1, _CELLS_AT_ONCE // max(known.size, choices.shape[1]))
         for first in range(0, X.shape[0], n_rows):
@@ -335,10 +335,8 @@ class ArgmaxRegressor(Saved):
 
     @classmethod
     def _made_of(cls, contents: Contents) -> Self:
-        fields, arrays = (
-            {"method": "regression"} | contents.fields,
-            contents.arrays,
-        )  # default for files of earlier versions
+        # Files of earlier versions contain no method.
+        fields, arrays = {"method": "regression"} | contents.fields, contents.arrays
         tau = fields.get("tau")
         policy = cls(**{name: take(fields, name, kind) for name, kind in _OPTIONS.items()}, tau=tau)
         policy._generator = read_generator("the generator", fields.get("generator"))
@@ -437,7 +435,7 @@ class ArgmaxRegressor(Saved):
     def warm_start(self, policy: Any, contexts: Any) -> Any:
         """Train another policy on the actions that this policy chooses.
 
-        Rewards are the expected rewards, clipped to [0, 1].
+        The other policy learns expected rewards, clipped to [0, 1].
 
         Parameters
         ----------
@@ -474,9 +472,8 @@ class ArgmaxRegressor(Saved):
         choices = all_of(self._known, rows.shape[0]) if actions is None else check_choices(actions, rows.shape[0])
         scores = self._scores(self._model, rows, choices, self._known, [self.method_])[self.method_]
         supported = self._supported(rows, choices)
-        some = (
-            np.add.reduceat(supported, choices.offsets[:-1]) > 0
-        )  # a row without supported actions allows all of them
+        # A row without supported actions allows all of its actions.
+        some = np.add.reduceat(supported, choices.offsets[:-1]) > 0
         scores = np.where(supported | ~some[rows_of(choices.offsets)], scores, _OTHERWISE)
         return rows, choices, greedy(scores, choices.offsets)
 

@@ -120,7 +120,7 @@ class ActionKeys:
     def propose(self, state: RewardState, keys: ActionKeyTable, rows: Rows, k: int) -> ProposedActions:
         """Return the ``k`` actions whose keys best match each row.
 
-        An inverted index finds sparse keys that have the features of contexts. Other keys are all scanned.
+        An inverted index finds sparse keys that have the features of contexts. All other keys are scanned.
         """
         k = min(k, len(self))
         hits = np.full((rows.n_rows, k), NONE, np.int64)

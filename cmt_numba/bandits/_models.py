@@ -1,6 +1,6 @@
 """Reward models of actions, indexed by slot: means and linear models.
 
-The last slot of each array has no rewards and represents unknown actions. Their slot ``NONE`` is -1, which selects it.
+The last slot of each array has no rewards and represents unknown actions, whose slot ``NONE`` is -1.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _OF_ACTIONS = ("matrices", "inverses", "crossed", "regressed", "targets", "offse
 _SYMMETRIC = ("matrices", "inverses", "shared_matrix", "shared_inverse")
 _OF_ALL = ("shared_matrix", "shared_inverse", "shared_target", "shared")
 
-# Limits of absolute values in files. Contexts and rewards up to 1e30 stay far below, and no product overflows.
+# Limits of absolute values in files. Learned values are far smaller for contexts and rewards up to 1e30.
 _LARGEST_INVERSE, _LARGEST_WEIGHT, _LARGEST_SUM = 1e30, 1e100, 1e200
 _ROUNDING = 1e-8  # relative rounding error of a sum of products
 MOST_REWARDS = 2**62

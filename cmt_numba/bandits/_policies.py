@@ -83,9 +83,10 @@ class UCB1(Policy):
 class Omniscient(Policy):
     """Policy that chooses the action with the best mean reward in hindsight.
 
-    Its value is an upper bound for policies that ignore contexts, against which Li et al. (2010) compare contextual
-    policies. Train it on a whole log with ``Omniscient().learn(None, log.actions, log.rewards)``, and evaluate it on
-    the same log with ``replay(policy, log, learn=False)``. Actions with equal means have equal probabilities.
+    The value of this policy is an upper bound for policies that ignore contexts. Li et al. (2010) compare contextual
+    policies with this bound. Train it on a whole log with ``Omniscient().learn(None, log.actions, log.rewards)``, and
+    evaluate it on the same log with ``replay(policy, log, learn=False)``. Actions with equal means have equal
+    probabilities.
 
     Parameters
     ----------
@@ -218,8 +219,8 @@ class HybridLinUCB(_LinearPolicy):
     """LinUCB policy with shared features (Li et al., 2010, Algorithm 2).
 
     The policy adds a shared linear model ``beta . z`` to the model of each action. The shared features ``z`` are all
-    products of a context feature and an action feature. The reward of an action therefore improves the estimates of
-    similar actions, which helps most while rewards are few.
+    products of a context feature and an action feature. A reward of an action therefore also improves the estimates
+    of similar actions. This helps most at the beginning, when few rewards are known.
 
     A decision takes time proportional to the number of allowed actions times the squared number of shared features.
 

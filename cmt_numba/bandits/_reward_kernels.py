@@ -44,8 +44,8 @@ FIRST_SCALES = np.array([8.0, 4.0])
 
 _MOST_FEATURES, _LEAST_SHARE = 12.0, 0.4
 """The ridge of the linear models is divided by ``n / _MOST_FEATURES`` for contexts with more than ``_MOST_FEATURES``
-equally large features, but not below ``_LEAST_SHARE`` of its value. Long contexts of an action have little in common,
-so their weights learn in larger steps.
+equally large features, but not below ``_LEAST_SHARE`` of its value. Contexts of an action with many features have
+little in common, so their weights are learned in larger steps.
 """
 
 _PRECISION_WITH_KEY = 3.0  # factor of the ridge for actions with keys, because keys also predict the choice
@@ -168,14 +168,14 @@ def solve_stack(state, room):
 
 @inner
 def _cell(rows, base, place, first, mask):
-    """Return the table cell for the feature at ``place`` and the action with hash ``base``."""
+    """Return the table cell for the feature at position ``place`` and the action with hash ``base``."""
     feature = np.uint64(rows.indices[place]) if rows.sparse else np.uint64(place - first)
     return np.int64((base + feature) & mask)
 
 
 @inner
 def feature_of(rows, place, first):
-    """Return the feature index at ``place`` of a row that starts at ``first``."""
+    """Return the feature index at position ``place`` of a row that starts at ``first``."""
     return np.int64(rows.indices[place]) if rows.sparse else place - first
 
 
@@ -281,7 +281,8 @@ def expected(room, i):
 def doubt(room, i, mean):
     """Return the joint standard deviation of the linear model of values and the map for candidate ``i``.
 
-    If the candidate has a key, the result is multiplied by the standard deviation of a binary reward with this mean.
+    If the candidate has a key, the result is multiplied by the standard deviation of a binary reward with this
+    ``mean``.
     """
     variance = room.value_variances[i] + room.map_variances[i]
     if room.keys[i] >= 0:
@@ -316,7 +317,7 @@ def _learn_stack(state, room, i, reward):
 
 @inner
 def _learn_value(state, rows, row, action, left, variance, ridge):
-    """Update the linear model of an action's values with the residual ``left`` of the other predictions."""
+    """Train the linear model of an action's values on ``left``, the residual of the other predictions."""
     base, mask, first = mix(np.uint64(action)), np.uint64(state.cells.shape[0] - 1), rows.offsets[row]
     step = left / (1.0 + variance)
     for place in range(first, rows.offsets[row + 1]):
@@ -327,7 +328,7 @@ def _learn_value(state, rows, row, action, left, variance, ridge):
 
 @inner
 def _learn_map(state, keys, rows, row, key, left, variance):
-    """Update the map with the residual ``left`` of the other predictions."""
+    """Train the map on ``left``, the residual of the other predictions."""
     learned, ridge, step = state.map, np.float32(state.ridge[0]), np.float32(left / (1.0 + variance))
     first, first_of_key = rows.offsets[row], keys.rows.offsets[key]
     for place in range(first, rows.offsets[row + 1]):

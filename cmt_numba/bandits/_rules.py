@@ -12,9 +12,9 @@ from ._candidate_kernels import draw_pairs, share_best
 
 _FEW = 10  # maximum size of arrays that are drawn number by number
 _REACH = 8.0  # densities are treated as 0 beyond this number of standard deviations
-_LEAST_DEVIATION = 1e-13  # relative to the largest mean; about the rounding error of the mean
+_LEAST_DEVIATION = 1e-13  # smallest deviation relative to the largest mean, about the rounding error
 _LONGEST = 2.0  # maximum length of a quadrature interval, in standard deviations
-_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(8)  # on [-1, 1]
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(8)  # Gauss-Legendre rule on [-1, 1]
 
 
 def rows_of(offsets: np.ndarray) -> np.ndarray:
@@ -61,8 +61,8 @@ def thompson(means: np.ndarray, deviations: np.ndarray, offsets: np.ndarray) -> 
     """Return the probability that each pair has the largest score of its row, for independent normal scores.
 
     Gauss-Legendre quadrature integrates the density of a score times the probability that all other scores are smaller.
-    The narrowest density that reaches an interval limits its length, so the result is accurate even if standard
-    deviations differ by orders of magnitude.
+    An interval is at most twice as long as the smallest standard deviation of the densities that reach the interval, so
+    the result is accurate even if standard deviations differ by orders of magnitude.
     """
     probabilities = np.empty(means.size)
     for a, b in pairwise(offsets):
@@ -74,7 +74,7 @@ def _largest(means: np.ndarray, deviations: np.ndarray) -> np.ndarray:
     scale = max(float(np.abs(means).max()), float(deviations.max())) or 1.0
     means, deviations = means / scale, np.maximum(deviations / scale, _LEAST_DEVIATION)
     lows = means - _REACH * deviations
-    first = int(np.argmax(lows))  # the largest score exceeds the lower end of this density
+    first = int(np.argmax(lows))  # this density has the largest lower end, which the largest score exceeds
     centers = means - means[first] + _REACH * deviations[first]
     highs = centers + _REACH * deviations
     possible = np.flatnonzero(highs > 0.0)
@@ -116,7 +116,7 @@ def draw(probabilities: np.ndarray, offsets: np.ndarray, uniforms: np.ndarray) -
 
 
 def uniform_numbers(generator: np.random.Generator, *shape: int) -> np.ndarray:
-    """Return uniform numbers in [0, 1). Small arrays are drawn number by number, which keeps the interpreter lock."""
+    """Return uniform numbers in [0, 1). Small arrays are drawn without releasing the interpreter lock."""
     n = math.prod(shape)
     if n > _FEW:
         return generator.random(shape)

@@ -48,7 +48,7 @@ _NO_TARGETS = object()
 _PLAIN_TARGETS = "biuUS"  # kinds of NumPy dtypes without NaN or other invalid values
 _NOT_COPIED = frozenset({_LOCK, _CHECKED, _DURATIONS, FOLDER})
 
-_LONG = 0.02  # longest time that readers may wait, in seconds
+_LONG = 0.02  # maximum time that readers wait, in seconds
 _FEW = 4  # before the first timing, changes with at most this many rows count as quick
 _MOST_GROWTH = 1.5  # limit on the growth of a time estimate per call, because one slow call may be an outlier
 

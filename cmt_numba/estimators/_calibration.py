@@ -28,7 +28,7 @@ FEWEST_HELD_OUT = 20
 
 F1 = "f1"
 
-_SHARE, _MOST = 0.2, 2000  # limits on held-out examples: share of all examples, and number
+_SHARE, _MOST = 0.2, 2000  # limits on held-out examples: fraction of all examples, and number
 _LEAST_LOGITS, _MOST_LOGITS = 0.1, 1e3  # range of logits per margin
 _FEWEST_FOR_THRESHOLD = 10
 _THRESHOLDS_TRIED = 200
@@ -48,15 +48,15 @@ def held_out(n_examples: int, seed: int, never: np.ndarray | None = None) -> tup
 
 
 def logits_per_margin(scores: np.ndarray, right: np.ndarray, margin: float) -> float:
-    """Return the logits per margin that maximise the likelihood of the right classes.
+    """Return the logits per margin that maximise the likelihood of the correct classes.
 
     Parameters
     ----------
     scores : ndarray of float, shape (n, k)
         The scores of the best classes of each row, best first; minus infinity for a missing class.
     right : ndarray of int64, shape (n,)
-        Position of the right class in each row of ``scores``; -1 if it is missing, which counts like the last class
-        found.
+        Position of the correct class in each row of ``scores``, or -1 if it is missing. The last class found then
+        counts as correct.
     margin : float
         The margin, as a difference of scores.
     """
@@ -99,8 +99,8 @@ def best_threshold(
 ) -> float:
     """Return the threshold with the highest mean F1 on held-out examples.
 
-    A clone of the classifier, trained on the remaining examples, scores them. With too few examples or no labels,
-    return 0.
+    A clone of the classifier, trained on the remaining examples, scores them. If there are too few examples or no
+    labels, return 0.
     """
     apart, seen = held_out(rows.n_rows, seed)
     if apart.size < _FEWEST_FOR_THRESHOLD or answers.nnz == 0:

@@ -23,9 +23,9 @@ AUTO = "auto"
 METHODS = ("head", "neighbors", "scored_neighbors")
 
 _NEIGHBORS_TRIED = (1, 3, 5, 10, 20)
-_MOST_EXAMPLES = 10_000  # limit on the examples used for the choice
+_MOST_EXAMPLES = 10_000  # maximum number of examples used for the choice
 _MOST_LABELS = 1024  # with more labels, scorers are more accurate and faster than neighbors
-_MOST_SPLITS = 5  # limit on the random splits that together hold out enough examples
+_MOST_SPLITS = 5  # maximum number of random splits
 _ENOUGH_HELD_OUT = 1500
 
 
@@ -72,20 +72,10 @@ def choose(
 ) -> Choice:
     """Return the choice with the lowest error on held-out stored examples.
 
-    With too few held-out examples, return the default values. Ties go to the head.
+    If there are too few held-out examples, return the default values. Ties go to the head.
 
-    Parameters
-    ----------
-    examples : StoredExamples or None
-        The stored examples.
-    lengths : ndarray of float32 or None
-        Lengths of the examples before scaling; None if all were 1.
-    n_labels : int
-        The number of labels.
-    options : ChoiceOptions
-        Parameters of the classifier.
-    predict : callable
-        Function of slots and rows that trains a head on the examples in the slots, and returns its labels for the rows.
+    ``lengths`` are the lengths of the examples before scaling, or None if all were 1. ``predict`` takes slots and rows,
+    trains a head on the examples in the slots, and returns its labels for the rows.
     """
     by_default = resolved(options, None)
     if examples is None or AUTO not in (options.method, options.metric, options.n_neighbors):

@@ -5,8 +5,8 @@ few stored examples are learned again with each new one, starting from their sto
 examples have labels that compete with the new one.
 
 When a quarter of the examples is new, the scorers are retrained from the means of all examples. The total work for
-``n`` examples then equals a constant number of passes. If retraining takes long and examples arrive a few at a time,
-each call instead learns more stored examples, so that no call takes long.
+``n`` examples then equals a constant number of passes. If retraining takes long and batches are small, each call
+instead learns more stored examples, so that no call takes long.
 """
 
 from __future__ import annotations
@@ -86,16 +86,16 @@ PASSES_ONLINE = 2
 """Passes over a batch and its replayed examples. More passes would overfit."""
 
 _REPLAYED = 8  # number of stored examples to replay with each new example
-_GROWTH = 0.25  # share of new examples that triggers retraining; each example is learned five times on average
+_GROWTH = 0.25  # fraction of new examples that triggers retraining; each example is learned five times on average
 _FEW_ROWS = 64  # batches of at most this size are learned in a single kernel call
 _MOST_AT_ONCE = 1000  # number of examples on which retraining takes about 20 ms
-_LARGE_BATCH = 16  # with more examples, retrain only if a batch is at least 1/16 of them
+_LARGE_BATCH = 16  # with more examples, retrain only for batches of at least 1/16 of all examples
 _SWEPT = 16  # number of additional stored examples to learn with each new example instead of retraining
 _FEWEST = 16  # number of new examples below which no retraining is due
-_EVICTED_AT_ONCE = 1 / 16  # share of `max_examples` to evict together, because an eviction copies the whole model
+_EVICTED_AT_ONCE = 1 / 16  # fraction of `max_examples` to evict together, because an eviction copies the whole model
 
-_LABELS_SCANNED = 8  # best labels whose examples are compared with a row; other labels seldom have the nearest one
-_WORTH_A_WORD = 20_000  # number of examples from which calibration takes seconds and is logged
+_LABELS_SCANNED = 8  # number of labels, best first, whose examples are compared with a row
+_WORTH_A_WORD = 20_000  # minimum number of examples for a log message, because calibration takes seconds
 
 logger = logging.getLogger("cmt_numba")
 
@@ -127,7 +127,7 @@ class ClassPlaces(NamedTuple):
 def place_classes(
     known: np.ndarray | None, y: np.ndarray, expected: np.ndarray | None
 ) -> tuple[ClassPlaces, np.ndarray]:
-    """Return the places of a batch's classes, and each row's index into ``ClassPlaces.of_batch``.
+    """Return the positions of a batch's classes, and each row's index into ``ClassPlaces.of_batch``.
 
     Parameters
     ----------
@@ -300,8 +300,8 @@ class ClassificationModel:
         if is_first:
             index.feature_weights = count_features(options.feature_weights, given, weights)
         rows = index.weighed(given)
-        # Routers need not learn classes of one example each: the inverted index finds sparse ones, and cluster lists
-        # find very many dense ones.
+        # Routers need not learn classes of one example each: the inverted index finds sparse classes, and cluster lists
+        # find dense classes if there are very many.
         many = rows.sparse or n_rows > MOST_TRAINED_ALONE_DENSE
         listed = afresh and many and places.of_batch.size == n_rows
         labels, known = self._add_classes(batch._replace(rows=rows), places, 0 if listed else None, options)
@@ -454,7 +454,7 @@ class ClassificationModel:
         return is_long and self.index.scores_all and self._has_means()
 
     def has_much_due(self, n_rows: int, options: ClassificationOptions) -> bool:
-        """Return whether learning ``n_rows`` rows requires much more work than the rows alone."""
+        """Return whether learning ``n_rows`` rows entails much additional work, such as retraining."""
         n_examples = self.n_stored + n_rows
         learns_again = options.n_head_passes > 0 and self.n_stored > 0 and is_due(n_examples, self.n_relearned)
         learns_again = learns_again and not self._spreads_work(n_rows)
@@ -530,12 +530,12 @@ class ClassificationModel:
         """Train the head in passes over rows.
 
         ``slots`` are the slots of the rows if they are stored examples. The last ``n_swept`` rows need no search for
-        hard negatives, because their dual variables name their competitors.
+        hard negatives, because their dual variables identify their competitors.
         """
         index, n_rows = self.index, labels.size
         n_examples = int(index.n_of_label.sum()) if slots is None else self.n_stored
         if n_examples > 2 * self.n_measured:
-            index.head.gaps[:] *= 0.5  # gaps shrink as classes grow, so new measurements must count more
+            index.head.gaps[:] *= 0.5  # gaps shrink as classes get more examples, so new measurements must count more
             self.n_measured = n_examples
         of_labels = index.n_of_label if index.weight_of_label is None else index.weight_of_label
         duals = new_duals(options.aggressiveness, of_labels[labels], weights)
@@ -759,7 +759,7 @@ def _n_times_grown(n_examples: int) -> int:
 def replayed(
     examples: StoredExamples, n_new: int, competing: np.ndarray, generator: np.random.Generator, n_swept: int = 0
 ) -> tuple[np.ndarray, int]:
-    """Draw stored examples to learn with the newest ``n_new``; return their slots and the number to sweep.
+    """Draw stored examples to learn with the newest ``n_new``; return all slots and the number of swept examples.
 
     Half of the replayed examples are drawn from all earlier examples. For the other half, a label is drawn from
     ``competing``, and then one of its examples. The newest examples follow, and finally up to ``n_swept`` swept

@@ -82,10 +82,11 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
     accepts new examples and new classes at any time.
 
     With up to 8,192 dense or 1,024 sparse classes, all classes are scored, by matrix products. This is more accurate
-    and faster than a search. More dense classes are grouped into cluster lists, and a row is compared with the nearest
-    lists. For more sparse classes, candidates come from the trees and from an inverted index. Setting ``n_probes`` or
-    ``n_candidates`` always selects a search of the trees. With few classes, ``fit`` grows trees only if ``n_trees``,
-    ``n_probes`` or ``leaf_multiplier`` is set; otherwise the first search grows them.
+    and faster than a search. If there are more dense classes, they are grouped into cluster lists, and a row is
+    compared with the nearest lists. If there are more sparse classes, candidates come from the trees and from an
+    inverted index. Setting ``n_probes`` or ``n_candidates`` always selects a search of the trees. With few classes,
+    ``fit`` grows trees only if ``n_trees``, ``n_probes`` or ``leaf_multiplier`` is set; otherwise the first search
+    grows them.
 
     Parameters
     ----------
@@ -98,11 +99,11 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         search ``1.5 * max(1, log2(n_classes / 512))`` leaves per tree. While the inverted index is up to date, the
         default searches trees only for sparse rows without an indexed feature.
     n_candidates : int, optional
-        Maximum number of candidates, which are classes scored for a row with all of their weights. Fewer candidates are
+        Maximum number of candidates: classes that are scored for a row with all of their weights. Fewer candidates are
         faster and less accurate. By default, all classes in the searched leaves are candidates, up to a fifth of all
         classes and at most ``400 * log2(n_classes + 1)``. Sparse rows also get the best classes from the inverted
-        index: 16, or 1/64 of that limit if it is more. Learning does not depend on this parameter, so it can be set at
-        any time.
+        index: 16, or 1/64 of that limit if that is more. Learning does not depend on this parameter, so it can be set
+        at any time.
     n_router_passes : int, default 2
         Number of passes over the examples that train the routers, at most 10,000. With 0, the trees are unsupervised.
         They are always unsupervised if ``fit`` receives one sparse example per class.
@@ -110,11 +111,11 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         Number of passes over the examples that train the head, at most 10,000. With 0, a class is scored by the mean of
         its examples. The head is never trained for more than 8,192 classes of one sparse example each.
     feature_weights : {"auto", "idf", "none"}, default "auto"
-        How the features of sparse rows are weighted. "idf" multiplies each feature by its inverse document frequency
-        among the examples, so that rare features count more, and then scales rows to unit length. Frequencies are
-        updated at each retraining or, if examples are not stored, with every batch. "auto" means "idf" for sparse rows
-        such as word counts. It means "none" for dense rows, if more than a tenth of the cells are nonzero, or if the
-        values seem to be weighted already, for example by ``TfidfVectorizer``.
+        Weights of the features of sparse rows. "idf" multiplies each feature by its inverse document frequency among
+        the examples, so that rare features count more, and then scales rows to unit length. Frequencies are updated at
+        each retraining or, if examples are not stored, with every batch. "auto" means "idf" for sparse rows such as
+        word counts. It means "none" for dense rows, if more than a tenth of the cells are nonzero, or if the values
+        seem to be weighted already, for example by ``TfidfVectorizer``.
     class_weight : dict or "balanced", optional
         Class weights, which multiply ``sample_weight``. A dict maps classes to numbers from 0 to 1,000,000; missing
         classes have weight 1. "balanced" gives all classes the same total weight. ``partial_fit`` rejects "balanced",
@@ -130,7 +131,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
     learning_rate : float, default 5.0
         AdaGrad step size for the other losses, relative to the sum of an example's absolute values.
     method : {"auto", "head", "neighbors", "scored_neighbors"}, default "head"
-        How rows are classified. "head" returns the class with the highest score. "neighbors" takes a vote among the
+        Method of classification. "head" returns the class with the highest score. "neighbors" takes a vote among the
         exact nearest stored examples, like scikit-learn's ``KNeighborsClassifier``. "scored_neighbors" takes a vote
         among the stored examples with the highest mean of their cosine and their class's score. "auto" chooses between
         "head" and "neighbors" by the error on held-out examples, in ``fit`` and at each retraining. It considers
@@ -142,15 +143,15 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         chooses the distance by the error on held-out examples.
     weights : {"uniform", "distance", "score", "cosine", "gaussian", "laplacian"}, default "uniform"
         Weight of each example's vote. "uniform" gives weight 1, "distance" the inverse of the distance, and "score" the
-        example's score (only with "scored_neighbors"). The remaining kernels compare the example with the row, both
-        scaled to unit length: "cosine" is their cosine, "gaussian" is ``exp(-d**2 / (2 * h**2))`` of the Euclidean
-        distance ``d``, and "laplacian" is ``exp(-d / h)`` of the city block distance ``d``. ``h`` is the median of
-        ``d`` over the examples that vote for the row.
+        example's score (only with "scored_neighbors"). The other options compare the example with the row, both scaled
+        to unit length: "cosine" is their cosine, "gaussian" is ``exp(-d**2 / (2 * h**2))`` of the Euclidean distance
+        ``d``, and "laplacian" is ``exp(-d / h)`` of the city block distance ``d``. ``h`` is the median of ``d`` over
+        the examples that vote for the row.
     leaf_multiplier : float, optional
         Factor ``c`` of the leaf size: a leaf of a tree of ``n`` classes holds at most ``c * log2(n)``. By default 2 for
         dense examples and 1 for sparse ones, or less if ``fit`` receives few classes.
     alpha : float in (0, 1], default 0.9
-        How strongly routers balance the two sides of a node while classes are inserted.
+        Weight of balance in the training of routers while classes are inserted.
     n_reroutes : int, default 5
         Number of classes that each tree reroutes after each inserted class, at most 10,000. Nothing is rerouted if
         ``fit`` receives one sparse example per class.
@@ -162,7 +163,8 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         length. The parameter takes effect at ``fit`` or the first ``partial_fit``.
     max_examples : int, optional
         Maximum number of stored examples. When it is exceeded, the oldest examples are removed as by :meth:`remove`,
-        together with classes that lose all their examples. To save time, a sixteenth of the maximum is removed at once.
+        together with classes that lose all their examples. To save time, a sixteenth of the maximum is removed each
+        time.
     n_jobs : int, optional
         Number of threads (default: 1); -1 means as many as Numba uses. Results do not depend on it. Matrix products use
         as many threads as NumPy's linear algebra library is set to.
@@ -380,7 +382,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
 
         With ``loss="mira"``, the examples are subtracted from the means in the scorers. Their remaining effect on
         scorers and routers disappears at the next retraining, which is due when a quarter of the examples has been
-        added or removed. The time is proportional to the size of the whole classifier, so remove many at once.
+        added or removed. The time is proportional to the size of the whole classifier, so remove many in one call.
 
         Parameters
         ----------
@@ -421,7 +423,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         """Remove classes, with their examples, scorers and memories.
 
         The effect of removed classes on the remaining scorers disappears as described for :meth:`remove`. The time is
-        proportional to the size of the whole classifier, so remove many at once.
+        proportional to the size of the whole classifier, so remove many in one call.
 
         Parameters
         ----------
@@ -537,7 +539,8 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
     def count_candidates(self, X: Any) -> np.ndarray:
         """Return the number of classes that the head scores for each row with all of their weights: int64, shape (n,).
 
-        Classes that are found only in posting lists do not count, because adding up their entries takes little time.
+        Classes that are found only in posting lists do not count, because scoring their listed weights takes little
+        time.
         """
         rows = self._checked(X)
         return self._model.best_labels(rows, 1, self).n_scored
@@ -583,8 +586,8 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
 
         With ``method="head"``, probabilities are the softmax of the candidates' scores times a learned factor
         (temperature scaling; Guo et al., 2017). The first call learns the factor as :meth:`calibrate` does, if examples
-        are stored and some class has more than one example. If neighbors decide, probabilities are shares of the votes.
-        Classes that are not candidates have probability 0.
+        are stored and some class has more than one example. If neighbors decide, probabilities are fractions of the
+        votes. Classes that are not candidates have probability 0.
 
         Parameters
         ----------

@@ -50,7 +50,7 @@ FOLDER = "_own_folder"
 
 _CALIBRATION, _DRAW = "calibrate", "draw"
 _NAMES, _PARAMETERS, _VALUE, _DRAWN = "feature_names", "parameters", "logits", "drawn"
-_ANY = frozenset({"n_jobs"})  # options for `fit` only that may differ from the stored ones
+_ANY = frozenset({"n_jobs"})  # parameters that take effect only at `fit`, but may differ from the stored ones
 
 
 _WEIGHTS, _CLASSES = {"weights": "sample_weight"}, {"classes": "classes"}
@@ -146,9 +146,9 @@ class EstimatorFolder:
         }
         called = operation.called(journaled)
         if hasattr(given.get("X"), "columns"):
-            called["X"] = given["X"]  # keep the feature names of a data frame
+            called["X"] = given["X"]  # the method also needs the feature names of a data frame
         journaled[_PARAMETERS] = _parameters_of(estimator)
-        _check_parameters(self._class, journaled[_PARAMETERS])  # refuse an entry that could not be replayed
+        _check_parameters(self._class, journaled[_PARAMETERS])  # reject an entry that could not be replayed
         count_argument_bytes(journaled)  # raises if an argument cannot be stored
         before, names = self.fingerprint(), _names_of(estimator)
         self._noted, self._after, self._first, self._last = np.nan, before, self._drawn, self._drawn

@@ -12,7 +12,7 @@ from .._forest import Rows, as_matrix, rescaled
 from .._heads import all_examples, weights_of_labels
 from ._classification_model import ClassificationModel, ClassificationOptions
 
-_VALUES_AT_ONCE = 1 << 22  # limit on the number of scores or contributions in memory
+_VALUES_AT_ONCE = 1 << 22  # maximum number of scores or contributions in memory
 
 
 class Explanation(NamedTuple):

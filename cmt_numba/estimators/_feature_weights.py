@@ -21,9 +21,9 @@ MOST_WEIGHTED = 1 << 24
 
 _FEWEST_ROWS = 16  # number of rows needed to decide whether rows are already weighted
 _ROWS_LOOKED_AT = 2000
-_MOST_DENSE = 0.1  # share of nonzero cells; denser rows are tables or images, not bags of words
+_MOST_DENSE = 0.1  # maximum fraction of nonzero cells; denser rows are tables or images, not bags of words
 _WEIGHTED = 0.5  # threshold on the exponent of the inverse document frequency in values: 0 for counts, 1 for tf-idf
-_CUT_OFF = 0.9  # rows with less than this share of the usual number of features seem to lack some
+_CUT_OFF = 0.9  # rows with less than this fraction of the usual number of features seem to lack some
 _LEAST_SPREAD = 1e-3  # smallest usable variance of the logarithm of the inverse document frequency
 
 
@@ -63,7 +63,7 @@ def add_counts(weights: FeatureWeights, kind: str, rows: Rows, row_weights: np.n
     more = FeatureWeights(weights.counts, weights.n_rows + float(total), is_used=True)
     if kind == "idf":
         return more
-    # Too few rows do not show whether rows are already weighted.
+    # A few rows are not enough to decide whether rows are already weighted.
     is_decided = weights.n_rows >= _FEWEST_ROWS
     return more._replace(is_used=weights.is_used if is_decided else _are_unweighted(rows, more))
 

@@ -127,7 +127,7 @@ def label_lists(Y: Any, n_rows: int) -> scipy.sparse.csr_array:
 
 
 def labels_of(Y: Any, rows: np.ndarray) -> Any:
-    """Return the labels of some rows, in the same form as ``Y``."""
+    """Return the labels of some rows, in the same format as ``Y``."""
     lists = lists_of_names(Y, expected=True)
     if lists is not None:
         return [lists[row] for row in rows]

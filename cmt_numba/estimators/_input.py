@@ -19,11 +19,11 @@ from ._labels import check_labels
 DTYPES = [np.float32, np.float64]
 
 _ROWS_LOOKED_AT = 1000
-_SELDOM = 0.05  # share of rows below which a feature's nonzero entries are too few to judge its scale
+_SELDOM = 0.05  # fraction of rows below which a feature's nonzero entries are too few to judge its scale
 _UNEQUAL = 100.0  # ratio to the first quartile of feature sizes above which to warn
 
 _HEAVIEST = 1e6
-_LIGHTEST = 1e-9  # smallest positive weight, because products of weights must stay in the range of float32
+_LIGHTEST = 1e-9  # smallest positive weight; products of weights must stay in the range of float32
 
 
 def warn_of_scales(X: Any) -> None:

@@ -87,30 +87,30 @@ MOST_TRAINED_ALONE_DENSE = 50_000
 
 # Limits on a row's candidates from leaves and from the inverted index.
 _FEWEST_CANDIDATES = 16  # lower bound on the maximum number of candidates
-_SHARE_OF_LABELS = 0.2  # maximum number of candidates as a share of the labels
+_SHARE_OF_LABELS = 0.2  # maximum number of candidates as a fraction of the labels
 _LABELS_PER_LEVEL = 400  # maximum number of candidates per level of a balanced tree
 _FEWEST_LISTED = 16  # minimum number of labels from the index that are candidates
-_SHARE_LISTED = 1 / 64  # labels from the index as a share of the maximum, if that is more
-_FURTHER_ENTRIES = 2  # posting-list entries read per label once enough labels are found; none in training
+_SHARE_LISTED = 1 / 64  # labels from the index as a fraction of the maximum number of candidates, if that is more
+_FURTHER_ENTRIES = 2  # entries read from posting lists per label after enough labels have been found; none in training
 _MOST_RANKED = 16  # with more requested labels, trees are also searched
-_WIDER_IN_TRAINING = 2  # factor for leaves and listed labels in training, to find harder negatives
+_WIDER_IN_TRAINING = 2  # factor for the numbers of leaves and listed labels in training, to find harder negatives
 
 # The same limits for label sets, in addition to the common labels.
 _LABELS_PER_LEVEL_OF_SETS = 256
 _FEWEST_LISTED_OF_SETS = 48
-_LISTED_FOR_A_LABEL = 12  # candidates from the index per label of an average row, if that is more
+_LISTED_FOR_A_LABEL = 12  # candidates from the index per label of an average row, if that is more than the minimum
 _WIDER_LISTS_IN_TRAINING = 3
 
 # Limits for updates of a head's inverted index and digest.
-_LIGHTEST_LISTED_OF_SETS = 0.1  # weights below this share of a label's largest weight are not listed
-_ROWS_WORTH_A_LAYOUT = 64  # a layout of the scorers takes about as long as scoring this many rows without one
+_LIGHTEST_LISTED_OF_SETS = 0.1  # weights below this fraction of a label's largest weight are not listed
+_ROWS_WORTH_A_LAYOUT = 64  # break-even point: a layout takes about as long as scoring this many rows without one
 _GROWTH_LISTED = 1.25  # growth of the number of labels that triggers an update of the index
-_MANY_LABELS = 1000  # number of scorers that take a few milliseconds to read
-_LABELS_LISTED_A_ROW = 16  # labels that can be listed in the time of learning a row
-_CELLS_LISTED_A_ROW = 20_000  # cells that can be listed in the time of learning a row
+_MANY_LABELS = 1000  # reading this many scorers takes a few milliseconds
+_LABELS_LISTED_A_ROW = 16  # learning a row takes about as long as listing this many labels
+_CELLS_LISTED_A_ROW = 20_000  # learning a row takes about as long as listing this many cells
 
 # Defaults of trees and routers.
-_CELLS_ROUTED = 20  # heaviest cells of a sparse row, which routers use; lighter cells cost time and often mislead
+_CELLS_ROUTED = 20  # number of heaviest cells of a sparse row that routers use; lighter cells often mislead
 _SURE_MARGIN = 0.2  # new rows have smaller margins than the rows that trained the routers
 _DENSE_TREES = 8
 # Dense classes get more trees if they have at least this many examples on average. Very many labels of one dense
@@ -120,8 +120,8 @@ _SPARSE_TREES = 2  # few, because sparse rows also use the inverted index
 _DENSE_LEAVES, _SPARSE_LEAVES = 1.5, 1  # leaves searched per tree
 _LABELS_BEFORE_MORE_LEAVES = 512  # each doubling of the labels beyond this number adds leaves for dense rows
 _DENSE_MULTIPLIER, _SPARSE_MULTIPLIER = 2.0, 1.0  # default leaf multipliers
-_MANY_CLASSES = 25  # from this number of classes, `_SHARE_OF_A_LEAF` applies
-_SHARE_OF_A_LEAF = 1 / 25  # largest share of the classes in a leaf, so that a search scores few classes
+_MANY_CLASSES = 25  # minimum number of classes for `_SHARE_OF_A_LEAF`
+_SHARE_OF_A_LEAF = 1 / 25  # maximum fraction of the classes in a leaf, so that a search scores few classes
 
 
 class LabelOptions(Protocol):
@@ -268,12 +268,12 @@ class LabelIndex:
 
     @property
     def most_scored(self) -> int:
-        """Up to this number of labels, each row is scored against all of them."""
+        """Maximum number of labels for which all labels are scored for each row."""
         return MOST_SCORED_SPARSE if self.is_sparse else MOST_SCORED
 
     @property
     def lightest_listed(self) -> float:
-        """The inverted index omits weights below this share of a label's largest weight."""
+        """The inverted index omits weights below this fraction of a label's largest weight."""
         return _LIGHTEST_LISTED_OF_SETS if self.of_sets else 0.0
 
     @property
@@ -411,7 +411,7 @@ class LabelIndex:
     def all_scorers(self, options: LabelOptions, n_rows: int) -> AllScorers | None:
         """Return the scorers of all labels for a query of ``n_rows`` rows, or None if only candidates are scored.
 
-        A layout of the scorers takes longer than scoring a few rows without one, so it is made only after many queries.
+        A layout is made only after many queries, because making it takes longer than scoring a few rows without it.
         """
         head = self.head
         if self.of_sets:
@@ -431,7 +431,7 @@ class LabelIndex:
     def lists(self, options: LabelOptions) -> ScorerLists | None:
         """Return the cluster lists of a dense head's scorers, or None if queries do not use them.
 
-        Queries use them for many labels with default search options, while the head has a current digest.
+        Queries use them if there are many labels, search options have default values and the head has a current digest.
         """
         if self.of_sets or self.is_sparse or self.n_labels <= MOST_SCORED:
             return None
@@ -442,7 +442,7 @@ class LabelIndex:
         return self._kept(self._new_lists) if self.head.digest.halves.shape[0] == self.n_labels else None
 
     def _new_lists(self) -> ScorerLists:
-        """Return cluster lists, calibrated on stored examples or, without any, on the scorers."""
+        """Return cluster lists, calibrated on stored examples or, if there are none, on the scorers."""
         scorers, rng = dense_scorers(self.head), np.random.default_rng(1)  # a different seed from the landmarks
         if self.examples is None:
             own = np.sort(rng.permutation(self.n_labels)[:ROWS_ASKED])
@@ -452,7 +452,7 @@ class LabelIndex:
         return listed(scorers, as_matrix(rows.take(some)), labels[some])
 
     def bounds(self) -> LabelBounds:
-        """Return the labels' score bounds, for a sparse head whose index lists all weights."""
+        """Return bounds on the labels' scores. The head must be sparse, and its index must list all weights."""
         digest = self.head.digest
         if self._bounds is None or self._bounds[0] is not digest:
             biases = np.ascontiguousarray(self.head.nodes[0, : self.n_labels]["bias"])
@@ -508,7 +508,7 @@ class LabelIndex:
     # Queries
 
     def effort(self, options: LabelOptions, *, training: bool = False) -> SearchEffort:
-        """Return the effort of a search for candidates, which is larger in training."""
+        """Return the effort of a search for candidates. The effort is larger in training than for queries."""
         n_trees, n_labels = self.forest.n_trees, self.n_labels
         width = _WIDER_IN_TRAINING if training else 1
         if options.n_probes is not None:
@@ -669,7 +669,7 @@ def _dense_trees(n_rows: int, n_labels: int) -> int:
 
 
 def _leaf_multiplier_for(n_classes: int, usual: float) -> float:
-    """Return a leaf multiplier with which a leaf holds a small share of the classes."""
+    """Return a leaf multiplier with which a leaf holds a small fraction of the classes."""
     if n_classes < _MANY_CLASSES:
         return usual
     return min(usual, _SHARE_OF_A_LEAF * n_classes / float(np.log2(n_classes)))

@@ -69,7 +69,7 @@ def check_labels(name: str, labels: Any) -> np.ndarray:
 
 
 def are_kept(given: Any, array: np.ndarray) -> bool:
-    """Return whether an array has the same values as the sequence it was converted from."""
+    """Return whether an array has the same values as the sequence from which it was converted."""
     if array.dtype.kind not in "biufUS":
         return True
     objects = np.asarray(given, dtype=object)
@@ -85,7 +85,7 @@ def in_one_type(name: str, known: np.ndarray, *others: np.ndarray) -> list[np.nd
     Raises
     ------
     TypeError
-        If labels are of different kinds, such as strings and numbers.
+        If labels are of different types, such as strings and numbers.
     ValueError
         If no NumPy type represents all values.
     """

@@ -2,7 +2,7 @@
 
 Tables are immutable. A change makes new tables, which share unchanged columns with the old ones and are swapped in
 atomically. New memories are appended to spare capacity that old and new tables share. Removed memories leave the tables
-at once. Their values stay in the store until half of the stored values are unused.
+immediately. Their values stay in the store until half of the stored values are unused.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ._values import ValueStore
 
 OWN, FURTHER = 0, 1
 
-_FEW = 16  # number of unused values that the store may always keep
+_FEW = 16  # up to this many unused values, tables are never packed
 
 _FIRST = np.array([6.0, -3.0])  # prior means of slope and intercept, the same for own and further keys
 _VARIANCES = np.array([4.0, 4.0])
@@ -75,7 +75,7 @@ class Memories:
 
     @property
     def places(self) -> np.ndarray:
-        """The place of each memory's value in the store: int64, shape (n_memories,)."""
+        """The position of each memory's value in the store: int64, shape (n_memories,)."""
         return self.memories.columns[1]
 
     @property
@@ -136,7 +136,7 @@ class Memories:
         return self.values.take(self.places[self.rows_of(ids)])
 
     def with_more(self, values: Any, entries: np.ndarray) -> Memories:
-        """Return tables with further memories, which own their new entries."""
+        """Return tables with additional memories, which own their new entries."""
         ids = np.arange(self.next_id, self.next_id + entries.size)
         places = np.arange(self.values.n_values, self.values.n_values + entries.size)
         more = replace(
@@ -214,7 +214,7 @@ class Memories:
 
 
 def _positions(ids: np.ndarray, asked: np.ndarray) -> np.ndarray:
-    """Return the positions of ``asked`` in the sorted ``ids``, or NONE for missing ids."""
+    """Return the position of each id of ``asked`` in the sorted ``ids``, or NONE if it is missing."""
     if ids.size == 0:
         return np.full(np.shape(asked), NONE, np.int64)
     rows = np.minimum(np.searchsorted(ids, asked), ids.size - 1)
@@ -227,11 +227,11 @@ def _looked_up(table: np.ndarray, rows: np.ndarray) -> np.ndarray:
 
 
 class FurtherKeyWorth(NamedTuple):
-    """Logistic models of the probability that the nearest own key or further key leads to the right memory.
+    """Logistic models of the probability that the nearest own key or further key leads to the correct memory.
 
     Further keys are rewarded queries. Queries may be more similar to each other than to own keys, so a further key is
     weaker evidence than an own key of the same similarity. The difference depends on the data. The similarity to a
-    further key is therefore converted to the similarity to an own key that is right with the same probability.
+    further key is therefore converted to the similarity of an own key that is correct with the same probability.
 
     Both models learn online, by a normal approximation of the posterior (Spiegelhalter and Lauritzen, 1990).
     """
@@ -245,7 +245,7 @@ class FurtherKeyWorth(NamedTuple):
         return cls(np.tile(_FIRST, (2, 1)), np.tile(np.diag(1.0 / _VARIANCES), (2, 1, 1)))
 
     def seen(self, kind: int, similarities: np.ndarray, right: np.ndarray) -> FurtherKeyWorth:
-        """Return the posterior after observing whether the nearest keys of one kind, OWN or FURTHER, were right."""
+        """Return the posterior after observing whether the nearest keys of one kind, OWN or FURTHER, were correct."""
         means, precisions = self.means.copy(), self.precisions.copy()
         mean, precision = means[kind], precisions[kind]
         for similarity, is_right in zip(similarities.tolist(), right.tolist(), strict=True):

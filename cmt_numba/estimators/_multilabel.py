@@ -37,7 +37,7 @@ class CMTMultilabelClassifier(ClassifierMixin, MemoryEstimator):
     n_trees, n_probes, leaf_multiplier
         As for :class:`CMTClassifier`. If none of them is set, ``fit`` grows no trees for sparse examples, because the
         inverted index finds their labels. Trees are grown later by the first search after ``n_probes`` is set, or by
-        ``partial_fit``, because new labels are not in the index at once.
+        ``partial_fit``, because the index does not list new labels immediately.
     alpha, n_reroutes, n_jobs, random_state, verbose
         As for :class:`CMTClassifier`.
     n_router_passes : int, default 1
@@ -52,12 +52,11 @@ class CMTMultilabelClassifier(ClassifierMixin, MemoryEstimator):
         Penalty ``C`` for margin violations of the scorers: a larger value means a harder margin.
     threshold : float or "f1", default 0.0
         Labels with a score above the threshold are predicted. With "f1", ``fit`` chooses the threshold that maximises
-        the mean F1 of held-out examples. For this, ``fit`` trains twice. The chosen threshold predicts more labels if
-        few are certain. A number can be set at any time.
+        the mean F1 of held-out examples. For this, ``fit`` trains twice. A number can be set at any time.
 
     Notes
     -----
-    Up to 1,024 labels are all common: the classifier is one against all, and no tree is searched. With more labels, a
+    With up to 1,024 labels, all are common: the classifier is one against all, and no tree is searched. With more, a
     label is common if at least 1 example in 256 has it, up to 1,024 common labels. In addition, a search finds at most
     ``256 * log2(n_labels)`` labels in leaves, if there are trees, and in posting lists. All labels of the leaves are
     scored. Of the labels in the posting lists, the best 48 are scored, or 12 times the mean number of labels per
@@ -137,7 +136,7 @@ class CMTMultilabelClassifier(ClassifierMixin, MemoryEstimator):
         X : array-like or sparse matrix, shape (n, n_features)
             Examples.
         Y : array-like or sparse matrix, shape (n, n_labels)
-            Labels in one of three forms: an indicator matrix; a list, tuple or set of label names (strings) for each
+            Labels in one of three formats: an indicator matrix; a list, tuple or set of label names (strings) for each
             example; or a vector of two classes, where the second class counts as the only label.
         sample_weight : array-like, shape (n,), optional
             Weight of each example, from 0 to 1,000,000; by default 1. A weight of 2 has the same effect as repeating
@@ -185,7 +184,7 @@ class CMTMultilabelClassifier(ClassifierMixin, MemoryEstimator):
         X : array-like or sparse matrix, shape (n, n_features)
             Examples.
         Y : array-like or sparse matrix, shape (n, n_labels)
-            Labels in the same form as in the first call. A matrix must have at least as many columns as before. Lists
+            Labels in the same format as in the first call. A matrix must have at least as many columns as before. Lists
             may contain new names.
         classes : array-like, optional
             Both classes, for a first call with a vector ``Y`` that may contain only one of them.
@@ -260,7 +259,7 @@ class CMTMultilabelClassifier(ClassifierMixin, MemoryEstimator):
     @keeps_interpreter
     @reads
     def predict(self, X: Any) -> Any:
-        """Return the labels of each row, in the same form as the ``Y`` of ``fit``.
+        """Return the labels of each row, in the same format as the ``Y`` of ``fit``.
 
         The result is a dense or sparse indicator matrix, a list of tuples of names, or a vector of classes.
         """
@@ -322,7 +321,7 @@ class CMTMultilabelClassifier(ClassifierMixin, MemoryEstimator):
         neigh_dist : ndarray of float32, shape (n, n_neighbors)
             1 minus the cosine; infinity if fewer examples were found. Only with ``return_distance``.
         neigh_ind : ndarray of int64, shape (n, n_neighbors)
-            Positions among all examples ever given to ``fit`` and ``partial_fit``, -1 for none.
+            Positions among all examples passed to ``fit`` and ``partial_fit``; -1 if fewer examples were found.
 
         Raises
         ------

@@ -51,11 +51,11 @@ from ._input import filled, taken, total_weights
 from ._label_index import LabelIndex, LabelOptions, routed
 
 _MOST_COMMON = 1024  # maximum number of common labels; up to this number of labels, all are common
-_SHARE_OF_ROWS = 1 / 256  # share of the rows that a label needs to be common, if there are more labels
+_SHARE_OF_ROWS = 1 / 256  # a label is common if at least this fraction of rows has it
 
 _SWEEPS = 4  # sweeps over the rows of a rarer label in each pass
-_SWEEPS_AT_ONCE = 21  # sweeps over the rows of a common label, which are known from the start
-_NEGLIGIBLE_IN_COMMON = 0.001  # share of a common label's largest weight; smaller weights are dropped
+_SWEEPS_AT_ONCE = 21  # sweeps over the rows of a common label, all in one pass
+_NEGLIGIBLE_IN_COMMON = 0.001  # weights of common labels below this fraction of the largest are dropped
 _PAIRS_AT_ONCE = 1 << 22
 
 _EXAMPLE_TREES, _EXAMPLE_LEAVES = 2, 8
@@ -98,7 +98,7 @@ class MultilabelModel:
     names : ndarray or None
         The label names by column; None if labels have no names.
     pair : ndarray or None
-        The classes of a vector ``Y``; None for other forms of ``Y``.
+        The classes of a vector ``Y``; None for other formats of ``Y``.
     is_output_sparse : bool
         Whether labels were given in a sparse matrix.
     threshold : float or None
@@ -197,7 +197,7 @@ class MultilabelModel:
         self.index.prepare_like(former.index, options)
 
     def has_much_due(self, n_rows: int, _options: MultilabelOptions) -> bool:
-        """Return whether learning ``n_rows`` rows requires much more work than the rows alone."""
+        """Return whether learning ``n_rows`` rows entails much additional work."""
         return self.index.has_much_due(n_rows)
 
     # Learning
@@ -286,10 +286,10 @@ class MultilabelModel:
     ) -> None:
         """Train the head on rows: row ``of_rows[i]`` has the label ``labels[i]``.
 
-        Labels from ``n_known`` on are new. ``weights`` are row weights.
+        Labels ``n_known`` and above are new. ``weights`` are row weights.
         """
         index, n_rows, n_labels = self.index, questions.rows.n_rows, self.index.n_labels
-        forget_labels(index.head.models, n_known)  # new labels are trained from 0; the index lists their means
+        forget_labels(index.head.models, n_known)  # scorers of new labels start from 0; the index keeps their means
         in_lists = n_known == 0 and index.is_sparse
         if in_lists:
             index.head = with_lists(index.head, new_digest(np.zeros(n_labels, np.int64)))
@@ -314,14 +314,14 @@ class MultilabelModel:
             train(rows, of_each[order], one_block(pairs), _SWEEPS_AT_ONCE, _NEGLIGIBLE_IN_COMMON)
         if n_labels == common.size:
             return
-        del rows, answers  # they are copies of all rows
+        del rows, answers  # frees copies of all rows
         others = ~np.isin(labels, common)
         pairs = pair_with_answers(of_rows[others], labels[others], n_labels)
         for n_pass in with_progress(range(options.n_head_passes), "pass", options.verbose):
             if n_pass > 0 and index.is_worth_listing(n_rows):
-                index.update_postings()  # to find the errors of the last pass
+                index.update_postings()  # candidates then include the errors of the last pass
             if in_lists:
-                index.head = with_lists_of(index.head, common)  # other labels are learned from scratch
+                index.head = with_lists_of(index.head, common)  # scorers of other labels start from 0 in each pass
             found = group_by_label(self._hard_negatives(questions, options), orders.permutation(n_rows), n_labels)
             counted: list[ExamplePairs] = []
             of_labels = _noting(pair_with_hard_negatives(pairs, found, n_rows), counted)
@@ -354,7 +354,7 @@ class MultilabelModel:
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the rows, columns and scores of all labels with a score above ``lowest``.
 
-        Buffers have room for ``n_listed`` labels, and grow if a single row has more.
+        Buffers have capacity for ``n_listed`` labels, and grow if a single row has more.
         """
         index = self.index
         if index.n_labels == 0:
@@ -395,7 +395,7 @@ class MultilabelModel:
 
 
 def _noting(blocks: Iterable[LabelBlock], counted: list[ExamplePairs]) -> Iterator[LabelBlock]:
-    """Yield each block, then append the block's pairs that matter for the next pass to ``counted``."""
+    """Yield each block, then append those of its pairs that the next pass needs to ``counted``."""
     for block in blocks:
         yield block
         counted.append(pairs_that_count(block.pairs))
@@ -411,7 +411,7 @@ def most_common(n_of_label: np.ndarray, n_rows: float, former: np.ndarray) -> np
     n_rows : float
         The number of rows so far, or their total weight.
     former : ndarray of int64
-        Labels that have been common so far. They stay common down to half the share of rows, so that the index is
+        Labels that have been common so far. They need only half as many rows to stay common, so that the index is
         seldom rebuilt.
 
     Returns
@@ -421,7 +421,7 @@ def most_common(n_of_label: np.ndarray, n_rows: float, former: np.ndarray) -> np
     """
     if n_of_label.size <= _MOST_COMMON:
         return np.argsort(-n_of_label, kind="stable")
-    frequent = np.flatnonzero(n_of_label >= _SHARE_OF_ROWS / 2 * n_rows)  # sort only these few
+    frequent = np.flatnonzero(n_of_label >= _SHARE_OF_ROWS / 2 * n_rows)  # sorting only these is faster
     common = frequent[np.argsort(-n_of_label[frequent], kind="stable")[:_MOST_COMMON]]
     share = np.where(np.isin(common, former), _SHARE_OF_ROWS / 2, _SHARE_OF_ROWS)
     return common[n_of_label[common] >= share * n_rows]

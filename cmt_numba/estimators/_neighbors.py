@@ -32,7 +32,7 @@ class NeighborTable(NamedTuple):
 
 
 def row_lengths(X: Any) -> np.ndarray:
-    """Return the Euclidean length of each row of a dense or CSR matrix as float32, and 1 for rows of zeros."""
+    """Return the Euclidean length of each row of a dense or CSR matrix as float32, or 1 for a row of zeros."""
     if not isinstance(X, np.ndarray):
         lengths = np.empty(X.shape[0], np.float32)
         measure_rows(X.data.astype(np.float32, copy=False), X.indptr.astype(np.int64), lengths)

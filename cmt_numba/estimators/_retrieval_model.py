@@ -32,9 +32,9 @@ from ._values import Components, DistinctVectors, ValueStore, digests_of, digest
 
 _KEY_TREES, _VALUE_TREES = 4, 1
 _VALUE_LEAVES = 4  # leaves searched per tree; more than one, because a predicted value seldom equals a stored one
-_SURE_MARGIN, _SURE_MARGIN_OF_KEYS = 0.2, 0.75  # routers decide new rows with smaller margins than training rows
+_SURE_MARGIN, _SURE_MARGIN_OF_KEYS = 0.2, 0.75  # new rows have smaller margins than the rows that trained the routers
 _SPARE_ANSWERS = 8  # additional hits, because several keys may belong to one memory
-_ROWS_AT_FIRST, _MOST_ROWS = 32, 512  # rows in the first and in the largest block when learning from rewards
+_ROWS_AT_FIRST, _MOST_ROWS = 32, 512  # number of rows in the first and in the largest block when learning from rewards
 
 
 class RetrievalOptions(Protocol):
@@ -74,7 +74,7 @@ class ValueExpectation:
         return ValueExpectation(self.components, copy.deepcopy(self.map))
 
     def expect(self, rows: Rows, n_threads: int) -> np.ndarray:
-        """Return the expected values of rows as vectors of the forest; their part outside the components is 0."""
+        """Return the expected values of rows as vectors of the forest; the part outside the components is 0."""
         expected = np.zeros((rows.n_rows, self.components.n_components), np.float32)
 
         def expect(first: int, stop: int) -> None:
@@ -217,7 +217,7 @@ class RetrievalModel:
         """Do nothing: queries need no caches."""
 
     def has_much_due(self, _n_rows: int, _options: RetrievalOptions) -> bool:
-        """Return False: learning rows never requires much more work than the rows alone."""
+        """Return False: learning rows never entails much additional work."""
         return False
 
     # Changes
@@ -296,7 +296,8 @@ class RetrievalModel:
     def _weigh_keys(self, rows: Rows, ids: np.ndarray, right: np.ndarray, options: RetrievalOptions) -> None:
         """Learn the weight of further keys, from the nearest own key and the nearest further key of each row.
 
-        A row without a right memory counts only if the key's memory was shown, because it is then known to be wrong.
+        A row without a correct memory counts only if the key's memory was shown, because that memory is then known to
+        be wrong.
         """
         hits, owners, further = self._search_keys(rows, 1, options)
         for kind, of_kind in ((OWN, ~further & (owners != NONE)), (FURTHER, further)):

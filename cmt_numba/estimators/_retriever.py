@@ -1,4 +1,4 @@
-"""Retriever: a memory that maps keys to values of any kind."""
+"""Retriever: a memory that maps keys to values of any type."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _LEAST_EXPLORED = 10  # smallest default of `n_explored`
 
 
 class CMTRetriever(MemoryEstimator):
-    """A memory that maps keys to values: vectors, or objects of any kind.
+    """A memory that maps keys to values: vectors, or objects of any type.
 
     A query returns one of the stored values (section 4.3 of the paper retrieves images by their captions). There are
     two ways to search:
@@ -49,14 +49,14 @@ class CMTRetriever(MemoryEstimator):
     - By value, if values are vectors: predict a value for the query, and find the memory with the most similar value. A
       linear map from keys to values, learned from all memories by ridge regression, predicts the value. The forest is
       over distinct values, and its routers learn from predicted values. The score of a memory is its expected reward:
-      the cosine of its value and the right value for the query.
+      the cosine of its value and the correct value for the query.
 
     Both learn online: ``partial_fit`` takes new memories, and ``feedback`` takes rewards, at any time.
 
     Parameters
     ----------
     search : {"key", "value"}, optional
-        How to search. The default is "value" if values are vectors, otherwise "key".
+        Whether to search by key or by value. The default is "value" if values are vectors, otherwise "key".
     n_trees : int, optional
         Number of trees in the forest. By default 4 over keys, 1 over values.
     n_probes : int, optional
@@ -64,7 +64,7 @@ class CMTRetriever(MemoryEstimator):
     n_components : int, default 64
         Search by value: number of components of values that are compared, at most 65,536.
     regularization : float, default 3.0
-        Search by value: the ridge penalty. Keys have length 1, so the penalty counts like this number of examples of a
+        Search by value: the ridge penalty. Keys have length 1, so the penalty has the weight of this many examples of a
         feature.
     n_value_passes : int, default 10
         Search by value: number of passes over the memories that train the map from keys to values, at most 10,000.
@@ -75,7 +75,7 @@ class CMTRetriever(MemoryEstimator):
     leaf_multiplier : float, default 4.0
         Factor ``c`` of the leaf size: a leaf of a tree of ``n`` memories holds at most ``c * log2(n)``.
     alpha : float in (0, 1], default 0.9
-        How strongly routers balance the two sides of a node.
+        Weight of balance in the training of routers.
     n_reroutes : int, default 5
         Number of memories that each tree reroutes after each insertion, at most 10,000.
     n_jobs : int, optional
@@ -162,7 +162,7 @@ class CMTRetriever(MemoryEstimator):
         X : array-like or sparse matrix, shape (n, n_features)
             Keys.
         y : array-like or sparse matrix of shape (n, width), or sequence of n objects, optional
-            Value of each key: vectors, or objects of any kind. By default, the positions 0 to n - 1.
+            Value of each key: vectors, or objects of any type. By default, the positions 0 to n - 1.
         sample_weight : array-like, shape (n,), optional
             Weight of each memory in the ridge regression, from 0 to 1,000,000; by default 1. A weight of 2 has the same
             effect as repeating the row, but only one memory is stored. Rows of weight 0 are ignored: they are not
@@ -208,7 +208,7 @@ class CMTRetriever(MemoryEstimator):
         X : array-like or sparse matrix, shape (n, n_features)
             Keys.
         y : array-like, sparse matrix or sequence, optional
-            Value of each key, of the same kind and width as the stored values. By default, the next positions.
+            Value of each key, of the same type and width as the stored values. By default, the next positions.
         sample_weight : array-like, shape (n,), optional
             Weights of the memories, as in :meth:`fit`.
 
@@ -239,8 +239,8 @@ class CMTRetriever(MemoryEstimator):
 
         In a search by value, the map from keys to values learns to predict the rewards. In a search by key, the scorer
         learns to rank memories with high rewards above memories with low rewards. A query with a reward of 0.5 or more
-        is stored as a further key of its best memory. The weight of similarity to further keys is learned as well.
-        Removing a memory removes its further keys.
+        becomes a further key of its best memory, in addition to the memory's own key. The weight of similarity to
+        further keys is learned as well. Removing a memory removes its further keys.
 
         Parameters
         ----------
@@ -345,7 +345,7 @@ class CMTRetriever(MemoryEstimator):
         ids : int or array-like of int, shape (n,)
             Distinct ids of stored memories.
         y : array-like, sparse matrix or sequence
-            The new values, of the same kind and width as the stored values.
+            The new values, of the same type and width as the stored values.
 
         Returns
         -------
@@ -463,7 +463,7 @@ class CMTRetriever(MemoryEstimator):
         KeyError
             If an id is not stored.
         TypeError, ValueError
-            If ``ids`` are not integers of one dimension.
+            If ``ids`` is not a one-dimensional array of integers.
         """
         check_is_fitted(self)
         return self._model.memories.values_of(check_memory_ids(ids, np.size(ids)))
@@ -471,19 +471,19 @@ class CMTRetriever(MemoryEstimator):
     @keeps_interpreter
     @reads
     def reward(self, X: Any, y: Any) -> np.ndarray:
-        """Return the reward of the best memory for each row, given the right values.
+        """Return the reward of the best memory for each row, given the correct values.
 
         Parameters
         ----------
         X : array-like or sparse matrix, shape (n, n_features)
             Queries.
         y : array-like, sparse matrix or sequence
-            The right value of each row.
+            The correct value of each row.
 
         Returns
         -------
         ndarray of float64, shape (n,)
-            The cosine of the retrieved value and the right one, or 0 if it is negative. For objects, 1 if the two are
+            The cosine of the retrieved and the correct value, or 0 if it is negative. For objects, 1 if the two are
             equal, otherwise 0.
         """
         found = self.predict(X)

@@ -1,4 +1,4 @@
-"""Tuning of a classifier's parameters if classes have too few examples for cross-validation."""
+"""Tuning of classifiers whose classes have too few examples for cross-validation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sklearn.utils import check_random_state, indexable
 from .._validation import unmasked
 
 DEFAULT_GRID: dict[str, Sequence[Any]] = {"aggressiveness": (1.0, 0.3, 3.0), "n_router_passes": (2, 5)}
-"""Parameters whose defaults are most likely to be wrong for new data."""
+"""Parameters whose best values vary most between data sets."""
 
 
 class Tuning(NamedTuple):
@@ -45,8 +45,8 @@ def tune(
 ) -> Tuning:
     """Choose the best options of a classifier on held-out examples, and fit a clone with them to all examples.
 
-    At most one example per class is held out, and none of a class with a single example. Classes with two or three
-    examples can therefore be learned. In cross-validation, some folds would lack whole classes.
+    At most one example per class is held out, and none of a class with a single example. Every class is therefore
+    learned, whereas in cross-validation some folds would lack whole classes.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Values of memories: vectors, or objects of any kind."""
+"""Values of memories: vectors, or objects of any type."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _as_array(y: Any, objects: bool) -> np.ndarray:
 
 
 class ValueStore:
-    """An immutable store of values, indexed by place.
+    """An immutable store of values, indexed by position.
 
     Parameters
     ----------
@@ -70,7 +70,7 @@ class ValueStore:
 
     @property
     def _some(self) -> Any:
-        """A part of the values that has the dtype and width of all values."""
+        """A sample of the values, with the dtype and width of all values."""
         return self._sparse[0] if self._dense is None else self._dense.columns[0]
 
     def copied(self, memo: Any) -> ValueStore:
@@ -83,12 +83,12 @@ class ValueStore:
         return bool(self._some.ndim == 2)
 
     def accept(self, y: Any, n_rows: int) -> Any:
-        """Check ``n_rows`` further values, and return them like :func:`as_values`.
+        """Check ``n_rows`` additional values, and return them like :func:`as_values`.
 
         Raises
         ------
         ValueError
-            If their kind or width differs from that of the stored values.
+            If their type or width differs from that of the stored values.
         """
         more = as_values(y, n_rows, objects=not self.are_vectors and not hasattr(y, "ndim"))
         if self._some.ndim != more.ndim or self._some.shape[1:] != more.shape[1:]:
@@ -97,7 +97,7 @@ class ValueStore:
         return more
 
     def with_more(self, more: Any) -> ValueStore:
-        """Return a store with further values at the next places. It may share memory with this store."""
+        """Return a store with additional values at the next positions. It may share memory with this store."""
         store = copy.copy(self)
         store.n_values += more.shape[0]
         if self._dense is None:
@@ -113,7 +113,7 @@ class ValueStore:
         return ValueStore(self.take(places))
 
     def _in_one_type(self, more: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Convert stored and further values to one type: objects if no other type represents all values exactly."""
+        """Convert stored and new values to one type: objects if no other type represents all values exactly."""
         values: np.ndarray = self._some
         if values.dtype == more.dtype:
             return values, more
@@ -164,8 +164,8 @@ _VALUES_LOOKED_AT = 5000  # sample size for a basis
 class Components:
     """An orthonormal basis of a subspace of the values, and the projection onto it.
 
-    Values are scaled to length 1. The length of the part outside the subspace is appended as one more component, so
-    that the result has length 1 again.
+    Values are scaled to length 1. The length of the part outside the subspace is appended as an additional component,
+    so that the result has length 1 again.
 
     Parameters
     ----------

@@ -10,7 +10,7 @@ _KERNELS = ("gaussian", "laplacian")
 VOTES = ("uniform", "distance", "score", "cosine", *_KERNELS)
 """Valid values of ``weights``."""
 
-_LEAST = 1e-6  # smallest weight of a vote, so that every neighbor counts
+_LEAST = 1e-6  # minimum weight of a vote, so that every neighbor counts
 _CELLS_AT_ONCE = 1 << 20
 
 
@@ -59,7 +59,7 @@ def _inverse(distances: np.ndarray) -> np.ndarray:
 
 
 def _compared(kind: str, rows: Rows, stored: Rows, of_rows: np.ndarray, slots: np.ndarray) -> np.ndarray:
-    """Return the cosine of each pair or, for kernels, its distance: Euclidean, or city block for "laplacian"."""
+    """Return the cosine of each pair or, for kernels, the Euclidean distance (city block for "laplacian")."""
     step = max(1, _CELLS_AT_ONCE // max(1, rows.n_features if not rows.sparse else 256))
     found = [np.empty(0)]
     for first in range(0, slots.size, step):

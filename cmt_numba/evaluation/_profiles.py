@@ -144,7 +144,7 @@ def recall_against_exact(
 
 
 def _places_of(found: np.ndarray, ids: np.ndarray) -> np.ndarray:
-    """Return the position in ``ids`` of each id in ``found``, or NONE where it is NONE."""
+    """Return the position in ``ids`` of each id in ``found``, or NONE for a missing id."""
     order = np.argsort(ids, kind="stable")
     place = order[np.minimum(np.searchsorted(ids[order], found), ids.size - 1)]
     there = found != NONE

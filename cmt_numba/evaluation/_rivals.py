@@ -31,8 +31,8 @@ class Limits(NamedTuple):
         Maximum number of products of a query and a stored row. If necessary, fewer queries are measured, but at least
         100.
     linear_work : int
-        Maximum number of values in the training rows times number of labels. The linear model takes about 30 seconds at
-        this limit, and is skipped beyond it.
+        Maximum product of the number of values in the training rows and the number of labels. The linear model takes
+        about 30 seconds at this limit, and is skipped beyond this limit.
     """
 
     products: int = 2**30
@@ -178,7 +178,8 @@ def _linear(split: Split, task: str) -> Callable[[], Any]:
         model = OneVsRestClassifier(model)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        warnings.filterwarnings("ignore", "Label .* is present in", UserWarning)  # labels of all or no examples
+        # scikit-learn warns about labels of all examples or of none.
+        warnings.filterwarnings("ignore", "Label .* is present in", UserWarning)
         model.fit(split.X, split.y)
     if task == "multilabel":
         return lambda: scipy.sparse.csr_array(model.predict(split.X_test))

@@ -18,8 +18,8 @@ from ._measures import weights_of
 class LandmarkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Classifier by votes of approximate nearest neighbors.
 
-    Examples are stored in a :class:`LandmarkIndex`. The classifier resembles scikit-learn's KNeighborsClassifier, but
-    compares queries only with some of the examples, for large data sets.
+    Examples are stored in a :class:`LandmarkIndex`. The classifier suits large data sets, because unlike
+    scikit-learn's KNeighborsClassifier it compares a query with only some of the examples.
 
     Parameters
     ----------

@@ -38,10 +38,10 @@ class Found(NamedTuple):
 
 
 class _State(NamedTuple):
-    """Mutable state of an index, which is replaced as a whole."""
+    """Mutable state of an index. Changes replace the whole state."""
 
     lists: Lists
-    assignment: GrowingColumns  # ascending row ids, which may be removed, and the list of each row: int64, int32
+    assignment: GrowingColumns  # int64, ascending ids, including removed rows; int32, list of each row
     n_trained: int  # number of rows on which landmarks were trained
     bandwidth: float
 
@@ -51,9 +51,9 @@ class LandmarkIndex(Saved):
 
     The index is an inverted file with vector quantisation (Sivic and Zisserman, Video Google, ICCV 2003). K-means
     divides the rows into lists, and a search scores the rows in the lists nearest to the query. The landmark of a list
-    is its mean, computed by scikit-learn's MiniBatchKMeans. Queries are grouped by list, and each list takes one matrix
-    product. Rows can be inserted and removed at any time. Landmarks are trained again when the number of rows has
-    quadrupled.
+    is its mean, computed by scikit-learn's MiniBatchKMeans. Queries are grouped by list, so that each list needs only
+    one matrix product. Rows can be inserted and removed at any time. Landmarks are trained again when the number of
+    rows has quadrupled.
 
     Parameters
     ----------
@@ -238,7 +238,7 @@ class LandmarkIndex(Saved):
         which[known] = list_of[places[known]]
         return np.where(held(self._state.lists, ids, which), which, -1)
 
-    # Answers
+    # Queries
 
     @keeps_interpreter
     def query(self, X: Any, k: int = 1) -> Found:

@@ -1,7 +1,7 @@
 """Inverted file: lists of rows near landmarks (Sivic and Zisserman, Video Google, ICCV 2003).
 
 ``Lists`` are immutable. Each change returns new lists, which may share arrays with the old lists because new rows are
-written behind the rows in use. Searches continue during a change, and a failed change has no effect.
+written after the rows in use. Searches continue during a change, and a failed change has no effect.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Lists(NamedTuple):
     n: int  # number of rows in all lists
 
     def all_rows(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return all rows, as they were inserted, and their ids in ascending order."""
+        """Return all rows without the shift by the origin, and their ids in ascending order."""
         ids = np.concatenate([part.ids for part in self.parts])
         order = np.argsort(ids)
         return np.concatenate([part.rows for part in self.parts])[order] + self.origin, ids[order]
@@ -79,8 +79,8 @@ def trained(measure: Measure, rows: np.ndarray, n_lists: int, seed: int) -> List
     else:
         means = MiniBatchKMeans(n_lists, batch_size=max(1024, 4 * n_lists), n_init=1, random_state=seed)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)  # fewer distinct rows than lists
-            with threadpool_limits(1):  # one thread per core is slower
+            warnings.simplefilter("ignore", ConvergenceWarning)  # occurs if there are fewer distinct rows than lists
+            with threadpool_limits(1):  # several threads are slower
                 landmarks = means.fit(some).cluster_centers_
     landmarks = np.unique(np.ascontiguousarray(landmarks, np.float32), axis=0)
     if measure.metric == "cosine":
@@ -124,7 +124,7 @@ def without(lists: Lists, ids: np.ndarray, which: np.ndarray) -> Lists:
 
 
 def held(lists: Lists, ids: np.ndarray, which: np.ndarray) -> np.ndarray:
-    """Return a mask of the ids that are in their lists. ``which`` is the list of each id, or negative."""
+    """Return a mask of the ids that are stored. ``which`` is the list of each id, or negative for unknown ids."""
     there = np.zeros(ids.size, bool)
     order = np.argsort(which, kind="stable")
     for j, places in _grouped(which[order], order):
@@ -202,8 +202,8 @@ def _scan(
 ) -> None:
     """Search list ``which[i]`` for query ``of_rows[i]``, and add the best rows to the pool.
 
-    ``worst`` contains the smallest score with which a row may be among the ``k`` best rows of each query. It is set by
-    the query's first list with more than ``k`` rows.
+    ``worst`` contains the smallest score with which a row may be among the ``k`` best rows of each query. The
+    query's first list with more than ``k`` rows determines this score.
     """
     order = np.argsort(which, kind="stable")
     for j, rows in _grouped(which[order], of_rows[order]):

@@ -23,17 +23,11 @@ def fits(rows: np.ndarray) -> bool:
 
 
 class Measure:
-    """Similarity or distance of dense rows.
-
-    Parameters
-    ----------
-    metric : str
-        One of ``METRICS``.
-    """
+    """Similarity or distance of dense rows."""
 
     def __init__(self, metric: str) -> None:
         self.metric = metric
-        self.by_squares = metric in ("euclidean", "gaussian")  # scores from products are refined from differences
+        self.by_squares = metric in ("euclidean", "gaussian")  # whether scores are based on squared distances
         self.by_products = metric != "laplacian"
         self.has_bandwidth = metric in _KERNELS
 
@@ -88,7 +82,7 @@ class Measure:
         """Convert refined scores to distances or similarities. Missing rows have the score minus infinity."""
         if not self.has_bandwidth:
             return np.sqrt(-scores) if self.metric == "euclidean" else scores
-        with np.errstate(over="ignore"):  # overflow with a tiny bandwidth
+        with np.errstate(over="ignore"):  # a tiny bandwidth causes overflow
             if self.metric == "laplacian":
                 similarities = np.exp(scores / np.float64(bandwidth))
             else:

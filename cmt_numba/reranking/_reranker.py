@@ -55,15 +55,15 @@ class Reranker(BaseEstimator):
         - "bm25": BM25 score of the document.
         - "overlap": Fraction of the query's words that are in the document, fraction of the document's words that are
           in the query, and Jaccard similarity of character trigrams.
-        - "edit": 1 minus the edit distance of the first 256 characters, divided by the greater length.
+        - "edit": 1 minus the edit distance divided by the greater length, for the first 256 characters of each text.
         - "lengths": Numbers of words in the query and in the document.
         - "terms": Product of each term's weights in query and document, as sparse columns. The model must support
           sparse matrices.
         - A function of two lists of the same length, queries and documents, that returns an array or sparse matrix with
           one row per pair.
     compare : bool, default True
-        Whether to add the difference between each value and the largest value among the query's other documents. Ranks,
-        lengths and sparse features are not compared.
+        Whether to add, as features, the difference between each value and the largest value among the query's other
+        documents. Ranks, lengths and sparse features are not compared.
     vectorizer : BM25Vectorizer, optional
         Fitted vectorizer for "bm25" and "terms". By default, :meth:`fit` fits a vectorizer with ``norm=None`` to the
         retrieved documents.

@@ -44,7 +44,7 @@ def edits_of_word(n, y, masks, n_words, swapped, limit):
     most = limit + y.size  # each remaining symbol can reduce ``edits`` by at most 1
     for j in range(y.size):
         mask = masks[np.int64(y[j]) * n_words]
-        level = (((mask & up) + up) ^ up) | mask | down  # rows with the cost of their upper left neighbour
+        level = (((mask & up) + up) ^ up) | mask | down  # rows whose cost equals the cost of their upper left neighbour
         if swapped:
             level |= ((~matched & mask) << _ONE) & before
             matched, before = level, mask

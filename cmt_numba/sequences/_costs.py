@@ -30,9 +30,7 @@ _EXACT = 2**24  # float32 represents all integers up to this value
 class Costs(NamedTuple):
     """Costs of all edits. Arrays of edits that are not allowed are empty."""
 
-    pairs: (
-        np.ndarray
-    )  # float32 (n_symbols + 1, n_symbols + 1), insertions in the last row, deletions in the last column
+    pairs: np.ndarray  # float32 (n_symbols + 1, n_symbols + 1), last row: insertions, last column: deletions
     swaps: np.ndarray  # float32 (n_symbols, n_symbols), costs of exchanging neighbours
     factors: np.ndarray  # float32 (2, n_symbols + 1, n_symbols), gap factors by role, previous symbol and symbol
     both: bool = False  # whether distances are the minimum of both directions
@@ -79,7 +77,7 @@ class Costs(NamedTuple):
         return np.ascontiguousarray(gaps)
 
     def before(self, sequences: Sequences) -> np.ndarray:
-        """Return the code before each symbol, or the number of symbols at the start of a sequence."""
+        """Return the code of the preceding symbol, or the size of the alphabet at the start of a sequence."""
         before = np.roll(sequences.symbols, 1).astype(np.int64)
         starts = sequences.offsets[:-1]
         before[starts[starts < before.size]] = self.pairs.shape[0] - 1

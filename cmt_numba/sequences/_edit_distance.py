@@ -33,7 +33,7 @@ from ._vantage import distances_between
 _COST = Real(0.0, 1e6, above=True)
 _PRIOR = 5.0  # initial denominator of AdaGrad steps
 _PRIOR_OF_GROUPS = 40.0  # initial denominator of AdaGrad steps for groups of edits
-_PAIRS_AT_ONCE = 1 << 12  # number of pairs whose codes fit into the cache
+_PAIRS_AT_ONCE = 1 << 12  # number of pairs processed together, whose codes fit into the cache
 _MOST_CELLS = 2**28  # maximum size of an alignment table: 1 GB
 
 
@@ -60,7 +60,7 @@ class EditDistance(Saved, BaseEstimator):
     ``transposition=None`` is therefore a metric, unless it is ``contextual`` or ``normalized``, and :class:`VPTree` is
     exact for this distance.
 
-    If all edits have the same cost, bit-parallel kernels compute distances several times as fast (Myers, 1999; Hyyrö,
+    If all edits have the same cost, bit-parallel kernels compute distances several times faster (Myers, 1999; Hyyrö,
     2003).
 
     Parameters
@@ -210,7 +210,7 @@ class EditDistance(Saved, BaseEstimator):
         targets : list of sequences
             All targets, at least two.
         queries : list of sequences, length n
-            Noisy forms of targets.
+            Noisy versions of targets.
         answers : array-like of int, shape (n,)
             The position in ``targets`` of each query's target.
 
@@ -258,8 +258,9 @@ class EditDistance(Saved, BaseEstimator):
     def costs_(self) -> np.ndarray:
         """Costs of edits.
 
-        They can be set to a matrix of finite, non-negative numbers with zeros on the diagonal, which must be symmetric
-        if the distance is symmetric. A cost is lowered if a chain of other replacements is cheaper.
+        To set the costs, assign a matrix of finite, non-negative numbers with zeros on the diagonal. The matrix must be
+        symmetric if the distance is symmetric. If a chain of replacements is cheaper than a direct replacement, the
+        direct replacement gets the cost of the chain.
         """
         costs = self._prepared()[1].pairs.view()
         costs.flags.writeable = False

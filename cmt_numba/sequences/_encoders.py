@@ -19,7 +19,8 @@ NOTE_SYMBOLS = tuple((interval, ratio) for interval in range(-_WIDEST, _WIDEST +
 def encode_text(text: str, alphabet: str, unknown: str = "") -> str:
     """Reduce a text to the letters of an alphabet.
 
-    Letters outside the alphabet are replaced by their forms without accents or capitals, if the alphabet has these.
+    Letters outside the alphabet are replaced by the lower-case or unaccented form of the letter, if the
+    alphabet contains this form.
 
     Parameters
     ----------

@@ -79,7 +79,7 @@ def read_costs(arrays: Arrays, n: int, both: bool, normalized: bool) -> Costs:
 
 
 def read_ids(arrays: Arrays, next_id: int) -> np.ndarray:
-    """Return the ids saved in ``arrays``. Raise ValueError unless they ascend."""
+    """Return the ids saved in ``arrays``. Raise ValueError unless the ids ascend."""
     ids = read_array("ids", arrays, np.int64)
     if (ids < 0).any() or (ids >= next_id).any() or (ids[1:] <= ids[:-1]).any():
         raise ValueError(f"ids must ascend and be between 0 and next_id - 1 = {next_id - 1}")

@@ -58,7 +58,7 @@ class GramTrees:
 def ngram_keys(sequences: Sequences, longest: int, n_bits: int) -> scipy.sparse.csr_array:
     """Return the weighted counts of n-grams of up to ``longest`` symbols.
 
-    The weight of an n-gram is ``sqrt(n)``. Special symbols mark the ends of sequences. N-grams are hashed to
+    An n-gram of ``n`` symbols has weight ``sqrt(n)``. Special symbols mark the ends of sequences. N-grams are hashed to
     ``2**n_bits`` columns.
 
     Returns
@@ -67,7 +67,7 @@ def ngram_keys(sequences: Sequences, longest: int, n_bits: int) -> scipy.sparse.
     """
     lengths = np.diff(sequences.offsets) + 2
     offsets = np.concatenate([[0], np.cumsum(lengths)])
-    symbols = np.full(offsets[-1], 1, np.uint64)  # 1 marks the ends
+    symbols = np.full(offsets[-1], 1, np.uint64)  # symbol 1 marks the ends of sequences
     inner = np.ones(offsets[-1], bool)
     inner[offsets[:-1]] = inner[offsets[1:] - 1] = False
     symbols[inner] = sequences.symbols.astype(np.uint64) + np.uint64(2)

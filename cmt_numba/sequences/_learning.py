@@ -189,7 +189,7 @@ class Paths(NamedTuple):
     def margins(
         self, lengths: np.ndarray, right: np.ndarray, power: float, unit: float
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return the efficiency margin of each row, and the derivatives of the three powers of distances in it.
+        """Return the efficiency margin of each row, and the derivatives of the three powers in the margin.
 
         ``lengths`` contains the distance between query and vantage point for each row. ``right`` contains the distance
         between query and target for each owner. Distances are divided by ``unit`` and raised to ``power``.

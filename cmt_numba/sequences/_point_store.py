@@ -64,7 +64,7 @@ class PointStore:
         self.n += n_new
 
     def taken(self, places: np.ndarray) -> PointStore:
-        """Return a store of the points at the given places."""
+        """Return a store of the points at the given positions."""
         space = self.view()
         if space.kind != SpaceKind.EDIT:
             return PointStore(space._replace(rows=space.rows[places]))

@@ -59,7 +59,7 @@ def nothing_found(asked: Space, k: int) -> NearestForms:
 
 @inner
 def offer(point, length, points, lengths):
-    """Insert a point into a sorted list of nearest points and drop the last point. Ties go to the smaller point."""
+    """Insert a point into a sorted list of nearest points and drop the last point. Ties go to the smaller index."""
     i = points.size - 1
     while i > 0 and (lengths[i - 1] > length or (lengths[i - 1] == length and points[i - 1] > point)):
         lengths[i], points[i] = lengths[i - 1], points[i - 1]
@@ -69,7 +69,7 @@ def offer(point, length, points, lengths):
 
 @inner
 def comes_before(point, length, last_point, last_length):
-    """Return whether a point is nearer than the last point, or equally near and smaller. The last point may be -1."""
+    """Return whether a point is nearer than the last point, or equally near with a smaller index."""
     return length < last_length or (length == last_length and (last_point < 0 or point < last_point))
 
 

@@ -30,9 +30,8 @@ from ._vantage import distances_between
 from ._vp_tree import Neighbors
 
 _MOST_TREES = 2**10
-_MOST_BYTES = (
-    2**23
-)  # maximum size of all blocks in bytes; trees are faster above it, because every query reads all blocks
+# Maximum size of all blocks in bytes. Queries read all blocks, so trees are faster beyond this size.
+_MOST_BYTES = 2**23
 _TAIL = 256  # maximum number of forms that are not yet in blocks
 _OPTIONS = ("n_candidates", "n_trees", "n_probes", "longest_run", "n_bits", "random_state")
 
@@ -45,7 +44,7 @@ class SequenceMemory(Saved):
     words, or with sequences of more than 64 symbols, trees over n-grams find the candidates in logarithmic time
     (:class:`~cmt_numba.CMTRetriever`).
 
-    A rewarded query is stored as an additional form of its sequence, so one correction is enough.
+    A rewarded query is stored as an additional form of its sequence, so a single reward corrects an error.
 
     Parameters
     ----------
@@ -263,7 +262,7 @@ class SequenceMemory(Saved):
         return self._trees is not None
 
     def _current_blocks(self, forms: PointStore) -> Blocks:
-        """Return the blocks of all forms. The newest forms may follow the blocks."""
+        """Return the blocks of all forms. The newest forms may be listed without blocks."""
         if self._blocks is None or forms.n > self._blocks.order.size + _TAIL:
             self._blocks = blocks_of(forms.view())
         tail = np.arange(self._blocks.order.size, forms.n)
@@ -319,7 +318,7 @@ class SequenceMemory(Saved):
         self._owners = np.append(self._owners, owners)
 
     def _up_to_date(self, costs: Costs) -> PointStore:
-        """Return the forms, stored with ``costs``."""
+        """Update the stored forms to ``costs`` and return them."""
         assert self._forms is not None
         if costs is not self._costs:
             self._forms, self._costs = self._forms.with_costs(costs), costs

@@ -11,7 +11,7 @@ from ._edits import N_ROWS, Edits, all_edits, plain_edits
 
 
 class SpaceKind(IntEnum):
-    """Kinds of spaces, by distance."""
+    """Distances that define a space."""
 
     EDIT = 0
     EUCLIDEAN = 1
@@ -23,7 +23,7 @@ _EDIT, _ANGULAR = SpaceKind.EDIT.value, SpaceKind.ANGULAR.value
 
 
 class Space(NamedTuple):
-    """Points of a space: either sequences or dense rows. The arrays of the other form are empty."""
+    """Points of a space: either sequences or dense rows. Unused arrays are empty."""
 
     kind: int
     longest: int  # length of the longest sequence

@@ -24,7 +24,7 @@ class VantageSplit(NamedTuple):
     """Points sorted by distance from a vantage point. The first half is the near part."""
 
     vantage: int
-    points: np.ndarray  # int64 (n,), the nearest first
+    points: np.ndarray  # int64 (n,), nearest first
     distances: np.ndarray  # float64 (n,)
 
     @property
@@ -47,7 +47,7 @@ def distances_between(asked: Space, stored: Space, of_asked: np.ndarray, of_stor
 
 
 def part(space: Space, points: np.ndarray, random: np.random.Generator) -> VantageSplit:
-    """Split points by a vantage point, the random candidate whose distances have the largest variance."""
+    """Split points by distance from the random candidate whose distances have the largest variance."""
     candidates = random.choice(points, min(_CANDIDATES, points.size), replace=False)
     sample = random.choice(points, min(_SAMPLE, points.size), replace=False)
     vantage = int(candidates[np.argmax([distances_from(space, point, sample).var() for point in candidates])])
@@ -58,9 +58,9 @@ def part(space: Space, points: np.ndarray, random: np.random.Generator) -> Vanta
 
 
 def power_for(space: Space, tolerance: float, random: np.random.Generator) -> float:
-    """Return the largest power with which few sampled triples of points violate the triangle inequality.
+    """Return the largest power with which few triples of points violate the triangle inequality.
 
-    At most a fraction ``tolerance`` of the triples may violate the inequality. A triple consists of a point, its
+    At most a fraction ``tolerance`` of sampled triples may violate the inequality. A triple consists of a point, its
     nearest neighbour in a sample, and another point.
     """
     n = max(space.offsets.size - 1, space.rows.shape[0])

@@ -18,7 +18,7 @@ _ROUNDING = 1e-5  # relative rounding error of bounds
 
 
 class Nodes(NamedTuple):
-    """Nodes of a tree. Node 0 is the root. Leaves have members, and other nodes a vantage point and two children."""
+    """Nodes of a tree. Node 0 is the root. Leaves have members. Other nodes have a vantage point and two children."""
 
     vantage: np.ndarray  # int64 (nodes,), the vantage point, or -1 in a leaf
     children: np.ndarray  # int64 (nodes, 2), the near and the far child
@@ -40,7 +40,7 @@ class Nearest(NamedTuple):
 
 @inner
 def _raised(length, power):
-    """Return ``length ** power``, or ``length`` if it is not above 0."""
+    """Return ``length ** power`` if ``length`` is positive, and otherwise ``length``."""
     if power == 1.0 or length <= 0.0:
         return np.float64(length)
     return np.exp(power * np.log(length))  # LLVM evaluates "**" even if the power is 1

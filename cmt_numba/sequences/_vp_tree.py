@@ -18,7 +18,7 @@ from ._vantage import distances_from, part, power_for
 from ._vp_search import Nearest, Nodes, search_nodes
 
 _SHARE_GONE = 0.5  # maximum fraction of removed points before the tree is rebuilt
-_GROWTH = 2.0  # maximum growth factor before the tree is rebuilt, because inserts unbalance it
+_GROWTH = 2.0  # maximum growth factor before the tree is rebuilt, because inserts unbalance the tree
 
 
 class Neighbors(NamedTuple):
@@ -187,7 +187,7 @@ class VPTree(Saved):
             self._nodes = None
 
     def _places(self, ids: np.ndarray) -> np.ndarray:
-        """Return the place of each id in the store, or -1 if it is not stored."""
+        """Return the position of each id in the store, or -1 if it is not stored."""
         places = np.searchsorted(self._ids, ids)
         found = np.where(places < self._ids.size, places, -1)
         if self._ids.size > 0:

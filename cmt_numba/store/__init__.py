@@ -1,4 +1,4 @@
-"""Stores of vectors with keys of your own, payloads, filters and a target recall.
+"""Vector stores with user-defined keys, payloads, filters and a target recall.
 
 A :class:`MemoryStore` keeps vectors in a Contextual Memory Tree, and keys and payloads in SQLite. Keys are strings or
 64-bit integers. Payloads are JSON. In a folder, each change of vectors, keys and payloads is one transaction of the
@@ -31,16 +31,16 @@ evaluated again only after the store has changed. ``where`` may also be a list o
 
 Metrics
 -------
-Trees search by cosine. For the other metrics, tree keys have one or two extra features, with which the cosine ranks
-vectors as the metric does. Scores are computed from the vectors themselves. See :mod:`cmt_numba.store._metrics`.
+Trees search by cosine. For the other metrics, one or two extra features in tree keys make the cosine rank vectors as
+the metric does. Scores are computed from the vectors themselves. See :mod:`cmt_numba.store._metrics`.
 
 Files
 -----
-:meth:`MemoryStore.save` writes the file of a tree (:mod:`cmt_numba.persistence`) of the kind ``MemoryStore``, with one
-more array: ``records``, the bytes of an SQLite database with the tables ``records`` (id, key, payload, norm),
+:meth:`MemoryStore.save` writes a tree file (:mod:`cmt_numba.persistence`) of the kind ``MemoryStore``, with an
+additional array: ``records``, the bytes of an SQLite database with the tables ``records`` (id, key, payload, norm),
 ``vectors`` (id, and the digits that a vector loses as a tree key) and ``facts`` (metric, bound, centre, version,
-learned query map and measured recall). A folder is that of a :class:`~cmt_numba.DurableTree` whose ``journal.sqlite``
-also has these tables. Databases with other tables, views or triggers are refused.
+learned query map and measured recall). A folder has the files of a :class:`~cmt_numba.DurableTree`, and its
+``journal.sqlite`` also has these tables. Databases with other tables, views or triggers are refused.
 """
 
 from ._checks import (

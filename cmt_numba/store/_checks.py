@@ -79,7 +79,7 @@ def _check_key(key: Any, position: int) -> Key:
 
 
 def check_payloads(payloads: Any, n: int) -> list[str | None]:
-    """Return payloads as JSON texts. Where there is no payload, the text is None.
+    """Return payloads as JSON texts, with None for no payload.
 
     Raises
     ------
@@ -144,7 +144,7 @@ def as_plain(value: Any) -> Any:
 
 
 def _check_depth(payload: Any, text: str) -> None:
-    """Raise ValueError for a payload so deeply nested that SQLite would take it for damaged."""
+    """Raise ValueError for a payload that is too deeply nested for SQLite."""
     if text.count("[") + text.count("{") <= _DEEPEST:
         return
     level, depth = [payload], -1
@@ -198,14 +198,14 @@ class DuplicateKeyError(KeyError, ValueError):
 
 
 def check_kind(keys: list[Key], kind: type | None) -> None:
-    """Raise TypeError unless keys have the type of the stored keys, ``kind``; None if there are none."""
+    """Raise TypeError unless keys have the type ``kind`` of the stored keys, or no keys are stored (None)."""
     if kind is not None and type(keys[0]) is not kind:
         names = {str: "strings", int: "integers"}
         raise TypeError(f"keys must be {names[kind]} like those in the store, got {keys[0]!r:.50}")
 
 
 def check_stored(keys: list[Key], ids: np.ndarray) -> None:
-    """Raise KeyError if a key is not stored. ``ids`` are the ids of the keys, -1 if not stored."""
+    """Raise KeyError if a key is not stored. ``ids`` are the ids of the keys, or -1 if a key is not stored."""
     missing = np.flatnonzero(ids < 0)
     if missing.size > 0:
         raise KeyError(f"keys must be in the store: there is no {keys[missing[0]]!r:.100}")

@@ -26,8 +26,8 @@ from ._results import UnreadPayloads
 from ._search import NewKeys, StoreSearch
 
 _EFFORTS = "efforts"  # the name of the fact that holds the measured efforts
-_KIND = "MemoryStore"  # the kind of files
-_VERSION = 2  # the version of the facts; version 1 has no digits, and lengths only for the cosine
+_KIND = "MemoryStore"  # the kind of object, as recorded in files
+_VERSION = 2  # the version of the facts; version 1 has no digits, and norms only for the cosine
 _NEW = {"n_reroutes": 1, "scorer_learning_rate": 0.01, "n_links": 24}  # default options of a new tree
 _TREES, _TREES_WITHOUT_LINKS = 1, 4  # with links, trees only provide entry points, so one is enough
 
@@ -96,7 +96,7 @@ class StoreContents:
         Raises
         ------
         FileFormatError
-            If the file is damaged or not a store.
+            If the file is damaged or does not contain a store.
         OSError
             If it cannot be read.
         """
@@ -106,7 +106,7 @@ class StoreContents:
 
     @classmethod
     def read(cls, contents: Contents, *, thorough: bool) -> Self:
-        """Return contents in memory from what :meth:`written` returned.
+        """Return contents in memory from the return value of :meth:`written`.
 
         Raises
         ------
@@ -303,7 +303,7 @@ class StoreContents:
         return answer
 
     def _mark(self) -> tuple[Any, ...]:
-        """Return a value that every change alters."""
+        """Return a value that differs after every change."""
         tree = self.search.tree
         return tree._forest, tree._lock.n_steps, self.search.records.n_written()
 
@@ -359,7 +359,10 @@ class StoreContents:
         return tree._forest.last_evicted
 
     def replace(self, ids: np.ndarray, new: NewKeys) -> None:
-        """Replace the keys of memories, within a change. If that fails after the last key, the new keys remain."""
+        """Replace the keys of memories, within a change.
+
+        If an error occurs after all keys have been replaced, the new keys remain.
+        """
         tree = self.search.tree
         try:
             if isinstance(tree, DurableTree):

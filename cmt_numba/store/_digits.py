@@ -1,8 +1,8 @@
-"""The low bits that vectors lose as tree keys. They are stored, so a store returns vectors bit for bit.
+"""The low bits that vectors lose in the conversion to tree keys. A store keeps them to return vectors bit for bit.
 
 A tree key is a vector scaled to length 1. After scaling back, most values equal the original or differ by one in the
 last place. The digits of a vector are a byte with the number of bits per difference, a checksum of the vector, and the
-differences between the float32 bit patterns. All differences have as many bits as the largest one of the vector needs.
+differences between the float32 bit patterns. All differences of a vector have the width of the largest one.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class LostDigits(NamedTuple):
 def _pack_differences(given, computed, offsets, differences, widths, packed):
     """Write the differences between bit patterns as bit planes into ``packed``, and the planes per row into ``widths``.
 
-    The planes of row ``i`` begin at ``4 * offsets[i] + 28 * i``, which leaves room for 32 planes in each row.
+    The planes of row ``i`` begin at ``4 * offsets[i] + 28 * i``, so that each row can have 32 planes.
     """
     for row in range(widths.size):
         first, n = offsets[row], offsets[row + 1] - offsets[row]
@@ -61,7 +61,7 @@ def _pack_differences(given, computed, offsets, differences, widths, packed):
 
 
 def lost_digits(given: Any, computed: Any) -> list[bytes]:
-    """Return the digits with which :func:`restore` turns computed vectors into the given ones.
+    """Return the digits from which :func:`restore` computes the given vectors exactly.
 
     Both arguments are float32 arrays, or CSR arrays with the same cells.
     """
@@ -97,7 +97,7 @@ def _digits_of_block(given: np.ndarray, computed: np.ndarray, offsets: np.ndarra
 
 
 def restore(computed: Any, digits: list[bytes | None]) -> bool:
-    """Restore the given vectors from computed ones, in place. Return whether all rows were restored.
+    """Turn computed vectors into the given ones, in place. Return whether all rows were restored.
 
     A row whose checksum does not match stays unchanged, and so does a row without digits.
     """

@@ -20,7 +20,7 @@ _MOST_KEPT, _MOST_LISTS = 64, 8
 
 
 class PreparedFilter:
-    """A checked filter, made by :meth:`MemoryStore.filter` for the ``where`` of queries of the same store.
+    """A checked filter, made by :meth:`MemoryStore.filter` for the ``where`` of queries to the same store.
 
     Memories deleted later are no longer candidates.
     """
@@ -55,13 +55,13 @@ class FilterCache:
     """The filters of recent queries of a store."""
 
     def __init__(self) -> None:
-        self.warns = True  # whether to warn of fields that no payload has
+        self.warns = True  # whether to warn about fields that no payload has
         self._by_condition: dict[Condition, Filter] = {}
-        self._version = -1  # the version of the store for which ``_by_condition`` holds
+        self._version = -1  # the version of the store for which ``_by_condition`` is valid
         # Recent lists of keys, the latest first: the list, a copy, the version of the store, and the candidates.
         self._of_lists: list[tuple[Any, list[Any], int, Filter]] = []
         self._of_arrays: ArrayCache[Filter] = ArrayCache()
-        self._prepared: dict[str, PreparedFilter] = {}  # by name, also filters from other processes
+        self._prepared: dict[str, PreparedFilter] = {}  # by name, including filters from other processes
 
     def find(self, where: Any, contents: StoreContents) -> Filter | None:
         """Return the candidates for the ``where`` of a query, or None for all memories."""
@@ -81,7 +81,7 @@ class FilterCache:
         return self._of_arrays.of(where, version, lambda: _of_keys(where, contents))
 
     def _known(self, prepared: PreparedFilter) -> PreparedFilter:
-        """Return the filter first used under the name of ``prepared``, whose candidates may be cached."""
+        """Return the first filter used with the name of ``prepared``. It may have cached candidates."""
         if prepared.name not in self._prepared and len(self._prepared) >= _MOST_LISTS:
             self._prepared = {}
         return self._prepared.setdefault(prepared.name, prepared)

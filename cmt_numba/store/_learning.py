@@ -14,7 +14,7 @@ from ._query_map import QueryMap, RewardedQueries
 from ._results import Results
 from ._search import stored_units
 
-_ROWS_IN_A_BLOCK = 256  # queries answered before the trees change
+_ROWS_IN_A_BLOCK = 256  # number of queries answered between two changes of the trees
 
 
 class Teachable(Protocol):
@@ -33,7 +33,7 @@ def learn_in_blocks(store: Teachable, X: Any, keys: list[Key], n_passes: int) ->
     Returns
     -------
     float
-        The share of queries whose first result was correct in the last pass, before the store learned from them.
+        The fraction of queries whose first result was correct in the last pass, before the store learned from them.
     """
     draws, n_right = np.random.default_rng(X.shape[0]), 0
     for _ in range(n_passes):

@@ -42,11 +42,11 @@ from ._writing import set_fields, write_memories
 
 _VECTORS_CHECKED_AT_ONCE = 10_000
 _N_COMPETITORS = 9  # if only one memory is rewarded, this many other results count with reward 0
-_MOST_TRIES = 5  # attempts of a query while memories are added or deleted
+_MOST_TRIES = 5  # number of attempts of a query while memories are added or deleted
 
 
 class MemoryStore:
-    """A store of vectors with keys of your own and payloads. It filters, changes at any time, and learns from rewards.
+    """A vector store with user-defined keys, payloads and filters. It can change at any time and learns from rewards.
 
     A store lives in memory or in a folder. In a folder, each change is on disk before the call returns, and keys,
     payloads and vectors change together or not at all. Opening a folder maps the vectors and reads them on demand.
@@ -68,22 +68,22 @@ class MemoryStore:
     max_items : int, optional
         Maximum number of memories. Adding to a full store evicts memories together with their keys and payloads.
     eviction : {"least_recently_returned", "oldest", "random"}, optional
-        Which memories are evicted.
+        Policy that chooses the memories to evict.
     target_recall : float in (0, 1], default 0.95
-        The share of the nearest vectors that queries find on average. With 1, queries are compared with all vectors.
+        The fraction of the nearest vectors that queries find on average. With 1, queries are compared with all vectors.
     n_trees : int, optional
         Number of trees: 1 by default, or 4 without links. More trees take more memory and time to build. Without
         links, a store with more trees reaches the same recall with fewer leaves.
     n_links : int, optional
-        Maximum number of links from a dense vector to near ones; 24 by default. Searches follow the links. With 0,
+        Maximum number of links from a dense vector to near vectors; 24 by default. Searches follow the links. With 0,
         changes are faster and searches slower. A folder keeps its value.
     keep : {"all", "codes"}, optional
         What to keep of dense vectors: "all" (the default) keeps the vectors and their 8-bit codes; "codes" keeps only
         the codes, in a quarter of the memory. Searches and :meth:`get` then use the decoded vectors, whose directions
         differ by about 0.5 % from the originals. A folder keeps its value.
     learning_rate : float, optional
-        How strongly rewards change the order of results (``scorer_learning_rate`` of the tree); 0.01 by default. With
-        0.1, sparse vectors learn more, but dense ones with few features may lose most of their accuracy.
+        Learning rate of the scorer (``scorer_learning_rate`` of the tree), which re-ranks results; 0.01 by default.
+        With 0.1, sparse vectors learn more, but dense ones with few features may lose most of their accuracy.
     n_threads : int, optional
         Number of threads that share a batch.
     random_state : int or numpy.random.SeedSequence, optional
@@ -174,7 +174,7 @@ class MemoryStore:
         Raises
         ------
         DuplicateKeyError
-            If a key is already in the store. The error is both a KeyError and a ValueError.
+            If a key is already in the store. This exception is both a KeyError and a ValueError.
         TypeError, ValueError
             If an argument is invalid, or if a vector has length 0 and the metric is the cosine.
         cmt_numba.journal.JournalError
@@ -193,7 +193,8 @@ class MemoryStore:
         Parameters
         ----------
         keys, X, payloads
-            As for :meth:`add`, but keys may be in the store. Without ``payloads``, replaced memories lose theirs.
+            As for :meth:`add`, but keys may already be in the store. Without ``payloads``, replaced memories lose
+            theirs.
 
         Raises
         ------
@@ -312,7 +313,7 @@ class MemoryStore:
             A filter that selects the candidates: conditions on payload fields (see :mod:`cmt_numba.store`), a function
             that takes a payload and returns a bool, a list of keys, or a filter made by :meth:`filter`.
         target_recall : float in (0, 1], optional
-            The share of the nearest memories to find on average; by default the target of the store.
+            The fraction of the nearest memories to find on average; by default the target of the store.
         n_probes : int, optional
             Number of leaves to search, instead of a target recall. No links are followed then.
 
@@ -349,10 +350,11 @@ class MemoryStore:
         return results
 
     def calibrate(self, k: int = 10, where: Any = None, target_recall: float | None = None) -> Effort:
-        """Measure the search effort for a target recall, and return it.
+        """Measure and return the search effort that a target recall requires.
 
-        Without this call, queries measure the effort in small parts, and search more than necessary until they have
-        it. The effort is saved with the store, and measured again when the number of memories has doubled or halved.
+        Without this call, queries measure the effort in small parts, and search more than necessary until the
+        measurement is complete. The effort is saved with the store. It is measured again when the number of memories
+        has doubled or halved.
 
         Parameters
         ----------
@@ -482,15 +484,15 @@ class MemoryStore:
 
         The scorer learns to rank memories with high rewards first, and the trees learn to route queries to memories
         with reward 1. With the cosine and at most 512 features, a linear map of dense queries is learned as well. A
-        quarter of the queries is held out, and the map is used only if it improves their results.
+        quarter of the queries is held out, and the map is used only if it improves the results of these queries.
 
         Parameters
         ----------
         X : array-like or scipy.sparse matrix or array, shape (n, n_features)
             The queries.
         keys : array-like of keys, shape (n,) or (n, k)
-            One or several memories for each row, such as ``results.keys``, with None for no memory. With one column,
-            other results of the query count with reward 0.
+            The key of one memory for each row, or the keys of several, such as ``results.keys``, with None for no
+            memory. With one column, other results of the query count with reward 0.
         rewards : array-like of float, the shape of ``keys``
             Rewards in [0, 1].
 
@@ -626,7 +628,7 @@ class MemoryStore:
     def check_invariants(self) -> None:
         """Check that vectors, keys and payloads belong together, and that no file is damaged.
 
-        This reads all data, while opening a folder does not read the vectors.
+        Unlike opening a folder, this reads all vectors.
 
         Raises
         ------
@@ -700,7 +702,7 @@ class MemoryStore:
         self._contents.sync()
 
     def close(self) -> None:
-        """Write all changes to disk and close the store. It cannot be used afterwards."""
+        """Write all changes to disk and close the store. A closed store cannot be used."""
         self._contents.close()
 
     def __enter__(self) -> Self:

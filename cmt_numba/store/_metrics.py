@@ -25,9 +25,9 @@ import scipy.sparse
 from ._query_map import QueryMap
 
 _ROOM = 1.25  # ratio of a bound to the longest vector; later vectors are often a little longer
-_WITHIN = 0.99  # share of the vectors within a new Euclidean bound
-_MOST_OUTSIDE = 0.05  # maximum share of the vectors outside the ball
-_CENTRED = 0.5  # a centre is used only if it shortens the vectors to this share; it costs precision
+_WITHIN = 0.99  # fraction of the vectors within a new Euclidean bound
+_MOST_OUTSIDE = 0.05  # maximum fraction of the vectors outside the ball
+_CENTRED = 0.5  # a centre costs precision, so it must reduce the lengths of vectors to this fraction
 _DIGITS = 2.0**-22  # relative error of a vector that is computed from its key
 _DOUBLE = 2.0**-42  # upper bound on the relative error of float64 products
 _CELLS_AT_ONCE = 1 << 22  # maximum number of cells in the arrays of one comparison
@@ -81,7 +81,7 @@ class KeySpace(ABC):
     def scores(self, X: Any, V: Any, learned: np.ndarray | float = 0.0) -> np.ndarray:
         """Return the float64 score of each row of ``V`` for the query in the same row of ``X``.
 
-        ``learned`` is what rewards have added to the products of unit keys and unit queries, times :meth:`factors`.
+        ``learned`` is the effect of rewards on the products of unit keys and unit queries, times :meth:`factors`.
         """
 
     @abstractmethod
@@ -94,7 +94,7 @@ class KeySpace(ABC):
 
     @abstractmethod
     def limits(self, X: Any, similarities: np.ndarray, slack: float) -> np.ndarray:
-        """Return the highest possible scores of keys whose similarities to tree queries are at most these."""
+        """Return upper bounds on the scores of keys, given upper bounds on their similarities to tree queries."""
 
     def length(self) -> float:
         """Return the length of most keys, or 1 if scores do not depend on it."""
@@ -109,7 +109,7 @@ class KeySpace(ABC):
         return X
 
     def vectors(self, units: Any, norms: np.ndarray) -> Any:
-        """Return the vectors that unit-length keys stand for, up to rounding.
+        """Return the vectors from which unit-length keys were computed, up to rounding.
 
         Parameters
         ----------
@@ -432,7 +432,7 @@ def check_lengths(X: Any, metric: str) -> np.ndarray:
 
 
 def check_directions(are_there: np.ndarray) -> None:
-    """Raise ValueError if a row is zero, given which rows have a direction."""
+    """Raise ValueError unless every row has a direction."""
     if not are_there.all():
         row = int(np.flatnonzero(~are_there)[0])
         why = "has no cosine; use another metric or remove it"
@@ -446,7 +446,7 @@ def blocks(n_rows: int, n_cells_of_each: int) -> list[tuple[int, int]]:
 
 
 def _bound_for(length: float) -> float:
-    """Return a bound with room for vectors slightly longer than this."""
+    """Return a bound that also covers slightly longer vectors."""
     return _ROOM * length if length > 0.0 else float(np.finfo(np.float32).tiny)
 
 
@@ -457,7 +457,7 @@ def _difference(X: np.ndarray, centre: np.ndarray) -> np.ndarray:
 
 
 def _distances(squares: np.ndarray) -> np.ndarray:
-    """Return negative square roots. Rewards may make squares negative, which gives positive scores."""
+    """Return negative square roots. If rewards have made a square negative, the score is positive."""
     scores: np.ndarray = -np.sign(squares) * np.sqrt(np.abs(squares))
     return scores
 

@@ -1,13 +1,13 @@
 """A linear map of dense queries, learned from rewards.
 
-Queries may differ systematically from their answers, for example in length or in which features are informative. A
-linear map corrects the differences that all queries share. Stored vectors do not change.
+Queries may differ systematically from their answers, for example in length or in the features that matter. A linear map
+corrects the differences that all queries share. Stored vectors do not change.
 
 For a query ``x``, let ``p`` be the probability that a shown memory ``z`` is the answer (a softmax of the cosines), and
-``q`` its share of the rewards. The sum ``G`` of ``(q - p) z x^T`` over all queries and shown memories is the gradient
-of the log-likelihood with respect to the map, at the identity. A Newton step with a prior leads to the map
-``I + s G (A + c I)^-1``, where ``A`` is the sum of ``x x^T``. The sums do not depend on the order of the queries, and
-no query is stored.
+``q`` its fraction of the rewards. The sum ``G`` of ``(q - p) z x^T`` over all queries and shown memories is the
+gradient of the log-likelihood with respect to the map, at the identity. A Newton step with a prior yields
+the map ``I + s G (A + c I)^-1``, where ``A`` is the sum of ``x x^T``. The sums do not depend on the order of the
+queries, and no query is stored.
 
 A quarter of the queries is held out to choose the strength ``s``. Queries are mapped only if some strength
 significantly improves the results of the held-out queries.
@@ -72,7 +72,7 @@ class QueryMap:
         Raises
         ------
         ValueError
-            If the contents are invalid or for queries of another width.
+            If the contents are invalid, or belong to queries of another width.
         """
         n_trials = _N_COLUMNS * _STRENGTHS.size
         if n_features is None or not isinstance(contents, bytes) or len(contents) != 8 * (n_trials + n_features**2):
@@ -95,7 +95,7 @@ class QueryMap:
         return X + X @ self.matrix.T
 
     def taught(self, lesson: RewardedQueries) -> QueryMap:
-        """Return the map after learning from further queries."""
+        """Return the map after learning from additional queries."""
         sums, trials = self.sums.astype(np.float64), self.trials.copy()
         for first in range(0, len(lesson.asked), _ROWS_IN_A_BLOCK):
             some = _comparable(RewardedQueries(*(part[first : first + _ROWS_IN_A_BLOCK] for part in lesson)))
@@ -140,7 +140,7 @@ def _are_held_out(asked: np.ndarray) -> np.ndarray:
 
 
 def _weights(rewards: np.ndarray) -> np.ndarray:
-    """Divide the rewards of each row by their sum. The share is 0 where there is no memory."""
+    """Divide the rewards of each row by their sum. The result is 0 where there is no memory."""
     there = np.nan_to_num(rewards)
     shares: np.ndarray = there / there.sum(axis=1, keepdims=True)
     return shares
@@ -156,7 +156,7 @@ def _chances(asked: np.ndarray, shown: np.ndarray, rewards: np.ndarray) -> np.nd
 
 
 def _try(trials: np.ndarray, step: np.ndarray, lesson: RewardedQueries) -> None:
-    """Try maps of all strengths on held-out queries, and add the results to ``trials``."""
+    """Evaluate maps of all strengths on held-out queries, and add the results to ``trials``."""
     if len(lesson.asked) == 0:
         return
     shares = _weights(lesson.rewards)

@@ -18,16 +18,16 @@ from .._jit import keeping_interpreter
 from ._search import Effort, StoreSearch
 
 N_EXACT = 4096
-"""Up to this many candidates, all are compared."""
+"""Maximum number of candidates that are all compared."""
 
 _FEWEST_ASKED, _MOST_ASKED = 128, 1024  # minimum and maximum number of stored vectors to search for
-_MAY_BE_MISSED = 25  # the sample is large enough for searches at the target to miss this many neighbours
-_SHARE_STORED = 1 / 3  # weight of the search that may visit the vector itself; less for few neighbours
-_N_HALVED = 2  # how often to halve the interval below a sufficient effort
+_MAY_BE_MISSED = 25  # expected number of neighbours that searches at the target recall miss in the whole sample
+_SHARE_STORED = 1 / 3  # weight of the search that may visit the vector itself; smaller for few neighbours
+_N_HALVED = 2  # number of times to halve the interval below a sufficient effort
 _SAFE = 0.4  # until the effort is measured, the breadth is this times k / (1 - target)
 _CELLS_IN_A_PART, _ROWS_IN_A_PART = 3 << 20, 64  # maximum number of cells and of rows compared in one part
-_CANDIDATES_IN_A_PART, _LEAVES_IN_A_PART = 4096, 256  # maximum over all rows searched in one part
-_ROWS_OF_A_PART = 64  # a batch runs one more part for each 64 rows
+_CANDIDATES_IN_A_PART, _LEAVES_IN_A_PART = 4096, 256  # maximum totals over all rows of one part
+_ROWS_OF_A_PART = 64  # a batch of queries runs an additional part for every 64 rows
 
 _FEWEST_LISTED = 5000  # minimum number of memories for cluster lists
 _MOST_GAPS_TRIED = 4
@@ -54,7 +54,7 @@ class Efforts:
     are_new : bool
         Whether some measured efforts have not been stored yet.
     under_way : dict
-        Unfinished measurements, by number of neighbours, share and target.
+        Unfinished measurements, by number of neighbours, fraction of candidates and target.
     """
 
     def __init__(self, written: Any = None) -> None:
@@ -63,7 +63,7 @@ class Efforts:
         self.under_way: dict[tuple[int, float, float], Measurement] = {}
         self._lists: Generator[None, None, None] | None = None
         self._makes_lists = Lock()
-        # Measurements of which no thread is running a part.
+        # Measurements that no thread is working on.
         self._waiting: deque[tuple[tuple[int, float, float], Measurement]] = deque()
 
     def known(self) -> tuple[Effort, ...]:
@@ -82,12 +82,12 @@ class Efforts:
         return json.dumps(self.known())
 
     def of(self, search: StoreSearch, k: int, target: float, among: Filter | None) -> Effort:
-        """Return the effort for ``k`` neighbours among the candidates. Until it is measured, return a safe one."""
+        """Return the effort for ``k`` neighbours among the candidates, or a safe estimate until it is measured."""
         n = n_candidates = search.tree._forest.n_memories
         share = 1.0
         if among is not None:
             n_candidates = among.ids.size
-            share = min(1.0, n_candidates / max(1, n))  # the filter may name memories deleted since
+            share = min(1.0, n_candidates / max(1, n))  # the filter may contain ids of deleted memories
         are_few = n_candidates <= max(N_EXACT, k) or (among is not None and search.are_few(n_candidates, share))
         if are_few or target >= 1.0:
             return Effort(k, share, target, None, 1.0, n)
@@ -109,7 +109,7 @@ class Efforts:
 
     def measure_part(self, n_rows: int) -> None:
         """Run one part of the unfinished measurements, or several after a large batch of ``n_rows``."""
-        with keeping_interpreter(_ROWS_IN_A_PART):  # with this many rows, kernels release the lock
+        with keeping_interpreter(_ROWS_IN_A_PART):  # so that kernels release the interpreter lock
             self._measure_parts(1 + n_rows // _ROWS_OF_A_PART)
 
     def _measure(self, search: StoreSearch, k: int, share: float, target: float) -> Measurement:
@@ -196,7 +196,7 @@ def _safe_effort(
 ) -> Effort:
     """Return an effort that suffices for nearly all data, or twice the former effort if there is one.
 
-    Few candidates are all compared.
+    If there are few candidates, the effort is to compare all of them.
     """
     n = search.tree._forest.n_memories
     breadth = 0
@@ -232,7 +232,7 @@ def _sampled(search: StoreSearch, k: int, share: float, target: float) -> Genera
         yield
     asked = np.concatenate([part.ids for part in parts])
     candidates = ids if among is None else among.ids
-    if asked.size == 0:  # all have been deleted
+    if asked.size == 0:  # all sampled memories have been deleted
         return Sample(asked, None, among, candidates, np.empty((0, k), np.int64))
     vectors, units = (_stacked([part[i] for part in parts]) for i in (1, 2))
     if search.is_coded():  # unlike stored vectors, queries are not rounded to codes
@@ -243,11 +243,11 @@ def _sampled(search: StoreSearch, k: int, share: float, target: float) -> Genera
 
 
 def _measured(search: StoreSearch, k: int, share: float, target: float, sample: Sample) -> Measurement:
-    """Return the least effort that reaches the recall. The effort is doubled, and the last interval halved twice.
+    """Return the least effort that reaches the recall: double it until it suffices, then halve the interval twice.
 
-    Links lead from a stored vector straight to its neighbours, so they are easier to find than the neighbours of a new
-    vector. If the search does not visit the vector itself, they are harder to find, because the links through it are
-    missing. The recall for new vectors lies between the two.
+    Links lead from a stored vector straight to its neighbours, so a search that visits the vector finds them more
+    easily than the neighbours of a new vector. A search that does not visit the vector cannot use the links through it
+    and finds fewer. The recall for new vectors lies between the two.
     """
     tree, linked = search.tree, search.tree._forest.links.are_there
     asked, vectors, among, candidates, true = sample
@@ -381,7 +381,8 @@ def _stacked(parts: list[Any]) -> Any:
 def _n_asked(k: int, target: float) -> int:
     """Return the sample size at which searches miss enough neighbours for a reliable estimate of the recall.
 
-    The neighbours of one vector tend to be missed together, so ``k`` neighbours count as the square root of ``k``.
+    Searches tend to miss the neighbours of a vector together, so ``k`` neighbours count as ``sqrt(k)`` independent
+    ones.
     """
     n = math.ceil(_MAY_BE_MISSED / (math.sqrt(k) * (1.0 - target)))
     return min(max(n, _FEWEST_ASKED), _MOST_ASKED)

@@ -30,9 +30,9 @@ _FIXED = {
     ("index", "sqlite_autoindex_facts_1", "facts", None),
 }
 _VECTORS_ROW = ("table", "vectors", "vectors", _VECTORS)
-_AT_ONCE = 10_000  # rows per fetch
-_FEW = 64  # up to this many ids, parameters of their own are faster than one JSON parameter
-_AS_LONG = 16  # number of records read in the time of one lookup
+_AT_ONCE = 10_000  # number of rows per fetch
+_FEW = 64  # break-even point: up to this many ids, one SQL parameter per id is faster than a JSON list
+_AS_LONG = 16  # a lookup takes about as long as reading this many records
 
 
 def _create_index(path: str) -> str:
@@ -54,7 +54,7 @@ def _are_ours(schema: list[SchemaRow]) -> bool:
 
 
 TABLES = ExtraTables((_RECORDS, _VECTORS, _FACTS), _are_ours)
-"""The tables of a store, for the database of a journal or one in memory."""
+"""The tables of a store, in the database of a journal or in a database in memory."""
 
 
 class MemoryDatabase:
@@ -132,7 +132,7 @@ GONE, WITHOUT, WITH = 0, 1, 2
 
 
 class NamedMemories(NamedTuple):
-    """The records looked up for ids, as arrays of one shape."""
+    """The records found for some ids, as arrays of the same shape."""
 
     ids: np.ndarray  # int64
     keys: np.ndarray  # int64 or object; arbitrary where there is no record
@@ -145,7 +145,8 @@ class NamedMemories(NamedTuple):
         there: np.ndarray = (self.ids_found == self.ids) & (self.kinds != GONE)
         return there
 
-    # Each query calls the next two methods. For short arrays, comparing bytes is several times faster.
+    # Each query calls the next two methods. For short arrays, comparing bytes is several times faster than comparing
+    # arrays.
 
     def are_all_there(self) -> bool:
         """Return whether all ids have records."""
@@ -159,8 +160,8 @@ class NamedMemories(NamedTuple):
 class KeyTable:
     """The key and the kind of each record, by id.
 
-    Threads may read while one thread changes the table: new columns are swapped in atomically, and in arrays that
-    readers may hold, only kinds change. A record takes 17 bytes, plus the key if it is a string.
+    Threads may read while one thread changes the table: new columns are swapped in atomically, and existing arrays do
+    not change, except for kinds. A record takes 17 bytes, plus the key if it is a string.
 
     Parameters
     ----------

@@ -76,7 +76,7 @@ class Results:
     """Results of queries: the memories found for each row, best first.
 
     ``results[i]`` is the list of :class:`Result` of row ``i``. A slice, a mask or an array of positions selects several
-    rows, as new results. Iteration yields the list of each row. Payloads are those at the time of the query.
+    rows, as new results. Iteration yields the list of each row. Payloads are as they were at the time of the query.
 
     Attributes
     ----------

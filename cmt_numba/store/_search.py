@@ -19,18 +19,18 @@ from ._records import Record, Records
 
 _FASTER = 4  # speed-up of matrix products over single comparisons, from _MANY_ROWS dense rows on
 _MANY_ROWS = 16
-_MEMORIES_FOR_A_ROW = 256  # comparing a row by codes saves the time to prepare the codes of this many memories
-_MOST_CELLS_OF_SHARE = 1 << 20  # maximum of the candidates' cells times their share of the memories
+_MEMORIES_FOR_A_ROW = 256  # break-even point: comparing a row by codes saves the time to prepare this many codes
+_MOST_CELLS_OF_SHARE = 1 << 20  # maximum of the candidates' cells times their fraction of the memories
 _MOST_CELLS_COMPARED = 6 << 20  # maximum number of the candidates' cells
 _MORE = 8  # extra candidates, because keys and vectors rank slightly differently
-_MORE_BY_COSINE = 2  # extra candidates for cosines, which keys rank differently only if they are nearly equal
-_WIDER = 16  # factor of the number of candidates in a second attempt
+_MORE_BY_COSINE = 2  # extra candidates for the cosine, where only nearly equal scores may rank differently
+_WIDER = 16  # factor by which the number of candidates grows in a second attempt
 _SCAN_ERROR = 2.0**-19  # error of matrix products of unit vectors, four times the largest measured one
 _SEARCH_ERROR = 2.0**-22  # error of products computed by kernels, twice the largest measured one
 _TOLERATED = 1e-4  # maximum relative error of scores computed from keys
-_PAIRS_AT_ONCE = 1 << 22  # pairs of queries and vectors compared at once
+_PAIRS_AT_ONCE = 1 << 22  # maximum number of query-vector pairs in one comparison
 _NO_ROWS = np.empty(0, np.int64)
-_MOST_TRIES = 3  # attempts to read vectors while they change
+_MOST_TRIES = 3  # number of attempts to read vectors that are changing
 
 
 class Effort(NamedTuple):
@@ -41,7 +41,7 @@ class Effort(NamedTuple):
     k : int
         The number of nearest vectors.
     share : float
-        The candidates' share of the memories, rounded to a power of two; 1 without a filter.
+        The fraction of memories that are candidates, rounded to a power of two; 1 without a filter.
     target_recall : float
         The target.
     n_probes : int or None
@@ -54,10 +54,10 @@ class Effort(NamedTuple):
     breadth : int
         The number of candidates to keep while following links, or 0 if no links are followed.
     gap : float or None
-        A query searches the cluster lists whose centres score at most this much less than the nearest centre. None if
-        cluster lists are not faster.
+        The largest difference between the scores of the nearest centre and of the centre of a searched cluster list.
+        None if cluster lists are not faster.
     n_rows_listed : int
-        The minimum number of rows of a batch that is searched in cluster lists.
+        The minimum number of rows in a batch for which cluster lists are searched.
     """
 
     k: int
@@ -112,7 +112,7 @@ class NewKeys(NamedTuple):
 
 
 class StoreSearch:
-    """Searches of the memories of a store by its metric.
+    """Searches for memories of a store by its metric.
 
     In all methods, ``Q`` are queries after the learned map, and ``rows`` are the same queries converted for the tree.
 
@@ -128,7 +128,7 @@ class StoreSearch:
 
     def __init__(self, tree: ContextualMemoryTree, records: Records, space: KeySpace) -> None:
         self.tree, self.records, self.space = tree, records, space
-        # The number of steps of the tree, the number of rows compared with all memories since then, and a filter of all
+        # The tree's number of steps, the number of rows compared with all memories at this state, and a filter of all
         # memories.
         self._compared_with_all: tuple[int, int, Filter | None] = (-1, 0, None)
         self._all: tuple[int, GivenVectors] | None = None  # the number of steps of the tree, and all vectors
@@ -163,7 +163,7 @@ class StoreSearch:
         else:
             n_leaves, breadth, gap = effort.n_probes or 1, effort.breadth, None
         found = self.near(Q, rows, k, n_leaves, among, breadth, gap=gap)
-        if n_rows == 1 and found.ids.item(k - 1) != NONE:  # ten times as fast as the line below
+        if n_rows == 1 and found.ids.item(k - 1) != NONE:  # ten times as fast as the general case below
             return found
         short = np.flatnonzero(found.ids[:, k - 1] == NONE)
         if short.size > 0:
@@ -181,10 +181,10 @@ class StoreSearch:
         left_out: np.ndarray | None = None,
         gap: float | None = None,
     ) -> NearestMemories:
-        """Return the best ``k`` memories in ``n_leaves`` leaves. With a breadth, continue along links from there.
+        """Return the best ``k`` memories in ``n_leaves`` leaves and, with a ``breadth``, along links from there.
 
-        Along links, the search for row ``i`` does not visit the memory ``left_out[i]``. With a gap, cluster lists are
-        searched instead, if they exist.
+        Along links, the search for row ``i`` does not visit the memory ``left_out[i]``. If ``gap`` is given and cluster
+        lists exist, they are searched instead.
         """
         wanted, tree = k, self.tree
         if self.space.n_more > 0:
@@ -200,7 +200,7 @@ class StoreSearch:
     def nearest(self, Q: Any, rows: Rows, k: int, among: Filter | None) -> NearestMemories:
         """Return the best ``k`` of all candidates.
 
-        Candidates are compared by their keys first. Where the errors of keys may hide better candidates, all
+        Candidates are compared by their keys first. If rounding errors in the keys may hide better candidates, all
         candidates are compared by their vectors.
         """
         n = self.tree._forest.n_memories if among is None else among.ids.size
@@ -217,7 +217,7 @@ class StoreSearch:
     def _nearest_by_keys(
         self, Q: Any, rows: Rows, k: int, n: int, more: int, among: Filter | None
     ) -> tuple[NearestMemories, np.ndarray]:
-        """Return the best ``k`` of the ``k + more`` best by keys, and the rows for which they may miss better ones."""
+        """Rank the best ``k + more`` by keys again; return the best ``k``, and the rows that may lack better ones."""
         wanted = max(k, min(n, k + more))
         found, error = self._scan(rows, wanted, among)
         best, close = self._ranked(Q, rows, found, k, error)
@@ -281,7 +281,7 @@ class StoreSearch:
     def are_few(self, n_candidates: int, share: float = 0.0) -> bool:
         """Return whether comparing all candidates of a filter is faster than a search along links.
 
-        The larger the candidates' ``share`` of the memories, the faster a search along links.
+        The larger the fraction ``share`` of memories that are candidates, the faster a search along links.
         """
         state = self.tree._forest.state
         if state is None or state.parameters.sparse or state.parameters.coded:
@@ -461,7 +461,7 @@ def _doubtful_rows(scores: np.ndarray, errors: np.ndarray, k: int) -> np.ndarray
 
 
 def _learned(theta: np.ndarray, asked: Any, units: Any) -> np.ndarray:
-    """Return what learned weights add to the product of each query with the key in the same row."""
+    """Return the effect of learned weights on the product of each query with the key in the same row."""
     if theta.size == 0:
         return np.zeros(units.shape[0])
     if scipy.sparse.issparse(units):

@@ -197,7 +197,10 @@ def _containing(path: str, value: Any) -> Condition:
 
 
 def _json(path: str) -> str:
-    """Return the SQL expression for a JSON list with the value at a path, twice. It keeps all digits of integers."""
+    """Return the SQL expression for a JSON list that contains the value at a path twice.
+
+    Unlike extracted numbers, JSON lists keep all digits of integers.
+    """
     return f"json_extract(payload, {path}, {path})"
 
 
@@ -214,7 +217,7 @@ def _has_nul(path: str) -> str:
 
 
 def _is_large(value: float) -> bool:
-    """Return whether integers beyond 64 bits, which SQLite rounds, may be rounded to this number."""
+    """Return whether SQLite may round an integer of more than 64 bits to this number."""
     return abs(value) >= 2**63
 
 

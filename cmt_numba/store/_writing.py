@@ -72,7 +72,7 @@ def _replace(contents: StoreContents, ids: np.ndarray, texts: list[str | None], 
 
 
 def _make_room(contents: StoreContents, X: Any) -> None:
-    """Prepare the key space for new vectors, within a change. If that takes a new bound, recompute all keys."""
+    """Prepare the key space for new vectors, within a change. If this requires a new bound, recompute all keys."""
     space = contents.space
     admitting = space.admits(X, contents.tree.n_memories) if space.bound > 0.0 else None
     if admitting is space:

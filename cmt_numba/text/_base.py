@@ -56,7 +56,7 @@ def check_texts(name: str, texts: Any, *, of_any_type: bool = False, or_none: bo
 
 
 class SavableText(Saved, BaseEstimator):
-    """An estimator of texts that can be saved."""
+    """Text estimator that can be saved to a file."""
 
     _unsaved: ClassVar[tuple[str, ...]] = ("tokenizer", "random_state")
     _check_parameters: Callable[..., Any]
@@ -80,7 +80,7 @@ class SavableText(Saved, BaseEstimator):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], mmap: bool = False) -> Self:
-        """Load an object from a file that :meth:`save` wrote.
+        """Load an object from a file written by :meth:`save`.
 
         Parameters
         ----------
@@ -92,7 +92,7 @@ class SavableText(Saved, BaseEstimator):
         Raises
         ------
         cmt_numba.persistence.FileFormatError
-            If the file is damaged or holds another kind of object.
+            If the file is damaged or contains another type of object.
         OSError
             If the file cannot be read.
         """
@@ -144,7 +144,7 @@ class TextEstimator(SavableText):
 
 
 def contents_of(vectorizer: Any) -> Contents:
-    """Return the contents of a file that holds a vectorizer.
+    """Return a vectorizer as the contents of a file.
 
     Raises
     ------
@@ -165,12 +165,12 @@ def contents_of(vectorizer: Any) -> Contents:
 
 
 def vectorizer_of(contents: Contents, kinds: dict[str, Any]) -> Any:
-    """Return the vectorizer that a file holds: a TfidfVectorizer or an instance of a class in ``kinds``.
+    """Return the vectorizer saved in a file: a TfidfVectorizer, or an instance of a class in ``kinds``.
 
     Raises
     ------
     InvariantError, TypeError, ValueError
-        If the contents are invalid. ``kinds`` maps class names to classes.
+        If the contents are invalid.
     """
     if contents.kind in kinds:
         return kinds[contents.kind]._made_of(contents)
@@ -200,7 +200,7 @@ def plain_parameters(given: dict[str, Any], left_out: tuple[str, ...]) -> dict[s
 
 
 def read_parameters(contents: Contents) -> dict[str, Any]:
-    """Return the parameters that a file holds. JSON lists become tuples again."""
+    """Return the parameters saved in a file. JSON lists become tuples again."""
     parameters: dict[str, Any] = dict(take(contents.fields, "parameters", dict))
     span = parameters.get("ngram_range")
     if isinstance(span, list):
@@ -220,7 +220,7 @@ def check_analyzer(counter: CountVectorizer) -> None:
 
 
 def with_prefix(prefix: str, contents: Contents) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Return the fields and arrays with which another file embeds ``contents``. Array names get a prefix."""
+    """Return ``contents`` as a field and arrays to embed in another file. Array names get a prefix."""
     arrays = {f"{prefix}.{name}": array for name, array in contents.arrays.items()}
     return {"kind": contents.kind, "fields": contents.fields}, arrays
 

@@ -47,8 +47,8 @@ class BM25Vectorizer(TransformerMixin, SavableText):
     ``transform``.
 
     Trees and estimators compare keys by cosine, which divides the score by the length of the document's vector. By
-    default, document vectors therefore get one more feature, which gives them all the same length. The feature is 0 in
-    queries. The cosine then ranks documents exactly as the inner product does (Bachrach et al., 2014).
+    default, document vectors therefore get an additional feature, which gives them all the same length. The feature is
+    0 in queries. The cosine then ranks documents exactly as the inner product does (Bachrach et al., 2014).
 
     Parameters
     ----------
@@ -81,9 +81,10 @@ class BM25Vectorizer(TransformerMixin, SavableText):
     stop_words : {"english"}, list of str or None, default None
         Words to ignore.
     max_df : float in [0, 1] or int, default 1.0
-        Ignore terms that occur in more documents than this share (float) or number (int). Not with ``n_features``.
+        Ignore terms that occur in more documents than this fraction (float) or number (int). Not used with
+        ``n_features``.
     min_df : float in [0, 1] or int, default 1
-        Ignore terms that occur in fewer documents than this share or number. Not with ``n_features``.
+        Ignore terms that occur in fewer documents than this fraction or number. Not allowed with ``n_features``.
     n_features : int, optional
         Number of columns that terms are hashed to. By default, each term of the first documents gets its own column.
 
@@ -105,9 +106,9 @@ class BM25Vectorizer(TransformerMixin, SavableText):
 
     Notes
     -----
-    Use these keys to search for single texts. To classify texts, tf-idf keys or ``norm="l2"`` have a lower error rate.
+    Use these keys to search for single texts. For classification, tf-idf keys or ``norm="l2"`` have a lower error rate.
 
-    Later documents do not change stored vectors, so start a stream with a representative batch.
+    Stored vectors keep the statistics of earlier documents, so start a stream with a representative batch.
 
     Examples
     --------
@@ -169,7 +170,7 @@ class BM25Vectorizer(TransformerMixin, SavableText):
     # Documents
 
     def fit(self, documents: Iterable[Any], y: Any = None) -> Self:
-        """Count the terms of documents, forgetting earlier documents.
+        """Count the terms of documents. Earlier documents are forgotten.
 
         Parameters
         ----------
@@ -185,13 +186,13 @@ class BM25Vectorizer(TransformerMixin, SavableText):
         Raises
         ------
         TypeError, ValueError
-            If an argument or a parameter cannot be used; nothing has changed then.
+            If an argument or a parameter is invalid. Nothing changes in this case.
         """
         self._fit(documents)
         return self
 
     def fit_transform(self, documents: Iterable[Any], y: Any = None) -> Any:
-        """Count the terms of documents, forgetting earlier documents, and return keys to store.
+        """Count the terms of documents and return keys to store. Earlier documents are forgotten.
 
         This is faster than :meth:`fit` followed by :meth:`transform_documents`.
 
@@ -210,12 +211,12 @@ class BM25Vectorizer(TransformerMixin, SavableText):
         Raises
         ------
         TypeError, ValueError
-            If an argument or a parameter cannot be used; nothing has changed then.
+            If an argument or a parameter is invalid. Nothing changes in this case.
         """
         return self._stored(self._fit(documents))
 
     def partial_fit(self, documents: Iterable[Any], y: Any = None) -> Self:
-        """Count the terms of further documents.
+        """Count the terms of additional documents.
 
         Without ``n_features``, the first call determines the vocabulary, and new terms of later documents are ignored.
         Pass ``n_features`` for streams with new terms.
@@ -234,7 +235,7 @@ class BM25Vectorizer(TransformerMixin, SavableText):
         Raises
         ------
         TypeError, ValueError
-            If an argument or a parameter cannot be used; nothing has changed then.
+            If an argument or a parameter is invalid. Nothing changes in this case.
         """
         if not hasattr(self, "document_frequency_"):
             return self.fit(documents)
@@ -245,7 +246,7 @@ class BM25Vectorizer(TransformerMixin, SavableText):
         return self
 
     def transform_documents(self, texts: Iterable[Any]) -> Any:
-        """Return keys to store for further documents, without counting them.
+        """Return keys to store for additional documents, without counting their terms.
 
         Parameters
         ----------
@@ -262,7 +263,7 @@ class BM25Vectorizer(TransformerMixin, SavableText):
         sklearn.exceptions.NotFittedError
             Before the first document.
         TypeError, ValueError
-            If an argument or a parameter cannot be used.
+            If an argument or a parameter is invalid.
         """
         return self._stored(self._count_known("texts", texts))
 
@@ -286,7 +287,7 @@ class BM25Vectorizer(TransformerMixin, SavableText):
         sklearn.exceptions.NotFittedError
             Before the first document.
         TypeError, ValueError
-            If an argument or a parameter cannot be used.
+            If an argument or a parameter is invalid.
         """
         counts = self._count_known("texts", texts)
         weights = counts.data * (self.k3 + 1.0) / (counts.data + self.k3) * self._idf(counts.indices, self.query_idf)
@@ -306,7 +307,7 @@ class BM25Vectorizer(TransformerMixin, SavableText):
         queries : iterable of str, length n
             The queries.
         keys : sparse matrix or array, shape (n_documents, width)
-            Keys of documents, as :meth:`fit_transform` or :meth:`transform_documents` return them.
+            Keys of documents, returned by :meth:`fit_transform` or :meth:`transform_documents`.
         ids : array-like of int, shape (n, k)
             Positions in ``keys`` of the documents that were shown for each query, or -1 for none.
         rewards : array-like, shape (n, k)
@@ -321,7 +322,7 @@ class BM25Vectorizer(TransformerMixin, SavableText):
         sklearn.exceptions.NotFittedError
             Before the first document.
         TypeError, ValueError
-            If an argument cannot be used; nothing has changed then.
+            If an argument is invalid. Nothing changes in this case.
 
         Examples
         --------
@@ -383,7 +384,7 @@ class BM25Vectorizer(TransformerMixin, SavableText):
         if self.ngram_range[0] > self.ngram_range[1] or self.ngram_range[0] < 1:
             raise ValueError(f"ngram_range must be two positive integers in ascending order, got {self.ngram_range}")
         if counter.tokenizer is not None:
-            counter.token_pattern = None  # avoids a warning that it is unused
+            counter.token_pattern = None  # avoids scikit-learn's warning about an unused parameter
         return counter
 
     def __getstate__(self) -> dict[str, Any]:
@@ -437,7 +438,7 @@ class BM25Vectorizer(TransformerMixin, SavableText):
         return counts
 
     def _with_vocabulary(self, counts: Any, columns: dict[str, int]) -> tuple[Any, dict[str, int]]:
-        """Remove terms that are too rare or too frequent, and sort the columns of the rest alphabetically."""
+        """Remove terms that are too rare or too frequent, and sort the remaining columns alphabetically."""
         n_documents = counts.shape[0]
         frequency = np.bincount(counts.indices, minlength=len(columns))
         least, most = (
@@ -474,7 +475,7 @@ class BM25Vectorizer(TransformerMixin, SavableText):
     def _as_keys(self, counts: Any, weights: np.ndarray, length: float | None) -> Any:
         """Return the weights as keys, normalised according to ``norm``.
 
-        If ``length`` is given, longer rows are scaled down to it, and an appended feature fills up shorter ones.
+        If ``length`` is given, longer rows are scaled down to this length, and shorter rows get an additional feature.
         """
         n_rows, n_columns = counts.shape
         indices, indptr = counts.indices, counts.indptr

@@ -21,7 +21,7 @@ LOSSES = ("softmax", "hierarchical", "negative", "forest")
 
 
 class ClassModel(NamedTuple):
-    """The learned state of a FastTextClassifier."""
+    """Learned state of a FastTextClassifier."""
 
     features: TextFeatures
     vectors: FeatureVectors
@@ -40,7 +40,7 @@ class ClassModel(NamedTuple):
         return cls(features, vectors, classes_of(counts), counts, idf, loss)
 
     def weighted(self, counts: Any) -> Any:
-        """Turn feature counts into weights: shares that sum to 1 or, with idf, tf-idf rows of length 1."""
+        """Convert feature counts to weights: fractions that sum to 1 or, with idf, tf-idf rows of length 1."""
         idf, starts, indices = self.idf, counts.indptr, counts.indices
         sizes = np.diff(starts)
         weights = counts.data if idf is None else (1.0 + np.log(counts.data)) * idf[indices]
@@ -93,7 +93,7 @@ class ClassModel(NamedTuple):
 
     @classmethod
     def of(cls, described: dict[str, Any], arrays: dict[str, np.ndarray]) -> ClassModel:
-        """Return the model that a file holds. Raise InvariantError, TypeError or ValueError for invalid contents."""
+        """Return the model saved in a file. Raise InvariantError, TypeError or ValueError for invalid contents."""
         inputs, outputs = (read_array(name, arrays, np.float32, n_axes=2) for name in ("inputs", "outputs"))
         numbers = ("n_parts", "n_buckets", "n_buckets_of_grams", "length_of_grams")
         n_parts, n_buckets, n_hashed, length = (take(described, name, int) for name in numbers)
@@ -138,12 +138,7 @@ def classes_of(counts: np.ndarray) -> Classes:
 
 
 def huffman_tree(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Build a Huffman tree, in which frequent classes are near the root.
-
-    Parameters
-    ----------
-    counts : ndarray of int64, shape (n_classes,)
-        The count of each class. There must be at least one class.
+    """Build a Huffman tree from the counts of at least one class. Frequent classes are near the root.
 
     Returns
     -------
@@ -191,17 +186,6 @@ class ClassForest:
 
     The key of a class is the mean hidden vector of its texts, minus the mean of all keys. Training moves hidden
     vectors, so call :meth:`grow` from time to time.
-
-    Parameters
-    ----------
-    weighted : scipy.sparse array, shape (n_texts, n_features)
-        The feature weights of each text.
-    labels : ndarray of int64, shape (n_texts,)
-        The class of each text.
-    generator : numpy.random.Generator
-        Source of randomness.
-    n_threads : int
-        Number of threads.
     """
 
     def __init__(self, weighted: Any, labels: np.ndarray, generator: np.random.Generator, n_threads: int) -> None:
@@ -230,12 +214,13 @@ class ClassForest:
         inputs : ndarray of float32, shape (n_features, d)
             The feature vectors.
         n : int
-            Number of classes of each kind.
+            Number of near classes, and of random classes.
 
         Returns
         -------
         ndarray of int64, shape (n_texts, 2 * n)
-            Class labels. Random classes are drawn uniformly; -1 replaces those that are already near.
+            Class labels. Random classes are drawn uniformly. A random class that is also a near class is replaced by
+            -1.
         """
         near = self._forest.query(self._weighted[texts] @ inputs - self._centre, n, _N_PROBES).ids
         drawn = self._generator.integers(0, self._forest.n_memories, near.shape)

@@ -7,8 +7,8 @@ import numpy as np
 from .._jit import empty, inner, inner_called, kernel, release
 from ._hash_kernels import weigh_text
 
-_N_CORRECTED = 3  # maximum number of wrong classes that a text corrects
-_SLACK = np.float32(1.0)  # a larger value makes corrections smaller
+_N_CORRECTED = 3  # maximum number of wrong classes that are corrected for a text
+_SLACK = np.float32(1.0)  # a larger value reduces corrections
 _TINY = np.float32(1e-6)
 _DONE = np.float32(-1e30)  # score of a class that is already corrected
 
@@ -20,12 +20,12 @@ class FeatureLists(NamedTuple):
     """
 
     starts: np.ndarray  # int64 (n_features,), position of each list's first entry
-    sizes: np.ndarray  # int32 (n_features,), entries of each list
-    capacities: np.ndarray  # int32 (n_features,), entries that fit in each list
+    sizes: np.ndarray  # int32 (n_features,), number of entries in each list
+    capacities: np.ndarray  # int32 (n_features,), maximum number of entries in each list
     labels: np.ndarray  # int32, label of each entry
     sums: np.ndarray  # float32, total weight of the feature in the label's texts
     corrections: np.ndarray  # float32, learned change of the feature's weight for the label
-    end: np.ndarray  # int64 (1,), entries beyond it are free
+    end: np.ndarray  # int64 (1,), start of the unused entries
 
 
 class LabelTotals(NamedTuple):
@@ -36,7 +36,7 @@ class LabelTotals(NamedTuple):
 
 
 class MarginSettings(NamedTuple):
-    """The wanted margin between the right class and all others, and the step sizes."""
+    """Margin between the correct class and all others, and step sizes."""
 
     margin: float
     rate: float  # step size of the first text, relative to a full correction
@@ -66,7 +66,7 @@ def _find(postings, column, label):
 
 @kernel
 def add_postings(postings, columns, label):
-    """Add a label to the lists of features where it is missing.
+    """Add a label to the lists of ``columns`` that do not contain the label.
 
     Returns the number of features that were processed before the arrays were full. Reads ``columns`` (int32) and writes
     ``postings``.
@@ -201,9 +201,9 @@ def _correct(postings, hashed, text, label, weights, share, length, scores, sett
 def learn_margins(postings, totals, hashed, stored, labels, weighing, order, settings):
     """Learn from the stored texts at the positions ``order``.
 
-    For each text, update its weights in the sums. Then score the text without its own share in the sum of its class, as
-    if it were new, and correct the classes if the right one does not lead by the margin. Corrections only change
-    existing entries, so no list grows.
+    For each text, update its weights in the sums. Then score the text without its own contribution to the sum of its
+    class, as if it were new, and correct the classes unless the correct class leads by the margin. Corrections only
+    change existing entries, so no list grows.
 
     Reads ``hashed``, ``labels``, ``weighing``, ``order`` (int64) and ``settings``. Writes
     ``postings``, ``totals`` and ``stored`` (float32, each text's weights in the sums).

@@ -15,7 +15,7 @@ from ._hashing import DocumentFrequencies, HashedTexts, LabelledTexts
 
 _FACTORS = np.array([1.0, 0.4, 0.6], np.float32)  # weights of words, n-grams and pairs
 _MANY_LABELS, _MOST = 500, 0.02
-"""With more labels, n-grams in more than this share of texts are ignored: they are uninformative and slow."""
+"""With more than 500 labels, n-grams in more than this fraction of texts are ignored, because they add little."""
 
 _MARGIN = 0.3
 _RATE, _LIVE_RATE = 0.6, 0.12  # step sizes at the start of fit and in partial_fit
@@ -70,7 +70,7 @@ class ClassSums:
     ) -> ClassSums:
         """Return the sums of the weights.
 
-        ``former`` has corrections to keep: the ascending numbers ``column * n_labels + label``, and their values.
+        ``former`` contains the corrections to keep: ascending codes ``column * n_labels + label``, and their values.
         """
         of_features = np.repeat(labels, np.diff(hashed.starts))
         used = np.flatnonzero(weights)
@@ -89,7 +89,7 @@ class ClassSums:
 
     @property
     def stored(self) -> np.ndarray:
-        """The array of ``weights``: float32. It may be modified in place."""
+        """The array of ``weights``: float32. The array may be modified in place."""
         return self.weights.columns[0]
 
     def _learn(
@@ -171,7 +171,7 @@ class ClassSums:
 
     @classmethod
     def of(cls, arrays: dict[str, np.ndarray], stored_labels: np.ndarray, n_labels: int, n_stored: int) -> ClassSums:
-        """Return the sums that a file holds. Raise InvariantError, TypeError or ValueError for invalid arrays."""
+        """Return the sums saved in a file. Raise InvariantError, TypeError or ValueError for invalid arrays."""
         columns, sizes, labels = (read_array(name, arrays, np.int32) for name in ("columns", "sizes", "labels"))
         sums, corrections, stored = (read_array(name, arrays, np.float32) for name in ("sums", "corrections", "stored"))
         squares = read_array("squares", arrays, np.float64)

@@ -16,8 +16,8 @@ class Encoder:
     Parameters
     ----------
     encoder : str, callable or object with ``encode``
-        "use", a function that returns an array of shape ``(n, d)`` for a list of texts, or an object with such a method
-        ``encode``.
+        "use", a function that returns an array of shape ``(n, d)`` for a list of texts, or an object with a method
+        ``encode`` that does the same.
     most_remembered : int, default 10,000
         Maximum number of cached vectors.
     """

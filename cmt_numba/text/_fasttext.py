@@ -45,7 +45,7 @@ class FastTextClassifier(ClassifierMixin, TransformerMixin, TextEstimator):
 
     The vector of a text is the weighted sum of its features' vectors, which are learned together with a linear model of
     the classes (Joulin et al., Bag of tricks for efficient text classification, 2017). :meth:`transform` returns the
-    vectors of texts as dense keys for trees and estimators. They also suit classes that arrive after training.
+    vectors of texts as dense keys for trees and estimators. The vectors also suit classes that arrive after training.
 
     Parameters
     ----------
@@ -69,18 +69,18 @@ class FastTextClassifier(ClassifierMixin, TransformerMixin, TextEstimator):
     n_buckets : int, default 2,000,000
         Number of hash buckets for n-grams. Only buckets that occur take memory: 4 bytes per component.
     weighting : {"tfidf", "mean"}, default "tfidf"
-        How feature vectors are combined: "tfidf" adds them with tf-idf weights, scaled to length 1; "mean" takes their
-        mean, which learns little from few texts and needs larger steps.
+        How feature vectors are combined: "tfidf" adds them with tf-idf weights, scaled to length 1. "mean" averages
+        them, learns less from few texts, and needs larger steps.
     min_count : int, default 1
         Minimum number of occurrences of a word with its own vector.
     n_negatives : int, default 5
         Number of random classes for each text with ``loss="negative"``.
     n_candidates : int, default 20
-        Number of near classes, and of random classes, for each text with ``loss="forest"``.
+        Number of near classes and number of random classes for each text with ``loss="forest"``.
     learning_rate : float, default 0.2
         Initial step size, which falls to 0. Large steps are limited so that the vectors do not diverge.
     n_epochs : int, optional
-        Number of passes over the texts, in random order. By default enough for 50,000 steps, between 5 and 50.
+        Number of passes over the texts, in random order. By default, enough passes for 50,000 steps, but 5 to 50.
     vectors : SubwordVectors, optional
         Initial vectors, which are copied. They must have ``n_components`` components. Character n-grams then use the
         ``min_n``, ``max_n`` and ``n_buckets`` of ``vectors``.
@@ -94,12 +94,12 @@ class FastTextClassifier(ClassifierMixin, TransformerMixin, TextEstimator):
     progress : bool, default False
         Whether to show a progress bar.
     random_state : int or numpy.random.SeedSequence, optional
-        Seed.
+        Random seed.
 
     Attributes
     ----------
     classes_ : ndarray, shape (n_classes,)
-        The classes, sorted.
+        The classes in ascending order.
     n_features_out_ : int
         Length of the vectors.
 
@@ -178,7 +178,7 @@ class FastTextClassifier(ClassifierMixin, TransformerMixin, TextEstimator):
     # Learning
 
     def fit(self, texts: Iterable[str], y: Any) -> Self:
-        """Learn from texts and their classes, forgetting earlier texts.
+        """Learn from texts and their classes. Earlier texts are forgotten.
 
         Parameters
         ----------
@@ -194,7 +194,7 @@ class FastTextClassifier(ClassifierMixin, TransformerMixin, TextEstimator):
         Raises
         ------
         TypeError, ValueError
-            If an argument or a parameter cannot be used; nothing has changed then.
+            If an argument or a parameter is invalid. Nothing changes in this case.
         """
         self._check_parameters()
         words = self._words_of_all(texts)
@@ -302,14 +302,14 @@ class FastTextClassifier(ClassifierMixin, TransformerMixin, TextEstimator):
     def top_classes(self, texts: Iterable[str], k: int = 5) -> tuple[np.ndarray, np.ndarray]:
         """Return the ``k`` most probable classes of each text.
 
-        With ``loss="hierarchical"``, best-first search finds them without scoring all classes.
+        With ``loss="hierarchical"``, best-first search finds these classes without scoring all classes.
 
         Parameters
         ----------
         texts : iterable of str
             The texts.
         k : int, default 5
-            Number of classes to return, at most all known classes.
+            Number of classes to return. If ``k`` exceeds the number of classes, all classes are returned.
 
         Returns
         -------
@@ -347,7 +347,7 @@ class FastTextClassifier(ClassifierMixin, TransformerMixin, TextEstimator):
         Returns
         -------
         ndarray of float64, shape (n_texts, n_classes)
-            The columns follow ``classes_``. Rows sum to 1.
+            Columns correspond to ``classes_``. Rows sum to 1.
 
         Raises
         ------

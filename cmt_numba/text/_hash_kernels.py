@@ -11,21 +11,21 @@ N_COLUMNS = 2**17
 """Columns of each kind of feature. The kinds are words, character n-grams and word pairs, in this order."""
 
 N_KINDS = 3
-_GRAMS = 1  # the number of the kind "character n-grams"
+_GRAMS = 1  # index of character n-grams among the kinds
 
 MOST_OF_A_CHARACTER = 4  # maximum number of features per character
 
 SPACE = np.uint32(32)
-_START, _END = np.uint64(1), np.uint64(2)  # stand for the start and end of a word in n-grams
+_START, _END = np.uint64(1), np.uint64(2)  # marks of the start and the end of a word in n-grams
 _SEEDS = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9], np.uint64)
 _PRIME, _MIX = np.uint64(0x100000001B3), np.uint64(0xFF51AFD7ED558CCD)
 _SHIFT, _HIGH = np.uint64(29), np.uint64(47)  # the upper 17 bits are the column
-_LEAST, _MOST = 3, 4  # characters of an n-gram
+_LEAST, _MOST = 3, 4  # minimum and maximum length of an n-gram
 
 
 @inner
 def _is_a_word(code):
-    """Return whether a character is a word: emoji, and characters of scripts that use no spaces."""
+    """Return whether a character is a word by itself: an emoji, or a character of a script without spaces."""
     if code < 0x0E00:
         return False
     return (
@@ -81,8 +81,8 @@ class Weighing(NamedTuple):
 
     factors: np.ndarray  # float32 (N_KINDS,), factor of each kind of feature
     frequencies: np.ndarray  # int32, document frequency of each column
-    n_texts: int  # number of texts behind the document frequencies
-    least: int  # a feature in fewer texts gets weight 0, but counts towards the length of its text
+    n_texts: int  # number of texts counted in the document frequencies
+    least: int  # features in fewer texts get weight 0, but count towards the length of their text
     most: int  # character n-grams in more texts are ignored
 
 

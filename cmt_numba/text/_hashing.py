@@ -61,7 +61,7 @@ class DocumentFrequencies:
         """Return the settings that :meth:`weigh` needs, with a factor for each kind of feature.
 
         A feature in fewer than ``least`` texts gets weight 0, but still counts towards the length of its text.
-        Character n-grams that occur in more than the share ``most`` of all texts are ignored.
+        Character n-grams in more than a fraction ``most`` of all texts are ignored.
         """
         return Weighing(factors, self.counts, self.n_texts, least, max(_FREQUENT, int(most * self.n_texts)))
 

@@ -44,22 +44,22 @@ class HybridVectorizer(TransformerMixin, SavableText):
     ----------
     sparse : transformer, optional
         Vectorizer with sparse vectors. By default :class:`~sklearn.feature_extraction.text.TfidfVectorizer` with
-        ``sublinear_tf=True``. If it distinguishes documents from queries, as :class:`BM25Vectorizer` does, so do the
-        keys.
+        ``sublinear_tf=True``. If the vectorizer distinguishes documents from queries, as :class:`BM25Vectorizer` does,
+        the keys do too.
     dense : transformer, optional
         Vectorizer with dense vectors, such as :class:`SubwordVectors`. By default a :class:`FastTextClassifier`, which
         learns from the classes.
     weight : float in [0, 1] or "held_out", default 0.1
-        Share of the dense part in the cosine. If rare words separate the classes, the best share is small. With
+        Weight of the dense part in the cosine. If rare words distinguish the classes, the best weight is small. With
         "held_out", ``fit`` holds out a fifth of the texts (at most 2,000), fits unfitted parts to the rest, and chooses
-        the share with which most held-out texts are nearest to the mean of their own class.
+        the weight with which most held-out texts are nearest to the mean of their own class.
 
     Attributes
     ----------
     sparse_, dense_ : transformer
         The fitted parts. Parts that were already fitted are used unchanged; others are copied and fitted.
     weight_ : float
-        With ``weight="held_out"``, the chosen share.
+        With ``weight="held_out"``, the chosen weight.
 
     Notes
     -----
@@ -90,7 +90,7 @@ class HybridVectorizer(TransformerMixin, SavableText):
         texts : iterable of str
             The texts.
         y : array-like, optional
-            Their classes, if a part needs them.
+            The class of each text, if a part needs classes.
 
         Returns
         -------
@@ -99,7 +99,7 @@ class HybridVectorizer(TransformerMixin, SavableText):
         Raises
         ------
         TypeError, ValueError
-            If an argument or a parameter cannot be used; nothing has changed then.
+            If an argument or a parameter is invalid. Nothing changes in this case.
         """
         self._fit(texts, y)
         return self
@@ -112,7 +112,7 @@ class HybridVectorizer(TransformerMixin, SavableText):
         texts : iterable of str
             The texts.
         y : array-like, optional
-            Their classes, if a part needs them.
+            The class of each text, if a part needs classes.
 
         Returns
         -------
@@ -121,12 +121,12 @@ class HybridVectorizer(TransformerMixin, SavableText):
         Raises
         ------
         TypeError, ValueError
-            If an argument or a parameter cannot be used; nothing has changed then.
+            If an argument or a parameter is invalid. Nothing changes in this case.
         """
         return self._stored(self._fit(texts, y))
 
     def transform_documents(self, texts: Iterable[str]) -> Any:
-        """Return keys to store for further texts.
+        """Return keys to store for additional texts.
 
         Parameters
         ----------
@@ -142,7 +142,7 @@ class HybridVectorizer(TransformerMixin, SavableText):
         sklearn.exceptions.NotFittedError
             Before :meth:`fit`.
         TypeError, ValueError
-            If an argument or a parameter cannot be used.
+            If an argument or a parameter is invalid.
         """
         check_is_fitted(self, "dense_")
         return self._stored(check_texts("texts", texts))
@@ -164,7 +164,7 @@ class HybridVectorizer(TransformerMixin, SavableText):
         sklearn.exceptions.NotFittedError
             Before :meth:`fit`.
         TypeError, ValueError
-            If an argument or a parameter cannot be used.
+            If an argument or a parameter is invalid.
         """
         check_is_fitted(self, "dense_")
         texts = check_texts("texts", texts)
@@ -229,7 +229,7 @@ class HybridVectorizer(TransformerMixin, SavableText):
         self._constraints["weight"].check("weight", self.weight)
 
     def __sklearn_clone__(self) -> Self:
-        """Return an unfitted copy. It shares parts that are fitted."""
+        """Return an unfitted copy that shares the fitted parts."""
         parts = [part if part is None or _is_fitted(part) else clone(part) for part in (self.sparse, self.dense)]
         return type(self)(*parts, weight=self.weight)
 
@@ -255,7 +255,7 @@ def _of_length_1(words: Any, dense: Any) -> tuple[Any, np.ndarray]:
 
 
 def _best_weight(sparse: Any, dense: Any, texts: list[str], y: Any) -> float:
-    """Return the share with which most held-out texts are nearest to the mean of their own class."""
+    """Return the weight with which most held-out texts are nearest to the mean of their own class."""
     if y is None:
         raise ValueError('weight="held_out" needs classes: pass y, or a number as weight')
     y = label_array("y", y)

@@ -1,8 +1,8 @@
 """Kernels that train text classifiers on feature vectors (Joulin et al., 2017).
 
-The hidden vector of a text is the weighted sum of its features' vectors. Its inner products with the output vectors are
-scores. There is an output for each class or, with the hierarchical loss, for each inner node of a Huffman tree whose
-leaves are the classes (Morin and Bengio, 2005).
+The hidden vector of a text is the weighted sum of its features' vectors. The score of an output is the inner product of
+the hidden vector and the output vector. There is an output for each class or, with the hierarchical loss, for each
+inner node of a Huffman tree whose leaves are the classes (Morin and Bengio, 2005).
 """
 
 from typing import NamedTuple
@@ -16,7 +16,7 @@ from ._skipgram import add_row, add_to_row, dot, draw, learn_output, sigmoid
 SOFTMAX, HIERARCHICAL, NEGATIVE, FOREST = 0, 1, 2, 3  # the losses
 
 _NEGLIGIBLE = np.float32(1e-7)  # wrong classes with a smaller probability are not updated
-_STEADY = np.float32(16.0)  # bound on the step size times the squared hidden vector; above it, learning oscillates
+_STEADY = np.float32(16.0)  # maximum of the step size times the squared hidden vector; learning oscillates above it
 _LONGEST_STEP = np.float32(8.0)  # maximum step of a hidden vector
 
 

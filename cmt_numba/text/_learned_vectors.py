@@ -15,11 +15,11 @@ from ._hashing import DocumentFrequencies, HashedTexts, LabelledTexts, WeighedTe
 from ._labelled import FastTextSettings, Labelled, learn_labelled
 from ._skipgram import FeatureVectors
 
-_N_ROWS, _N_COMPONENTS = (4_000, 18_000), (128, 256)  # minimum and maximum
-_N_CELLS = 18_000 * 128  # of all rows; fewer features get longer vectors, which work like an ensemble
+_N_ROWS, _N_COMPONENTS = (4_000, 18_000), (128, 256)  # minimum and maximum numbers
+_N_CELLS = 18_000 * 128  # size of all rows; with fewer rows, vectors are longer, which works like an ensemble
 _FACTORS = np.array([2.0, 1.0, 1.0], np.float32)  # weights of words, n-grams and pairs
 _RATE, _LIVE_RATE = 0.3, 0.05  # step sizes at the start of fit and in partial_fit
-_FEW, _LEAD = 5, 1.0  # a class with at most _FEW texts scores a new one higher than all other classes by _LEAD
+_FEW, _LEAD = 5, 1.0  # for classes with at most _FEW texts: margin of a new text over all other classes
 _STEPS, _EPOCHS = 50_000, (5, 50)
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 _HALF = np.uint64(32)
@@ -60,7 +60,7 @@ class LearnedVectors:
         self._learn(weighed, labels, np.arange(order.size), _LIVE_RATE, 0.0)
 
     def _introduce(self, texts: WeighedTexts, labels: np.ndarray, counts: np.ndarray) -> None:
-        """Move the vector of each class with few texts until the class wins its new texts."""
+        """Change the vector of each class with few texts so that its new texts score highest for the class."""
         inputs, outputs = self.vectors
         for i in np.flatnonzero(counts[labels] <= _FEW):
             rows = slice(texts.starts[i], texts.starts[i + 1])
@@ -83,7 +83,7 @@ class LearnedVectors:
     def _learn(self, texts: WeighedTexts, labels: np.ndarray, order: np.ndarray, rate: float, fall: float) -> None:
         labelled = Labelled(texts.starts, texts.columns, texts.weights, labels)
         settings = FastTextSettings(LOSSES.index("softmax"), 1, rate, fall)
-        streams = np.zeros(1, np.uint64)  # the softmax loss draws nothing
+        streams = np.zeros(1, np.uint64)  # the softmax loss draws no random classes
         learn_labelled(self.vectors, labelled, order, _ONE_CLASS, _NO_CANDIDATES, settings, streams, 0)
 
     def scores(self, hashed: HashedTexts, frequencies: DocumentFrequencies) -> np.ndarray:
@@ -110,7 +110,7 @@ class LearnedVectors:
 
     @classmethod
     def of(cls, arrays: dict[str, np.ndarray], n_classes: int) -> LearnedVectors:
-        """Return the vectors that a file holds. Raise InvariantError, TypeError or ValueError for invalid arrays."""
+        """Return the vectors saved in a file. Raise InvariantError, TypeError or ValueError for invalid arrays."""
         inputs, outputs = (read_array(name, arrays, np.float32, n_axes=2) for name in ("inputs", "outputs"))
         require(0 < len(inputs) < 2**31 and inputs.shape[1] > 0, "there must be vectors of features")
         require(outputs.shape == (n_classes, inputs.shape[1]), "there must be a vector for each class")
@@ -118,4 +118,4 @@ class LearnedVectors:
         return cls(FeatureVectors(inputs, outputs))
 
 
-_ONE_CLASS: Any = classes_of(np.ones(1, np.int64))  # a placeholder: the softmax loss reads no tree
+_ONE_CLASS: Any = classes_of(np.ones(1, np.int64))  # a placeholder, because the softmax loss uses no tree

@@ -11,11 +11,11 @@ FIRST_WEIGHTS = {"sums": 12.0, "vectors": 1.0, "dense": 4.0}
 """Weights that turn scores into logits, before any evidence."""
 
 _RATIOS = 2.0 ** np.arange(-6, 7)  # candidate factors of each weight
-_CAUTION = 0.05  # penalty for each doubling of a ratio, in units of error over the square root of the number of texts
+_CAUTION = 0.05  # penalty for each factor of 2 in a ratio: this error rate over the square root of the number of texts
 _LIMITS = (-4.0, 4.0)  # bounds of the logarithm of the common scale
 _LEAST = 1e-9  # minimum probability of an error
 _MOST_HELD_OUT = 2_000
-_UNKNOWN = 0.75  # out-of-scope texts score about like this quantile of the best wrong score
+_UNKNOWN = 0.75  # scores of out-of-scope texts are about this quantile of the highest scores of wrong classes
 NO_CONFIDENCE = np.array([-30.0, 1.0, 0.0])
 """Parameters without held-out texts: the confidence equals the softmax probability."""
 
@@ -23,8 +23,8 @@ NO_CONFIDENCE = np.array([-30.0, 1.0, 0.0])
 def folds_of(labels: np.ndarray, generator: np.random.Generator) -> list[np.ndarray]:
     """Return the positions of the texts to hold out in each fold.
 
-    A fold is a fifth of each class, and each class keeps at least one training text. Up to 600 texts have five folds,
-    up to 3,000 texts two, and more texts one.
+    A fold is a fifth of each class, and each class keeps at least one training text. There are five folds for up to 600
+    texts, two for up to 3,000 texts, and one for more texts.
     """
     order = generator.permutation(labels.size)
     order = order[np.argsort(labels[order], kind="stable")]
@@ -48,9 +48,9 @@ def learn_weights_of_scores(scores: list[np.ndarray], labels: np.ndarray, first:
     scores : list of ndarray, shape (n_texts, n_classes)
         Each scorer's scores for held-out texts.
     labels : ndarray of int64, shape (n_texts,)
-        The right labels.
+        The correct labels.
     first : ndarray of float64, shape (n_scorers,)
-        Weights without any evidence.
+        Initial weights.
     """
     if labels.size == 0:
         return first
@@ -64,9 +64,9 @@ def learn_weights_of_scores(scores: list[np.ndarray], labels: np.ndarray, first:
 
 
 def _scale(logits: np.ndarray, labels: np.ndarray) -> float:
-    """Return the scale of the logits at which the highest probability best predicts whether the answer is right.
+    """Return the scale of the logits at which the highest probability best predicts whether the best class is correct.
 
-    Maximising the likelihood of the right class instead would favour the few texts whose class scores very low.
+    Maximising the likelihood of the correct class instead would mainly fit the few texts whose class scores very low.
     """
     is_right = logits.argmax(axis=1) == labels
     behind = logits - logits.max(axis=1, keepdims=True)
@@ -96,7 +96,7 @@ def _log_odds(logits: np.ndarray, background: float) -> np.ndarray:
 
 
 def learn_confidence(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Learn how probable it is that the best class is right. Return three parameters.
+    """Learn the probability that the best class is correct. Return the three parameters of this probability.
 
     The parameters are the logit of an unknown class, and the slope and shift of the log-odds. The unknown class keeps
     the probability low for a text that resembles no class but is slightly more similar to one than to the others.

@@ -1,8 +1,8 @@
 """Kernels that learn word vectors by skip-gram or CBOW with negative sampling.
 
 The vector of a word is the mean of the vectors of its parts: the word itself and its character n-grams (Bojanowski et
-al., Enriching word vectors with subword information, 2017). Training teaches it to distinguish nearby words from random
-words (Mikolov et al., 2013).
+al., Enriching word vectors with subword information, 2017). Training teaches the vector to distinguish nearby words
+from random words (Mikolov et al., 2013).
 
 In skip-gram, the middle word of a window predicts all other words in turn. Each prediction adds its gradient to every
 part of the middle word, which moves their mean by the same amount. The kernel therefore computes the mean once per

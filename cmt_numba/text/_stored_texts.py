@@ -49,7 +49,7 @@ class StoredTexts:
 
     @property
     def labels(self) -> np.ndarray:
-        """The label of each text: int64. It may be modified in place."""
+        """The label of each text: int64. The array may be modified in place."""
         return self._rows.columns[1]
 
     @property
@@ -133,7 +133,7 @@ class StoredTexts:
         return HashedTexts(starts, self.hashed.columns[at], self.hashed.counts[at])
 
     def only(self, positions: np.ndarray, labels: np.ndarray) -> StoredTexts:
-        """Return a copy that holds only the texts at ``positions``, with new labels."""
+        """Return a copy that contains only the texts at ``positions``, with new labels."""
         made = StoredTexts()
         made.texts, made.ids = ([kept[i] for i in positions] for kept in (self.texts, self.ids))
         encoded = None if self.encoded is None else self.encoded[positions]
@@ -151,7 +151,7 @@ class StoredTexts:
 
     @classmethod
     def of(cls, arrays: dict[str, np.ndarray], n_classes: int, next_slot: int) -> StoredTexts:
-        """Return the texts that a file holds. Raise InvariantError, TypeError or ValueError for invalid arrays."""
+        """Return the texts saved in a file. Raise InvariantError, TypeError or ValueError for invalid arrays."""
         made = cls()
         texts, ids = read_document(arrays, "texts"), read_document(arrays, "ids")
         require(type(texts) is list and all(type(text) is str for text in texts), "texts must be strings")

@@ -59,7 +59,7 @@ class SubwordVectors(TransformerMixin, TextEstimator):
     subsample : float in [0, 1], default 1e-4
         Randomly skip occurrences of words with a higher frequency. 0 skips nothing.
     learning_rate : float, default 0.05
-        Initial step size. In :meth:`fit` it falls to 0.
+        Initial step size. In :meth:`fit`, the step size falls to 0.
     n_epochs : int, default 5
         Number of passes over the texts.
     n_expected_words : int, optional
@@ -78,7 +78,7 @@ class SubwordVectors(TransformerMixin, TextEstimator):
     progress : bool, default False
         Whether to show a progress bar.
     random_state : int or numpy.random.SeedSequence, optional
-        Seed.
+        Random seed.
 
     Attributes
     ----------
@@ -166,7 +166,7 @@ class SubwordVectors(TransformerMixin, TextEstimator):
     _model: WordModel
 
     def fit(self, texts: Iterable[str], y: Any = None) -> Self:
-        """Learn vectors from texts, forgetting earlier texts.
+        """Learn vectors from texts. Earlier texts are forgotten.
 
         Parameters
         ----------
@@ -189,7 +189,7 @@ class SubwordVectors(TransformerMixin, TextEstimator):
         return self._learn(WordModel(self), texts, falling=True)
 
     def partial_fit(self, texts: Iterable[str], y: Any = None) -> Self:
-        """Learn from further texts. Words get a vector once they have occurred ``min_count`` times in all calls.
+        """Learn from additional texts. Words get a vector once they have occurred ``min_count`` times in all calls.
 
         Parameters
         ----------
@@ -205,7 +205,7 @@ class SubwordVectors(TransformerMixin, TextEstimator):
         Raises
         ------
         TypeError, ValueError
-            If a parameter is invalid or a text is not a string; nothing has changed then.
+            If a parameter is invalid or a text is not a string. Nothing changes in this case.
         """
         self._check_parameters()
         model = WordModel(self) if not hasattr(self, "_model") else self._model.copy()
@@ -266,7 +266,7 @@ class SubwordVectors(TransformerMixin, TextEstimator):
         Parameters
         ----------
         word : str or array-like, shape (n_components,)
-            A word, which is excluded from the result and may be unknown, or a vector.
+            A known or unknown word, or a vector. The word itself is excluded from the result.
         k : int, default 10
             Number of words.
 

@@ -1,8 +1,8 @@
 """Term weights, learned from the rewards that documents received for queries.
 
-The score of a document is a sum over the terms that it shares with the query. Learning maximises the likelihood of the
-rewards under the softmax of the scores, times a normal prior. A term's weight is the value of a curve over the idf plus
-a deviation. Few queries suffice to learn the curve, so even rare terms get sensible weights.
+The score of a document is a sum over the terms that the document shares with the query. Learning maximises the
+likelihood of the rewards under the softmax of the scores, times a normal prior. A term's weight is the value of a curve
+over the idf plus a deviation. A few queries suffice to learn the curve, so even rare terms get useful weights.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Comparisons(NamedTuple):
 
 
 def comparisons_of(queries: Any, keys: Any, ids: np.ndarray, rewards: np.ndarray) -> Comparisons:
-    """Multiply queries with their documents. Queries whose rewards are all equal are omitted."""
+    """Multiply queries by their documents. Queries whose rewards are all equal are omitted."""
     there = ids >= 0
     highest = np.where(there, rewards, 0.0).max(axis=1)
     lowest = np.where(there, rewards, np.inf).min(axis=1)
@@ -42,15 +42,7 @@ def comparisons_of(queries: Any, keys: Any, ids: np.ndarray, rewards: np.ndarray
 
 
 def learn_weights(comparisons: Comparisons, idf: np.ndarray) -> np.ndarray:
-    """Return the most probable weight of each term: float64, shape (n_terms,).
-
-    Parameters
-    ----------
-    comparisons : Comparisons
-        The training data.
-    idf : ndarray of float64, shape (n_terms,)
-        The inverse document frequency of each term.
-    """
+    """Return the most probable weight of each term: float64, shape (n_terms,)."""
     products = comparisons.products
     seen = np.unique(products.indices)
     if seen.size == 0:
@@ -88,7 +80,7 @@ def _curve_over(idf: np.ndarray, seen: np.ndarray) -> np.ndarray:
 def _most_likely(
     comparisons: Comparisons, of_curve: np.ndarray, of_terms: Any, start: np.ndarray, deviations: np.ndarray
 ) -> np.ndarray:
-    """Return the coefficients with the highest posterior probability."""
+    """Return the coefficients with the largest posterior probability."""
     found = minimize(  # convex if each query has one rewarded document
         lambda values: _negative_log_posterior(comparisons, of_curve, of_terms, values, deviations),
         start,

@@ -67,7 +67,7 @@ class TextExplanation(NamedTuple):
 
 
 class TextClassifier(ClassifierMixin, Lockable, SavableText):
-    """Classify texts, and learn further texts and classes at any time.
+    """Text classifier that can learn additional texts and classes at any time.
 
     The classifier takes lists of strings and needs no vectorizer. It hashes words, word pairs and character n-grams, so
     new words need no vocabulary, and it updates document frequencies as texts are added and removed. The main model
@@ -79,16 +79,17 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
     ----------
     encoder : "use", callable or object with ``encode``, optional
         A pretrained encoder, whose vectors give a third score: a function that returns an array of shape ``(n, d)`` for
-        a list of texts, or an object with such a method ``encode``, for example a sentence-transformers model. "use" is
-        the Universal Sentence Encoder for 16 languages (extra ``use``). The vectors of learned texts are stored, so
-        each text is encoded once. Files contain no encoder except "use"; pass any other encoder again after loading.
+        a list of texts, or an object with a method ``encode`` that does the same, for example a sentence-transformers
+        model. "use" is the Universal Sentence Encoder for 16 languages (extra ``use``). The vectors of learned texts
+        are stored, so each text is encoded once. Files contain no encoder except "use"; pass any other encoder again
+        after loading.
     random_state : int or numpy.random.SeedSequence, optional
-        Seed.
+        Random seed.
 
     Attributes
     ----------
     classes_ : ndarray, shape (n_classes,)
-        The classes, sorted.
+        The classes in ascending order.
     n_texts_ : int
         Number of stored texts.
     ids_ : list of str or int
@@ -118,7 +119,7 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
     # Learning
 
     def fit(self, texts: Iterable[str], y: Any, ids: Any = None) -> Self:
-        """Learn from texts and their classes, forgetting earlier texts.
+        """Learn from texts and their classes. Earlier texts are forgotten.
 
         Parameters
         ----------
@@ -136,15 +137,15 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
         Raises
         ------
         TypeError, ValueError
-            If an argument or a parameter cannot be used; nothing has changed then.
+            If an argument or a parameter is invalid. Nothing changes in this case.
         """
         return self._learn("fit", texts, y, ids)
 
     def partial_fit(self, texts: Iterable[str], y: Any, ids: Any = None) -> Self:
-        """Learn from further texts. Their classes may be new.
+        """Learn from additional texts, whose classes may be new.
 
-        The texts are learned together with some stored texts, in less than a millisecond for each new text. If one call
-        adds more than a quarter of the stored texts, all texts are learned again.
+        The texts are learned together with some stored texts, in less than a millisecond for each new text. If the
+        number of new texts exceeds a quarter of the stored texts, all texts are learned again.
 
         Parameters
         ----------
@@ -153,7 +154,7 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
         y : array-like, shape (n_texts,)
             The class of each text, of the same type as the known classes.
         ids : iterable of str or int, optional
-            The id of each text, not yet in use.
+            The id of each text. Ids must not be in use.
 
         Returns
         -------
@@ -162,7 +163,7 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
         Raises
         ------
         TypeError, ValueError
-            If an argument or a parameter cannot be used; nothing has changed then.
+            If an argument or a parameter is invalid. Nothing changes in this case.
         """
         return self._learn("partial_fit", texts, y, ids)
 
@@ -230,8 +231,9 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
     def remove(self, ids: Any) -> Self:
         """Forget texts, and classes that have no texts left.
 
-        The texts and their shares of the class sums are deleted at once. Corrections and learned vectors retain traces
-        until all texts are learned again: by ``calibrate()``, or once more than a fifth of the texts have been removed.
+        The texts and their contributions to class sums are deleted immediately. Corrections and learned vectors retain
+        traces until all texts are learned again: by ``calibrate()``, or once more than a fifth of the texts have been
+        removed.
 
         Parameters
         ----------
@@ -245,9 +247,9 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
         Raises
         ------
         KeyError
-            If an id is unknown; nothing has changed then.
+            If an id is unknown. Nothing changes in this case.
         TypeError, ValueError
-            If ids are invalid or not distinct, or if no text would be left; nothing has changed then.
+            If ids are invalid or not distinct, or if no text would be left. Nothing changes in this case.
         """
         check_is_fitted(self, "classes_")
         return self._change("remove", {"ids": _objects([ids] if isinstance(ids, str | int) else list(ids))})
@@ -285,7 +287,7 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
         Raises
         ------
         TypeError, ValueError
-            If a class is unknown, or if none would be left; nothing has changed then.
+            If a class is unknown, or if no class would be left. Nothing changes in this case.
         """
         check_is_fitted(self, "classes_")
         return self._change("remove_classes", {"labels": np.ravel(label_array("labels", labels))})
@@ -301,9 +303,9 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
         self._forget(np.flatnonzero(np.isin(model.names.astype(classes.dtype)[model.stored.labels], labels)))
 
     def calibrate(self, texts: Iterable[str] | None = None, y: Any = None) -> Self:
-        """Improve the probabilities.
+        """Recalibrate the probabilities.
 
-        :meth:`fit` already calibrates them with held-out texts.
+        :meth:`fit` already calibrates probabilities with held-out texts.
 
         Parameters
         ----------
@@ -320,7 +322,7 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
         Raises
         ------
         TypeError, ValueError
-            If only one of ``texts`` and ``y`` is given, or if one cannot be used.
+            If only one of ``texts`` and ``y`` is given, or if one is invalid.
         """
         check_is_fitted(self, "classes_")
         if (texts is None) != (y is None):
@@ -370,7 +372,7 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
         sklearn.exceptions.NotFittedError
             Before the first text.
         TypeError, ValueError
-            If an argument cannot be used.
+            If an argument is invalid.
         """
         model = self._fitted()
         if reject_below is None:
@@ -399,7 +401,7 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
         Returns
         -------
         ndarray of float64, shape (n_texts, n_classes)
-            The columns follow ``classes_``.
+            Columns correspond to ``classes_``.
 
         Raises
         ------
@@ -421,7 +423,7 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
         texts : iterable of str
             The texts.
         k : int, default 5
-            Number of classes to return, at most all known classes.
+            Number of classes to return. If ``k`` exceeds the number of classes, all classes are returned.
 
         Returns
         -------
@@ -452,7 +454,7 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
 
     @reads
     def explain(self, texts: Iterable[str], n_words: int = 5) -> list[TextExplanation]:
-        """Explain the predicted class of each text by its words.
+        """Explain the predicted class of each text by the words of the text.
 
         Each of the first 200 distinct words is left out in turn to measure its effect.
 
@@ -473,7 +475,7 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
         sklearn.exceptions.NotFittedError
             Before the first text.
         TypeError, ValueError
-            If an argument cannot be used.
+            If an argument is invalid.
         """
         n_words = check_integer("n_words", n_words, 0)
         return [self._explained(text, n_words) for text in check_texts("texts", texts)]
@@ -518,7 +520,7 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
 
     @property
     def classes_(self) -> np.ndarray:
-        """The classes, sorted."""
+        """The classes in ascending order."""
         if self._model is None:
             raise AttributeError("classes_ is available after fit")
         return self._model.classes
@@ -541,7 +543,7 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
 
     # Files and folders
 
-    @changes  # changes nothing, but must exclude concurrent changes
+    @changes  # does not change the classifier, but excludes concurrent changes
     def _contents(self) -> Contents:
         seed = self.random_state if isinstance(self.random_state, int) else None
         parameters = {"encoder": self.encoder if isinstance(self.encoder, str) else None, "random_state": seed}
@@ -591,9 +593,9 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
             The folder of a text classifier, or an empty folder. If it does not exist, it is created with access for its
             owner only; its parent must exist.
         encoder : "use", callable or object with ``encode``, optional
-            The encoder. Unless it is "use", pass it whenever you open the folder.
+            The encoder. Pass any encoder except "use" whenever you open the folder.
         random_state : int, optional
-            Seed.
+            Random seed.
         sync_every : int, default 1
             Number of changes between waits for the disk. With more than 1, a crash of the machine may lose up to
             ``sync_every - 1`` of the last changes. A crash of the process loses none.
@@ -619,7 +621,7 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
         OSError
             If the folder cannot be read or written.
         TypeError, ValueError
-            If an argument cannot be used.
+            If an argument is invalid.
 
         Examples
         --------
@@ -642,7 +644,7 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
         return classifier
 
     def checkpoint(self) -> None:
-        """Replace the journal by a snapshot, which opens faster. This also happens automatically.
+        """Replace the journal by a snapshot, so that the folder opens faster. This also happens automatically.
 
         Raises
         ------

@@ -29,13 +29,7 @@ OPERATIONS: dict[tuple[str, int], Operation] = {
 
 
 class TextFolder:
-    """The adapter between a text classifier and its journal.
-
-    Parameters
-    ----------
-    classifier : TextClassifier
-        The classifier that receives the folder's model.
-    """
+    """Adapter between a text classifier and its journal."""
 
     kind = "TextClassifier"
     unread: frozenset[str] = frozenset()
@@ -105,11 +99,11 @@ class TextFolder:
         operation.call(made, operation.called(entry.arguments))
 
     def recover(self, replay_all: Callable[[], tuple[Any, bool]]) -> tuple[Any, bool]:
-        """Return the classifier restored from the folder, and whether it equals the previous one exactly."""
+        """Return the classifier restored from the folder, and whether it equals the previous classifier exactly."""
         return replay_all()
 
     def use(self, made: Any) -> None:
-        """Swap in the model of ``made``."""
+        """Replace the model of the classifier by the model of ``made``."""
         self.lock.change(partial(self.lock.step, partial(setattr, self.classifier, "_model", made._model)))
 
     def enter_notes(self) -> None:

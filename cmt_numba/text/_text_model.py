@@ -28,18 +28,18 @@ from ._mixture import (
 )
 from ._stored_texts import MOST_IDS, StoredTexts
 
-_MOST_CLASSES = 500  # with more classes there are no learned vectors
+_MOST_CLASSES = 500  # maximum number of classes for which vectors are learned
 _MOST_CELLS = 1 << 22  # maximum size of a matrix of scores
-_MANY = 0.25  # relearn all texts if a larger share is new, or has been removed
-_REPLAYED, _REPLAYED_BY_VECTORS = 12, 4  # stored texts that are relearned with each new text
-_FADING = 4.0  # how fast the weight of learned vectors falls as texts are added
+_MANY = 0.25  # relearn all texts if a larger fraction is new or has been removed
+_REPLAYED, _REPLAYED_BY_VECTORS = 12, 4  # number of stored texts that are relearned with each new text
+_FADING = 4.0  # a larger value reduces the weight of learned vectors faster as texts are added
 
 
 class TextModel:
     """The learned state of a text classifier.
 
-    Up to three scorers score the classes: class sums, learned vectors and, with an encoder, a CMTClassifier of the
-    encoder's vectors. Labels number the classes in order of arrival.
+    Up to three scorers score the classes: class sums, learned vectors and, with an encoder, a CMTClassifier
+    trained on the encoder's vectors. Classes are labelled 0, 1, 2, ... in order of arrival.
 
     Attributes
     ----------
@@ -50,7 +50,7 @@ class TextModel:
     names : ndarray
         The class of each label.
     classes : ndarray
-        The classes, sorted.
+        The classes in ascending order.
     order : ndarray of int64
         The label of each class.
     sums : ClassSums
@@ -62,7 +62,7 @@ class TextModel:
     weights : ndarray of float64
         The weight of each scorer, in the order above.
     confidence : ndarray of float64, shape (3,)
-        Parameters of the probability that the best class is right (see ``learn_confidence``).
+        Parameters of the probability that the best class is correct (see ``learn_confidence``).
     n_removed, n_since : int
         The numbers of texts removed and added since all texts were last learned.
     """
@@ -85,7 +85,7 @@ class TextModel:
 
     @classmethod
     def learned(cls, stored: StoredTexts, y: np.ndarray, generator: np.random.Generator) -> TextModel:
-        """Return a model of the stored texts, whose classes are ``y``."""
+        """Return a model trained on the stored texts, whose classes are ``y``."""
         classes, labels = np.unique(y, return_inverse=True)
         model = cls(generator, classes)
         stored.labels[:] = labels  # in place: StoredTexts owns the array
@@ -98,7 +98,7 @@ class TextModel:
         return model
 
     def _learn_sums(self) -> None:
-        """Learn class sums from most texts, then the confidence from the rest, which are added to the sums last."""
+        """Learn class sums from most texts and the confidence from the rest. Then add the rest to the sums."""
         stored, labels = self.stored, self.stored.labels
         folds = folds_of(labels, self.generator)
         later = folds[0][: max(1, 4 * _MOST_CELLS // self.names.size)] if folds else np.empty(0, np.int64)
@@ -134,7 +134,7 @@ class TextModel:
             fold = fold[:most]
             trial, seen = TextModel(self.generator, self.names), np.delete(np.arange(labels.size), fold)
             hashed = self.stored.features_at(seen)
-            trial.frequencies = DocumentFrequencies.of(hashed)  # without the held-out texts, as for new texts
+            trial.frequencies = DocumentFrequencies.of(hashed)  # held-out texts are not counted, like texts to classify
             trial._learn_scorers(hashed, seen, self.stored)
             encoded = None if self.stored.encoded is None else self.stored.encoded[fold]
             scores.append(trial.scores(self.stored.features_at(fold), encoded))
@@ -145,20 +145,20 @@ class TextModel:
         weights = learn_weights_of_scores(joined, right, np.array(first))
         return weights, learn_confidence(weighted_sum(joined, weights), right)
 
-    # Further texts
+    # Additional texts
 
     def is_due(self, n_more: int) -> bool:
-        """Return whether ``n_more`` new texts are so many that all texts must be learned again."""
+        """Return whether all texts must be learned again after ``n_more`` texts are added."""
         return n_more > _MANY * len(self.stored)
 
     def learned_again(self, stored: StoredTexts, y: np.ndarray) -> TextModel:
-        """Return a new model that is trained from scratch."""
+        """Return a new model trained from scratch."""
         return TextModel.learned(stored, y, copy.deepcopy(self.generator))
 
     def learn_further(
         self, texts: list[str], ids: list[Any], y: np.ndarray, hashed: HashedTexts, encoded: np.ndarray | None
     ) -> None:
-        """Learn further texts together with some stored texts. Classes may be new."""
+        """Learn additional texts together with some stored texts. Classes may be new."""
         stored, n = self.stored, len(texts)
         slots = np.arange(stored.next_slot, stored.next_slot + n)
         if self.dense is not None:
@@ -186,7 +186,7 @@ class TextModel:
         self._learn_again_some(n)
 
     def _learn_again_some(self, n: int) -> None:
-        """Learn the last ``n`` texts together with a random sample of the earlier ones."""
+        """Learn the last ``n`` texts together with a random sample of earlier texts."""
         texts, n_all = self._labelled(), len(self.stored)
         new, n_old = np.arange(n_all - n, n_all), n_all - n
         again = self.generator.integers(0, n_old, _REPLAYED * n) if n_old else np.empty(0, np.int64)
@@ -208,7 +208,7 @@ class TextModel:
         return self.n_removed + n_more > _MANY * len(self.stored)
 
     def without(self, gone: np.ndarray) -> TextModel:
-        """Return a model without the texts at the positions ``gone``, and without classes that lose all texts."""
+        """Return a model without the texts at the positions ``gone``, and without the classes that lose all texts."""
         stored = self.stored
         kept = np.delete(np.arange(len(stored)), gone)
         left = np.unique(stored.labels[kept])
@@ -227,7 +227,7 @@ class TextModel:
         made.frequencies.add(stored.features_at(gone), -1)
         return made
 
-    # Answers
+    # Queries
 
     def scores(self, hashed: HashedTexts, encoded: np.ndarray | None) -> list[np.ndarray]:
         """Return each scorer's scores: a list of arrays of shape (n_texts, n_labels)."""
@@ -244,7 +244,7 @@ class TextModel:
     def logits(self, hashed: HashedTexts, encoded: np.ndarray | None) -> np.ndarray:
         """Return the weighted sum of all scores: float64, shape (n_texts, n_classes)."""
         total = weighted_sum(self.scores(hashed, encoded), self.current_weights())
-        return np.take(total, self.order, axis=1)  # contiguous rows give the same sums for one text as for a batch
+        return np.take(total, self.order, axis=1)  # rows are contiguous, so sums do not depend on the batch size
 
     def current_weights(self) -> np.ndarray:
         """Return the weights of the scorers. Learned vectors lose weight to class sums as texts are added."""
@@ -256,13 +256,13 @@ class TextModel:
         return weights
 
     def blocks(self, n: int) -> Iterator[slice]:
-        """Divide ``n`` texts into slices whose scores take little memory."""
+        """Yield slices of ``n`` texts whose scores fit into little memory."""
         length = max(1, _MOST_CELLS // self.classes.size)
         for first in range(0, n, length):
             yield slice(first, min(n, first + length))
 
     def probabilities(self, logits: np.ndarray) -> np.ndarray:
-        """Turn logits into class probabilities."""
+        """Convert logits to class probabilities."""
         return probabilities_of(logits, self.confidence)
 
     def calibrate(self, scores: list[np.ndarray], labels: np.ndarray) -> None:
@@ -295,7 +295,7 @@ class TextModel:
 
     @classmethod
     def of(cls, fields: dict[str, Any], arrays: dict[str, np.ndarray]) -> TextModel:
-        """Return the model that a file holds. Raise InvariantError, TypeError or ValueError for invalid contents."""
+        """Return the model saved in a file. Raise InvariantError, TypeError or ValueError for invalid contents."""
         names = read_column(fields.get("names"), "names", arrays)
         model = cls(read_generator("the generator", fields.get("generator")), names)
         n_labels = names.size

@@ -15,18 +15,18 @@ from ..persistence import read_array
 from ._base import MOST
 from ._skipgram import Words
 
-_SMOOTHED = 0.5  # negatives are drawn by word count to this power
+_SMOOTHED = 0.5  # negatives are drawn in proportion to word counts raised to this power
 
 
 class Vocabulary:
-    """Words and character n-grams, with the row of each one's vector.
+    """Words and character n-grams, and the rows of their vectors.
 
     The *parts* of a word are the word itself and its n-grams. Words are numbered in order of arrival.
 
     Parameters
     ----------
     lengths : tuple of int
-        Minimum and maximum length of an n-gram, in characters. With a maximum of 0 there are no n-grams.
+        Minimum and maximum length of an n-gram, in characters. If the maximum is 0, there are no n-grams.
     n_buckets : int
         Number of hash buckets. N-grams in the same bucket share a vector.
     """
@@ -103,7 +103,7 @@ def alias_table(weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         scaled[more] -= 1.0 - scaled[less]
         if scaled[more] < 1.0:
             small.append(large.pop())
-    for i in (*small, *large):  # these differ from 1 only by rounding
+    for i in (*small, *large):  # these differ from 1 only by rounding errors
         scaled[i] = 1.0
     return np.array(scaled, np.float32), np.array(aliases, np.int32)
 
@@ -137,7 +137,7 @@ class Corpus:
         return self._blocks[0]
 
     def encoded(self, id_of: dict[str, int]) -> tuple[np.ndarray, np.ndarray]:
-        """Return the word ids under another numbering, without unknown words, and the start of each text.
+        """Return the word ids in another numbering, without unknown words, and the start of each text.
 
         The starts end with the total number of tokens.
         """
@@ -151,7 +151,7 @@ class Corpus:
 
 
 def vocabulary_arrays(known: Vocabulary) -> dict[str, np.ndarray]:
-    """Return the arrays to save. They do not contain the words."""
+    """Return the arrays to save, without the words."""
     return {
         "counts": known.counts,
         "starts": known.starts,
@@ -163,7 +163,7 @@ def vocabulary_arrays(known: Vocabulary) -> dict[str, np.ndarray]:
 
 
 def read_vocabulary(words: list[Any], arrays: dict[str, np.ndarray], like: Vocabulary, n_parts: int) -> Vocabulary:
-    """Return the vocabulary that a file holds, with the n-gram settings of ``like``.
+    """Return the vocabulary saved in a file, with the n-gram settings of ``like``.
 
     Raises
     ------
@@ -220,7 +220,7 @@ class TextFeatures:
 
     @property
     def n_rows(self) -> int:
-        """The number of rows: word parts, followed by word n-grams."""
+        """Number of rows: word parts, followed by word n-grams."""
         return self.vocabulary.n_parts + self.grams.size
 
     def learn(self, corpus: Corpus, min_count: int) -> None:

@@ -37,7 +37,7 @@ class WordModel:
         nothing = np.zeros((0, options.n_components), np.float32)
         self.vectors = FeatureVectors(nothing, nothing)
         self.waiting: dict[str, int] = {}  # counts of words without a vector
-        self.n_learned = 0  # words learned, over all passes
+        self.n_learned = 0  # number of words learned in all passes
         self.common: np.ndarray | None = None  # direction that pooling="sif" removes
         self.generator = np.random.Generator(np.random.PCG64(check_seed(options.random_state)))
         self._own: np.ndarray | None = None
@@ -80,7 +80,7 @@ class WordModel:
         self._own = None
 
     def learn(self, corpus: Corpus, options: Any, *, falling: bool) -> None:
-        """Learn from texts, after :meth:`meet`. If ``falling``, the learning rate falls to 0."""
+        """Learn from texts. Call :meth:`meet` first. If ``falling``, the learning rate falls to 0."""
         tokens, starts = corpus.encoded(self.vocabulary.id_of)
         if tokens.size == 0:
             return
@@ -140,7 +140,7 @@ class WordModel:
         return mean
 
     def own_vectors(self) -> np.ndarray:
-        """Return the word vectors, each the mean of the vectors of the word and its n-grams."""
+        """Return the vector of each word: the mean of the vectors of the word itself and its n-grams."""
         if self._own is None:
             known = self.vocabulary
             sizes = np.diff(known.starts)
@@ -206,7 +206,7 @@ class WordModel:
 
     @classmethod
     def of(cls, options: Any, arrays: dict[str, np.ndarray]) -> WordModel:
-        """Return the model that a file holds. Raise InvariantError, TypeError or ValueError for invalid arrays."""
+        """Return the model saved in a file. Raise InvariantError, TypeError or ValueError for invalid arrays."""
         described = read_document(arrays, "described")
         require(type(described) is dict, "the description must be an object")
         model, d = cls(options), options.n_components

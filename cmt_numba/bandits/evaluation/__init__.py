@@ -4,8 +4,8 @@ A log contains contexts, actions, rewards and, if known, propensities: the proba
 chosen. The weight ``w_i`` of row ``i`` is the probability of its action under the evaluated policy, divided by its
 propensity. Each estimator is the mean of one term per row:
 
-- inverse propensity: ``w_i r_i``. Propensities below ``tau`` are raised to ``tau``, which bounds the variance and
-  underestimates the value (Strehl, Langford, Li and Kakade, 2010, equation 2),
+- inverse propensity: ``w_i r_i``. Propensities below ``tau`` are raised to ``tau``, which bounds the variance but
+  underestimates the value of non-negative rewards (Strehl, Langford, Li and Kakade, 2010, equation 2),
 - self-normalised: ``w_i r_i / mean(w)``,
 - direct method: the policy's expected reward according to a reward model,
 - doubly robust: the direct method plus ``w_i`` times the model's error on row ``i`` (Dudik, Langford and Li, 2011),

@@ -44,7 +44,7 @@ class Estimate:
     reward_range: tuple[float, float] | None = None
     _parts: tuple[np.ndarray, np.ndarray] | None = None  # numerators and denominators of a ratio of means
     _offsets: np.ndarray | None = None  # terms whose mean is added to the ratio
-    # Two arrays of non-negative terms. Their means estimate the shares of ``reward_range`` below and above the value.
+    # Two arrays of non-negative terms whose means estimate the fractions of the range below and above the value.
     _sides: tuple[np.ndarray, np.ndarray] | None = None
     _corrected: Estimate | None = None  # doubly robust estimate that provides the interval of a biased estimate
 
@@ -76,7 +76,8 @@ class Estimate:
             - "normal": The normal approximation. Requires many rows.
 
             For estimates without a reward model, "betting" and "bernstein" are valid with weights of any size and any
-            ``tau``. If the interval is as wide as ``reward_range``, use more rows or a policy closer to the logged one.
+            ``tau``. If the interval is as wide as ``reward_range``, use more rows or a policy closer to the logged
+            policy.
 
             :func:`switch` and the direct method in :func:`evaluate` omit corrections and are biased. Their interval is
             the interval of the doubly robust estimate, extended to include the biased estimate.
@@ -174,7 +175,7 @@ class Estimate:
         return bound(self.terms, *self.bounds, confidence)
 
     def _linearized(self) -> np.ndarray:
-        """Return independent terms. To first order, their mean has the same variance as the estimate."""
+        """Return independent terms whose mean has, to first order, the same variance as the estimate."""
         if self._parts is None:
             return self.terms
         above, below = self._parts
@@ -428,7 +429,7 @@ def _from_corrections(
 def _weighted_sides(
     weights: np.ndarray, rewards: np.ndarray, reward_range: tuple[float, float]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return two arrays whose expected means are at most the shares of the range below and above the value."""
+    """Return two arrays whose expected means are at most the fractions of the range below and above the value."""
     low, high = reward_range
     shares = (rewards - low) / (high - low)
     return weights * shares, weights * (1.0 - shares)

@@ -23,7 +23,7 @@ from ._logs import Log
 
 _ROWS_AT_ONCE = 10_000
 _FEW = 100  # minimum effective sample size without a warning
-_UNSURE = 3.0  # tolerated deviation, in standard errors
+_UNSURE = 3.0  # tolerated deviation of the mean weight, in standard errors
 _SURE = 0.997  # confidence of a normal interval of three standard errors
 
 
@@ -46,7 +46,7 @@ class Evaluation:
     clipped : float
         Fraction of the rows with positive weight whose propensity is below ``tau``.
     advice : list of str
-        Reasons not to trust the estimates. Empty if there are no such reasons.
+        Reasons not to trust the estimates. Empty if there are none.
     """
 
     estimates: dict[str, Estimate]
@@ -246,7 +246,7 @@ def evaluate(
     ----------
     policy : object, callable, array-like or dict
         A policy or function as in :func:`target_probabilities`, or an array with a probability for each column of
-        ``log.allowed``, shape (n, k). A dict of policies by name is also accepted. Policies do not learn.
+        ``log.allowed``, shape (n, k). A dict of policies by name is also accepted. Policies are not trained.
     log : Log
         The log.
     propensities : array-like, shape (n,), optional

@@ -64,9 +64,8 @@ def betting_below(values: np.ndarray, error: float) -> np.ndarray:
         apart = before - means
         bets = np.clip(apart / (variances + apart**2), 0.0, _MOST_BET / means)
         capital = np.maximum.accumulate(np.cumsum(np.log1p(bets * (values - means)), axis=1), axis=1)
-        excluded = np.logical_and.accumulate(
-            capital > math.log(1.0 / error), axis=0
-        )  # if all smaller means are excluded
+        # A mean is excluded only if all smaller means are excluded.
+        excluded = np.logical_and.accumulate(capital > math.log(1.0 / error), axis=0)
         if first > 0:
             excluded &= bounds >= grid[first - 1]
         bounds = np.where(excluded.any(axis=0), means[excluded.sum(axis=0) - 1, 0], bounds)

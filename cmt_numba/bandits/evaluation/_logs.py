@@ -138,7 +138,7 @@ class Log:
         return Log(self.actions[rows], self.rewards[rows], allowed=allowed, arms=self.arms, **parts)
 
     def allowed_between(self, first: int, stop: int) -> Any:
-        """Return the allowed actions of rows ``first:stop`` in the form that ``act`` accepts."""
+        """Return the allowed actions of rows ``first:stop`` in a format that ``act`` accepts."""
         return self.allowed[first:stop] if self._is_by_row() else self.allowed
 
     def _is_by_row(self) -> bool:

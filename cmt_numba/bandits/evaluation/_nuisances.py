@@ -30,7 +30,7 @@ def estimate_propensities(log: Log, method: str = "ridge", *, regularization: fl
         - "ridge": Ridge regression of one-hot actions on contexts, as in Strehl et al. (2010).
         - "logistic": Logistic regression by scikit-learn.
         - "classifier": Probabilities of :class:`~cmt_numba.CMTClassifier`, for very many actions.
-        - "frequency": Relative frequency of each action, which ignores contexts.
+        - "frequency": Relative frequency of each action, regardless of the context.
     regularization : float, default 1.0
         Ridge penalty for "ridge", and ``1 / C`` for "logistic".
 
@@ -117,8 +117,8 @@ def estimate_rewards(
     log : Log
         A log with contexts.
     n_folds : int, default 2
-        Number of random folds. Each fold is predicted by a model that is trained on the other folds. With 1, the model
-        predicts its own training rows.
+        Number of random folds. Each fold is predicted by a model that is trained on the other folds. With a single
+        fold, the model predicts its own training rows.
     regularization : float, default 1.0
         Ridge penalty of the default model.
     regressor : scikit-learn regressor, optional

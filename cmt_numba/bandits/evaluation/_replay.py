@@ -49,9 +49,10 @@ class Replay:
 def replay(policy: Any, log: Log, *, learn: bool = True, n_rewards: int | None = None, random_state: Any = 0) -> Replay:
     """Evaluate a policy on the rows of a log in which it chooses the logged action.
 
-    If the logged actions were uniform, the kept rows have the same distribution as decisions of the policy itself (Li
-    et al., 2010, Algorithm 3). If propensities differ, a row is kept only with probability ``p_min / p``, where ``p``
-    is its propensity and ``p_min`` is the smallest propensity in the log. This makes all actions equally frequent.
+    If the logged actions were chosen uniformly, the kept rows have the same distribution as decisions of the policy
+    itself (Li et al., 2010, Algorithm 3). If propensities differ, a row is kept only with probability ``p_min / p``,
+    where ``p`` is its propensity and ``p_min`` is the smallest propensity in the log. This makes all actions equally
+    frequent.
 
     Parameters
     ----------
@@ -93,7 +94,7 @@ def replay(policy: Any, log: Log, *, learn: bool = True, n_rewards: int | None =
 
 
 def _usable(log: Log, rng: np.random.Generator) -> np.ndarray:
-    """Return a mask of rows that may be kept. Among these rows, all actions are equally frequent."""
+    """Return a random mask of rows in which all actions are equally frequent."""
     if log.propensities is None or np.ptp(log.propensities) <= 1e-12:
         return np.ones(len(log), np.bool_)
     usable: np.ndarray = rng.random(len(log)) * log.propensities < log.propensities.min()
