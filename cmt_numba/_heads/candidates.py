@@ -193,7 +193,7 @@ def list_labels(
 ) -> int:
     """List the labels with scores above ``lowest``, unsorted, for rows from ``first`` on until ``listing`` is full.
 
-    Writes only ``listing``. Returns the first row that did not fit, or ``stop``.
+    Writes only ``listing``. Returns the first row that did not fit, or ``stop`` if all fit.
     """
     end = 0
     for found in scored_candidates(trees, routers, head, questions, effort):
