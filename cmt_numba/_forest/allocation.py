@@ -1,8 +1,8 @@
 """Functions that enlarge the arrays of a :class:`~cmt_numba._forest.state.State`.
 
 A kernel stops before an array would overflow and returns a status that names the array. The functions here then return
-a state with a larger one. Arrays double at most, and no further than the remaining rows are expected to need, which
-keeps a large insert from leaving half of the memory unused.
+a state with a larger array. Arrays grow to at most twice their size and no more than the remaining rows are expected to
+need, so a large insert does not leave half of the memory unused.
 """
 
 from typing import Any
@@ -115,7 +115,7 @@ def with_ids(keys: KeyArrays, ids: np.ndarray) -> KeyArrays:
 
 @kernel
 def fill_slot_table(table, ids):
-    """Enter slot ``i`` under ``ids[i]`` into an empty table with enough room."""
+    """Insert slot ``i`` under ``ids[i]`` into an empty table that has room."""
     for slot in range(ids.size):
         enter_slot(table, ids[slot], slot)
 

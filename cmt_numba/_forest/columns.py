@@ -60,7 +60,7 @@ class GrowingColumns:
         return len(self.columns[0])
 
     def appended(self, *further: np.ndarray) -> Self:
-        """Return these columns followed by further entries.
+        """Return these columns followed by additional entries.
 
         The columns are copied if they have no spare capacity or if other entries have already been appended to them.
         """

@@ -1,10 +1,10 @@
 """Compaction: store memories in the order in which searches read them.
 
 Memories are stored in order of insertion, which scatters the memories of a leaf. Compaction sorts them by the leaves of
-the first tree, from left to right; a scan of a leaf then reads contiguous storage. Each further tree can have a copy of
-the codes in its own order. Searches use the copy for a leaf until the leaf changes.
+the first tree, from left to right; a scan of a leaf then reads contiguous storage. Each additional tree can have a copy
+of the codes in its own leaf order. Searches use the copy for a leaf until the leaf changes.
 
-All new arrays are complete before they replace the old ones, so running out of memory changes nothing.
+All new arrays are complete before they replace the old ones, so nothing changes if memory runs out.
 """
 
 import numpy as np

@@ -1,7 +1,7 @@
 """Eviction policies, which choose the memories that a bounded forest removes to make room.
 
 A forest notifies its policy of inserts and query results. The kernel that removes memories updates ``recency``, the
-list of memories in the order of their last return.
+list of memories in the order in which queries last returned them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Eviction:
     recency = new_recency(np.empty(0, np.int64), 0)  # empty, for the kernel that removes memories
 
     def __init__(self) -> None:
-        self._lowest: int | None = None  # lower bound of the stored ids
+        self._lowest: int | None = None  # lower bound on the stored ids
 
     @property
     def nbytes(self) -> int:
@@ -36,7 +36,7 @@ class Eviction:
         return 0
 
     def choose(self, state: State, n: int) -> np.ndarray:
-        """Return the ids of the ``n`` memories to evict: int64."""
+        """Return the ids of the ``n`` memories to evict, as int64."""
         keys = state.keys
         if self._lowest is None:
             self._lowest = int(keys.ids[: keys.totals[N_MEMORIES]].min())
@@ -140,7 +140,7 @@ class LeastRecentlyReturned(Eviction):
         check_recency(self._complete(state), int(state.keys.totals[N_MEMORIES]))
 
     def contents(self, state: State) -> dict[str, np.ndarray]:
-        """Return the slots of all memories, least recently returned first: int32."""
+        """Return the slots of all memories as int32, least recently returned first."""
         return {_ORDER: self._order(state).astype(np.int32)}
 
     def restore(self, arrays: dict[str, np.ndarray], state: State) -> None:

@@ -28,7 +28,7 @@ def explores(query, row):
 
 @inner
 def path(trees, routers, t, place, n_steps, x):
-    """Follow the routers from ``place`` to a leaf, or past at most ``n_steps`` nodes (PATH, Algorithm 1).
+    """Follow the routers from ``place`` to a leaf, but pass at most ``n_steps`` nodes (PATH, Algorithm 1).
 
     Returns the place reached and the number of nodes passed.
     """
@@ -87,7 +87,7 @@ def _draw_members(trees, keys, best, probe, t, leaf, stream):
 def explore_rows(view, query, hits):
     """Answer the rows in ``first:stop`` that explore (QUERY), and write their results and explorations to ``hits``.
 
-    The draws of a row depend only on ``query.seed`` and the row's number, so calls may divide rows in any way.
+    The draws of a row depend only on ``query.seed`` and the row's number, not on how rows are divided among calls.
     """
     forest = by_reference(view)
     trees, routers, keys = forest.trees, forest.routers, forest.keys

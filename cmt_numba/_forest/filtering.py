@@ -2,7 +2,7 @@
 
 A filtered search skips subtrees without candidates. Before the search, every place above a candidate is marked, from
 the leaves up, in time proportional to the number of candidates. Routers are evaluated only where both sides have
-candidates. If scoring all candidates is faster than a search, all of them are scored.
+candidates. When scoring all candidates is faster than a search, no search takes place.
 """
 
 import math
@@ -46,7 +46,7 @@ def are_few(slots: np.ndarray, n_leaves: int, breadth: int) -> bool:
 
 
 def least_left(breadth: int, share: float) -> int:
-    """Return the minimum number of candidates that pass a filter, if the filter is independent of distance.
+    """Return a lower bound on the number of candidates that pass a filter, if the filter is independent of distance.
 
     If fewer pass, the search has not reached the memories that pass. ``share`` is the fraction of all memories that
     pass.

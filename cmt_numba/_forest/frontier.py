@@ -1,8 +1,9 @@
 """Kernels: best-first search for leaves in several trees.
 
-A search keeps a heap of places ordered by cost and always continues from the cheapest one. A router whose margin for
-the side taken is ``m`` (negative for the other side) adds ``max(0, sure_margin - m)`` to the cost of a path. A path of
-confident decisions is therefore cheaper than a path that starts better and then meets undecided routers. With a
+A search keeps a heap of places ordered by cost and always continues from the cheapest one. Taking a side at a router
+adds ``max(0, sure_margin - m)`` to the cost of a path. Here ``m`` is the router's margin for that side, which is
+negative if the router favours the other side. A path of confident decisions is therefore cheaper than a path that
+starts better and then meets undecided routers. With a
 ``sure_margin`` of 0 the first leaf is the leaf that PATH (Algorithm 1) reaches.
 """
 
@@ -40,7 +41,7 @@ ENTRY = np.dtype([("cost", np.float32), ("tree", np.int32), ("place", np.int32)]
 class Frontier(NamedTuple):
     """A binary heap of places, the cheapest first, and the current path.
 
-    For several searches at once, both arrays have an additional first axis.
+    For several simultaneous searches, both arrays have an additional first axis.
     """
 
     heap: np.ndarray  # ENTRY (places,)
@@ -155,9 +156,9 @@ def begin_search(frontier):
 def begin_path(trees, frontier, n_leaves, patience, unfinished):
     """Begin the path to the next leaf; return False if the search has ended.
 
-    A search ends after ``n_leaves`` leaves or, if ``unfinished``, when no leaves remain. If ``n_leaves`` is at least
-    the number of trees, the best leaf of each tree comes first, because it contributes more than a second leaf of
-    another tree. See :func:`pass_router` for ``patience``.
+    A search ends when no leaves remain or, unless ``unfinished`` is True, after ``n_leaves`` leaves. If ``n_leaves`` is
+    at least the number of trees, the best leaf of each tree comes first, because it contributes more than a second leaf
+    of another tree. See :func:`pass_router` for ``patience``.
     """
     here, n_trees = frontier.here[0], trees.counters.shape[0]
     n_reached = here["n_reached"]

@@ -23,8 +23,8 @@ def hash_feature(feature, bits):
 def hash_number(number, size):
     """Return the home of a non-negative integer in a table of ``size`` cells, a power of two.
 
-    The hash spreads consecutive ids over the table. Without gaps between them, a deletion would have to scan all later
-    entries.
+    The hash spreads consecutive ids over the table. If they occupied consecutive cells, a deletion would have to scan
+    all later entries.
     """
     return (((number * _FACTOR) & 0x7FFFFFFF) * size) >> 31
 
@@ -50,7 +50,7 @@ def find_feature(cells, start, bits, feature):
 def find_place(table, entered, wanted, home):
     """Return the cell whose place ``p`` has ``entered[p] == wanted``.
 
-    If there is none, return the complement of the empty cell to insert the place into.
+    If no cell has such a place, return the complement of the empty cell to insert the place into.
     """
     mask = table.size - 1
     cell = home

@@ -12,7 +12,7 @@ from .rows import Rows
 from .state import NONE, RIGHT
 
 WORTH_KEEPING = 0.5  # minimum reward at which a query is stored as an additional key
-WORTH_FINDING = 1.0  # minimum reward at which routers learn the path to a memory; a lower one is rarely the best
+WORTH_FINDING = 1.0  # minimum reward at which routers learn the path to a memory
 
 NO_ROOM = np.empty((0, 0), np.float32)
 """Placeholder for ``Query.room``: searches allocate their probes."""
@@ -122,7 +122,7 @@ Hits.__module__ = _PUBLIC_MODULE
 class ShownHits(Hits):
     """The answers to a query, with the probability of each memory being shown.
 
-    ``hits[rows]`` selects the answers to some rows by a position, a slice, a mask or an array of positions. The result
+    ``hits[rows]`` selects the answers to some rows by an integer, a slice, a mask or an array of integers. The result
     can be passed to :meth:`ContextualMemoryTree.update` with the same rows of the query. ``len(hits)`` is the number of
     rows, and iteration yields the answers row by row.
 
@@ -200,7 +200,7 @@ UNEXPLORED = Exploration(*(np.empty(0, dtype) for dtype in (np.int32, np.int32, 
 
 
 class Feedback(NamedTuple):
-    """Rows of a query, their answers, and the rewards of these."""
+    """Rows of a query, their answers, and the rewards of the answers."""
 
     rows: Rows
     hits: Hits
@@ -271,8 +271,8 @@ def without_own(hits: Hits, own_ids: np.ndarray, k: int) -> Hits:
 def with_runners_up(hits: Hits, others: Hits) -> Hits:
     """Return pairs of memories to compare: each row's first memory, and the best different memory in ``others``.
 
-    The second memory is NONE for a row without a memory, and for a row that explored a node, whose reward trains the
-    router.
+    The second memory is NONE for a row without a memory, and for a row that explored a node, because its reward trains
+    the router instead.
     """
     ids = others.ids.copy()
     shown, first, second = hits.ids[:, 0], others.ids[:, 0], others.ids[:, 1]
@@ -282,11 +282,11 @@ def with_runners_up(hits: Hits, others: Hits) -> Hits:
 
 
 def rewarded_memories(hits: Hits, own_ids: np.ndarray, rewards: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the rows with a memory worth finding, and for each the memory that routers learn to route the row to.
+    """Return the rows with a reward of at least ``WORTH_FINDING``, and the memory that routers learn to route each to.
 
     The target is the oldest memory among those with the highest reward and the row's own memory. ``own_ids`` is NONE
     for rows that are not stored. Two memories that reward each other thus have the same target. If each were routed to
-    the other, they would only swap places.
+    the other, they would only swap leaves.
     """
     there = hits.ids != NONE
     highest = np.where(there, rewards, np.float32(0.0)).max(axis=1, initial=0.0)
@@ -301,8 +301,8 @@ def rewarded_memories(hits: Hits, own_ids: np.ndarray, rewards: np.ndarray) -> t
 def rewarded_pairs(hits: Hits, own_ids: np.ndarray, rewards: np.ndarray) -> np.ndarray:
     """Return pairs of memories that belong together, int64 of shape (n, 2).
 
-    Each memory worth finding for a row is paired with the row's own memory or, if the row is not stored, with the first
-    memory worth finding.
+    Each memory with a reward of at least ``WORTH_FINDING`` is paired with the row's own memory. If the row is not
+    stored, it is paired with the first of these memories.
     """
     worth = (hits.ids != NONE) & (rewards >= WORTH_FINDING)
     rows, columns = np.nonzero(worth)

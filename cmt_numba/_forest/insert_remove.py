@@ -2,8 +2,8 @@
 
 If an array is full while a kernel moves a memory down a tree, the kernel records the memory and its place in the tree's
 counters (``MOVING_SLOT``, ``MOVING_PLACE``) and returns. After the array has grown, the next call resumes from there
-and repeats nothing, so the tree does not depend on when arrays grow. If the allocation fails, :func:`undo_moves` undoes
-the move.
+without repeating a step, so the tree does not depend on when arrays grow. If the allocation fails, :func:`undo_moves`
+undoes the move.
 """
 
 from typing import Any, NamedTuple
@@ -88,7 +88,7 @@ def balance(n_left, n_right):
 def _teach(parameters, trees, routers, t, node, x, work):
     """Train a node's router on a located key (Algorithm 4, lines 2 to 4), and return the side that it then favours.
 
-    The label is the side that the router favours before, unless that side has too many memories.
+    The label is the side that the router favours before training, unless that side has too many memories.
     """
     record, alpha = trees.nodes[t, node], parameters.alpha
     margin = located_margin(routers, t, node, x, work)
@@ -337,7 +337,7 @@ class Turn(NamedTuple):
     """The progress of trees through the rows of a change."""
 
     at: np.ndarray  # int64 (trees,): the next row of each tree, which kernels advance
-    stop: int  # the row before which to stop
+    stop: int  # the end of the range of rows
     finisher: Any  # result of :func:`finisher_of`
 
 
@@ -375,7 +375,7 @@ def _undo_move(trees, t):
 def forget_above(trees, routers, keys, t, place):
     """Count a removal at each node above a place.
 
-    After removals of as many memories as half of those below a node, its router forgets absent features.
+    When the removals below a node reach half of its remaining memories, its router forgets absent features.
     """
     node = parent_of(trees, t, place)
     while node != NONE:

@@ -1,4 +1,4 @@
-"""Reading the key store from Python, and kernels that read and change it."""
+"""Functions that read the key store from Python, and kernels that read and change it."""
 
 from typing import Any
 
@@ -176,7 +176,7 @@ def overwrite_key(keys, slot, rows, row):
 
 @inner
 def drop_key(keys, slot):
-    """Remove the key in ``slot``, and move the last key there. The caller moves the codes."""
+    """Remove the key in ``slot``, and move the last key to this slot. The caller moves the codes."""
     last = keys.totals[N_MEMORIES] - 1
     erase_id(keys, keys.ids[slot])
     if keys.sparse:
@@ -196,5 +196,5 @@ def drop_key(keys, slot):
 
 @inner
 def longest_key(keys):
-    """Return the maximum number of cells of the keys stored so far."""
+    """Return the largest number of cells of any key stored so far."""
     return keys.totals[LONGEST]

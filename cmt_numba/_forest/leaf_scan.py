@@ -22,7 +22,7 @@ from .state import NONE
 class Best(NamedTuple):
     """The best ``k`` memories found for a row so far, best first, and the waiting memories of the current leaf.
 
-    For several searches at once, all arrays have an additional first axis.
+    For several simultaneous searches, all arrays have an additional first axis.
     """
 
     scores: np.ndarray  # float32 (k,): scores of the best memories
@@ -30,14 +30,14 @@ class Best(NamedTuple):
     slots: np.ndarray  # int64 (k,): their slots
     n_found: np.ndarray  # int64 (1,): number of memories found, at most k
     waiting: np.ndarray  # int64 (width of a leaf,): slots of memories to score
-    bounds: np.ndarray  # float32 (width of a leaf,): upper bound of each waiting memory's score
+    bounds: np.ndarray  # float32 (width of a leaf,): upper bound on each waiting memory's score
     n_waiting: np.ndarray  # int64 (1,): number of waiting memories
     floors: np.ndarray  # float32 (k,): the k highest lower bounds of scores in the leaf, descending
 
 
 @inner_allocating
 def new_bests(n, k, width):
-    """Return :class:`Best` for the best ``k`` of each of ``n`` rows, in leaves of up to ``width`` memories."""
+    """Return :class:`Best` for ``n`` rows, with room for ``k`` results per row and for leaves of ``width`` memories."""
     return Best(
         empty((n, k), np.float32),
         empty((n, k), np.uint64),
@@ -140,7 +140,7 @@ def weigh_members(trees, keys, codes, best, probe, t, leaf):
 
 @inner
 def _bound_scores(codes, best, probe, t, packed):
-    """Write an upper bound of each waiting memory's score to ``bounds``, and the highest lower bounds to ``floors``."""
+    """Write an upper bound on each waiting memory's score to ``bounds``, and the highest lower bounds to ``floors``."""
     d = codes.n_features
     scattered = packed == NONE
     values = codes.values if scattered else codes.packed_values[t - 1]
@@ -166,7 +166,7 @@ def _enter_floor(floors, value):
 
 @inner
 def _drop_hopeless(best):
-    """Drop the waiting memories whose upper bounds are below the worst of the best."""
+    """Drop the waiting memories whose upper bounds are below the lowest of the best scores."""
     last = best.scores.size - 1
     bar = best.floors[last]
     if best.n_found[0] > last:
@@ -182,7 +182,7 @@ def _drop_hopeless(best):
 
 @inner
 def _is_new(trees, best, slot):
-    """Return whether a memory is missing from the best. With several trees, a search may meet a memory twice."""
+    """Return whether a memory is not yet among the best. With several trees, a search may meet a memory twice."""
     if trees.counters.shape[0] > 1:
         for i in range(best.n_found[0]):
             if best.slots[i] == slot:

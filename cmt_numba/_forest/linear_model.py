@@ -18,7 +18,7 @@ from .rows import dot, squared_length
 from .sparse_weights import find_cell, locate_or_insert_cells, release_table, reset_cells, table_start
 from .state import DONE, NONE
 
-_CELLS_IN_A_LOOKUP = 24  # cells that a sequential scan reads in the time of one table lookup
+_CELLS_IN_A_LOOKUP = 24  # break-even point: one table lookup takes about as long as a scan of this many cells
 _WEIGHTS_IN_A_LINE = 16  # float32 weights in a cache line of 64 bytes
 
 
@@ -260,8 +260,8 @@ def add_sum(models, t, node, amount):
 def passive_aggressive_step(models, t, node, x, work, label, error, most):
     """Move the margin of a located row by ``error`` towards ``label``, with the smallest change of the model.
 
-    The step adds a multiple of the row to the weights and the same multiple of 1 to the bias. The multiple is at most
-    ``most`` in absolute value. Returns the increase of the margin.
+    The step adds a multiple of the row to the weights, and its factor to the bias. The factor is at most ``most`` in
+    absolute value. Returns the increase of the margin.
     """
     size = squared_length(x) + np.float32(1.0)
     amount = np.float32(label * min(most, error / size))
@@ -276,7 +276,7 @@ def adagrad_step(models, t, node, x, work, slope, rate, farthest):
 
     ``slope`` is the derivative of the loss with respect to the margin. AdaGrad's first step moves every weight by the
     learning rate, and so the margin by the rate times the sum of the row's absolute values. Dividing ``rate`` by that
-    sum makes one rate suitable for rows of 20 features and of 1,000.
+    sum makes the same rate suitable for rows of 20 features and for rows of 1,000.
     """
     rate = np.float32(rate / (1.0 + _norm_1(x)))
     slope = np.float32(slope)

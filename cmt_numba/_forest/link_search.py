@@ -44,7 +44,7 @@ NO_SLOTS = np.empty(0, np.int64)
 class Walk(NamedTuple):
     """The candidates of a search, nearest first, and the set of memories that the search has met."""
 
-    scores: np.ndarray  # float32 (breadth,): scores of the codes, up to the scale of the query's code
+    scores: np.ndarray  # float32 (breadth,): scores of the codes, divided by the scale of the query's code
     slots: np.ndarray  # int64 (breadth,): slots of the candidates
     left: np.ndarray  # bool (breadth,): whether the candidate has been visited
     met: np.ndarray  # uint32 (n_words,): a bit for each slot, set if the search has met the memory
@@ -162,7 +162,7 @@ def follow_links(codes, near, walk, asked, start):
 
 @inner
 def _enter_leaves(trees, routers, codes, frontiers, walk, n_leaves, x, asked):
-    """Make the members of the first ``n_leaves`` leaves of a search candidates."""
+    """Add the members of the first ``n_leaves`` leaves of a search to the candidates."""
     frontier = frontier_at(frontiers, 0)
     begin_search(frontier)
     while True:
@@ -226,7 +226,7 @@ def query_links(view, near, rows, reach, chosen, left_out, ids, scores):
         Contiguous rows of unit length.
     reach : tuple of int
         The number of leaves to start from, the minimum breadth, and the minimum number of candidates that must pass the
-        filter. A row with fewer is left unanswered.
+        filter. The kernel does not answer rows with fewer.
     chosen : ndarray of bool
         A mask of the slots that the filter passes. Empty means no filter.
     left_out : ndarray of int64, shape (n,)

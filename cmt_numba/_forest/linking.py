@@ -59,7 +59,7 @@ def _link(near, slot, other):
 
 @inner
 def _closeness(codes, slot, other):
-    """Return the closeness of ``other`` to ``slot``, comparable among values of the same ``slot``."""
+    """Return the closeness of ``other`` to ``slot``, which is comparable only with values for the same ``slot``."""
     d = codes.n_features
     return product_of_codes(codes.values, slot * d, codes.values, other * d, d) * codes.marks[other]["scale"]
 
@@ -119,7 +119,7 @@ def _make_room(codes, near, walk, slot, new):
 
 @inner
 def _begin_at(trees, codes, near, walk, slot, start):
-    """Make the members of a memory's leaves and some random memories candidates of a search for its neighbours."""
+    """Begin a search for a memory's neighbours from the members of its leaves and some random memories."""
     for t in range(trees.counters.shape[0]):
         leaf = np.int64(trees.leaf_of[t, slot])
         for i in range(trees.leaves[t, leaf]["size"]):

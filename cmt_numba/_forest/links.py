@@ -109,7 +109,7 @@ class Linkage:
         state : State
             The restored state.
         thorough : bool
-            Whether to validate every link, rather than only the form of the array.
+            Whether to validate every link, rather than only the dtype and shape of the array.
         values : bool, default True
             If False, a thorough validation checks only that every link leads to a memory.
 

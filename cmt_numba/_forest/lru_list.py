@@ -84,7 +84,7 @@ def _is_listed(recency, slot):
 
 @inner
 def take_out_slot(recency, slot, last):
-    """Remove ``slot`` from the list, and replace ``last`` by ``slot``. Unlisted slots are skipped."""
+    """Remove ``slot`` from the list, and rename slot ``last`` to ``slot``. Unlisted slots are skipped."""
     if _is_listed(recency, slot):
         _unlink(recency, slot)
     if slot != last and _is_listed(recency, last):
@@ -93,7 +93,7 @@ def take_out_slot(recency, slot, last):
 
 @kernel
 def put_last(recency, slots):
-    """Move slots to the end of the list in order, or append unlisted slots. NONE is skipped."""
+    """Move slots to the end of the list in the given order. Unlisted slots are appended, and NONE is skipped."""
     for i in range(slots.size):
         slot = slots[i]
         if slot == NONE:

@@ -1,14 +1,15 @@
 """Updates of dense keys from rewards.
 
-A memory's inserted key may not be the best key to find it by. Rewards for the memories found for a row therefore move
-their keys: keys with high rewards move towards the row, and keys with low rewards away from it (relevance feedback on
-stored vectors: Brauen, 1971, in The SMART Retrieval System; learning vector quantization: Kohonen, 1995).
+The key under which a memory was inserted may not be the best one for finding it. Rewards for the memories found for a
+row therefore move their keys: keys with high rewards move towards the row, and keys with low rewards away from it
+(relevance feedback on stored vectors: Brauen, 1971, in The SMART Retrieval System; learning vector quantization:
+Kohonen, 1995).
 
 Let ``p`` be the softmax of the scores of a row's memories, and ``r`` their rewards minus the lowest reward. Each key
-takes a step of ``p * r / sum(p * r) - p`` times the row, which is the gradient of ``log(sum(p * r))`` with respect to
-the key's score. With rewards of 0 and 1 this is neighbourhood components analysis (Goldberger et al., 2005). No key
-moves if one memory has both the highest reward and by far the highest score. The step of a key is at most the learning
-rate, regardless of the number of rows.
+moves by ``p * r / sum(p * r) - p`` times the row. This step is the gradient of ``log(sum(p * r))`` with respect to the
+key's score. With rewards of 0 and 1 this is neighbourhood components analysis (Goldberger et al., 2005). No key moves
+if one memory has both the highest reward and by far the highest score. The step of a key is at most the learning rate,
+regardless of the number of rows.
 
 NumPy and SciPy compute all sums in loops whose results do not depend on the number of threads.
 """
@@ -21,7 +22,7 @@ from .rows import Rows, as_matrix
 from .state import NONE, State
 
 _STEEPNESS = 20.0  # inverse temperature of the softmax
-_LEAST_CHANCE = 1e-30  # lower bound of divisors; probabilities reach it only if scores differ by more than 3
+_LEAST_CHANCE = 1e-30  # lower bound on divisors; probabilities are lower only if scores differ by more than 3
 _TINY = np.float32(1e-6)  # a moved key shorter than this has cancelled out, and keeps its old value
 
 

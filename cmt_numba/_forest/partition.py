@@ -5,8 +5,8 @@ the tree from the root down, like a label tree (Parabel, Prabhu et al., 2018; XR
 2-means over the mean keys of the groups divides the memories of a node into halves, and the node's router is trained to
 separate the halves. Each memory then follows the router, which ensures that its own key finds it.
 
-New trees are complete before they replace the old ones, so an interrupt or running out of memory changes nothing. NumPy
-and SciPy compute all sums in loops whose results do not depend on the number of threads.
+New trees are complete before they replace the old ones, so nothing changes after an interrupt or if memory runs out.
+NumPy and SciPy compute all sums in loops whose results do not depend on the number of threads.
 """
 
 from typing import Any, NamedTuple
@@ -38,7 +38,7 @@ from .teaching import RouterLesson, teach_trees
 
 _PASSES = 5  # training passes of a router over the memories of its node
 _ROUNDS = 10  # maximum number of iterations of 2-means
-_LEAST_SHARE = 0.25  # a router that sends a smaller share of memories to one side is overruled by the 2-means halves
+_LEAST_SHARE = 0.25  # if a router sends a smaller fraction to one side, the 2-means halves are used instead
 _TINY = np.float32(1e-20)  # avoids division by a length of 0
 _ROWS_AT_ONCE = 4096  # number of rows between checks for interrupts
 
@@ -50,7 +50,7 @@ class _Part(NamedTuple):
 
     slots: np.ndarray
     parent: int  # the internal node above the place, NONE for the root
-    side: int  # the side of the parent
+    side: int  # whether it is the left or the right child
 
 
 def without_trees(state: State) -> State:
@@ -179,7 +179,7 @@ def _halves(rows: Rows, groups: np.ndarray, slots: np.ndarray, generator: np.ran
 
 
 def _means(keys: Any, group: np.ndarray, n: int) -> Any:
-    """Return the unit-length mean of each of ``n`` groups of keys. Sparse means omit features that do not occur."""
+    """Return the unit-length mean of each of ``n`` groups of keys. Sparse means omit features without a value."""
     members = scipy.sparse.csr_array((np.ones(group.size, np.float32), (group, np.arange(group.size))))
     means = members @ keys
     if scipy.sparse.issparse(keys):

@@ -18,7 +18,7 @@ from .topology import child_of, parent_of, side_of
 
 @inner
 def _add_shown(trees, keys, codes, best, probe, t, leaf, chance, ids, shown):
-    """Add the probability ``chance`` of scanning a leaf to the ids among the leaf's best memories."""
+    """Add ``chance``, the probability of scanning a leaf, to the ids among the leaf's best memories."""
     best.n_found[0] = 0
     scan_leaf(trees, keys, codes, best, probe, t, leaf)
     for i in range(ids.size):
@@ -29,7 +29,7 @@ def _add_shown(trees, keys, codes, best, probe, t, leaf, chance, ids, shown):
 
 @inner
 def _add_drawn(trees, keys, t, leaf, chance, ids, shown):
-    """Add the probability that a draw from a leaf, which has the probability ``chance``, includes each id."""
+    """Add the probability that each id is drawn from a leaf. Memories are drawn there with probability ``chance``."""
     size = np.int64(trees.leaves[t, leaf]["size"])
     for i in range(ids.size):
         slot = find_slot(keys, ids[i]) if ids[i] != NONE else NONE

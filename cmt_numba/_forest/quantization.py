@@ -14,7 +14,7 @@ from .._jit import inner, inner_fastmath, prefetch
 
 _LARGEST = np.float32(127.0)
 _LINE = 64  # bytes of a cache line
-_CELLS_OF_A_SUM = 1 << 16  # number of products of codes whose sum fits int32
+_CELLS_OF_A_SUM = 1 << 16  # number of products of codes whose sum fits into int32
 
 
 @inner_fastmath

@@ -20,7 +20,7 @@ from .state import NONE
 
 _STEEPNESS = 4.0  # logits per unit of the gap; values from 1 to 8 work equally well
 _MARGIN = 0.2  # gap that MIRA requires per unit of reward difference
-_AGGRESSIVENESS = 10.0  # cap on MIRA's step in learning rates; makes one default rate suitable for MIRA and AdaGrad
+_AGGRESSIVENESS = 10.0  # MIRA's largest step, in learning rates; MIRA and AdaGrad can then share a default rate
 _LEAST_WEIGHT = np.float32(-1.0)  # with theta = -1 a feature has no effect; a smaller theta would penalise matches
 _TINY = np.float32(1e-20)  # avoids 0 / 0 if the squares underflow
 
@@ -71,7 +71,7 @@ def _find_right(comparison, rewards, row):
 
 @inner
 def _find_wrong(comparison, rewards, row, right):
-    """Return the position of the memory with the highest score among rewards below the right memory's, or NONE."""
+    """Return the position of the highest score among memories with a lower reward than the right one, or NONE."""
     wrong = NONE
     for i in range(comparison.slots.size):
         if comparison.slots[i] == NONE or rewards[row, i] >= rewards[row, right]:
@@ -138,7 +138,7 @@ def _descend(parameters, scorer, comparison, n, slope):
 def _widen(parameters, scorer, comparison, n, shortfall):
     """Widen the gap by ``shortfall`` with the smallest change of the weights (MIRA, the passive-aggressive step).
 
-    The cap on the step matters for pairs of nearly equal keys, which would need a huge one.
+    The step is capped because pairs of nearly equal keys would need a huge step.
     """
     total = np.float32(0.0)
     for i in range(n):

@@ -28,7 +28,7 @@ def forget_absent(trees, routers, keys, t, node):
     """Remove the features that no memory below a node has from the node's router.
 
     This bounds the size of sparse routers under any number of inserts and removals. Dense routers reset the weights of
-    these features, because answers must not depend on the form of keys.
+    these features, because answers must not depend on whether keys are dense or sparse.
     """
     if keys.sparse:
         drop_absent_cells(trees, routers, keys, t, node)
@@ -69,12 +69,12 @@ def _reset_absent_weights(trees, routers, keys, t, node):
 def train_router(parameters, routers, t, node, x, work, margin, label, importance):
     """Train a router on a located row with the label -1 or 1; return the new margin.
 
-    ``margin`` is the margin before the step. With the squared loss and with MIRA, the step never moves the margin past
-    the label, even for a large importance or learning rate.
+    ``margin`` is the margin before the step. With the squared loss and with MIRA, the margin never overshoots
+    the label, even with a large importance or learning rate.
     """
     loss, rate = parameters.router_loss, parameters.router_learning_rate
     if loss == RouterLoss.MIRA:
-        error = 1.0 - label * margin  # negative if the margin is past the label, which needs no step
+        error = 1.0 - label * margin  # negative if no step is needed
         if error < _CLOSE_ENOUGH or importance == 0.0:
             return margin
         return margin + passive_aggressive_step(routers, t, node, x, work, label, min(importance, 1.0) * error, rate)

@@ -1,4 +1,4 @@
-"""Unit-length rows of keys and queries in the form that kernels read."""
+"""Unit-length rows of keys and queries as flat arrays for kernels."""
 
 from typing import Any, NamedTuple
 
@@ -12,7 +12,7 @@ UNSCALED = np.float32(1.0)
 
 
 class Rows(NamedTuple):
-    """Unit-length rows. Row ``i`` is the cells ``offsets[i]:offsets[i + 1]`` of ``values`` and ``indices``."""
+    """Unit-length rows. Row ``i`` has the cells ``offsets[i]:offsets[i + 1]`` of ``values`` and ``indices``."""
 
     values: np.ndarray  # float32 (n_cells,): the values of all cells
     indices: np.ndarray  # int32 (n_cells,): their features; empty if the rows are dense
@@ -79,8 +79,8 @@ def _squared_length(values):
 def normalize_rows(values, offsets, first, stop, unit):
     """Write the rows ``first:stop``, scaled to Euclidean length 1, to ``unit``. Zero rows stay zero.
 
-    Returns the first row with a NaN or an infinity, or -1. Squares are summed in float64, where the square of a float32
-    neither overflows nor underflows.
+    Returns the first row with a NaN or an infinity, or -1 if all values are finite. Squares are summed in float64,
+    where the square of a float32 neither overflows nor underflows.
     """
     for row in range(first, stop):
         given, scaled = values[offsets[row] : offsets[row + 1]], unit[offsets[row] : offsets[row + 1]]
@@ -99,7 +99,7 @@ INVALID_CELLS, UNSORTED_CELLS, SORTED_CELLS = range(3)
 
 @kernel
 def check_cells(indices, offsets, width):
-    """Return the form of CSR rows: INVALID_CELLS, UNSORTED_CELLS or SORTED_CELLS.
+    """Return whether CSR rows are valid and sorted: INVALID_CELLS, UNSORTED_CELLS or SORTED_CELLS.
 
     Sorted rows have strictly ascending indices; unsorted rows may contain an index twice. ``offsets`` must not be
     empty.
@@ -155,7 +155,8 @@ def measure_rows(values, offsets, lengths):
 def rescaled(rows: Rows) -> Rows:
     """Return rows scaled to unit length a second time, which can change the last bit of a value.
 
-    Earlier versions scaled rows in the estimator and again in the forest. Repeating this keeps the results for a seed.
+    Earlier versions scaled rows in the estimator and again in the forest. Scaling twice keeps the results for a given
+    seed.
     """
     unit = np.empty_like(rows.values)
     normalize_rows(rows.values, rows.offsets, 0, rows.n_rows, unit)
@@ -164,7 +165,7 @@ def rescaled(rows: Rows) -> Rows:
 
 @inner
 def longest_row(rows, first, stop):
-    """Return the maximum number of cells of the rows ``first:stop``."""
+    """Return the largest number of cells of any of the rows ``first:stop``."""
     longest = 0
     for row in range(first, stop):
         longest = max(longest, rows.offsets[row + 1] - rows.offsets[row])
@@ -173,7 +174,7 @@ def longest_row(rows, first, stop):
 
 @inner
 def _largest(values, n):
-    """Return the ``n``-th largest value after reordering the values (Hoare's quickselect)."""
+    """Return the ``n``-th largest value, and reorder the values in place (Hoare's quickselect)."""
     low, high, wanted = 0, values.size - 1, n - 1
     while low < high:
         pivot, i, j = values[(low + high) // 2], low, high
@@ -199,7 +200,7 @@ def _largest(values, n):
 
 @kernel
 def keep_heaviest(rows, n, values, indices, offsets):
-    """Copy the ``n`` cells of each sparse row with the largest absolute values; return the number of copied cells.
+    """Copy each sparse row's ``n`` cells with the largest absolute values; return the number of copied cells.
 
     Writes ``values``, ``indices`` and ``offsets``, which must have room. Cells keep their order.
     """

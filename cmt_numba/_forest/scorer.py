@@ -43,7 +43,7 @@ class Probe(NamedTuple):
 
     values: np.ndarray  # float32 (n_features,) or (table size,): the value of each feature or cell
     features: np.ndarray  # PROBE_CELL (table size,): the feature of each cell or NONE; empty for a direct probe
-    aimed: np.ndarray  # int64 (3,): first and last bound of the current row's cells, log2 of its table size
+    aimed: np.ndarray  # int64 (3,): start and end of the current row's cells, log2 of its table size
     length: np.ndarray  # float32 (1,): the Euclidean length of the values
 
 
@@ -62,8 +62,8 @@ def _table_bits(n_cells):
 def room_for_probe(rows: Rows) -> np.ndarray:
     """Return zeros for ``Query.room`` to search for single rows, or an empty array for dense or very wide rows.
 
-    A search leaves only zeros behind, so searches can share the array one after another. This saves the time to clear
-    an entry for each feature, which exceeds the time of a search for a row with few features.
+    Each search resets the array to zeros, so consecutive searches can share it. For a row with few features, clearing a
+    new array would take longer than the search.
     """
     return np.zeros((1, rows.n_features), np.float32) if rows.sparse and rows.n_features <= _WIDEST_DIRECT else NO_ROOM
 

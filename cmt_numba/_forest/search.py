@@ -27,7 +27,7 @@ from .rows import row_of
 from .scorer import Probe, aim_weighted_probe, clear_probe, new_probes, probe_at
 
 _MOST_LANES = 8
-_CELLS_OF_PROBES = 1 << 17  # float32 values of all lanes' probes that fit the L2 cache along with other data
+_CELLS_OF_PROBES = 1 << 17  # number of probe values in all lanes that fit into the L2 cache along with other data
 
 # The next step of a lane.
 _BEGIN = 0  # begin a new row

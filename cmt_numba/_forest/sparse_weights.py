@@ -5,7 +5,7 @@ block of the tree's array, and freed blocks are listed by size and reused. When 
 copies all tables to contiguous blocks of a larger array.
 
 The size of a table is a power of two, stored as its exponent, which is at least ``SMALLEST_TABLE_BITS``. Tables start
-at multiples of the smallest size. Stored in this unit, starts fit 32 bits.
+at multiples of the smallest size. Stored in units of this size, starts fit into 32 bits.
 """
 
 import numpy as np

@@ -56,7 +56,7 @@ N_MEMORIES = 0
 NEXT_ID = 1
 VALUES_END = 2  # sparse keys: number of cells of ``KeyArrays.values`` ever used
 VALUES_LIVE = 3  # sparse keys: number of cells of ``KeyArrays.values`` that belong to a memory
-LONGEST = 4  # maximum number of cells of the keys stored so far
+LONGEST = 4  # largest number of cells of any key stored so far
 N_TOTALS = 5
 
 # The status of a kernel: DONE, or the array that must grow.
@@ -97,7 +97,7 @@ class KeyArrays(NamedTuple):
     indices: Annotated[np.ndarray, kind_of(np.int32, "cells of sparse keys")]
     spans: Annotated[np.ndarray, kind_of(np.int64, "sparse keys", 2)]
     ids: Annotated[np.ndarray, kind_of(np.int64, "keys")]
-    # open-addressing table: the slot in each cell, NONE where empty
+    # open-addressing table: the slot in each cell, or NONE if the cell is empty
     slot_table: Annotated[np.ndarray, kind_of(np.int32, "cells of the slot table")]
     totals: Annotated[np.ndarray, kind_of(np.int64, N_TOTALS)]
 
@@ -109,7 +109,7 @@ NODE = np.dtype(
         ("parent", np.int32),
         ("generation", np.int32),  # number of times that the row was freed
         ("examples", np.int64),  # number of memories that INSERT trained the router on
-        ("mistakes", np.int64),  # number of these that the trained router sent against their label
+        ("mistakes", np.int64),  # number of these that the router, once trained, sends to the wrong side
         ("bias", np.float32),  # bias of the router
         ("bias_square", np.float32),  # AdaGrad accumulator of the bias
         ("departed", np.int32),  # number of memories removed below the node since its router last forgot features
@@ -198,7 +198,7 @@ class LinearModels(NamedTuple):
 
 
 class KeyStore(NamedTuple):
-    """A key store in the form that kernels receive: the arrays of :class:`KeyArrays` and the form of the keys.
+    """A key store as kernels receive it: the arrays of :class:`KeyArrays` and the type of the keys.
 
     If only codes are stored, ``coded`` is true, and ``values`` and ``marks`` are the arrays of :class:`Codes`.
     """
@@ -216,7 +216,7 @@ class KeyStore(NamedTuple):
 
 
 class CodeStore(NamedTuple):
-    """The codes of dense keys in the form that kernels receive: the arrays of :class:`Codes` and :class:`Packed`."""
+    """The codes of dense keys as kernels receive them: the arrays of :class:`Codes` and :class:`Packed`."""
 
     n_features: int
     values: np.ndarray
@@ -226,7 +226,7 @@ class CodeStore(NamedTuple):
 
 
 class ForestView(NamedTuple):
-    """A forest in the form that kernels receive."""
+    """A forest as kernels receive it."""
 
     parameters: Parameters
     trees: Trees
@@ -274,7 +274,7 @@ class State(NamedTuple):
         return linear_models(self)
 
     def view(self) -> Any:
-        """Return the state in the form that kernels receive."""
+        """Return the state as kernels receive it."""
         parameters, codes = self.parameters, self.codes
         keys = key_store(parameters, self.keys, codes if parameters.coded else None)
         code_store = CodeStore(parameters.n_features, *codes, *self.packed)

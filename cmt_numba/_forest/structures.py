@@ -15,7 +15,7 @@ Structure = TypeVar("Structure", bound=tuple[Any, ...])
 
 
 class ArrayKind(NamedTuple):
-    """The dtype and the axes of an array. An axis is a length or a name; axes with one name have equal lengths."""
+    """The dtype and the axes of an array. An axis is a length or a name; axes with the same name have equal lengths."""
 
     dtype: np.dtype
     axes: tuple[str | int, ...]

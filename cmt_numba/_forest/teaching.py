@@ -1,8 +1,8 @@
-"""Kernels: training routers when the right memory of a row is known.
+"""Kernels: training routers when the correct memory of a row is known.
 
-UPDATE (Algorithm 3) estimates the better side of a node from the reward of a randomly drawn side. If the right memory
+UPDATE (Algorithm 3) estimates the better side of a node from the reward of a randomly drawn side. If the correct memory
 is known, so are the rewards of both sides of every node above it: 1 for the side of the memory, and 0 for the other.
-All these routers can then learn the right side at once, without exploration.
+All these routers can then learn the correct side in one step, without exploration.
 """
 
 from typing import NamedTuple
@@ -29,7 +29,7 @@ class RouterLesson(NamedTuple):
 def _teach_row(parameters, trees, routers, t, lesson, row, at, work):
     """Train the routers above the place ``at[t, 1]`` to route a row to its memory; return DONE or TABLES_FULL.
 
-    Routers with a margin of at least 1 on the right side are not trained.
+    Routers with a margin of at least 1 on the correct side are not trained.
     """
     x, place = row_of(lesson.rows, row), at[t, 1]
     if place == NONE:

@@ -153,8 +153,8 @@ def _select_many(scores, best, found):
 def best_columns(scores, columns, values):
     """Write the columns with the largest scores in each row to ``columns``, and these scores to ``values``, best first.
 
-    NaN is ignored, and missing entries are -1 and minus infinity. Most scores are below the worst of the best so far,
-    which is compared with a tile of 32 scores at once.
+    NaN is ignored, and missing entries are -1 and minus infinity. Most scores are below the lowest of the best scores
+    so far, which is therefore compared with tiles of 32 scores.
     """
     k = columns.shape[1]
     held = _Held(empty(_MOST_HELD, np.float32), empty(_MOST_HELD, np.int64), empty(_MOST_HELD, np.int64))

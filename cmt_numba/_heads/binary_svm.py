@@ -4,8 +4,8 @@ Each label has a linear support vector machine with squared slack. Its bias is t
 coordinate ascent trains it on the rows paired with the label (see ``hard_negatives.py``), one row at a time in closed
 form. A row has the label if its score is positive; the margin is 1. A row's weight multiplies its ``C``.
 
-The remaining rows are treated as rows without features, whose score is the bias. They are all alike, so they share a
-single dual variable. Without them, a rare label would not learn that it is rare.
+The remaining rows are treated as rows without features, whose score is the bias. These rows are identical, so they
+share a single dual variable. Without them, a rare label would not learn that it is rare.
 """
 
 from typing import NamedTuple
@@ -32,7 +32,7 @@ _SOFTNESS = 0.5  # 1 / (2 C) for C = 1, the usual default of linear support vect
 _SOFTEST = 1e10  # keeps the softness of the lightest rows finite in float32
 _CLOSE_ENOUGH = 1e-4  # smaller steps are skipped
 _FARTHEST = 0.003  # training stops after a sweep without longer steps
-_ROWS_AHEAD = 6  # number of rows to prefetch
+_ROWS_AHEAD = 6  # number of rows to prefetch in advance
 _CELLS_IN_A_LINE = 16  # cells in a cache line of 64 bytes
 _SWEEPS_TO_CHECK = 5  # every fifth sweep checks all rows; other sweeps check only rows that still change
 
@@ -41,7 +41,7 @@ class Duties(NamedTuple):
     """Parameters and dual variables that all tasks share."""
 
     softness: float  # slack per unit of a dual variable, for rows of weight 1
-    n_known: int  # labels below this number have scorers; later scorers are summed from their pairs
+    n_known: int  # labels below this number have scorers; other scorers start as the sum of their pairs
     weights: np.ndarray  # float32 (rows,): weights of the current rows
     totals: np.ndarray  # float64 (labels,): total weight of all rows, paired with the label or not
     of_others: np.ndarray  # float32 (labels,): dual variable shared by the rows without features
@@ -53,7 +53,7 @@ class LabelTask(NamedTuple):
     first: int
     stop: int
     n_sweeps: int
-    share: float  # new weights below this share of a label's largest weight are dropped
+    share: float  # new weights below this fraction of a label's largest weight are dropped
 
 
 class Solved(NamedTuple):
@@ -86,7 +86,7 @@ def new_duties(aggressiveness: float, weights: np.ndarray, totals: np.ndarray, n
 
 
 def numbered_afresh(rows: Rows) -> tuple[Rows, np.ndarray]:
-    """Renumber the features of sparse rows by occurrence; return the rows and the original features: int32.
+    """Renumber the features of sparse rows by occurrence; return the rows and the original features (int32).
 
     Features keep their numbers if there are no more features than cells.
     """
@@ -124,7 +124,7 @@ def _prepare(bench, duties):
 
 @inner
 def _prefetch_row(rows, row):
-    """Prefetch a sparse row, because rows are read in random order and a cache miss takes longer than scoring."""
+    """Prefetch a sparse row. Rows are read in random order, and a cache miss takes longer than scoring."""
     a, b = rows.offsets[row], rows.offsets[row + 1]
     for i in range(a, b if rows.sparse else a, _CELLS_IN_A_LINE):
         prefetch(rows.values, i)
@@ -152,7 +152,7 @@ def _add(bench, x, amount):
 
 @inner
 def _touch(bench, x, label):
-    """Add a sparse row's features without weights of the label to ``bench.touched``."""
+    """Append the features of a sparse row that have no weight for the label yet to ``bench.touched``."""
     n_touched = bench.n_touched[0]
     for i in range(x.a, x.b if x.indices.size > 0 else x.a):
         feature = x.indices[i]
@@ -246,8 +246,8 @@ def _hold_others_off(bias, label, others, duties):
 def _learn_pair(bench, rows, pairs, pair, label, bias, of_others):
     """Take the dual step of a pair; return the new bias and the step.
 
-    ``of_others`` is the dual variable of the rows without features. If it can offset the change of the bias, the
-    curvature leaves the bias out, because the offset follows immediately.
+    ``of_others`` is the dual variable of the rows without features. If it is large enough to offset the change of the
+    bias, the curvature omits the bias, because the next step of these rows restores it.
     """
     x = row_of(rows, pairs.rows[pair])
     sign = np.float32(1.0) if pairs.has[pair] else np.float32(-1.0)

@@ -30,15 +30,15 @@ class Listing(NamedTuple):
 class LabelCandidates(NamedTuple):
     """The distinct candidate labels of a row, and their scores."""
 
-    labels: np.ndarray  # int64 (most + n_right,): candidates, with room for right labels
+    labels: np.ndarray  # int64 (most + n_right,): candidates, with room for correct labels
     scores: np.ndarray  # float32: score of each candidate
     n_found: np.ndarray  # int64 (1,): number of candidates
-    probe: Probe  # probe aimed at the row
+    probe: Probe  # probe prepared for the row
 
 
 @inner_allocating
 def new_candidates(rows, most, n_right):
-    """Return buffers for ``most`` candidates of a row and ``n_right`` right labels."""
+    """Return buffers for ``most`` candidates of a row and ``n_right`` correct labels."""
     return LabelCandidates(
         empty(most + n_right, np.int64),
         empty(most + n_right, np.float32),
@@ -79,7 +79,7 @@ def place_of(candidates, label):
 
 @inner
 def score_with_right(head, candidates, found, i, x, label):
-    """Score the candidates of an entry and its right label; return the position of the right label.
+    """Score the candidates of an entry and its correct label; return the position of the correct label.
 
     Writes the scores of ``found``.
     """
@@ -94,7 +94,7 @@ def score_with_right(head, candidates, found, i, x, label):
 
 @inner
 def best_of(candidates, excluded):
-    """Return the position of the candidate with the highest score except ``excluded``; NONE if there is no other."""
+    """Return the position of the candidate with the highest score, except ``excluded``, or NONE without candidates."""
     best = NONE
     for i in range(candidates.n_found[0]):
         if i != excluded and (best == NONE or candidates.scores[i] > candidates.scores[best]):
@@ -150,7 +150,7 @@ NO_ANSWERS = LabelAnswers(
 def scored_candidates(
     trees: Any, routers: Any, head: Any, questions: Questions, effort: SearchEffort, answers: LabelAnswers = NO_ANSWERS
 ) -> Any:
-    """Yield the candidate labels of rows ``first:stop`` with their scores, some rows at a time.
+    """Yield the candidate labels of rows ``first:stop`` with their scores, in batches of rows.
 
     Writes the best labels and their scores to ``answers``. Each step overwrites the arrays of the previous step.
     """

@@ -11,7 +11,7 @@ import numpy as np
 from .._forest import NONE
 from .._jit import FEATURES_OF_A_WORD, LARGEST_CODE, TILE, Tiles
 
-_CODED_AT_ONCE = 1 << 22  # number of values to code at once
+_CODED_AT_ONCE = 1 << 22  # number of values to code in one batch
 _LARGEST = np.float32(LARGEST_CODE)
 _MIDDLE = 64
 _ROUNDING, _ROUNDING_EACH = 1e-6, 1e-8  # rounding errors of a sum and of each product, relative to a vector's length
@@ -25,7 +25,7 @@ class CodedLists(NamedTuple):
     nexts: np.ndarray  # int64 (n_tiles,): the next tile of the same list, NONE for its last tile
     labels: np.ndarray  # int64 (32 * n_tiles,): the label of each vector, NONE for padding
     tiles: Tiles  # codes, with error terms that turn scores into upper bounds; minus infinity for padding
-    longest: float  # largest length of a decoded vector
+    longest: float  # maximum length of a decoded vector
     zero: int  # the code for 0 in queries
 
 

@@ -91,7 +91,7 @@ def with_room_for_examples(examples: StoredExamples, rows: Rows, n_labels: int) 
 
 
 def all_examples(examples: StoredExamples) -> tuple[Rows, np.ndarray]:
-    """Return the rows of all stored examples, which share memory with the store, and their labels: int64."""
+    """Return the rows of all stored examples, which share memory with the store, and their labels (int64)."""
     keys, n = examples.keys, int(examples.keys.totals[N_MEMORIES])
     d, sparse = examples.parameters.n_features, examples.parameters.sparse
     if sparse:
@@ -104,7 +104,7 @@ def all_examples(examples: StoredExamples) -> tuple[Rows, np.ndarray]:
 
 
 def all_slots(examples: StoredExamples) -> np.ndarray:
-    """Return the slots of all examples: int64."""
+    """Return the slots of all examples, as int64."""
     return np.arange(int(examples.keys.totals[N_MEMORIES]))
 
 
@@ -202,8 +202,8 @@ def draw_replayed(examples, competing, numbers, swept, n_new, slots, ends):
 
     Each row of ``numbers``, which are random numbers in [0, 1), draws two examples: one from all earlier examples, and
     one from the earlier examples of a label in the sorted ``competing``. Only a label's newest examples can be drawn,
-    which limits the time for labels with very many examples. Each number in ``swept`` draws another example from all
-    earlier examples.
+    which limits the time for labels with very many examples. Each number in ``swept`` draws an additional example from
+    all earlier examples.
 
     The drawn examples come first, then the newest examples, and finally the swept examples. Writes ``slots``, which
     must have room; ``ends[0]``, the number of slots before the swept examples; and ``ends[1]``, the number of all
@@ -263,7 +263,7 @@ def copy_examples(examples, slots, values, indices, offsets, labels):
 
 
 def some_examples(examples: StoredExamples, slots: np.ndarray) -> tuple[Rows, np.ndarray]:
-    """Return copies of the rows in some slots, in this order, and their labels: int64."""
+    """Return copies of the rows in some slots, in this order, and their labels (int64)."""
     lists, d, sparse = examples.lists, examples.parameters.n_features, examples.parameters.sparse
     n_cells = count_cells(lists, slots) if sparse else slots.size * d
     values, indices = np.empty(n_cells, np.float32), np.empty(n_cells if sparse else 0, np.int32)
@@ -274,7 +274,7 @@ def some_examples(examples: StoredExamples, slots: np.ndarray) -> tuple[Rows, np
 
 @inner
 def _scan_label(examples, best, probe, label, label_score):
-    """Offer a label's examples to ``best``, each with the mean of its cosine and the label's score."""
+    """Offer a label's examples to ``best``. The score of an example is the mean of its cosine and the label's score."""
     slot = np.int64(examples.first_of[label]) if label < examples.first_of.size else NONE
     while slot != NONE:
         offer(best, (score(examples.keys, probe, slot) + label_score) / np.float32(2.0), np.uint64(slot), slot)

@@ -14,7 +14,7 @@ from .._jit import kernel
 from .inference_weights import offsets_of
 
 _PAIRS_IN_A_BLOCK = 1 << 20
-_ROWS_COUNTED = 4096  # number of rows whose labels are counted at once
+_ROWS_COUNTED = 4096  # number of rows whose labels are counted in one batch
 
 
 class ExamplePairs(NamedTuple):
@@ -63,7 +63,7 @@ class HardNegatives(NamedTuple):
     """Rows by candidate label: label ``l`` is a candidate for the rows ``rows[offsets[l]:offsets[l + 1]]``."""
 
     offsets: np.ndarray  # int64 (labels + 1,)
-    rows: np.ndarray  # int32: rows of one label after another
+    rows: np.ndarray  # int32: rows of all labels, in label order
 
 
 def by_label(candidates: np.ndarray, order: np.ndarray, n_labels: int) -> HardNegatives:

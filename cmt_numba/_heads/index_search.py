@@ -2,8 +2,8 @@
 
 Posting lists are sorted by descending weight. A search first reads the lists that can add most to a score relative to
 their length. The unread lists bound the score of labels that have not been found. Once this bound is below the score of
-the best label found, no further label can be the best (MaxScore; Turtle and Flood, 1995). Of the labels found, only
-those that may still be the best are scored in full.
+the best label found, no other label can be the best (MaxScore; Turtle and Flood, 1995). Of the labels found, only those
+that may still be the best are scored in full.
 
 The lists read last are long, and most of their weights are far below the heaviest weight. Each label therefore has a
 tighter bound: the largest ratio, over all long lists, of its weight to the heaviest weight of the list.
@@ -21,10 +21,10 @@ from .inverted_index import Postings, add_to_met, keep_best_labels, next_list
 
 _MOST_LISTS = 64  # maximum number of lists read for a row
 _RUN = 128  # number of entries read between checks whether to continue
-_SHARE_MET = 0.5  # before reading a list longer than this share of the labels found, score the best labels
-_ENTRIES_IN_A_LABEL = 24  # entries read in the time of looking up a label's weights
+_SHARE_MET = 0.5  # before reading a list longer than this fraction of the labels found, score the best labels
+_ENTRIES_IN_A_LABEL = 24  # break-even point: looking up a label takes about as long as reading this many entries
 _ROUNDING = np.float32(1e-5)  # rounding error, relative to the sum of all bounds
-_LABELS_IN_A_ROW = 12  # sums read in sequence in the time of one random access
+_LABELS_IN_A_ROW = 12  # break-even point: one random access takes about as long as reading this many sums in sequence
 _BLOCK = 64  # number of labels whose sums are compared together
 _LONG_LISTS = 64  # a list is long if it has more than 1/64 of all labels
 
@@ -52,7 +52,7 @@ class _Rest(NamedTuple):
     """Bounds on the sums that unread entries can add to a label's score."""
 
     short: np.float32  # from short lists and from partly read lists
-    long: np.float32  # from unread long lists, if the label is the heaviest in each
+    long: np.float32  # from unread long lists, for a label with the heaviest weight in each
 
 
 class _IndexRoom(NamedTuple):
@@ -116,7 +116,7 @@ def _without(rest, bound, unread, is_long):
 
 @inner
 def _meet(postings, entry, end, value, least, room, n_found):
-    """Add a list's entries to the sums of their labels, as long as an entry adds more than ``least``.
+    """Add a list's entries to the sums of their labels, while an entry adds more than ``least``.
 
     Returns the number of labels found, and the first unread entry.
     """

@@ -22,7 +22,7 @@ from .._forest import (
 )
 from .._jit import by_reference, empty, inner, inner_fastmath, kernel, release
 
-_ROUNDED_AT_ONCE = 1 << 20  # number of weights rounded at once
+_ROUNDED_AT_ONCE = 1 << 20  # number of weights rounded in one batch
 
 
 class Digest(NamedTuple):
@@ -120,7 +120,7 @@ def list_cells(models, digest):
 
 @kernel
 def enter_lists(models, digest):
-    """Copy the weights of a digest to models that have no tables yet, but room for them.
+    """Copy the weights of a digest to models that have no tables yet. The models must have room.
 
     Writes the models.
     """
@@ -149,7 +149,7 @@ def _halved_dot(values, halves):
 
 @inner
 def digested_margin(digest, label, probe):
-    """Return a label's score, without its bias, for the row at which ``probe`` is aimed."""
+    """Return a label's score, without its bias, for the row for which ``probe`` was prepared."""
     if digest.halves.size > 0:
         return _halved_dot(probe.values, digest.halves[label])
     a, b = digest.offsets[label], digest.offsets[label + 1]

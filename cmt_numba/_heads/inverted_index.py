@@ -18,7 +18,7 @@ from .._jit import inner
 from .inference_weights import Digest, offsets_of
 
 _MOST_LISTS = 32  # maximum number of lists read for a row
-_CELLS_AT_ONCE = 1 << 20  # number of cells compared at once
+_CELLS_AT_ONCE = 1 << 20  # number of cells compared in one batch
 
 
 class Postings(NamedTuple):
@@ -42,7 +42,7 @@ def no_postings() -> Postings:
 def heavy_cells(
     digest: Digest, lightest: float, excluded: np.ndarray, *, cells_at_once: int = _CELLS_AT_ONCE
 ) -> np.ndarray:
-    """Return a mask of nonzero cells that weigh at least ``lightest`` times their label's largest weight.
+    """Return a mask of nonzero cells whose weight is at least ``lightest`` times their label's largest weight.
 
     The mask excludes all cells of the labels ``excluded``.
     """

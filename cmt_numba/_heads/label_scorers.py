@@ -1,8 +1,8 @@
 """The one-against-some head: a linear scorer for each label, trained against the candidates of an example.
 
 A scorer starts as the mean of its label's examples, scaled to length 1, so initial scores are cosines. MIRA needs no
-AdaGrad accumulators, so their arrays hold the sums of each label's examples. Further examples move the mean inside a
-scorer without undoing other changes.
+AdaGrad accumulators, so their arrays hold the sums of each label's examples. Additional examples update the mean within
+a scorer and keep its other changes.
 
 Sparse scorers learn in hash tables. Between trainings, the lists of the digest can replace the tables, which saves two
 thirds of the memory. Tables are rebuilt before the next training, but the sums of examples are lost.
@@ -81,7 +81,7 @@ NEGLIGIBLE = 0.04
 """Weights of a rare label below this share of its largest weight are dropped."""
 
 _SHORTEST = np.float32(1e-6)  # relative squared length below which a sum of examples is only rounding error
-_CELLS_IN_A_LOOKUP = 12  # cells of a digest that can be read in the time of one table lookup
+_CELLS_IN_A_LOOKUP = 12  # break-even point: one table lookup takes about as long as reading this many cells of a digest
 
 HEAD_LOSSES = {loss.name.lower(): int(loss) for loss in HeadLoss}
 
@@ -220,7 +220,7 @@ def without_negligible_weights(head: Head) -> Head:
 def with_only(head: Head, labels: np.ndarray) -> Head:
     """Return a copy of a head that has only ``labels``, numbered in this order.
 
-    The copy shares no memory with the head, has no digest and no index, and may learn.
+    The copy shares no memory with the head, has no digest and no index, and can be trained.
     """
     n_labels, d = int(head.counters[0, NODES_END]), head.parameters.n_features
     counters, routers = head.counters.copy(), head.routers
@@ -251,7 +251,7 @@ def as_ready_as(head: Head, other: Head, lightest: float) -> Head:
 
 
 def weights_of_labels(head: Head, labels: np.ndarray) -> np.ndarray | scipy.sparse.csr_array:
-    """Return the scorers of some labels, without biases, as rows of a matrix. A sparse head gives a sparse matrix."""
+    """Return the scorers of some labels, without biases, as rows of a matrix, which is sparse for a sparse head."""
     n_labels, d = int(head.counters[0, NODES_END]), head.parameters.n_features
     if not head.parameters.sparse:
         weights: np.ndarray = head.routers.weights[0, : n_labels * 2 * d].reshape(n_labels, 2 * d)[labels, :d]
@@ -299,7 +299,7 @@ def without_tables(head: Head) -> Head:
 
 
 def cells_of_tables(head: Head) -> int:
-    """Return the number of cells in the tables of a sparse head, or in the tables that it needs to learn again."""
+    """Return the number of cells in the tables of a sparse head. If it has none, return the number to rebuild them."""
     return int(_sizes_of_tables(head.digest).sum() if is_in_lists(head) else head.counters[0, TABLES_END])
 
 
@@ -354,7 +354,7 @@ def with_index(head: Head, lightest: float = 0.0) -> Head:
 
 @inner
 def score_label(head, label, probe, x):
-    """Return a label's score for row ``x``, at which ``probe`` is aimed."""
+    """Return a label's score for row ``x``, for which ``probe`` was prepared."""
     digest, in_tables = head.digest, head.models.table.size > 0
     if (digest.features.size == 0 and digest.halves.size == 0) or (probe.features.size > 0 and in_tables):
         return probed_margin(head.models, ONLY_TREE, label, probe, x)
@@ -443,7 +443,7 @@ def _move_mean(models, rows, row, label, work):
     old, size = models.nodes[0, label]["bias_square"], squared_length(x)
     new = old + np.float32(2.0) * located_sum(models, ONLY_TREE, label, x, work) + size
     if new <= _SHORTEST * max(old, size):
-        new = np.float32(0.0)  # examples that cancel each other have no mean
+        new = np.float32(0.0)  # if the examples cancel each other, their mean has no direction
     if new > 0.0:
         scale = np.float32(1.0) / np.sqrt(new)
         shrunk = scale - np.float32(1.0) / np.sqrt(old) if old > 0.0 else scale

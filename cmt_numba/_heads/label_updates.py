@@ -40,7 +40,7 @@ class PairsByLabel(NamedTuple):
 def sorted_by_label(labels: np.ndarray, rows: np.ndarray, values: np.ndarray) -> tuple[PairsByLabel, np.ndarray]:
     """Group pairs by label in a stable order; return them, and the original position of each pair."""
     small = labels.size > 0 and labels.max() < 1 << 16
-    order = np.argsort(labels.astype(np.uint16) if small else labels, kind="stable")  # radix sort for 16 bits
+    order = np.argsort(labels.astype(np.uint16) if small else labels, kind="stable")  # radix sort if 16 bits suffice
     labels = labels[order]
     starts = np.flatnonzero(np.diff(labels, prepend=NONE))
     ends = np.append(starts[1:], labels.size) if labels.size > 0 else starts

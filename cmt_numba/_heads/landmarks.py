@@ -1,8 +1,8 @@
 """Cluster lists of dense scorers (an inverted file), each around a landmark.
 
 A search compares a row with all landmarks. It then searches the lists whose landmark scores are within a gap of the
-best one (``list_search.py``). The lists come from spherical k-means. The gap is calibrated on sample rows, so that
-nearly all of them find their best label other than their own.
+best one (``list_search.py``). The lists come from spherical k-means. The gap is calibrated on sample rows: for nearly
+all of them, a search must find the best label other than the row's own.
 """
 
 from collections.abc import Callable, Generator
@@ -17,10 +17,10 @@ from .coded_lists import CodedLists, coded_lists, zero_for
 from .label_scorers import Head
 from .list_search import Landmarks, Scorers, search_lists
 
-_LISTS = 4.0  # number of lists, relative to the square root of the number of labels
+_LISTS = 4.0  # number of lists, divided by the square root of the number of labels
 _ROUNDS = 6  # iterations of k-means
-_SHARE_FOUND = 0.996  # share of sample rows that must find their best label
-_COPIED_AT_ONCE = 1 << 23  # number of values copied at once
+_SHARE_FOUND = 0.996  # fraction of sample rows for which a search must find the best label
+_COPIED_AT_ONCE = 1 << 23  # number of values copied in one batch
 _SHORTEST = np.float32(1e-30)
 
 MEMBERS_SAMPLED = 40
@@ -89,7 +89,7 @@ def listed(scorers: Scorers, asked: np.ndarray, own: np.ndarray) -> ScorerLists:
     ----------
     scorers : Scorers
     asked : ndarray of float32, shape (n, n_features)
-        Sample rows of unit length for the calibration. Nearly all of them find their best label other than their own.
+        Sample rows of unit length for the calibration of the gap.
     own : ndarray of int64, shape (n,)
         The label of each sample row, NONE if unknown.
     """
@@ -127,7 +127,7 @@ def find_centers(centers: np.ndarray, sample: np.ndarray, n_rows: int) -> Genera
 
 
 def finished(work: Generator[None, None, Centers]) -> Centers:
-    """Run a generator to its end, and return its result."""
+    """Exhaust a generator, and return its result."""
     while True:
         try:
             next(work)
@@ -162,7 +162,7 @@ def _best_for(lists: ScorerLists, scorers: Scorers, units: np.ndarray, k: int) -
 def _gap_that_finds(
     every: ScorerLists, centers: np.ndarray, list_of: np.ndarray, scorers: Scorers, asked: np.ndarray, own: np.ndarray
 ) -> float:
-    """Return the gap at which nearly all sample rows find their best label."""
+    """Return the gap with which a search finds the best label of nearly all sample rows."""
     first, second = _best_for(every, scorers, asked, 2).T
     best = np.where((first == own) & (second != NONE), second, first)
     near = asked @ centers.T

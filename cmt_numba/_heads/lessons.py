@@ -30,8 +30,8 @@ class HeadLesson(NamedTuple):
 
     questions: Questions
     order: np.ndarray  # int64: rows in the order of learning
-    labels: np.ndarray  # int64 (rows,): right label of each row
-    shortlists: np.ndarray  # int32 (rows, 1 + others): the right label of each row, then other candidates
+    labels: np.ndarray  # int64 (rows,): correct label of each row
+    shortlists: np.ndarray  # int32 (rows, 1 + others): the correct label of each row, then other candidates
     searching: bool  # whether to search for candidates instead of using the shortlists
 
 

@@ -35,7 +35,7 @@ _KEPT_AT_ONCE = 1 << 20  # maximum number of rows in a block, times labels per r
 _MOST_ROWS = 4096
 _LONGEST = np.float32(1 << 23)  # limits the scale of rows, so that sums of products fit into an int32
 _SLACK = np.float32(1e-6)
-_LEAST = np.finfo(np.float32).min  # minimum score of a list; padding scores less
+_LEAST = np.finfo(np.float32).min  # smallest finite score; the score of padding is minus infinity
 _WAITING = 64  # maximum number of rows that wait for a tile
 _PREFETCHED = 256  # maximum number of values of a scorer to prefetch
 _LINE = 64  # bytes in a cache line
@@ -46,7 +46,7 @@ class Landmarks(NamedTuple):
 
     near: CodedLists  # the landmarks, in a single list
     lists: CodedLists
-    gap: float  # largest difference from the score of the best landmark
+    gap: float  # maximum difference from the score of the best landmark
 
 
 class Scorers(NamedTuple):
@@ -60,7 +60,7 @@ class Scorers(NamedTuple):
 class Reached(NamedTuple):
     """The rows of a block and the lists that they reach."""
 
-    asked: TileQueries  # codes of all rows, and places of the rows compared with the current list
+    asked: TileQueries  # codes of all rows, and positions of the rows compared with the current list
     scales: np.ndarray  # float32 (rows,): scales of the codes
     errors: np.ndarray  # float32 (rows,): length of the rounding error of the codes
     scores: np.ndarray  # float32 (8 * landmarks,): landmark scores of eight rows
@@ -129,7 +129,7 @@ def _take_at_hand(reached, i, row, n_groups):
 
 @inner
 def _score(lists, tile, reached, first, n, n_groups, at, width):
-    """Score a tile for ``n`` current rows; return a bit mask of the rows with a score above their bars."""
+    """Score a tile for ``n`` current rows; return a bit mask of the rows with a score above their thresholds."""
     if n == 1:
         return score_tile_for_one(lists.tiles, tile, reached.asked, first, n_groups, reached.scores, at, width)
     return score_tile(lists.tiles, tile, reached.asked, first, n_groups, reached.scores, at, width)
@@ -208,7 +208,7 @@ def _bar_of(lists, reached, row, scores):
 
 @inner
 def _best_marked(scores, at, bar):
-    """Return the position of the best score of a tile above a bar, or -1 if there is none."""
+    """Return the position of a tile's best score if it is above the threshold, otherwise -1."""
     best, value, marks = -1, bar, marks_of(scores, at, bar)
     while marks != 0:
         j = at + first_of(marks)

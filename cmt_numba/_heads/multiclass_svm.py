@@ -1,6 +1,6 @@
 """Kernels: training of a head as a multiclass support vector machine.
 
-Scores start as cosines. The *gap* between the scores of the right label and its best competitor then depends on the
+Scores start as cosines. The *gap* between the scores of the correct label and its best competitor then depends on the
 data: about 0.5 for texts with many rare words, 0.1 for images. The margin is therefore a multiple of the mean gap of
 some examples, and all thresholds on scores are relative to the margin.
 
@@ -48,14 +48,14 @@ _LEAST_HARDNESS = 1.0  # C for labels with very many examples
 _NOTHING = 1e-30  # smallest C; its inverse is finite in float32
 _MANY_EXAMPLES = 50.0  # examples per label above which the margin grows and C shrinks
 _SWEEPS = 3  # rounds of closed-form steps per example
-_CLOSE_ENOUGH = 0.001  # steps below this share of the margin are skipped
+_CLOSE_ENOUGH = 0.001  # steps below this fraction of the margin are skipped
 
 N_COMPETITORS = 8
 """Maximum number of an example's competitors that have dual variables."""
 
 _MOST_CHANGED = 2 + N_COMPETITORS + _SWEEPS  # maximum number of scorers that a row changes
-_RIGHT = np.int64(0)  # position of the right label in a shortlist
-_ROWS_AT_ONCE = 1024  # number of rows scored before any of them is learned
+_RIGHT = np.int64(0)  # position of the correct label in a shortlist
+_ROWS_AT_ONCE = 1024  # number of rows scored before training on any of them
 MOST_IN_TURN = 1024
 """Up to this number of labels, each row is learned before the next is scored: most rows change the same scorers."""
 
@@ -106,8 +106,9 @@ def new_duals(aggressiveness: float, n_of_label: np.ndarray, weights: np.ndarray
     """Return dual variables of 0 for untrained examples.
 
     ``n_of_label[i]`` is the number, or the total weight, of examples with the label of example ``i``. With few
-    examples, each is a large part of the mean that the scorer starts from. Its gap then says little about new rows, so
-    ``C`` is small. With very many examples some are noise, so ``C`` decreases again. ``weights`` multiply ``C``.
+    examples, each is a large part of the mean that the scorer starts from. The gap of an example then says little about
+    new rows, so ``C`` is small. With very many examples some are noise, so ``C`` decreases again. ``weights`` multiply
+    ``C``.
     """
     n_rows = n_of_label.size
     importance = np.ones(n_rows, np.float32) if weights is None else weights
@@ -124,7 +125,7 @@ def new_duals(aggressiveness: float, n_of_label: np.ndarray, weights: np.ndarray
 
 
 def margin_wanted(head: Any) -> float:
-    """Return the required margin of the right label's score over all other scores."""
+    """Return the required margin of the correct label's score over all other scores."""
     return _GAPS_IN_A_MARGIN * head.gaps[1] / head.gaps[0] if head.gaps[1] > 0.0 else 1.0
 
 
@@ -212,7 +213,7 @@ def _carry_out(head, plan, candidates, x, row, duals, work):
     Returns DONE, or TABLES_FULL, with nothing changed, if tables lack room.
     """
     n_changed = plan.n_changed[0]
-    for step in range(2 * n_changed):  # the first half only makes room for all
+    for step in range(2 * n_changed):  # the first half of the steps only makes room
         i = step % n_changed
         label = candidates.labels[plan.changed[i]]
         if locate_or_insert(head.models, ONLY_TREE, label, x, work) != DONE:
@@ -314,7 +315,7 @@ def _plan_row(candidates, x, right, row, duals, margin, plan):
 
 @kernel
 def plan_steps(rows, found, duals, margin, steps):
-    """Plan the steps of one row after another. The first candidate of each row is its right label.
+    """Plan the steps of one row after another. The first candidate of each row is its correct label.
 
     The scores of ``found`` lack the steps of earlier rows of the block, so these are added. The result is the same as
     learning each row before scoring the next.

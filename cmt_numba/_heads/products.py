@@ -30,9 +30,9 @@ from .label_scorers import Head, is_in_lists, with_digest
 
 _SCORES_AT_ONCE = 1 << 22  # scores in a block, 16 MB; smaller products spend much of their time packing the scorers
 _SPARSE_SCORES_AT_ONCE = 1 << 18  # scores in a block of sparse rows, whose products are faster in the cache
-_VALUES_AT_ONCE = 1 << 18  # number of values of rows or scorers copied at once
+_VALUES_AT_ONCE = 1 << 18  # number of values of rows or scorers copied in one batch
 _MOST_SPREAD = 1 << 22  # maximum size of a dense matrix of sparse scorers, in weights: 16 MB
-_MOST_SPREAD_EACH = 8  # maximum size per nonzero weight, if that is more: four times the memory of a digest
+_MOST_SPREAD_EACH = 8  # maximum size per nonzero weight, if this limit is higher: four times the memory of a digest
 _ROUNDING = 2.0**-22  # relative error per term when two float32 sums are compared
 _SHORTEST, _LONGEST = 1e-12, 1e12  # range of row lengths whose products neither overflow nor underflow
 
@@ -154,7 +154,7 @@ def unscaled_rows(scorers: AllScorers, X: Any) -> tuple[Rows, np.ndarray] | None
     if scorers.sparse or scorers.biases is not None:
         return None
     with np.errstate(over="ignore", invalid="ignore"):
-        squares = np.einsum("ij,ij->i", X, X) if len(X) > 1 else X.dot(X[0])  # takes half the time
+        squares = np.einsum("ij,ij->i", X, X) if len(X) > 1 else X.dot(X[0])  # faster for one row
     lengths = np.sqrt(squares)
     shortest, longest = (lengths.min(), lengths.max()) if len(X) > 1 else (lengths[0], lengths[0])
     if not (shortest > _SHORTEST and longest < _LONGEST):  # false for NaN
@@ -203,7 +203,7 @@ def exact_scores_of_all(scorers: AllScorers, rows: Rows) -> np.ndarray:
 
 
 def _scores_of_pairs(scorers: AllScorers, rows: Rows, of_rows: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Return the scores of pairs of a dense row and a label, summed in a fixed order: float32."""
+    """Return the scores of pairs of a dense row and a label as float32, summed in a fixed order."""
     X, weights = as_matrix(rows), scorers.weights.T
     scores = np.empty(labels.size, np.float32)
     length = max(1, scorers.values_at_once // X.shape[1])
@@ -220,7 +220,7 @@ def _rounding(rows: Rows, scores: Any, lengths: Any = 1.0) -> Any:
 
 
 def best_of_all(scorers: AllScorers, rows: Rows, lengths: np.ndarray | None = None) -> np.ndarray:
-    """Return the best label of each row: int64. Ties go to the lowest label.
+    """Return the best label of each row, as int64. Ties go to the lowest label.
 
     ``lengths`` are the lengths of unscaled rows.
     """
@@ -288,7 +288,7 @@ def top_of_all(scorers: AllScorers, rows: Rows, k: int) -> tuple[np.ndarray, np.
 
 
 def all_above(scorers: AllScorers, rows: Rows, lowest: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return rows, labels and scores of all pairs with a score above ``lowest``: int64, int64, float32."""
+    """Return the rows, labels and scores of all pairs with a score above ``lowest`` (int64, int64, float32)."""
     found = []
     least = lowest - float(_rounding(rows, lowest))
     for first, scores in blocks_of_scores(scorers, rows):

@@ -183,8 +183,8 @@ def learn_expectations(expectation, rows, order, targets, duals, softnesses):
 def learn_rewards(expectation, rows, pairs, vectors, rewards, regularization):
     """Train the map to predict rewards: the product of a row's prediction and a vector approaches the vector's reward.
 
-    ``pairs[i]`` is the row of ``vectors[i]`` and ``rewards[i]``. Each step reduces the error by the same share as a
-    step of :func:`learn_expectations`.
+    ``pairs[i]`` is the row of ``vectors[i]`` and ``rewards[i]``. Each step reduces the error by the same fraction
+    as a step of :func:`learn_expectations`.
 
     Writes the map.
     """

@@ -1,7 +1,7 @@
 """Kernels: search for the candidate labels of rows.
 
 Candidates depend on the trees and the head's index, but not on the scorers. A single kernel therefore finds the
-candidates of many rows at once, and other kernels score them or learn from them.
+candidates of a batch of rows, and other kernels score the candidates or learn from them.
 """
 
 from collections.abc import Iterator
@@ -24,13 +24,13 @@ from .._forest import (
 from .._jit import by_reference, empty, inner, inner_allocating, kernel, release
 from .inverted_index import keep_best_labels, lists_any, meet_labels
 
-_FOUND = np.float32(-1e30)  # marks found labels; so low that no list can compensate
+_FOUND = np.float32(-1e30)  # sum of labels that are already found, so low that posting lists cannot select them again
 _LABELS_AT_ONCE = 1 << 15  # labels whose data fit into the second-level cache
 _ROWS_AT_ONCE = 1024
 
 
 class Questions(NamedTuple):
-    """Rows ``first:stop`` to classify, in the forms for routers and for the head."""
+    """Rows ``first:stop`` to classify, once as routers read them and once as the head reads them."""
 
     routed: Rows
     rows: Rows
@@ -121,7 +121,7 @@ def _reach_labels(trees, routers, room, sums, routed, n_leaves, labels, n_found)
 def _find_labels(trees, routers, postings, common, asked, row, room, sums, labels):
     """Write a row's candidate labels, common labels first; return the numbers of candidates and of labels found.
 
-    Further candidates come from the leaves that the row reaches, and from the best labels in the index.
+    The other candidates come from the leaves that the row reaches, and from the best labels in the index.
     """
     effort = asked.effort
     most = min(labels.size, effort.n_labels)
@@ -195,7 +195,7 @@ def candidates_of(
     rows_at_once: int = _ROWS_AT_ONCE,
     labels_at_once: int = _LABELS_AT_ONCE,
 ) -> Iterator[FoundLabels]:
-    """Yield the candidate labels of the rows in ``order``, some rows at a time.
+    """Yield the candidate labels of the rows in ``order``, in batches of rows.
 
     Each step overwrites the arrays of the previous step. They have room for ``labels_at_once`` labels or for the labels
     of one row.

@@ -1,7 +1,7 @@
-"""Shortlists: the hardest negatives of each row, found by one search and kept for further passes.
+"""Shortlists: the hardest negatives of each row, found by one search and kept for later passes.
 
-A row's candidates depend on the head's index but not on its scorers, and most of them score far below the right label.
-After the first pass, only the right label and the best candidates are kept.
+A row's candidates depend on the head's index but not on its scorers, and most of them score far below the correct
+label. After the first pass, only the correct label and the best candidates are kept.
 """
 
 import numpy as np
@@ -15,17 +15,17 @@ _LENGTH = 16  # number of candidates kept for a row: twice its maximum number of
 
 
 def new_shortlists(labels: np.ndarray, length: int = _LENGTH) -> np.ndarray:
-    """Return shortlists with the right label of each row, padded with NONE: int32, shape (rows, 1 + length)."""
+    """Return shortlists with the correct label of each row, padded with NONE: int32, shape (rows, 1 + length)."""
     shortlists = np.full((labels.size, 1 + length), NONE, np.int32)
     shortlists[:, 0] = labels
     return shortlists
 
 
 def shorten(found: FoundLabels, shortlists: np.ndarray) -> np.ndarray:
-    """Write the best candidates of each row in ``found`` to its shortlist, after the right label.
+    """Write the best candidates of each row in ``found`` to its shortlist, after the correct label.
 
     Returns the scores of these shortlists: float32, shape (rows of ``found``, 1 + others). The score is minus infinity
-    for a missing label, and NaN for a right label that is not a candidate.
+    for a missing label, and NaN for a correct label that is not a candidate.
     """
     n_each, right = np.diff(found.ends, prepend=0), shortlists[found.rows, 0]
     row = np.repeat(np.arange(n_each.size), n_each)
@@ -55,7 +55,7 @@ def shorten(found: FoundLabels, shortlists: np.ndarray) -> np.ndarray:
 def _write_best(scores, shortlist, best):
     """Write the labels with the highest scores to a shortlist, sorted by label.
 
-    Rounding could change an order by score. ``best`` is a buffer for the scores.
+    Sorting by score would make the order depend on rounding. ``best`` is a buffer for the scores.
     """
     right, labels = shortlist[0], shortlist[1:]
     labels[:] = NONE
@@ -114,7 +114,7 @@ def list_shortlists(shortlists, scores, rows, ends, n_each, labels, of_labels):
 
 
 def shortlisted(shortlists: np.ndarray, rows: np.ndarray, scores: np.ndarray = _UNSCORED) -> FoundLabels:
-    """Return the shortlists of some rows as candidates, the right label first.
+    """Return the shortlists of some rows as candidates, the correct label first.
 
     ``scores`` have the shape of these shortlists. Without them, the scores of the result are uninitialised.
     """

@@ -19,7 +19,7 @@ from .label_scorers import Head, HeadLoss
 from .lessons import CandidateSearch, HeadLesson, learn_in_turn
 from .search import FoundLabels
 
-_STEEPNESS = 12.0  # logits per margin
+_STEEPNESS = 12.0  # difference of logits for scores that differ by the margin
 _NEGLIGIBLE = 0.01  # labels with smaller slopes are not trained, to save memory
 
 

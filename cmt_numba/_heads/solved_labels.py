@@ -32,7 +32,7 @@ from .inference_weights import Digest, offsets_of
 from .label_scorers import Head, with_lists, with_more_cells
 
 _CELLS_IN_A_TASK = 1 << 21  # maximum number of cells in the rows of a task's labels
-_PAIRS_AT_ONCE = 1 << 18  # number of pairs counted at once
+_PAIRS_AT_ONCE = 1 << 18  # number of pairs counted in one batch
 _ROOM = 1 << 23  # initial number of weights in an array; larger arrays grow without a copy
 _TASKS_AT_ONCE = 16  # number of tasks solved before their scorers are stored
 
@@ -74,7 +74,7 @@ def room_for(rows: Rows, pairs: ExamplePairs, task: LabelTask) -> Solved:
 def solved_labels(
     head: Head, rows: Rows, features: np.ndarray, pairs: ExamplePairs, duties: Duties, task: LabelTask
 ) -> Solved:
-    """Train the labels of a task; return their scorers without spare room."""
+    """Train the labels of a task; return their scorers without spare capacity."""
     solved = room_for(rows, pairs, task)
     solve_labels(head.models, rows, features, pairs, duties, task, solved)
     end = int(solved.ends[-1])

@@ -1,7 +1,7 @@
 """Dual variables of examples, stored between the batches that a head learns.
 
-A scorer is its label's mean plus a sum of examples, each multiplied by a dual variable. Another training on an example
-needs these dual variables to reduce a weight that has become too large.
+A scorer is its label's mean plus a sum of examples, each multiplied by a dual variable. To reduce a weight that has
+become too large, training on the example again needs its dual variables.
 """
 
 from __future__ import annotations

@@ -19,8 +19,8 @@ from .list_search import Landmarks
 _BYTES = FEATURES_OF_A_WORD * TILE  # bytes of a group of features in a tile
 
 # Positions in ``ListedVectors.totals``.
-_N_TILES = 0  # number of tiles that are in use or free again
-_FREE = 1  # the first free tile, NONE if there is none
+_N_TILES = 0  # number of tiles in use or on the free list
+_FREE = 1  # the first free tile, or NONE
 
 
 class ListedVectors(NamedTuple):
@@ -32,7 +32,7 @@ class ListedVectors(NamedTuple):
     tiles: Tiles
     sizes: np.ndarray  # int64 (n_lists,): number of vectors in each list
     list_of: np.ndarray  # int32 (n_tiles,): the list of each tile
-    places: np.ndarray  # int32: the place of each slot, NONE if it is in no list
+    places: np.ndarray  # int32: the place of each slot, NONE if it is not listed
     totals: np.ndarray  # int64 (2,): see ``_N_TILES`` and ``_FREE``
 
 
@@ -118,7 +118,7 @@ class VectorLists:
     """Cluster lists of a forest's dense keys.
 
     Slots below ``n_listed`` are in lists. Searches may use the lists once ``is_complete`` is True. The lists count as
-    full after about ``2 * n_memories`` insertions, because the centers fit worse by then.
+    full after about ``2 * n_memories`` insertions, because the centers no longer fit the vectors well.
 
     Parameters
     ----------
@@ -183,7 +183,7 @@ class VectorLists:
         enter_slots(vectors, codes, self.n_features, slots, self.centers.nearest(units), self.zero)
 
     def withdraw(self, slots: np.ndarray) -> None:
-        """Remove slots from the lists. Slots that are in no list are ignored."""
+        """Remove slots from the lists. Slots that are not listed are ignored."""
         withdraw_slots(self._vectors, self.n_features, slots)
 
     def moved(self, slots: np.ndarray) -> VectorLists:

@@ -1,4 +1,4 @@
-"""Decorators that compile kernels, functions for use in kernels, and all options of Numba."""
+"""Decorators that compile kernels, functions for use in kernels, and the settings of Numba."""
 
 from .addresses import address_of, call_at
 from .arrays import empty, release, zeros

@@ -1,8 +1,8 @@
-"""Calls of compiled functions by address.
+"""Calls to compiled functions by address.
 
 The machine code of a kernel includes all functions that it calls. A large function that several kernels share is
 compiled separately instead, and the kernels receive its address. A call copies the machine words that describe its
-arguments, which takes little time compared with a function that runs for microseconds.
+arguments, which takes little time if the function runs for microseconds.
 """
 
 from typing import Any

@@ -4,7 +4,8 @@ Kernels do not count references, so a kernel must pass every array that it alloc
 returns. If memory runs out, the kernel raises MemoryError and leaks the arrays allocated so far. Kernels therefore
 allocate before they change anything.
 
-The code of these functions is generated in the kernel, because Numba compiles a separate version of ``np.empty`` and
+The code of these functions is generated inside the kernel, because Numba compiles a separate version of ``np.empty``
+and
 ``np.zeros`` for each dtype and number of dimensions.
 """
 

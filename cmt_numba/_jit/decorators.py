@@ -4,8 +4,8 @@
 releases the global interpreter lock except for small batches (``interpreter_lock.py``). The other decorators compile
 functions that kernels call, whose code becomes part of each kernel:
 
-- ``inner`` inlines the function. Passing the hundred words that describe a state would take longer than most of these
-  functions run.
+- ``inner`` inlines the function. Passing the hundred words that describe a state would take longer than most
+  of these functions.
 - ``inner_fastmath`` is ``inner`` for sums of products. LLVM may reorder their additions to use vector instructions; NaN
   and infinity behave normally.
 - ``inner_called`` does not inline the function. Use it for large functions that are called rarely: a kernel includes
@@ -24,9 +24,9 @@ each array of each tuple would take several times as long as the work itself. Ke
 allocate temporary arrays with ``empty`` and ``zeros`` and free them with ``release`` (``arrays.py``).
 
 A kernel is compiled, or loaded from the cache, at its first call. Later calls have no overhead. An interrupt (Ctrl-C)
-during compilation is raised when compilation ends, at most a few seconds later. If it ended one of the generators with
-which Numba iterates over its registries, every later compilation in the process would fail with ``RuntimeError:
-generator raised StopIteration``.
+during compilation is raised when compilation ends, at most a few seconds later. If an interrupt ended one of the
+generators with which Numba iterates over its registries, every later compilation in the process would fail with
+``RuntimeError: generator raised StopIteration``.
 
 If compilation takes longer than a second, the logger "cmt_numba" warns once. The environment variable
 ``CMT_NUMBA_CACHE=0`` disables the cache on disk.
@@ -67,7 +67,7 @@ def _called_by_python(decorate: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
     def decorated(function: Any) -> Any:
         dispatcher = decorate(function)
-        if dispatcher is not function:  # equal if NUMBA_DISABLE_JIT is set
+        if dispatcher is not function:  # they are the same if NUMBA_DISABLE_JIT is set
             dispatcher._compile_for_args = partial(uninterrupted, partial(_with_notice, dispatcher))
         return dispatcher
 
@@ -87,7 +87,7 @@ def _kept(decorate: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 class _OnlyInKernels(CPUDispatcher):  # type: ignore[misc]
-    """A compiled function without a Python wrapper. Without this class, calling it from Python crashes the process."""
+    """A compiled function without a Python wrapper. Without this class, a call from Python would crash the process."""
 
     def __call__(self, *_: Any, **__: Any) -> Any:
         name = self.py_func.__name__

@@ -2,7 +2,7 @@
 
 A kernel links the code of all functions that it calls and is optimised as a whole. Inner functions therefore get few
 optimisations and no machine code of their own. Functions that may reorder sums are an exception: they are optimised
-separately, which gives a sum the same order in every kernel.
+separately, so that a sum has the same order in every kernel.
 
 Both compilers skip passes for language features that kernels do not use, such as closures and array expressions. They
 also cache the signatures of operators, which Numba otherwise looks up at every use.
@@ -190,7 +190,7 @@ def _pipeline(state: Any, replaced: dict[Any, Any]) -> PassManager:
 
 
 class KernelCompiler(CompilerBase):
-    """The compiler of functions that Python calls."""
+    """The compiler for functions that Python calls."""
 
     def define_pipelines(self) -> list[PassManager]:
         """Return the compiler passes."""
@@ -198,7 +198,7 @@ class KernelCompiler(CompilerBase):
 
 
 def _parts() -> Any:
-    """Return the compiler of inner functions, which generates no machine code."""
+    """Return the compiler for inner functions, which generates no machine code."""
     from numba import _dynfunc  # type: ignore[attr-defined]
     from numba.core.codegen import JITCodeLibrary
 
@@ -263,7 +263,7 @@ def _parts() -> Any:
 
 
 def part_compiler(make: Any = _parts) -> Any:
-    """Return the compiler of inner functions, or Numba's default compiler if this version of Numba does not fit."""
+    """Return the compiler for inner functions, or Numba's default compiler if Numba's version is unsupported."""
     try:
         return make()
     except _NOT_AS_EXPECTED:

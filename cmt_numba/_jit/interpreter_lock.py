@@ -1,8 +1,8 @@
 """Kernels that keep the global interpreter lock (GIL) for small batches.
 
 A kernel normally releases the lock and lets other threads run. If these threads run Python code, the kernel's thread
-waits up to 5 ms for each of them before it gets the lock back, which is hundreds of times as long as a query of one row
-takes. Within ``keeping_interpreter``, the kernels of a thread therefore keep the lock. The wrapper that Python calls
+waits up to 5 ms for each of them before it gets the lock back, which is hundreds of times as long as a query for one
+row. Within ``keeping_interpreter``, the kernels of a thread therefore keep the lock. The wrapper that Python calls
 decides this at run time; the machine code is the same.
 """
 
@@ -21,7 +21,7 @@ from numba.core.callwrapper import PyCallWrapper
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
-_EACH = 100.0  # default estimate of the microseconds that kernels take for a row
+_EACH = 100.0  # default estimate of the microseconds that kernels take per row
 
 _LONGEST = 1000.0
 """Maximum estimated microseconds of work for which a thread keeps the lock."""

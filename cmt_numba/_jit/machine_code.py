@@ -1,13 +1,14 @@
 """Caches of compiled kernels: the user's cache, and a read-only cache in a platform wheel.
 
 A kernel's machine code depends on its own file, on the functions and constants that it uses, and on the compiler
-options. The cache file of a kernel therefore contains a stamp, a hash of every file that the kernel may depend on, and
-a change to any of these files invalidates it.
+options. The cache file of a kernel therefore contains a stamp: a hash of all files that the kernel may depend on. A
+change to any of these files invalidates the cache file.
 
-A platform wheel contains a second cache, compiled for a baseline processor. A kernel is loaded from the user's cache,
-which has code for exactly this processor. Otherwise it is loaded from the wheel if this processor has all features that
-the code needs, and otherwise compiled. Numba checks the versions of Numba and Python. If no folder is writable, each
-process compiles its kernels. The environment variable ``CMT_NUMBA_SHIPPED=0`` disables the cache in the wheel, as
+A platform wheel contains a second cache, compiled for a baseline processor. A kernel is loaded from the user's cache if
+possible, which has code for exactly this processor. Otherwise it is loaded from the wheel, if this processor has all
+features that the code needs. If neither cache has usable code, the kernel is compiled. Numba checks the versions of
+Numba and Python. If no folder is writable, each process compiles its kernels. The environment variable
+``CMT_NUMBA_SHIPPED=0`` disables the cache in the wheel, as
 ``cmt_numba.warmup`` does.
 """
 
@@ -31,12 +32,12 @@ SHIPPED = PACKAGE / "_compiled"
 _USES_SHIPPED = os.environ.get("CMT_NUMBA_SHIPPED", "1") != "0" and SHIPPED.is_dir()
 
 _FOUNDATIONS = ("_jit", "_forest", "_heads")
-"""Rooms whose functions the kernels of other rooms call. Each room may depend on the rooms before it."""
+"""Subpackages whose functions the kernels of other modules call. Each may depend on those before it."""
 
 
 @cache
 def _digest(room: str) -> bytes:
-    """Return a hash of all source files of a room."""
+    """Return a hash of all source files of a module or subpackage."""
     folder = PACKAGE / room
     paths = sorted(folder.rglob("*.py")) if folder.is_dir() else [folder.with_suffix(".py")]
     digest = hashlib.sha256()
@@ -57,7 +58,7 @@ def stamp_of(path: str | os.PathLike[str]) -> str:
 
 
 class _NoFolder:
-    """Locates the cache of a kernel if no folder is writable. Nothing is saved."""
+    """Disables the cache of a kernel if no folder is writable."""
 
     def __init__(self, function: Any) -> None:
         self._line = function.__code__.co_firstlineno
@@ -128,7 +129,7 @@ class KernelCache(FunctionCache):  # type: ignore[misc]
         return found
 
     def _load_shipped(self, sig: Any, target_context: Any) -> Any:
-        """Return machine code from the wheel, or None if there is none that this processor can run."""
+        """Return machine code from the wheel, or None if the wheel has none that this processor can run."""
         wanted, target, code = self._index_key(sig, target_context.codegen())
         for key in self._shipped_file._load_index():
             if key[0] == wanted and key[2] == code and _can_run(target, key[1]):

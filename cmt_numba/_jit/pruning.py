@@ -1,8 +1,8 @@
 """Conditions that are evaluated at compile time.
 
 The same functions handle dense and sparse keys and branch on ``keys.sparse``. This field is not a bool but a tuple that
-is empty for false (:data:`Known`), so its type determines its truth. Numba compiles a kernel separately for dense and
-for sparse keys, and the unused branches are removed.
+is empty for false (:data:`Known`), so its type determines its truth value. Numba compiles a kernel separately for dense
+and for sparse keys, and the unused branches are removed.
 """
 
 from typing import Any
@@ -24,7 +24,7 @@ def known(truth: bool) -> Known:
 
 
 def _field(owner: Any, name: str) -> Any:
-    """Return the type of a field of a named tuple, or None if there is no such field."""
+    """Return the type of a field of a named tuple, or None if the field does not exist."""
     fields = getattr(owner, "fields", ())
     return owner[fields.index(name)] if name in fields else None
 
@@ -52,7 +52,7 @@ def _types_of(state: Any, value: Any, met: set[str]) -> set[Any]:
 
 
 def _truth_of(state: Any, value: Any) -> Any:
-    """Return the truth of a field, or None if the type does not determine it."""
+    """Return the truth value of a field, or None if the type does not determine it."""
     if not isinstance(value, ir.Expr) or value.op != "getattr":
         return None
     found = _types_of(state, value, set())

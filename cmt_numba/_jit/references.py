@@ -7,8 +7,8 @@ attributes of its tuple. An attribute that is a named tuple is again a reference
 is read.
 
 If a function is inlined, LLVM removes the pointer, and the machine code is the same as without references. If a pointer
-were passed to a function that is not inlined, LLVM would have to keep it everywhere, because the function might store
-it. Therefore pass ``by_value(state)`` to these functions, and begin them with ``by_reference(state)``.
+were passed to a function that is not inlined, LLVM could not remove it anywhere, because the function might store it.
+Therefore pass ``by_value(state)`` to these functions, and begin them with ``by_reference(state)``.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ class TileQueries(NamedTuple):
 
 
 def score_tile(tiles: Any, tile: Any, asked: Any, first: Any, n_groups: Any, scores: Any, at: Any, width: Any) -> Any:
-    """Write the scores of a tile for eight rows; return a bit mask of the rows with a score above their bar.
+    """Write the scores of a tile for eight rows; return a bit mask of the rows with a score above their threshold.
 
     Parameters
     ----------
@@ -70,7 +70,7 @@ def score_tile(tiles: Any, tile: Any, asked: Any, first: Any, n_groups: Any, sco
     Returns
     -------
     rows : int64
-        Bit ``i`` is set if row ``first + i`` has a score above its bar.
+        Bit ``i`` is set if row ``first + i`` has a score above its threshold.
     """
     return _score(ROWS_OF_A_TILE, tiles, tile, asked, first, n_groups, scores, at, width)
 

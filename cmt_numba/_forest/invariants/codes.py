@@ -7,13 +7,13 @@ from ..state import N_MEMORIES, NONE, State
 from .errors import require
 from .numbers import all_small, all_within
 
-_LARGEST_MARK = 2.0  # generous upper bound of scales and errors of unit-length keys
-_LONGEST_KEY = 1.001  # upper bound of the length of a unit-length key after rounding
+_LARGEST_MARK = 2.0  # generous upper bound on scales and errors of unit-length keys
+_LONGEST_KEY = 1.001  # upper bound on the length of a unit-length key after rounding
 _CELLS_AT_ONCE = 1 << 20
 
 
 def check_code_frame(state: State) -> None:
-    """Raise InvariantError unless the arrays of codes have the right lengths. Call :func:`check_layout` first."""
+    """Raise InvariantError unless the arrays of codes have the expected lengths. Call :func:`check_layout` first."""
     codes, packed, d = state.codes, state.packed, state.parameters.n_features
     n_packed = packed.marks.shape[1]
     if state.parameters.sparse:
@@ -48,7 +48,7 @@ def check_codes(state: State) -> None:
 def check_packed(state: State, t: int, leaf: np.ndarray, *, values: bool = True) -> None:
     """Raise InvariantError unless the packed codes of leaves equal the codes of their memories.
 
-    Without ``values``, check only that the packed codes exist.
+    If ``values`` is False, check only that the packed codes exist.
     """
     n_packed, d = state.packed.marks.shape[1], state.parameters.n_features
     leaf = leaf[state.leaves["packed"][t, leaf] != NONE]

@@ -10,11 +10,11 @@ from .numbers import all_finite, all_small, all_within, rise
 from .probing import check_number_table
 
 _MOST_IDS = 2**62
-_LONGEST_VALUE = 1.001  # upper bound of the values of a unit-length key after rounding
+_LONGEST_VALUE = 1.001  # upper bound on the values of a unit-length key after rounding
 
 
 def check_key_frame(parameters: Any, keys: KeyArrays, *, coded: bool = False) -> None:
-    """Raise InvariantError unless the arrays of a key store have the right lengths. Call :func:`check_layout` first.
+    """Raise InvariantError unless the arrays of a key store have the expected lengths. Call :func:`check_layout` first.
 
     The check reads no array except ``totals``.
     """
@@ -38,7 +38,7 @@ def check_key_frame(parameters: Any, keys: KeyArrays, *, coded: bool = False) ->
 def check_keys(parameters: Any, keys: KeyArrays, *, values: bool = True) -> None:
     """Raise InvariantError if a key store is invalid. Call :func:`check_key_frame` first.
 
-    Without ``values``, skip the values of keys, for example because only codes are stored.
+    If ``values`` is False, skip the values of keys, for example because only codes are stored.
     """
     n = int(keys.totals[N_MEMORIES])
     ids = keys.ids[:n]

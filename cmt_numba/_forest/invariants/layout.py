@@ -27,7 +27,7 @@ def check_layout(structure: Any, lengths: dict[str, int] | None = None) -> None:
 
 
 def _fault_of(array: np.ndarray, kind: ArrayKind, known: dict[str, int]) -> str | None:
-    """Return the end of an error message if an array differs from its kind, else None.
+    """Return the end of an error message if an array does not match its annotation, else None.
 
     Adds the lengths of new axes to ``known``.
     """

@@ -18,7 +18,7 @@ _LARGEST_TABLE_BITS = N_TABLE_SIZES - 1
 
 
 def check_model_frame(state: Any, n_trees: int = 1) -> None:
-    """Raise InvariantError unless the arrays of models have the right lengths. Call :func:`check_layout` first.
+    """Raise InvariantError unless the arrays of models have the expected lengths. Call :func:`check_layout` first.
 
     The check reads no array except ``counters``.
     """
@@ -35,8 +35,8 @@ def check_model_frame(state: Any, n_trees: int = 1) -> None:
 def check_models(state: Any, t: int, used: np.ndarray, what: str, *, sums: bool = False) -> None:
     """Raise InvariantError if a model in the rows ``used`` of ``nodes[t]`` is invalid.
 
-    Call :func:`check_model_frame` first. ``what`` is the name of the models in messages. With ``sums`` the accumulators
-    are sums of examples, which may be negative.
+    Call :func:`check_model_frame` first. ``what`` is the name of the models in messages. If ``sums`` is True, the
+    accumulators are sums of examples, which may be negative.
     """
     nodes, d = state.nodes[t], state.parameters.n_features
     require(all_finite(nodes["bias"][used]), f"{what}: a model's bias is not finite")

@@ -1,4 +1,4 @@
-"""Checks of the list of memories in the order of their last return."""
+"""Checks of the list of memories in the order in which queries last returned them."""
 
 from typing import Any
 

@@ -32,7 +32,9 @@ def check_runs(occupied: np.ndarray, homes: np.ndarray, what: str) -> None:
     np.maximum.accumulate(last_empty, axis=1, out=last_empty)
     end = last_empty[:, -1:].copy()
     require(bool(np.all(end >= 0)), f"{what} has no empty cell to end a search")
-    np.copyto(last_empty, end - np.array(size, cells.dtype), where=last_empty < 0)  # runs wrap around
+    np.copyto(
+        last_empty, end - np.array(size, cells.dtype), where=last_empty < 0
+    )  # runs continue from the last cell to the first
     walked = (cells - homes) & (size - 1)
     found = walked < cells - last_empty
     found |= ~occupied

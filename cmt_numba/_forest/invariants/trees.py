@@ -102,7 +102,7 @@ def leaves(state: State) -> Leaves:
 def check(state: State, *, values: bool = True) -> None:
     """Raise InvariantError if the state is invalid.
 
-    Without ``values``, skip the values of keys, codes and dense routers, which are never used as indices.
+    If ``values`` is False, skip the values of keys, codes and dense routers, which are never used as indices.
     """
     check_frame(state)
     check_keys(state.parameters, state.keys, values=values and not state.parameters.coded)
@@ -118,7 +118,7 @@ def check(state: State, *, values: bool = True) -> None:
 
 
 def check_frame(state: State) -> None:
-    """Raise InvariantError unless all arrays have the right dtypes and lengths.
+    """Raise InvariantError unless all arrays have the expected dtypes and lengths.
 
     The check reads only the counters and totals, so its time does not depend on the size of the forest.
     """

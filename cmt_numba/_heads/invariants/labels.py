@@ -24,7 +24,7 @@ from ..stored_duals import StoredDuals
 
 
 def check_head_frame(head: Head, n_labels: int) -> None:
-    """Raise InvariantError unless a head's arrays have the right dtypes and sizes for ``n_labels`` labels.
+    """Raise InvariantError unless a head's arrays have the expected dtypes and sizes for ``n_labels`` labels.
 
     Reads only ``counters`` and a few entries of other arrays.
     """
@@ -94,7 +94,7 @@ def _check_common(common: Common, n_labels: int) -> None:
 
 
 def check_example_frame(examples: StoredExamples) -> None:
-    """Raise InvariantError unless the arrays of stored examples have the right dtypes and sizes."""
+    """Raise InvariantError unless the arrays of stored examples have the expected dtypes and sizes."""
     check_layout(examples)
     check_key_frame(examples.parameters, examples.keys)
     require(examples.label_of.size >= examples.keys.totals[N_MEMORIES], "every example must have a label")
@@ -109,7 +109,7 @@ def check_examples(examples: StoredExamples, n_labels: int) -> None:
     label_of, next_of, first_of = examples.label_of[:n], examples.next_of[:n], examples.first_of
     require(all_within(label_of, 0, n_labels - 1), "an example has a label that does not exist")
     require(n == 0 or int(label_of.max()) < first_of.size, "a label has no list of examples")
-    # Lists lead from newer examples to older ones, so they end.
+    # Lists lead from newer examples to older ones, so they terminate.
     require(bool(np.all((next_of >= NONE) & (next_of < np.arange(n)))), "a list of examples is invalid")
     require(all_within(first_of, int(NONE), n - 1), "a list of examples is invalid")
     labels = np.flatnonzero(first_of != NONE)

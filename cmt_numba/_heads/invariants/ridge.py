@@ -5,7 +5,7 @@ from ..ridge import Expectation
 
 
 def check_expectation_frame(expectation: Expectation) -> None:
-    """Raise InvariantError unless the arrays of a map have the right dtypes and sizes."""
+    """Raise InvariantError unless the arrays of a map have the expected dtypes and sizes."""
     check_layout(expectation)
     (sparse, d), capacity = (expectation.parameters.sparse, expectation.parameters.n_features), len(expectation.weights)
     require(1 <= d <= MOST_FEATURES, f"keys must have 1 to {MOST_FEATURES} features, got {d}")
