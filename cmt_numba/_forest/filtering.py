@@ -2,7 +2,7 @@
 
 A filtered search skips subtrees without candidates. Before the search, every place above a candidate is marked, from
 the leaves up, in time proportional to the number of candidates. Routers are evaluated only where both sides have
-candidates. When scoring all candidates is faster than a search, no search takes place.
+candidates. If scoring all candidates is faster than a search, all of them are scored instead.
 """
 
 import math

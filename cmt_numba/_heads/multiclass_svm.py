@@ -359,7 +359,7 @@ def measure_gaps(
 ) -> None:
     """Measure the gaps of a lesson's rows until there are enough.
 
-    ``n_per_label`` is the mean number of examples per label. For MIRA, the gaps grow with it if it is large.
+    ``n_per_label`` is the mean number of examples per label. With MIRA, a large number increases the recorded gaps.
     """
     wider = max(1.0, n_per_label / _MANY_EXAMPLES) if head.parameters.loss == HeadLoss.MIRA else 1.0
     with workers(search.n_threads) as run:
