@@ -39,7 +39,7 @@ SPARE = 1.1
 """Maximum ratio of allocated to expected size of an array after a large insert."""
 
 WORTH_GROWING_BEFORE = 1 << 22
-"""Arrays of at least this many bytes grow before they are full: copying one takes milliseconds, too long for a step."""
+"""Arrays of at least this many bytes grow before they are full, because copying one takes milliseconds."""
 
 _SPARE_CELLS = 1 / 20  # minimum ratio of free to used table cells; below it, large tables grow before they are full
 

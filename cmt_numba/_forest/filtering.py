@@ -2,7 +2,7 @@
 
 A filtered search skips subtrees without candidates. Before the search, every place above a candidate is marked, from
 the leaves up, in time proportional to the number of candidates. Routers are evaluated only where both sides have
-candidates. When scoring all candidates is faster than a search, no search takes place.
+candidates. If scoring all candidates is faster than a search, all of them are scored instead.
 """
 
 import math
@@ -20,7 +20,7 @@ from .topology import child_of, parent_of
 
 _KEYS_AHEAD = 8  # distance between the key that is prefetched and the key that is scored
 WORTH_A_LEAF = 128
-"""Number of memories that can be scored in the time it takes to reach and scan a leaf."""
+"""Break-even point: reaching and scanning a leaf takes about as long as scoring this many memories."""
 
 WORTH_A_CANDIDATE = 8
 """Number of memories that a search along links compares for each candidate that it keeps."""
@@ -135,7 +135,7 @@ def _score_slots(trees, keys, scorer, best, probe, rows, row, slots):
 def score_slots(view, query, slots, ids, scores):
     """Find the best memories in ``slots`` for the rows ``first:stop`` by scoring all of them.
 
-    Writes the same rows of ``ids`` and ``scores``, int64 and float32 of shape (n, k).
+    Writes these rows of ``ids`` and ``scores``, int64 and float32 of shape (n, k).
     """
     forest = by_reference(view)
     trees, keys, scorer = forest.trees, forest.keys, forest.scorer

@@ -231,7 +231,7 @@ def prefetch_router(routers, frontier, x):
 
 @inner
 def reach_next(trees, routers, frontier, x, n_leaves, patience):
-    """Return the tree and the number of the next leaf of a search, or NONE twice after ``n_leaves`` leaves."""
+    """Return the tree and the number of the next leaf of a search, or NONE for both after ``n_leaves`` leaves."""
     if not begin_path(trees, frontier, n_leaves, patience, False):
         return NONE, NONE
     here = frontier.here[0]

@@ -312,7 +312,7 @@ def rewarded_pairs(hits: Hits, own_ids: np.ndarray, rewards: np.ndarray) -> np.n
 
 
 def joined(pairs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the distinct ids in ``pairs``, and for each the first id of its connected component."""
+    """Return the distinct ids in ``pairs``, and for each the lowest id of its connected component."""
     ids, ends = np.unique(pairs, return_inverse=True)
     ends = ends.reshape(-1, 2)
     graph = scipy.sparse.coo_array((np.ones(len(ends), np.bool_), (ends[:, 0], ends[:, 1])), (ids.size, ids.size))

@@ -70,8 +70,8 @@ def release_model(models, t, node):
 def locate_or_insert(models, t, node, x, work):
     """Write the table cells of a row's features to ``work``, after inserting new features with a weight of 0.
 
-    Returns DONE, or TABLES_FULL without changing anything if the table must grow and there is no room. Dense models
-    need no cells.
+    Returns DONE, or TABLES_FULL without changing anything if the table must grow but has no room. Dense models need no
+    cells.
     """
     return locate_or_insert_cells(models, t, node, x, work.cells) if models.sparse else DONE
 

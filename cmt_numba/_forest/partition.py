@@ -150,7 +150,7 @@ def _hang_leaf(state: State, t: int, part: _Part) -> None:
 
 
 def _halves(rows: Rows, groups: np.ndarray, slots: np.ndarray, generator: np.random.Generator) -> np.ndarray:
-    """Divide memories by balanced spherical 2-means over group means; return whether each is in the right half.
+    """Divide memories by balanced spherical 2-means over group means; return whether each is in the right-hand half.
 
     Neither half is empty. A group stays together unless it is the only one.
     """

@@ -156,7 +156,7 @@ def query_rows(view, query, restriction, ids, scores):
     A filtered search continues beyond ``n_leaves`` until it has found ``k`` memories. Answers do not depend on the
     division of rows among calls.
 
-    Writes the same rows of ``ids`` and ``scores``, int64 and float32 of shape (n, k).
+    Writes the answers to ``ids`` and ``scores``, int64 and float32 of shape (n, k).
     """
     forest = by_reference(view)
     lanes = _new_lanes(forest.trees, query, ids.shape[1])

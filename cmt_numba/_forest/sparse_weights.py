@@ -120,7 +120,7 @@ def _copy_cell(table, t, source, target):
 def locate_or_insert_cells(models, t, node, x, cells):
     """Write the table cell of each feature of a row to ``cells``, after inserting new features with a weight of 0.
 
-    Returns DONE, or TABLES_FULL without changing anything if the table must grow and there is no room.
+    Returns DONE, or TABLES_FULL without changing anything if the table must grow but has no room.
     """
     record, table = models.nodes[t, node], models.table
     n_missing = x.b - x.a

@@ -1,4 +1,4 @@
-"""Kernels: the shape of trees. They allocate, free and link nodes and leaves, and count memories."""
+"""Kernels that allocate, free and link nodes and leaves, and count the memories below nodes."""
 
 import numpy as np
 

@@ -94,7 +94,7 @@ def score_with_right(head, candidates, found, i, x, label):
 
 @inner
 def best_of(candidates, excluded):
-    """Return the position of the candidate with the highest score, except ``excluded``, or NONE without candidates."""
+    """Return the position of the highest-scoring candidate except ``excluded``, or NONE if no other exists."""
     best = NONE
     for i in range(candidates.n_found[0]):
         if i != excluded and (best == NONE or candidates.scores[i] > candidates.scores[best]):
@@ -193,7 +193,7 @@ def list_labels(
 ) -> int:
     """List the labels with scores above ``lowest``, unsorted, for rows from ``first`` on until ``listing`` is full.
 
-    Writes only ``listing``. Returns the first row that did not fit, or ``stop``.
+    Writes only ``listing``. Returns the first row that did not fit, or ``stop`` if all fit.
     """
     end = 0
     for found in scored_candidates(trees, routers, head, questions, effort):

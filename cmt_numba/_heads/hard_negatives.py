@@ -94,7 +94,7 @@ def one_block(pairs: ExamplePairs) -> list[LabelBlock]:
 def pair_with_hard_negatives(
     pairs: ExamplePairs, found: HardNegatives, n_rows: int, most: int = _PAIRS_IN_A_BLOCK
 ) -> Iterator[LabelBlock]:
-    """Yield the pairs and additional pairs for hard negatives, in blocks of labels.
+    """Yield the pairs, with additional pairs for hard negatives, in blocks of labels.
 
     To limit memory, a block has at most ``most`` pairs, or a single label.
     """

@@ -172,7 +172,7 @@ def _score_of_rank(scores, n, k):
 def _keep(labels, sums, shares, lowest, rest, kept):
     """Write the labels whose scores may reach ``lowest`` to ``kept``; return their number.
 
-    ``kept`` may be the array of ``labels``.
+    ``kept`` and ``labels`` may be the same array.
     """
     n_kept, least = np.int64(0), lowest - rest.short
     for i in range(labels.size):

@@ -78,7 +78,7 @@ class HeadLoss(IntEnum):
 
 
 NEGLIGIBLE = 0.04
-"""Weights of a rare label below this share of its largest weight are dropped."""
+"""Weights of a rare label below this fraction of its largest weight are dropped."""
 
 _SHORTEST = np.float32(1e-6)  # relative squared length below which a sum of examples is only rounding error
 _CELLS_IN_A_LOOKUP = 12  # break-even point: one table lookup takes about as long as reading this many cells of a digest
@@ -434,8 +434,8 @@ def start_labels(models, sums, rows, lengths, first):
 def _move_mean(models, rows, row, label, work):
     """Add an example to the mean in its label's scorer.
 
-    The squared length of the sum of examples is stored in place of the bias's accumulator. Returns DONE, or
-    TABLES_FULL, with nothing changed, if the table has no room for the row's features.
+    The squared length of the sum of examples is stored in place of the bias's accumulator. Returns DONE, or TABLES_FULL
+    without changing anything if the table has no room for the row's features.
     """
     x = row_of(rows, row)
     if locate_or_insert(models, ONLY_TREE, label, x, work) != DONE:

@@ -38,7 +38,7 @@ class PairsByLabel(NamedTuple):
 
 
 def sorted_by_label(labels: np.ndarray, rows: np.ndarray, values: np.ndarray) -> tuple[PairsByLabel, np.ndarray]:
-    """Group pairs by label in a stable order; return them, and the original position of each pair."""
+    """Sort pairs stably by label; return the groups, and the original position of each pair."""
     small = labels.size > 0 and labels.max() < 1 << 16
     order = np.argsort(labels.astype(np.uint16) if small else labels, kind="stable")  # radix sort if 16 bits suffice
     labels = labels[order]

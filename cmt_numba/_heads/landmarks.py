@@ -59,7 +59,7 @@ class Centers:
 
     @property
     def nbytes(self) -> int:
-        """The size of the centers and their codes in bytes."""
+        """The size in bytes of the centers and their codes."""
         return self.vectors.nbytes + self.coded.tiles.codes.nbytes
 
     def nearest(self, units: np.ndarray) -> np.ndarray:

@@ -57,7 +57,7 @@ _MOST_CHANGED = 2 + N_COMPETITORS + _SWEEPS  # maximum number of scorers that a 
 _RIGHT = np.int64(0)  # position of the correct label in a shortlist
 _ROWS_AT_ONCE = 1024  # number of rows scored before training on any of them
 MOST_IN_TURN = 1024
-"""Up to this number of labels, each row is learned before the next is scored: most rows change the same scorers."""
+"""Up to this number of labels, each row is learned before the next is scored, as most rows change the same scorers."""
 
 
 class Duals(NamedTuple):
@@ -180,7 +180,7 @@ def _note_change(plan, place, change):
 def _hold_apart(plan, candidates, right, competitor, entry, margin, softness, size):
     """Change a competitor's weight in closed form to meet the margin exactly; return the change.
 
-    Slack is squared, so the required margin shrinks with the sum of the row's weights, which are never negative.
+    Slack is squared, so larger weights of the row reduce the required margin. Weights are never negative.
     """
     used = np.float32(0.0)
     for j in range(N_COMPETITORS):
@@ -210,7 +210,7 @@ def _keep_weights(plan, candidates, row, duals):
 def _carry_out(head, plan, candidates, x, row, duals, work):
     """Apply a plan to the scorers.
 
-    Returns DONE, or TABLES_FULL, with nothing changed, if tables lack room.
+    Returns DONE, or TABLES_FULL without changing anything if tables lack room.
     """
     n_changed = plan.n_changed[0]
     for step in range(2 * n_changed):  # the first half of the steps only makes room
@@ -359,7 +359,7 @@ def measure_gaps(
 ) -> None:
     """Measure the gaps of a lesson's rows until there are enough.
 
-    ``n_per_label`` is the mean number of examples per label. For MIRA, a large number widens the gaps.
+    ``n_per_label`` is the mean number of examples per label. With MIRA, a large number increases the recorded gaps.
     """
     wider = max(1.0, n_per_label / _MANY_EXAMPLES) if head.parameters.loss == HeadLoss.MIRA else 1.0
     with workers(search.n_threads) as run:

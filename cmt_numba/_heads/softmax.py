@@ -46,7 +46,7 @@ def _find_slopes(head, candidates, right, margin, slopes):
 def _descend(head, candidates, x, right, margin, importance, slopes, work):
     """Take an AdaGrad step for every candidate whose slope is not negligible.
 
-    Returns DONE, or TABLES_FULL, with nothing learned, if tables lack room.
+    Returns DONE, or TABLES_FULL without learning anything if tables lack room.
     """
     _find_slopes(head, candidates, right, margin, slopes)
     for i in range(candidates.n_found[0]):

@@ -83,7 +83,7 @@ def solved_labels(
 
 @inner
 def _store(models, label, solved, i, n_known, cells):
-    """Store scorer ``i`` of ``solved`` for a label; return DONE, or TABLES_FULL with nothing changed."""
+    """Store scorer ``i`` of ``solved`` for a label; return DONE, or TABLES_FULL without changing anything."""
     first = solved.ends[i - 1] if i > 0 else 0
     n = solved.ends[i] - first
     if not models.sparse:

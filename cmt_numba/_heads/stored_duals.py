@@ -15,7 +15,7 @@ from .._jit import kernel
 from .multiclass_svm import Duals
 
 N_STORED = 4
-"""Number of competitors stored per example, those with the largest weights. More do not lower the error."""
+"""Number of competitors stored per example, those with the largest weights. A larger number gives no lower error."""
 
 _GENTLE = 1.25  # growth factor of the arrays
 

@@ -151,7 +151,7 @@ class VectorLists:
 
     @property
     def nbytes(self) -> int:
-        """The size of the used tiles and the centers in bytes."""
+        """The size in bytes of the used tiles and the centers."""
         n_bytes = 16 + FEATURES_OF_A_WORD + -(-self.n_features // FEATURES_OF_A_WORD) * FEATURES_OF_A_WORD
         used = int(self._vectors.totals[_N_TILES]) * TILE * n_bytes + 4 * self.n_listed
         return used + self.centers.nbytes

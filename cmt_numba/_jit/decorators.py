@@ -4,8 +4,8 @@
 releases the global interpreter lock except for small batches (``interpreter_lock.py``). The other decorators compile
 functions that kernels call, whose code becomes part of each kernel:
 
-- ``inner`` inlines the function. Passing the hundred words that describe a state would take longer than most
-  of these functions.
+- ``inner`` inlines the function. Passing the hundred words that describe a state would take longer than running
+  most of these functions.
 - ``inner_fastmath`` is ``inner`` for sums of products. LLVM may reorder their additions to use vector instructions; NaN
   and infinity behave normally.
 - ``inner_called`` does not inline the function. Use it for large functions that are called rarely: a kernel includes

@@ -17,7 +17,7 @@ from .decorators import kernel
 from .references import HeldType
 
 _known: dict[Any, tuple[HeldType, int]] = {}
-"""The Numba type and the size in bytes of tuples, by form. Numba takes milliseconds to find the type of a forest."""
+"""The Numba type and the size in bytes of tuples. Numba takes milliseconds to find the type of a forest."""
 
 
 def _form_of(target: tuple[Any, ...]) -> tuple[Any, ...]:

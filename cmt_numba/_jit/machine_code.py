@@ -4,9 +4,9 @@ A kernel's machine code depends on its own file, on the functions and constants 
 options. The cache file of a kernel therefore contains a stamp: a hash of all files that the kernel may depend on. A
 change to any of these files invalidates the cache file.
 
-A platform wheel contains a second cache, compiled for a baseline processor. A kernel is loaded from the user's cache if
-possible, which has code for exactly this processor. Otherwise it is loaded from the wheel, if this processor has all
-features that the code needs. If neither cache has usable code, the kernel is compiled. Numba checks the versions of
+A platform wheel contains a second cache, compiled for a baseline processor. If possible, a kernel is loaded from the
+user's cache, which has code for exactly this processor. Otherwise it is loaded from the wheel, if this processor has
+all features that the code needs. If neither cache has usable code, the kernel is compiled. Numba checks the versions of
 Numba and Python. If no folder is writable, each process compiles its kernels. The environment variable
 ``CMT_NUMBA_SHIPPED=0`` disables the cache in the wheel, as
 ``cmt_numba.warmup`` does.

@@ -52,25 +52,10 @@ class TileQueries(NamedTuple):
 
 
 def score_tile(tiles: Any, tile: Any, asked: Any, first: Any, n_groups: Any, scores: Any, at: Any, width: Any) -> Any:
-    """Write the scores of a tile for eight rows; return a bit mask of the rows with a score above their threshold.
+    """Write the scores of a tile for the eight rows from ``first`` on; return a bit mask of rows.
 
-    Parameters
-    ----------
-    tiles : Tiles
-    tile : int
-    asked : TileQueries
-    first : int
-        The first row.
-    n_groups : int
-        Number of groups of four features, at least 1.
-    scores : ndarray of float32
-    at, width : int
-        The scores of row ``first + i`` start at ``scores[at + i * width]``.
-
-    Returns
-    -------
-    rows : int64
-        Bit ``i`` is set if row ``first + i`` has a score above its threshold.
+    Bit ``i`` of the mask is set if row ``first + i`` has a score above its threshold. The scores of this row start at
+    ``scores[at + i * width]``. ``n_groups``, the number of groups of four features, must be at least 1.
     """
     return _score(ROWS_OF_A_TILE, tiles, tile, asked, first, n_groups, scores, at, width)
 

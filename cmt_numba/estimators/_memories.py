@@ -148,7 +148,7 @@ class Memories:
         return more.with_keys(entries, ids)
 
     def with_keys(self, keys: np.ndarray, owners: np.ndarray) -> Memories:
-        """Return tables with additional keys. Known keys are ignored; of equal keys, the first owner counts."""
+        """Return tables with additional keys. Known keys are ignored. Of equal keys, only the first is added."""
         keys, first = np.unique(keys, return_index=True)
         new = _positions(self.keys, keys) == NONE
         keys, owners = keys[new], owners[first[new]]

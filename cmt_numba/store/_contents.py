@@ -193,7 +193,7 @@ class StoreContents:
             self._read_again()
 
     def read_consistently(self, work: Callable[[StoreSearch], T]) -> T:
-        """Run ``work`` on tree keys that match the key space, and return its result. It may run several times."""
+        """Return the result of ``work``, run on tree keys that match the key space. ``work`` may run several times."""
         while True:
             self.check_open()
             before, search = self._n_rekeyed, self.search

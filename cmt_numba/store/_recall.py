@@ -23,7 +23,7 @@ N_EXACT = 4096
 _FEWEST_ASKED, _MOST_ASKED = 128, 1024  # minimum and maximum number of stored vectors to search for
 _MAY_BE_MISSED = 25  # expected number of neighbours that searches at the target recall miss in the whole sample
 _SHARE_STORED = 1 / 3  # weight of the search that may visit the vector itself; smaller for few neighbours
-_N_HALVED = 2  # number of times to halve the interval below a sufficient effort
+_N_HALVED = 2  # number of times to halve the interval that contains the least sufficient effort
 _SAFE = 0.4  # until the effort is measured, the breadth is this times k / (1 - target)
 _CELLS_IN_A_PART, _ROWS_IN_A_PART = 3 << 20, 64  # maximum number of cells and of rows compared in one part
 _CANDIDATES_IN_A_PART, _LEAVES_IN_A_PART = 4096, 256  # maximum totals over all rows of one part
@@ -354,7 +354,7 @@ def _rows_listed(search: StoreSearch, effort: Effort, n_compared: float) -> int 
 def _true_neighbours(
     search: StoreSearch, vectors: Any, own: np.ndarray, candidates: np.ndarray, k: int
 ) -> Generator[None, None, np.ndarray]:
-    """Return the ids of the ``k`` candidates nearest to each vector, other than itself. Their shape is (n, k)."""
+    """Return the ids of the ``k`` candidates nearest to each vector, other than itself: shape (n, k)."""
     Q, rows = search.prepared(vectors)
     ids, scores = np.full((own.size, k + 1), -1), np.full((own.size, k + 1), -np.inf)
     size = max(k + 1, _CELLS_IN_A_PART // rows.n_features if isinstance(vectors, np.ndarray) else N_EXACT)

@@ -8,10 +8,10 @@ from ..state import NONE
 from .errors import require
 
 home_of_feature = as_python(hash_feature)
-"""The homes of an array of features."""
+"""Return the homes of an array of features."""
 
 home_of_number = as_python(hash_number)
-"""The homes of an array of numbers."""
+"""Return the homes of an array of numbers."""
 
 
 def check_runs(occupied: np.ndarray, homes: np.ndarray, what: str) -> None:
