@@ -324,16 +324,16 @@ def _as_ids(ids: Any, name: str = "ids") -> np.ndarray:
     if given.dtype.kind not in "iu":
         raise TypeError(f"{name} must be integers, got {given.dtype}")
     if given.ndim != 1:
-        raise ValueError(f"{name} must have one dimension, got {given.ndim}")
+        raise ValueError(f"{name} must be one-dimensional, got shape {given.shape}")
     if given.dtype == np.uint64 and given.max() > np.iinfo(np.int64).max:
-        raise KeyError(f"ids must be ids of stored memories: there is no {given.max()}")
+        raise KeyError(f"ids must refer to stored memories, but no memory has id {given.max()}")
     return _for_kernels(given, np.int64)
 
 
 def check_known(ids: np.ndarray, slots: np.ndarray, name: str = "ids") -> None:
     """Raise KeyError if an id has no slot."""
     if slots.min() < 0:
-        raise KeyError(f"{name} must be ids of stored memories: there is no {ids[slots < 0][0]}")
+        raise KeyError(f"{name} must refer to stored memories, but no memory has id {ids[slots < 0][0]}")
 
 
 class Among(NamedTuple):
@@ -353,13 +353,13 @@ def check_among(among: Any) -> Among:
     """
     given = _as_array("among", among)
     if given.ndim != 1:
-        raise ValueError(f"among must have one dimension, got {given.ndim}")
+        raise ValueError(f"among must be one-dimensional, got shape {given.shape}")
     if given.dtype == np.bool_:
         return Among(np.flatnonzero(given), True)
     if given.dtype.kind not in "iu" and given.size > 0:  # NumPy converts an empty list to float64
         raise TypeError(f"among must be integers or booleans, got {given.dtype}")
     if given.dtype == np.uint64 and given.size > 0 and given.max() > np.iinfo(np.int64).max:
-        raise KeyError(f"among must be ids of stored memories: there is no {given.max()}")
+        raise KeyError(f"among must refer to stored memories, but no memory has id {given.max()}")
     return Among(_for_kernels(given, np.int64), False)
 
 
@@ -439,7 +439,7 @@ def _as_integers(name: str, values: Any, dtype: type) -> np.ndarray:
         cast = _for_kernels(given, dtype)
     changed = cast != given  # also true for NaN
     if changed.any():
-        raise ValueError(f"{name} must be integers of {np.dtype(dtype)}, got {given[changed][0]}")
+        raise ValueError(f"{name} must be integers that fit into {np.dtype(dtype)}, got {given[changed][0]}")
     return cast
 
 

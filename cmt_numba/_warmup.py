@@ -54,7 +54,7 @@ def warmup(kinds: Iterable[str] = KINDS, *, n_jobs: int | None = None, progress:
     wanted = [kinds] if isinstance(kinds, str) else list(dict.fromkeys(kinds))
     for kind in wanted:
         if kind not in KINDS:
-            raise ValueError(f"kinds must be among {', '.join(KINDS)}, got {kind!r}")
+            raise ValueError(f"each kind must be one of {', '.join(KINDS)}, got {kind!r}")
     n_jobs = (os.cpu_count() or 1) if n_jobs is None else n_jobs
     if n_jobs < 1:
         raise ValueError(f"n_jobs must be at least 1, got {n_jobs}")

@@ -129,7 +129,7 @@ def _check_widths(of_memories: Rows, of_rows: Rows) -> None:
 
 def _check_reach(rows: np.ndarray, ids: np.ndarray, n_rows: int, n_ids: int) -> None:
     if rows.size and rows.min() < 0:
-        raise ValueError(f"rows must be positions of at least 0, got {rows.min()}")
+        raise ValueError(f"rows must be non-negative positions, got {rows.min()}")
     if ids.size and ids.min() < NONE:
         raise ValueError(f"ids must be ids of memories, or {NONE} for none, got {ids.min()}")
     if rows.size and rows.max() >= n_rows:

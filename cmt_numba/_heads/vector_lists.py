@@ -220,4 +220,4 @@ class VectorLists:
         require(np.array_equal(vectors.places[listed], there), "places of slots in cluster lists must be theirs")
         sizes = np.bincount(vectors.list_of[there // TILE], minlength=vectors.sizes.size)
         if not np.array_equal(sizes, vectors.sizes):
-            raise InvariantError("the sizes of cluster lists are not theirs")
+            raise InvariantError("the sizes of the cluster lists do not match their contents")

@@ -134,7 +134,7 @@ def check_actions(actions: Any, n_rows: int | None = None, *, name: str = "actio
     """
     array = _integers(name, actions)
     if array.ndim != 1:
-        raise ValueError(f"{name} must have one dimension, got {array.ndim}")
+        raise ValueError(f"{name} must be one-dimensional, got shape {array.shape}")
     if array.size == 0 or (n_rows is not None and array.size != n_rows):
         wanted = "contain at least one action" if n_rows is None else f"have one entry for each of the {n_rows} rows"
         raise ValueError(f"{name} must {wanted}, got {array.size}")

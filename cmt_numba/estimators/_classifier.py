@@ -454,7 +454,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         if positions.size == 0:
             return self
         if np.isin(self._model.class_of_label, positions).all():
-            raise ValueError("labels must not name all classes with examples: call fit to replace them")
+            raise ValueError("labels must not include all classes with examples: call fit to replace them")
 
         def forget(model: ClassificationModel) -> ClassificationModel:
             return model.without(positions, np.empty(0, np.int64), self)
@@ -646,7 +646,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
     @reads
     def _calibrate(self, X: Any, y: Any) -> None:
         if (X is None) != (y is None):
-            raise ValueError("X and y must be given together, or neither")
+            raise ValueError("X and y must both be given, or both be omitted")
         if X is None:
             check_is_fitted(self)
             value = self._model.learned_logits(self)

@@ -73,7 +73,7 @@ class _Number:
 
     def get(self, name: str, field: Any, arrays: Arrays, *, thorough: bool) -> int:
         if type(field) is not int or not 0 <= field <= MOST_ROWS:
-            raise ValueError(f"{name} has the invalid value {field!r:.50}")
+            raise ValueError(f"{name} has an invalid value: {field!r:.50}")
         return field
 
 
@@ -88,7 +88,7 @@ class _Choice:
 
     def get(self, name: str, field: Any, arrays: Arrays, *, thorough: bool) -> Any:
         if field not in self._choices or (isinstance(field, int) and type(field) is not bool):
-            raise ValueError(f"{name} has the invalid value {field!r:.50}")
+            raise ValueError(f"{name} has an invalid value: {field!r:.50}")
         return field
 
 
@@ -117,7 +117,7 @@ class _Real:
 
     def get(self, name: str, field: Any, arrays: Arrays, *, thorough: bool) -> float:
         if type(field) is not float or not np.isfinite(field):
-            raise ValueError(f"{name} has the invalid value {field!r:.50}")
+            raise ValueError(f"{name} has an invalid value: {field!r:.50}")
         return field
 
 
@@ -185,7 +185,7 @@ class _Calibration:
 
     def get(self, name: str, field: Any, arrays: Arrays, *, thorough: bool) -> np.ndarray:
         if field is not None and not (type(field) is float and 0.0 < field < np.inf):
-            raise ValueError(f"{name} has the invalid value {field!r:.50}")
+            raise ValueError(f"{name} has an invalid value: {field!r:.50}")
         return np.array([np.nan if field is None else field])
 
 
@@ -198,7 +198,7 @@ class _Labels:
     def get(self, name: str, field: Any, arrays: Arrays, *, thorough: bool) -> np.ndarray:
         labels = read_column(field, name, arrays)
         if labels.ndim != 1:
-            raise ValueError(f"{name} must have one axis")
+            raise ValueError(f"{name} must be one-dimensional")
         return labels
 
 
@@ -277,7 +277,7 @@ class _Values:
             return ValueStore(read_sparse_matrix(field["sparse"], name, arrays, thorough=thorough))
         values = read_column(field.get("dense"), name, arrays)
         if values.ndim > 2:
-            raise ValueError(f"{name} must have one axis or two")
+            raise ValueError(f"{name} must have one or two dimensions")
         return ValueStore(values)
 
 

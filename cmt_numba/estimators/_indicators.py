@@ -156,7 +156,7 @@ def further_labels(
     lists = lists_of_names(Y, expected=names is not None)
     if (lists is None) != (names is None) or (lists is None and is_vector(Y)) != (pair is not None):
         raise ValueError(
-            "Y must have the form of the first Y: a matrix of labels, lists of names or a vector of classes"
+            "Y must have the same format as the first Y: a matrix of labels, lists of names or a vector of classes"
         )
     if lists is not None and names is not None:
         names, Y = indicator_of(lists, names)

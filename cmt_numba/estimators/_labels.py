@@ -104,7 +104,7 @@ def in_one_type(name: str, known: np.ndarray, *others: np.ndarray) -> list[np.nd
     converted = exactly(known, *others)
     if converted is None:
         raise ValueError(
-            f"{name} must have labels of a type that fits the known labels: no type represents all values of "
+            f"{name} must have labels of a type compatible with the known labels: no type represents all values of "
             f"{' and '.join(dict.fromkeys(str(labels.dtype) for labels in (known, *others)))} exactly; "
             "convert all labels to one type before the first call"
         )
@@ -200,8 +200,8 @@ def positions_of(labels: Any, classes: np.ndarray) -> np.ndarray:
     in_common, labels = in_one_type("labels", classes, labels)
     unknown = np.setdiff1d(labels, in_common)
     if unknown.size > 0:
-        raise ValueError(f"labels must be among the {classes.size} known classes, but {unknown.tolist()[0]!r} is not")
+        raise ValueError(f"labels must be known classes, but {unknown.tolist()[0]!r} is not one of the {classes.size}")
     positions = np.searchsorted(in_common, np.unique(labels))
     if positions.size == classes.size:
-        raise ValueError("labels must not name all classes: call fit to replace them")
+        raise ValueError("labels must not include all classes: call fit to replace them")
     return positions

@@ -218,7 +218,7 @@ def checked_data(data: Split, plan: Plan) -> Split:
     """Return validated examples. Raise ValueError if their shapes do not match."""
     X, X_test, y, y_test, texts, texts_test = data
     if (X_test is None) != (y_test is None):
-        raise ValueError("X_test and y_test must be given together, or both be omitted")
+        raise ValueError("X_test and y_test must both be given, or both be omitted")
     if plan.folds is not None and X_test is not None:
         raise ValueError("folds and X_test cannot be combined: omit folds, or X_test and y_test")
     if plan.folds is not None and plan.folds > n_rows_of(X):

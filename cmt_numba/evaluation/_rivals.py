@@ -84,7 +84,7 @@ def check_rivals(names: Sequence[str], task: str, texts: Any) -> list[str]:
         raise TypeError(f"rivals must be a sequence of names, got {names!r}: write [{names!r}]")
     for name in names:
         if name not in RIVALS:
-            raise ValueError(f"rivals must be among {', '.join(RIVALS)}, got {name!r:.50}")
+            raise ValueError(f"each rival must be one of {', '.join(RIVALS)}, got {name!r:.50}")
     if names and task == "retrieval":
         raise ValueError("rivals exist for classes and labels, but not for retrieval: omit rivals")
     if "bm25" in names and texts is None:

@@ -199,7 +199,7 @@ class _TreeForm:
         found = fingerprint(made)
         for name in ("n_memories", "next_id"):
             if found[name] != after.get(name):
-                raise ValueError(f"it leads to {name}={found[name]}, not {after.get(name)!r:.50}")
+                raise ValueError(f"replaying it gives {name}={found[name]}, not {after.get(name)!r:.50}")
         return found["trees"] == after.get("trees")
 
     def use(self, made: ContextualMemoryTree) -> None:

@@ -366,7 +366,7 @@ def _read_header(file: BinaryIO, size: int) -> tuple[int, dict[str, Any]]:
             "load it with a later version of cmt-numba"
         )
     if length > _LONGEST_HEADER:
-        raise _DamagedError(f"its header has the invalid length {length}")
+        raise _DamagedError(f"its header has an invalid length: {length}")
     if length > size - _PREAMBLE.size:
         raise _DamagedError(_TRUNCATED)
     header = file.read(length)
@@ -413,7 +413,7 @@ def _entries(described: dict[str, Any], dtypes: Dtypes, end: int, size: int) -> 
         if entry.name in entries:
             raise _DamagedError(f"there are two arrays {entry.name!r}")
         if entry.offset != _aligned(end):
-            raise _DamagedError(f"array {entry.name!r} has the invalid offset {entry.offset}")
+            raise _DamagedError(f"array {entry.name!r} has an invalid offset: {entry.offset}")
         end = entry.offset + entry.n_bytes
         entries[entry.name] = entry
     if end != size:
@@ -438,7 +438,7 @@ def _entry(given: dict[str, Any], dtypes: Dtypes) -> _Entry:
     n_bytes = prod(shape) * dtypes[dtype].itemsize
     _check_count(given.get("bytes"), n_bytes, f"the size of array {name!r}")
     if given["bytes"] != n_bytes:
-        raise _DamagedError(f"array {name!r} has the invalid size {given['bytes']} bytes")
+        raise _DamagedError(f"array {name!r} has an invalid size: {given['bytes']} bytes")
     _check_count(given.get("offset"), 1 << 62, f"the offset of array {name!r}")
     _check_count(given.get("crc32"), 2**32 - 1, f"the checksum of array {name!r}")
     return _Entry(name, dtypes[dtype], tuple(shape), given["offset"], n_bytes, given["crc32"])

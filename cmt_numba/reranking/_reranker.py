@@ -198,7 +198,7 @@ class Reranker(BaseEstimator):
             raise ValueError("features must be the same as in the log: call fit to start a new log")
         log = RewardLog.of(X, pairs.of_query, known[pairs.of_query, pairs.rank], weights)
         if log.sizes.size == 0:
-            raise ValueError("at least one reward must be for a document in hits")
+            raise ValueError("rewards must include at least one for a document in hits")
         log = log if before is None else before.followed_by(log)
         model, gain = self._new_model(), None
         if self.validate:
@@ -231,7 +231,9 @@ class Reranker(BaseEstimator):
             raise TypeError(f"features must be a list of names and functions, got {features!r:.80}")
         for feature in features:
             if not callable(feature) and (not isinstance(feature, str) or feature not in FEATURES):
-                raise ValueError(f"features must be functions or among {', '.join(FEATURES)}, got {feature!r:.80}")
+                raise ValueError(
+                    f"each feature must be a function or one of {', '.join(FEATURES)}, got {feature!r:.80}"
+                )
         if self.distance is not None and not isinstance(self.distance, EditDistance):
             raise TypeError(f"distance must be an EditDistance or None, got {type(self.distance).__name__}")
         if self.vectorizer is not None:
@@ -409,7 +411,7 @@ class Reranker(BaseEstimator):
             features, names, log, vectorizer = _parts_of(contents)
         if features.count(None) != len(functions):
             raise ValueError(
-                f"functions must be the {features.count(None)} functions of the saved features, in their order"
+                f"functions must be the {features.count(None)} functions of the saved features, in the same order"
             )
         waiting = iter(functions)
         given = [next(waiting) if feature is None else feature for feature in features]

@@ -388,7 +388,7 @@ def _owners_of_places(arrays: dict[str, np.ndarray], n: int) -> tuple[np.ndarray
         raise ValueError("additional forms must belong to stored sequences")
     used = np.concatenate([place_of[ids], places])
     if used.size and (used.min() < 0 or used.max() >= n or np.unique(used).size < used.size):
-        raise ValueError(f"places of forms must be distinct and below {n}")
+        raise ValueError(f"positions of forms must be distinct and below {n}")
     of_forms = np.full(n, -1, np.int64)
     of_forms[used] = np.concatenate([ids, owners])
     return of_forms, place_of >= 0

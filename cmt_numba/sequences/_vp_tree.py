@@ -258,7 +258,7 @@ class VPTree(Saved):
             return space_of_rows(SpaceKind.EUCLIDEAN, rows)
         lengths = np.linalg.norm(rows.astype(np.float64), axis=1, keepdims=True)
         if not lengths.all():
-            raise ValueError(f"{name} must not have rows of zeros, which have no direction: remove them")
+            raise ValueError(f"{name} must not contain rows of zeros, which have no direction: remove them")
         return space_of_rows(SpaceKind.ANGULAR, (rows / lengths).astype(np.float32))
 
     def _stored(self) -> Space:

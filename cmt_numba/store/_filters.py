@@ -161,4 +161,4 @@ def _warn_if_mistaken(condition: Condition, finds_nothing: bool, records: Record
         elif finds_nothing and kind == "array" and not with_element:
             warn(f"the field {name!r} holds lists: find an element with {{{name!r}: {{'contains': ...}}}}", UserWarning)
         elif finds_nothing and kind != "array" and with_element:
-            warn(f"the field {name!r} holds no lists, but {kind}: compare it with {{{name!r}: ...}}", UserWarning)
+            warn(f"the field {name!r} holds {kind}, not lists: compare it with {{{name!r}: ...}}", UserWarning)

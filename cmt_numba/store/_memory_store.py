@@ -146,7 +146,7 @@ class MemoryStore:
         options = {name: value for name, value in given.items() if value is not None}
         durability = Durability(sync_every, snapshot_bytes, snapshot_seconds)
         if read_only and path is None:
-            raise ValueError("read_only needs a store in a folder: pass its path")
+            raise ValueError("read_only requires a store in a folder: pass its path")
         check_real("target_recall", target_recall, 0.0, 1.0, above=True)
         self._begin(StoreContents(path, metric, options, durability, bool(read_only)), target_recall)
 

@@ -42,7 +42,7 @@ def check_texts(name: str, texts: Any, *, of_any_type: bool = False, or_none: bo
         raise TypeError(f"{name} must be an iterable of texts, got {type(texts).__name__}; pass [text] for one")
     n_dimensions = getattr(texts, "ndim", 1)
     if n_dimensions != 1:
-        raise ValueError(f"{name} must have one dimension, got {n_dimensions}: pass one text for each row")
+        raise ValueError(f"{name} must be one-dimensional, got {n_dimensions} dimensions: pass one text for each row")
     listed = list(texts)
     if not listed and not or_none:
         raise ValueError(f"{name} must contain at least one text")

@@ -120,7 +120,7 @@ class StoredTexts:
         listed = check_ids([ids] if isinstance(ids, str | int | np.integer) else ids)
         for one in listed:
             if one not in self.slot_of:
-                raise KeyError(f"ids must be ids of stored texts: there is no {one!r:.50}")
+                raise KeyError(f"ids must refer to stored texts, but no text has id {one!r:.50}")
         if len(set(listed)) < len(listed):
             raise ValueError("ids must be distinct")
         return np.searchsorted(self.slots, np.array([self.slot_of[one] for one in listed], np.int64))

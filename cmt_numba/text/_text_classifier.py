@@ -263,7 +263,7 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
         if positions.size == 0:
             return
         if positions.size == len(model.stored):
-            raise ValueError("the last text cannot be removed: call fit to start anew")
+            raise ValueError("the last text cannot be removed: call fit to start again")
         if not model.has_lost_many(positions.size):
             self._swap_in(model.without(np.sort(positions)))
             return
@@ -298,7 +298,7 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
         unknown = np.setdiff1d(labels, classes)
         if unknown.size:
             raise ValueError(
-                f"labels must be among the {classes.size} known classes, but {unknown.tolist()[0]!r} is not"
+                f"labels must be known classes, but {unknown.tolist()[0]!r} is not one of the {classes.size}"
             )
         self._forget(np.flatnonzero(np.isin(model.names.astype(classes.dtype)[model.stored.labels], labels)))
 
@@ -326,7 +326,7 @@ class TextClassifier(ClassifierMixin, Lockable, SavableText):
         """
         check_is_fitted(self, "classes_")
         if (texts is None) != (y is None):
-            raise ValueError("texts and y must be given together: pass both, or neither")
+            raise ValueError("texts and y must both be given, or both be omitted")
         if texts is None:
             return self._change("calibrate", {"texts": None, "labels": None, "vectors": None})
         listed: list[str] = check_texts("texts", texts)

@@ -55,7 +55,7 @@ def test_a_saved_policy_is_evaluated_on_the_whole_log(path: Path, tmp_path: Path
     shown = succeed("bandit", "evaluate", path, "--policy", tmp_path / "policy.cmt", *COLUMNS, "--interval", "chernoff")
     assert "600" in shown
     assert "snips" in shown
-    assert "bootstrap" in shown  # of what the bound does not hold for
+    assert "bootstrap" in shown  # of what the bound is not valid for
     with pytest.raises(FileFormatError):
         load_policy(path)
 

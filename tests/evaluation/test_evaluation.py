@@ -334,7 +334,7 @@ def test_invalid_arguments_of_evaluation():
         ({"holdout": 0.0}, "holdout must be above"),
         ({"probes": (0,)}, "probes must be between"),
         ({"n_passes": 0}, "n_passes must be between"),
-        ({"X_test": X}, "X_test and y_test must be given together"),
+        ({"X_test": X}, "X_test and y_test must both be given"),
         ({"folds": 1}, "folds must be"),
         ({"folds": 11}, "at most the number of examples, 10"),
         ({"folds": 2, "X_test": X, "y_test": y}, "folds and X_test cannot be combined"),

@@ -360,7 +360,7 @@ def test_changes_that_are_refused_are_not_journaled(folder: Path, opened: Opened
         (ValueError, "finite", lambda: tree.insert(np.full((1, 4), np.nan))),
         (TypeError, "X must contain real numbers", lambda: tree.insert([["a"] * 4])),
         (TypeError, "X", lambda: tree.insert()),  # type: ignore[call-arg]
-        (KeyError, "there is no 77", lambda: tree.remove([1, 77])),
+        (KeyError, "no memory has id 77", lambda: tree.remove([1, 77])),
         (TypeError, "ids must be numbers", lambda: tree.remove(["a"])),
         (TypeError, "ids must be an array", lambda: tree.remove([[1], [2, 3]])),
         (TypeError, "ids must be integers", lambda: tree.remove(1.5)),

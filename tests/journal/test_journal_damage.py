@@ -195,9 +195,9 @@ FORGED: dict[str, tuple[str, Callable[[Path], Any]]] = {
         lambda f: rewritten(f, 2, Entry("insert", {"keys": np.ones(4)}, AFTER)),
     ),
     "a number for keys": ("X must have two", lambda f: rewritten(f, 2, Entry("insert", {"keys": 3}, AFTER))),
-    "unknown ids": ("there is no 99", lambda f: rewritten(f, 2, Entry("remove", {"ids": np.array([99])}, AFTER))),
+    "unknown ids": ("no memory has id 99", lambda f: rewritten(f, 2, Entry("remove", {"ids": np.array([99])}, AFTER))),
     "fewer keys": (
-        "leads to n_memories=60",
+        "gives n_memories=60",
         lambda f: rewritten(f, 2, Entry("insert", {"keys": dense_rows(20, 4)}, AFTER)),
     ),
     "no fingerprint": ("n_memories", lambda f: rewritten(f, 2, Entry("insert", {"keys": dense_rows(30, 4)}, {}))),
@@ -226,7 +226,10 @@ FORGED: dict[str, tuple[str, Callable[[Path], Any]]] = {
         "tree-1.cmt: does not belong to the journal",
         lambda f: ContextualMemoryTree().save(f / "tree-1.cmt"),
     ),
-    "a tree by another name": ("entry 1 is not valid: it leads to", lambda f: _with_the_tree_of_its_beginning(f)),
+    "a tree by another name": (
+        "entry 1 is not valid: replaying it gives",
+        lambda f: _with_the_tree_of_its_beginning(f),
+    ),
 }
 
 

@@ -37,7 +37,7 @@ from cmt_numba.persistence import FileFormatError
         (b"\x93cmt-numba\r\n\x1a\n", "is truncated"),
         (
             PREAMBLE.pack(MAGIC, 1, 0, 2**40),
-            "its header has the invalid length 1099511627776",
+            "its header has an invalid length: 1099511627776",
         ),
         (PREAMBLE.pack(MAGIC, 1, 0, 100), "is truncated"),
         (PREAMBLE.pack(MAGIC, 1, 0, 2) + b"{}", "its header is damaged"),
@@ -273,7 +273,7 @@ def test_forged_headers_are_refused(things: dict[str, Any], tmp_path: Path):
     refuse("invalid size|invalid length|cannot be", lambda header: header["arrays"][0].update(shape=[2**47]), lie=True)
     refuse("length of an axis", lambda header: header["arrays"][0].update(shape=[-1]), lie=True)
     refuse("must be of type int, got bool", lambda header: header["arrays"][0].update(shape=[True]), lie=True)
-    refuse("has the invalid offset", lambda header: header["arrays"][2].update(offset=0), lie=True)
+    refuse("has an invalid offset:", lambda header: header["arrays"][2].update(offset=0), lie=True)
     refuse("size of array", lambda header: header["arrays"][2].update(bytes=2**60), lie=True)
 
 

@@ -199,7 +199,7 @@ def test_indexes_are_used(wanted: Any):
         (["a", 1], TypeError, "all strings or all integers"),
         (np.array([True]), TypeError, "got bool"),
         (np.array([1.5]), TypeError, "got float64"),
-        (np.array([[1]]), ValueError, "one dimension"),
+        (np.array([[1]]), ValueError, "one-dimensional"),
         (np.ma.masked_array([1, 2], [True, False]), ValueError, "masked"),
         ([b"a"], TypeError, "got b'a'"),
         (b"a", TypeError, "a list of strings"),

@@ -223,7 +223,7 @@ BAD_TEXTS: list[tuple[Any, str]] = [
     ([], "at least one text"),
     (["a", None], r"\[1\] is NoneType"),
     ([b"bytes"], r"\[0\] is bytes"),
-    (np.array([["a", "b"]]), "one dimension"),
+    (np.array([["a", "b"]]), "one-dimensional"),
 ]
 
 

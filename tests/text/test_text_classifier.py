@@ -164,7 +164,7 @@ def test_further_texts_calibrate(classifier):
     assert np.array_equal(before.argmax(axis=1), after.argmax(axis=1))
     assert not np.array_equal(before, after)
     classifier.calibrate()
-    with pytest.raises(ValueError, match="together"):
+    with pytest.raises(ValueError, match="both be"):
         classifier.calibrate(texts)
 
 

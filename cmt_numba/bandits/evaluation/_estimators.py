@@ -149,7 +149,7 @@ class Estimate:
 
     def _checked_sides(self, method: str) -> tuple[np.ndarray, np.ndarray]:
         if self._sides is None:
-            raise ValueError(f'the {method} bound does not hold for {self.name}: use method="bootstrap"')
+            raise ValueError(f'the {method} bound is not valid for {self.name}: use method="bootstrap"')
         return self._sides
 
     def _unclipped(self, method: str, confidence: float, n_resamples: int, random_state: Any) -> tuple[float, float]:
@@ -170,7 +170,7 @@ class Estimate:
         if method == "normal":
             return _intervals.normal(self._linearized(), confidence)
         if self.bounds is None:
-            raise ValueError(f'the {method} bound does not hold for {self.name}: use method="bootstrap"')
+            raise ValueError(f'the {method} bound is not valid for {self.name}: use method="bootstrap"')
         bound = _intervals.bernstein if method == "bernstein" else _intervals.chernoff
         return bound(self.terms, *self.bounds, confidence)
 

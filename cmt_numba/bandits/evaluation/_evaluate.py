@@ -224,7 +224,7 @@ def _of_chosen(actions: np.ndarray, choices: Choices) -> np.ndarray:
     rows = np.repeat(np.arange(actions.size), choices.sizes)
     same = choices.actions == actions[rows]
     if np.unique(rows[same]).size < actions.size:
-        raise ValueError("policy must return allowed actions")
+        raise ValueError("policy must return only allowed actions")
     probabilities = np.zeros(choices.shape)
     probabilities.reshape(-1)[choices.places[same] - choices.places.min() // choices.shape[1] * choices.shape[1]] = 1.0
     return probabilities
@@ -285,12 +285,12 @@ def evaluate(
     acts = hasattr(policy, "probabilities") or callable(policy)
     probabilities = target_probabilities(policy, log) if acts else numbers("policy", policy, 2)
     if probabilities.shape != choices.shape:
-        raise ValueError(f"policy must have probabilities of shape {choices.shape}, got {probabilities.shape}")
+        raise ValueError(f"policy must return probabilities of shape {choices.shape}, got {probabilities.shape}")
     rows = np.repeat(np.arange(len(log)), np.diff(choices.offsets))
     at = choices.places[choices.actions == log.actions[rows]]  # position of the logged action of each row
     target = probabilities.reshape(-1)[at]
     if not np.allclose(probabilities.sum(axis=1), 1.0, atol=1e-6):
-        raise ValueError("policy must have probabilities that sum to 1 over the allowed actions of each row")
+        raise ValueError("policy must return probabilities that sum to 1 over the allowed actions of each row")
     common: dict[str, Any] = {"tau": tau, "reward_range": reward_range}
     ips = inverse_propensity(log.rewards, given, target, **common)
     estimates = {"ips": ips, "snips": self_normalized(log.rewards, given, target, **common)}
