@@ -188,7 +188,7 @@ def _policy_and_rows(policy: str, log: Log, train: float, seed: int) -> tuple[Po
         return load_policy(policy), log
     n_train = int(check_real("--train", train, 0.0, 1.0) * len(log))
     if not 0 < n_train < len(log):
-        raise ValueError(f"--train must select some, but not all, of the {len(log)} rows, got {n_train}")
+        raise ValueError(f"--train must select some but not all of the {len(log)} rows, got {n_train}")
     learned = named[policy](random_state=seed)
     if log.contexts is None and learned._is_contextual:
         raise ValueError(f"--policy {policy} requires --context; name the columns of the context")

@@ -176,7 +176,7 @@ class Client:
             self.complete(answers)
         return True
 
-    def go_over(self, following: Callable[[Topology], Topology | None]) -> Topology:
+    def advance_topology(self, following: Callable[[Topology], Topology | None]) -> Topology:
         """Propose topologies to the first shard until ``following`` returns None. Return the latest topology.
 
         ``following`` takes the latest topology and returns the next proposal.

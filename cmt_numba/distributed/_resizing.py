@@ -118,7 +118,7 @@ def add_shard(cluster: Cluster) -> str:
         except BaseException:
             cluster.end([name])
             raise
-        client.go_over(lambda latest: None if name in latest.after else latest.next((*latest.after, name)))
+        client.advance_topology(lambda latest: None if name in latest.after else latest.next((*latest.after, name)))
         cluster.write_list()
         _finish(cluster, fields)
         return name
@@ -139,7 +139,7 @@ def remove_shard(cluster: Cluster, name: str | None) -> str:
         if survey.facts[name].n_memories > 0:
             survey.schema()
         others = [other for other in names if other != name]
-        client.go_over(lambda latest: latest.next(others) if name in latest.after else None)
+        client.advance_topology(lambda latest: latest.next(others) if name in latest.after else None)
         cluster.write_list()
         _finish(cluster)
         return name
@@ -159,7 +159,7 @@ def undo_move(cluster: Cluster) -> None:
         if topology.is_moving:
             # With an empty list of keys, ``give`` only completes the batch under way.
             client.actors.ask("give", dict.fromkeys(topology.before, (topology.move, [])))
-            client.go_over(lambda latest: latest.reversed() if latest.move == topology.move else None)
+            client.advance_topology(lambda latest: latest.reversed() if latest.move == topology.move else None)
             cluster.write_list()
             _finish(cluster)
 
@@ -180,7 +180,7 @@ def _finish(cluster: Cluster, fields: Sequence[Any] = ()) -> None:
         if not is_exchanged:  # a new shard can take learned weights only after it has memories
             client.exchange()
             is_exchanged = True
-    done = client.go_over(lambda latest: latest.next(latest.after) if latest.move == topology.move else None)
+    done = client.advance_topology(lambda latest: latest.next(latest.after) if latest.move == topology.move else None)
     left = [name for name in topology.before if name not in done.after]
     cluster.write_list(left)
     client.tell(done, done.after)

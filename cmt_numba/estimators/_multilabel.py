@@ -364,7 +364,7 @@ class CMTMultilabelClassifier(ClassifierMixin, MemoryEstimator):
     def threshold_(self) -> float:
         """The threshold that ``fit`` chose with ``threshold="f1"``."""
         if self._model.threshold is None:
-            raise AttributeError('threshold_ is learned by fit with threshold="f1"')
+            raise AttributeError('threshold_ exists only after fit with threshold="f1"')
         return self._model.threshold
 
     def _checked(self, X: Any) -> Rows:
