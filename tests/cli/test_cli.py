@@ -435,7 +435,8 @@ def test_a_closed_output_ends_the_command(folder: Path):
 
 @needs_jit
 def test_outputs_are_checked_before_the_work(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("cmt_numba.cli._streams.look_through", None)  # not come to
+    for module in ("_query", "_streams"):  # a command that reads its data would fail otherwise
+        monkeypatch.setattr(f"cmt_numba.cli.{module}.look_through", None)
     data, none = folder / "train.svm", tmp_path / "none" / "file"
     assert "Is a directory" in fail("fit", data, "-m", tmp_path)
     assert "is not a regular file" in fail("fit", data, "-m", os.devnull)

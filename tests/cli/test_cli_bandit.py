@@ -90,7 +90,7 @@ def test_complaints(path: Path, tmp_path: Path):
     assert "no column 'action'" in fail(*evaluate, "--policy", "random")
     assert "one of random" in fail(*evaluate, "--policy", "guess", *COLUMNS)
     assert "requires --context" in fail(*evaluate, "--policy", "linucb", *COLUMNS[:4])
-    assert "must select some, but not all, of the" in fail(*evaluate, "--policy", "random", "--train", 1.0, *COLUMNS)
+    assert "must select some but not all of the" in fail(*evaluate, "--policy", "random", "--train", 1.0, *COLUMNS)
     assert "suffix" in fail("bandit", "evaluate", tmp_path / "log.txt", "--policy", "random")
     assert "reward_range" in fail(*evaluate, "--policy", "random", "--largest", 0.5, *COLUMNS)
 
